@@ -1,0 +1,94 @@
+// swift-tools-version: 6.1
+import PackageDescription
+
+// One arrow a line: a target sees what it names here and nothing else.
+let package = Package(
+  name: "imagefetch",
+  products: [.executable(name: "imagefetch", targets: ["imagefetch"])],
+  dependencies: [
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0"),
+    .package(url: "https://github.com/apple/swift-collections", from: "1.1.0"),
+    .package(url: "https://github.com/apple/swift-crypto", from: "4.0.0"),
+    .package(url: "https://github.com/apple/swift-http-types", from: "1.4.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
+    .package(url: "https://github.com/apple/swift-metrics", from: "2.5.0"),
+    .package(url: "https://github.com/groue/GRDB.swift", from: "7.0.0"),
+    .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.6.0"),
+  ],
+  targets: [
+    .executableTarget(name: "imagefetch", dependencies: ["App", .argumentParser], swiftSettings: house),
+    .target(
+      name: "App",
+      dependencies: [
+        "API", "Codec", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
+        .log, .metrics, .unixSignals,
+      ],
+      swiftSettings: house),
+    .target(
+      name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
+      swiftSettings: house),
+    .target(name: "Jobs", dependencies: [.ordered, .log, .metrics], swiftSettings: house),
+    .target(
+      name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
+    .target(
+      name: "Fetch", dependencies: ["CCurl", "Executors", "Jobs", .log, .metrics],
+      swiftSettings: house),
+    .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
+    .target(
+      name: "Store", dependencies: ["Executors", "Jobs", .crypto, .grdb, .log, .metrics],
+      swiftSettings: house),
+    .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
+    .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
+
+    .systemLibrary(
+      name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
+    .systemLibrary(
+      name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
+    .target(
+      name: "CCodecs",
+      cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
+      linkerSettings: [.linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("z")]),
+
+    .target(
+      name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
+    .testTarget(name: "JobsTests", dependencies: ["Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
+    .testTarget(
+      name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(
+      name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(
+      name: "StoreTests", dependencies: ["Store", "Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
+    .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
+    .testTarget(
+      name: "APITests", dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .httpTypes],
+      swiftSettings: house),
+    .testTarget(
+      name: "AppTests", dependencies: ["App", "imagefetch", "Jobs", "TestSupport"],
+      swiftSettings: house),
+  ],
+  swiftLanguageModes: [.v6]
+)
+
+/// What the compiler holds every target of ours to.
+let house: [SwiftSetting] = [
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+]
+
+extension Target.Dependency {
+  static let argumentParser = product(
+    name: "ArgumentParser", package: "swift-argument-parser")
+  static let crypto = product(name: "Crypto", package: "swift-crypto")
+  static let grdb = product(name: "GRDB", package: "GRDB.swift")
+  static let heap = product(name: "HeapModule", package: "swift-collections")
+  static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")
+  static let log = product(name: "Logging", package: "swift-log")
+  static let metrics = product(name: "Metrics", package: "swift-metrics")
+  static let ordered = product(name: "OrderedCollections", package: "swift-collections")
+  static let unixSignals = product(name: "UnixSignals", package: "swift-service-lifecycle")
+}

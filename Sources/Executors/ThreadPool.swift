@@ -1,0 +1,111 @@
+internal import Glibc
+internal import HeapModule
+internal import Synchronization
+
+/// A fixed number of threads of our own, for work that computes or blocks: Swift's shared threads
+/// never do either, so that a decode or a disk can't starve the tasks that only pass values on.
+///
+/// Start a task with it as its preferred executor (SE-0417: nonisolated functions and default actors then
+/// run here whenever that task calls them), or give it one closure with ``run(_:)``. Jobs run by their priority, first come first served within one.
+public final class ThreadPool: TaskExecutor {
+  private let line: WaitingLine
+
+  /// - Parameters:
+  ///   - name: the threads' name in `top` and in a debugger; Linux keeps 15 bytes of it.
+  ///   - threads: how many threads, at least one; 0 is one a core.
+  public init(name: String, threads: Int) {
+    let line = WaitingLine()
+    self.line = line
+    let count = threads > 0 ? threads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+    for _ in 0..<count {
+      startThread(named: name) { [executor = Unowned(self)] in
+        while let work = line.next() {
+          switch work {
+          case .job(let job): job.runSynchronously(on: executor.reference)
+          case .closure(let body): body()
+          }
+        }
+      }
+    }
+  }
+
+  deinit { line.close() }
+
+  public func enqueue(_ job: consuming ExecutorJob) {
+    let priority = job.priority.rawValue
+    line.add(.job(UnownedJob(job)), priority: priority)
+  }
+
+  /// Runs `body` on one of the threads; it may block there. It is not given up when the task is cancelled.
+  public func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
+    await withCheckedContinuation { continuation in
+      line.add(.closure { continuation.resume(returning: body()) }, priority: Task.currentPriority.rawValue)
+    }
+  }
+}
+
+/// A task keeps its executor alive for as long as it has jobs, so a running job may use it.
+private struct Unowned: Sendable {
+  let reference: UnownedTaskExecutor
+  init(_ pool: ThreadPool) { reference = pool.asUnownedTaskExecutor() }
+}
+
+private enum Work {
+  case job(UnownedJob)
+  case closure(() -> Void)
+}
+
+/// The jobs that wait for a thread, highest priority first.
+private final class WaitingLine: @unchecked Sendable {  // all state behind `mutex`
+  private struct Entry: Comparable {
+    let priority: UInt8
+    let number: UInt64
+    let work: Work
+
+    static func < (a: Entry, b: Entry) -> Bool {
+      a.priority == b.priority ? a.number > b.number : a.priority < b.priority
+    }
+    static func == (a: Entry, b: Entry) -> Bool { a.number == b.number }
+  }
+
+  private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+  private let arrived = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+  private var heap = Heap<Entry>()
+  private var count: UInt64 = 0
+  private var closed = false
+
+  init() {
+    pthread_mutex_init(mutex, nil)
+    pthread_cond_init(arrived, nil)
+  }
+
+  deinit {
+    pthread_cond_destroy(arrived)
+    pthread_mutex_destroy(mutex)
+    arrived.deallocate()
+    mutex.deallocate()
+  }
+
+  func add(_ work: Work, priority: UInt8) {
+    pthread_mutex_lock(mutex)
+    count += 1
+    heap.insert(Entry(priority: priority, number: count, work: work))
+    pthread_mutex_unlock(mutex)
+    pthread_cond_signal(arrived)
+  }
+
+  /// Waits for a job; nil once closed and empty.
+  func next() -> Work? {
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    while heap.isEmpty && !closed { pthread_cond_wait(arrived, mutex) }
+    return heap.popMax()?.work
+  }
+
+  func close() {
+    pthread_mutex_lock(mutex)
+    closed = true
+    pthread_mutex_unlock(mutex)
+    pthread_cond_broadcast(arrived)
+  }
+}

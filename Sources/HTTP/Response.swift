@@ -1,0 +1,48 @@
+public import HTTPTypes
+
+/// An answer. `Content-Length`, `Date` and `Connection` are the server's to add.
+public struct Response: Sendable {
+  /// The status.
+  public var status: HTTPResponse.Status
+  /// The header fields.
+  public var fields: HTTPFields
+  /// The content; for HEAD only its length is sent.
+  public var content: Content
+
+  /// An answer.
+  public init(status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none) {
+    self.status = status
+    self.fields = fields
+    self.content = content
+  }
+
+  /// What is sent after the header section.
+  public enum Content: Sendable {
+    /// Nothing.
+    case none
+    /// Bytes in memory.
+    case bytes([UInt8])
+    /// A part of an open file, sent by the kernel. `owner` keeps the descriptor open until it was sent.
+    case file(descriptor: Int32, offset: Int, count: Int, owner: any Sendable & AnyObject)
+  }
+}
+
+/// Answers requests. It may return without ever suspending, which costs the least; while it waits no thread is held,
+/// and when the client goes away its task is cancelled.
+public typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response
+
+/// A request that the server refuses before anyone handles it.
+public enum Refusal: Sendable, Equatable {
+  /// Its framing or header section breaks RFC 9112; `detail` says where.
+  case malformed(detail: String)
+  /// The request target is longer than `limit`.
+  case targetTooLong(limit: Int)
+  /// The header section is longer than `limit`, or has more fields.
+  case headerTooLarge(limit: Int)
+  /// `Content-Length` is over the limit.
+  case bodyTooLarge(limit: Int)
+  /// A `Transfer-Encoding` other than chunked.
+  case unknownTransferCoding
+  /// An `Expect` other than 100-continue.
+  case unknownExpectation
+}

@@ -1,0 +1,137 @@
+/// Decodes images while their bytes arrive.
+public protocol ImageCodec: Sendable {
+  /// A decoder for one image whose format its first bytes tell.
+  func makeDecoder(limits: DecodeLimits) -> any ImageDecoder
+}
+
+/// Decodes one image, every pixel of it, in slices: used by one task at a time, on a thread that may compute.
+///
+/// Call ``append(_:)`` with bytes as they come and ``end()`` after the last, and in between ``step()`` until it asks
+/// for more.
+public protocol ImageDecoder: AnyObject {
+  /// Adds bytes that follow those given before; decodes nothing yet.
+  func append(_ bytes: [UInt8])
+
+  /// Says that no more bytes will come.
+  func end()
+
+  /// Decodes for some 10 ms at the most and tells what to do next. Bytes after the image's end are ignored.
+  func step() throws(CodecError) -> DecodeStep
+}
+
+/// What a decoder says after a slice of work.
+public enum DecodeStep: Sendable, Equatable {
+  /// Give it more bytes, or say that there are none.
+  case needsBytes
+  /// The header is read and within the limits; said once, before anything of the image's size is allocated.
+  case header(ImageHeader)
+  /// There is more to decode already: call again.
+  case hasMore
+  /// Every pixel was decoded; said again whenever called.
+  case finished(ImageDescription)
+}
+
+/// What an image's header tells before it is decoded.
+public struct ImageHeader: Sendable, Equatable {
+  /// Its format.
+  public var format: ImageFormat
+  /// In pixels, as stored.
+  public var width: Int
+  /// In pixels, as stored.
+  public var height: Int
+  /// An upper bound of what decoding it will hold at once, in bytes.
+  public var decodingMemory: Int
+
+  /// A header.
+  public init(format: ImageFormat, width: Int, height: Int, decodingMemory: Int) {
+    self.format = format
+    self.width = width
+    self.height = height
+    self.decodingMemory = decodingMemory
+  }
+}
+
+/// What is known of an image once it was decoded whole.
+public struct ImageDescription: Sendable, Equatable, Codable {
+  /// Told by the bytes, never by the origin's word.
+  public var format: ImageFormat
+  /// In pixels, as stored in the file.
+  public var width: Int
+  /// In pixels, as stored in the file.
+  public var height: Int
+  /// EXIF's tag 0x0112, 1 to 8; 1 where there is none.
+  public var orientation: Int = 1
+  /// A progressive JPEG or an interlaced PNG.
+  public var isProgressive = false
+  /// Whether pixels can be transparent: an alpha channel or a tRNS chunk.
+  public var hasAlpha = false
+  /// Pictures in it; 1 unless animated.
+  public var frames: Int = 1
+
+  /// An upright, opaque, single picture.
+  public init(format: ImageFormat, width: Int, height: Int) {
+    self.format = format
+    self.width = width
+    self.height = height
+  }
+}
+
+/// The formats that can be decoded.
+public enum ImageFormat: String, Sendable, CaseIterable, Codable {
+  case jpeg, png
+
+  /// The media type it is served as.
+  public var contentType: String { "image/\(rawValue)" }
+  /// The usual ending of a file's name, without the dot.
+  public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
+}
+
+/// What a decoder accepts.
+public struct DecodeLimits: Sendable, Equatable {
+  /// The formats that are let in.
+  public var formats: Set<ImageFormat>
+  /// Width times height.
+  public var maxPixels: Int
+  /// Width and height each.
+  public var maxDimension: Int
+  /// Frames of an animation.
+  public var maxFrames: Int
+  /// Scans of a progressive JPEG.
+  public var maxScans: Int
+  /// Of what one decode holds at once, in bytes.
+  public var maxMemory: Int
+
+  /// The configuration's defaults.
+  public init(
+    formats: Set<ImageFormat> = [.jpeg, .png], maxPixels: Int = 50_000_000,
+    maxDimension: Int = 30_000, maxFrames: Int = 500, maxScans: Int = 100,
+    maxMemory: Int = 1 << 30
+  ) {
+    self.formats = formats
+    self.maxPixels = maxPixels
+    self.maxDimension = maxDimension
+    self.maxFrames = maxFrames
+    self.maxScans = maxScans
+    self.maxMemory = maxMemory
+  }
+}
+
+/// Why bytes are not an image that we keep.
+public enum CodecError: Error, Sendable, Equatable, Codable {
+  /// Not a format that is let in; `name` where it could be told ("GIF", "HEIC"), nil where the bytes are no known image's.
+  case unsupportedFormat(name: String?)
+  /// Width times height over the limit.
+  case tooManyPixels(width: Int, height: Int, limit: Int)
+  /// One side over the limit.
+  case dimensionTooLarge(width: Int, height: Int, limit: Int)
+  /// More scans than allowed.
+  case tooManyScans(limit: Int)
+  /// More frames than allowed.
+  case tooManyFrames(limit: Int)
+  /// Decoding it would take more memory than one image may.
+  case tooMuchMemory(bytes: Int, limit: Int)
+  /// The bytes ended before the last pixel.
+  case cutShort
+  /// The bytes break their format's rules; `detail` is the library's word for how.
+  case broken(format: ImageFormat, detail: String)
+}

@@ -1,0 +1,47 @@
+/// The SHA-256 of an image's bytes: its name in the image store and in its ETag.
+public struct ImageDigest: Hashable, Sendable, Codable {
+  /// 32 bytes.
+  public let bytes: [UInt8]
+
+  /// - Parameter bytes: 32 of them, else nil.
+  public init?(bytes: some Sequence<UInt8>) {
+    self.bytes = Array(bytes)
+    guard self.bytes.count == 32 else { return nil }
+  }
+
+  /// Reads 64 hexadecimal digits.
+  public init?(hex: some StringProtocol) {
+    let digits = hex.utf8.map(hexValue)
+    guard digits.count == 64 else { return nil }
+    var bytes: [UInt8] = []
+    for index in stride(from: 0, to: 64, by: 2) {
+      guard let high = digits[index], let low = digits[index + 1] else { return nil }
+      bytes.append(UInt8(high << 4 | low))
+    }
+    self.init(bytes: bytes)
+  }
+
+  /// 64 hexadecimal digits, lower case.
+  public var hex: String {
+    String(unsafeUninitializedCapacity: 64) { buffer in
+      for (index, byte) in bytes.enumerated() {
+        buffer[2 * index] = hexDigit(UInt64(byte >> 4))
+        buffer[2 * index + 1] = hexDigit(UInt64(byte & 15))
+      }
+      return 64
+    }
+  }
+
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.singleValueContainer()
+    guard let digest = try ImageDigest(hex: container.decode(String.self)) else {
+      throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a SHA-256")
+    }
+    self = digest
+  }
+
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(hex)
+  }
+}

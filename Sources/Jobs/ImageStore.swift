@@ -1,0 +1,53 @@
+/// Keeps images' bytes under their digest, equal bytes once.
+public protocol ImageStore: Sendable {
+  /// Room for an image whose digest is not known yet.
+  func stage() async throws(StoreError) -> any StagedImage
+
+  /// The image's bytes; nil when there are none under this digest.
+  func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes?
+
+  /// Removes the bytes, if there are any.
+  func remove(_ digest: ImageDigest) async throws(StoreError)
+
+  /// Removes what a crash left half written, and each image that `isWanted` does not want.
+  /// - Returns: how many were removed.
+  func sweep(_ isWanted: @Sendable (ImageDigest) async throws(StoreError) -> Bool)
+    async throws(StoreError) -> Int
+}
+
+/// An image being written: by one task, in order. Letting go of it unpublished leaves nothing behind.
+public protocol StagedImage: AnyObject, Sendable {
+  /// Adds bytes. May compute and wait for the disk: call it on a thread that may.
+  func write(_ bytes: [UInt8]) throws(StoreError)
+
+  /// The digest of all bytes written.
+  func finish() -> ImageDigest
+
+  /// Makes the bytes durable under the digest that ``finish()`` told. Equal bytes already kept are left as they are.
+  func publish() async throws(StoreError)
+}
+
+/// A stored image's bytes, open for reading for as long as this is held.
+public final class StoredBytes: Sendable {
+  /// Where they are.
+  public enum Place: Sendable {
+    /// In an open file, from its start.
+    case file(descriptor: Int32)
+    /// In memory.
+    case memory([UInt8])
+  }
+  /// Where they are.
+  public let place: Place
+  /// How many there are.
+  public let count: Int
+  private let close: @Sendable () -> Void
+
+  /// - Parameter close: called once when nobody holds the bytes any more.
+  public init(place: Place, count: Int, close: @escaping @Sendable () -> Void) {
+    self.place = place
+    self.count = count
+    self.close = close
+  }
+
+  deinit { close() }
+}

@@ -1,0 +1,118 @@
+/// The moves of a job's life. Each keeps phase, times and version in step; none looks at a clock.
+extension Job {
+  /// A worker takes it: `queued` to `loading`.
+  public mutating func start(at moment: Timestamp) {
+    timings = Timings()
+    timings.queued = moment - max(notBefore ?? createdAt, createdAt)
+    progress = Progress()
+    startedAt = startedAt ?? moment
+    notBefore = nil
+    tries += 1
+    move(to: .loading)
+  }
+
+  /// One more request was sent to the origin.
+  public mutating func countAttempt() {
+    attempts += 1
+    version += 1
+  }
+
+  /// Bytes came.
+  public mutating func advance(to progress: Progress) {
+    guard phase == .loading, progress != self.progress else { return }
+    self.progress = progress
+    version += 1
+  }
+
+  /// The image was decoded whole and stored.
+  public mutating func succeed(with image: StoredImage, at moment: Timestamp, keptFor retention: Duration) {
+    self.image = image
+    finish(as: .success, at: moment, keptFor: retention)
+  }
+
+  /// It is given up.
+  public mutating func fail(_ failure: JobFailure, at moment: Timestamp, keptFor retention: Duration) {
+    self.failure = failure
+    finish(as: .failure, at: moment, keptFor: retention)
+  }
+
+  /// Its owner cancels it.
+  /// - Returns: false when it had finished already.
+  public mutating func cancel(at moment: Timestamp, keptFor retention: Duration) -> Bool {
+    guard !phase.isFinished else { return false }
+    finish(as: .cancelled, at: moment, keptFor: retention)
+    return true
+  }
+
+  /// Its owner wants it again.
+  /// - Returns: false when there is nothing to fetch: under way, or a success whose image is kept.
+  public mutating func fetchAgain(at moment: Timestamp) -> Bool {
+    switch phase {
+    case .queued, .loading: return false
+    case .success where image?.isKept == true: return false
+    case .success, .failure, .cancelled: break
+    }
+    failure = nil
+    image = nil
+    cache = nil
+    finishedAt = nil
+    expiresAt = nil
+    tries = 0
+    progress = Progress()
+    notBefore = moment
+    move(to: .queued)
+    return true
+  }
+
+  /// Another try after a failed one, not before `moment`: `loading` to `queued`.
+  public mutating func retry(notBefore moment: Timestamp) {
+    notBefore = moment
+    move(to: .queued)
+  }
+
+  /// The service stops before it was done: as if it had not been taken.
+  public mutating func putBack() {
+    tries = max(0, tries - 1)
+    move(to: .queued)
+  }
+
+  /// Its worker is gone. The version leaps over those that the lost worker may have shown for progress.
+  public mutating func requeueAfterCrash() {
+    version += Self.versionsPerClaim
+    putBack()
+  }
+
+  /// More versions than one claim's progress can use: ten a second for longer than any transfer may take.
+  static let versionsPerClaim = 1_000_000
+
+  /// New labels or another priority.
+  /// - Returns: false when nothing differs.
+  public mutating func edit(priority: Priority?, tags: [String]?) -> Bool {
+    guard priority ?? self.priority != self.priority || tags ?? self.tags != self.tags else {
+      return false
+    }
+    self.priority = priority ?? self.priority
+    self.tags = tags ?? self.tags
+    version += 1
+    return true
+  }
+
+  /// Its image gave way to newer ones.
+  public mutating func loseImage() {
+    image?.isKept = false
+    version += 1
+  }
+
+  private mutating func finish(as phase: Phase, at moment: Timestamp, keptFor retention: Duration) {
+    finishedAt = moment
+    expiresAt = moment + retention
+    notBefore = nil
+    move(to: phase)
+  }
+
+  private mutating func move(to next: Phase) {
+    precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers ask the phase first
+    phase = next
+    version += 1
+  }
+}

@@ -1,0 +1,167 @@
+/// One image to obtain from one source for one owner. The methods in `Job+Moves.swift` are the only ways it changes.
+///
+/// A store keeps what `Codable` encodes, and copies of what it searches by beside it.
+public struct Job: Sendable, Equatable, Identifiable, Codable {
+  /// Its name, sorted by creation.
+  public let id: JobID
+  /// Who submitted it: for anyone else but an admin it does not exist.
+  public let owner: Owner
+  /// What was asked for.
+  public let submission: Submission
+  /// When it was accepted.
+  public let createdAt: Timestamp
+
+  /// Where it stands.
+  public internal(set) var phase: Phase = .queued
+  /// How soon its turn comes.
+  public internal(set) var priority: Priority
+  /// The owner's labels.
+  public internal(set) var tags: [String]
+  /// How far its bytes have come.
+  public internal(set) var progress = Progress()
+  /// The result, once `success`.
+  public internal(set) var image: StoredImage?
+  /// Why it failed, once `failure`.
+  public internal(set) var failure: JobFailure?
+  /// Requests made to the origin's image, over fetching again as well.
+  public internal(set) var attempts = 0
+  /// Tries since it was last queued by its owner, for `max_attempts`.
+  public internal(set) var tries = 0
+  /// What the cache did, once finished.
+  public internal(set) var cache: CacheOutcome?
+  /// How long each step took.
+  public internal(set) var timings = Timings()
+  /// Grows with every change that a client can see.
+  public internal(set) var version = 1
+  /// When a worker first took it.
+  public internal(set) var startedAt: Timestamp?
+  /// When it became success, failure or cancelled.
+  public internal(set) var finishedAt: Timestamp?
+  /// When it will be forgotten.
+  public internal(set) var expiresAt: Timestamp?
+  /// Not before this moment may a worker take it (a retry's back-off).
+  public internal(set) var notBefore: Timestamp?
+
+  /// A queued job that nobody has taken yet.
+  public init(
+    id: JobID, owner: Owner, submission: Submission, priority: Priority, tags: [String],
+    createdAt: Timestamp
+  ) {
+    self.id = id
+    self.owner = owner
+    self.submission = submission
+    self.priority = priority
+    self.tags = tags
+    self.createdAt = createdAt
+  }
+}
+
+/// Who a job belongs to: a token's name, or nobody's where no tokens are configured.
+public struct Owner: Hashable, Sendable, Codable {
+  /// The token's name; empty where no tokens are configured.
+  public let name: String
+  /// The owner of that name.
+  public init(_ name: String) { self.name = name }
+  /// Where no tokens are configured, everyone is this one.
+  public static let anonymous = Owner("")
+}
+
+/// How far a job's bytes have come.
+public struct Progress: Sendable, Equatable, Codable {
+  /// Bytes so far; never falls within one transfer.
+  public var completed = 0
+  /// Bytes in all, if the origin said so.
+  public var total: Int?
+  /// Bytes kept from an earlier transfer.
+  public var resumedFrom = 0
+
+  /// Nothing yet.
+  public init(completed: Int = 0, total: Int? = nil, resumedFrom: Int = 0) {
+    self.completed = completed
+    self.total = total
+    self.resumedFrom = resumedFrom
+  }
+
+  /// 0…1, nil while the total is unknown.
+  public var fraction: Double? {
+    guard let total, total > 0 else { return nil }
+    return min(1, Double(completed) / Double(total))
+  }
+}
+
+/// A job's result.
+public struct StoredImage: Sendable, Equatable, Codable {
+  /// What the decode found.
+  public var description: ImageDescription
+  /// The name of its bytes in the image store.
+  public var digest: ImageDigest
+  /// How many bytes it has.
+  public var bytes: Int
+  /// The URL that served it; nil for local and captured ones.
+  public var url: SourceURL?
+  /// Which of the submission's URLs it is.
+  public var variant: SourceVariant
+  /// When the origin last changed it by its word, else when it was stored: `Last-Modified`.
+  public var modifiedAt: Timestamp
+  /// False once the image gave way to newer ones.
+  public var isKept = true
+
+  /// A kept image.
+  public init(
+    description: ImageDescription, digest: ImageDigest, bytes: Int, url: SourceURL?,
+    variant: SourceVariant, modifiedAt: Timestamp
+  ) {
+    self.description = description
+    self.digest = digest
+    self.bytes = bytes
+    self.url = url
+    self.variant = variant
+    self.modifiedAt = modifiedAt
+  }
+}
+
+/// Which of a submission's URLs an image came from.
+public enum SourceVariant: String, Sendable, Codable {
+  case regular
+  case lowData = "low_data"
+}
+
+/// What the cache did for a job (RFC 9211 in short).
+public struct CacheOutcome: Sendable, Equatable, Codable {
+  /// What happened.
+  public enum Status: String, Sendable, Codable { case hit, miss, revalidated, stale, bypass }
+  /// What happened.
+  public var status: Status
+  /// The response's age when it was used, in seconds.
+  public var age: Int
+  /// Until when it counts as fresh.
+  public var freshUntil: Timestamp?
+
+  /// An outcome.
+  public init(_ status: Status, age: Int = 0, freshUntil: Timestamp? = nil) {
+    self.status = status
+    self.age = age
+    self.freshUntil = freshUntil
+  }
+}
+
+/// How long a job's steps took; nil for those not reached.
+public struct Timings: Sendable, Equatable, Codable {
+  /// From being queued to being taken.
+  public var queued: Duration?
+  /// The name's resolution.
+  public var dns: Duration?
+  /// The TCP handshake.
+  public var connect: Duration?
+  /// The TLS handshake.
+  public var tls: Duration?
+  /// From the request to the response's first byte.
+  public var firstByte: Duration?
+  /// From the request to the body's last byte.
+  public var fetch: Duration?
+  /// Computing time of the decode.
+  public var decode: Duration?
+
+  /// All nil.
+  public init() {}
+}

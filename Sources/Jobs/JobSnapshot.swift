@@ -1,0 +1,21 @@
+internal import Synchronization
+
+/// A job as it was at one version, with one encoding of it kept for the next reader.
+public final class JobSnapshot: Sendable {
+  /// The job.
+  public let job: Job
+  private let encoding = Mutex<[UInt8]?>(nil)
+
+  /// A snapshot that nobody has encoded yet.
+  public init(_ job: Job) { self.job = job }
+
+  /// The job's one encoding: made by `make` at the first call, kept for later ones.
+  public func encoded(_ make: (Job) -> [UInt8]) -> [UInt8] {
+    encoding.withLock { kept in
+      if let kept { return kept }
+      let made = make(job)
+      kept = made
+      return made
+    }
+  }
+}

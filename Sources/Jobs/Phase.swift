@@ -1,0 +1,23 @@
+/// Where a job stands. The legal moves are ``canBecome(_:)``.
+public enum Phase: String, Sendable, CaseIterable, Codable {
+  case queued, loading, success, failure, cancelled
+
+  /// Whether nothing more happens to the job by itself.
+  public var isFinished: Bool {
+    switch self {
+    case .queued, .loading: false
+    case .success, .failure, .cancelled: true
+    }
+  }
+
+  /// Whether a job may go from this phase to `next`.
+  public func canBecome(_ next: Phase) -> Bool {
+    switch (self, next) {
+    case (.queued, .loading), (.queued, .cancelled), (.queued, .failure), (.queued, .success): true
+    case (.loading, .success), (.loading, .failure), (.loading, .cancelled), (.loading, .queued):
+      true
+    case (.failure, .queued), (.cancelled, .queued), (.success, .queued): true
+    default: false
+    }
+  }
+}

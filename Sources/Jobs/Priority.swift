@@ -1,0 +1,7 @@
+/// How soon a job's turn comes, against the other jobs'.
+public enum Priority: Int, Sendable, CaseIterable, Comparable, Codable {
+  case veryLow = 0
+  case low, normal, high, veryHigh
+
+  public static func < (a: Priority, b: Priority) -> Bool { a.rawValue < b.rawValue }
+}

@@ -1,0 +1,65 @@
+/// What a client asked for: the source and how to obtain it. It never changes after submission.
+public struct Submission: Sendable, Equatable, Codable {
+  /// Where the image comes from.
+  public var source: Source
+  /// Tried in order when the URL before failed for any reason but cancelling.
+  public var alternatives: [SourceURL] = []
+  /// The digest that the bytes must have.
+  public var integrity: ImageDigest?
+  /// Stands for the URL in the cache and in coalescing.
+  public var cacheKey: String?
+  /// How the cache may take part.
+  public var cacheMode: CacheMode = .default
+  /// Freshness given to a response that says nothing of its own, in seconds.
+  public var cacheTTL: Int?
+  /// Extra request header fields, in the order given.
+  public var headers: [HeaderField] = []
+  /// For the whole transfer; nil: the configuration's.
+  public var timeout: Duration?
+  /// Of the body; nil: the configuration's.
+  public var maxBytes: Int?
+  /// Of the decoded image; nil: the configuration's.
+  public var maxPixels: Int?
+  /// Tries for retryable errors; nil: the configuration's.
+  public var maxAttempts: Int?
+  /// How long the finished job is kept; nil: the configuration's.
+  public var retention: Duration?
+  /// Whether the client asked for little data (`Save-Data: on`).
+  public var savesData = false
+
+  /// A submission with every option left to the configuration.
+  public init(source: Source) { self.source = source }
+}
+
+/// Where a job's image comes from.
+public enum Source: Sendable, Equatable, Codable {
+  /// Fetched from the URL; from `lowData` in its place while the network is constrained.
+  case url(SourceURL, lowData: SourceURL?)
+  /// A named file below the configured root.
+  case local(String)
+  /// Bytes that the client sent, kept in the image store under their digest.
+  case captured(ImageDigest, bytes: Int, contentType: String)
+}
+
+/// The Fetch standard's cache modes (section 2.2.5).
+public enum CacheMode: String, Sendable, CaseIterable, Codable {
+  case `default`, reload
+  case noStore = "no-store"
+  case noCache = "no-cache"
+  case forceCache = "force-cache"
+  case onlyIfCached = "only-if-cached"
+}
+
+/// One header field (RFC 9110 section 5), name and value as given.
+public struct HeaderField: Sendable, Equatable, Codable {
+  /// A token.
+  public var name: String
+  /// Without line breaks or NUL; no white space around it.
+  public var value: String
+
+  /// A field; whoever makes it has checked the characters.
+  public init(name: String, value: String) {
+    self.name = name
+    self.value = value
+  }
+}

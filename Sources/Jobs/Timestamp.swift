@@ -1,0 +1,49 @@
+/// A moment in UTC, to the millisecond: what the API shows and the store keeps.
+public struct Timestamp: Hashable, Sendable, Comparable, Codable {
+  /// Milliseconds since 1970-01-01T00:00:00Z.
+  public let milliseconds: Int64
+
+  /// The moment that many milliseconds after 1970-01-01T00:00:00Z.
+  public init(milliseconds: Int64) { self.milliseconds = milliseconds }
+
+  public init(from decoder: any Decoder) throws {
+    milliseconds = try decoder.singleValueContainer().decode(Int64.self)
+  }
+
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(milliseconds)
+  }
+
+  public static func < (a: Timestamp, b: Timestamp) -> Bool { a.milliseconds < b.milliseconds }
+
+  /// The moment that much later; saturates.
+  public static func + (moment: Timestamp, duration: Duration) -> Timestamp {
+    let (sum, overflow) = moment.milliseconds.addingReportingOverflow(duration.inMilliseconds)
+    return Timestamp(milliseconds: overflow ? .max : sum)
+  }
+
+  /// The time from one moment to the next; negative when it is earlier.
+  public static func - (later: Timestamp, earlier: Timestamp) -> Duration {
+    .milliseconds(later.milliseconds - earlier.milliseconds)
+  }
+}
+
+extension Duration {
+  /// Whole milliseconds, rounded towards zero; saturates.
+  public var inMilliseconds: Int64 {
+    let (seconds, attoseconds) = components
+    let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+    guard !overflow else { return seconds < 0 ? .min : .max }
+    return whole + attoseconds / 1_000_000_000_000_000
+  }
+
+  /// Seconds, with their fraction.
+  public var inSeconds: Double {
+    let (seconds, attoseconds) = components
+    return Double(seconds) + Double(attoseconds) * 1e-18
+  }
+}
+
+/// Tells the wall clock's time; a test gives its own.
+public typealias WallClock = @Sendable () -> Timestamp
