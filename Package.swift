@@ -16,7 +16,8 @@ let package = Package(
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.6.0"),
   ],
   targets: [
-    .executableTarget(name: "imagefetch", dependencies: ["App", .argumentParser], swiftSettings: house),
+    .executableTarget(
+      name: "imagefetch", dependencies: ["App", .argumentParser], swiftSettings: house),
     .target(
       name: "App",
       dependencies: [
@@ -52,7 +53,9 @@ let package = Package(
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
-    .testTarget(name: "JobsTests", dependencies: ["Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(
+      name: "JobsTests", dependencies: ["Executors", "Jobs", "TestSupport", .log],
+      swiftSettings: house),
     .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
     .testTarget(
       name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),

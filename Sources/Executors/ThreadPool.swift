@@ -39,7 +39,9 @@ public final class ThreadPool: TaskExecutor {
   /// Runs `body` on one of the threads; it may block there. It is not given up when the task is cancelled.
   public func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
     await withCheckedContinuation { continuation in
-      line.add(.closure { continuation.resume(returning: body()) }, priority: Task.currentPriority.rawValue)
+      line.add(
+        .closure { continuation.resume(returning: body()) }, priority: Task.currentPriority.rawValue
+      )
     }
   }
 }

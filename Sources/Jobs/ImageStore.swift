@@ -1,3 +1,5 @@
+internal import Glibc
+
 /// Keeps images' bytes under their digest, equal bytes once.
 public protocol ImageStore: Sendable {
   /// Room for an image whose digest is not known yet.
@@ -50,4 +52,23 @@ public final class StoredBytes: Sendable {
   }
 
   deinit { close() }
+
+  /// Reads a part. It may wait for the disk.
+  /// - Returns: fewer bytes than asked for when the file is shorter than it was, or can't be read.
+  public func read(at offset: Int, count: Int) -> [UInt8] {
+    switch place {
+    case .memory(let bytes): return Array(bytes.dropFirst(offset).prefix(count))
+    case .file(let descriptor):
+      return [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+        while filled < count {
+          let room = UnsafeMutableRawBufferPointer(
+            rebasing: UnsafeMutableRawBufferPointer(buffer)[filled...])
+          let got = pread(descriptor, room.baseAddress, count - filled, off_t(offset + filled))
+          if got < 0 && errno == EINTR { continue }
+          if got <= 0 { return }
+          filled += got
+        }
+      }
+    }
+  }
 }

@@ -1,6 +1,6 @@
 /// The moves of a job's life. Each keeps phase, times and version in step; none looks at a clock.
 extension Job {
-  /// A worker takes it: `queued` to `loading`.
+  /// A worker takes it: `queued` to `loading`. Unless its cache mode forbids, that is a request to the origin.
   public mutating func start(at moment: Timestamp) {
     timings = Timings()
     timings.queued = moment - max(notBefore ?? createdAt, createdAt)
@@ -8,30 +8,51 @@ extension Job {
     startedAt = startedAt ?? moment
     notBefore = nil
     tries += 1
+    if submission.asksOrigin { attempts += 1 }
     move(to: .loading)
   }
 
-  /// One more request was sent to the origin.
-  public mutating func countAttempt() {
-    attempts += 1
+  /// What its worker has to tell while it is loading, and for good when it stops.
+  ///
+  /// - Parameter shown: the version that clients may have seen. What a worker tells is kept in memory until it stops,
+  ///   so the store's version is behind; it leaps over those that may yet be shown before this change is.
+  public mutating func note(_ report: RunReport, shown: Int) {
+    guard phase == .loading else { return }
+    progress = report.progress
+    attempts = max(attempts, report.attempts)
+    timings.take(report.timings)
+    version = max(version, shown)
     version += 1
   }
 
-  /// Bytes came.
-  public mutating func advance(to progress: Progress) {
-    guard phase == .loading, progress != self.progress else { return }
-    self.progress = progress
-    version += 1
+  /// Takes over what only memory knows of a loading job, before another change is made to it: progress so far, and
+  /// room in the versions for what its worker may yet show before that change is saved.
+  public mutating func keepWhatIsShown(_ shown: Job?) {
+    guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries else {
+      return
+    }
+    progress = shown.progress
+    attempts = shown.attempts
+    timings = shown.timings
+    version = max(version, shown.version + Self.versionsPerChange)
   }
 
   /// The image was decoded whole and stored.
-  public mutating func succeed(with image: StoredImage, at moment: Timestamp, keptFor retention: Duration) {
+  public mutating func succeed(
+    with image: StoredImage, at moment: Timestamp, keptFor retention: Duration
+  ) {
     self.image = image
+    progress.completed = image.bytes
+    progress.total = image.bytes
+    cache =
+      submission.asksOrigin ? CacheOutcome(submission.cacheMode == .noStore ? .bypass : .miss) : nil
     finish(as: .success, at: moment, keptFor: retention)
   }
 
   /// It is given up.
-  public mutating func fail(_ failure: JobFailure, at moment: Timestamp, keptFor retention: Duration) {
+  public mutating func fail(
+    _ failure: JobFailure, at moment: Timestamp, keptFor retention: Duration
+  ) {
     self.failure = failure
     finish(as: .failure, at: moment, keptFor: retention)
   }
@@ -84,6 +105,9 @@ extension Job {
 
   /// More versions than one claim's progress can use: ten a second for longer than any transfer may take.
   static let versionsPerClaim = 1_000_000
+
+  /// More versions than progress can use while one change is on its way to the store.
+  static let versionsPerChange = 1_000
 
   /// New labels or another priority.
   /// - Returns: false when nothing differs.

@@ -32,8 +32,11 @@ public struct SourceURL: Hashable, Sendable {
     guard rest.starts(with: [UInt8(ascii: "/"), UInt8(ascii: "/")]) else { return nil }
     rest = rest.dropFirst(2)
 
-    let end = rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?")
-      || $0 == UInt8(ascii: "#") } ?? rest.endIndex
+    let end =
+      rest.firstIndex {
+        $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?")
+          || $0 == UInt8(ascii: "#")
+      } ?? rest.endIndex
     guard let authority = Self.authority(rest[..<end]) else { return nil }
     host = authority.host
     port = authority.port ?? (scheme == "https" ? 443 : 80)
@@ -91,8 +94,10 @@ public struct SourceURL: Hashable, Sendable {
     let name = lowercased(bytes)
     if name.hasPrefix("[") {
       let inner = name.dropFirst().dropLast()
-      let legal = inner.utf8.allSatisfy { hexValue($0) != nil || $0 == UInt8(ascii: ":")
-        || $0 == UInt8(ascii: ".") }
+      let legal = inner.utf8.allSatisfy {
+        hexValue($0) != nil || $0 == UInt8(ascii: ":")
+          || $0 == UInt8(ascii: ".")
+      }
       return legal && inner.utf8.contains(UInt8(ascii: ":")) ? String(inner) : nil
     }
     // Letters beyond ASCII stay: the fetcher turns an internationalised name into its ASCII form.
@@ -121,7 +126,8 @@ public struct SourceURL: Hashable, Sendable {
     switch byte {
     case UInt8(ascii: " "), UInt8(ascii: "\""), UInt8(ascii: "<"), UInt8(ascii: ">"): true
     case UInt8(ascii: "`"), UInt8(ascii: "{"), UInt8(ascii: "}"), UInt8(ascii: "^"),
-      UInt8(ascii: "|"): true
+      UInt8(ascii: "|"):
+      true
     case UInt8(ascii: "'"): inQuery
     default: false
     }

@@ -29,6 +29,12 @@ public struct Submission: Sendable, Equatable, Codable {
 
   /// A submission with every option left to the configuration.
   public init(source: Source) { self.source = source }
+
+  /// Whether the job may send requests at all.
+  var asksOrigin: Bool {
+    guard case .url = source else { return false }
+    return cacheMode != .onlyIfCached
+  }
 }
 
 /// Where a job's image comes from.

@@ -1,0 +1,28 @@
+extension JobEngine {
+  /// What the engine is told by the operator.
+  public struct Configuration: Sendable {
+    /// Jobs in flight: one worker actor each.
+    public var workers = 64
+    /// Beyond so many queued jobs a submission is refused.
+    public var maxQueued = 100_000
+    /// How long a finished job is kept, where it doesn't say itself.
+    public var retention: Duration = .seconds(3600)
+    /// When failed jobs are tried again.
+    public var retry = RetryPolicy()
+    /// For a whole transfer; a job's own is never longer.
+    public var timeout: Duration = .seconds(60)
+    /// Of one image's bytes; a job's own is never larger.
+    public var maxBytes = 32 << 20
+    /// Of decoding. `maxMemory` is also what all decodes may hold at once.
+    public var limits = DecodeLimits()
+    /// Of all kept images' bytes.
+    public var maxStoredBytes = 10_000_000_000
+    /// Whether low-data images are preferred.
+    public var isConstrained = false
+    /// Jobs whose newest state is held in memory for quick answers: between one and two times so many, some 1.5 KB each.
+    public var shownJobs = 16_384
+
+    /// The defaults.
+    public init() {}
+  }
+}

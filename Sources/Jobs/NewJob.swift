@@ -1,0 +1,16 @@
+/// A job to submit.
+public struct NewJob: Sendable, Equatable {
+  /// What to obtain and how.
+  public var submission: Submission
+  /// How soon its turn comes.
+  public var priority: Priority
+  /// The owner's labels.
+  public var tags: [String]
+
+  /// A job to submit.
+  public init(submission: Submission, priority: Priority = .normal, tags: [String] = []) {
+    self.submission = submission
+    self.priority = priority
+    self.tags = tags
+  }
+}

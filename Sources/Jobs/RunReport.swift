@@ -1,0 +1,29 @@
+/// What a worker tells of the job it carries: known in memory only until the job leaves `loading`.
+public struct RunReport: Sendable, Equatable {
+  /// How far the bytes have come.
+  public var progress: Progress
+  /// Requests made to the origin so far, over the job's whole life.
+  public var attempts: Int
+  /// How long each step took so far.
+  public var timings: Timings
+
+  /// Where the job stands when a worker takes it.
+  public init(of job: Job) {
+    progress = Progress()
+    attempts = job.attempts
+    timings = job.timings
+  }
+}
+
+extension Timings {
+  /// Takes over what `newer` knows.
+  mutating func take(_ newer: Timings) {
+    queued = newer.queued ?? queued
+    dns = newer.dns ?? dns
+    connect = newer.connect ?? connect
+    tls = newer.tls ?? tls
+    firstByte = newer.firstByte ?? firstByte
+    fetch = newer.fetch ?? fetch
+    decode = newer.decode ?? decode
+  }
+}

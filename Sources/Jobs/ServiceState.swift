@@ -1,0 +1,9 @@
+/// Whether the service takes work.
+public enum ServiceState: Sendable, Equatable {
+  /// It is picking up what an earlier run left.
+  case starting
+  /// It takes jobs.
+  case ready
+  /// It finishes what is running and takes no more.
+  case draining
+}

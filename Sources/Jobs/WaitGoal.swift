@@ -1,0 +1,14 @@
+/// What a client waits for.
+public enum WaitGoal: Sendable, Equatable {
+  /// The job has reached a phase in which it stays.
+  case finished
+  /// The job has another version than this.
+  case versionOtherThan(Int)
+
+  func isMet(by job: Job) -> Bool {
+    switch self {
+    case .finished: job.phase.isFinished
+    case .versionOtherThan(let version): job.version != version
+    }
+  }
+}

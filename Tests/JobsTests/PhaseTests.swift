@@ -1,0 +1,106 @@
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A job's phase")
+struct PhaseTests {
+  private let clock = ManualClock()
+  private func job() -> Job {
+    Job(
+      id: JobID(at: clock.now), owner: .anonymous,
+      submission: Submission(source: .url(SourceURL("http://a.example/x.png")!, lowData: nil)),
+      priority: .normal, tags: [], createdAt: clock.now)
+  }
+
+  @Test("only the moves of the contract's table are legal")
+  func table() {
+    let legal: Set<[Phase]> = [
+      [.queued, .loading], [.queued, .cancelled], [.queued, .failure], [.queued, .success],
+      [.loading, .success], [.loading, .failure], [.loading, .cancelled], [.loading, .queued],
+      [.failure, .queued], [.cancelled, .queued], [.success, .queued],
+    ]
+    for phase in Phase.allCases {
+      for next in Phase.allCases {
+        #expect(phase.canBecome(next) == legal.contains([phase, next]), "\(phase) to \(next)")
+      }
+    }
+  }
+
+  @Test("each move makes the version grow")
+  func versions() {
+    var job = job()
+    var versions = [job.version]
+    job.start(at: clock.now)
+    versions.append(job.version)
+    job.retry(notBefore: clock.now)
+    versions.append(job.version)
+    job.start(at: clock.now)
+    versions.append(job.version)
+    job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
+    versions.append(job.version)
+    let isQueued = job.fetchAgain(at: clock.now)
+    #expect(isQueued)
+    versions.append(job.version)
+    #expect(zip(versions, versions.dropFirst()).allSatisfy { $0 < $1 })
+  }
+
+  @Test("fetching again clears the error and the expiry")
+  func fetchAgain() {
+    var job = job()
+    job.start(at: clock.now)
+    job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
+    #expect(job.failure == .storageFull && job.expiresAt != nil)
+    let isQueued = job.fetchAgain(at: clock.now)
+    #expect(isQueued)
+    #expect(job.failure == nil && job.expiresAt == nil && job.finishedAt == nil)
+    #expect(job.phase == .queued)
+    #expect(job.attempts == 1, "attempts count over fetching again as well")
+    #expect(job.tries == 0)
+    let isQueuedTwice = job.fetchAgain(at: clock.now)
+    #expect(!isQueuedTwice, "queued is left alone")
+  }
+
+  @Test("cancelling what has finished changes nothing")
+  func cancelFinished() {
+    var job = job()
+    job.start(at: clock.now)
+    job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
+    let before = job
+    let isCancelled = job.cancel(at: clock.now, keptFor: .seconds(1))
+    #expect(!isCancelled)
+    #expect(job == before)
+  }
+
+  @Test("after a crash the version leaps over those that progress may have shown")
+  func crash() {
+    var job = job()
+    job.start(at: clock.now)
+    let stored = job
+    var shown = stored
+    for count in 1...600 {
+      var report = RunReport(of: shown)
+      report.progress.completed = count
+      shown.note(report, shown: shown.version)
+    }
+    var recovered = stored
+    recovered.requeueAfterCrash()
+    #expect(recovered.version > shown.version)
+    #expect(recovered.phase == .queued)
+    #expect(recovered.tries == 0, "a crash is not the job's fault")
+  }
+
+  @Test("an edit of a loading job keeps the progress that only memory knows, and is newer than it")
+  func editWhileLoading() {
+    var job = job()
+    job.start(at: clock.now)
+    var shown = job
+    var report = RunReport(of: shown)
+    report.progress = Progress(completed: 5, total: 10)
+    shown.note(report, shown: shown.version)
+    job.keepWhatIsShown(shown)
+    let isEdited = job.edit(priority: .high, tags: nil)
+    #expect(isEdited)
+    #expect(job.progress.completed == 5)
+    #expect(job.version > shown.version)
+  }
+}

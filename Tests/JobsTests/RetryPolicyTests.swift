@@ -1,0 +1,51 @@
+import Testing
+
+@testable import Jobs
+
+@Suite("Retrying")
+struct RetryPolicyTests {
+  private let policy = RetryPolicy()
+  private let timeout = JobFailure.fetch(.timeout(seconds: 1))
+
+  @Test("backs off twice as long after each try, with full jitter, up to the maximum")
+  func backoff() {
+    #expect(policy.delay(after: timeout, tries: 1, allowed: 20, dice: 1) == .milliseconds(500))
+    #expect(policy.delay(after: timeout, tries: 2, allowed: 20, dice: 1) == .seconds(1))
+    #expect(policy.delay(after: timeout, tries: 3, allowed: 20, dice: 0.5) == .seconds(1))
+    #expect(policy.delay(after: timeout, tries: 19, allowed: 20, dice: 1) == .seconds(30))
+    #expect(policy.delay(after: timeout, tries: 1, allowed: 20, dice: 0) == .zero)
+  }
+
+  @Test("ends with the tries that are allowed")
+  func ends() {
+    #expect(policy.delay(after: timeout, tries: 3, allowed: nil, dice: 1) == nil)
+    #expect(policy.delay(after: timeout, tries: 1, allowed: 1, dice: 1) == nil)
+  }
+
+  @Test("obeys the origin's Retry-After, up to the maximum")
+  func retryAfter() {
+    func delay(_ seconds: Double) -> Duration? {
+      policy.delay(
+        after: .fetch(.originStatus(503, retryAfter: seconds)), tries: 1, allowed: nil, dice: 0)
+    }
+    #expect(delay(7) == .seconds(7))
+    #expect(delay(3600) == .seconds(30))
+  }
+
+  @Test(
+    "is only for errors that may pass",
+    arguments: [
+      (JobFailure.fetch(.originStatus(404, retryAfter: nil)), false),
+      (.fetch(.originStatus(429, retryAfter: nil)), true),
+      (.fetch(.originStatus(504, retryAfter: nil)), true),
+      (.fetch(.originStatus(501, retryAfter: nil)), false), (.fetch(.stalled(seconds: 1)), true),
+      (.fetch(.truncated(received: 1, expected: 2)), true), (.fetch(.tooLarge(limit: 1)), false),
+      (.fetch(.tlsFailure(host: "a", detail: "")), false), (.codec(.cutShort), false),
+      (.storageFull, false),
+      (.fetch(.connectFailure(host: "a", detail: "")), true),
+      (.fetch(.dnsFailure(host: "a", detail: "")), true),
+    ])
+  func retryable(failure: JobFailure, expected: Bool) {
+    #expect(failure.isRetryable == expected)
+  }
+}

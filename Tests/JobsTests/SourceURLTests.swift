@@ -1,0 +1,57 @@
+import Jobs
+import Testing
+
+@Suite("A source URL")
+struct SourceURLTests {
+  @Test(
+    "is read into parts that can be read in one way only",
+    arguments: [
+      ("https://example.org/cat.jpg", "https", "example.org", 443, "/cat.jpg"),
+      ("HTTP://EXAMPLE.org:8080/A?b=C#frag", "http", "example.org", 8080, "/A?b=C"),
+      ("http://example.org", "http", "example.org", 80, "/"),
+      ("http://example.org?x=1", "http", "example.org", 80, "/?x=1"),
+      ("http://example.org:/x", "http", "example.org", 80, "/x"),
+      ("http://[2001:DB8::1]:81/x", "http", "2001:db8::1", 81, "/x"),
+      ("  https://example.org/a b.jpg ", "https", "example.org", 443, "/a%20b.jpg"),
+      (
+        "https://example.org/ü|\"<>?q='a'", "https", "example.org", 443,
+        "/%C3%BC%7C%22%3C%3E?q=%27a%27"
+      ),
+      ("https://example.org/%2e%2E/x", "https", "example.org", 443, "/%2e%2E/x"),
+    ])
+  func parts(text: String, scheme: String, host: String, port: Int, rest: String) throws {
+    let url = try #require(SourceURL(text))
+    #expect(url.scheme == scheme)
+    #expect(url.host == host)
+    #expect(url.port == port)
+    #expect(url.pathAndQuery == rest)
+    #expect(SourceURL(url.string) == url, "its own text form is read the same")
+  }
+
+  @Test(
+    "is refused where parsers differ, or nothing could be fetched",
+    arguments: [
+      "", "/x", "//example.org/x", "ftp://example.org/x", "file:///etc/passwd",
+      "data:image/png;base64,",
+      "http:example.org", "http:///x", "http://", "http://:80/", "http://user@example.org/",
+      "http://user:secret@example.org/", "http://example.org\\@evil.example/",
+      "http://exa mple.org/",
+      "http://example.org:0/", "http://example.org:65536/", "http://example.org:8o/",
+      "http://[::1/",
+      "http://[example.org]/", "http://example.org/\n", "http://exam\tple.org/",
+      "http://example.org/\u{0}",
+      "http://example.org%00.evil.example/", "http://example.org%2f/", "http://exam<ple/",
+      "gopher://x/",
+    ])
+  func refused(text: String) {
+    #expect(SourceURL(text) == nil)
+  }
+
+  @Test("is refused when longer than the limit")
+  func length() {
+    let base = "http://example.org/"
+    let fits = base + String(repeating: "a", count: SourceURL.maxLength - base.utf8.count)
+    #expect(SourceURL(fits) != nil)
+    #expect(SourceURL(fits + "a") == nil)
+  }
+}

@@ -1,0 +1,36 @@
+public import Jobs
+
+/// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
+public struct FakeCodec: ImageCodec {
+  public init() {}
+
+  public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder { Decoder(limits: limits) }
+
+  private final class Decoder: ImageDecoder {
+    private let limits: DecodeLimits
+    private var bytes: [UInt8] = []
+    private var isEnded = false
+    private var hasHeader = false
+
+    init(limits: DecodeLimits) { self.limits = limits }
+
+    func append(_ bytes: [UInt8]) { self.bytes += bytes }
+    func end() { isEnded = true }
+
+    func step() throws(CodecError) -> DecodeStep {
+      guard bytes.count >= 2 || isEnded else { return .needsBytes }
+      guard bytes.starts(with: Array("ok".utf8)) else {
+        throw .broken(format: .png, detail: "not ok")
+      }
+      if !hasHeader {
+        hasHeader = true
+        guard limits.maxPixels >= 100 else {
+          throw .tooManyPixels(width: 10, height: 10, limit: limits.maxPixels)
+        }
+        return .header(ImageHeader(format: .png, width: 10, height: 10, decodingMemory: 1000))
+      }
+      guard isEnded else { return .needsBytes }
+      return .finished(ImageDescription(format: .png, width: 10, height: 10))
+    }
+  }
+}

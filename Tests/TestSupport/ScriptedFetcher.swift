@@ -1,0 +1,80 @@
+public import Jobs
+import Synchronization
+
+/// Answers each URL with what a test scripted for it, and keeps what it was asked.
+public final class ScriptedFetcher: ImageFetcher {
+  /// What happens when a URL is asked for.
+  public enum Answer: Sendable {
+    /// The body comes in these pieces.
+    case pieces([[UInt8]], total: Int?)
+    /// The body starts with these bytes, then waits until the task is cancelled.
+    case hangs(after: [UInt8])
+    /// The fetch fails.
+    case fails(FetchError)
+    /// The body starts with these bytes, then fails.
+    case breaks(after: [UInt8], FetchError)
+  }
+
+  private struct State {
+    var answers: [String: [Answer]] = [:]
+    var requests: [FetchRequest] = []
+  }
+  private let state = Mutex(State())
+
+  public init() {}
+
+  /// Scripts the answers of a URL, in order; the last one is repeated.
+  public func answer(_ url: String, with answers: Answer...) {
+    state.withLock { $0.answers[SourceURL(url)!.string] = answers }
+  }
+
+  /// What was asked, in order.
+  public var requests: [FetchRequest] { state.withLock { $0.requests } }
+
+  public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+    let answer = state.withLock { state -> Answer in
+      state.requests.append(request)
+      guard let answers = state.answers[request.url.string], let first = answers.first else {
+        return .fails(.originStatus(404, retryAfter: nil))
+      }
+      if answers.count > 1 { state.answers[request.url.string]?.removeFirst() }
+      return first
+    }
+    if Task.isCancelled { throw .cancelled }
+    let body: Body
+    var total: Int?
+    switch answer {
+    case .fails(let error): throw error
+    case .pieces(let pieces, let length):
+      body = Body(pieces, then: .ends)
+      total = length
+    case .hangs(let bytes): body = Body([bytes], then: .hangs)
+    case .breaks(let bytes, let error): body = Body([bytes], then: .breaks(error))
+    }
+    return FetchedResponse(
+      url: request.url, status: 200, headers: [], contentLength: total, body: body,
+      timings: TransferTimings())
+  }
+
+  private final class Body: ImageBytes {
+    enum Ending { case ends, hangs, breaks(FetchError) }
+    private let pieces: Mutex<[[UInt8]]>
+    private let ending: Ending
+
+    init(_ pieces: [[UInt8]], then ending: Ending) {
+      self.pieces = Mutex(pieces.filter { !$0.isEmpty })
+      self.ending = ending
+    }
+
+    func next() async throws(FetchError) -> [UInt8]? {
+      if let piece = pieces.withLock({ $0.isEmpty ? nil : $0.removeFirst() }) { return piece }
+      switch ending {
+      case .ends: return nil
+      case .breaks(let error): throw error
+      case .hangs:
+        while !Task.isCancelled { try? await Task.sleep(for: .seconds(60)) }
+        throw .cancelled
+      }
+    }
+  }
+}
