@@ -1,0 +1,97 @@
+internal import API
+internal import Fetch
+internal import Foundation
+internal import HTTP
+internal import Jobs
+internal import Store
+
+/// What each part is told of the configuration: the only place that knows both.
+extension Configuration {
+  var engine: JobEngine.Configuration {
+    var engine = JobEngine.Configuration()
+    engine.workers = jobs.workers
+    engine.maxQueued = jobs.maxQueued
+    engine.retention = jobs.retention
+    engine.retry.maxAttempts = jobs.maxAttempts
+    engine.retry.initialBackoff = jobs.retryBackoff.initial
+    engine.retry.maximumBackoff = jobs.retryBackoff.maximum
+    engine.timeout = fetch.timeout
+    engine.maxBytes = fetch.maxBytes
+    engine.limits = decodeLimits
+    engine.maxStoredBytes = storage.maxBytes
+    engine.isConstrained = network.constrained
+    return engine
+  }
+
+  private var decodeLimits: DecodeLimits {
+    DecodeLimits(
+      formats: Set(decode.formats.compactMap { Jobs::ImageFormat(rawValue: $0.rawValue) }),
+      maxPixels: decode.maxPixels, maxDimension: decode.maxDimension, maxFrames: decode.maxFrames,
+      maxScans: decode.maxScans, maxMemory: decode.maxMemory)
+  }
+
+  var fetcher: CurlFetcher.Configuration {
+    var fetcher = CurlFetcher.Configuration()
+    fetcher.connectTimeout = fetch.connectTimeout
+    fetcher.stallTimeout = fetch.stallTimeout
+    fetcher.maxRedirects = fetch.maxRedirects
+    fetcher.userAgent = fetch.userAgent
+    fetcher.proxy = fetch.proxy
+    fetcher.policy.allowSchemes = Set(fetch.allowSchemes.map(\.rawValue))
+    fetcher.policy.allowNetworks = fetch.allowNetworks.compactMap { CIDR($0) }
+    fetcher.policy.denyNetworks = fetch.denyNetworks.compactMap { CIDR($0) }
+    fetcher.policy.allowHosts = fetch.allowHosts
+    fetcher.policy.denyHosts = fetch.denyHosts
+    fetcher.policy.allowPorts = Set(fetch.allowPorts)
+    return fetcher
+  }
+
+  var routes: API.Configuration {
+    var routes = API.Configuration()
+    routes.tokens = auth.tokens.compactMap { token in
+      ImageDigest(bytes: token.sha256).map { digest in
+        API.Token(
+          owner: Owner(token.name), digest: digest,
+          scopes: Set(token.scopes.compactMap { API.Scope(rawValue: $0.rawValue) }))
+      }
+    }
+    routes.publicMetrics = auth.publicMetrics
+    if auth.rateLimit.requestsPerSecond > 0 {
+      routes.rateLimit = API.RateLimit(
+        requestsPerSecond: auth.rateLimit.requestsPerSecond,
+        burst: auth.rateLimit.burst > 0
+          ? Double(auth.rateLimit.burst) : max(1, auth.rateLimit.requestsPerSecond))
+    }
+    routes.maxBatch = api.maxBatch
+    routes.maxWait = api.maxWait
+    routes.maxBody = server.maxBody
+    routes.corsOrigins = server.corsOrigins
+    routes.limits.timeout = fetch.timeout
+    routes.limits.maxBytes = fetch.maxBytes
+    routes.limits.maxPixels = decode.maxPixels
+    return routes
+  }
+
+  func server() throws(StartError) -> HTTPServer.Configuration {
+    var http = HTTPServer.Configuration()
+    http.host = server.host
+    http.port = server.port
+    http.threads = server.threads
+    http.maxConnections = server.maxConnections
+    http.requestTimeout = server.requestTimeout
+    http.maxBody = server.maxBody
+    if let certificate = server.tls.certificate, let key = server.tls.key {
+      http.tls = (
+        certificate: try Self.text(of: certificate, named: "server.tls.certificate"),
+        key: try Self.text(of: key, named: "server.tls.key")
+      )
+    }
+    return http
+  }
+
+  private static func text(of path: String, named key: String) throws(StartError) -> String {
+    do { return try String(contentsOfFile: path, encoding: .utf8) } catch {
+      throw .operatorMistake("\(key): \"\(path)\" can't be read")
+    }
+  }
+}

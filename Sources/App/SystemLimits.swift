@@ -1,0 +1,19 @@
+internal import Glibc
+
+/// The limits that the process sets itself before it starts.
+enum SystemLimits {
+  static func apply() {
+    // Each of glibc's arenas keeps what was freed in it: with one a thread, memory grows and never falls.
+    mallopt(M_ARENA_MAX, 2)
+    raiseDescriptorLimit()
+  }
+
+  /// A connection and a transfer each take a descriptor; the soft limit of 1,024 is for programs that use select().
+  private static func raiseDescriptorLimit() {
+    var limit = rlimit()
+    let files = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    guard getrlimit(files, &limit) == 0 else { return }
+    limit.rlim_cur = limit.rlim_max
+    setrlimit(files, &limit)
+  }
+}

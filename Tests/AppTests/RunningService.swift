@@ -1,0 +1,197 @@
+import Foundation
+import FoundationNetworking
+import Synchronization
+import Testing
+
+/// The built `imagefetch` as a process of its own, and a client to it.
+final class RunningService: Sendable {
+  let base: String
+  let folder: String
+  private let process: Process
+  private let output: Output
+
+  /// What the process printed on standard error so far.
+  private final class Output: Sendable {
+    let text = Mutex("")
+  }
+
+  /// The executable that was built together with these tests.
+  static var executable: String {
+    let bundle = URL(fileURLWithPath: CommandLine.arguments[0])
+    var folder = bundle.deletingLastPathComponent()
+    while folder.path != "/" {
+      let candidate = folder.appendingPathComponent("imagefetch").path
+      if FileManager.default.isExecutableFile(atPath: candidate) { return candidate }
+      folder.deleteLastPathComponent()
+    }
+    preconditionFailure("the tests' folder holds no imagefetch")
+  }
+
+  /// A folder of its own for data and files; the caller removes it.
+  static func makeFolder() throws -> String {
+    let path = NSTemporaryDirectory() + "imagefetch-test-" + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    return path
+  }
+
+  /// Starts it with loopback allowed as an origin, and waits until it listens and is ready.
+  init(folder: String, settings: [String: String] = [:]) async throws {
+    self.folder = folder
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: Self.executable)
+    process.arguments = ["serve"]
+    var environment = ProcessInfo.processInfo.environment
+    environment["IMAGEFETCH_SERVER_PORT"] = "0"
+    environment["IMAGEFETCH_STORAGE_PATH"] = folder + "/data"
+    environment["IMAGEFETCH_FETCH_ALLOW_NETWORKS"] = "127.0.0.1/32"
+    environment["IMAGEFETCH_FETCH_ALLOW_PORTS"] = ""
+    environment["IMAGEFETCH_LOG_FORMAT"] = "json"
+    environment["SWIFT_BACKTRACE"] = "enable=no"
+    environment.merge(settings) { $1 }
+    process.environment = environment
+    let pipe = Pipe()
+    process.standardError = pipe
+    process.standardOutput = FileHandle.nullDevice
+    let output = Output()
+    pipe.fileHandleForReading.readabilityHandler = { handle in
+      let text = String(decoding: handle.availableData, as: UTF8.self)
+      output.text.withLock { $0 += text }
+    }
+    try process.run()
+    self.process = process
+    self.output = output
+    base = try await Self.address(output, process)
+    try await eventually { try await self.get("/readyz").status == 200 }
+  }
+
+  private static func address(_ output: Output, _ process: Process) async throws -> String {
+    let pattern = #/"message":"listening".*"port":"?(\d+)/#
+    let deadline = ContinuousClock.now + .seconds(30)
+    while ContinuousClock.now < deadline {
+      let text = output.text.withLock { $0 }
+      if let match = text.firstMatch(of: pattern) { return "http://127.0.0.1:\(match.1)" }
+      guard process.isRunning else { break }
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    throw Unstarted(log: output.text.withLock { $0 })
+  }
+
+  struct Unstarted: Error { let log: String }
+
+  /// What it logged.
+  var log: String { output.text.withLock { $0 } }
+
+  /// Ends it as a power cut would.
+  func kill() async throws {
+    Foundation.kill(process.processIdentifier, SIGKILL)
+    try await eventually { !self.process.isRunning }
+  }
+
+  /// Sends SIGTERM.
+  func terminate() { process.terminate() }
+
+  /// Waits for its end.
+  /// - Returns: the exit status.
+  func ended() async throws -> Int32 {
+    try await eventually { !self.process.isRunning }
+    return process.terminationStatus
+  }
+
+  /// SIGTERM, and waits for the end.
+  @discardableResult
+  func stop() async throws -> Int32 {
+    terminate()
+    return try await ended()
+  }
+
+  var processIdentifier: Int32 { process.processIdentifier }
+
+  struct Answer {
+    var status: Int
+    var headers: [String: String]
+    var body: Data
+
+    func json() throws -> [String: Any] {
+      try #require(try JSONSerialization.jsonObject(with: body) as? [String: Any])
+    }
+  }
+
+  private static let session: URLSession = {
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.urlCache = nil
+    configuration.httpMaximumConnectionsPerHost = 64
+    configuration.timeoutIntervalForRequest = 60
+    return URLSession(configuration: configuration)
+  }()
+
+  func get(_ path: String, headers: [String: String] = [:]) async throws -> Answer {
+    try await send("GET", path, headers: headers)
+  }
+
+  func send(
+    _ method: String, _ path: String, headers: [String: String] = [:], body: Data? = nil
+  ) async throws -> Answer {
+    var request = URLRequest(url: URL(string: base + path)!)
+    request.httpMethod = method
+    request.httpBody = body
+    for (name, value) in headers { request.setValue(value, forHTTPHeaderField: name) }
+    let (data, response) = try await Self.session.data(for: request)
+    let answer = try #require(response as? HTTPURLResponse)
+    var fields: [String: String] = [:]
+    for (name, value) in answer.allHeaderFields { fields["\(name)".lowercased()] = "\(value)" }
+    return Answer(status: answer.statusCode, headers: fields, body: data)
+  }
+
+  /// Submits a job or a batch.
+  func submit(_ json: Any) async throws -> Answer {
+    try await send(
+      "POST", "/jobs", headers: ["Content-Type": "application/json"],
+      body: JSONSerialization.data(withJSONObject: json))
+  }
+
+  /// Submits a URL.
+  /// - Returns: the job's id.
+  func submit(url: String) async throws -> String {
+    let answer = try await submit(["url": url])
+    #expect(answer.status == 202)
+    return try #require(try answer.json()["id"] as? String)
+  }
+
+  /// The job, once it has finished.
+  func finished(_ id: String) async throws -> [String: Any] {
+    let deadline = ContinuousClock.now + .seconds(60)
+    while ContinuousClock.now < deadline {
+      let job = try await get("/jobs/\(id)?wait=20").json()
+      if ["success", "failure", "cancelled"].contains(job["phase"] as? String) { return job }
+    }
+    throw Unfinished(log: log)
+  }
+
+  struct Unfinished: Error { let log: String }
+}
+
+/// Tries until the condition holds, for a minute at most.
+func eventually(_ condition: () async throws -> Bool) async throws {
+  let deadline = ContinuousClock.now + .seconds(60)
+  while true {
+    if try await condition() { return }
+    try #require(ContinuousClock.now < deadline, "waited too long")
+    try await Task.sleep(for: .milliseconds(5))
+  }
+}
+
+/// Runs the body beside a service in a folder of its own; stops and removes both.
+func withService(
+  _ settings: [String: String] = [:], _ body: (RunningService) async throws -> Void
+) async throws {
+  let folder = try RunningService.makeFolder()
+  defer { try? FileManager.default.removeItem(atPath: folder) }
+  let service = try await RunningService(folder: folder, settings: settings)
+  do {
+    try await body(service)
+  } catch {
+    _ = try? await service.stop()
+    throw error
+  }
+  #expect(try await service.stop() == 0)
+}
