@@ -1,0 +1,86 @@
+"""Each measure of imagefetch, and of what stands beside it, as a function that gives rates."""
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+
+from origin import free_port, wait_for_port
+from service import batches_of, cpu_seconds
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@dataclass
+class Rate:
+    """How many a second of the clock, and a second of one core's work for that process."""
+
+    wall: float
+    cpu: float
+
+
+def jobs(service, urls):
+    """Jobs from the first byte submitted until none is unfinished. All have to succeed."""
+    batches = batches_of(100, urls)
+    cpu, clock = service.cpu_seconds(), time.monotonic()
+    service.wait_until_idle(service.submit(batches))
+    clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
+    service.expect_successes(len(urls))
+    return Rate(len(urls) / clock, len(urls) / cpu)
+
+
+def decodes(decoder, file, count):
+    """libjpeg-turbo alone: as many decodes of the file, on a thread a core."""
+    said = subprocess.run(
+        [decoder, file, str(count // CORES), str(CORES)],
+        check=True, capture_output=True, text=True, timeout=60).stdout
+    rate, milliseconds = re.search(r"([\d.]+) images/s, ([\d.]+) CPU ms an image", said).groups()
+    return Rate(float(rate), 1000 / float(milliseconds))
+
+
+def requests(url, pid, seconds):
+    """GETs of one URL over 64 connections, all answered 200."""
+    cpu = cpu_seconds(pid)
+    said = subprocess.run(
+        ["wrk", "--threads", "1", "--connections", "64", "--duration", f"{seconds}s", url],
+        check=True, capture_output=True, text=True, timeout=seconds + 20).stdout
+    cpu = cpu_seconds(pid) - cpu
+    if "Non-2xx" in said or "Socket errors" in said:
+        raise RuntimeError(f"{url}:\n{said}")
+    count, duration = re.search(r"(\d+) requests in ([\d.]+)s", said).groups()
+    return Rate(int(count) / float(duration), int(count) / cpu)
+
+
+def hello_requests(hello, body_bytes, seconds):
+    """The C server with a body of the same size."""
+    port = free_port()
+    server = subprocess.Popen([hello, str(port), "x" * body_bytes, str(CORES)], stdout=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, server)
+        return requests(f"http://127.0.0.1:{port}/", server.pid, seconds)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def bytes_per_queued_job(service, stalled, count):
+    """Growth of resident memory, while the only worker waits for an origin that never answers."""
+    warm_up = [stalled.url(f"warm-up/{number}.jpg") for number in range(2_000)]
+    urls = [stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg") for number in range(count)]
+    service.submit(batches_of(1000, warm_up))
+    before = settled_bytes(service)
+    service.submit(batches_of(1000, urls))
+    return (settled_bytes(service) - before) / count
+
+
+def settled_bytes(service):
+    """Resident memory once it has stayed the same, within 1 %, for half a second."""
+    last = service.resident_bytes()
+    for _ in range(20):
+        time.sleep(0.5)
+        now = service.resident_bytes()
+        if abs(now - last) < last / 100:
+            return now
+        last = now
+    return last

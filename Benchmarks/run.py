@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Measures imagefetch beside libjpeg-turbo alone and beside a C server on libmicrohttpd.
+
+Both sides run on the same cores in the same run, by turns, and share them with the origin and the
+client: read the ratios of the medians, not the absolute figures. Takes a minute or two.
+"""
+
+import argparse
+import contextlib
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import measures
+from origin import Nginx, Stalled
+from pictures import photograph, write_distinct
+from service import Service
+
+HERE = pathlib.Path(__file__).parent
+LARGE, SMALL = 400, 6_000
+
+
+def compile_c(source, target, *libraries):
+    subprocess.run(
+        ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", target, HERE / source,
+         *libraries],
+        check=True)
+    return target
+
+
+class Benchmark:
+    def __init__(self, binary, folder):
+        self.binary, self.folder, self.started = binary, folder, 0
+        self.decoder = compile_c("codec/decode.c", folder / "decode", "-ljpeg", "-lpng", "-lz")
+        self.hello = compile_c("hello/hello.c", folder / "hello", "-lmicrohttpd")
+        pictures = folder / "pictures"
+        write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
+        write_distinct(photograph(256, 192, 85), pictures / "small", SMALL)
+        self.nginx, self.stalled = Nginx(folder), Stalled()
+
+    def stop(self):
+        self.nginx.stop()
+        self.stalled.stop()
+
+    @contextlib.contextmanager
+    def service(self, **options):
+        """A service that nothing happened to yet."""
+        self.started += 1
+        service = Service(self.binary, self.folder / f"service-{self.started}", **options)
+        try:
+            yield service
+        finally:
+            service.stop()
+
+    def round(self, queued):
+        """One figure of each, both sides of a ratio right after one another."""
+        figures = {}
+        for size, count in (("large", LARGE), ("small", SMALL)):
+            file = self.folder / f"pictures/{size}/0.jpg"
+            figures[f"{size} decodes"] = measures.decodes(self.decoder, file, count)
+            urls = [self.nginx.url(f"{size}/{number}.jpg") for number in range(count)]
+            with self.service() as service:
+                figures[f"{size} jobs"] = measures.jobs(service, urls)
+        with self.service() as service:
+            self.measure_requests(service, figures)
+        with self.service(workers=1) as service:
+            figures["queued"] = measures.bytes_per_queued_job(service, self.stalled, queued)
+        return figures
+
+    def measure_requests(self, service, figures):
+        job = service.submit([b'[{"url": "%s"}]' % self.nginx.url("large/0.jpg").encode()])
+        service.wait_until_idle(job)
+        service.connection.request("GET", f"/jobs/{job}")
+        body_bytes = len(service.connection.getresponse().read())
+        url = f"http://127.0.0.1:{service.port}/jobs/{job}"
+        figures["hello"] = measures.hello_requests(self.hello, body_bytes, 3)
+        figures["get"] = measures.requests(url, service.process.pid, 3)
+
+
+def print_table(rounds):
+    row = "{:<34} {:>11} {:>11} {:>7} {:>7}"
+    print(row.format("", "imagefetch", "beside it", "ratio", "goal"))
+    for name, ours, beside, goal in (
+        ("2-megapixel JPEGs", "large jobs", "large decodes", "0.85"),
+        ("10 kB JPEGs", "small jobs", "small decodes", ""),
+        ("GET /jobs/{id}", "get", "hello", "0.60"),
+    ):
+        for unit, goal in (("wall", goal), ("cpu", "")):
+            left, right = (
+                [getattr(figures[key], unit) for figures in rounds] for key in (ours, beside))
+            title = f"{name}, a second" if unit == "wall" else "  a CPU second of the process"
+            ratio = statistics.median(left) / statistics.median(right)
+            print(row.format(
+                title, f"{statistics.median(left):,.0f}", f"{statistics.median(right):,.0f}",
+                f"{ratio:.2f}", goal))
+    queued = statistics.median(figures["queued"] for figures in rounds)
+    print(row.format("memory of a queued job, bytes", f"{queued:,.0f}", "", "", "2,048"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queued", type=int, default=100_000, help="jobs to queue for the memory")
+    parser.add_argument("--limit", type=int, default=290, help="seconds after which to give up")
+    options = parser.parse_args()
+
+    def give_up(*_):
+        raise TimeoutError(f"not done after {options.limit} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.alarm(options.limit)
+    with tempfile.TemporaryDirectory(prefix="imagefetch-bench-") as folder:
+        benchmark = Benchmark(options.service.resolve(), pathlib.Path(folder))
+        try:
+            rounds = []
+            for number in range(options.rounds):
+                rounds.append(benchmark.round(options.queued))
+                print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
+        finally:
+            benchmark.stop()
+    print(f"{measures.CORES} cores; medians of {options.rounds} rounds")
+    print_table(rounds)
+
+
+if __name__ == "__main__":
+    main()

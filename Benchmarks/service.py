@@ -1,0 +1,113 @@
+"""imagefetch as a process: started on a free port with fresh data, asked over one connection."""
+
+import http.client
+import json
+import os
+import subprocess
+import time
+
+from origin import free_port, wait_for_port
+
+# The defaults but for what the measure needs: the origin is one host, on loopback, and patient.
+CONFIGURATION = """\
+server: {{ port: {port}, drain_timeout: 1s }}
+jobs: {{ workers: {workers}, max_queued: 300000, max_attempts: 1 }}
+fetch:
+  timeout: 10m
+  stall_timeout: 10m
+  max_per_host: {workers}
+  allow_networks: [127.0.0.1/32]
+  allow_ports: []
+storage: {{ path: {folder}/data }}
+log: {{ level: error }}
+"""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Service:
+    def __init__(self, binary, folder, workers=64):
+        folder.mkdir(parents=True)
+        self.port = free_port()
+        configuration = folder / "imagefetch.yaml"
+        configuration.write_text(
+            CONFIGURATION.format(port=self.port, folder=folder, workers=workers))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [binary, "serve", "--config", configuration], stdout=log, stderr=log)
+        try:
+            wait_for_port(self.port, self.process)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}:\n{self.log.read_text()}") from None
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+
+    def ask(self, method, path, body=None):
+        """The answer's JSON. Raises for any status but 2xx."""
+        headers = {"Content-Type": "application/json"} if body else {}
+        self.connection.request(method, path, body, headers)
+        response = self.connection.getresponse()
+        text = response.read()
+        if response.status // 100 != 2:
+            raise RuntimeError(f"{method} {path}: {response.status} {text[:400].decode()}")
+        return json.loads(text)
+
+    def submit(self, batches):
+        """Submits batches that `batches_of` made; gives the id of the last job."""
+        for batch in batches:
+            answer = self.ask("POST", "/jobs", batch)
+        return answer["jobs"][-1]["id"]
+
+    def wait_until_idle(self, last, seconds=60):
+        """Returns when no job is unfinished; `last` is the one to wait for before asking often."""
+        deadline = time.monotonic() + seconds
+        self.ask("GET", f"/jobs/{last}?wait={seconds}")
+        while self.ask("GET", "/jobs?phase=queued&phase=loading&limit=1")["jobs"]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"jobs are unfinished after {seconds} s")
+            time.sleep(0.005)
+
+    def expect_successes(self, count):
+        """Raises unless just so many jobs succeeded: a fast failure is no measure."""
+        found, path = 0, "/jobs?phase=success&limit=500"
+        cursor = ""
+        while cursor is not None:
+            page = self.ask("GET", path + (f"&cursor={cursor}" if cursor else ""))
+            found += len(page["jobs"])
+            cursor = page["next_cursor"]
+        if found != count:
+            failed = self.ask("GET", "/jobs?phase=failure&limit=1")["jobs"]
+            raise RuntimeError(f"{found} of {count} jobs succeeded; a failed one: {failed}")
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            line = next(line for line in status if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def stop(self):
+        self.connection.close()
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def cpu_seconds(pid):
+    """User and system time that the process has used, all threads together."""
+    with open(f"/proc/{pid}/stat") as stat:
+        # The name before may hold blanks; the times are the 12th and 13th after it.
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def batches_of(size, urls):
+    """Request bodies, made before the clock starts."""
+    return [
+        json.dumps([{"url": url} for url in urls[start:start + size]]).encode()
+        for start in range(0, len(urls), size)
+    ]

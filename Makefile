@@ -1,0 +1,80 @@
+# The same few commands for people and for CI. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CONFIG ?= deploy/imagefetch.yaml
+PYTHON ?= /usr/bin/python3
+# Set, the compiler's warnings fail the build of our own targets (see Package.swift).
+export WARNINGS_AS_ERRORS
+
+# What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
+BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
+  libcurl4-openssl-dev libjpeg62-turbo-dev libmicrohttpd-dev libpng-dev libsqlite3-dev \
+  libyaml-dev zlib1g-dev
+TEST_PACKAGES := curl libjpeg-turbo-progs openssl python3 python3-pil python3-yaml
+LINT_PACKAGES := python3 python3-venv shellcheck systemd
+BENCH_PACKAGES := nginx-light python3 python3-pil wrk
+
+LINT_TOOLS := .build-lint
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: run
+run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (CONFIG=…, ARGS=…)
+	swift build -c release --product imagefetch
+	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)
+
+.PHONY: test
+test: build-packages ## install what is missing, run every test (FILTER=… for some)
+	@.ci/install $(TEST_PACKAGES)
+	swift test $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: lint
+lint: export WARNINGS_AS_ERRORS := 1
+lint: build-packages ## check the format, build with warnings as errors, check every other file
+	@.ci/install $(LINT_PACKAGES)
+	swift format lint --strict --parallel --recursive Package.swift Sources Tests
+	@$(MAKE) --no-print-directory lint-files
+	swift build --build-tests
+
+.PHONY: lint-files
+lint-files: $(LINT_TOOLS)/installed # everything that is not Swift
+	.ci/lint $(LINT_TOOLS)/bin
+
+$(LINT_TOOLS)/installed: .ci/requirements.txt
+	@echo "Installing the checkers of .ci/requirements.txt"
+	@$(PYTHON) -m venv --clear $(LINT_TOOLS)
+	@$(LINT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement $<
+	@touch $@
+
+.PHONY: bench
+bench: build-packages ## measure beside libjpeg-turbo alone and a C server, in the same run (ARGS=…)
+	@.ci/install $(BENCH_PACKAGES)
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/run.py --service .build/release/imagefetch $(ARGS)
+
+.PHONY: sanitize-address
+sanitize-address: export ASAN_OPTIONS := detect_leaks=0
+sanitize-address: build-packages ## run every test under AddressSanitizer (FILTER=… for some)
+	@.ci/install $(TEST_PACKAGES)
+	swift test --sanitize=address --scratch-path .build-asan $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: sanitize-thread
+sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=… for some)
+	@.ci/install $(TEST_PACKAGES)
+	swift test --sanitize=thread --scratch-path .build-tsan $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: clean
+clean: ## remove what was built, but no data
+	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS)
+
+.PHONY: build-packages
+build-packages:
+	@.ci/install $(BUILD_PACKAGES)
+	@command -v swift >/dev/null || { \
+	  echo "Swift 6.2 or newer is needed, and this finds none on the PATH." >&2; \
+	  echo "https://www.swift.org/install/linux/ has it for Debian 12, by swiftly or as an archive." >&2; \
+	  exit 1; }
