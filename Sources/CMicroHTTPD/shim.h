@@ -1,2 +1,53 @@
+// libmicrohttpd, and the few of its functions that Swift cannot call: variadic ones are not imported.
+// Also what the Glibc module leaves out and a server on Linux needs: epoll, eventfd, accept4.
 #pragma once
 #include <microhttpd.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+/// Hidden by sys/socket.h unless _GNU_SOURCE is defined.
+extern int accept4(int, struct sockaddr *, socklen_t *, int);
+
+/// The flags of accept4, which are an enum that Swift would have to convert at each use.
+static const int CMicroHTTPD_acceptFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
+
+/// The events as plain numbers, for the same reason.
+static const unsigned int CMicroHTTPD_readable = EPOLLIN;
+static const unsigned int CMicroHTTPD_halfClosedOnce = (unsigned int)EPOLLRDHUP | EPOLLONESHOT;
+
+/// Starts a daemon without a listening socket: connections are handed to it.
+static inline struct MHD_Daemon *CMicroHTTPD_start(
+    unsigned int flags, MHD_AccessHandlerCallback handler, void *context,
+    const struct MHD_OptionItem *options) {
+  return MHD_start_daemon(
+      flags, 0, NULL, NULL, handler, context, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+}
+
+/// What the connection's NOTIFY_CONNECTION callback stored.
+static inline void *CMicroHTTPD_socketContext(struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  return info ? info->socket_context : NULL;
+}
+
+/// The connection's descriptor, -1 if there is none.
+static inline int CMicroHTTPD_descriptor(struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  return info ? info->connect_fd : -1;
+}
+
+/// The client's address.
+static inline const struct sockaddr *CMicroHTTPD_clientAddress(struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  return info ? info->client_addr : NULL;
+}
+
+/// The bytes of the request's header section, request line and blank line included.
+static inline size_t CMicroHTTPD_headerSize(struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+  return info ? info->header_size : 0;
+}

@@ -1,0 +1,82 @@
+internal import CMicroHTTPD
+import Glibc
+
+// What libmicrohttpd calls, each from the one thread that has the connection. Globals, as C wants them, and never
+// isolated to an actor: such a one would trap there.
+
+/// The request line is there, its target not yet taken apart. What is returned becomes the request's context.
+let requestLineCame:
+  @convention(c) (
+    UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
+  ) -> UnsafeMutableRawPointer? = { _, target, handle in
+    guard let handle, let context = CMicroHTTPD_socketContext(handle) else { return nil }
+    connection(context).requestLineCame(target)
+    return context
+  }
+
+/// `%00` would cut the path and `%2f` would become a slash: paths stay as they were sent.
+let leaveEscaped:
+  @convention(c) (
+    UnsafeMutableRawPointer?, OpaquePointer?, UnsafeMutablePointer<CChar>?
+  ) -> Int = { _, _, text in text.map { strlen($0) } ?? 0 }
+
+/// The head is there, a piece of the content, or the whole request.
+let requestAdvanced: MHD_AccessHandlerCallback = {
+  _, _, _, method, version, piece, size, context in
+  guard let context = context?.pointee, let size else { return .NO }
+  let connection = connection(context)
+  switch connection.step {
+  case .head:
+    guard let method, let version else { return .NO }
+    return connection.headCame(method, version)
+  case .gathering, .streaming:
+    guard size.pointee > 0 else { return connection.requestCompleted() }
+    let (result, taken) = connection.contentCame(
+      UnsafeRawBufferPointer(start: piece, count: size.pointee))
+    size.pointee -= taken
+    return result
+  case .complete: return connection.requestCompleted()
+  case .answered:
+    size.pointee = 0
+    return .YES
+  }
+}
+
+/// The request is over.
+let requestEnded: MHD_RequestCompletedCallback = { _, _, context, _ in
+  guard let context = context?.pointee else { return }
+  connection(context).requestEnded()
+}
+
+/// A connection was begun, or is about to be closed.
+let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketContext, change in
+  guard let context, let handle, let socketContext else { return }
+  let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
+  switch change {
+  case .CONNECTION_NOTIFY_STARTED:
+    let connection = Connection(
+      id: monitor.service.nextID(), handle: handle, service: monitor.service)
+    socketContext.pointee = Unmanaged.passRetained(connection).toOpaque()
+    monitor.began(connection)
+  case .CONNECTION_NOTIFY_CLOSED:
+    guard let pointer = socketContext.pointee else { return }
+    let connection = Unmanaged<Connection>.fromOpaque(pointer).takeRetainedValue()
+    socketContext.pointee = nil
+    monitor.closes(connection)
+  }
+}
+
+/// libmicrohttpd has something to say; mostly that a client broke off.
+let messageCame: MHD_LogCallback = { context, format, arguments in
+  guard let context, let format, let arguments else { return }
+  let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
+  let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { buffer in
+    vsnprintf(buffer.baseAddress!, buffer.count, format, arguments)
+    return String(cString: buffer.baseAddress!)
+  }
+  monitor.said(text)
+}
+
+private func connection(_ context: UnsafeMutableRawPointer) -> Connection {
+  Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
+}

@@ -1,0 +1,50 @@
+internal import CMicroHTTPD
+import Glibc
+import HTTPTypes
+
+/// Handing answers to libmicrohttpd. All on its thread.
+extension Connection {
+  /// Answers before the content has come. libmicrohttpd closes the connection after it.
+  func answerEarly(_ response: Response) -> MHD_Result {
+    state.withLock { $0.timing.stage = .answer }
+    lingers = true
+    return queue(response)
+  }
+
+  /// Queues an answer for sending.
+  func queue(_ response: Response) -> MHD_Result {
+    step = .answered
+    guard let answer = create(response.content) else { return .NO }
+    defer { MHD_destroy_response(answer) }
+    for field in response.fields where !Self.isOurs(field.name) {
+      // A name or value that would split the header section does not pass here.
+      _ = field.name.rawName.withCString { name in
+        field.value.withCString { MHD_add_response_header(answer, name, $0) }
+      }
+    }
+    if service.isDraining { MHD_add_response_header(answer, "Connection", "close") }
+    return MHD_queue_response(handle, UInt32(response.status.code), answer)
+  }
+
+  private static func isOurs(_ name: HTTPField.Name) -> Bool {
+    name == .contentLength || name == .transferEncoding || name == .connection
+  }
+
+  private func create(_ content: Response.Content) -> OpaquePointer? {
+    switch content {
+    case .none: return MHD_create_response_from_buffer(0, nil, .RESPMEM_PERSISTENT)
+    case .bytes(let bytes):
+      sending = content
+      // An array's elements stay where they are as long as it is kept unchanged, which `sending` does until
+      // libmicrohttpd says that the request is over.
+      let buffer = bytes.withUnsafeBytes { UnsafeMutableRawPointer(mutating: $0.baseAddress) }
+      return MHD_create_response_from_buffer(bytes.count, buffer, .RESPMEM_PERSISTENT)
+    case .file(let descriptor, let offset, let count, _):
+      guard count > 0 else { return create(.none) }
+      // libmicrohttpd closes what it is given; the copy shares the open file, so the owner may go.
+      let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+      guard copy >= 0 else { return nil }
+      return MHD_create_response_from_fd_at_offset64(UInt64(count), copy, UInt64(offset))
+    }
+  }
+}

@@ -1,0 +1,139 @@
+internal import CMicroHTTPD
+import Glibc
+import HTTPTypes
+
+/// A request target where it lies in libmicrohttpd's buffer, before that takes it apart.
+struct TargetLine {
+  private let start: UnsafeMutablePointer<CChar>
+  private let count: Int
+  private var hidden: (offset: Int, byte: CChar)?
+
+  /// Notes the target and hides its query from libmicrohttpd, which would unescape it in place and keep an entry for
+  /// each of its arguments, in a pool that a query of nothing but `&` would exhaust.
+  init(_ target: UnsafePointer<CChar>) {
+    start = UnsafeMutablePointer(mutating: target)
+    count = strlen(target)
+    if let mark = memchr(target, Int32(UInt8(ascii: "?")), count) {
+      let offset = mark - UnsafeMutableRawPointer(start) + 1
+      hidden = (offset, start[offset])
+      start[offset] = 0
+    }
+  }
+
+  /// The target as it was sent.
+  func restored() -> UnsafeBufferPointer<UInt8> {
+    if let hidden {
+      start[hidden.offset - 1] = CChar(bitPattern: UInt8(ascii: "?"))
+      start[hidden.offset] = hidden.byte
+    }
+    return UnsafeRawBufferPointer(start: start, count: count).assumingMemoryBound(to: UInt8.self)
+  }
+}
+
+/// The calls for one request, in their order. All on libmicrohttpd's thread.
+extension Connection {
+  /// The request line is there.
+  func requestLineCame(_ target: UnsafePointer<CChar>?) {
+    step = .head
+    line = target.map(TargetLine.init)
+  }
+
+  /// The head is there: judges it, and only then lets the content come.
+  ///
+  /// An answer queued now closes the connection, so that is for refusals. Others are given in the next call,
+  /// which comes at once if there is no content.
+  func headCame(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
+    isActive = true
+    service.requestBegan()
+    guard let line else { return .NO }
+    do throws(RefusalError) {
+      let parts = RequestHead.Line(method: method, target: line.restored(), version: version)
+      let head = try RequestHead(handle, parts, service.configuration)
+      self.head = head
+      if head.declaredLength == 0 {
+        step = .complete
+        return .YES
+      }
+      return contentFollows(head)
+    } catch {
+      service.log.debug(
+        "refused", metadata: ["client": "\(remoteAddress)", "why": "\(error.refusal)"])
+      return answerEarly(service.refusal(error.refusal))
+    }
+  }
+
+  /// Small content is gathered before the handler runs, which then need not wait for it; a client that
+  /// drips it holds no task. Larger content streams.
+  private func contentFollows(_ head: RequestHead) -> MHD_Result {
+    let isSmall = head.declaredLength.map { $0 <= Upload.capacity } ?? false
+    step = isSmall ? .gathering : .streaming
+    state.withLock { state in
+      state.upload = Upload(serial: state.serial, limit: service.configuration.maxBody)
+      state.timing.awaitContent(now(), serial: state.serial, service.configuration)
+    }
+    guard !isSmall else { return .YES }
+    run(head)
+    // A handler that wants none of the content, because it says 401 for instance, is done by now.
+    guard let response = state.withLock({ $0.response.take() }) else { return .YES }
+    return answerEarly(response)
+  }
+
+  /// A piece of the content is there.
+  /// - Returns: whether the connection goes on, and how much of the piece was taken. What is left comes again.
+  func contentCame(_ piece: UnsafeRawBufferPointer) -> (MHD_Result, taken: Int) {
+    let (wake, result, taken): (Upload.Wake?, MHD_Result, Int) = state.withLock { state in
+      guard state.upload != nil, !state.isEnding else { return (nil, .NO, 0) }
+      if state.upload!.isFull {
+        state.timing.holdBack(now())
+        suspend(&state)
+        return (nil, .YES, 0)
+      }
+      let wake = state.upload!.append(piece)
+      // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that is near.
+      return (wake, state.upload!.excess > Self.maxExcess ? .NO : .YES, piece.count)
+    }
+    wake?.run()
+    if result == .NO { lingers = true }
+    return (result, taken)
+  }
+
+  /// The whole request is there, or the answer to it.
+  func requestCompleted() -> MHD_Result {
+    if step == .gathering || step == .streaming { finishContent() }
+    if let head { run(head) }
+    switch answerOrSuspend() {
+    case .respond(let response): return queue(response)
+    case .wait: return .YES
+    case .close: return .NO
+    }
+  }
+
+  private func finishContent() {
+    step = .complete
+    state.withLock { state in
+      state.timing.stage = .answer
+      return state.upload?.end()
+    }?.run()
+  }
+
+  /// The request is over, its answer sent or not.
+  func requestEnded() {
+    let (task, wake) = state.withLock { state in
+      let left = (state.task, state.upload?.fail(.disconnected))
+      state.serial += 1
+      state.upload = nil
+      state.response = nil
+      state.timing.stage = .head
+      return left
+    }
+    wake?.run()
+    task?.cancel()
+    sending = .none
+    head = nil
+    line = nil
+    if isActive {
+      isActive = false
+      service.requestEnded()
+    }
+  }
+}

@@ -1,0 +1,41 @@
+extension HTTPServer {
+  /// Where the server listens and what it lets a client take.
+  public struct Configuration: Sendable {
+    /// The address, or a name for one, to listen on; `::` takes IPv4 as well.
+    public var host = "127.0.0.1"
+    /// The port; 0 picks a free one.
+    public var port = 8080
+    /// Threads that serve connections; 0 is one a core.
+    public var threads = 0
+    /// Connections open at once; more wait in the listen queue.
+    public var maxConnections = 10_000
+    /// How long a request may take from its first byte to its last. A slower client is cut.
+    public var requestTimeout: Duration = .seconds(30)
+    /// How long a connection may be silent between requests, or while an answer is sent.
+    public var idleTimeout: Duration = .seconds(60)
+    /// The largest content of a request, in bytes.
+    public var maxBody = 32 << 20
+    /// The longest request target, in bytes.
+    public var maxTarget = 8 << 10
+    /// The largest header section, in bytes, request line included.
+    ///
+    /// libmicrohttpd keeps it in a pool of fixed size a connection (`poolSize`), which is made to hold this much and
+    /// the fields' bookkeeping, so that our refusals come before its own. A header section that
+    /// is not over even when the pool is full, is answered by libmicrohttpd: 414 or 431, as plain text.
+    public var maxHeader = 12 << 10
+    /// The most header fields.
+    public var maxFields = 100
+    /// The certificate chain and its key, both PEM text; nil serves without TLS.
+    public var tls: (certificate: String, key: String)?
+
+    /// The defaults.
+    public init() {}
+
+    /// The memory of a connection: the header section, 64 bytes of bookkeeping a field, and room for the answer's
+    /// header section.
+    var poolSize: Int {
+      let size = maxHeader + 64 * maxFields + (6 << 10)
+      return (size + 1023) / 1024 * 1024
+    }
+  }
+}

@@ -1,0 +1,92 @@
+internal import CMicroHTTPD
+import Glibc
+import Logging
+
+/// Accepting, and the last of connections that were closed before their client had done.
+extension Monitor {
+  /// Accepts what waits, as long as there is a place.
+  func accept() {
+    for _ in 0..<64 where isListening {
+      guard connectionCount < service.configuration.maxConnections else { return pause() }
+      var address = sockaddr_storage()
+      var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+      let isAdded: Bool? = withUnsafeMutablePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { generic in
+          let descriptor = accept4(
+            listener.descriptor, generic, &size, CMicroHTTPD_acceptFlags)
+          guard descriptor >= 0 else { return nil }
+          opened()
+          return daemon?.add(descriptor, generic, size) ?? false
+        }
+      }
+      switch isAdded {
+      case true: break
+      case false: closed()
+      case nil:
+        // Out of descriptors, for instance: the listen queue would be reported again and again.
+        if errno != EAGAIN && errno != ECONNABORTED && errno != EINTR { pause() }
+        return
+      }
+    }
+  }
+
+  private func pause() {
+    isAccepting = false
+    events.change(listener.descriptor, 0, as: Self.listening)
+  }
+
+  /// Accepts again after a pause, if there is a place.
+  func listenAgain() {
+    guard isListening, !isAccepting, connectionCount < service.configuration.maxConnections else {
+      return
+    }
+    isAccepting = true
+    events.change(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
+  }
+
+  /// Refuses new connections from now on.
+  func closeListener() {
+    guard isListening else { return }
+    isListening = false
+    service.drain()
+    events.remove(listener.descriptor)
+    close(listener.descriptor)
+  }
+
+  // MARK: Lingering
+
+  // Closing with unread bytes makes the kernel send a reset, which may overtake the answer and destroy it. So what
+  // still comes is read and dropped, within bounds (RFC 9112, section 9.6).
+
+  /// Takes over the connections that were closed early.
+  func adoptLeavers() {
+    for leaver in takeLeavers() {
+      guard lingering.count < 256 else {
+        close(leaver.descriptor)
+        continue
+      }
+      let name = Self.firstLingering + UInt64(leaver.descriptor)
+      lingering[name] = leaver
+      if !events.add(leaver.descriptor, CMicroHTTPD_readable, as: name) { forget(name) }
+    }
+  }
+
+  /// Reads and drops.
+  func discard(_ name: UInt64) {
+    guard let leaver = lingering[name] else { return }
+    withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 1) { buffer in
+      let count = recv(leaver.descriptor, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
+      if count == 0 || (count < 0 && errno != EAGAIN) { forget(name) }
+    }
+  }
+
+  func expireLingering(_ time: Instant) {
+    for (name, leaver) in lingering where time > leaver.until { forget(name) }
+  }
+
+  func forget(_ name: UInt64) {
+    guard let leaver = lingering.removeValue(forKey: name) else { return }
+    events.remove(leaver.descriptor)
+    close(leaver.descriptor)
+  }
+}

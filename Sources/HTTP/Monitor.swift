@@ -1,0 +1,163 @@
+internal import CMicroHTTPD
+import Glibc
+import Logging
+import Synchronization
+
+/// The one thread beside libmicrohttpd's: accepts connections, notices clients that left while their answer is being
+/// made, cuts slow ones, and stops everything in order.
+///
+/// `@unchecked Sendable`: the variables below `Only the monitor's thread` are that thread's own.
+final class Monitor: @unchecked Sendable {
+  let service: Service
+  let listener: Listener
+  let events: EventSet
+  let requests = Mutex(Requests())
+  private let open = Atomic(0)
+  private let message = Mutex("")
+  private let leavers = Mutex<[Leaver]>([])
+
+  /// What other threads want of this one.
+  struct Requests {
+    var stopAccepting = false
+    var stopBy: Instant?
+    var waiters: [CheckedContinuation<Void, Never>] = []
+    var isStopped = false
+  }
+
+  /// A connection that libmicrohttpd is done with, but whose client may still be sending.
+  struct Leaver {
+    let descriptor: Int32
+    let until: Instant
+  }
+
+  // Only the monitor's thread
+  var daemon: Daemon?
+  var isListening = true
+  var isAccepting = true
+  var stopping = Stopping.no
+  var lingering: [UInt64: Leaver] = [:]
+  private var nextSweep: Instant = 0
+
+  static let listening: UInt64 = .max - 1
+  /// The names from here on are lingering descriptors.
+  static let firstLingering: UInt64 = 1 << 62
+
+  init(_ service: Service) throws(ServerError) {
+    self.service = service
+    events = try EventSet()
+    listener = try Listener(host: service.configuration.host, port: service.configuration.port)
+    events.add(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
+  }
+
+  /// Starts libmicrohttpd and the thread.
+  func start() throws(ServerError) {
+    do throws(ServerError) {
+      daemon = try Daemon(self)
+    } catch {
+      close(listener.descriptor)
+      throw error
+    }
+    var thread = pthread_t()
+    let code = pthread_create(
+      &thread, nil,
+      { context in
+        Unmanaged<Monitor>.fromOpaque(context!).takeRetainedValue().run()
+        return nil
+      }, Unmanaged.passRetained(self).toOpaque())
+    guard code == 0 else {
+      Unmanaged.passUnretained(self).release()
+      daemon?.stop()
+      close(listener.descriptor)
+      throw .resourcesExhausted(detail: "no thread: \(String(cString: strerror(code)))")
+    }
+    pthread_detach(thread)
+  }
+
+  private func run() {
+    while stopping != .done {
+      for name in events.wait(milliseconds: tick) {
+        switch name {
+        case EventSet.woken: break
+        case Self.listening: accept()
+        case Self.firstLingering...: discard(name)
+        default: service.connection(name)?.clientLeft()
+        }
+      }
+      let time = now()
+      if time >= nextSweep {
+        nextSweep = time + UInt64(sweepInterval) * 1_000_000
+        sweep(time)
+      }
+      heed(time)
+    }
+  }
+
+  /// Deadlines are looked at so often, in milliseconds: a quarter of the timeout, 1 s at most.
+  private var sweepInterval: Int {
+    Int(min(1_000_000_000, service.configuration.requestTimeout.nanoseconds / 4) / 1_000_000) + 1
+  }
+
+  private var tick: Int { stopping == .no ? sweepInterval : 2 }
+
+  private func sweep(_ time: Instant) {
+    for connection in service.connections {
+      connection.enforceDeadline(time, service.configuration)
+    }
+    expireLingering(time)
+    // Also after a pause for want of descriptors.
+    listenAgain()
+  }
+
+  // MARK: Connections, from libmicrohttpd's threads
+
+  /// A connection was begun.
+  func began(_ connection: Connection) {
+    service.add(connection)
+    events.add(
+      connection.descriptor, CMicroHTTPD_halfClosedOnce, as: connection.id)
+  }
+
+  /// A connection's descriptor will be closed as soon as this returns.
+  func closes(_ connection: Connection) {
+    events.remove(connection.descriptor)
+    connection.state.withLock { $0.isClosed = true }
+    service.remove(connection)
+    if connection.lingers {
+      let copy = fcntl(connection.descriptor, F_DUPFD_CLOEXEC, 3)
+      if copy >= 0 {
+        leavers.withLock { $0.append(Leaver(descriptor: copy, until: now() + 2_000_000_000)) }
+        events.wake()
+      }
+    }
+    if closed() { events.wake() }
+  }
+
+  func takeLeavers() -> [Leaver] {
+    leavers.withLock { all in
+      defer { all = [] }
+      return all
+    }
+  }
+
+  /// Counts a connection that was accepted.
+  func opened() { open.add(1, ordering: .relaxed) }
+
+  /// Counts a connection that is gone; true if there was no place before.
+  @discardableResult
+  func closed() -> Bool {
+    open.subtract(1, ordering: .relaxed).oldValue >= service.configuration.maxConnections
+  }
+
+  /// Connections that are open.
+  var connectionCount: Int { open.load(ordering: .relaxed) }
+
+  /// libmicrohttpd said something.
+  func said(_ text: String) {
+    let text = String(text.prefix { $0 != "\n" })
+    message.withLock { $0 = text }
+    service.log.debug("libmicrohttpd", metadata: ["message": "\(text)"])
+  }
+
+  /// What libmicrohttpd said last.
+  var lastMessage: String { message.withLock { $0 } }
+}

@@ -1,0 +1,86 @@
+import Logging
+import Synchronization
+
+/// What all connections of a server share.
+final class Service: Sendable {
+  let configuration: HTTPServer.Configuration
+  let handler: RequestHandler
+  let refusal: @Sendable (Refusal) -> Response
+  let log: Logger
+
+  private let open = Mutex<[UInt64: Connection]>([:])
+  private let counts = Counts()
+
+  init(
+    _ configuration: HTTPServer.Configuration, handler: @escaping RequestHandler,
+    refusal: @escaping @Sendable (Refusal) -> Response, log: Logger
+  ) {
+    (self.configuration, self.handler) = (configuration, handler)
+    (self.refusal, self.log) = (refusal, log)
+  }
+
+  private final class Counts: Sendable {
+    let requests = Atomic(0)
+    let active = Atomic(0)
+    let waiting = Atomic(0)
+    let ids = Atomic<UInt64>(0)
+    let isDraining = Atomic(false)
+    let isEnding = Atomic(false)
+  }
+
+  // MARK: Connections
+
+  /// A number for a new connection; never used again.
+  func nextID() -> UInt64 { counts.ids.add(1, ordering: .relaxed).newValue }
+
+  func add(_ connection: Connection) {
+    open.withLock { $0[connection.id] = connection }
+    if isEnding { connection.end() }
+  }
+
+  func remove(_ connection: Connection) {
+    _ = open.withLock { $0.removeValue(forKey: connection.id) }
+  }
+
+  func connection(_ id: UInt64) -> Connection? { open.withLock { $0[id] } }
+
+  var connections: [Connection] { open.withLock { Array($0.values) } }
+
+  var connectionCount: Int { open.withLock { $0.count } }
+
+  // MARK: Requests
+
+  func requestBegan() {
+    counts.requests.add(1, ordering: .relaxed)
+    counts.active.add(1, ordering: .relaxed)
+  }
+
+  func requestEnded() { counts.active.subtract(1, ordering: .relaxed) }
+
+  func handlerWaits() { counts.waiting.add(1, ordering: .relaxed) }
+
+  func handlerWaited() { counts.waiting.subtract(1, ordering: .relaxed) }
+
+  var requests: Int { counts.requests.load(ordering: .relaxed) }
+
+  /// Requests that are being read, answered or sent.
+  var active: Int { counts.active.load(ordering: .relaxed) }
+
+  /// Handlers that did not finish at once and have not since.
+  var waiting: Int { counts.waiting.load(ordering: .relaxed) }
+
+  // MARK: Going away
+
+  /// Answers from now on ask the client not to come back on the same connection.
+  var isDraining: Bool { counts.isDraining.load(ordering: .relaxed) }
+
+  func drain() { counts.isDraining.store(true, ordering: .relaxed) }
+
+  /// No connection may be suspended any more.
+  var isEnding: Bool { counts.isEnding.load(ordering: .sequentiallyConsistent) }
+
+  func end() {
+    counts.isEnding.store(true, ordering: .sequentiallyConsistent)
+    for connection in connections { connection.end() }
+  }
+}

@@ -1,0 +1,86 @@
+/// The content of one request on its way from libmicrohttpd's thread to the handler's task. A value: the connection's
+/// lock guards it.
+struct Upload {
+  typealias Piece = Result<[UInt8]?, BodyError>
+  typealias Waiter = UnsafeContinuation<Piece, Never>
+
+  /// So many bytes wait for the handler before the client is held back. A piece comes on top, which is at most
+  /// the connection's pool.
+  static let capacity = 64 << 10
+
+  /// Told apart from the next request's on the same connection.
+  let serial: UInt64
+  private let limit: Int
+  private var bytes: [UInt8] = []
+  private var received = 0
+  private var isWhole = false
+  private var failure: BodyError?
+  private var waiter: Waiter?
+
+  init(serial: UInt64, limit: Int) {
+    self.serial = serial
+    self.limit = limit
+  }
+
+  /// Whether more bytes should stay with the client for now.
+  var isFull: Bool { bytes.count >= Self.capacity && failure == nil }
+
+  /// How many bytes came beyond the limit and were dropped.
+  var excess: Int { max(0, received - limit) }
+
+  /// Takes in a piece, or drops it once the content has failed.
+  mutating func append(_ piece: UnsafeRawBufferPointer) -> Wake? {
+    received += piece.count
+    if received > limit { return fail(.tooLarge(limit: limit)) }
+    guard failure == nil else { return nil }
+    bytes.append(contentsOf: piece)
+    return wake()
+  }
+
+  /// Notes that the last byte came.
+  mutating func end() -> Wake? {
+    isWhole = true
+    return wake()
+  }
+
+  /// Notes that no more will come; what waits is dropped.
+  mutating func fail(_ error: BodyError) -> Wake? {
+    if failure == nil && !(isWhole && error == .disconnected) { failure = error }
+    bytes = []
+    return wake()
+  }
+
+  /// What there is at once: bytes, the end or an error; nil if the taker must wait.
+  mutating func take() -> Piece? {
+    if let failure { return .failure(failure) }
+    guard bytes.isEmpty else {
+      defer { bytes = [] }
+      return .success(bytes)
+    }
+    return isWhole ? .success(nil) : nil
+  }
+
+  /// Keeps the taker until there is something.
+  mutating func wait(_ waiter: Waiter) { self.waiter = waiter }
+
+  /// Lets the taker go empty-handed, because its task was cancelled.
+  mutating func release() -> Wake? {
+    guard let waiter else { return nil }
+    self.waiter = nil
+    return Wake(waiter: waiter, piece: .failure(.disconnected))
+  }
+
+  private mutating func wake() -> Wake? {
+    guard let waiter, let piece = take() else { return nil }
+    self.waiter = nil
+    return Wake(waiter: waiter, piece: piece)
+  }
+
+  /// A taker and what it gets; to be run outside of the lock.
+  struct Wake {
+    let waiter: Waiter
+    let piece: Piece
+
+    func run() { waiter.resume(returning: piece) }
+  }
+}
