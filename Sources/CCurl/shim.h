@@ -1,2 +1,72 @@
 #pragma once
 #include <curl/curl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+// Swift imports no variadic functions: one typed door per kind of argument.
+
+static inline CURLcode CCurl_setLong(CURL *easy, CURLoption option, long value) {
+    return curl_easy_setopt(easy, option, value);
+}
+static inline CURLcode CCurl_setString(CURL *easy, CURLoption option, const char *value) {
+    return curl_easy_setopt(easy, option, value);
+}
+static inline CURLcode CCurl_setPointer(CURL *easy, CURLoption option, void *value) {
+    return curl_easy_setopt(easy, option, value);
+}
+static inline CURLcode CCurl_setList(CURL *easy, CURLoption option, struct curl_slist *value) {
+    return curl_easy_setopt(easy, option, value);
+}
+static inline CURLcode CCurl_setWriteFunction(CURL *easy, CURLoption option,
+                                              curl_write_callback value) {
+    return curl_easy_setopt(easy, option, value);
+}
+static inline CURLcode CCurl_setOpenSocketFunction(CURL *easy, curl_opensocket_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, value);
+}
+static inline CURLcode CCurl_setPrereqFunction(CURL *easy, curl_prereq_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, value);
+}
+
+static inline CURLcode CCurl_getLong(CURL *easy, CURLINFO info, long *value) {
+    return curl_easy_getinfo(easy, info, value);
+}
+static inline CURLcode CCurl_getOffset(CURL *easy, CURLINFO info, curl_off_t *value) {
+    return curl_easy_getinfo(easy, info, value);
+}
+static inline CURLcode CCurl_getPointer(CURL *easy, CURLINFO info, void **value) {
+    return curl_easy_getinfo(easy, info, value);
+}
+
+static inline CURLMcode CCurl_multiSetLong(CURLM *multi, CURLMoption option, long value) {
+    return curl_multi_setopt(multi, option, value);
+}
+static inline CURLMcode CCurl_multiSetPointer(CURLM *multi, CURLMoption option, void *value) {
+    return curl_multi_setopt(multi, option, value);
+}
+static inline CURLMcode CCurl_multiSetSocketFunction(CURLM *multi, curl_socket_callback value) {
+    return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, value);
+}
+static inline CURLMcode CCurl_multiSetTimerFunction(CURLM *multi, curl_multi_timer_callback value) {
+    return curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, value);
+}
+
+static inline CURLSHcode CCurl_shareNames(CURLSH *share) {
+    return curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+}
+
+// epoll and eventfd are not in Swift's Glibc module. A descriptor's number may have been closed and
+// given out again since it was last watched, so either operation can be the right one.
+static inline int CCurl_watch(int epoll, int descriptor, int readable, int writable) {
+    struct epoll_event event = {0};
+    event.events = (readable ? EPOLLIN : 0u) | (writable ? EPOLLOUT : 0u);
+    event.data.fd = descriptor;
+    if (epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+static inline void CCurl_unwatch(int epoll, int descriptor) {
+    struct epoll_event event = {0};
+    epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, &event);
+}
+static inline int CCurl_newEpoll(void) { return epoll_create1(EPOLL_CLOEXEC); }
+static inline int CCurl_newEvent(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }

@@ -1,0 +1,49 @@
+/// Many IPv6 addresses are an IPv4 address in disguise: a translator or tunnel on the way takes it out
+/// again, so whoever judges only the outside can be led anywhere.
+extension IPAddress {
+  /// The IPv4 address of an IPv4-mapped one (`::ffff:a.b.c.d`), for which the kernel speaks IPv4; else itself.
+  public var unmapped: IPAddress {
+    family == .v6 && value >> 32 == 0xFFFF ? low32 : self
+  }
+
+  /// The IPv4 addresses within a compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP address.
+  public var embedded: [IPAddress] {
+    // `::` and `::1` are addresses of their own.
+    guard family == .v6, value > 1 else { return [] }
+    switch Self.forms.first(where: { $0.prefix.contains(self) })?.form {
+    case .low: return [low32]
+    case .sixToFour: return [v4(at: 80)]
+    // The client's address is stored inverted (RFC 4380 section 4); the server's is not.
+    case .teredo: return [v4(at: 64), IPAddress(v4: ~UInt32(truncatingIfNeeded: value))]
+    // RFC 6052 section 2.2: bits 64 to 71 are zero and split the address in two.
+    case .translated48: return [IPAddress(v4: translated48)]
+    case nil: return isISATAP ? [low32] : []
+    }
+  }
+
+  private enum Form { case low, sixToFour, teredo, translated48 }
+
+  private static let forms: [(prefix: CIDR, form: Form)] = [
+    (CIDR("::/96")!, .low), (CIDR("::ffff:0:0:0/96")!, .low), (CIDR("64:ff9b::/96")!, .low),
+    (CIDR("64:ff9b:1::/48")!, .translated48), (CIDR("2002::/16")!, .sixToFour),
+    (CIDR("2001::/32")!, .teredo),
+  ]
+
+  /// RFC 5214 section 6.1: the interface identifier `[02]00:5efe:a.b.c.d`.
+  private var isISATAP: Bool {
+    let identifier = UInt32(truncatingIfNeeded: value >> 32)
+    return identifier & ~0x0200_0000 == 0x0000_5EFE
+  }
+
+  private var low32: IPAddress { v4(at: 0) }
+
+  private func v4(at shift: Int) -> IPAddress {
+    IPAddress(v4: UInt32(truncatingIfNeeded: value >> UInt128(shift)))
+  }
+
+  private var translated48: UInt32 {
+    let high = UInt32(truncatingIfNeeded: value >> 64) & 0xFFFF
+    let low = UInt32(truncatingIfNeeded: value >> 40) & 0xFFFF
+    return high << 16 | low
+  }
+}

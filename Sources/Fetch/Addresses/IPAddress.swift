@@ -1,0 +1,80 @@
+internal import Glibc
+
+/// An IPv4 or IPv6 address as a number. A zone ("%eth0") is never part of it.
+public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
+  /// The protocol's version.
+  public enum Family: Hashable, Sendable {
+    case v4, v6
+
+    /// The length of an address.
+    public var bits: Int { self == .v4 ? 32 : 128 }
+  }
+
+  /// Its version; an IPv4-mapped address stays IPv6 until ``unmapped``.
+  public let family: Family
+  /// The address in host order; of IPv4 the low 32 bits.
+  public let value: UInt128
+
+  /// An IPv4 address.
+  public init(v4 value: UInt32) {
+    family = .v4
+    self.value = UInt128(value)
+  }
+
+  /// An IPv6 address.
+  public init(v6 value: UInt128) {
+    family = .v6
+    self.value = value
+  }
+
+  /// Reads the plain notation only: four decimal numbers, or RFC 4291 section 2.2. The lenient
+  /// spellings of host names (`0x7f.1`) are ``NumericHost``'s.
+  public init?(_ text: some StringProtocol) {
+    let text = String(text)
+    guard !text.utf8.contains(0) else { return nil }
+    var v4 = in_addr()
+    var v6 = in6_addr()
+    if inet_pton(AF_INET, text, &v4) == 1 {
+      self.init(v4: UInt32(bigEndian: v4.s_addr))
+    } else if inet_pton(AF_INET6, text, &v6) == 1 {
+      self.init(v6: Self.number(v6))
+    } else {
+      return nil
+    }
+  }
+
+  /// The address that a socket is, or shall be, connected to.
+  init?(_ address: UnsafePointer<sockaddr>) {
+    let raw = UnsafeRawPointer(address)
+    switch Int32(address.pointee.sa_family) {
+    case AF_INET:
+      let v4 = raw.loadUnaligned(as: sockaddr_in.self)
+      self.init(v4: UInt32(bigEndian: v4.sin_addr.s_addr))
+    case AF_INET6:
+      self.init(v6: Self.number(raw.loadUnaligned(as: sockaddr_in6.self).sin6_addr))
+    default: return nil
+    }
+  }
+
+  /// The canonical notation (RFC 5952 for IPv6), without brackets.
+  public var description: String {
+    withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(INET6_ADDRSTRLEN)) { buffer in
+      let size = socklen_t(buffer.count)
+      if family == .v4 {
+        var v4 = in_addr(s_addr: UInt32(truncatingIfNeeded: value).bigEndian)
+        inet_ntop(AF_INET, &v4, buffer.baseAddress!, size)
+      } else {
+        var v6 = value.bigEndian
+        inet_ntop(AF_INET6, &v6, buffer.baseAddress!, size)
+      }
+      return String(cString: buffer.baseAddress!)
+    }
+  }
+
+  /// As it stands in a URL: IPv6 in brackets.
+  var inURL: String { family == .v6 ? "[\(self)]" : description }
+
+  private static func number(_ address: in6_addr) -> UInt128 {
+    withUnsafeBytes(of: address) { UInt128(bigEndian: $0.loadUnaligned(as: UInt128.self)) }
+  }
+}

@@ -1,0 +1,154 @@
+internal import Glibc
+public import Jobs
+internal import Logging
+internal import Synchronization
+
+/// Fetches over libcurl: HTTP/1.1 and, where a TLS origin has it, HTTP/2, with connections used again.
+///
+/// Names are resolved here, every address is judged by the policy before a socket is opened to it, and
+/// redirects are followed here, each hop judged like the first. Nothing of it waits on Swift's shared threads.
+public final class CurlFetcher: ImageFetcher {
+  private let configuration: Configuration
+  private let router: Router
+  private let running: RunningLoop
+  private let metrics = FetchMetrics()
+  private let log = Logger(label: "imagefetch.fetch")
+  private let lastID = Atomic<UInt64>(0)
+
+  /// Starts the thread that drives the transfers.
+  /// - Throws: ``FetcherSetupError``.
+  public init(_ configuration: Configuration = Configuration()) throws(FetcherSetupError) {
+    if let path = configuration.certificateAuthorities, access(path, R_OK) != 0 {
+      throw .unreadableCertificates(path: path)
+    }
+    self.configuration = configuration
+    router = try Router(configuration)
+    let gauge = metrics.openTransfers
+    let settings = TransferSettings(configuration, policy: router.policy)
+    running = RunningLoop(try EventLoop(settings: settings) { gauge.record($0) })
+  }
+
+  /// Ends every transfer as cancelled and the thread with them; returns when both are gone. Later fetches
+  /// are `.cancelled` at once. Blocks for some milliseconds.
+  public func shutdown() {
+    running.loop.post(.stop)
+    running.loop.waitForEnd()
+  }
+
+  /// Fetches one image; see ``ImageFetcher``.
+  ///
+  /// A response to a `Range` or conditional field of the request's own may also have the status 206 or
+  /// 304; unasked for, those are `.originStatus`.
+  public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+    do throws(FetchError) {
+      return try await follow(request)
+    } catch {
+      metrics.count(error)
+      log.debug(
+        "fetch failed",
+        metadata: ["host": "\(request.url.host)", "outcome": "\(FetchMetrics.name(error))"])
+      throw error
+    }
+  }
+
+  private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+    let deadline = ContinuousClock.now + request.timeout
+    var url = request.url
+    var fields = RequestFields.permitted(request.headers)
+    var redirects = 0
+    while true {
+      let (exchange, route, head) = try await ask(
+        for: url, fields: fields, of: request, by: deadline)
+      guard Redirect.isRedirect(head.status) else {
+        return try accept(head, exchange, url: url, fields: fields, maxBytes: request.maxBytes)
+      }
+      exchange.discard()
+      guard redirects < configuration.maxRedirects else {
+        throw .tooManyRedirects(limit: configuration.maxRedirects)
+      }
+      redirects += 1
+      let target = try Redirect.target(of: head, from: route.url)
+      if target.origin != url.origin { fields = [] }
+      url = target
+    }
+  }
+
+  /// One hop: up to its response's header section.
+  private func ask(
+    for url: SourceURL, fields: [HeaderField], of request: FetchRequest,
+    by deadline: ContinuousClock.Instant
+  ) async throws(FetchError) -> (Exchange, Route, ResponseHead) {
+    let started = ContinuousClock.now
+    let route: Route
+    do throws(FetchError) {
+      route = try await router.route(to: url, by: deadline)
+    } catch {
+      guard case .dnsFailure = error, deadline <= .now else { throw error }
+      throw .timeout(seconds: request.timeout.roundedSeconds)
+    }
+    let exchange = Exchange(
+      id: lastID.add(1, ordering: .relaxed).newValue, loop: running.loop,
+      capacity: configuration.bufferSize, maxBytes: request.maxBytes)
+    running.loop.post(
+      .start(
+        TransferPlan(
+          exchange: exchange, route: route, headers: fields, deadline: deadline,
+          timeout: request.timeout, started: started)))
+    return (exchange, route, try await exchange.head())
+  }
+
+  private func accept(
+    _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, fields: [HeaderField],
+    maxBytes: Int
+  ) throws(FetchError) -> FetchedResponse {
+    if let error = Self.objection(to: head, fields: fields, maxBytes: maxBytes) {
+      if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
+      throw error
+    }
+    let body = FetchedBody(
+      exchange, mayBeEmpty: head.status == 304, metrics: metrics, running: running)
+    return FetchedResponse(
+      url: url, status: head.status, headers: head.fields, contentLength: head.contentLength,
+      body: body, timings: head.timings)
+  }
+
+  private static func objection(
+    to head: ResponseHead, fields: [HeaderField], maxBytes: Int
+  ) -> FetchError? {
+    switch head.status {
+    case 200: break
+    case 206 where RequestFields.contain("range", in: fields): break
+    case 304
+    where RequestFields.contain("if-none-match", in: fields)
+      || RequestFields.contain("if-modified-since", in: fields):
+      return nil
+    case 204: return .noData
+    default:
+      let value = head.fields.first { $0.name.lowercased() == "retry-after" }?.value
+      return .originStatus(head.status, retryAfter: value.flatMap { RetryAfter.seconds($0) })
+    }
+    if let length = head.contentLength, length > maxBytes { return .tooLarge(limit: maxBytes) }
+    return head.contentLength == 0 ? .noData : nil
+  }
+}
+
+/// Stops the loop's thread once neither the fetcher nor any body needs it.
+final class RunningLoop: Sendable {
+  let loop: EventLoop
+
+  init(_ loop: EventLoop) { self.loop = loop }
+
+  deinit { loop.post(.stop) }
+}
+
+extension TransferSettings {
+  init(_ configuration: CurlFetcher.Configuration, policy: AddressPolicy) {
+    self.init(
+      policy: policy, connectTimeout: configuration.connectTimeout,
+      stallTimeout: configuration.stallTimeout, userAgent: configuration.userAgent,
+      certificateAuthorities: configuration.certificateAuthorities,
+      maxConnections: configuration.maxConnections,
+      maxIdleConnections: configuration.maxIdleConnections,
+      maxHeaderBytes: configuration.maxHeaderBytes)
+  }
+}

@@ -1,0 +1,43 @@
+internal import Glibc
+
+/// Finds the addresses of a name. Called on threads that may block.
+public protocol NameResolver: Sendable {
+  /// - Parameter name: lower case ASCII, without a dot at the end; never a number's spelling.
+  /// - Returns: the addresses in the order to be tried, at least one.
+  func addresses(of name: String) throws(ResolutionError) -> [IPAddress]
+}
+
+/// Why a name has no address.
+public struct ResolutionError: Error, Sendable, Equatable {
+  /// The system's word for it.
+  public var detail: String
+
+  /// A reason.
+  public init(detail: String) { self.detail = detail }
+}
+
+/// The system's resolver: `/etc/hosts`, DNS and whatever else nsswitch.conf names.
+public struct SystemResolver: NameResolver {
+  /// The system's resolver.
+  public init() {}
+
+  public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
+    var hints = addrinfo()
+    hints.ai_family = AF_UNSPEC
+    hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    var list: UnsafeMutablePointer<addrinfo>?
+    let status = getaddrinfo(name, nil, &hints, &list)
+    guard status == 0 else { throw ResolutionError(detail: String(cString: gai_strerror(status))) }
+    defer { freeaddrinfo(list) }
+    var found: [IPAddress] = []
+    for entry in sequence(first: list, next: { $0?.pointee.ai_next }) {
+      guard let address = entry?.pointee.ai_addr.flatMap({ IPAddress($0) }) else { break }
+      if !found.contains(address), found.count < Self.maxAddresses { found.append(address) }
+    }
+    guard !found.isEmpty else { throw ResolutionError(detail: "no address") }
+    return found
+  }
+
+  /// A hostile zone may answer with hundreds.
+  private static let maxAddresses = 16
+}

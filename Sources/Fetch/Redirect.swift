@@ -1,0 +1,36 @@
+internal import Jobs
+
+/// Redirects as rules: we follow them ourselves, so that every hop is judged like the first.
+enum Redirect {
+  /// The statuses that send a GET elsewhere (RFC 9110 section 15.4).
+  static func isRedirect(_ status: Int) -> Bool { [301, 302, 303, 307, 308].contains(status) }
+
+  /// Where a response sends us.
+  /// - Parameter base: the URL that answered, its host in ASCII.
+  static func target(of head: ResponseHead, from base: String) throws(FetchError) -> SourceURL {
+    let locations = Set(head.fields.filter { $0.name.lowercased() == "location" }.map(\.value))
+    let unusable = FetchError.badRedirect(
+      status: head.status, location: locations.first.map { String($0.prefix(200)) })
+    guard locations.count == 1, let location = locations.first, !location.isEmpty,
+      location.utf8.count <= SourceURL.maxLength,
+      !location.utf8.contains(where: { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "\\") })
+    else { throw unusable }
+    if let scheme = scheme(of: location), scheme != "http", scheme != "https" {
+      throw .blocked(target: String(location.prefix(200)), .scheme(scheme))
+    }
+    guard let resolved = CurlURL.resolve(location, against: base), let url = SourceURL(resolved)
+    else { throw unusable }
+    return url
+  }
+
+  /// The scheme of an absolute reference (RFC 3986 section 3.1), lower case; `javascript:` and `data:` have no "//".
+  private static func scheme(of reference: String) -> String? {
+    let head = reference.utf8.prefix { $0 != UInt8(ascii: ":") }
+    guard head.count < reference.utf8.count, let first = head.first, isLetter(first),
+      head.allSatisfy({ isLetter($0) || 0x30...0x39 ~= $0 || "+-.".utf8.contains($0) })
+    else { return nil }
+    return Substring(head).lowercased()
+  }
+
+  private static func isLetter(_ byte: UInt8) -> Bool { 0x61...0x7A ~= byte | 0x20 }
+}

@@ -1,0 +1,32 @@
+internal import Jobs
+
+/// The last look at header fields before they are sent: the edge has refused what is dropped here.
+enum RequestFields {
+  static func permitted(_ fields: [HeaderField]) -> [HeaderField] {
+    fields.filter { field in
+      isToken(field.name) && !refused.contains(field.name.lowercased())
+        && !field.value.utf8.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F })
+    }
+  }
+
+  /// Whether a field of that name is among them.
+  static func contain(_ name: String, in fields: [HeaderField]) -> Bool {
+    fields.contains { $0.name.lowercased() == name }
+  }
+
+  /// What belongs to the connection or to the message's framing, and so to libcurl alone.
+  private static let refused: Set<String> = [
+    "connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate",
+    "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    "http2-settings",
+  ]
+
+  /// RFC 9110 section 5.6.2.
+  private static func isToken(_ name: String) -> Bool {
+    !name.isEmpty
+      && name.utf8.allSatisfy { byte in
+        0x30...0x39 ~= byte || 0x61...0x7A ~= byte | 0x20 && byte >= 0x41
+          || "!#$%&'*+-.^_`|~".utf8.contains(byte)
+      }
+  }
+}

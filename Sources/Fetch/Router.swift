@@ -1,0 +1,101 @@
+internal import CCurl
+internal import Jobs
+
+/// Decides where a URL leads: names to addresses, and every one of them judged.
+struct Router: Sendable {
+  let policy: AddressPolicy
+  let lookups: LookupQueue
+  let connectTimeout: Duration
+  let proxy: ProxyAddress?
+
+  init(_ configuration: CurlFetcher.Configuration) throws(FetcherSetupError) {
+    var policy = configuration.policy
+    policy.allowHosts = policy.allowHosts.map(Self.asciiPattern)
+    policy.denyHosts = policy.denyHosts.map(Self.asciiPattern)
+    self.policy = policy
+    connectTimeout = configuration.connectTimeout
+    lookups = LookupQueue(
+      resolver: configuration.resolver, threads: configuration.maxLookups,
+      cacheTime: configuration.lookupCacheTime)
+    guard let text = configuration.proxy else {
+      proxy = nil
+      return
+    }
+    guard let proxy = ProxyAddress(text) else { throw .unusableProxy }
+    self.proxy = proxy
+  }
+
+  /// - Throws: `.blocked`, `.dnsFailure`, `.timeout` and `.cancelled`.
+  func route(
+    to url: SourceURL, by deadline: ContinuousClock.Instant
+  ) async throws(FetchError) -> Route {
+    guard let host = HostName(url.host) else {
+      throw .dnsFailure(host: url.host, detail: "neither a name nor an address")
+    }
+    if let reason = policy.objection(scheme: url.scheme, host: host.text, port: url.port) {
+      throw .blocked(target: host.text, reason)
+    }
+    let start = ContinuousClock.now
+    let addresses = try permitted(
+      await addresses(of: host, by: deadline), target: host.text)
+    let nameTime = start.duration(to: .now)
+    var proxyRoute: ProxyRoute?
+    if let proxy {
+      let peers = try await self.addresses(of: proxy.host, by: deadline)
+      proxyRoute = ProxyRoute(
+        url: proxy.url, host: proxy.host.text, port: proxy.port, addresses: peers)
+    }
+    return Route(
+      url: "\(url.scheme)://\(host.inURL):\(url.port)\(url.pathAndQuery)", host: host.text,
+      port: url.port, addresses: addresses, nameTime: nameTime, proxy: proxyRoute)
+  }
+
+  private func addresses(
+    of host: HostName, by deadline: ContinuousClock.Instant
+  ) async throws(FetchError) -> [IPAddress] {
+    switch host {
+    case .address(let address): return [address]
+    case .name(let name):
+      let left = ContinuousClock.now.duration(to: deadline)
+      return try await lookups.addresses(of: name, within: min(left, connectTimeout))
+    }
+  }
+
+  /// The addresses that may be connected to: a name that also has a forbidden one loses only that.
+  private func permitted(
+    _ addresses: [IPAddress], target: String
+  ) throws(FetchError) -> [IPAddress] {
+    let permitted = addresses.filter { policy.objection(to: $0) == nil }
+    if permitted.isEmpty, let reason = addresses.lazy.compactMap(policy.objection(to:)).first {
+      throw .blocked(target: target, reason)
+    }
+    guard !permitted.isEmpty else { throw .dnsFailure(host: target, detail: "no address") }
+    return permitted
+  }
+
+  /// A host pattern as names are compared with it: ASCII, lower case, without a dot at the end.
+  private static func asciiPattern(_ pattern: String) -> String {
+    let lowercased = pattern.lowercased()
+    guard lowercased.hasPrefix("*.") else { return HostName(lowercased)?.text ?? lowercased }
+    let suffix = String(lowercased.dropFirst(2))
+    return "*." + (HostName(suffix)?.text ?? suffix)
+  }
+}
+
+/// The operator's proxy, taken apart.
+struct ProxyAddress: Sendable {
+  let url: String
+  let host: HostName
+  let port: Int
+
+  init?(_ text: String) {
+    guard let parts = CurlURL.parts(text), ["http", "https"].contains(parts.scheme),
+      let host = HostName(parts.host)
+    else { return nil }
+    self.host = host
+    port = parts.port ?? 1_080
+    // Whoever pins the host's name must be the one who spells it.
+    let user = parts.userInfo.map { "\($0)@" } ?? ""
+    url = "\(parts.scheme)://\(user)\(host.inURL):\(port)"
+  }
+}

@@ -1,0 +1,43 @@
+internal import CCurl
+
+/// libcurl says which sockets to watch and when to be called. Both callbacks run on the loop's thread,
+/// inside a call of ours into libcurl, and only note what they are told.
+extension EventLoop {
+  func installMultiCallbacks() {
+    let context = Unmanaged.passUnretained(self).toOpaque()
+    CCurl_multiSetSocketFunction(multi, watchSocket)
+    CCurl_multiSetPointer(multi, CURLMOPT_SOCKETDATA, context)
+    CCurl_multiSetTimerFunction(multi, setTimer)
+    CCurl_multiSetPointer(multi, CURLMOPT_TIMERDATA, context)
+    CCurl_multiSetLong(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
+    CCurl_multiSetLong(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, settings.maxConnections)
+    // One transfer a connection at a time, with HTTP/2 as well: a reader that falls behind holds back
+    // nobody else's stream, and cancelling one closes its connection.
+    CCurl_multiSetLong(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
+  }
+}
+
+private func watchSocket(
+  _: UnsafeMutableRawPointer?, _ socket: curl_socket_t, _ what: Int32,
+  _ context: UnsafeMutableRawPointer?, _: UnsafeMutableRawPointer?
+) -> Int32 {
+  guard let context else { return 0 }
+  let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
+  if what == CURL_POLL_REMOVE {
+    CCurl_unwatch(loop.epoll, socket)
+  } else {
+    let readable = what == CURL_POLL_IN || what == CURL_POLL_INOUT
+    let writable = what == CURL_POLL_OUT || what == CURL_POLL_INOUT
+    _ = CCurl_watch(loop.epoll, socket, readable ? 1 : 0, writable ? 1 : 0)
+  }
+  return 0
+}
+
+private func setTimer(
+  _: UnsafeMutableRawPointer?, _ milliseconds: Int, _ context: UnsafeMutableRawPointer?
+) -> Int32 {
+  guard let context else { return 0 }
+  let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
+  loop.curlDeadline = milliseconds < 0 ? nil : .now + .milliseconds(milliseconds)
+  return 0
+}

@@ -1,0 +1,222 @@
+internal import CCurl
+internal import Dispatch
+internal import Executors
+internal import Glibc
+internal import Jobs
+internal import Synchronization
+
+/// One thread that drives every transfer: epoll tells which sockets are ready, libcurl's multi handle
+/// moves them. Others reach it by commands through a locked queue and an eventfd.
+final class EventLoop: @unchecked Sendable {  // `queue` is locked; all the rest is the thread's alone
+  enum Command: Sendable {
+    case start(TransferPlan)
+    /// Lets bytes flow again.
+    case resume(UInt64)
+    case cancel(UInt64)
+    /// Lets the rest of the body pass unread, for a moment.
+    case discard(UInt64)
+    case stop
+  }
+
+  private struct Queue {
+    var commands: [Command] = []
+    var isStopped = false
+  }
+
+  private let queue = Mutex(Queue())
+  private let ended = DispatchSemaphore(value: 0)
+  private let wakeUp: Int32
+  let epoll: Int32
+  let multi: UnsafeMutableRawPointer
+  let settings: TransferSettings
+  private let onOpenTransfers: @Sendable (Int) -> Void
+
+  private var transfers: [UInt64: Transfer] = [:]
+  private var deadlines = DeadlineHeap()
+  private var stopping = false
+  /// When libcurl wants to be called without a socket's event.
+  var curlDeadline: ContinuousClock.Instant?
+
+  init(
+    settings: TransferSettings, onOpenTransfers: @escaping @Sendable (Int) -> Void
+  ) throws(FetcherSetupError) {
+    guard Self.curlIsReady, let multi = curl_multi_init() else { throw .curlUnavailable }
+    let epoll = CCurl_newEpoll()
+    let wakeUp = CCurl_newEvent()
+    guard epoll >= 0, wakeUp >= 0 else {
+      let code = errno
+      curl_multi_cleanup(multi)
+      for descriptor in [epoll, wakeUp] where descriptor >= 0 { close(descriptor) }
+      throw .noDescriptor(errno: code)
+    }
+    self.multi = multi
+    self.epoll = epoll
+    self.wakeUp = wakeUp
+    self.settings = settings
+    self.onOpenTransfers = onOpenTransfers
+    _ = CCurl_watch(epoll, wakeUp, 1, 0)
+    installMultiCallbacks()
+    startThread(named: "fetch-loop") { self.run() }
+  }
+
+  deinit {
+    curl_multi_cleanup(multi)
+    close(wakeUp)
+    close(epoll)
+  }
+
+  private static let curlIsReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
+
+  /// Hands a command to the thread. After the end, a transfer to start ends as cancelled.
+  func post(_ command: Command) {
+    let (accepted, isFirst) = queue.withLock { queue in
+      guard !queue.isStopped else { return (false, false) }
+      queue.commands.append(command)
+      return (true, queue.commands.count == 1)
+    }
+    if isFirst { eventfd_write(wakeUp, 1) }
+    if !accepted, case .start(let plan) = command { plan.exchange.end(.cancelled) }
+  }
+
+  /// Waits until the thread has ended every transfer and itself; after `post(.stop)` only.
+  func waitForEnd() {
+    ended.wait()
+    ended.signal()
+  }
+}
+
+// The thread's side.
+extension EventLoop {
+  private func run() {
+    blockBrokenPipeSignal()
+    withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 256) { events in
+      while !stopping { turn(events) }
+    }
+    let left = queue.withLock { queue in
+      queue.isStopped = true
+      return queue.commands
+    }
+    for case .start(let plan) in left { plan.exchange.end(.cancelled) }
+    for transfer in Array(transfers.values) { remove(transfer, ending: .cancelled) }
+    ended.signal()
+  }
+
+  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
+    let count = epoll_wait(epoll, events.baseAddress, Int32(events.count), pollTimeout())
+    var running: Int32 = 0
+    for event in events.prefix(max(0, Int(count))) {
+      if event.data.fd == wakeUp {
+        obeyCommands()
+      } else {
+        curl_multi_socket_action(multi, event.data.fd, Self.curlEvents(event.events), &running)
+      }
+    }
+    let now = ContinuousClock.now
+    if let due = curlDeadline, due <= now {
+      curlDeadline = nil
+      curl_multi_socket_action(multi, CURL_SOCKET_BAD, 0, &running)
+    }
+    finishDone()
+    checkDeadlines(now)
+  }
+
+  /// In milliseconds; -1 for ever.
+  private func pollTimeout() -> Int32 {
+    guard let next = [curlDeadline, deadlines.next].compactMap({ $0 }).min() else { return -1 }
+    let left = ContinuousClock.now.duration(to: next)
+    return left <= .zero ? 0 : Int32(min(left / .milliseconds(1) + 1, 60_000))
+  }
+
+  private static func curlEvents(_ events: UInt32) -> Int32 {
+    var result: Int32 = 0
+    if events & EPOLLIN.rawValue != 0 { result |= CURL_CSELECT_IN }
+    if events & EPOLLOUT.rawValue != 0 { result |= CURL_CSELECT_OUT }
+    if events & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 { result |= CURL_CSELECT_ERR }
+    return result
+  }
+
+  private func obeyCommands() {
+    var count: eventfd_t = 0
+    eventfd_read(wakeUp, &count)
+    let commands = queue.withLock { queue in
+      let commands = queue.commands
+      queue.commands = []
+      return commands
+    }
+    for command in commands { obey(command) }
+  }
+
+  private func obey(_ command: Command) {
+    switch command {
+    case .start(let plan): start(plan)
+    case .resume(let id): transfers[id]?.resume()
+    case .cancel(let id): transfers[id].map { remove($0, ending: .cancelled) }
+    case .discard(let id):
+      guard let transfer = transfers[id] else { return }
+      transfer.discard()
+      schedule(transfer)
+    case .stop: stopping = true
+    }
+  }
+
+  private func start(_ plan: TransferPlan) {
+    guard !plan.exchange.isOver else { return }
+    guard let transfer = Transfer(plan, settings: settings),
+      curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
+    else {
+      plan.exchange.end(.connectFailure(host: plan.route.host, detail: "out of memory"))
+      return
+    }
+    transfers[plan.exchange.id] = transfer
+    schedule(transfer)
+    onOpenTransfers(transfers.count)
+  }
+
+  /// Takes a transfer off; one that hasn't ended by itself loses its connection.
+  private func remove(_ transfer: Transfer, ending error: FetchError?) {
+    transfer.exchange.end(error)
+    if !transfer.isDone { transfer.forbidReuse() }
+    curl_multi_remove_handle(multi, transfer.easy)
+    transfers[transfer.exchange.id] = nil
+    onOpenTransfers(transfers.count)
+  }
+
+  private func finishDone() {
+    var left: Int32 = 0
+    while let message = curl_multi_info_read(multi, &left) {
+      guard message.pointee.msg == CURLMSG_DONE, let easy = message.pointee.easy_handle else {
+        continue
+      }
+      let code = message.pointee.data.result
+      guard let transfer = Transfer.of(easy: easy) else { continue }
+      transfer.isDone = true
+      remove(transfer, ending: transfer.error(for: code))
+    }
+  }
+
+  private func checkDeadlines(_ now: ContinuousClock.Instant) {
+    while let entry = deadlines.pop(dueBy: now) {
+      guard let transfer = transfers[entry.id], transfer.nextCheck == entry.at else { continue }
+      if let error = transfer.overdue(at: now) {
+        remove(transfer, ending: error)
+      } else {
+        schedule(transfer)
+      }
+    }
+  }
+
+  /// One valid entry a transfer: an older one is told by its moment and passed over.
+  private func schedule(_ transfer: Transfer) {
+    let moment = transfer.deadline(from: .now)
+    transfer.nextCheck = moment
+    deadlines.insert(transfer.exchange.id, at: moment)
+  }
+
+  /// A write to a connection that the origin has closed shall be an error, not a signal.
+  private func blockBrokenPipeSignal() {
+    var signals = sigset_t()
+    sigemptyset(&signals)
+    sigaddset(&signals, SIGPIPE)
+    pthread_sigmask(SIG_BLOCK, &signals, nil)
+  }
+}

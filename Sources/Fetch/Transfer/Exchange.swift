@@ -1,0 +1,182 @@
+internal import Jobs
+internal import Synchronization
+
+/// One request and its response, between the loop's thread that brings the bytes and the one task that
+/// takes them. Everything that both touch is behind one lock, so that no wake-up is lost.
+///
+/// The loop appends until the buffer is full, then asks libcurl to hold back; the task takes the whole
+/// buffer at once, as the array that it is, and lets the transfer go on.
+final class Exchange: Sendable {
+  /// What becomes of bytes that were offered.
+  enum Acceptance {
+    case taken, holdBack
+    /// Nobody wants them any more.
+    case refused
+    /// They are more than the limit.
+    case tooMany(limit: Int)
+  }
+
+  private struct State {
+    var head: ResponseHead?
+    var bytes: [UInt8] = []
+    var received = 0
+    var isHeldBack = false
+    var ending: Ending?
+    var waiter: Waiter?
+  }
+
+  /// How it ended; the bytes that came before may still wait to be taken.
+  private enum Ending {
+    case complete
+    case failed(FetchError)
+  }
+
+  private enum Waiter {
+    case head(CheckedContinuation<Result<ResponseHead, FetchError>, Never>)
+    case bytes(CheckedContinuation<Result<[UInt8]?, FetchError>, Never>)
+  }
+
+  let id: UInt64
+  private let loop: EventLoop
+  private let capacity: Int
+  private let maxBytes: Int
+  private let state = Mutex(State())
+
+  init(id: UInt64, loop: EventLoop, capacity: Int, maxBytes: Int) {
+    self.id = id
+    self.loop = loop
+    self.capacity = capacity
+    self.maxBytes = maxBytes
+  }
+}
+
+// The loop's side. None of this blocks or calls libcurl.
+extension Exchange {
+  var isOver: Bool { state.withLock { $0.ending != nil } }
+
+  /// Bytes of the body accepted so far.
+  var received: Int { state.withLock { $0.received } }
+
+  func deliver(_ head: ResponseHead) {
+    let waiter = state.withLock { state -> Waiter? in
+      state.head = head
+      guard case .head = state.waiter else { return nil }
+      return state.waiter.take()
+    }
+    if case .head(let continuation) = waiter { continuation.resume(returning: .success(head)) }
+  }
+
+  func append(_ chunk: UnsafeBufferPointer<UInt8>) -> Acceptance {
+    let (acceptance, waiter, bytes) = state.withLock { state in
+      let acceptance = accept(chunk, &state)
+      guard case .taken = acceptance, case .bytes = state.waiter else {
+        return (acceptance, Waiter?.none, [UInt8]())
+      }
+      return (acceptance, state.waiter.take(), Self.takeAll(&state))
+    }
+    if case .bytes(let continuation) = waiter { continuation.resume(returning: .success(bytes)) }
+    return acceptance
+  }
+
+  private func accept(
+    _ chunk: UnsafeBufferPointer<UInt8>, _ state: inout State
+  ) -> Acceptance {
+    guard state.ending == nil else { return .refused }
+    guard chunk.count <= maxBytes - state.received else { return .tooMany(limit: maxBytes) }
+    guard state.bytes.isEmpty || state.bytes.count + chunk.count <= capacity else {
+      state.isHeldBack = true
+      return .holdBack
+    }
+    state.bytes.append(contentsOf: chunk)
+    state.received += chunk.count
+    return .taken
+  }
+
+  /// Ends it; the first ending stays.
+  /// - Parameter error: nil when the response is there whole.
+  /// - Returns: whether this was the first.
+  @discardableResult
+  func end(_ error: FetchError?) -> Bool {
+    let (waiter, isFirst) = state.withLock { state -> (Waiter?, Bool) in
+      guard state.ending == nil else { return (nil, false) }
+      state.ending = error.map { .failed($0) } ?? .complete
+      if error == .cancelled { state.bytes = [] }
+      return (state.waiter.take(), true)
+    }
+    switch waiter {
+    case .head(let continuation): continuation.resume(returning: .failure(error ?? .cancelled))
+    case .bytes(let continuation):
+      continuation.resume(returning: error.map { .failure($0) } ?? .success(nil))
+    case nil: break
+    }
+    return isFirst
+  }
+
+  private static func takeAll(_ state: inout State) -> [UInt8] {
+    let bytes = state.bytes
+    state.bytes = []
+    return bytes
+  }
+}
+
+// The task's side.
+extension Exchange {
+  /// Waits for the final response's header section.
+  func head() async throws(FetchError) -> ResponseHead {
+    let result = await withTaskCancellationHandler {
+      await withCheckedContinuation { continuation in
+        let result = state.withLock { state -> Result<ResponseHead, FetchError>? in
+          if case .failed(let error) = state.ending { return .failure(error) }
+          if let head = state.head { return .success(head) }
+          state.waiter = .head(continuation)
+          return nil
+        }
+        if let result { continuation.resume(returning: result) }
+      }
+    } onCancel: {
+      cancel()
+    }
+    return try result.get()
+  }
+
+  /// Waits for bytes and takes all there are; nil after the last.
+  func next() async throws(FetchError) -> [UInt8]? {
+    let result = await withTaskCancellationHandler {
+      await withCheckedContinuation { continuation in
+        let (result, resumes) = state.withLock { state in take(&state, or: continuation) }
+        if resumes { loop.post(.resume(id)) }
+        if let result { continuation.resume(returning: result) }
+      }
+    } onCancel: {
+      cancel()
+    }
+    return try result.get()
+  }
+
+  private func take(
+    _ state: inout State,
+    or continuation: CheckedContinuation<Result<[UInt8]?, FetchError>, Never>
+  ) -> (Result<[UInt8]?, FetchError>?, resumes: Bool) {
+    if !state.bytes.isEmpty {
+      let resumes = state.isHeldBack
+      state.isHeldBack = false
+      return (.success(Self.takeAll(&state)), resumes)
+    }
+    switch state.ending {
+    case .complete: return (.success(nil), false)
+    case .failed(let error): return (.failure(error), false)
+    case nil:
+      precondition(state.waiter == nil, "one task at a time takes an image's bytes")
+      state.waiter = .bytes(continuation)
+      return (nil, false)
+    }
+  }
+
+  /// Ends it at once and closes its connection.
+  func cancel() {
+    if end(.cancelled) { loop.post(.cancel(id)) }
+  }
+
+  /// Lets the rest of an unwanted body pass, so that its connection can be used again.
+  func discard() { loop.post(.discard(id)) }
+}

@@ -1,0 +1,130 @@
+internal import CCurl
+internal import Glibc
+internal import Jobs
+
+/// What libcurl calls on the loop's thread during a transfer: nothing here blocks or calls it back.
+extension Transfer {
+  func installCallbacks() {
+    let context = Unmanaged.passUnretained(self).toOpaque()
+    CCurl_setPointer(easy, CURLOPT_PRIVATE, context)
+    CCurl_setWriteFunction(easy, CURLOPT_WRITEFUNCTION, takeBody)
+    CCurl_setPointer(easy, CURLOPT_WRITEDATA, context)
+    CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, takeHeaderLine)
+    CCurl_setPointer(easy, CURLOPT_HEADERDATA, context)
+    CCurl_setOpenSocketFunction(easy, openSocket)
+    CCurl_setPointer(easy, CURLOPT_OPENSOCKETDATA, context)
+    CCurl_setPrereqFunction(easy, judgePeer)
+    CCurl_setPointer(easy, CURLOPT_PREREQDATA, context)
+  }
+
+  fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Transfer? {
+    context.map { Unmanaged<Transfer>.fromOpaque($0).takeUnretainedValue() }
+  }
+
+  /// - Returns: the bytes taken, or what makes libcurl wait or stop.
+  fileprivate func take(_ body: UnsafeBufferPointer<UInt8>) -> Int {
+    lastByte = .now
+    if let goesOn = tookUnwanted(body.count) { return goesOn ? body.count : Self.stop }
+    switch exchange.append(body) {
+    case .taken: return body.count
+    case .holdBack:
+      isHeldBack = true
+      return Int(CURL_WRITEFUNC_PAUSE)
+    case .refused: return Self.stop
+    case .tooMany(let limit):
+      failure = .tooLarge(limit: limit)
+      return Self.stop
+    }
+  }
+
+  fileprivate func take(headerLine line: UnsafeBufferPointer<UInt8>) -> Int {
+    let now = ContinuousClock.now
+    lastByte = now
+    firstByte = firstByte ?? now
+    // After the body: a trailer section, which carries nothing for us.
+    if hasHead { return line.count }
+    switch headerSection.take(line) {
+    case .more: return line.count
+    case .complete:
+      hasHead = true
+      exchange.deliver(makeHead())
+      return line.count
+    case .tooLarge:
+      failure = .tooLarge(limit: settings.maxHeaderBytes)
+      return Self.stop
+    }
+  }
+
+  // Neither a count of bytes nor a pause: libcurl ends the transfer.
+  private static let stop = 0xFFFF_FFFF
+
+  /// The last look before the connection: only an address that was judged and pinned gets a socket.
+  fileprivate func opens(_ address: IPAddress) -> Bool {
+    connectingSince = connectingSince ?? .now
+    if let proxy = plan.route.proxy { return proxy.addresses.contains(address) }
+    if let reason = settings.policy.objection(to: address) {
+      failure = .blocked(target: plan.route.host, reason)
+      return false
+    }
+    return plan.route.addresses.contains(address)
+  }
+
+  /// The last look before the request, which also sees the peer of a connection used again.
+  fileprivate func sends(to peer: String) -> Bool {
+    isConnected = true
+    lastByte = .now
+    guard plan.route.proxy == nil else { return true }
+    guard let address = IPAddress(peer) else {
+      failure = .blocked(target: plan.route.host, .address(peer, name: "unknown"))
+      return false
+    }
+    guard let reason = settings.policy.objection(to: address) else { return true }
+    failure = .blocked(target: plan.route.host, reason)
+    return false
+  }
+}
+
+private func takeBody(
+  _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
+  _ context: UnsafeMutableRawPointer?
+) -> Int {
+  guard let transfer = Transfer.at(context) else { return 0 }
+  return transfer.take(UnsafeBufferPointer(raw: bytes, count: size * count))
+}
+
+private func takeHeaderLine(
+  _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
+  _ context: UnsafeMutableRawPointer?
+) -> Int {
+  guard let transfer = Transfer.at(context) else { return 0 }
+  return transfer.take(headerLine: UnsafeBufferPointer(raw: bytes, count: size * count))
+}
+
+private func openSocket(
+  _ context: UnsafeMutableRawPointer?, _: curlsocktype,
+  _ address: UnsafeMutablePointer<curl_sockaddr>?
+) -> curl_socket_t {
+  // The structure's last member is longer than declared for IPv6, so it is read where it lies.
+  guard let transfer = Transfer.at(context), let address,
+    let offset = MemoryLayout<curl_sockaddr>.offset(of: \.addr)
+  else { return CURL_SOCKET_BAD }
+  let name = UnsafeRawPointer(address).advanced(by: offset).assumingMemoryBound(to: sockaddr.self)
+  guard let peer = IPAddress(name), transfer.opens(peer) else { return CURL_SOCKET_BAD }
+  let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
+  return socket(address.pointee.family, type, address.pointee.protocol)
+}
+
+private func judgePeer(
+  _ context: UnsafeMutableRawPointer?, _ peer: UnsafeMutablePointer<CChar>?,
+  _: UnsafeMutablePointer<CChar>?, _: Int32, _: Int32
+) -> Int32 {
+  guard let transfer = Transfer.at(context), let peer else { return CURL_PREREQFUNC_ABORT }
+  return transfer.sends(to: String(cString: peer)) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+}
+
+extension UnsafeBufferPointer<UInt8> {
+  fileprivate init(raw: UnsafeMutablePointer<CChar>?, count: Int) {
+    let bytes = UnsafeRawPointer(raw)?.assumingMemoryBound(to: UInt8.self)
+    self.init(start: bytes, count: bytes == nil ? 0 : count)
+  }
+}

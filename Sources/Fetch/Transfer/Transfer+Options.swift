@@ -1,0 +1,59 @@
+internal import CCurl
+internal import Jobs
+
+/// What a transfer may and may not do: everything that libcurl offers and we don't need is off.
+extension Transfer {
+  func setOptions() {
+    set(CURLOPT_URL, plan.route.url)
+    CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
+    CCurl_setLong(easy, CURLOPT_HTTPGET, 1)
+    CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
+    CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
+    set(CURLOPT_PROTOCOLS_STR, "http,https")
+    CCurl_setLong(easy, CURLOPT_FOLLOWLOCATION, 0)
+    CCurl_setLong(easy, CURLOPT_UNRESTRICTED_AUTH, 0)
+    CCurl_setLong(easy, CURLOPT_NETRC, Int(CURL_NETRC_IGNORED.rawValue))
+    CCurl_setLong(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    let connectTimeout = Int(clamping: settings.connectTimeout.inMilliseconds)
+    CCurl_setLong(easy, CURLOPT_CONNECTTIMEOUT_MS, max(1, connectTimeout))
+    setTLS()
+    setProxy()
+    setHeaders()
+  }
+
+  private func set(_ option: CURLoption, _ value: String) {
+    _ = value.withCString { CCurl_setString(easy, option, $0) }
+  }
+
+  private func setTLS() {
+    CCurl_setLong(easy, CURLOPT_SSL_VERIFYPEER, 1)
+    CCurl_setLong(easy, CURLOPT_SSL_VERIFYHOST, 2)
+    CCurl_setLong(easy, CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
+    if let file = settings.certificateAuthorities { set(CURLOPT_CAINFO, file) }
+  }
+
+  /// Without one the empty string: else the environment's `http_proxy` would be obeyed. With one we ask it for the
+  /// judged address, so that it looks no name up that could lead elsewhere.
+  private func setProxy() {
+    set(CURLOPT_NOPROXY, "")
+    set(CURLOPT_PROXY, plan.route.proxy?.url ?? "")
+    guard plan.route.proxy != nil else { return }
+    CCurl_setLong(easy, CURLOPT_HTTPPROXYTUNNEL, 1)
+    set(CURLOPT_CONNECT_TO, ["::\(plan.route.addresses[0].inURL):\(plan.route.port)"])
+  }
+
+  private func setHeaders() {
+    var fields = plan.headers
+    for (name, value) in [
+      ("Accept", "image/*,*/*;q=0.5"), ("Accept-Encoding", "identity"),
+      ("User-Agent", settings.userAgent),
+    ] where !fields.contains(where: { $0.name.lowercased() == name.lowercased() }) {
+      fields.append(HeaderField(name: name, value: value))
+    }
+    // To libcurl "Name:" means to leave the field out, "Name;" to send it empty.
+    set(
+      CURLOPT_HTTPHEADER,
+      fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" })
+    CCurl_setLong(easy, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
+  }
+}

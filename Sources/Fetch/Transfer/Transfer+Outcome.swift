@@ -1,0 +1,69 @@
+internal import CCurl
+internal import Jobs
+
+/// What a transfer brought, in our words.
+extension Transfer {
+  func makeHead() -> ResponseHead {
+    ResponseHead(
+      status: headerSection.status, fields: headerSection.fields,
+      contentLength: headerSection.contentLength, timings: timings())
+  }
+
+  /// Nil when the response is there whole.
+  func error(for code: CURLcode) -> FetchError? {
+    if let failure { return failure }
+    let host = plan.route.host
+    switch code {
+    case CURLE_OK:
+      return hasHead ? nil : .connectFailure(host: host, detail: "no response")
+    case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM,
+      CURLE_SSL_CIPHER, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR,
+      CURLE_SSL_INVALIDCERTSTATUS, CURLE_SSL_PINNEDPUBKEYNOTMATCH, CURLE_SSL_CRL_BADFILE:
+      return .tlsFailure(host: host, detail: words(for: code))
+    case CURLE_OPERATION_TIMEDOUT where !isConnected:
+      return connectTimedOut
+    // A header line longer than libcurl keeps.
+    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead:
+      return .tooLarge(limit: settings.maxHeaderBytes)
+    default:
+      guard hasHead else { return .connectFailure(host: host, detail: words(for: code)) }
+      return .truncated(received: exchange.received, expected: headerSection.contentLength)
+    }
+  }
+
+  private func words(for code: CURLcode) -> String {
+    detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
+  }
+
+  private func timings() -> TransferTimings {
+    var timings = TransferTimings()
+    timings.firstByte = plan.started.duration(to: firstByte ?? .now)
+    var opened = 0
+    CCurl_getLong(easy, CURLINFO_NUM_CONNECTS, &opened)
+    guard opened > 0 else { return timings }
+    timings.dns = plan.route.nameTime
+    let (named, connected) = (time(CURLINFO_NAMELOOKUP_TIME_T), time(CURLINFO_CONNECT_TIME_T))
+    let secured = time(CURLINFO_APPCONNECT_TIME_T)
+    timings.connect = .microseconds(max(0, connected - named))
+    if secured > 0 { timings.tls = .microseconds(max(0, secured - connected)) }
+    return timings
+  }
+
+  private func time(_ info: CURLINFO) -> Int {
+    var microseconds: curl_off_t = 0
+    CCurl_getOffset(easy, info, &microseconds)
+    return microseconds
+  }
+}
+
+extension HeaderSection {
+  /// What `Content-Length` says, where it says it once and no transfer coding overrules it (RFC 9112 section 6.3).
+  var contentLength: Int? {
+    guard values(of: "transfer-encoding").isEmpty else { return nil }
+    let values = Set(values(of: "content-length"))
+    guard values.count == 1, let text = values.first, !text.isEmpty,
+      text.utf8.allSatisfy({ 0x30...0x39 ~= $0 })
+    else { return nil }
+    return Int(text)
+  }
+}

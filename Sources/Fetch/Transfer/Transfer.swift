@@ -1,0 +1,135 @@
+internal import CCurl
+internal import Jobs
+
+/// One libcurl transfer and what it needs for as long as it lives. The loop's thread alone touches it.
+final class Transfer {
+  let easy: UnsafeMutableRawPointer
+  let exchange: Exchange
+  let plan: TransferPlan
+  let settings: TransferSettings
+  var headerSection: HeaderSection
+
+  /// libcurl is through with it.
+  var isDone = false
+  /// Why we ended it ourselves, from within a callback.
+  var failure: FetchError?
+  /// When the first socket was opened: the connect timeout runs from here.
+  var connectingSince: ContinuousClock.Instant?
+  /// The request is on its way.
+  var isConnected = false
+  var hasHead = false
+  var isHeldBack = false
+  var lastByte = ContinuousClock.now
+  var firstByte: ContinuousClock.Instant?
+  /// The one valid moment in the loop's heap.
+  var nextCheck: ContinuousClock.Instant?
+
+  private var discardUntil: ContinuousClock.Instant?
+  private var discarded = 0
+  private var lists: [UnsafeMutablePointer<curl_slist>] = []
+  private let names: UnsafeMutableRawPointer
+  private let message: UnsafeMutablePointer<CChar>
+
+  init?(_ plan: TransferPlan, settings: TransferSettings) {
+    guard let easy = curl_easy_init() else { return nil }
+    guard let names = curl_share_init() else {
+      curl_easy_cleanup(easy)
+      return nil
+    }
+    self.easy = easy
+    self.names = names
+    self.plan = plan
+    self.settings = settings
+    exchange = plan.exchange
+    headerSection = HeaderSection(maxBytes: settings.maxHeaderBytes)
+    message = .allocate(capacity: Int(CURL_ERROR_SIZE))
+    message.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
+    CCurl_setPointer(easy, CURLOPT_ERRORBUFFER, message)
+    pinNames()
+    setOptions()
+    installCallbacks()
+  }
+
+  deinit {
+    curl_easy_cleanup(easy)
+    curl_share_cleanup(names)
+    for list in lists { curl_slist_free_all(list) }
+    message.deallocate()
+  }
+
+  static func of(easy: UnsafeMutableRawPointer) -> Transfer? {
+    var pointer: UnsafeMutableRawPointer?
+    CCurl_getPointer(easy, CURLINFO_PRIVATE, &pointer)
+    return pointer.map { Unmanaged<Transfer>.fromOpaque($0).takeUnretainedValue() }
+  }
+
+  /// libcurl's own words for the last error.
+  var detail: String { String(cString: message) }
+
+  /// A name cache of its own for each transfer, filled before it starts: in the multi handle's shared one
+  /// a pin could run out before its use, and libcurl would then ask the system behind our back.
+  private func pinNames() {
+    CCurl_shareNames(names)
+    CCurl_setPointer(easy, CURLOPT_SHARE, names)
+    set(CURLOPT_RESOLVE, plan.route.pins)
+  }
+
+  func set(_ option: CURLoption, _ lines: [String]) {
+    var list: UnsafeMutablePointer<curl_slist>?
+    for line in lines { list = curl_slist_append(list, line) ?? list }
+    guard let list else { return }
+    lists.append(list)
+    CCurl_setList(easy, option, list)
+  }
+
+  /// What remains of its connection shall not serve another transfer.
+  func forbidReuse() { CCurl_setLong(easy, CURLOPT_FORBID_REUSE, 1) }
+
+  func resume() {
+    isHeldBack = false
+    lastByte = .now
+    curl_easy_pause(easy, CURLPAUSE_CONT)
+  }
+
+  /// Reads a little of an unwanted body, so that the connection can be used again.
+  func discard() {
+    discardUntil = .now + .milliseconds(100)
+    if isHeldBack { resume() }
+  }
+
+  /// Whether unwanted bytes were taken; nil where bytes are wanted.
+  func tookUnwanted(_ count: Int) -> Bool? {
+    guard discardUntil != nil else { return nil }
+    discarded += count
+    return discarded <= 16_384
+  }
+
+  /// When to look again whether it is overdue, if nothing happens until then.
+  func deadline(from now: ContinuousClock.Instant) -> ContinuousClock.Instant {
+    let next: ContinuousClock.Instant
+    if let discardUntil {
+      next = discardUntil
+    } else if !isConnected {
+      // Looked at by then in any case: once it is connected, the stall timeout may be the shorter.
+      next = min((connectingSince ?? now) + settings.connectTimeout, now + settings.stallTimeout)
+    } else {
+      // Held back by us, the origin can't be stalling.
+      next = (isHeldBack ? now : lastByte) + settings.stallTimeout
+    }
+    return min(next, plan.deadline)
+  }
+
+  /// What it failed to do in time; nil if it is within all its limits.
+  func overdue(at now: ContinuousClock.Instant) -> FetchError? {
+    if plan.deadline <= now { return .timeout(seconds: plan.timeout.roundedSeconds) }
+    if deadline(from: now) > now { return nil }
+    if discardUntil != nil { return .cancelled }
+    if !isConnected { return connectTimedOut }
+    return .stalled(seconds: settings.stallTimeout.roundedSeconds)
+  }
+
+  var connectTimedOut: FetchError {
+    let seconds = settings.connectTimeout.roundedSeconds
+    return .connectFailure(host: plan.route.host, detail: "no connection within \(seconds) s")
+  }
+}

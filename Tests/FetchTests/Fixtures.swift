@@ -1,0 +1,41 @@
+import Fetch
+import Jobs
+import TestSupport
+
+/// A fetcher that may go to 127.0.0.1 on any port, and nowhere else that is special.
+func fetcher(
+  _ change: (inout CurlFetcher.Configuration) -> Void = { _ in }
+) throws -> CurlFetcher {
+  var configuration = CurlFetcher.Configuration()
+  configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
+  configuration.policy.allowPorts = []
+  configuration.lookupCacheTime = .zero
+  change(&configuration)
+  return try CurlFetcher(configuration)
+}
+
+func request(
+  _ url: String, headers: [HeaderField] = [], timeout: Duration = .seconds(10),
+  maxBytes: Int = 1 << 25
+) -> FetchRequest {
+  FetchRequest(url: SourceURL(url)!, headers: headers, timeout: timeout, maxBytes: maxBytes)
+}
+
+func readAll(_ body: any ImageBytes) async throws(FetchError) -> [UInt8] {
+  var all: [UInt8] = []
+  while let bytes = try await body.next() { all += bytes }
+  return all
+}
+
+/// What a fetch of the whole body ends with; nil for success.
+func failure(of fetcher: CurlFetcher, _ request: FetchRequest) async -> FetchError? {
+  do throws(FetchError) {
+    _ = try await readAll(fetcher.fetch(request).body)
+    return nil
+  } catch {
+    return error
+  }
+}
+
+/// Bytes that differ from place to place.
+func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) } }

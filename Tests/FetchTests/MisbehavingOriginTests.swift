@@ -1,0 +1,180 @@
+import Fetch
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("An origin that misbehaves")
+struct MisbehavingOriginTests {
+  private let origin: ScriptedOrigin
+  private let fetcher: CurlFetcher
+
+  init() throws {
+    origin = try ScriptedOrigin()
+    fetcher = try FetchTests.fetcher {
+      $0.stallTimeout = .milliseconds(300)
+      $0.connectTimeout = .seconds(2)
+    }
+  }
+
+  private func failure(_ reply: ScriptedReply, maxBytes: Int = 1 << 25) async -> FetchError? {
+    origin.on("/a", reply)
+    return await FetchTests.failure(
+      of: fetcher, request(origin.url("/a"), maxBytes: maxBytes))
+  }
+
+  @Test("a body that ends early is truncated, with its numbers")
+  func truncated() async {
+    #expect(
+      await failure(.truncated(bytes(1_000), after: 400))
+        == .truncated(received: 400, expected: 1_000))
+    #expect(
+      await failure(.lying(length: 2_000, body: bytes(1_000)))
+        == .truncated(received: 1_000, expected: 2_000))
+    #expect(
+      await failure(.brokenChunks([bytes(100)])) == .truncated(received: 100, expected: nil))
+    #expect(
+      await failure(.resetting(bytes(1_000), after: 10))
+        == .truncated(received: 10, expected: 1_000))
+  }
+
+  @Test("chunks that end without the last one are truncated")
+  func truncatedChunks() async {
+    let head = ScriptedReply.head(200, [("Transfer-Encoding", "chunked")])
+    let reply = ScriptedReply(.send(head + ScriptedReply.chunk(bytes(100))), .close)
+    #expect(await failure(reply) == .truncated(received: 100, expected: nil))
+  }
+
+  @Test("bytes beyond the declared length are not the body's")
+  func longer() async throws {
+    origin.on("/a", .lying(length: 10, body: bytes(1_000)))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(try await readAll(response.body) == bytes(10))
+    origin.on("/a", .ok(bytes(20)))
+    #expect(await FetchTests.failure(of: fetcher, request(origin.url("/a"))) == nil)
+    #expect(origin.acceptedConnections == 2)
+  }
+
+  @Test("the bytes before a truncation are still given")
+  func bytesBeforeTruncation() async throws {
+    origin.on("/a", .truncated(bytes(1_000), after: 400))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    var got: [UInt8] = []
+    await #expect(throws: FetchError.truncated(received: 400, expected: 1_000)) {
+      while let more = try await response.body.next() { got += more }
+    }
+    #expect(got == Array(bytes(1_000)[..<400]))
+  }
+
+  @Test("silence is a stall, before the header section and within the body")
+  func stalls() async {
+    #expect(await failure(.silent) == .stalled(seconds: 0.3))
+    #expect(await failure(.stalled(bytes(100), after: 10)) == .stalled(seconds: 0.3))
+    #expect(await origin.waitForClose(of: 2) != nil)
+  }
+
+  @Test("a drip is no stall, but runs into the timeout")
+  func drip() async {
+    origin.on("/a", .dripped(bytes(10_000), size: 1, every: .milliseconds(50)))
+    let error = await FetchTests.failure(
+      of: fetcher, request(origin.url("/a"), timeout: .milliseconds(800)))
+    #expect(error == .timeout(seconds: 0.8))
+  }
+
+  @Test("the limit holds for the declared length and for the stream")
+  func tooLarge() async {
+    #expect(await failure(.ok(bytes(1_001)), maxBytes: 1_000) == .tooLarge(limit: 1_000))
+    #expect(await failure(.ok(bytes(1_000)), maxBytes: 1_000) == nil)
+    #expect(await failure(.chunked([bytes(1_001)]), maxBytes: 1_000) == .tooLarge(limit: 1_000))
+    #expect(await failure(.chunked([bytes(1_000)]), maxBytes: 1_000) == nil)
+    #expect(await failure(.endless(), maxBytes: 1_000_000) == .tooLarge(limit: 1_000_000))
+    let enormous = ScriptedReply.head(200, [("Content-Length", "99999999999999999999")])
+    #expect(await failure(ScriptedReply(.send(enormous), .waitForClose)) != nil)
+  }
+
+  @Test("no body is no data")
+  func noData() async {
+    #expect(await failure(.ok([])) == .noData)
+    #expect(await failure(.chunked([])) == .noData)
+    #expect(await failure(.status(204)) == .noData)
+    #expect(await failure(.raw("HTTP/1.1 200 OK\r\n\r\n")) == .noData)
+  }
+
+  @Test("what isn't HTTP is no connection")
+  func garbage() async {
+    for reply: ScriptedReply in [
+      .raw("\u{0}\u{1}garbage\r\n\r\n"), .raw("SSH-2.0-OpenSSH_9\r\n"), .closed,
+      ScriptedReply(.reset), .raw("HTTP/1.1 200 OK\r\nContent-Le"),
+      .raw("HTTP/1.1 abc OK\r\n\r\nbody"), .raw("<html>no status line</html>"),
+    ] {
+      guard case .connectFailure("127.0.0.1", let detail) = await failure(reply) else {
+        Issue.record("\(reply)")
+        continue
+      }
+      #expect(!detail.isEmpty)
+    }
+  }
+
+  @Test("a header section is bounded, also one line, and interim responses with it")
+  func hugeHeaders() async {
+    #expect(await failure(.hugeHeader(bytes: 100_000)) == .tooLarge(limit: 65_536))
+    #expect(await failure(.hugeHeader(bytes: 30_000)) == nil)
+    let line = String(repeating: "x", count: 1_000_000)
+    #expect(
+      await failure(.raw("HTTP/1.1 200 OK\r\nX: \(line)\r\n\r\nbody")) == .tooLarge(limit: 65_536))
+    let many = (0..<1_000).map { "X-\($0): y\r\n" }.joined()
+    #expect(
+      await failure(.raw("HTTP/1.1 200 OK\r\n\(many)\r\nbody")) == .tooLarge(limit: 65_536))
+    let ok = ScriptedReply.ok(bytes(10))
+    #expect(await failure(.interim(103, times: 5_000, then: ok)) == .tooLarge(limit: 65_536))
+  }
+
+  @Test("interim responses are passed over", arguments: [100, 102, 103])
+  func interim(status: Int) async throws {
+    origin.on("/a", .interim(status, times: 3, then: .ok(bytes(10))))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(response.status == 200)
+    #expect(!response.headers.contains { $0.name == "X-Interim" })
+    #expect(try await readAll(response.body) == bytes(10))
+  }
+
+  @Test("switching protocols unasked is a failure")
+  func switching() async {
+    #expect(await failure(.raw("HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\nabc")) != nil)
+  }
+
+  @Test(
+    "another status is the origin's word, unasked ranges and conditions too",
+    arguments: [201, 206, 300, 304, 400, 401, 403, 404, 408, 410, 429, 500, 502, 503, 504])
+  func status(_ status: Int) async {
+    let body = status == 304 ? [] : bytes(10)
+    #expect(await failure(.status(status, body: body)) == .originStatus(status, retryAfter: nil))
+  }
+
+  @Test("Retry-After is read in both forms")
+  func retryAfter() async throws {
+    let seconds = await failure(.status(503, headers: [("Retry-After", "120")]))
+    #expect(seconds == .originStatus(503, retryAfter: 120))
+    let past = await failure(
+      .status(429, headers: [("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")]))
+    #expect(past == .originStatus(429, retryAfter: 0))
+    guard
+      case .originStatus(429, let later?) = await failure(
+        .status(429, headers: [("Retry-After", "Sun, 06 Nov 2094 08:49:37 GMT")]))
+    else { throw FetchError.noData }
+    #expect(later > 1e9)
+    for nonsense in ["soon", "-5", "1e3", "", "12 h"] {
+      #expect(
+        await failure(.status(503, headers: [("Retry-After", nonsense)]))
+          == .originStatus(503, retryAfter: nil))
+    }
+  }
+
+  @Test("nobody listening is no connection")
+  func refused() async throws {
+    let port = try ScriptedOrigin().port
+    guard
+      case .connectFailure = await FetchTests.failure(
+        of: fetcher, request("http://127.0.0.1:\(port)/"))
+    else { throw FetchError.noData }
+  }
+}

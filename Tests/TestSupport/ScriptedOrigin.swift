@@ -1,0 +1,138 @@
+internal import Glibc
+internal import Synchronization
+
+/// An origin server on loopback that does exactly what a test tells it, well or badly, and remembers what
+/// it was asked.
+///
+/// ```swift
+/// let origin = try ScriptedOrigin()
+/// origin.on("/cat.png", .ok(png))
+/// origin.on("/slow.png", .stalled(png, after: 100))
+/// origin.on("/count") { request in .ok(Array(request.target.utf8)) }
+/// ... origin.url("/cat.png") ...
+/// #expect(origin.requests(to: "/cat.png").count == 1)
+/// ```
+///
+/// Each connection has a small thread of its own, so that thousands may stall. Unknown paths are 404.
+public final class ScriptedOrigin: Sendable {
+  private let log: OriginLog
+  private let listener: Int32
+
+  /// The address it listens on.
+  public let host: String
+  /// The port that the system chose.
+  public let port: Int
+
+  /// Listens, and accepts from now on.
+  /// - Parameters:
+  ///   - host: an IPv4 or IPv6 address of this machine.
+  ///   - port: 0 for a free one.
+  public init(host: String = "127.0.0.1", port: Int = 0) throws {
+    raiseDescriptorLimit()
+    (listener, self.port) = try listen(on: host, port: port)
+    self.host = host
+    log = OriginLog()
+    startSmallThread { [log, listener] in acceptConnections(on: listener, log) }
+  }
+
+  deinit { stop() }
+
+  /// Closes the listening socket and every connection.
+  public func stop() {
+    if log.stop() { shutdown(listener, Int32(SHUT_RDWR)) }
+  }
+
+  /// `http://host:port` and the path.
+  public func url(_ path: String) -> String {
+    "http://\(host.contains(":") ? "[\(host)]" : host):\(port)\(path)"
+  }
+
+  /// Answers every request for the path (its query is ignored) alike; replaces what was said before.
+  public func on(_ path: String, _ reply: ScriptedReply) { on(path) { _ in reply } }
+
+  /// Asks for the reply at each request for the path; called on the connection's thread.
+  public func on(
+    _ path: String, _ script: @escaping @Sendable (ScriptedRequest) -> ScriptedReply
+  ) {
+    log.state.withLock { $0.scripts[path] = script }
+  }
+
+  /// All requests so far, in the order they came.
+  public var requests: [ScriptedRequest] { log.state.withLock { $0.requests } }
+
+  /// The requests for a path.
+  public func requests(to path: String) -> [ScriptedRequest] {
+    requests.filter { $0.path == path }
+  }
+
+  /// Connections accepted so far.
+  public var acceptedConnections: Int { log.state.withLock { $0.accepted } }
+
+  /// Connections that are open now.
+  public var openConnections: Int { log.state.withLock { $0.open.count } }
+
+  /// Bytes that the kernel took for a connection.
+  public func sentBytes(on connection: Int) -> Int {
+    log.state.withLock { $0.sent[connection] ?? 0 }
+  }
+
+  /// When the client closed a connection; nil while it hasn't.
+  public func closed(_ connection: Int) -> ContinuousClock.Instant? {
+    log.state.withLock { $0.closed[connection] }
+  }
+
+  /// Waits until so many requests for the path have come.
+  /// - Returns: whether they did in time.
+  @discardableResult
+  public func waitForRequests(
+    to path: String, count: Int = 1, within limit: Duration = .seconds(10)
+  ) async -> Bool {
+    await poll(within: limit) { self.requests(to: path).count >= count }
+  }
+
+  /// Waits until the client has closed a connection.
+  /// - Returns: when it did; nil if it didn't in time.
+  public func waitForClose(
+    of connection: Int, within limit: Duration = .seconds(10)
+  ) async -> ContinuousClock.Instant? {
+    await poll(within: limit) { self.closed(connection) != nil }
+    return closed(connection)
+  }
+}
+
+/// Waits until the condition holds, looking every millisecond.
+/// - Returns: whether it did in time.
+@discardableResult
+public func poll(within limit: Duration, _ condition: () -> Bool) async -> Bool {
+  let deadline = ContinuousClock.now + limit
+  while !condition() {
+    guard ContinuousClock.now < deadline else { return false }
+    try? await Task.sleep(for: .milliseconds(1))
+  }
+  return true
+}
+
+/// What an origin knows, shared by its threads.
+final class OriginLog: Sendable {
+  struct State {
+    var scripts: [String: @Sendable (ScriptedRequest) -> ScriptedReply] = [:]
+    var requests: [ScriptedRequest] = []
+    var accepted = 0
+    var open: [Int: Int32] = [:]
+    var sent: [Int: Int] = [:]
+    var closed: [Int: ContinuousClock.Instant] = [:]
+    var isStopped = false
+  }
+
+  let state = Mutex(State())
+
+  /// - Returns: whether this was the first call.
+  func stop() -> Bool {
+    state.withLock { state in
+      defer { state.isStopped = true }
+      // Wakes the threads; each closes its own descriptor.
+      for descriptor in state.open.values { shutdown(descriptor, Int32(SHUT_RDWR)) }
+      return !state.isStopped
+    }
+  }
+}

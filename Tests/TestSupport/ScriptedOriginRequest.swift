@@ -1,0 +1,35 @@
+/// A request that a ``ScriptedOrigin`` received.
+public struct ScriptedRequest: Sendable {
+  /// The connection it came on, counted from 1 in the order of their acceptance.
+  public var connection: Int
+  /// `GET` and the like.
+  public var method: String
+  /// Path and query as sent.
+  public var target: String
+  /// The header fields as sent, in order.
+  public var headers: [(name: String, value: String)]
+  /// When its header section was complete.
+  public var received: ContinuousClock.Instant
+
+  /// The target without its query.
+  public var path: String { String(target.prefix { $0 != "?" }) }
+
+  /// The first value of a field, whatever the case of its name.
+  public func header(_ name: String) -> String? {
+    headers.first { $0.name.lowercased() == name.lowercased() }?.value
+  }
+
+  init?(head: [UInt8], connection: Int) {
+    let lines = String(decoding: head, as: UTF8.self).split(separator: "\r\n")
+    guard let first = lines.first?.split(separator: " "), first.count == 3 else { return nil }
+    self.connection = connection
+    method = String(first[0])
+    target = String(first[1])
+    received = .now
+    headers = lines.dropFirst().compactMap { line in
+      guard let colon = line.firstIndex(of: ":") else { return nil }
+      let value = line[line.index(after: colon)...].drop { $0 == " " }
+      return (String(line[..<colon]), String(value))
+    }
+  }
+}

@@ -1,0 +1,73 @@
+internal import Glibc
+
+/// A system call that failed.
+public struct OriginError: Error {
+  /// The call.
+  public var call: String
+  /// Its errno.
+  public var code: Int32
+}
+
+/// - Returns: the listening socket and its port.
+func listen(on host: String, port: Int) throws(OriginError) -> (Int32, Int) {
+  var hints = addrinfo()
+  hints.ai_flags = AI_NUMERICHOST
+  hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+  var list: UnsafeMutablePointer<addrinfo>?
+  guard getaddrinfo(host, "\(port)", &hints, &list) == 0, let info = list?.pointee else {
+    throw OriginError(call: "getaddrinfo", code: errno)
+  }
+  defer { freeaddrinfo(list) }
+  let descriptor = socket(info.ai_family, info.ai_socktype | Int32(SOCK_CLOEXEC.rawValue), 0)
+  var on: Int32 = 1
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<Int32>.size))
+  guard descriptor >= 0, bind(descriptor, info.ai_addr, info.ai_addrlen) == 0,
+    Glibc.listen(descriptor, 4_096) == 0
+  else { throw OriginError(call: "bind", code: errno) }
+  return (descriptor, Int(port: descriptor))
+}
+
+extension Int {
+  /// The port that a socket is bound to; it stands at the same place for IPv4 and IPv6.
+  fileprivate init(port descriptor: Int32) {
+    var address = sockaddr_in6()
+    var length = socklen_t(MemoryLayout<sockaddr_in6>.size)
+    withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        _ = getsockname(descriptor, $0, &length)
+      }
+    }
+    self = Int(UInt16(bigEndian: address.sin6_port))
+  }
+}
+
+/// Thousands of connections have both their ends in one process.
+func raiseDescriptorLimit() {
+  var limit = rlimit()
+  guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
+  limit.rlim_cur = limit.rlim_max
+  setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+}
+
+/// A detached thread with a stack of 256 KiB: there may be thousands.
+func startSmallThread(_ body: @escaping @Sendable () -> Void) {
+  var attributes = pthread_attr_t()
+  pthread_attr_init(&attributes)
+  pthread_attr_setstacksize(&attributes, 262_144)
+  pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+  var thread = pthread_t()
+  let box = Unmanaged.passRetained(ThreadBody(body))
+  let status = pthread_create(&thread, &attributes, runThreadBody, box.toOpaque())
+  if status != 0 { box.release() }
+  pthread_attr_destroy(&attributes)
+}
+
+private final class ThreadBody {
+  let body: @Sendable () -> Void
+  init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+}
+
+private func runThreadBody(_ context: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+  if let context { Unmanaged<ThreadBody>.fromOpaque(context).takeRetainedValue().body() }
+  return nil
+}
