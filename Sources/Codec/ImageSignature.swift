@@ -33,7 +33,8 @@ enum ImageSignature: Equatable {
   private static let png: [UInt8] = [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]
 
   private static func decodable(_ start: [UInt8]) -> ImageFormat? {
-    if start.starts(with: jpeg) { return start.dropFirst(3).first == 0xF7 ? nil : .jpeg }
+    // The fourth byte is the first marker: JPEG-LS differs there.
+    if start.count > 3, start.starts(with: jpeg) { return start[3] == 0xF7 ? nil : .jpeg }
     return start.starts(with: png) ? .png : nil
   }
 

@@ -27,7 +27,8 @@ struct WholeImageTests {
 
   @Test("of any PNG kind is decoded", arguments: PNGFixture.kinds, [false, true])
   func kinds(kind: (colourType: UInt8, depth: UInt8), isInterlaced: Bool) {
-    for (width, height) in [(1, 1), (2, 3), (5, 1), (1, 9), (9, 8), (33, 17)] as [(UInt32, UInt32)] {
+    for (width, height) in [(1, 1), (2, 3), (5, 1), (1, 9), (9, 8), (33, 17)] as [(UInt32, UInt32)]
+    {
       var png = PNGFixture(width: width, height: height)
       (png.colourType, png.depth, png.isInterlaced) = (kind.colourType, kind.depth, isInterlaced)
       var expected = ImageDescription(format: .png, width: Int(width), height: Int(height))
@@ -49,7 +50,9 @@ struct WholeImageTests {
     }
   }
 
-  @Test("is finished before anybody says that no more bytes come", arguments: Fixtures.known.map(\.name))
+  @Test(
+    "is finished before anybody says that no more bytes come", arguments: Fixtures.known.map(\.name)
+  )
   func finishesWithoutEnd(name: String) throws {
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
     decoder.append(Fixtures.image(name))

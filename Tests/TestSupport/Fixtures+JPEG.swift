@@ -1,11 +1,17 @@
 /// A JPEG taken apart into marker segments, so that each can be changed, repeated or left out.
-public struct JPEGFixture {
+public struct JPEGFixture: Sendable {
   /// One marker with its parameters and, after SOS, the scan's data.
-  public struct Segment {
+  public struct Segment: Sendable {
     /// The marker's second byte.
     public var marker: UInt8
     /// From the marker's FF to the next marker's.
     public var bytes: [UInt8]
+
+    /// A segment as it stands in the file.
+    public init(marker: UInt8, bytes: [UInt8]) {
+      self.marker = marker
+      self.bytes = bytes
+    }
   }
 
   /// SOI to EOI, in order.

@@ -1,5 +1,5 @@
 /// A PNG put together chunk by chunk, so that each can be odd.
-public struct PNGFixture {
+public struct PNGFixture: Sendable {
   /// In pixels.
   public var width: UInt32
   /// In pixels.
@@ -54,7 +54,8 @@ public struct PNGFixture {
   private var passes: [(width: Int, height: Int)] {
     let (width, height) = (Int(width), Int(height))
     guard isInterlaced else { return [(width, height)] }
-    let starts = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
+    let starts =
+      [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
       + [(0, 1, 1, 2)]
     return starts.map { x, y, across, down in
       ((width - x + across - 1) / across, (height - y + down - 1) / down)

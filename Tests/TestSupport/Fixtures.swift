@@ -29,7 +29,8 @@ public enum Fixtures {
     return facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
   }()
 
-  private static let folder = String(#filePath.dropLast("TestSupport/Fixtures.swift".count))
+  private static let folder =
+    String(#filePath.dropLast("TestSupport/Fixtures.swift".count))
     + "Fixtures/images"
 
   private struct Facts: Decodable {
