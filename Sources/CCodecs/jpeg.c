@@ -1,0 +1,435 @@
+// JPEG over libjpeg-turbo, with a suspending source.
+//
+// Each component's samples are decoded as stored (raw_data_out): every coefficient passes the entropy
+// decoder and the inverse DCT, row by row. Upsampling and colour conversion are left out: they are
+// arithmetic on samples already decoded and cannot fail, once the checks in `check_header` have
+// refused what the library could not convert.
+//
+// A picture in one scan is decoded as it arrives. One in several is taken in through
+// jpeg_consume_input, a row of MCUs at a time, and put out when its end was read, so that no call into
+// the library runs longer than one such row.
+#include "CCodecs.h"
+#include "slice.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+// What the library may look at in one go, so that a run of markers cannot fill a step.
+#define WINDOW ((size_t)64 * 1024)
+// A marker segment is at most 2 + 65,535 bytes and an MCU far less: who asks for more than this
+// before it takes anything follows a run of fill bytes without end.
+#define MAX_BACKLOG ((size_t)70000)
+// Between the end of a scan's data and the next marker; cameras pad there.
+#define MAX_PADDING 512
+// What the library and this file hold whatever the picture: tables, EXIF, buffers of small size.
+#define BASE_MEMORY ((size_t)512 * 1024)
+
+typedef enum { HEADER, START, ROWS, SCANS, OUTPUT, FINISH, FINISHED, FAILED } Stage;
+
+struct JPEGReader {
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    jmp_buf escape;
+    Stage stage;
+    CodecFault fault;
+    bool many_scans;
+    bool in_scan;    // of a picture with many scans: between SOS and the scan's last MCU
+    bool ended;      // no bytes follow those in the window
+    bool made_end;   // the library was given an EOI that was not there
+    size_t to_skip;  // bytes that the library wants skipped and that have not come yet
+    size_t retry_at; // the backlog that makes another try worth while
+    int max_scans;
+    unsigned seen;   // components that have had a scan, a bit each
+    size_t memory;
+    JSAMPARRAY rows[MAX_COMPONENTS];
+    uint8_t *exif;
+    size_t exif_count;
+    char message[JMSG_LENGTH_MAX];
+};
+
+static JPEGReader *reader_of(void *cinfo) {
+    return ((j_common_ptr)cinfo)->client_data;
+}
+
+_Noreturn static void fail(JPEGReader *reader, CodecFault fault, const char *message) {
+    reader->fault = reader->made_end ? CodecFaultCutShort : fault;
+    if (message) snprintf(reader->message, sizeof reader->message, "%s", message);
+    longjmp(reader->escape, 1);
+}
+
+static CodecFault fault_of(int code) {
+    switch (code) {
+    case JERR_OUT_OF_MEMORY:
+    case JERR_NO_BACKING_STORE:
+        return CodecFaultTooMuchMemory;
+    case JERR_IMAGE_TOO_BIG:
+        return CodecFaultTooLarge;
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_BAD_PRECISION:
+    case JERR_ARITH_NOTIMPL:
+    case JERR_CCIR601_NOTIMPL:
+    case JERR_FRACT_SAMPLE_NOTIMPL:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_NOT_COMPILED:
+        return CodecFaultUnsupported;
+    default:
+        return CodecFaultBroken;
+    }
+}
+
+_Noreturn static void on_error(j_common_ptr cinfo) {
+    JPEGReader *reader = reader_of(cinfo);
+    cinfo->err->format_message(cinfo, reader->message);
+    fail(reader, fault_of(cinfo->err->msg_code), NULL);
+}
+
+// Damaged data is only a warning to the library, which goes on with grey. These are the warnings
+// that sound pictures show; every other one is a failure.
+static bool is_harmless(j_common_ptr cinfo) {
+    const int *parameters = cinfo->err->msg_parm.i;
+    switch (cinfo->err->msg_code) {
+    case JWRN_ADOBE_XFORM:    // a colour transform that Adobe did not define: a guess is made
+    case JWRN_JFIF_MAJOR:     // a JFIF version other than 1
+    case JWRN_NOT_SEQUENTIAL: // spectral selection in a sequential scan, where it has no meaning
+        return true;
+    case JWRN_EXTRANEOUS_DATA: { // padding before a marker; within a scan's data it is damage
+        bool restart = parameters[1] >= 0xD0 && parameters[1] <= 0xD7;
+        return !restart && parameters[0] <= MAX_PADDING;
+    }
+    default:
+        return false;
+    }
+}
+
+static void on_message(j_common_ptr cinfo, int level) {
+    if (level >= 0 || is_harmless(cinfo)) return;
+    on_error(cinfo);
+}
+
+static void ignore_output(j_common_ptr cinfo) {
+    (void)cinfo;
+}
+
+static void source_nothing(j_decompress_ptr cinfo) {
+    (void)cinfo;
+}
+
+// Whether the library is within entropy-coded data that its arithmetic decoder must have whole.
+static bool needs_all(const JPEGReader *reader) {
+    if (!reader->cinfo.arith_code) return false;
+    return reader->stage == ROWS || (reader->stage == SCANS && reader->in_scan);
+}
+
+// A picture in one scan whose last MCU came but whose EOI did not is whole. Only an EOI in its place
+// lets the library decode that MCU: it looks ahead. Should bits be missing, it warns, and the
+// picture is cut short. An arithmetic decoder would not warn, and of several scans any might be missing.
+static bool can_make_end(const JPEGReader *reader) {
+    return reader->ended && !reader->many_scans && !reader->cinfo.arith_code
+        && (reader->stage == ROWS || reader->stage == FINISH);
+}
+
+static boolean source_fill(j_decompress_ptr cinfo) {
+    static const JOCTET end_of_image[2] = {0xFF, JPEG_EOI};
+    JPEGReader *reader = reader_of(cinfo);
+    if (reader->made_end) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    // The arithmetic decoder cannot suspend: it was given everything there is.
+    if (needs_all(reader)) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    if (!can_make_end(reader)) return FALSE;
+    reader->made_end = true;
+    cinfo->src->next_input_byte = end_of_image;
+    cinfo->src->bytes_in_buffer = sizeof end_of_image;
+    return TRUE;
+}
+
+static void source_skip(j_decompress_ptr cinfo, long count) {
+    if (count <= 0) return;
+    struct jpeg_source_mgr *source = cinfo->src;
+    size_t now = (size_t)count;
+    if (now > source->bytes_in_buffer) {
+        reader_of(cinfo)->to_skip += now - source->bytes_in_buffer;
+        now = source->bytes_in_buffer;
+    }
+    source->next_input_byte += now;
+    source->bytes_in_buffer -= now;
+}
+
+// Takes an APP1 segment once it is there whole; keeps the first that is EXIF. The library's own way to
+// keep markers would keep as many as the file has.
+static boolean take_app1(j_decompress_ptr cinfo) {
+    static const char name[6] = "Exif\0";
+    JPEGReader *reader = reader_of(cinfo);
+    struct jpeg_source_mgr *source = cinfo->src;
+    const JOCTET *bytes = source->next_input_byte;
+    if (source->bytes_in_buffer < 2) return FALSE;
+    size_t length = (size_t)bytes[0] << 8 | bytes[1];
+    if (length < 2) ERREXIT(cinfo, JERR_BAD_LENGTH);
+    if (source->bytes_in_buffer < length) return FALSE;
+    size_t head = 2 + sizeof name;
+    if (!reader->exif && length > head && !memcmp(bytes + 2, name, sizeof name)) {
+        reader->exif = malloc(length - head);
+        if (!reader->exif) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+        reader->exif_count = length - head;
+        memcpy(reader->exif, bytes + head, length - head);
+    }
+    source_skip(cinfo, (long)length);
+    return TRUE;
+}
+
+JPEGReader *jpeg_reader_create(size_t max_memory) {
+    JPEGReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->max_scans = 1;
+    reader->cinfo.err = jpeg_std_error(&reader->errors);
+    reader->errors.error_exit = on_error;
+    reader->errors.emit_message = on_message;
+    reader->errors.output_message = ignore_output;
+    reader->cinfo.client_data = reader;
+    if (setjmp(reader->escape)) {
+        jpeg_reader_destroy(reader);
+        return NULL;
+    }
+    jpeg_create_decompress(&reader->cinfo);
+    reader->cinfo.mem->max_memory_to_use = (long)(max_memory > LONG_MAX ? LONG_MAX : max_memory);
+    reader->source.init_source = source_nothing;
+    reader->source.term_source = source_nothing;
+    reader->source.fill_input_buffer = source_fill;
+    reader->source.skip_input_data = source_skip;
+    reader->source.resync_to_restart = jpeg_resync_to_restart;
+    reader->cinfo.src = &reader->source;
+    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 1, take_app1);
+    return reader;
+}
+
+void jpeg_reader_destroy(JPEGReader *reader) {
+    if (!reader) return;
+    if (!setjmp(reader->escape)) jpeg_destroy_decompress(&reader->cinfo);
+    free(reader->exif);
+    free(reader);
+}
+
+void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans) {
+    reader->max_scans = max_scans;
+}
+
+CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
+    return (CodecPicture){
+        .width = reader->cinfo.image_width,
+        .height = reader->cinfo.image_height,
+        .decodingMemory = reader->memory,
+        .isProgressive = reader->cinfo.progressive_mode,
+        .hasAlpha = false,
+        .exif = reader->exif,
+        .exifCount = reader->exif_count,
+    };
+}
+
+const char *jpeg_reader_message(const JPEGReader *reader) {
+    return reader->message;
+}
+
+static size_t rounded_up(size_t value, size_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// One row of MCUs of samples, and for several scans all coefficients, with a pointer a row of blocks.
+static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
+    size_t sum = BASE_MEMORY;
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        size_t across = component->h_samp_factor, down = component->v_samp_factor;
+        size_t columns = rounded_up(component->width_in_blocks, across);
+        size_t lines = rounded_up(component->height_in_blocks, down);
+        sum += down * DCTSIZE * (columns * DCTSIZE + sizeof(JSAMPROW) + 64);
+        if (many_scans) sum += lines * (columns * sizeof(JBLOCK) + sizeof(JBLOCKROW) + 64);
+    }
+    return sum;
+}
+
+// Refuses what the library could not show: its own checks would come with the conversions that
+// raw output leaves out.
+static void check_header(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    if (cinfo->jpeg_color_space == JCS_UNKNOWN)
+        fail(reader, CodecFaultUnsupported, "a number of components other than 1, 3 and 4");
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        if (cinfo->max_h_samp_factor % component->h_samp_factor
+            || cinfo->max_v_samp_factor % component->v_samp_factor)
+            ERREXIT(cinfo, JERR_FRACT_SAMPLE_NOTIMPL);
+    }
+}
+
+static bool read_header(JPEGReader *reader) {
+    if (jpeg_read_header(&reader->cinfo, TRUE) == JPEG_SUSPENDED) return false;
+    check_header(reader);
+    reader->many_scans = jpeg_has_multiple_scans(&reader->cinfo);
+    reader->memory = memory_needed(&reader->cinfo, reader->many_scans);
+    reader->stage = START;
+    return true;
+}
+
+static void count_scan(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    reader->in_scan = true;
+    if (cinfo->input_scan_number > reader->max_scans)
+        fail(reader, CodecFaultTooManyScans, "too many scans");
+    if (cinfo->progressive_mode && cinfo->Ss != 0) return;
+    for (int index = 0; index < cinfo->comps_in_scan; index++)
+        reader->seen |= 1u << cinfo->cur_comp_info[index]->component_index;
+}
+
+static void start(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    count_scan(reader);
+    cinfo->raw_data_out = TRUE;
+    cinfo->out_color_space = cinfo->jpeg_color_space;
+    cinfo->do_fancy_upsampling = FALSE;
+    cinfo->do_block_smoothing = FALSE;
+    cinfo->buffered_image = reader->many_scans;
+    if (!jpeg_start_decompress(cinfo)) fail(reader, CodecFaultBroken, "cannot start");
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        JDIMENSION columns
+            = rounded_up(component->width_in_blocks, component->h_samp_factor) * DCTSIZE;
+        reader->rows[index] = cinfo->mem->alloc_sarray(
+            (j_common_ptr)cinfo, JPOOL_IMAGE, columns, component->v_samp_factor * DCTSIZE);
+    }
+    reader->stage = reader->many_scans ? SCANS : ROWS;
+}
+
+// False: it needs bytes.
+static bool read_rows(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    if (!jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE)) return false;
+    if (cinfo->output_scanline < cinfo->output_height) return true;
+    // The end was read already, so this waits for nothing.
+    if (reader->many_scans) jpeg_finish_output(cinfo);
+    reader->stage = FINISH;
+    return true;
+}
+
+static void start_output(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    // A progressive picture need not refine every coefficient (T.81, G.1.1.1), but it needs some of each
+    // component.
+    if (reader->seen != (1u << cinfo->num_components) - 1)
+        fail(reader, CodecFaultBroken, "a component without data");
+    if (!jpeg_start_output(cinfo, cinfo->input_scan_number))
+        fail(reader, CodecFaultBroken, "cannot start output");
+    reader->stage = OUTPUT;
+}
+
+static bool read_scans(JPEGReader *reader) {
+    switch (jpeg_consume_input(&reader->cinfo)) {
+    case JPEG_SUSPENDED:
+        return false;
+    case JPEG_REACHED_SOS:
+        count_scan(reader);
+        return true;
+    case JPEG_SCAN_COMPLETED:
+        reader->in_scan = false;
+        return true;
+    case JPEG_REACHED_EOI:
+        start_output(reader);
+        return true;
+    default:
+        return true;
+    }
+}
+
+static bool finish(JPEGReader *reader) {
+    if (!jpeg_finish_decompress(&reader->cinfo)) return false;
+    reader->stage = FINISHED;
+    return true;
+}
+
+// One call into the library. False: it needs bytes.
+static bool advance(JPEGReader *reader) {
+    switch (reader->stage) {
+    case HEADER:
+        return read_header(reader);
+    case START:
+        start(reader);
+        return true;
+    case ROWS:
+    case OUTPUT:
+        return read_rows(reader);
+    case SCANS:
+        return read_scans(reader);
+    case FINISH:
+        return finish(reader);
+    default:
+        return true;
+    }
+}
+
+// Lets the library see what it refused before and a window more. Returns how many bytes stay unseen.
+static size_t show(JPEGReader *reader, const uint8_t *end, size_t refused) {
+    if (reader->made_end) return 0;
+    struct jpeg_source_mgr *source = &reader->source;
+    size_t left = (size_t)(end - source->next_input_byte);
+    size_t skipped = reader->to_skip < left ? reader->to_skip : left;
+    source->next_input_byte += skipped;
+    reader->to_skip -= skipped;
+    left -= skipped;
+    bool all = needs_all(reader) || left <= refused + WINDOW;
+    source->bytes_in_buffer = all ? left : refused + WINDOW;
+    return left - source->bytes_in_buffer;
+}
+
+static CodecStatus out_of_bytes(JPEGReader *reader) {
+    if (reader->ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    // Bytes that drip into a long marker are not read from its start each time.
+    size_t backlog = reader->source.bytes_in_buffer;
+    reader->retry_at = backlog < 4096 ? 0 : backlog + backlog / 16;
+    return CodecStatusNeedsBytes;
+}
+
+static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
+    Slice slice = slice_start();
+    size_t refused = 0;
+    do {
+        Stage stage = reader->stage;
+        if (reader->cinfo.arith_code && stage == START && !reader->ended)
+            return CodecStatusNeedsBytes;
+        size_t unseen = show(reader, end, refused);
+        if (advance(reader)) {
+            refused = 0;
+        } else {
+            refused = reader->source.bytes_in_buffer;
+            if (refused >= MAX_BACKLOG)
+                fail(reader, CodecFaultBroken, "a marker without an end");
+            if (!unseen) return out_of_bytes(reader);
+        }
+        if (stage == HEADER && reader->stage == START) return CodecStatusHeader;
+        if (reader->stage == FINISHED) return CodecStatusFinished;
+    } while (!slice_is_over(slice));
+    return CodecStatusHasMore;
+}
+
+CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED || setjmp(reader->escape)) {
+        reader->stage = FAILED;
+        return (CodecStep){CodecStatusFailed, reader->fault, count};
+    }
+    if (!ended && count < reader->retry_at)
+        return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, 0};
+    reader->ended = ended;
+    if (!reader->made_end) {
+        reader->source.next_input_byte = bytes;
+        reader->source.bytes_in_buffer = 0;
+    }
+    CodecStatus status = run(reader, bytes + count);
+    bool taken = reader->made_end || status == CodecStatusFinished;
+    size_t consumed = taken ? count : (size_t)(reader->source.next_input_byte - bytes);
+    return (CodecStep){status, CodecFaultNone, consumed};
+}

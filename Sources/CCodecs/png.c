@@ -1,0 +1,302 @@
+// PNG over libpng's progressive reader.
+//
+// The chunks are told apart here, and libpng is shown only those that pixels depend on: IHDR, PLTE,
+// tRNS, IDAT, IEND. Every other ancillary chunk is passed over unread (libpng would first gather it
+// whole, then inflate it), but for eXIf, which is kept when it is small enough. Of an animated PNG
+// that leaves the default image.
+//
+// Rows of each pass are taken as they are stored, without transformations and without a whole image.
+#include "CCodecs.h"
+#include "slice.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <png.h>
+
+// Compressed bytes given to libpng between looks at the clock: they inflate to 1 MiB at the most.
+#define PIECE 1024
+// PLTE has 768 bytes, tRNS 256; libpng gathers chunks other than IDAT before it reads them.
+#define MAX_SMALL_CHUNK 1024
+#define MAX_EXIF 65535
+// zlib's window and tables, libpng's structures.
+#define BASE_MEMORY ((size_t)192 * 1024)
+
+typedef enum { SIGNATURE, HEAD, PASS, KEEP, SKIP, FINISHED, FAILED } Stage;
+
+struct PNGReader {
+    png_structp png;
+    png_infop info;
+    jmp_buf escape;
+    Stage stage;
+    CodecFault fault;
+    bool out_of_memory;
+    bool has_header, in_data, after_data, saw_end;
+    uint8_t head[8];  // length and type of the chunk being read
+    size_t head_count;
+    uint64_t left;    // of that chunk, with its checksum
+    uint64_t rows, rows_wanted;
+    size_t allocated, max_memory;
+    CodecPicture picture;
+    uint8_t *exif;
+    size_t exif_count;
+    bool exif_done;
+    char message[160];
+};
+
+_Noreturn static void fail(PNGReader *reader, CodecFault fault, const char *message) {
+    reader->fault = reader->out_of_memory ? CodecFaultTooMuchMemory : fault;
+    snprintf(reader->message, sizeof reader->message, "%s", message);
+    longjmp(reader->escape, 1);
+}
+
+static void on_error(png_structp png, png_const_charp message) {
+    fail(png_get_error_ptr(png), CodecFaultBroken, message);
+}
+
+// Damaged image data is only a warning once libpng has its rows, or for any error of zlib's that
+// it takes for a wrong checksum.
+static void on_warning(png_structp png, png_const_charp message) {
+    if (!strncmp(message, "IDAT:", 5) || !strncmp(message, "Truncated compressed data", 25))
+        fail(png_get_error_ptr(png), CodecFaultBroken, message);
+}
+
+// Each block starts with its size, so that what is given back can be counted.
+#define BLOCK_HEAD 16
+
+static png_voidp allocate(png_structp png, png_alloc_size_t size) {
+    PNGReader *reader = png_get_mem_ptr(png);
+    size_t room = reader->max_memory - reader->allocated;
+    uint8_t *block = size > room || room - size < BLOCK_HEAD ? NULL : malloc(size + BLOCK_HEAD);
+    if (!block) {
+        reader->out_of_memory = true;
+        return NULL;
+    }
+    size_t whole = size + BLOCK_HEAD;
+    memcpy(block, &whole, sizeof whole);
+    reader->allocated += whole;
+    return block + BLOCK_HEAD;
+}
+
+static void release(png_structp png, png_voidp pointer) {
+    if (!pointer) return;
+    uint8_t *block = (uint8_t *)pointer - BLOCK_HEAD;
+    size_t whole;
+    memcpy(&whole, block, sizeof whole);
+    ((PNGReader *)png_get_mem_ptr(png))->allocated -= whole;
+    free(block);
+}
+
+static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
+    if (!interlaced) return height;
+    uint64_t sum = 0;
+    for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; pass++)
+        if (PNG_PASS_COLS(width, pass)) sum += PNG_PASS_ROWS(height, pass);
+    return sum;
+}
+
+// Before the first row: this is where libpng allocates rows.
+static void on_info(png_structp png, png_infop info) {
+    PNGReader *reader = png_get_progressive_ptr(png);
+    reader->picture.hasAlpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
+        || png_get_valid(png, info, PNG_INFO_tRNS);
+    png_start_read_image(png);
+}
+
+static void on_row(png_structp png, png_bytep row, png_uint_32 number, int pass) {
+    (void)number, (void)pass;
+    if (row) ((PNGReader *)png_get_progressive_ptr(png))->rows++;
+}
+
+static void on_end(png_structp png, png_infop info) {
+    (void)info;
+    ((PNGReader *)png_get_progressive_ptr(png))->saw_end = true;
+}
+
+PNGReader *png_reader_create(size_t max_memory) {
+    PNGReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->max_memory = max_memory;
+    if (setjmp(reader->escape)) {
+        png_reader_destroy(reader);
+        return NULL;
+    }
+    reader->png = png_create_read_struct_2(
+        PNG_LIBPNG_VER_STRING, reader, on_error, on_warning, reader, allocate, release);
+    if (reader->png) reader->info = png_create_info_struct(reader->png);
+    if (!reader->info) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    // The sides are judged after the header, by the caller, who can say what they were.
+    png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_set_benign_errors(reader->png, 1);
+    png_set_progressive_read_fn(reader->png, reader, on_info, on_row, on_end);
+    return reader;
+}
+
+void png_reader_destroy(PNGReader *reader) {
+    if (!reader) return;
+    if (!setjmp(reader->escape))
+        png_destroy_read_struct(&reader->png, &reader->info, NULL);
+    free(reader->exif);
+    free(reader);
+}
+
+CodecPicture png_reader_picture(const PNGReader *reader) {
+    CodecPicture picture = reader->picture;
+    picture.exif = reader->exif_done ? reader->exif : NULL;
+    picture.exifCount = reader->exif_done ? reader->exif_count : 0;
+    return picture;
+}
+
+const char *png_reader_message(const PNGReader *reader) {
+    return reader->message;
+}
+
+static void pass_on(PNGReader *reader, const uint8_t *bytes, size_t count) {
+    // libpng's parameter lacks a const: it only reads.
+    png_process_data(reader->png, reader->info, (png_bytep)(uintptr_t)bytes, count);
+}
+
+static void read_header(PNGReader *reader) {
+    png_structp png = reader->png;
+    CodecPicture *picture = &reader->picture;
+    picture->width = png_get_image_width(png, reader->info);
+    picture->height = png_get_image_height(png, reader->info);
+    picture->isProgressive = png_get_interlace_type(png, reader->info) != PNG_INTERLACE_NONE;
+    reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
+    // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
+    picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);
+    reader->has_header = true;
+}
+
+static bool is_type(const PNGReader *reader, const char *type) {
+    return !memcmp(reader->head + 4, type, 4);
+}
+
+static bool is_letter(uint8_t byte) {
+    return (byte | 32) >= 'a' && (byte | 32) <= 'z';
+}
+
+static void fail_at_chunk(PNGReader *reader, CodecFault fault, const char *what) {
+    char message[64];
+    snprintf(message, sizeof message, "%s %.4s", what, (const char *)reader->head + 4);
+    fail(reader, fault, message);
+}
+
+// A critical chunk: libpng's to read, or the end of it.
+static Stage stage_of_critical(PNGReader *reader, uint32_t length) {
+    bool data = is_type(reader, "IDAT");
+    bool known = data || is_type(reader, "IHDR") || is_type(reader, "PLTE")
+        || is_type(reader, "IEND");
+    if (is_type(reader, "CgBI"))
+        fail(reader, CodecFaultUnsupported, "Apple's CgBI variant");
+    if (!known) fail_at_chunk(reader, CodecFaultBroken, "unknown critical chunk");
+    if (!data && length > MAX_SMALL_CHUNK)
+        fail_at_chunk(reader, CodecFaultBroken, "too long a chunk");
+    if (data && reader->after_data)
+        fail(reader, CodecFaultBroken, "IDAT chunks that do not follow one another");
+    return PASS;
+}
+
+static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
+    if (is_type(reader, "tRNS") && length <= MAX_SMALL_CHUNK) return PASS;
+    if (!is_type(reader, "eXIf") || reader->exif || !length || length > MAX_EXIF) return SKIP;
+    reader->exif = malloc(length);
+    if (!reader->exif) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    return KEEP;
+}
+
+static void begin_chunk(PNGReader *reader) {
+    const uint8_t *head = reader->head;
+    uint32_t length = png_get_uint_32(head);
+    for (int index = 4; index < 8; index++)
+        if (!is_letter(head[index])) fail(reader, CodecFaultBroken, "a chunk type of no letters");
+    if (length > PNG_UINT_31_MAX) fail_at_chunk(reader, CodecFaultBroken, "too long a chunk");
+    bool ancillary = head[4] & 32;
+    reader->stage = ancillary ? stage_of_ancillary(reader, length)
+                              : stage_of_critical(reader, length);
+    reader->left = (uint64_t)length + 4;
+    bool data = is_type(reader, "IDAT");
+    reader->after_data = reader->after_data || (reader->in_data && !data);
+    reader->in_data = data;
+    if (reader->stage == PASS) pass_on(reader, head, sizeof reader->head);
+}
+
+// Collects the eight bytes that start a chunk, or the file.
+static size_t take_head(PNGReader *reader, const uint8_t *bytes, size_t count) {
+    size_t wanted = sizeof reader->head - reader->head_count;
+    size_t taken = count < wanted ? count : wanted;
+    memcpy(reader->head + reader->head_count, bytes, taken);
+    reader->head_count += taken;
+    if (reader->head_count < sizeof reader->head) return taken;
+    reader->head_count = 0;
+    if (reader->stage == SIGNATURE) {
+        pass_on(reader, reader->head, sizeof reader->head);
+        reader->stage = HEAD;
+    } else {
+        begin_chunk(reader);
+    }
+    return taken;
+}
+
+static void end_chunk(PNGReader *reader) {
+    reader->stage = HEAD;
+    if (is_type(reader, "eXIf") && reader->exif) reader->exif_done = true;
+    if (!reader->saw_end) return;
+    if (reader->rows != reader->rows_wanted)
+        fail(reader, CodecFaultBroken, "not enough image data");
+    reader->stage = FINISHED;
+}
+
+// A piece of the chunk's content or checksum.
+static size_t take_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
+    size_t taken = count < reader->left ? count : (size_t)reader->left;
+    if (reader->stage == PASS) {
+        if (taken > PIECE) taken = PIECE;
+        pass_on(reader, bytes, taken);
+    } else if (reader->stage == KEEP) {
+        size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
+        size_t kept = taken < content ? taken : content;
+        memcpy(reader->exif + reader->exif_count, bytes, kept);
+        reader->exif_count += kept;
+    }
+    reader->left -= taken;
+    if (!reader->left) end_chunk(reader);
+    return taken;
+}
+
+// Whether IHDR was just read, its checksum too.
+static bool reaches_header(PNGReader *reader) {
+    if (reader->has_header || reader->stage != HEAD || !is_type(reader, "IHDR")) return false;
+    if (reader->left || reader->head_count) return false;
+    read_header(reader);
+    return true;
+}
+
+static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    Slice slice = slice_start();
+    size_t consumed = 0;
+    while (consumed < count) {
+        const uint8_t *rest = bytes + consumed;
+        bool at_head = reader->stage == SIGNATURE || reader->stage == HEAD;
+        size_t left = count - consumed;
+        consumed += at_head ? take_head(reader, rest, left) : take_content(reader, rest, left);
+        if (reader->stage == FINISHED)
+            return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+        if (!at_head && reaches_header(reader))
+            return (CodecStep){CodecStatusHeader, CodecFaultNone, consumed};
+        if (slice_is_over(slice)) return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
+    }
+    if (ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, consumed};
+}
+
+CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED || setjmp(reader->escape)) {
+        reader->stage = FAILED;
+        return (CodecStep){CodecStatusFailed, reader->fault, count};
+    }
+    return run(reader, bytes, count, ended);
+}

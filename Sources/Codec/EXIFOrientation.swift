@@ -1,0 +1,65 @@
+/// Reads the orientation (tag 0x0112) out of an EXIF block: a TIFF file whose first directory has it.
+///
+/// It looks at that one directory only and follows no other offset, so a hostile block costs one pass over
+/// its bytes and is then as good as none.
+enum EXIFOrientation {
+  private static let tag = 0x0112
+  private static let entrySize = 12
+
+  /// 1 to 8; nil where the block tells none.
+  static func read(_ block: UnsafeBufferPointer<UInt8>) -> Int? {
+    guard let tiff = TIFF(withoutName(block)), let directory = tiff.long(at: 4),
+      let entries = tiff.short(at: directory)
+    else { return nil }
+    for index in 0..<entries {
+      let entry = directory + 2 + index * entrySize
+      guard let found = tiff.short(at: entry) else { return nil }
+      if found == tag { return tiff.value(ofEntryAt: entry) }
+    }
+    return nil
+  }
+
+  /// Some writers put JPEG's "Exif\0\0" into PNG's chunk, where it does not belong.
+  private static func withoutName(_ block: UnsafeBufferPointer<UInt8>) -> Slice<
+    UnsafeBufferPointer<UInt8>
+  > {
+    block.starts(with: "Exif\0\0".utf8) ? block.dropFirst(6) : block[...]
+  }
+
+  /// Numbers at offsets, in the file's byte order; nil beyond its end.
+  private struct TIFF {
+    private let bytes: UnsafeBufferPointer<UInt8>
+    private let isBigEndian: Bool
+
+    init?(_ slice: Slice<UnsafeBufferPointer<UInt8>>) {
+      bytes = UnsafeBufferPointer(rebasing: slice)
+      if bytes.starts(with: [0x49, 0x49, 42, 0]) {
+        isBigEndian = false
+      } else if bytes.starts(with: [0x4D, 0x4D, 0, 42]) {
+        isBigEndian = true
+      } else {
+        return nil
+      }
+    }
+
+    func short(at offset: Int) -> Int? { number(at: offset, bytes: 2) }
+
+    func long(at offset: Int) -> Int? { number(at: offset, bytes: 4) }
+
+    /// One SHORT, as EXIF wants it, or one LONG, as some write it.
+    func value(ofEntryAt entry: Int) -> Int? {
+      guard let type = short(at: entry + 2), long(at: entry + 4) == 1,
+        let value = type == 3 ? short(at: entry + 8) : type == 4 ? long(at: entry + 8) : nil
+      else { return nil }
+      return 1...8 ~= value ? value : nil
+    }
+
+    private func number(at offset: Int, bytes count: Int) -> Int? {
+      // Offsets have 32 bits and so don't overflow.
+      guard offset + count <= bytes.count else { return nil }
+      let digits = bytes[offset..<offset + count]
+      return isBigEndian
+        ? digits.reduce(0) { $0 << 8 | Int($1) } : digits.reversed().reduce(0) { $0 << 8 | Int($1) }
+    }
+  }
+}

@@ -1,0 +1,48 @@
+internal import CCodecs
+internal import Jobs
+
+extension ImageHeader {
+  init(_ picture: CodecPicture, format: ImageFormat) {
+    self.init(
+      format: format, width: Int(picture.width), height: Int(picture.height),
+      decodingMemory: Int(clamping: picture.decodingMemory))
+  }
+}
+
+extension ImageDescription {
+  init(_ picture: CodecPicture, format: ImageFormat) {
+    self.init(format: format, width: Int(picture.width), height: Int(picture.height))
+    let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
+    orientation = EXIFOrientation.read(exif) ?? 1
+    isProgressive = picture.isProgressive
+    hasAlpha = picture.hasAlpha
+  }
+}
+
+extension CodecError {
+  /// What a reader's fault is to those who asked for the image.
+  init(
+    _ fault: CodecFault, of reader: any ImageReader, format: ImageFormat, limits: DecodeLimits
+  ) {
+    let (width, height) = (Int(reader.picture.width), Int(reader.picture.height))
+    switch fault {
+    case .cutShort:
+      self = .cutShort
+    case .unsupported:
+      self = .unsupportedFormat(name: "\(format.rawValue.uppercased()) (\(reader.message))")
+    case .tooLarge:
+      // The library's own limit (JPEG_MAX_DIMENSION).
+      let limit = min(limits.maxDimension, 65_500)
+      self = .dimensionTooLarge(width: width, height: height, limit: limit)
+    case .tooManyScans:
+      let header = ImageHeader(reader.picture, format: format)
+      self = .tooManyScans(limit: limits.scans(for: header))
+    case .tooMuchMemory:
+      self = .tooMuchMemory(
+        bytes: max(Int(clamping: reader.picture.decodingMemory), limits.maxMemory),
+        limit: limits.maxMemory)
+    case .none, .broken:
+      self = .broken(format: format, detail: reader.message)
+    }
+  }
+}

@@ -1,0 +1,101 @@
+/// Formats that are told apart only to name them in an error.
+enum KnownFormat {
+  /// Bytes that a format has at an offset.
+  private struct Magic {
+    var name: String
+    var offset: Int
+    var bytes: [UInt8]
+
+    init(_ name: String, _ bytes: [UInt8], at offset: Int = 0) {
+      self.name = name
+      self.bytes = bytes
+      self.offset = offset
+    }
+
+    init(_ name: String, _ text: String, at offset: Int = 0) {
+      self.init(name, Array(text.utf8), at: offset)
+    }
+
+    func matches(_ start: [UInt8]) -> Bool { start.dropFirst(offset).starts(with: bytes) }
+  }
+
+  /// The more telling first.
+  private static let magics: [Magic] = [
+    Magic("JPEG-LS", [0xFF, 0xD8, 0xFF, 0xF7]),
+    Magic("GIF", "GIF87a"), Magic("GIF", "GIF89a"),
+    Magic("TIFF", [0x49, 0x49, 42, 0]), Magic("TIFF", [0x4D, 0x4D, 0, 42]),
+    Magic("TIFF", [0x49, 0x49, 43, 0]), Magic("TIFF", [0x4D, 0x4D, 0, 43]),
+    Magic("ICO", [0, 0, 1, 0]), Magic("CUR", [0, 0, 2, 0]),
+    Magic("JPEG XL", [0xFF, 0x0A]),
+    Magic("JPEG XL", [0, 0, 0, 12, 0x4A, 0x58, 0x4C, 0x20, 0x0D, 0x0A, 0x87, 0x0A]),
+    Magic("JPEG 2000", [0, 0, 0, 12, 0x6A, 0x50, 0x20, 0x20, 0x0D, 0x0A, 0x87, 0x0A]),
+    Magic("JPEG 2000", [0xFF, 0x4F, 0xFF, 0x51]),
+    Magic("JPEG XR", [0x49, 0x49, 0xBC]),
+    Magic("MNG", [0x8A, 0x4D, 0x4E, 0x47]), Magic("JNG", [0x8B, 0x4A, 0x4E, 0x47]),
+    Magic("PSD", "8BPS"), Magic("PDF", "%PDF-"), Magic("PostScript", "%!PS"),
+    Magic("XCF", "gimp xcf"), Magic("QOI", "qoif"), Magic("FLIF", "FLIF"),
+    Magic("BPG", "BPG\u{7F}"),
+    Magic("DDS", "DDS "), Magic("OpenEXR", [0x76, 0x2F, 0x31, 0x01]),
+    Magic("Radiance HDR", "#?RADIANCE"), Magic("farbfeld", "farbfeld"), Magic("FITS", "SIMPLE  ="),
+    Magic("DjVu", "AT&TFORM"), Magic("Flash", "FWS"), Magic("Flash", "CWS"),
+    Magic("Matroska", [0x1A, 0x45, 0xDF, 0xA3]), Magic("MPEG", [0, 0, 1, 0xBA]),
+    Magic("Ogg", "OggS"), Magic("MP3", "ID3"), Magic("FLAC", "fLaC"), Magic("WOFF", "wOF"),
+    Magic("ZIP", [0x50, 0x4B, 3, 4]), Magic("ZIP", [0x50, 0x4B, 5, 6]),
+    Magic("gzip", [0x1F, 0x8B]),
+    Magic("bzip2", "BZh"), Magic("xz", [0xFD, 0x37, 0x7A, 0x58, 0x5A, 0]),
+    Magic("Zstandard", [0x28, 0xB5, 0x2F, 0xFD]),
+    Magic("7z", [0x37, 0x7A, 0xBC, 0xAF, 0x27, 0x1C]),
+    Magic("RAR", "Rar!\u{1A}"),
+    Magic("ELF", [0x7F, 0x45, 0x4C, 0x46]), Magic("BMP", "BM"),
+  ]
+
+  /// The format's name; nil where it is none of these.
+  static func name(_ start: [UInt8]) -> String? {
+    magics.first { $0.matches(start) }?.name ?? riff(start) ?? isoMedia(start) ?? text(start)
+  }
+
+  private static func riff(_ start: [UInt8]) -> String? {
+    guard start.starts(with: "RIFF".utf8) else { return nil }
+    switch String(decoding: start.dropFirst(8).prefix(4), as: UTF8.self) {
+    case "WEBP": return "WebP"
+    case "WAVE": return "WAV"
+    case "AVI ": return "AVI"
+    default: return "RIFF"
+    }
+  }
+
+  /// Files of ISO 14496-12: "ftyp", the major brand, a version, compatible brands.
+  private static func isoMedia(_ start: [UInt8]) -> String? {
+    guard start.count >= 16, start[4..<8].elementsEqual("ftyp".utf8) else { return nil }
+    let size = start[..<4].reduce(0) { $0 << 8 | Int($1) }
+    let end = min(max(size, 16), start.count)
+    var brands = [start[8..<12]]
+    for offset in stride(from: 16, through: end - 4, by: 4) {
+      brands.append(start[offset..<offset + 4])
+    }
+    let names = brands.map { String(decoding: $0, as: UTF8.self) }
+    if names.contains(where: { ["avif", "avis"].contains($0) }) { return "AVIF" }
+    if names.contains(where: { ["heic", "heix", "hevc", "heim", "heis"].contains($0) }) {
+      return "HEIC"
+    }
+    if names.contains(where: { ["mif1", "msf1"].contains($0) }) { return "HEIF" }
+    return names[0] == "qt  " ? "QuickTime" : "MP4"
+  }
+
+  /// Markup and data formats, by their first characters; white space and a byte order mark before them
+  /// do not count.
+  private static func text(_ start: [UInt8]) -> String? {
+    let body = start.starts(with: [0xEF, 0xBB, 0xBF]) ? start.dropFirst(3) : start[...]
+    let text = String(decoding: body.drop { $0 <= 0x20 }, as: UTF8.self).lowercased()
+    if text.hasPrefix("<") {
+      if text.contains("<svg") { return "SVG" }
+      let isHTML = [
+        "<!doctype html", "<html", "<head", "<body", "<script", "<title", "<div", "<p>",
+      ]
+      .contains { text.contains($0) }
+      return isHTML ? "HTML" : text.hasPrefix("<?xml") ? "XML" : nil
+    }
+    if text.hasPrefix("{\"") || text.hasPrefix("[{") { return "JSON" }
+    return nil
+  }
+}

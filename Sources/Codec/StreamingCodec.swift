@@ -1,0 +1,22 @@
+public import Jobs
+
+/// Decodes JPEG and PNG while their bytes arrive, every pixel of them, and keeps no pixel.
+///
+/// What counts as whole:
+/// - A JPEG ends with its EOI marker. Where only that is missing, a picture in one Huffman-coded scan
+///   whose last MCU can be decoded is taken; of any other nobody could tell that nothing is missing.
+/// - A PNG ends with its IEND chunk. Every checksum of the chunks that pixels depend on (IHDR, PLTE, tRNS,
+///   IDAT, IEND) and of the compressed data is checked; other chunks are passed over. Of an animated PNG the
+///   default image is decoded and `frames` is 1: a frame is told only where it was decoded.
+///
+/// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
+/// cannot wait for more.
+public struct StreamingCodec: ImageCodec {
+  /// A codec without settings; the limits come with each image.
+  public init() {}
+
+  /// A decoder for one image; what it throws is told by ``CodecError``.
+  public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder {
+    StreamingDecoder(limits: limits)
+  }
+}

@@ -1,0 +1,111 @@
+internal import CCodecs
+internal import Jobs
+
+/// Tells the format from the first bytes, then hands the bytes to that format's reader.
+final class StreamingDecoder: ImageDecoder {
+  private enum State {
+    case sniffing
+    case reading(any ImageReader, ImageFormat)
+    case finished(ImageDescription)
+    case failed(CodecError)
+  }
+
+  private let limits: DecodeLimits
+  private var state = State.sniffing
+  private var pending = PendingBytes()
+  private var hasEnded = false
+
+  init(limits: DecodeLimits) { self.limits = limits }
+
+  func append(_ bytes: [UInt8]) {
+    switch state {
+    case .sniffing, .reading: pending.append(bytes)
+    case .finished, .failed: break
+    }
+  }
+
+  func end() { hasEnded = true }
+
+  func step() throws(CodecError) -> DecodeStep {
+    do throws(CodecError) {
+      return try advance()
+    } catch {
+      settle(.failed(error))
+      throw error
+    }
+  }
+
+  private func advance() throws(CodecError) -> DecodeStep {
+    switch state {
+    case .sniffing: return try sniff()
+    case .reading(let reader, let format): return try read(with: reader, format)
+    case .finished(let description): return .finished(description)
+    case .failed(let error): throw error
+    }
+  }
+
+  private func sniff() throws(CodecError) -> DecodeStep {
+    let signature = pending.withUnread { ImageSignature(of: $0, isWhole: hasEnded) }
+    switch signature {
+    case .undecided:
+      return .needsBytes
+    case .cutShort:
+      throw .cutShort
+    case .other(let name):
+      throw .unsupportedFormat(name: name)
+    case .decodable(let format):
+      guard limits.formats.contains(format) else {
+        throw .unsupportedFormat(name: format.rawValue.uppercased())
+      }
+      guard let reader = makeReader(format) else {
+        throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
+      }
+      state = .reading(reader, format)
+      return try read(with: reader, format)
+    }
+  }
+
+  private func makeReader(_ format: ImageFormat) -> (any ImageReader)? {
+    switch format {
+    case .jpeg: JPEGImageReader(maxMemory: limits.maxMemory)
+    case .png: PNGImageReader(maxMemory: limits.maxMemory)
+    }
+  }
+
+  private func read(
+    with reader: any ImageReader, _ format: ImageFormat
+  ) throws(CodecError) -> DecodeStep {
+    let step = pending.withUnread { reader.step($0, ended: hasEnded) }
+    pending.drop(step.consumed)
+    switch step.status {
+    case .needsBytes:
+      try checkBacklog()
+      return .needsBytes
+    case .hasMore:
+      return .hasMore
+    case .header:
+      let header = ImageHeader(reader.picture, format: format)
+      try limits.check(header)
+      reader.allowScans(limits.scans(for: header))
+      return .header(header)
+    case .finished:
+      let description = ImageDescription(reader.picture, format: format)
+      settle(.finished(description))
+      return .finished(description)
+    case .failed:
+      throw CodecError(step.fault, of: reader, format: format, limits: limits)
+    }
+  }
+
+  /// An arithmetic-coded JPEG waits for its last byte: what waits is memory too.
+  private func checkBacklog() throws(CodecError) {
+    guard pending.count > limits.maxMemory else { return }
+    throw .tooMuchMemory(bytes: pending.count, limit: limits.maxMemory)
+  }
+
+  /// Frees the reader and the bytes at once, not when the decoder goes.
+  private func settle(_ end: State) {
+    state = end
+    pending = PendingBytes()
+  }
+}

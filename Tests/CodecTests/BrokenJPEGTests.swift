@@ -1,0 +1,139 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A JPEG that is not whole")
+struct BrokenJPEGTests {
+  static let cut = [
+    "small.jpg", "small-progressive.jpg", "grey.jpg", "restart.jpg", "arithmetic.jpg",
+    "scans.jpg", "arithmetic-progressive.jpg", "cmyk.jpg",
+  ]
+
+  @Test("is cut short wherever it ends", arguments: cut)
+  func cutShort(name: String) {
+    let whole = Fixtures.image(name)
+    // In one Huffman-coded scan, only the EOI marker may be missing.
+    let isOneScan =
+      !["small-progressive.jpg", "scans.jpg"].contains(name)
+      && !name.hasPrefix("arithmetic")
+    let firstWhole = whole.count - (isOneScan ? 2 : 0)
+    for count in 1..<firstWhole {
+      let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
+      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+      #expect(decoding.error == .cutShort, "\(count) bytes")
+    }
+    for count in firstWhole..<whole.count {
+      #expect(Decoding(Array(whole.prefix(count))).description == Decoding(whole).description)
+    }
+  }
+
+  @Test("is broken where an end was put into the middle", arguments: cut.prefix(4))
+  func earlyEnd(name: String) throws {
+    let jpeg = JPEGFixture(Fixtures.image(name))
+    let scan = try #require(jpeg.index(of: 0xDA))
+    let start = jpeg.segments[..<scan].reduce(0) { $0 + $1.bytes.count } + 20
+    for count in start..<(jpeg.bytes.count - 4) {
+      let decoding = Decoding(Array(jpeg.bytes.prefix(count)) + [0xFF, 0xD9])
+      // Between two scans of a progressive picture an end is legal.
+      #expect(decoding.isBroken || name == "small-progressive.jpg", "\(count) bytes")
+    }
+  }
+
+  @Test("lacks its tables, its data, its height or its frame")
+  func missing() {
+    for marker in [0xDB, 0xC4, 0xC0, 0xDA] as [UInt8] {
+      var jpeg = JPEGFixture(Fixtures.jpeg)
+      jpeg.segments.removeAll { $0.marker == marker }
+      // Standard Huffman tables are assumed where there are none, as for Motion-JPEG.
+      #expect(Decoding(jpeg.bytes).isBroken || marker == 0xC4, "marker \(marker)")
+    }
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    jpeg.resize(width: 480, height: 0)
+    // Height by DNL, after the scan.
+    jpeg.segments.insert(
+      .init(marker: 0xDC, bytes: JPEGFixture.segment(0xDC, [1, 64])), at: jpeg.segments.count - 1)
+    #expect(Decoding(jpeg.bytes).isBroken)
+    #expect(Decoding([0xFF, 0xD8, 0xFF, 0xD9]).isBroken)
+  }
+
+  @Test("lacks a component's scan")
+  func missingComponent() throws {
+    var jpeg = JPEGFixture(Fixtures.image("scans.jpg"))
+    jpeg.segments.remove(at: try #require(jpeg.segments.lastIndex { $0.marker == 0xDA }))
+    #expect(Decoding(jpeg.bytes).isBroken)
+  }
+
+  @Test("has a scan too many")
+  func extraScan() {
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    jpeg.repeatLastScan(times: 1)
+    #expect(Decoding(jpeg.bytes).isBroken)
+  }
+
+  @Test("has a restart marker out of order")
+  func restartOrder() throws {
+    var bytes = Fixtures.image("restart.jpg")
+    let marker = try #require(bytes.indices.first { bytes[$0] == 0xFF && bytes[$0 + 1] == 0xD3 })
+    bytes[marker + 1] = 0xD6
+    #expect(Decoding(bytes).isBroken)
+  }
+
+  @Test("in a process that the library does not decode is told as unsupported")
+  func unsupported() throws {
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    let frame = try #require(jpeg.index(of: 0xC0))
+    jpeg.segments[frame].bytes[1] = 0xC3
+    guard case .unsupportedFormat(let name?) = Decoding(jpeg.bytes).error else {
+      Issue.record("a lossless JPEG was taken")
+      return
+    }
+    #expect(name.hasPrefix("JPEG ("))
+    jpeg.segments[frame].bytes[1] = 0xC1
+    jpeg.segments[frame].bytes[4] = 12
+    guard case .unsupportedFormat = Decoding(jpeg.bytes).error else {
+      Issue.record("12 bits a sample were taken")
+      return
+    }
+  }
+
+  @Test("has a run of fill bytes that does not end")
+  func fillBytes() {
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    jpeg.insert([UInt8](repeating: 0xFF, count: 2_000_000))
+    for size in [1400, .max] {
+      #expect(Decoding(jpeg.bytes, pieces: size).isBroken)
+    }
+  }
+}
+
+@Suite("A JPEG with oddities that sound pictures have")
+struct OddJPEGTests {
+  @Test(
+    "is taken",
+    arguments: [
+      [UInt8](repeating: 0xFF, count: 300),
+      JPEGFixture.segment(0xFE, Array(repeating: 65, count: 60_000)),
+      JPEGFixture.segment(0xE0, Array("JFIF\0".utf8) + [9, 9, 0, 0, 1, 0, 1, 0, 0]),
+      JPEGFixture.segment(0xEE, Array("Adobe".utf8) + [0, 100, 0, 0, 0, 0, 7]),
+      JPEGFixture.segment(0xE1, []), JPEGFixture.segment(0xE1, Array("Exif\0\0".utf8)),
+      JPEGFixture.segment(0xE2, Array("MPF\0".utf8)),
+      Array(
+        repeatElement(JPEGFixture.segment(0xE1, Array("Exif\0\0MM".utf8)), count: 5000).joined()),
+    ])
+  func taken(inserted: [UInt8]) {
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    jpeg.insert(inserted)
+    for size in [100, .max] {
+      let decoding = Decoding(jpeg.bytes, pieces: size)
+      #expect(decoding.description != nil, "\(decoding.result)")
+    }
+  }
+
+  @Test("may be padded before its end, by not too much")
+  func padding() {
+    let body = Fixtures.jpeg.dropLast(2)
+    #expect(Decoding(body + [UInt8](repeating: 0, count: 200) + [0xFF, 0xD9]).description != nil)
+    #expect(Decoding(body + [UInt8](repeating: 0, count: 2000) + [0xFF, 0xD9]).isBroken)
+  }
+}

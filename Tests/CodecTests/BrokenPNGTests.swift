@@ -1,0 +1,132 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A PNG that is not whole")
+struct BrokenPNGTests {
+  static let sample = PNGFixture(width: 9, height: 5)
+
+  @Test("is cut short wherever it ends", arguments: ["small.png", "mono.png", "palette-2bit.png"])
+  func cutShort(name: String) {
+    let whole = Fixtures.image(name)
+    for count in 1..<whole.count {
+      let pieces = count % 2 == 0 ? 1 : .max
+      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+      #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
+    }
+  }
+
+  @Test("is broken by any changed bit of a chunk that pixels depend on")
+  func checksums() {
+    let whole = Fixtures.smallPNG
+    for index in 8..<whole.count {
+      var bytes = whole
+      bytes[index] ^= 1 << (index % 8)
+      #expect(Decoding(bytes).error != nil, "byte \(index)")
+    }
+  }
+
+  @Test("has too little image data, or compressed data that does not end")
+  func littleData() {
+    let png = Self.sample
+    let streams = [
+      PNGFixture.zlib(Array(png.rows.dropLast(30))), PNGFixture.zlib([]), [], [0x78],
+      Array(PNGFixture.zlib(png.rows).dropLast(4)), Array(PNGFixture.zlib(png.rows).dropLast(9)),
+      Array(PNGFixture.zlib(png.rows).dropLast(1)) + [0x55],
+    ]
+    for stream in streams {
+      let decoding = Decoding(png.start + PNGFixture.chunk("IDAT", stream) + png.end)
+      #expect(decoding.isBroken, "\(stream.count): \(decoding.result)")
+    }
+    #expect(Decoding(png.start + png.end).isBroken)
+  }
+
+  @Test("has a header that makes no sense", arguments: 0..<6)
+  func header(index: Int) {
+    var png = Self.sample
+    switch index {
+    case 0: png.width = 0
+    case 1: png.height = 0
+    case 2: png.depth = 3
+    case 3: png.colourType = 5
+    case 4: png.width = 1 << 31
+    default: (png.colourType, png.depth) = (3, 16)
+    }
+    #expect(Decoding(png.start).isBroken)
+  }
+
+  @Test("has chunks where they must not be")
+  func order() {
+    let png = Self.sample
+    let data = PNGFixture.chunk("IDAT", PNGFixture.zlib(png.rows))
+    let header = PNGFixture.chunk("IHDR", png.header)
+    let text = PNGFixture.chunk("tEXt", [65, 0, 65])
+    let wrong: [[UInt8]] = [
+      PNGFixture.signature + data + png.end,
+      PNGFixture.signature + header + header + data + png.end,
+      png.start + PNGFixture.chunk("IDAT", [0x78]) + text
+        + PNGFixture.chunk("IDAT", Array(PNGFixture.zlib(png.rows).dropFirst())) + png.end,
+      png.start + PNGFixture.chunk("ABCD", [1]) + data + png.end,
+      png.start + PNGFixture.chunk("a1cd", [1]) + data + png.end,
+      png.start + PNGFixture.chunk("PLTE", Array(repeating: 1, count: 3000)) + data + png.end,
+      png.start + [0xFF, 0xFF, 0xFF, 0xFF] + Array("tEXt".utf8) + data + png.end,
+    ]
+    for (index, bytes) in wrong.enumerated() {
+      #expect(Decoding(bytes).isBroken, "\(index): \(Decoding(bytes).result)")
+    }
+  }
+
+  @Test("in Apple's variant is told as unsupported")
+  func apple() {
+    let bytes = PNGFixture.signature + PNGFixture.chunk("CgBI", [0x50, 0, 0x20, 2])
+    #expect(
+      Decoding(bytes + Fixtures.smallPNG.dropFirst(8)).error
+        == .unsupportedFormat(name: "PNG (Apple's CgBI variant)"))
+  }
+}
+
+@Suite("A PNG with oddities")
+struct OddPNGTests {
+  @Test("is taken where no pixel depends on them")
+  func ancillary() {
+    var badSum = PNGFixture.chunk("tEXt", [65, 0, 65])
+    badSum[badSum.count - 1] ^= 1
+    let chunks: [[UInt8]] = [
+      badSum, PNGFixture.chunk("eXIf", []), PNGFixture.chunk("eXIf", [1, 2, 3]),
+      PNGFixture.chunk("eXIf", Array(repeating: 0, count: 200_000)),
+      PNGFixture.chunk("tRNS", Array(repeating: 0, count: 5000)),
+      PNGFixture.chunk("iCCP", Array(repeating: 0, count: 5000)), PNGFixture.chunk("gAMA", [1]),
+      Array(repeatElement(PNGFixture.chunk("sPLT", [1]), count: 2000).joined()),
+    ]
+    for chunk in chunks {
+      var png = PNGFixture(width: 9, height: 5)
+      png.before = [chunk]
+      #expect(
+        Decoding(png.bytes, pieces: 500).description
+          == ImageDescription(format: .png, width: 9, height: 5))
+    }
+  }
+
+  @Test("may have image data in many chunks, empty ones too, and more than it needs")
+  func data() {
+    let png = PNGFixture(width: 9, height: 5)
+    let stream = PNGFixture.zlib(png.rows)
+    let many = stream.flatMap { PNGFixture.chunk("IDAT", [$0]) + PNGFixture.chunk("IDAT", []) }
+    let more = PNGFixture.chunk("IDAT", PNGFixture.zlib(png.rows + png.rows))
+    for content in [many, more, PNGFixture.chunk("IDAT", stream + [1, 2, 3])] {
+      for size in [1, .max] {
+        let decoding = Decoding(png.start + content + png.end, pieces: size)
+        #expect(decoding.description != nil, "\(decoding.result)")
+      }
+    }
+  }
+
+  @Test("a chunk that gathers nothing costs nothing, however long it says it is")
+  func longChunk() {
+    var png = PNGFixture(width: 9, height: 5)
+    png.before = [PNGFixture.chunk("zTXt", Array(repeating: 0x55, count: 3_000_000))]
+    let limits = DecodeLimits(maxMemory: 300_000)
+    #expect(Decoding(png.bytes, pieces: 1400, limits: limits).description != nil)
+  }
+}

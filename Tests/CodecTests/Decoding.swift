@@ -1,0 +1,56 @@
+import Codec
+import Jobs
+import Testing
+
+/// What a decoder said on the way to its end.
+struct Decoding {
+  var headers: [ImageHeader] = []
+  var result: Result<ImageDescription, CodecError>
+  var steps = 0
+  var longestStep = Duration.zero
+
+  /// Gives the bytes in pieces of that size and steps until the end.
+  init(
+    _ bytes: [UInt8], pieces size: Int = .max, limits: DecodeLimits = DecodeLimits()
+  ) {
+    let decoder = StreamingCodec().makeDecoder(limits: limits)
+    result = .failure(.cutShort)
+    var rest = bytes[...]
+    do throws(CodecError) {
+      while true {
+        steps += 1
+        switch try timed(decoder) {
+        case .header(let header): headers.append(header)
+        case .hasMore: break
+        case .finished(let description):
+          result = .success(description)
+          return
+        case .needsBytes:
+          decoder.append(Array(rest.prefix(size)))
+          rest = rest.dropFirst(size)
+          if rest.isEmpty { decoder.end() }
+        }
+      }
+    } catch {
+      result = .failure(error)
+    }
+  }
+
+  private mutating func timed(_ decoder: any ImageDecoder) throws(CodecError) -> DecodeStep {
+    let start = ContinuousClock.now
+    defer { longestStep = max(longestStep, ContinuousClock.now - start) }
+    return try decoder.step()
+  }
+
+  var description: ImageDescription? { try? result.get() }
+
+  var error: CodecError? {
+    if case .failure(let error) = result { return error }
+    return nil
+  }
+
+  var isBroken: Bool {
+    if case .broken = error { return true }
+    return false
+  }
+}

@@ -1,0 +1,100 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A picture over a limit")
+struct LimitTests {
+  @Test(
+    "is refused by its header alone",
+    arguments: ["photo.jpg", "photo-progressive.jpg", "photo.png"])
+  func header(name: String) throws {
+    let whole = Fixtures.image(name)
+    let (width, height) = try (
+      #require(Decoding(whole).description).width,
+      #require(Decoding(whole).description).height
+    )
+    let start = Array(whole.prefix(1000))
+    let pixels = Decoding(start, limits: DecodeLimits(maxPixels: width * height - 1))
+    #expect(
+      pixels.error
+        == .tooManyPixels(width: width, height: height, limit: width * height - 1))
+    let side = Decoding(start, limits: DecodeLimits(maxDimension: width - 1))
+    #expect(side.error == .dimensionTooLarge(width: width, height: height, limit: width - 1))
+    #expect(pixels.headers.isEmpty && side.headers.isEmpty)
+
+    let exact = DecodeLimits(maxPixels: width * height, maxDimension: max(width, height))
+    #expect(Decoding(whole, limits: exact).description != nil)
+  }
+
+  @Test("is within what its header says of memory", arguments: Fixtures.known.map(\.name))
+  func memory(name: String) throws {
+    let whole = Fixtures.image(name)
+    let needed = try #require(Decoding(whole).headers.first).decodingMemory
+    #expect(Decoding(whole, limits: DecodeLimits(maxMemory: needed)).description != nil)
+    let less = Decoding(whole, limits: DecodeLimits(maxMemory: needed - 1))
+    #expect(less.error == .tooMuchMemory(bytes: needed, limit: needed - 1))
+  }
+
+  @Test("of a million by a million pixels is refused at its header")
+  func hugePNG() {
+    for side in [1_000_000, 1_000_001, UInt32(Int32.max)] {
+      var png = PNGFixture(width: side, height: side)
+      png.depth = 16
+      let decoding = Decoding(png.start)
+      let sides = (Int(side), Int(side))
+      #expect(
+        decoding.error
+          == .dimensionTooLarge(width: sides.0, height: sides.1, limit: 30_000)
+          || (side == UInt32(Int32.max) && decoding.isBroken))
+    }
+  }
+
+  @Test("of 65,500 pixels a side is refused, by its sides, its pixels or its memory")
+  func hugeJPEG() {
+    var jpeg = JPEGFixture(Fixtures.progressiveJPEG)
+    jpeg.resize(width: 65_500, height: 65_500)
+    #expect(
+      Decoding(jpeg.bytes).error
+        == .dimensionTooLarge(width: 65_500, height: 65_500, limit: 30_000))
+    var limits = DecodeLimits(maxDimension: 100_000)
+    #expect(
+      Decoding(jpeg.bytes, limits: limits).error
+        == .tooManyPixels(width: 65_500, height: 65_500, limit: 50_000_000))
+    limits.maxPixels = .max
+    guard case .tooMuchMemory(let bytes, _) = Decoding(jpeg.bytes, limits: limits).error else {
+      Issue.record("decoded, or refused for another reason")
+      return
+    }
+    #expect(bytes > 65_500 * 65_500 * 2)
+  }
+
+  @Test("the library's own on JPEG's sides is told as ours")
+  func libraryLimit() {
+    var jpeg = JPEGFixture(Fixtures.jpeg)
+    jpeg.resize(width: 65_535, height: 8)
+    let limits = DecodeLimits(maxDimension: 100_000)
+    #expect(
+      Decoding(jpeg.bytes, limits: limits).error
+        == .dimensionTooLarge(width: 65_535, height: 8, limit: 65_500))
+  }
+
+  @Test("on scans is refused as the scan begins, however few bytes it takes")
+  func scans() {
+    let file = Fixtures.image("flat-progressive.jpg")
+    var bomb = JPEGFixture(file)
+    bomb.repeatLastScan(times: 500)
+    let decoding = Decoding(bomb.bytes)
+    #expect(decoding.error == .tooManyScans(limit: 100))
+    #expect(decoding.longestStep < .milliseconds(500))
+
+    var hundred = JPEGFixture(file)
+    hundred.repeatLastScan(times: 98)
+    #expect(Decoding(hundred.bytes).description != nil)
+    // The work of all scans is bounded by the pixels of the largest picture let in.
+    let tight = DecodeLimits(maxPixels: 4_000_000)
+    #expect(Decoding(hundred.bytes, limits: tight).error == .tooManyScans(limit: 16))
+    #expect(Decoding(file, limits: DecodeLimits(maxScans: 1)).error == .tooManyScans(limit: 1))
+    #expect(Decoding(Fixtures.jpeg, limits: DecodeLimits(maxScans: 1)).description != nil)
+  }
+}

@@ -1,0 +1,49 @@
+import Foundation
+public import Jobs
+
+/// Pictures to test with. Those in files come from Tests/Fixtures/make-fixtures.py.
+public enum Fixtures {
+  /// A file of Tests/Fixtures/images, such as `photo.jpg`.
+  public static func image(_ name: String) -> [UInt8] {
+    guard let data = FileManager.default.contents(atPath: folder + "/" + name) else {
+      fatalError("no fixture \(name): run Tests/Fixtures/make-fixtures.py")
+    }
+    return Array(data)
+  }
+
+  /// A 480 x 320 baseline JPEG of 23 kB.
+  public static let jpeg = image("photo.jpg")
+  /// The same picture as a progressive JPEG.
+  public static let progressiveJPEG = image("photo-progressive.jpg")
+  /// A 160 x 120 PNG of 28 kB.
+  public static let png = image("photo.png")
+  /// A JPEG of a few hundred bytes, 24 x 16.
+  public static let smallJPEG = image("small.jpg")
+  /// A PNG of 300 bytes, 12 x 9.
+  public static let smallPNG = image("small.png")
+
+  /// Every file's name and what Pillow says of it.
+  public static let known: [(name: String, description: ImageDescription)] = {
+    let facts = try? JSONDecoder().decode([String: Facts].self, from: Data(image("facts.json")))
+    guard let facts else { fatalError("facts.json is not as make-fixtures.py writes it") }
+    return facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
+  }()
+
+  private static let folder =
+    String(#filePath.dropLast("TestSupport/Fixtures.swift".count))
+    + "Fixtures/images"
+
+  private struct Facts: Decodable {
+    var format: ImageFormat
+    var width, height, orientation: Int
+    var progressive, has_alpha: Bool
+
+    var description: ImageDescription {
+      var description = ImageDescription(format: format, width: width, height: height)
+      description.orientation = orientation
+      description.isProgressive = progressive
+      description.hasAlpha = has_alpha
+      return description
+    }
+  }
+}
