@@ -1,0 +1,211 @@
+internal import Executors
+internal import Foundation
+internal import GRDB
+internal import Jobs
+internal import Metrics
+internal import Synchronization
+
+/// Writes on a thread of its own, all waiting operations in one transaction: however many callers wait, they share one
+/// fsync, and the more of them there are, the more share it.
+///
+/// Each operation has a savepoint: one that fails is undone alone. When the commit fails, all of them have failed.
+final class GroupCommit: Sendable {
+  private let line = WaitingOperations()
+  private let thread: WritingThread
+
+  /// - Parameter limit: operations in one transaction, at the most.
+  init(to database: DatabasePool, limit: Int, tallies: Tallies) {
+    thread = WritingThread(database: database, line: line, limit: limit, tallies: tallies)
+    startThread(named: "store-write") { [thread] in thread.run() }
+  }
+
+  deinit { line.close() }
+
+  /// What the last commit left.
+  var counts: StoreCounts { thread.published.withLock { $0.counts } }
+  /// Transactions committed and operations in them, since the start.
+  var committed: (transactions: Int, operations: Int) {
+    thread.published.withLock { ($0.transactions, $0.operations) }
+  }
+
+  /// Runs `body` in the next transaction; returns when that is durable.
+  func perform<Value: Sendable>(
+    _ body: @escaping @Sendable (inout Ledger) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let result = await withCheckedContinuation { continuation in
+      let operation = Operation(body, continuation)
+      if !line.add(operation) { operation.finish(failedBy: .unavailable(detail: "it is closed")) }
+    }
+    return try result.get()
+  }
+
+  /// Takes no more operations and waits for those taken.
+  func close() async {
+    line.close()
+    await withCheckedContinuation { thread.whenEnded($0) }
+  }
+}
+
+/// Operations that wait for the writing thread.
+private final class WaitingOperations: @unchecked Sendable {  // all state behind `condition`
+  private let condition = NSCondition()
+  private var waiting: [any WriteOperation] = []
+  private var isClosed = false
+
+  /// - Returns: false when it is closed.
+  func add(_ operation: any WriteOperation) -> Bool {
+    condition.lock()
+    defer { condition.unlock() }
+    guard !isClosed else { return false }
+    waiting.append(operation)
+    if waiting.count == 1 { condition.signal() }
+    return true
+  }
+
+  /// Waits for operations and takes up to `limit`, oldest first; none once closed and empty.
+  func take(_ limit: Int) -> [any WriteOperation] {
+    condition.lock()
+    defer { condition.unlock() }
+    while waiting.isEmpty && !isClosed { condition.wait() }
+    guard waiting.count > limit else {
+      defer { waiting.removeAll(keepingCapacity: true) }
+      return waiting
+    }
+    defer { waiting.removeFirst(limit) }
+    return Array(waiting.prefix(limit))
+  }
+
+  func close() {
+    condition.lock()
+    isClosed = true
+    condition.unlock()
+    condition.broadcast()
+  }
+}
+
+private protocol WriteOperation: Sendable {
+  /// Makes its changes; remembers what it returned or threw.
+  /// - Returns: whether it succeeded.
+  func run(_ ledger: inout Ledger) -> Bool
+  /// Hands its result to its caller: what ``run(_:)`` remembered unless `error` is given.
+  func finish(failedBy error: StoreError?)
+}
+
+private final class Operation<Value: Sendable>: WriteOperation, @unchecked Sendable {
+  // Made by its caller, used by the writing thread alone after that.
+  private let body: @Sendable (inout Ledger) throws -> Value
+  private let continuation: CheckedContinuation<Result<Value, StoreError>, Never>
+  private var result: Result<Value, StoreError>?
+
+  init(
+    _ body: @escaping @Sendable (inout Ledger) throws -> Value,
+    _ continuation: CheckedContinuation<Result<Value, StoreError>, Never>
+  ) {
+    self.body = body
+    self.continuation = continuation
+  }
+
+  func run(_ ledger: inout Ledger) -> Bool {
+    do {
+      result = .success(try body(&ledger))
+      return true
+    } catch {
+      result = .failure(StoreError(cause: error))
+      return false
+    }
+  }
+
+  func finish(failedBy error: StoreError?) {
+    let unrun = Result<Value, StoreError>.failure(.unavailable(detail: "it did not run"))
+    continuation.resume(returning: error.map { .failure($0) } ?? result ?? unrun)
+  }
+}
+
+/// The writing thread's own: everything but what is behind a lock is touched by it alone.
+private final class WritingThread: @unchecked Sendable {
+  struct Published {
+    var counts: StoreCounts
+    var transactions = 0
+    var operations = 0
+  }
+  let published: Mutex<Published>
+  private let database: DatabasePool
+  private let line: WaitingOperations
+  private let limit: Int
+  private var tallies: Tallies
+  private let end = Mutex<(hasEnded: Bool, waiting: [CheckedContinuation<Void, Never>])>(
+    (false, []))
+  private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
+  private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
+
+  init(database: DatabasePool, line: WaitingOperations, limit: Int, tallies: Tallies) {
+    self.database = database
+    self.line = line
+    self.limit = limit
+    self.tallies = tallies
+    published = Mutex(Published(counts: tallies.counts))
+  }
+
+  func run() {
+    while true {
+      let operations = line.take(limit)
+      if operations.isEmpty { break }
+      let error = commit(operations)
+      for operation in operations { operation.finish(failedBy: error) }
+    }
+    let waiting = end.withLock {
+      $0.hasEnded = true
+      return $0.waiting
+    }
+    for continuation in waiting { continuation.resume() }
+  }
+
+  func whenEnded(_ continuation: CheckedContinuation<Void, Never>) {
+    let hasEnded = end.withLock {
+      if !$0.hasEnded { $0.waiting.append(continuation) }
+      return $0.hasEnded
+    }
+    if hasEnded { continuation.resume() }
+  }
+
+  /// - Returns: why none of them was made, if so.
+  private func commit(_ operations: [any WriteOperation]) -> StoreError? {
+    let start = ContinuousClock.now
+    do {
+      tallies = try database.writeWithoutTransaction { db in
+        try db.beginTransaction(.immediate)
+        do {
+          var ledger = Ledger(db: db, tallies: tallies)
+          for operation in operations { try run(operation, &ledger) }
+          try db.commit()
+          return ledger.tallies
+        } catch {
+          if db.isInsideTransaction { try? db.rollback() }
+          throw error
+        }
+      }
+    } catch {
+      return StoreError(cause: error)
+    }
+    published.withLock {
+      $0.counts = tallies.counts
+      $0.transactions += 1
+      $0.operations += operations.count
+    }
+    duration.recordSeconds((ContinuousClock.now - start).inSeconds)
+    size.record(operations.count)
+    return nil
+  }
+
+  private func run(_ operation: any WriteOperation, _ ledger: inout Ledger) throws {
+    try ledger.execute("SAVEPOINT operation")
+    let before = ledger.tallies
+    if !operation.run(&ledger) {
+      // A full disk may end the whole transaction: then nobody's changes are left.
+      guard ledger.db.isInsideTransaction else { throw StoreError.full }
+      try ledger.execute("ROLLBACK TO operation")
+      ledger.tallies = before
+    }
+    try ledger.execute("RELEASE operation")
+  }
+}

@@ -1,0 +1,175 @@
+internal import Foundation
+internal import Glibc
+internal import Jobs
+
+/// The folder below which images' files lie, each reached from the folder's own descriptor:
+///
+///     incoming/7f3a-12      being written
+///     c5/9d…e1              published; the name is the digest in hexadecimal digits, its first two the folder's
+///
+/// Every method blocks.
+final class ImageFolder: Sendable {
+  private let root: Int32
+  private let incoming: Int32
+  private let lock: FolderLock
+
+  /// Opens the folder, making it and those within where there are none.
+  init(_ path: String) throws(StoreError) {
+    do {
+      try FileManager.default.createDirectory(
+        atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    } catch {
+      throw .unavailable(detail: "making \(path): \(error)")
+    }
+    lock = try FolderLock(path + "/.lock")
+    root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
+    incoming = try Self.folder("incoming", in: root)
+    for name in Self.fanOut { close(try Self.folder(name, in: root)) }
+    guard fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
+  }
+
+  deinit {
+    close(incoming)
+    close(root)
+  }
+
+  /// The folders that published files are spread over.
+  static let fanOut = (0..<256).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
+
+  private static func folder(_ name: String, in parent: Int32) throws(StoreError) -> Int32 {
+    guard mkdirat(parent, name, 0o700) == 0 || errno == EEXIST else {
+      throw StoreError(errno: errno, "making \(name)/")
+    }
+    let descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(name)/") }
+    return descriptor
+  }
+
+  private static func path(_ digest: ImageDigest) -> (folder: String, path: String) {
+    let hex = digest.hex
+    return (String(hex.prefix(2)), hex.prefix(2) + "/" + hex.dropFirst(2))
+  }
+
+  /// The digest that a published file's path tells.
+  static func digest(folder: String, name: String) -> ImageDigest? {
+    guard let digest = ImageDigest(hex: folder + name) else { return nil }
+    return digest.hex == folder + name ? digest : nil
+  }
+}
+
+/// Files that are being written.
+extension ImageFolder {
+  /// A new file, for its maker alone.
+  func create(_ name: String) throws(StoreError) -> Int32 {
+    let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+    let descriptor = openat(incoming, name, flags, 0o600)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "making incoming/\(name)") }
+    return descriptor
+  }
+
+  func discard(_ name: String) { unlinkat(incoming, name, 0) }
+
+  /// Gives a finished file its digest for a name, and makes both durable.
+  ///
+  /// The bytes are on the disk before the name is there, so that no crash leaves a name with other bytes.
+  func publish(_ name: String, _ descriptor: Int32, as digest: ImageDigest) throws(StoreError) {
+    guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing an image") }
+    let (folder, path) = Self.path(digest)
+    guard renameat(incoming, name, root, path) == 0 else {
+      throw StoreError(errno: errno, "publishing an image")
+    }
+    try sync(folder)
+  }
+
+  /// Whether the image is there already, whole. Then its name is made durable, as whoever published it may not have
+  /// come that far.
+  func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
+    let (folder, path) = Self.path(digest)
+    var status = stat()
+    guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return false }
+    guard status.st_mode & S_IFMT == S_IFREG, status.st_size == bytes else { return false }
+    try sync(folder)
+    return true
+  }
+
+  private func sync(_ folder: String) throws(StoreError) {
+    let descriptor = openat(root, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(folder)/") }
+    defer { close(descriptor) }
+    guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing \(folder)/") }
+  }
+}
+
+/// Files that are published.
+extension ImageFolder {
+  /// A descriptor to read from and the size; nil when there is no such image.
+  func open(_ digest: ImageDigest) throws(StoreError) -> (descriptor: Int32, count: Int)? {
+    let path = Self.path(digest).path
+    let descriptor = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
+    guard descriptor >= 0 else {
+      guard errno != ENOENT else { return nil }
+      throw StoreError(errno: errno, "opening an image")
+    }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      throw .unavailable(detail: "\(path) is not a file")
+    }
+    return (descriptor, status.st_size)
+  }
+
+  func remove(_ digest: ImageDigest) throws(StoreError) {
+    guard unlinkat(root, Self.path(digest).path, 0) == 0 || errno == ENOENT else {
+      throw StoreError(errno: errno, "removing an image")
+    }
+  }
+
+  /// Removes every file that is being written.
+  /// - Returns: how many there were.
+  func clearIncoming() throws(StoreError) -> Int {
+    let walk = try FolderWalk("incoming", in: root)
+    var removed = 0
+    while let name = walk.next() {
+      if unlinkat(incoming, name, 0) == 0 { removed += 1 }
+    }
+    return removed
+  }
+
+  func walk(_ folder: String) throws(StoreError) -> FolderWalk { try FolderWalk(folder, in: root) }
+}
+
+/// Goes through a folder's names one after the other; used by one task at a time.
+final class FolderWalk: @unchecked Sendable {  // its user sees to it
+  private let stream: OpaquePointer
+
+  init(_ name: String, in parent: Int32) throws(StoreError) {
+    let descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    guard descriptor >= 0, let stream = fdopendir(descriptor) else {
+      let code = errno
+      if descriptor >= 0 { close(descriptor) }
+      throw StoreError(errno: code, "opening \(name)/")
+    }
+    self.stream = stream
+  }
+
+  deinit { closedir(stream) }
+
+  /// The next name; nil after the last.
+  func next() -> String? {
+    while let entry = readdir(stream) {
+      let name = withUnsafePointer(to: &entry.pointee.d_name) {
+        $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+      }
+      if name != "." && name != ".." { return name }
+    }
+    return nil
+  }
+
+  /// Up to `count` further names; none after the last.
+  func next(_ count: Int) -> [String] {
+    var names: [String] = []
+    while names.count < count, let name = next() { names.append(name) }
+    return names
+  }
+}

@@ -1,0 +1,71 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// Lists jobs newest first, in time that grows with the page, not with the table.
+///
+/// The index holds the jobs of one owner in one phase sorted by id, and so does the table of tags within one tag. A
+/// query over several owners or phases takes a page of each and merges them.
+struct JobListing {
+  let query: JobQuery
+
+  func page(_ db: Database) throws -> JobPage {
+    guard query.limit > 0 else { return JobPage(jobs: [], hasMore: false) }
+    let ids = try ids(db)
+    let jobs = try ids.prefix(query.limit).compactMap { try JobRow.fetch($0, db)?.job() }
+    return JobPage(jobs: jobs, hasMore: ids.count > query.limit)
+  }
+
+  /// Of all owners who have jobs; there are few, as each is a token of the configuration.
+  static func owners(_ db: Database) throws -> [Data] {
+    let next = try db.cachedStatement(
+      sql: "SELECT owner FROM jobs WHERE owner > ? ORDER BY owner LIMIT 1")
+    var owners: [Data] = []
+    // An empty owner is not greater than the empty bytes: it is asked for by itself.
+    let anonymous = try db.cachedStatement(sql: "SELECT owner FROM jobs WHERE owner = ? LIMIT 1")
+    if let first = try Data.fetchOne(anonymous, arguments: [Data()]) { owners.append(first) }
+    while let owner = try Data.fetchOne(next, arguments: [owners.last ?? Data()]) {
+      owners.append(owner)
+    }
+    return owners
+  }
+
+  /// One more than the page has, where there are more.
+  private func ids(_ db: Database) throws -> [Data] {
+    if query.owner == nil, query.tag == nil, query.phases.isEmpty {
+      return try ids(db, "SELECT id FROM jobs WHERE", [])
+    }
+    let owners = try query.owner.map { [$0.data] } ?? Self.owners(db)
+    let phases = query.phases.isEmpty ? Set(Phase.allCases) : query.phases
+    var merged: [Data] = []
+    for owner in owners {
+      for phase in phases {
+        if let tag = query.tag {
+          merged += try ids(
+            db, "SELECT id FROM tags WHERE owner = ? AND tag = ? AND phase = ? AND",
+            [owner, Data(tag.utf8), phase.code])
+        } else {
+          merged += try ids(
+            db, "SELECT id FROM jobs WHERE owner = ? AND phase = ? AND", [owner, phase.code])
+        }
+      }
+    }
+    merged.sort { $1.lexicographicallyPrecedes($0) }
+    return Array(merged.prefix(query.limit + 1))
+  }
+
+  private func ids(
+    _ db: Database, _ start: String, _ arguments: [(any DatabaseValueConvertible)?]
+  ) throws -> [Data] {
+    let statement = try db.cachedStatement(
+      sql: """
+        \(start) id < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY id DESC LIMIT ?
+        """)
+    // Every id is less than seventeen such bytes.
+    let before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
+    return try Data.fetchAll(
+      statement,
+      arguments: StatementArguments(
+        arguments + [before, query.now.milliseconds, query.limit + 1]))
+  }
+}

@@ -1,0 +1,109 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// A job as the table holds it: its record, and beside it what is searched by.
+struct JobRow: Sendable {
+  var number: Int64
+  let id: Data
+  let owner: Data
+  var phase: Phase
+  var priority: Int
+  var rank: Int64
+  var isWaiting: Bool
+  var notBefore: Int64?
+  /// The number of the claim that holds it, while loading.
+  var claim: Int64?
+  /// When the claim took it, until the record tells.
+  var claimedAt: Int64?
+  var finishedAt: Int64?
+  var expiresAt: Int64?
+  /// The result's digest, while it is kept.
+  var image: Data?
+  /// The captured source's digest, while it is kept.
+  var source: Data?
+  var key: Int64?
+  var tags: Data?
+  var record: Data
+
+  static let columns = """
+    number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
+    image, source, key, tags, record
+    """
+
+  init(_ row: Row) throws {
+    guard let phase = Phase(code: row[3]) else {
+      throw StoreError.unavailable(detail: "a phase \(row)")
+    }
+    (number, id, owner, self.phase) = (row[0], row[1], row[2], phase)
+    (priority, rank, isWaiting, notBefore) = (row[4], row[5], row[6], row[7])
+    (claim, claimedAt, finishedAt, expiresAt) = (row[8], row[9], row[10], row[11])
+    (image, source, key, tags, record) = (row[12], row[13], row[14], row[15], row[16])
+  }
+
+  /// The row of a job that is new.
+  init(_ job: Job, record: Data) throws {
+    (number, id, owner, rank) = (0, job.id.data, job.owner.data, 0)
+    (phase, priority, isWaiting) = (job.phase, 0, false)
+    (source, self.record) = (job.capturedSource?.digest.data, record)
+    try set(job)
+  }
+
+  /// The job as it is.
+  ///
+  /// Taking a job and letting its image give way write columns only, as both may concern many jobs at once: here
+  /// the record catches up by the same moves.
+  func job() throws -> Job {
+    var job = try JobRecord.job(from: record)
+    if let claimedAt { job.start(at: Timestamp(milliseconds: claimedAt)) }
+    if image == nil, job.image?.isKept == true { job.loseImage() }
+    return job
+  }
+
+  /// This row with the job changed; rank and claim are the ledger's to decide.
+  func updated(to job: Job) throws -> JobRow {
+    var row = self
+    row.record = try JobRecord.data(of: job)
+    row.claimedAt = nil
+    try row.set(job)
+    return row
+  }
+
+  private mutating func set(_ job: Job) throws {
+    phase = job.phase
+    priority = job.priority.rawValue
+    notBefore = job.notBefore?.milliseconds
+    isWaiting = phase == .queued && notBefore != nil
+    finishedAt = job.finishedAt?.milliseconds
+    expiresAt = job.expiresAt?.milliseconds
+    image = job.image?.isKept == true ? job.image?.digest.data : nil
+    tags = try JobRecord.data(ofTags: job.tags)
+  }
+
+  /// Whether only the records differ.
+  func hasSameColumns(as other: JobRow) -> Bool {
+    phase == other.phase && priority == other.priority && rank == other.rank
+      && isWaiting == other.isWaiting && notBefore == other.notBefore && claim == other.claim
+      && claimedAt == other.claimedAt && finishedAt == other.finishedAt
+      && expiresAt == other.expiresAt && image == other.image && source == other.source
+      && key == other.key && tags == other.tags
+  }
+}
+
+extension JobRow {
+  static func fetch(_ id: Data, _ db: Database) throws -> JobRow? {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE id = ?")
+    return try Row.fetchOne(statement, arguments: [id]).map(JobRow.init)
+  }
+
+  /// The rows that `condition` chooses.
+  static func fetchAll(_ condition: String, _ arguments: StatementArguments, _ db: Database)
+    throws -> [JobRow]
+  {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE \(condition)")
+    let rows = try Row.fetchCursor(statement, arguments: arguments)
+    var all: [JobRow] = []
+    while let row = try rows.next() { all.append(try JobRow(row)) }
+    return all
+  }
+}

@@ -1,0 +1,99 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// The database within one write transaction, with what is counted beside it. Only the writer's thread has one.
+struct Ledger {
+  let db: Database
+  var tallies: Tallies
+
+  /// - Returns: how many rows changed.
+  @discardableResult
+  func execute(_ sql: String, _ arguments: StatementArguments = []) throws -> Int {
+    try db.cachedStatement(sql: sql).execute(arguments: arguments)
+    return db.changesCount
+  }
+
+  func one(_ sql: String, _ arguments: StatementArguments = []) throws -> Row? {
+    try Row.fetchOne(db.cachedStatement(sql: sql), arguments: arguments)
+  }
+
+  func all(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+    try Row.fetchAll(db.cachedStatement(sql: sql), arguments: arguments)
+  }
+}
+
+/// Rows of jobs: whatever changes one goes through here, so that tags, images and counts follow.
+extension Ledger {
+  mutating func insert(_ row: JobRow) throws {
+    try execute(
+      """
+      INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,
+        expires_at, image, source, key, tags, record)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+      """,
+      [
+        row.id, row.owner, row.phase.code, row.priority, row.rank, row.isWaiting, row.notBefore,
+        row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.key,
+        row.tags, row.record,
+      ])
+    tallies[row.phase] += 1
+    try addTags(of: row)
+  }
+
+  /// Writes `new` in the place of `old`.
+  /// - Parameter job: what `new` holds, for its images' sizes.
+  mutating func replace(_ old: JobRow, by new: JobRow, holding job: Job) throws {
+    guard !new.hasSameColumns(as: old) else {
+      try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
+      return
+    }
+    try execute(
+      """
+      UPDATE jobs SET phase = ?, priority = ?, rank = ?, waiting = ?, not_before = ?, claim = ?, claimed_at = ?,
+        finished_at = ?, expires_at = ?, image = ?, source = ?, tags = ?, record = ?
+      WHERE number = ?
+      """,
+      [
+        new.phase.code, new.priority, new.rank, new.isWaiting, new.notBefore, new.claim,
+        new.claimedAt, new.finishedAt, new.expiresAt, new.image, new.source, new.tags, new.record,
+        new.number,
+      ])
+    tallies[old.phase] -= 1
+    tallies[new.phase] += 1
+    if (old.phase, old.expiresAt, old.tags) != (new.phase, new.expiresAt, new.tags) {
+      try removeTags(of: old)
+      try addTags(of: new)
+    }
+    try changeReferences(from: old, to: new, holding: job)
+    if let claim = old.claim, new.claim != claim {
+      try endReservations(of: Holder(job: old.id, claim: claim))
+    }
+  }
+
+  mutating func delete(_ row: JobRow) throws {
+    try execute("DELETE FROM jobs WHERE number = ?", [row.number])
+    tallies[row.phase] -= 1
+    try removeTags(of: row)
+    // An idempotency key whose answer is gone in part could not be answered with; the other jobs let go of it.
+    if let key = row.key { try execute("DELETE FROM keys WHERE number = ?", [key]) }
+    try changeReferences(from: row, to: nil, holding: nil)
+    if let claim = row.claim { try endReservations(of: Holder(job: row.id, claim: claim)) }
+  }
+
+  func addTags(of row: JobRow) throws {
+    for tag in try JobRecord.tags(from: row.tags) {
+      try execute(
+        "INSERT INTO tags (owner, tag, phase, id, expires_at) VALUES (?, ?, ?, ?, ?)",
+        [row.owner, tag, row.phase.code, row.id, row.expiresAt])
+    }
+  }
+
+  func removeTags(of row: JobRow) throws {
+    for tag in try JobRecord.tags(from: row.tags) {
+      try execute(
+        "DELETE FROM tags WHERE owner = ? AND tag = ? AND phase = ? AND id = ?",
+        [row.owner, tag, row.phase.code, row.id])
+    }
+  }
+}

@@ -1,0 +1,211 @@
+internal import Executors
+internal import Foundation
+internal import GRDB
+public import Jobs
+internal import Logging
+
+/// Keeps jobs in an SQLite database: one file with its log beside it, for one service.
+///
+/// What changes something returns once the log is on the disk (WAL, `synchronous=FULL`); callers that wait at the
+/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job.
+public final class SQLiteJobStore: JobStore {
+  /// Where the database is, and how much one commit may carry.
+  public struct Configuration: Sendable {
+    /// The database's file; its folder is made where there is none.
+    public var path: String
+    /// Operations in one commit, at the most.
+    public var maxBatch = 512
+    /// Threads that read.
+    public var readers = 2
+    /// How long to wait for another program that has the database locked, such as a backup.
+    public var busyTimeout: Duration = .seconds(5)
+
+    /// A database at `path`, everything else as it usually is.
+    public init(path: String) { self.path = path }
+  }
+
+  let database: DatabasePool
+  let writer: GroupCommit
+  private let reading: ThreadPool
+  private let lock: FolderLock
+  private let log = Logger(label: "store")
+
+  /// Opens the database, making it or bringing it up to date where needed. Blocks for some milliseconds.
+  ///
+  /// - Throws: `.unavailable` when another service has it open, when a newer release wrote it, or when it can't be
+  ///   read; `.full` when there is no room for it.
+  public init(_ configuration: Configuration) throws(StoreError) {
+    do {
+      try Self.makeFolder(of: configuration.path)
+      lock = try FolderLock(configuration.path + ".lock")
+      database = try Self.open(configuration)
+      let tallies = try database.read { try Tallies(counting: $0) }
+      writer = GroupCommit(to: database, limit: max(1, configuration.maxBatch), tallies: tallies)
+    } catch {
+      throw StoreError(cause: error)
+    }
+    reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
+  }
+
+  /// Finishes what was asked for and closes the database; whatever is asked after that fails.
+  public func close() async {
+    await writer.close()
+    await reading.run { [database, log] in
+      do { try database.close() } catch { log.error("closing the database: \(error)") }
+    }
+    lock.release()
+  }
+
+  /// Reads on a thread that may block.
+  private func read<Value: Sendable>(
+    _ body: @escaping @Sendable (Database) throws -> Value
+  ) async throws(StoreError) -> Value {
+    try await reading.run { [database] () -> Result<Value, StoreError> in
+      do { return .success(try database.read(body)) } catch {
+        return .failure(StoreError(cause: error))
+      }
+    }.get()
+  }
+
+  /// Computes on a thread that may.
+  private func compute<Value: Sendable>(
+    _ body: @escaping @Sendable () throws -> Value
+  ) async throws(StoreError) -> Value {
+    try await reading.run { () -> Result<Value, StoreError> in
+      do { return .success(try body()) } catch { return .failure(StoreError(cause: error)) }
+    }.get()
+  }
+}
+
+extension SQLiteJobStore {
+  private static func makeFolder(of path: String) throws {
+    let folder = URL(fileURLWithPath: path).deletingLastPathComponent()
+    try FileManager.default.createDirectory(
+      at: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+  }
+
+  private static func open(_ configuration: Configuration) throws -> DatabasePool {
+    var options = GRDB.Configuration()
+    options.maximumReaderCount = max(1, configuration.readers)
+    options.persistentReadOnlyConnections = true
+    options.busyMode = .timeout(configuration.busyTimeout.inSeconds)
+    options.prepareDatabase { db in
+      // Savepoints' journals and sorts stay in memory; the writer touches more pages than a reader.
+      try db.execute(sql: "PRAGMA temp_store = MEMORY")
+      try db.execute(sql: "PRAGMA cache_size = \(db.configuration.readonly ? -2_000 : -8_000)")
+    }
+    let database = try DatabasePool(path: configuration.path, configuration: options)
+    if try database.read(Schema.migrator.hasBeenSuperseded) {
+      throw StoreError.unavailable(detail: "\(configuration.path) was written by a newer release")
+    }
+    try database.writeWithoutTransaction { db in
+      // Opening a pool sets NORMAL, where a commit may be lost with the power.
+      try db.execute(sql: "PRAGMA synchronous = FULL")
+      try db.execute(sql: "PRAGMA wal_autocheckpoint = 4000")
+      try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
+    }
+    try Schema.migrator.migrate(database)
+    return database
+  }
+}
+
+/// What changes something.
+extension SQLiteJobStore {
+  public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
+    -> SubmitOutcome
+  {
+    let rows = try await compute {
+      try jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
+    }
+    let outcome = try await writer.perform { ledger in
+      try ledger.submit(rows, key: key, capacity: capacity)
+    }
+    switch outcome {
+    case .accepted: return .accepted
+    case .keyReused: return .keyReused
+    case .queueFull: return .queueFull
+    case .repeated(let earlier):
+      return .repeated(try await compute { try earlier.map { try $0.job() } })
+    }
+  }
+
+  public func claim(_ count: Int, at moment: Timestamp) async throws(StoreError) -> Claimed {
+    let (rows, nextDue) = try await writer.perform { try $0.claim(count, at: moment) }
+    guard !rows.isEmpty else { return Claimed(jobs: [], nextDue: nextDue) }
+    return try await compute { [log] in
+      var claimed = Claimed(jobs: [], nextDue: nextDue)
+      for row in rows {
+        guard let job = try? row.job(), let number = row.claim else {
+          log.error("a queued job's record can't be read", metadata: ["number": "\(row.number)"])
+          continue
+        }
+        claimed.jobs.append((job, Claim(job: job.id, number: number)))
+      }
+      return claimed
+    }
+  }
+
+  public func update(
+    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> Job? {
+    try await writer.perform { try $0.update(id, under: claim, change) }
+  }
+
+  public func remove(_ id: JobID) async throws(StoreError) -> Bool {
+    try await writer.perform { try $0.remove(id) }
+  }
+
+  public func reserve(_ image: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int)
+    async throws(StoreError) -> Reservation
+  {
+    try await writer.perform {
+      try $0.reserve(image.data, bytes: bytes, for: Holder(holder), limit: limit)
+    }
+  }
+
+  public func release(_ upcoming: JobID) async throws(StoreError) {
+    try await writer.perform { try $0.endReservations(of: Holder(upcoming: upcoming.data)) }
+  }
+
+  public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
+    try await writer.perform { try $0.expire(at: moment, count: count) }
+  }
+
+  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
+    try await writer.perform { try $0.abandonedImages(count) }
+  }
+
+  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
+    try await writer.perform { for image in images { try $0.forget(image) } }
+  }
+
+  /// Puts back what was being worked on: call it after opening, before anything is claimed or reserved.
+  public func recover() async throws(StoreError) -> Int {
+    let (requeued, unreadable) = try await writer.perform { try $0.recover() }
+    for id in unreadable {
+      log.error("a job's record can't be read; it stays as it is", metadata: ["job": "\(id)"])
+    }
+    return requeued
+  }
+}
+
+/// What only looks.
+extension SQLiteJobStore {
+  public func job(_ id: JobID) async throws(StoreError) -> Job? {
+    try await read { try JobRow.fetch(id.data, $0)?.job() }
+  }
+
+  public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
+    try await read { try JobListing(query: query).page($0) }
+  }
+
+  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool {
+    try await read { db in
+      let statement = try db.cachedStatement(
+        sql: "SELECT 1 FROM images WHERE digest = ? AND hard + soft > 0")
+      return try Int.fetchOne(statement, arguments: [image.data]) != nil
+    }
+  }
+
+  public func counts() async throws(StoreError) -> StoreCounts { writer.counts }
+}

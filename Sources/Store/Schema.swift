@@ -1,0 +1,93 @@
+internal import GRDB
+
+/// The tables, and how a database of an earlier release becomes one of this release.
+///
+/// Texts that come from outside are kept as their UTF-8 bytes: SQLite would end a text at a NUL.
+enum Schema {
+  static let migrator: DatabaseMigrator = {
+    var migrator = DatabaseMigrator()
+    migrator.registerMigration("1 jobs and images") { db in
+      try db.execute(sql: jobs)
+      try db.execute(sql: images)
+    }
+    return migrator
+  }()
+
+  // `phase` is Phase.code: 0 queued, 1 loading, 2 success, 3 failure, 4 cancelled.
+  // `record` is the job as JSON. `claimed_at`, and `image` where the record says that one is kept, complete it:
+  // see JobRow.job(). A queued job is `waiting` until `not_before`; the index of the queue holds the others only,
+  // so that retries far in the future don't slow a claim.
+  private static let jobs = """
+    CREATE TABLE keys (
+      number INTEGER PRIMARY KEY,
+      owner BLOB NOT NULL,
+      key BLOB NOT NULL,
+      fingerprint BLOB NOT NULL,
+      UNIQUE (owner, key)
+    ) STRICT;
+
+    CREATE TABLE jobs (
+      number INTEGER PRIMARY KEY,
+      id BLOB NOT NULL UNIQUE,
+      owner BLOB NOT NULL,
+      phase INTEGER NOT NULL,
+      priority INTEGER NOT NULL,
+      rank INTEGER NOT NULL,
+      waiting INTEGER NOT NULL,
+      not_before INTEGER,
+      claim INTEGER,
+      claimed_at INTEGER,
+      finished_at INTEGER,
+      expires_at INTEGER,
+      image BLOB,
+      source BLOB,
+      key INTEGER REFERENCES keys (number) ON DELETE SET NULL,
+      tags BLOB,
+      record BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX jobs_queue ON jobs (priority DESC, rank) WHERE phase = 0 AND waiting = 0;
+    CREATE INDEX jobs_waiting ON jobs (not_before) WHERE phase = 0 AND waiting = 1;
+    CREATE INDEX jobs_listing ON jobs (owner, phase, id, expires_at);
+    CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE INDEX jobs_image ON jobs (image, finished_at) WHERE image IS NOT NULL;
+    CREATE INDEX jobs_source ON jobs (source, finished_at) WHERE source IS NOT NULL;
+    CREATE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
+
+    CREATE TABLE tags (
+      owner BLOB NOT NULL,
+      tag BLOB NOT NULL,
+      phase INTEGER NOT NULL,
+      id BLOB NOT NULL,
+      expires_at INTEGER,
+      PRIMARY KEY (owner, tag, phase, id)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE sequences (
+      name TEXT PRIMARY KEY,
+      bound INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    """
+
+  // `hard` counts what keeps an image whatever happens (reservations, unfinished jobs), `soft` the finished
+  // jobs whose hold ends when room is needed; `finished_at` is the oldest of those jobs'.
+  private static let images = """
+    CREATE TABLE images (
+      digest BLOB PRIMARY KEY,
+      bytes INTEGER NOT NULL,
+      hard INTEGER NOT NULL,
+      soft INTEGER NOT NULL,
+      finished_at INTEGER,
+      leaving INTEGER NOT NULL DEFAULT 0
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX images_yielding ON images (finished_at) WHERE hard = 0 AND soft > 0 AND leaving = 0;
+    CREATE INDEX images_abandoned ON images (digest) WHERE hard = 0 AND soft = 0 AND leaving = 0;
+    CREATE INDEX images_leaving ON images (digest) WHERE leaving = 1;
+
+    CREATE TABLE reservations (
+      job BLOB NOT NULL,
+      claim INTEGER NOT NULL,
+      digest BLOB NOT NULL,
+      PRIMARY KEY (job, claim, digest)
+    ) STRICT, WITHOUT ROWID;
+    """
+}

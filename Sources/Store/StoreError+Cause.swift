@@ -1,0 +1,33 @@
+internal import Foundation
+internal import GRDB
+internal import Glibc
+internal import Jobs
+
+extension StoreError {
+  /// What an error of the layers below means to a caller.
+  init(cause: any Error) {
+    switch cause {
+    case let error as StoreError: self = error
+    case let error as DatabaseError where error.isForLackOfRoom: self = .full
+    default: self = .unavailable(detail: "\(cause)")
+    }
+  }
+
+  /// What a system call's failure means.
+  /// - Parameters:
+  ///   - code: `errno` right after the call.
+  ///   - action: what was tried, for the log.
+  init(errno code: Int32, _ action: String) {
+    switch code {
+    case ENOSPC, EDQUOT: self = .full
+    default: self = .unavailable(detail: "\(action): \(String(cString: strerror(code)))")
+    }
+  }
+}
+
+extension DatabaseError {
+  /// SQLite reports ENOSPC as SQLITE_FULL, but for the shared memory that must grow with the log.
+  fileprivate var isForLackOfRoom: Bool {
+    resultCode == .SQLITE_FULL || extendedResultCode == .SQLITE_IOERR_SHMSIZE
+  }
+}

@@ -1,0 +1,190 @@
+import Crypto
+import Foundation
+import Glibc
+import Jobs
+import Store
+import Testing
+
+@Suite("Images in files")
+struct FileImageStoreTests {
+  private let folder: TemporaryFolder
+  private let store: FileImageStore
+
+  init() throws {
+    folder = try TemporaryFolder()
+    store = try folder.openImages()
+  }
+
+  private static func bytes(_ count: Int, seed: UInt8 = 1) -> [UInt8] {
+    (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) ^ seed }
+  }
+
+  private static func digest(_ bytes: [UInt8]) -> ImageDigest? {
+    ImageDigest(bytes: SHA256.hash(data: bytes))
+  }
+
+  private func publish(_ bytes: [UInt8]) async throws -> ImageDigest {
+    let staged = try await store.stage()
+    try staged.write(bytes)
+    let digest = staged.finish()
+    try await staged.publish()
+    return digest
+  }
+
+  private func read(_ stored: StoredBytes?) -> [UInt8]? {
+    guard let stored, case .file(let descriptor) = stored.place else { return nil }
+    var bytes = [UInt8](repeating: 0, count: stored.count + 1)
+    let count = pread(descriptor, &bytes, bytes.count, 0)
+    return Array(bytes.prefix(count))
+  }
+
+  @Test(
+    "bytes written in pieces of any size are kept under their SHA-256",
+    arguments: [0, 1, 10_000, 65_536, 65_537, 1_000_000], [1, 1_000, 65_536, 200_000])
+  func kept(count: Int, piece: Int) async throws {
+    guard count / piece < 20_000 else { return }
+    let bytes = Self.bytes(count)
+    let staged = try await store.stage()
+    for start in stride(from: 0, to: count, by: piece) {
+      try staged.write(Array(bytes[start..<min(count, start + piece)]))
+    }
+    let digest = staged.finish()
+    #expect(digest == Self.digest(bytes))
+    #expect(try await store.open(digest) == nil, "not before it is published")
+    try await staged.publish()
+    #expect(read(try await store.open(digest)) == bytes)
+    #expect(folder.files(below: "images/incoming") == [])
+  }
+
+  @Test("equal bytes are kept once")
+  func once() async throws {
+    let bytes = Self.bytes(100_000)
+    let first = try await publish(bytes)
+    let second = try await publish(bytes)
+    #expect(first == second)
+    #expect(folder.files(below: "images").count == 1)
+  }
+
+  @Test("a file that is shorter than the image is replaced")
+  func replaced() async throws {
+    let bytes = Self.bytes(5_000)
+    let digest = try await publish(bytes)
+    let path = try #require(folder.files(below: "images").first)
+    try Data(bytes.prefix(10)).write(to: URL(fileURLWithPath: folder.path + "/images/" + path))
+    _ = try await publish(bytes)
+    #expect(read(try await store.open(digest)) == bytes)
+  }
+
+  @Test("many at once, some equal, are all kept")
+  func concurrent() async throws {
+    let digests = try await withThrowingTaskGroup(of: ImageDigest.self) { group in
+      for number in 0..<100 {
+        group.addTask { try await publish(Self.bytes(70_000, seed: UInt8(number / 2))) }
+      }
+      return try await group.reduce(into: Set()) { $0.insert($1) }
+    }
+    #expect(digests.count == 50)
+    #expect(folder.files(below: "images").count == 50)
+    for digest in digests { #expect(try await store.open(digest)?.count == 70_000) }
+  }
+
+  @Test("an image let go of unpublished leaves no file behind")
+  func letGo() async throws {
+    do {
+      let staged = try await store.stage()
+      try staged.write(Self.bytes(500_000))
+      #expect(folder.files(below: "images/incoming").count == 1)
+    }
+    let deadline = ContinuousClock.now + .seconds(10)
+    while !folder.files(below: "images").isEmpty, ContinuousClock.now < deadline {
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(folder.files(below: "images") == [])
+  }
+
+  @Test("an image open for reading outlives its removal; removing it twice is no error")
+  func removed() async throws {
+    let bytes = Self.bytes(3_000)
+    let digest = try await publish(bytes)
+    let open = try await store.open(digest)
+    try await store.remove(digest)
+    try await store.remove(digest)
+    #expect(try await store.open(digest) == nil)
+    #expect(read(open) == bytes)
+  }
+
+  @Test("sweeping removes what was half written and what nobody wants, and nothing else")
+  func sweep() async throws {
+    var digests: [ImageDigest] = []
+    for seed in 0..<10 { digests.append(try await publish(Self.bytes(100, seed: UInt8(seed)))) }
+    let images = folder.path + "/images/"
+    try Data([1]).write(to: URL(fileURLWithPath: images + "incoming/left-behind"))
+    try Data([1]).write(to: URL(fileURLWithPath: images + "ab/not-ours"))
+    let wanted = Set(digests.prefix(4))
+    #expect(try await store.sweep { wanted.contains($0) } == 7)
+    #expect(folder.files(below: "images").count == 5)
+    for digest in digests {
+      #expect(try await (store.open(digest) != nil) == wanted.contains(digest))
+    }
+  }
+
+  @Test("a sweep ends with the error of whoever tells what is wanted, and removes nothing unsure")
+  func failedSweep() async throws {
+    let digest = try await publish([1, 2, 3])
+    await #expect(throws: StoreError.full) {
+      try await store.sweep { (_) throws(StoreError) in throw .full }
+    }
+    #expect(try await store.open(digest) != nil)
+  }
+
+  @Test("links aren't followed")
+  func links() async throws {
+    let digest = ImageDigest.sample(5)
+    let secret = folder.path + "/secret"
+    try Data([1]).write(to: URL(fileURLWithPath: secret))
+    let hex = digest.hex
+    let path = "\(folder.path)/images/\(hex.prefix(2))/\(hex.dropFirst(2))"
+    #expect(symlink(secret, path) == 0)
+    await #expect(throws: StoreError.self) { try await store.open(digest) }
+  }
+
+  @Test("files and folders are for their owner alone")
+  func permissions() async throws {
+    _ = try await publish([1])
+    let file = try #require(folder.files(below: "images").first)
+    var status = stat()
+    #expect(stat(folder.path + "/images/" + file, &status) == 0 && status.st_mode & 0o777 == 0o600)
+    #expect(stat(folder.path + "/images", &status) == 0 && status.st_mode & 0o777 == 0o700)
+  }
+
+  @Test("a second service can't open the folder")
+  func locked() throws {
+    #expect(throws: StoreError.self) { try folder.openImages() }
+  }
+
+  @Test("a full disk is told as such, and the image can't be published any more")
+  func full() async throws {
+    // A limit on files' sizes is process-wide; a full device isn't: writing to /dev/full says ENOSPC.
+    let staged = try await store.stage()
+    try staged.write(Self.bytes(70_000))
+    let name = try #require(folder.files(below: "images/incoming").first)
+    try Self.replaceDescriptor(of: folder.path + "/images/incoming/" + name, by: "/dev/full")
+    #expect(throws: StoreError.full) { try staged.write(Self.bytes(70_000)) }
+    _ = staged.finish()
+    await #expect(throws: StoreError.full) { try await staged.publish() }
+    #expect(try await store.open(staged.finish()) == nil)
+  }
+
+  /// Lets this process's descriptor of one file stand for another.
+  private static func replaceDescriptor(of path: String, by other: String) throws {
+    for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
+      guard let descriptor = Int32(name),
+        let target = try? FileManager.default.destinationOfSymbolicLink(
+          atPath: "/proc/self/fd/" + name), target == path
+      else { continue }
+      let replacement = open(other, O_WRONLY)
+      #expect(dup2(replacement, descriptor) == descriptor)
+      close(replacement)
+    }
+  }
+}

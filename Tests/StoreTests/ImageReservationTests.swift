@@ -1,0 +1,186 @@
+import Jobs
+import Store
+import Testing
+
+@Suite("Room for images")
+struct ImageReservationTests {
+  @Test("an image is counted once, however many jobs and reservations share it")
+  func countedOnce() async throws {
+    let jobs = try OpenJobs()
+    _ = try await jobs.store.succeed(1, with: .sample(1), bytes: 100)
+    _ = try await jobs.store.succeed(2, with: .sample(1), bytes: 100)
+    let upcoming = JobID(at: .at(3))
+    let again = try await jobs.store.reserve(
+      .sample(1), bytes: 100, for: .upcoming(upcoming), limit: 100)
+    #expect(again == .reserved(gaveWay: []))
+    let counts = try await jobs.store.counts()
+    #expect(counts.images == 1 && counts.imageBytes == 100)
+    await jobs.store.close()
+  }
+
+  @Test("the oldest finished jobs' images give way, and all jobs that share one learn of it")
+  func givesWay() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let first = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
+    let second = try #require(await store.succeed(2, with: .sample(2), bytes: 40))
+    let sharing = try #require(await store.succeed(3, with: .sample(1), bytes: 40))
+    let upcoming = JobID(at: .at(4))
+    let reservation = try await store.reserve(
+      .sample(3), bytes: 50, for: .upcoming(upcoming), limit: 100)
+    #expect(reservation == .reserved(gaveWay: [.sample(1)]))
+    for job in [first, sharing] {
+      var expected = job
+      expected.loseImage()
+      #expect(try await store.job(job.id) == expected)
+    }
+    #expect(try await store.job(second.id) == second)
+    #expect(try await store.counts().imageBytes == 90)
+    let reopened = try await jobs.reopened()
+    #expect(try await reopened.job(first.id)?.image?.isKept == false)
+    #expect(try await reopened.counts().imageBytes == 90)
+    await reopened.close()
+  }
+
+  @Test("a job whose image gave way can be fetched again")
+  func fetchedAgain() async throws {
+    let jobs = try OpenJobs()
+    let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 60))
+    _ = try await jobs.store.succeed(2, with: .sample(2), bytes: 60, limit: 100)
+    let queued = try await jobs.store.update(job.id, under: nil) { $0.fetchAgain(at: .at(5)) }
+    #expect(queued?.phase == .queued && queued?.image == nil)
+    #expect(queued.map { $0.version > job.version + 1 } == true)
+    #expect(try await jobs.store.claimOne(at: .at(5))?.job.id == job.id)
+    await jobs.store.close()
+  }
+
+  @Test("what is reserved or an unfinished job's source can't give way: then nothing changes")
+  func full() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let kept = try #require(await store.succeed(1, with: .sample(1), bytes: 20))
+    let captured = Job.sample(2, captured: (.sample(2), bytes: 50))
+    _ = try await store.reserve(.sample(2), bytes: 50, for: .upcoming(captured.id), limit: 100)
+    _ = try await store.submit(captured)
+    let upcoming = JobID(at: .at(3))
+    _ = try await store.reserve(.sample(3), bytes: 30, for: .upcoming(upcoming), limit: 100)
+    let refused = try await store.reserve(
+      .sample(4), bytes: 21, for: .upcoming(JobID(at: .at(4))), limit: 100)
+    #expect(refused == .full)
+    #expect(try await store.job(kept.id) == kept)
+    #expect(try await store.counts().imageBytes == 100)
+    try await store.release(upcoming)
+    let taken = try await store.reserve(
+      .sample(4), bytes: 21, for: .upcoming(JobID(at: .at(4))), limit: 100)
+    #expect(taken == .reserved(gaveWay: [.sample(3)]), "nothing refers to it: it goes first")
+    await store.close()
+  }
+
+  @Test("a captured source is kept while its job lives, and may give way once that has finished")
+  func capturedSource() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = Job.sample(1, captured: (.sample(1), bytes: 60))
+    _ = try await store.reserve(.sample(1), bytes: 60, for: .upcoming(job.id), limit: 100)
+    _ = try await store.submit(job)
+    #expect(try await store.refers(to: .sample(1)))
+    let (_, claim) = try #require(await store.claimOne())
+    let own = try await store.reserve(.sample(1), bytes: 60, for: .claim(claim), limit: 100)
+    #expect(own == .reserved(gaveWay: []))
+    _ = try await store.update(job.id, under: claim) {
+      $0.succeed(with: .sample(1), bytes: 60, at: .at(5))
+      return true
+    }
+    #expect(try await store.abandonedImages(9) == [])
+    let other = try await store.reserve(
+      .sample(2), bytes: 60, for: .upcoming(JobID(at: .at(6))), limit: 100)
+    #expect(other == .reserved(gaveWay: [.sample(1)]))
+    #expect(try await store.job(job.id)?.image?.isKept == false)
+    #expect(try await !store.refers(to: .sample(1)))
+    await store.close()
+  }
+
+  @Test("a claim's reservation ends with the claim; only what the job keeps stays")
+  func claimsReservation() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = Job.sample(1)
+    _ = try await store.submit(job)
+    let (_, claim) = try #require(await store.claimOne())
+    _ = try await store.reserve(.sample(1), bytes: 10, for: .claim(claim), limit: 100)
+    _ = try await store.reserve(.sample(2), bytes: 10, for: .claim(claim), limit: 100)
+    #expect(try await store.abandonedImages(9) == [])
+    _ = try await store.update(job.id, under: claim) {
+      $0.succeed(with: .sample(2), bytes: 10, at: .at(5))
+      return true
+    }
+    #expect(try await store.refers(to: .sample(2)))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    let late = try await store.reserve(.sample(3), bytes: 1, for: .claim(claim), limit: 100)
+    #expect(late == .claimLost)
+    await store.close()
+  }
+
+  @Test("an image that is leaving can't be reserved until it is forgotten")
+  func leaving() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
+    #expect(try await store.remove(job.id))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.abandonedImages(9) == [], "each is given to one remover")
+    let holder = ImageHolder.upcoming(JobID(at: .at(2)))
+    #expect(try await store.reserve(.sample(1), bytes: 10, for: holder, limit: 100) == .leaving)
+    try await store.forget([.sample(1)])
+    let taken = try await store.reserve(.sample(1), bytes: 10, for: holder, limit: 100)
+    #expect(taken == .reserved(gaveWay: []))
+    await store.close()
+  }
+
+  @Test("forgetting an image that is referred to again changes nothing")
+  func forgottenTooLate() async throws {
+    let jobs = try OpenJobs()
+    _ = try await jobs.store.succeed(1, with: .sample(1), bytes: 10)
+    try await jobs.store.forget([.sample(1), .sample(2)])
+    #expect(try await jobs.store.refers(to: .sample(1)))
+    #expect(try await jobs.store.counts().images == 1)
+    await jobs.store.close()
+  }
+
+  @Test("an abandoned image that is reserved in time stays")
+  func revived() async throws {
+    let jobs = try OpenJobs()
+    let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
+    #expect(try await jobs.store.remove(job.id))
+    let holder = ImageHolder.upcoming(JobID(at: .at(2)))
+    _ = try await jobs.store.reserve(.sample(1), bytes: 10, for: holder, limit: 100)
+    #expect(try await jobs.store.abandonedImages(9) == [])
+    await jobs.store.close()
+  }
+
+  @Test("recovery drops reservations and marks of leaving, so that the images can be cleared")
+  func recovered() async throws {
+    let jobs = try OpenJobs()
+    let gone = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
+    _ = try await jobs.store.remove(gone.id)
+    #expect(try await jobs.store.abandonedImages(9) == [.sample(1)])
+    _ = try await jobs.store.submit(.sample(2))
+    let (job, claim) = try #require(await jobs.store.claimOne())
+    _ = try await jobs.store.reserve(.sample(2), bytes: 10, for: .claim(claim), limit: 100)
+    let upcoming = ImageHolder.upcoming(JobID(at: .at(3)))
+    _ = try await jobs.store.reserve(.sample(3), bytes: 10, for: upcoming, limit: 100)
+
+    let store = try await jobs.reopened()
+    #expect(try await store.recover() == 1)
+    var requeued = job
+    requeued.requeueAfterCrash()
+    #expect(try await store.job(job.id) == requeued)
+    #expect(try await store.abandonedImages(2).count == 2)
+    #expect(try await store.abandonedImages(9).count == 1)
+    try await store.forget([.sample(1), .sample(2), .sample(3)])
+    let counts = try await store.counts()
+    #expect(counts.images == 0 && counts.imageBytes == 0)
+    #expect(counts.jobs[.queued] == 1 && counts.jobs[.loading] == 0)
+    await store.close()
+  }
+}

@@ -1,0 +1,92 @@
+import Jobs
+import Store
+import Testing
+
+@Suite("Listing jobs")
+struct ListingTests {
+  /// Twenty jobs of two owners and nobody, of three phases, some with tags.
+  private static func fill(_ store: SQLiteJobStore) async throws -> [Job] {
+    let owners = ["anna", "bert", ""]
+    for number in 0..<20 {
+      let tags = [["even"], ["odd", "x"]][number % 2] + (number == 7 ? ["only"] : [])
+      _ = try await store.submit(
+        .sample(Int64(number), owner: owners[number % 3], tags: tags))
+    }
+    for (job, claim) in try await store.claim(8, at: .at(30)).jobs.dropFirst(3) {
+      _ = try await store.update(job.id, under: claim) {
+        $0.fail(.internal, at: .at(30), keptFor: .milliseconds(job.createdAt.milliseconds % 10 + 1))
+        return true
+      }
+    }
+    let everything = try await store.jobs(JobQuery(owner: nil, now: .at(0), limit: 100))
+    #expect(everything.jobs.count == 20 && !everything.hasMore)
+    return everything.jobs
+  }
+
+  private struct Case: Sendable, CustomTestStringConvertible {
+    var owner: Owner?
+    var phases: Set<Phase> = []
+    var tag: String?
+    var now: Int64 = 0
+    var testDescription: String {
+      "\(owner?.name ?? "everyone") \(phases.map(\.rawValue).sorted()) \(tag ?? "-") at \(now)"
+    }
+    func takes(_ job: Job) -> Bool {
+      (owner == nil || owner == job.owner) && (phases.isEmpty || phases.contains(job.phase))
+        && (tag.map(job.tags.contains) ?? true) && (job.expiresAt.map { $0 > .at(now) } ?? true)
+    }
+  }
+
+  private static let cases: [Case] = {
+    var all: [Case] = []
+    for owner in [nil, Owner("anna"), .anonymous, Owner("nobody")] {
+      for phases: Set<Phase> in [[], [.queued], [.loading, .failure], [.success]] {
+        for tag in [nil, "odd", "only", "none"] {
+          for now in [Int64(0), 33] {
+            all.append(Case(owner: owner, phases: phases, tag: tag, now: now))
+          }
+        }
+      }
+    }
+    return all
+  }()
+
+  @Test("every filter gives what it says, newest first, page by page")
+  func filters() async throws {
+    let jobs = try OpenJobs()
+    let everything = try await Self.fill(jobs.store)
+    #expect(everything.map(\.id) == everything.map(\.id).sorted(by: >))
+    for item in Self.cases {
+      let expected = everything.filter(item.takes)
+      var query = JobQuery(owner: item.owner, now: .at(item.now), limit: 3)
+      query.phases = item.phases
+      query.tag = item.tag
+      var listed: [Job] = []
+      while true {
+        let page = try await jobs.store.jobs(query)
+        listed += page.jobs
+        #expect(page.hasMore == (listed.count < expected.count), "\(item.testDescription)")
+        guard page.hasMore, let last = page.jobs.last else { break }
+        query.before = last.id
+      }
+      #expect(listed == expected, "\(item.testDescription)")
+    }
+    await jobs.store.close()
+  }
+
+  @Test("new tags are listed by, old ones no more")
+  func editedTags() async throws {
+    let jobs = try OpenJobs()
+    let job = Job.sample(1, tags: ["old", "both", "both"])
+    _ = try await jobs.store.submit(job)
+    _ = try await jobs.store.update(job.id, under: nil) {
+      $0.edit(priority: nil, tags: ["both", "new"])
+    }
+    for (tag, count) in [("old", 0), ("both", 1), ("new", 1)] {
+      var query = JobQuery(owner: job.owner, now: .at(1), limit: 9)
+      query.tag = tag
+      #expect(try await jobs.store.jobs(query).jobs.count == count, "\(tag)")
+    }
+    await jobs.store.close()
+  }
+}

@@ -1,0 +1,122 @@
+import Foundation
+import Jobs
+import Store
+
+/// A folder that is gone once nobody holds it.
+final class TemporaryFolder: Sendable {
+  let path: String
+
+  init() throws {
+    path = NSTemporaryDirectory() + "store-tests-" + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  /// Opens the job store in it.
+  func openJobs(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws
+    -> SQLiteJobStore
+  {
+    var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+    change(&configuration)
+    return try SQLiteJobStore(configuration)
+  }
+
+  /// Opens the image store in it.
+  func openImages() throws -> FileImageStore {
+    try FileImageStore(FileImageStore.Configuration(path: path + "/images"))
+  }
+
+  /// The paths of the regular files in a folder of it, without those that start with a dot.
+  func files(below folder: String) -> [String] {
+    let walk = FileManager.default.enumerator(atPath: path + "/" + folder)
+    var files: [String] = []
+    while let name = walk?.nextObject() as? String {
+      let isFile = walk?.fileAttributes?[.type] as? FileAttributeType == .typeRegular
+      if isFile, !name.hasPrefix(".") { files.append(name) }
+    }
+    return files.sorted()
+  }
+}
+
+/// A folder with an open job store in it.
+struct OpenJobs {
+  let folder: TemporaryFolder
+  let store: SQLiteJobStore
+
+  init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
+    folder = try TemporaryFolder()
+    store = try folder.openJobs(change)
+  }
+
+  /// The same folder after the service stopped and came again.
+  func reopened() async throws -> SQLiteJobStore {
+    await store.close()
+    return try folder.openJobs()
+  }
+}
+
+extension Timestamp {
+  /// A moment that many milliseconds after the tests' beginning of time.
+  static func at(_ milliseconds: Int64) -> Timestamp {
+    Timestamp(milliseconds: 1_700_000_000_000 + milliseconds)
+  }
+}
+
+extension ImageDigest {
+  /// Digests that differ where the numbers do.
+  static func sample(_ number: Int) -> ImageDigest {
+    let bytes = (0..<32).map { UInt8(truncatingIfNeeded: number >> (8 * ($0 % 4)) &+ $0) }
+    return ImageDigest(bytes: bytes)!  // thirty-two bytes
+  }
+}
+
+extension Job {
+  /// A queued job.
+  static func sample(
+    _ number: Int64 = 0, owner: String = "anna", priority: Priority = .normal, tags: [String] = [],
+    captured: (ImageDigest, bytes: Int)? = nil
+  ) -> Job {
+    let url = SourceURL("https://example.org/images/\(number).jpg")!  // a legal URL
+    let source =
+      captured.map { Source.captured($0.0, bytes: $0.bytes, contentType: "image/png") }
+      ?? .url(url, lowData: nil)
+    return Job(
+      id: JobID(at: .at(number)), owner: Owner(owner), submission: Submission(source: source),
+      priority: priority, tags: tags, createdAt: .at(number))
+  }
+
+  /// Succeeds with an image of that digest.
+  mutating func succeed(with digest: ImageDigest, bytes: Int, at moment: Timestamp) {
+    let image = StoredImage(
+      description: ImageDescription(format: .jpeg, width: 3, height: 2), digest: digest,
+      bytes: bytes, url: nil, variant: .regular, modifiedAt: moment)
+    succeed(with: image, at: moment, keptFor: .seconds(3_600))
+  }
+}
+
+extension SQLiteJobStore {
+  /// Submits jobs that the queue has room for.
+  func submit(_ jobs: Job...) async throws -> SubmitOutcome {
+    try await submit(jobs, key: nil, capacity: .max)
+  }
+
+  /// Takes the next job.
+  func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
+    try await claim(1, at: moment).jobs.first
+  }
+
+  /// Submits a job and carries it to success with that image.
+  func succeed(_ number: Int64, with digest: ImageDigest, bytes: Int, limit: Int = .max / 2)
+    async throws -> Job?
+  {
+    let job = Job.sample(number)
+    _ = try await submit(job)
+    guard let (_, claim) = try await claimOne(at: .at(number)) else { return nil }
+    _ = try await reserve(digest, bytes: bytes, for: .claim(claim), limit: limit)
+    return try await update(job.id, under: claim) {
+      $0.succeed(with: digest, bytes: bytes, at: .at(number))
+      return true
+    }
+  }
+}

@@ -1,0 +1,116 @@
+import Jobs
+import Store
+import Testing
+
+@Suite("Changing jobs")
+struct UpdatingTests {
+  @Test("a change is kept and answered with; none leaves the job alone")
+  func changed() async throws {
+    let jobs = try OpenJobs()
+    let job = Job.sample(1)
+    _ = try await jobs.store.submit(job)
+    let changed = try await jobs.store.update(job.id, under: nil) {
+      $0.edit(priority: nil, tags: ["new"])
+    }
+    #expect(changed?.tags == ["new"] && changed?.version == 2)
+    let left = try await jobs.store.update(job.id, under: nil) {
+      _ = $0.edit(priority: .high, tags: nil)
+      return false
+    }
+    #expect(left == changed)
+    #expect(try await jobs.store.job(job.id) == changed)
+    #expect(try await jobs.store.update(JobID(at: .at(1)), under: nil) { _ in true } == nil)
+    await jobs.store.close()
+  }
+
+  @Test("a job that leaves loading loses its claim")
+  func claimEnds() async throws {
+    let jobs = try OpenJobs()
+    let job = Job.sample(1)
+    _ = try await jobs.store.submit(job)
+    let (_, claim) = try #require(await jobs.store.claimOne())
+    let counted = try await jobs.store.update(job.id, under: claim) {
+      $0.countAttempt()
+      return true
+    }
+    #expect(counted?.attempts == 1 && counted?.phase == .loading)
+    _ = try await jobs.store.update(job.id, under: nil) {
+      $0.cancel(at: .at(2), keptFor: .seconds(1))
+    }
+    let late = try await jobs.store.update(job.id, under: claim) { _ in true }
+    #expect(late == nil)
+    let counts = try await jobs.store.counts()
+    #expect(counts.jobs[.cancelled] == 1 && counts.jobs[.loading] == 0)
+    await jobs.store.close()
+  }
+
+  @Test("a raised job goes behind those at its new level, a lowered one ahead of them")
+  func priorities() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let normal = (0..<2).map { Job.sample($0) }
+    let high = Job.sample(2, priority: .high)
+    let low = Job.sample(3, priority: .low)
+    _ = try await store.submit(normal + [high, low], key: nil, capacity: 9)
+    _ = try await store.update(low.id, under: nil) { $0.edit(priority: .normal, tags: nil) }
+    _ = try await store.update(high.id, under: nil) { $0.edit(priority: .normal, tags: nil) }
+    let later = Job.sample(4)
+    _ = try await store.submit(later)
+    let order = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
+    #expect(order == [high.id, normal[0].id, normal[1].id, low.id, later.id])
+    await store.close()
+  }
+
+  @Test("concurrent changes of one job lose nothing")
+  func noLostUpdates() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = Job.sample(1)
+    _ = try await store.submit(job)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for _ in 0..<200 {
+        group.addTask {
+          _ = try await store.update(job.id, under: nil) {
+            $0.countAttempt()
+            return true
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+    #expect(try await store.job(job.id)?.attempts == 200)
+    await store.close()
+  }
+
+  @Test("a removed job is gone, once")
+  func removed() async throws {
+    let jobs = try OpenJobs()
+    let job = Job.sample(1, tags: ["t"])
+    _ = try await jobs.store.submit(job)
+    #expect(try await jobs.store.remove(job.id))
+    #expect(try await !jobs.store.remove(job.id))
+    #expect(try await jobs.store.job(job.id) == nil)
+    #expect(try await jobs.store.claimOne() == nil)
+    #expect(try await jobs.store.counts() == StoreCounts(jobs: Self.none))
+    await jobs.store.close()
+  }
+
+  @Test("jobs expire when their time has come, the earliest first, so many at a time")
+  func expiry() async throws {
+    let jobs = try OpenJobs()
+    let batch = (0..<4).map { Job.sample($0) }
+    _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
+    for (index, job) in batch.dropLast().enumerated() {
+      _ = try await jobs.store.update(job.id, under: nil) {
+        $0.cancel(at: .at(10 - Int64(index)), keptFor: .milliseconds(100))
+      }
+    }
+    #expect(try await jobs.store.expire(at: .at(107), count: 9) == [])
+    #expect(try await jobs.store.expire(at: .at(110), count: 2) == [batch[2].id, batch[1].id])
+    #expect(try await jobs.store.expire(at: .at(110), count: 2) == [batch[0].id])
+    #expect(try await jobs.store.expire(at: .at(.max / 2), count: 2) == [])
+    await jobs.store.close()
+  }
+
+  private static let none = Dictionary(uniqueKeysWithValues: Phase.allCases.map { ($0, 0) })
+}
