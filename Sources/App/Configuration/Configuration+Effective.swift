@@ -1,0 +1,25 @@
+extension Configuration {
+  /// Every key with its value, as YAML that can be read again but for the secrets: those of tokens,
+  /// signing keys and the proxy's URL are `hidden`.
+  public func effective() -> String {
+    var lines: [String] = []
+    var sections: [Substring] = []
+    for key in Configuration.keys {
+      let names = key.path.split(separator: ".")
+      let own = names.dropLast()
+      let shared = zip(sections, own).prefix { $0 == $1 }.count
+      for depth in shared..<own.count {
+        lines.append(String(repeating: "  ", count: depth) + own[depth] + ":")
+      }
+      sections = Array(own)
+      let indent = String(repeating: "  ", count: own.count)
+      lines.append(indent + names[own.count] + ": " + value(of: key))
+    }
+    return lines.joined(separator: "\n") + "\n"
+  }
+
+  /// The file is what was given where keys come from one.
+  private func value(of key: Key) -> String {
+    key.path == "view.keys" && view.keysFile != nil ? "[]" : key.show(self)
+  }
+}

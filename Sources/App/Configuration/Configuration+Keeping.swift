@@ -1,0 +1,38 @@
+extension Configuration {
+  /// `cache`: the HTTP cache (RFC 9111).
+  public struct Cache: Sendable, Equatable {
+    /// Whether anything is cached.
+    public var enabled = true
+    /// Bytes kept in memory.
+    public var memory = 100_000_000
+    /// Bytes kept on disk.
+    public var disk = 1_000_000_000
+    /// Freshness of a response that says nothing of its own; zero leaves it to the heuristics of
+    /// RFC 9111 section 4.2.2.
+    public var defaultTTL: Duration = .seconds(86_400)
+  }
+
+  /// `storage`: jobs and images on disk.
+  public struct Storage: Sendable, Equatable {
+    /// The folder; made when it is not there.
+    public var path = "./data"
+    /// Bytes of all images kept.
+    public var maxBytes = 10_000_000_000
+    /// Bytes of broken-off transfers kept for resuming.
+    public var partials = 500_000_000
+  }
+
+  /// `sources`: other sources than URLs.
+  public struct Sources: Sendable, Equatable {
+    /// The folder of local images; nil refuses them.
+    public var localRoot: String?
+  }
+
+  /// `placeholders`: image files; nil is a plain built-in picture.
+  public struct Placeholders: Sendable, Equatable {
+    /// For a job that is not finished.
+    public var loading: String?
+    /// For one that has no image.
+    public var failure: String?
+  }
+}

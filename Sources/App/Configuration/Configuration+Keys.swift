@@ -1,0 +1,90 @@
+internal import Logging
+
+extension Configuration {
+  /// Every key, section by section: the one table that files, the environment, flags, printing and
+  /// the documentation's tests go by. The defaults are the properties'.
+  public static let keys: [Key] =
+    serving + working + keeping + [
+      Key("view.enabled", \.view.enabled, .boolean),
+      Key("view.keys", \.view.keys, .list(.secretHex(16...1024))),
+      Key("view.keys_file", \.view.keysFile, .optional(.file)),
+      Key("network.constrained", \.network.constrained, .boolean),
+      Key("log.level", \.log.level, .choice()),
+      Key("log.format", \.log.format, .choice()),
+    ]
+
+  private static let serving: [Key] = [
+    Key("server.host", \.server.host, .host),
+    Key("server.port", \.server.port, .integer(0...65_535)),
+    Key("server.threads", \.server.threads, .integer(0...1024)),
+    Key("server.max_connections", \.server.maxConnections, .integer(1...1_000_000)),
+    Key("server.request_timeout", \.server.requestTimeout, .duration(aMillisecond...anHour)),
+    Key("server.max_body", \.server.maxBody, .size(1...(4 << 30))),
+    Key("server.drain_timeout", \.server.drainTimeout, .duration(.zero...anHour)),
+    Key("server.tls.certificate", \.server.tls.certificate, .optional(.file)),
+    Key("server.tls.key", \.server.tls.key, .optional(.file)),
+    Key("server.cors_origins", \.server.corsOrigins, .list(.origin)),
+    Key("auth.disabled", \.auth.disabled, .boolean),
+    Key("auth.tokens", \.auth.tokens, .tokens),
+    Key("auth.public_metrics", \.auth.publicMetrics, .boolean),
+    Key(
+      "auth.rate_limit.requests_per_second", \.auth.rateLimit.requestsPerSecond,
+      .number(0...1_000_000)),
+    Key("auth.rate_limit.burst", \.auth.rateLimit.burst, .integer(0...1_000_000)),
+    Key("api.max_batch", \.api.maxBatch, .integer(1...100_000)),
+    Key("api.max_wait", \.api.maxWait, .duration(aMillisecond...anHour)),
+  ]
+
+  private static let working: [Key] = [
+    Key("jobs.workers", \.jobs.workers, .integer(1...10_000)),
+    Key("jobs.max_queued", \.jobs.maxQueued, .integer(1...10_000_000)),
+    Key("jobs.retention", \.jobs.retention, .duration(aMillisecond...(aDay * 3650))),
+    Key("jobs.max_attempts", \.jobs.maxAttempts, .integer(1...10)),
+    Key("jobs.retry_backoff.initial", \.jobs.retryBackoff.initial, .duration(aMillisecond...aDay)),
+    Key("jobs.retry_backoff.maximum", \.jobs.retryBackoff.maximum, .duration(aMillisecond...aDay)),
+    Key("fetch.connect_timeout", \.fetch.connectTimeout, .duration(aMillisecond...tenMinutes)),
+    Key("fetch.timeout", \.fetch.timeout, .duration(aMillisecond...tenMinutes)),
+    Key("fetch.stall_timeout", \.fetch.stallTimeout, .duration(aMillisecond...tenMinutes)),
+    Key("fetch.max_bytes", \.fetch.maxBytes, .size(1...(4 << 30))),
+    Key("fetch.max_redirects", \.fetch.maxRedirects, .integer(0...50)),
+    Key("fetch.max_per_host", \.fetch.maxPerHost, .integer(1...10_000)),
+    Key("fetch.rate_per_host", \.fetch.ratePerHost, .number(0...1_000_000)),
+    Key("fetch.user_agent", \.fetch.userAgent, .userAgent),
+    Key("fetch.proxy", \.fetch.proxy, .optional(.proxy)),
+    Key("fetch.allow_schemes", \.fetch.allowSchemes, .list(.choice(), minimum: 1)),
+    Key("fetch.allow_networks", \.fetch.allowNetworks, .list(.network)),
+    Key("fetch.deny_networks", \.fetch.denyNetworks, .list(.network)),
+    Key("fetch.allow_hosts", \.fetch.allowHosts, .list(.hostPattern)),
+    Key("fetch.deny_hosts", \.fetch.denyHosts, .list(.hostPattern)),
+    Key("fetch.allow_ports", \.fetch.allowPorts, .list(.integer(1...65_535))),
+    Key("decode.formats", \.decode.formats, .list(.choice(butNot: notYet), minimum: 1)),
+    Key("decode.threads", \.decode.threads, .integer(0...1024)),
+    Key("decode.max_pixels", \.decode.maxPixels, .integer(1...2_000_000_000)),
+    Key("decode.max_dimension", \.decode.maxDimension, .integer(1...1_000_000)),
+    Key("decode.max_frames", \.decode.maxFrames, .integer(1...100_000)),
+    Key("decode.max_scans", \.decode.maxScans, .integer(1...10_000)),
+    Key("decode.max_memory", \.decode.maxMemory, .size(1...(1 << 40))),
+  ]
+
+  private static let keeping: [Key] = [
+    Key("cache.enabled", \.cache.enabled, .boolean),
+    Key("cache.memory", \.cache.memory, .size(0...(1 << 40))),
+    Key("cache.disk", \.cache.disk, .size(0...petabyte)),
+    Key("cache.default_ttl", \.cache.defaultTTL, .duration(.zero...(aDay * 3650))),
+    Key("storage.path", \.storage.path, .newFolder),
+    Key("storage.max_bytes", \.storage.maxBytes, .size(1...petabyte)),
+    Key("storage.partials", \.storage.partials, .size(0...petabyte)),
+    Key("sources.local_root", \.sources.localRoot, .optional(.folder)),
+    Key("placeholders.loading", \.placeholders.loading, .optional(.file)),
+    Key("placeholders.failure", \.placeholders.failure, .optional(.file)),
+  ]
+
+  private static let aMillisecond: Duration = .milliseconds(1)
+  private static let tenMinutes: Duration = .seconds(600)
+  private static let anHour: Duration = .seconds(3600)
+  private static let aDay: Duration = .seconds(86_400)
+  private static let petabyte = 1_000_000_000_000_000
+
+  private static let notYet = Dictionary(
+    uniqueKeysWithValues: ["webp", "gif", "avif"].map { ($0, "is not built into this version") })
+}

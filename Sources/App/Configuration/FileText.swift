@@ -1,0 +1,71 @@
+internal import Crypto
+internal import Glibc
+
+/// Files that a configuration names.
+enum FileText {
+  /// Bytes of a file, or what is wrong with it as the end of a sentence.
+  enum Content {
+    case bytes([UInt8])
+    case wrong(String)
+  }
+
+  static func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
+
+  static func wrongWithFile(_ path: String) -> String? {
+    guard access(path, R_OK) == 0 else { return "cannot be read: \(reason(errno))" }
+    return isFolder(path) ? "is a folder, not a file" : nil
+  }
+
+  static func wrongWithFolder(_ path: String) -> String? {
+    if exists(path), !isFolder(path) { return "is not a folder" }
+    return access(path, R_OK | X_OK) == 0 ? nil : "cannot be read: \(reason(errno))"
+  }
+
+  /// All of a file that is no larger than `limit`.
+  static func read(_ path: String, limit: Int) -> Content {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return .wrong("cannot be read: \(reason(errno))") }
+    defer { close(descriptor) }
+    var bytes: [UInt8] = []
+    var chunk = [UInt8](repeating: 0, count: 65_536)
+    while true {
+      let count = Glibc.read(descriptor, &chunk, chunk.count)
+      if count < 0 && errno == EINTR { continue }
+      guard count >= 0 else { return .wrong("cannot be read: \(reason(errno))") }
+      if count == 0 { return .bytes(bytes) }
+      bytes += chunk.prefix(count)
+      guard bytes.count <= limit else { return .wrong("is larger than \(Unit.sizes.text(limit))") }
+    }
+  }
+
+  /// The SHA-256 of the token that a file holds, white space around it left out.
+  static func tokenHash(_ path: String) -> Content {
+    let content = read(path, limit: 65_536)
+    guard case .bytes(let bytes) = content else { return content }
+    let isSpace: (UInt8) -> Bool = { [0x20, 0x09, 0x0A, 0x0D].contains($0) }
+    var token = bytes.drop(while: isSpace)
+    while let last = token.last, isSpace(last) { token.removeLast() }
+    return token.isEmpty ? .wrong("holds no token") : .bytes(Array(SHA256.hash(data: token)))
+  }
+
+  private static func isFolder(_ path: String) -> Bool {
+    var status = stat()
+    return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+  }
+
+  private static func reason(_ code: Int32) -> String { String(cString: strerror(code)) }
+}
+
+/// Bytes written as hexadecimal digits.
+enum HexText {
+  static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+    let digits = text.utf8.map { Character(Unicode.Scalar($0)).hexDigitValue }
+    guard digits.count.isMultiple(of: 2) else { return nil }
+    var bytes: [UInt8] = []
+    for index in stride(from: 0, to: digits.count, by: 2) {
+      guard let high = digits[index], let low = digits[index + 1] else { return nil }
+      bytes.append(UInt8(high << 4 | low))
+    }
+    return bytes
+  }
+}

@@ -1,0 +1,46 @@
+/// Text that stays on its line: whatever it holds, it cannot pass for two, nor move the cursor.
+enum LineText {
+  /// The text with controls, line separators and direction overrides written as escapes.
+  static func escaped(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: isUnsafe) else { return text }
+    var result = ""
+    for scalar in text.unicodeScalars { append(scalar, to: &result) }
+    return result
+  }
+
+  /// The text in double quotes, quotes and backslashes escaped too: a JSON string.
+  static func quoted(_ text: String) -> String {
+    var result = "\""
+    appendQuotedContent(text, to: &result)
+    return result + "\""
+  }
+
+  /// What stands between the quotes of a JSON string.
+  static func appendQuotedContent(_ text: String, to result: inout String) {
+    for scalar in text.unicodeScalars {
+      if scalar == "\"" || scalar == "\\" { result.unicodeScalars.append("\\") }
+      append(scalar, to: &result)
+    }
+  }
+
+  private static func append(_ scalar: Unicode.Scalar, to result: inout String) {
+    switch scalar {
+    case "\n": result += "\\n"
+    case "\r": result += "\\r"
+    case "\t": result += "\\t"
+    case _ where isUnsafe(scalar):
+      let hex = String(scalar.value, radix: 16)
+      result += "\\u" + String(repeating: "0", count: 4 - hex.count) + hex
+    default: result.unicodeScalars.append(scalar)
+    }
+  }
+
+  /// C0 and C1 controls, DEL, line and paragraph separators, and the marks that turn the direction
+  /// of text around; all within four hexadecimal digits.
+  static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.value {
+    case 0..<0x20, 0x7F...0x9F, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069, 0xFEFF: true
+    default: false
+    }
+  }
+}

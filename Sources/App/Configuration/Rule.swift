@@ -1,0 +1,83 @@
+/// What keys must be together.
+struct Rule: Sendable {
+  /// The keys; a breach is told at the first of them that was given.
+  let keys: [String]
+  /// What is wrong, or nil; a rule may also complete what follows from its keys.
+  let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
+
+  static let all = [openness, certificate, key, backoff, viewKeys]
+
+  private static let openness = Rule(
+    keys: ["server.host", "auth.tokens", "auth.disabled"]
+  ) { configuration, _ in
+    let auth = configuration.auth
+    guard !configuration.server.isLoopback, auth.tokens.isEmpty, !auth.disabled else { return nil }
+    return "\"\(configuration.server.host)\" can be reached from other machines: set auth.tokens, "
+      + "or auth.disabled: true to be open to everyone"
+  }
+
+  private static let certificate = Rule(
+    keys: ["server.tls.certificate", "server.tls.key"]
+  ) { configuration, _ in
+    let tls = configuration.server.tls
+    return tls.certificate != nil && tls.key == nil ? "needs server.tls.key too" : nil
+  }
+
+  private static let key = Rule(
+    keys: ["server.tls.key", "server.tls.certificate"]
+  ) { configuration, _ in
+    let tls = configuration.server.tls
+    return tls.key != nil && tls.certificate == nil ? "needs server.tls.certificate too" : nil
+  }
+
+  private static let backoff = Rule(
+    keys: ["jobs.retry_backoff.initial", "jobs.retry_backoff.maximum"]
+  ) { configuration, _ in
+    let backoff = configuration.jobs.retryBackoff
+    guard backoff.initial > backoff.maximum else { return nil }
+    let text = Unit.durations.text
+    return "the first wait (\(text(backoff.initial.inNanoseconds))) is longer than the longest "
+      + "(\(text(backoff.maximum.inNanoseconds)))"
+  }
+
+  /// The keys in the file, unless keys were given closer by.
+  private static let viewKeys = Rule(
+    keys: ["view.keys_file", "view.keys"]
+  ) { configuration, places in
+    guard let path = configuration.view.keysFile else { return nil }
+    let (fileRank, keysRank) = (places["view.keys_file"]?.rank, places["view.keys"]?.rank ?? -1)
+    if !configuration.view.keys.isEmpty {
+      if fileRank == keysRank { return "stands beside view.keys; one of them is enough" }
+      if fileRank ?? 0 < keysRank {
+        configuration.view.keysFile = nil
+        return nil
+      }
+    }
+    switch FileText.read(path, limit: 65_536) {
+    case .wrong(let why): return "\"\(path)\" \(why)"
+    case .bytes(let bytes):
+      let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
+        .map { $0.trimming(while: \.isWhitespace) }
+        .filter { !$0.isEmpty && !$0.hasPrefix("#") }
+      let keys = lines.map { HexText.bytes($0) }
+      if let bad = keys.firstIndex(where: { $0.map { $0.count < 16 } ?? true }) {
+        return "\"\(path)\": key \(bad + 1) is not 32 or more hexadecimal digits"
+      }
+      if keys.isEmpty { return "\"\(path)\" holds no key" }
+      configuration.view.keys = keys.compactMap(\.self)
+      return nil
+    }
+  }
+}
+
+extension Configuration.Mistake.Place {
+  /// The higher one wins.
+  fileprivate var rank: Int {
+    switch self {
+    case .defaults: 0
+    case .file: 1
+    case .variable: 2
+    case .flag: 3
+    }
+  }
+}

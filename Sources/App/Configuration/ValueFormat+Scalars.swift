@@ -1,0 +1,129 @@
+internal import Logging
+internal import YAML
+
+extension ValueFormat<Bool> {
+  /// `true` or `false`.
+  static let boolean = ValueFormat("true or false", form: .plain) { scalar in
+    guard scalar.kind == .boolean else { return .wrong("is not true or false") }
+    return .value(scalar.text.lowercased() == "true")
+  } show: {
+    "\($0)"
+  }
+}
+
+extension ValueFormat<Int> {
+  /// An integer within bounds.
+  static func integer(_ bounds: ClosedRange<Int>) -> ValueFormat {
+    let takes = "\(bounds.lowerBound)…\(bounds.upperBound)"
+    return ValueFormat(takes, form: .plain) { scalar in
+      guard scalar.kind == .integer else { return .wrong("is not a whole number") }
+      guard let value = Int(scalar.text), bounds.contains(value) else {
+        return .wrong("is not within \(takes)")
+      }
+      return .value(value)
+    } show: {
+      "\($0)"
+    }
+  }
+
+  /// A number of bytes within bounds.
+  static func size(_ bounds: ClosedRange<Int>) -> ValueFormat {
+    let units = Unit.sizes
+    let takes = "\(units.text(bounds.lowerBound))…\(units.text(bounds.upperBound))"
+    return ValueFormat(takes, form: .plain) { scalar in
+      guard let value = units.quantity(scalar.text, plain: 1), scalar.kind != .null else {
+        return .wrong("is not a size (\(units.names))")
+      }
+      return bounds.contains(value) ? .value(value) : .wrong("is not within \(takes)")
+    } show: {
+      units.text($0)
+    }
+  }
+}
+
+extension ValueFormat<Duration> {
+  /// A length of time within bounds.
+  static func duration(_ bounds: ClosedRange<Duration>) -> ValueFormat {
+    let units = Unit.durations
+    let lower = units.text(bounds.lowerBound.inNanoseconds)
+    let takes = "\(lower)…\(units.text(bounds.upperBound.inNanoseconds))"
+    return ValueFormat(takes, form: .plain) { scalar in
+      guard let value = units.quantity(scalar.text, plain: 1_000_000_000), scalar.kind != .null
+      else { return .wrong("is not a duration (\(units.names))") }
+      let duration = Duration.nanoseconds(value)
+      return bounds.contains(duration) ? .value(duration) : .wrong("is not within \(takes)")
+    } show: {
+      units.text($0.inNanoseconds)
+    }
+  }
+}
+
+extension ValueFormat<Double> {
+  /// A number within bounds.
+  static func number(_ bounds: ClosedRange<Int>) -> ValueFormat {
+    let takes = "\(bounds.lowerBound)…\(bounds.upperBound)"
+    return ValueFormat(takes, form: .plain) { scalar in
+      guard [.integer, .float].contains(scalar.kind), let value = Double(scalar.text) else {
+        return .wrong("is not a number")
+      }
+      let fits = value >= Double(bounds.lowerBound) && value <= Double(bounds.upperBound)
+      return fits ? .value(value) : .wrong("is not within \(takes)")
+    } show: { value in
+      Int(exactly: value).map { "\($0)" } ?? "\(value)"
+    }
+  }
+}
+
+extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
+  /// One of the cases' names.
+  ///
+  /// - Parameter known: names that are right but not in this version, and what to say of them.
+  static func choice(butNot known: [String: String] = [:]) -> ValueFormat {
+    let takes = "one of " + Value.allCases.map(\.rawValue).joined(separator: ", ")
+    return ValueFormat(takes, form: .text) { scalar in
+      if let value = Value(rawValue: scalar.text) { return .value(value) }
+      return .wrong(known[scalar.text] ?? "is not \(takes)")
+    } show: {
+      $0.rawValue
+    }
+  }
+}
+
+extension ValueFormat<String> {
+  /// Text for which `judge` finds nothing wrong.
+  ///
+  /// - Parameters:
+  ///   - judge: what is wrong with it, as the end of a sentence that begins with it.
+  ///   - show: hides what is secret in it.
+  static func text(
+    _ takes: String, show: @escaping @Sendable (String) -> String = { $0 },
+    judge: @escaping @Sendable (String) -> String?
+  ) -> ValueFormat {
+    ValueFormat(takes, form: .text, mention: show) { scalar in
+      guard scalar.kind == .string else { return .wrong("is not text; quote it if it is meant") }
+      if scalar.text.isEmpty { return .wrong("is empty") }
+      if scalar.text.unicodeScalars.contains(where: LineText.isUnsafe) {
+        return .wrong("has control characters in it")
+      }
+      return judge(scalar.text).map { .wrong($0) } ?? .value(scalar.text)
+    } show: {
+      yaml(show($0))
+    }
+  }
+
+  /// A text as YAML: bare where that reads back as the same.
+  private static func yaml(_ text: String) -> String {
+    let bare = text.utf8.allSatisfy { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "/"),
+        UInt8(ascii: "-"), UInt8(ascii: "_"):
+        true
+      default: false
+      }
+    }
+    let starts = text.first.map { $0 != "-" } ?? false
+    let isString = Scalar(text, style: .plain).kind == .string
+    return bare && starts && isString ? text : LineText.quoted(text)
+  }
+}

@@ -1,0 +1,70 @@
+internal import YAML
+
+extension ValueFormat<String> {
+  /// Where to listen.
+  static let host = text("an IP address or localhost") { text in
+    AddressText.isAddress(text) || text == "localhost" ? nil : "is not an IP address or localhost"
+  }
+
+  /// An address range.
+  static let network = text("a CIDR") { AddressText.wrongWithNetwork($0) }
+
+  /// A name, or `*.` and a name.
+  static let hostPattern = text("a host name or *.name") { AddressText.wrongWithHostPattern($0) }
+
+  /// What a browser calls an origin.
+  static let origin = text("an origin such as https://example.org, or *") { text in
+    AddressText.isOrigin(text) || text == "*"
+      ? nil : "is not an origin (scheme, host and port only, in lower case)"
+  }
+
+  /// The URL of an egress proxy.
+  static let proxy = text(
+    "http, https, socks5 or socks5h URL of a proxy", show: AddressText.hidingCredentials
+  ) { text in
+    AddressText.isProxy(text) ? nil : "is not the URL of a proxy (http, https, socks5, socks5h)"
+  }
+
+  /// A `User-Agent`; `<version>` in it stands for ours.
+  static let userAgent = ValueFormat("visible ASCII up to 256 characters", form: .text) { scalar in
+    guard scalar.kind == .string, !scalar.text.isEmpty else { return .wrong("is not text") }
+    let text = scalar.text.replacing("<version>", with: App.version)
+    let isVisible = text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
+    guard isVisible, text.utf8.count <= 256, text.first != " ", text.last != " " else {
+      return .wrong("is not visible ASCII up to 256 characters")
+    }
+    return .value(text)
+  } show: {
+    LineText.quoted($0)
+  }
+
+  /// A file that is there and can be read.
+  static let file = text("a file") { FileText.wrongWithFile($0) }
+
+  /// A folder that is there and can be read.
+  static let folder = text("a folder") { FileText.wrongWithFolder($0) }
+
+  /// A folder that may be made yet.
+  static let newFolder = text("a folder, made when it is not there") { path in
+    FileText.exists(path) ? FileText.wrongWithFolder(path) : nil
+  }
+}
+
+extension ValueFormat<[UInt8]> {
+  /// Bytes as hexadecimal digits, never printed.
+  static func secretHex(_ count: ClosedRange<Int>) -> ValueFormat {
+    let (fewest, most) = (2 * count.lowerBound, 2 * count.upperBound)
+    let takes = (fewest == most ? "\(most)" : "\(fewest)…\(most)") + " hexadecimal digits"
+    return ValueFormat(takes, form: .plain) { node, complaints in
+      if let text = node.scalar?.text, let bytes = HexText.bytes(text), count.contains(bytes.count)
+      {
+        return bytes
+      }
+      // Not shown: a secret with a slip in it is still one.
+      complaints.append(Complaint(location: node.location, message: "is not \(takes)"))
+      return nil
+    } show: { _ in
+      "hidden"
+    }
+  }
+}

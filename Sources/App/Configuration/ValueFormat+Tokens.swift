@@ -1,0 +1,116 @@
+internal import YAML
+
+extension ValueFormat<[Configuration.Token]> {
+  /// `auth.tokens`: each with a name, a hash or a file, and scopes.
+  static let tokens: ValueFormat = {
+    let list = ValueFormat.list(.token)
+    // A comma-separated form of such entries would need a syntax of its own: YAML has one.
+    return ValueFormat(list.takes, form: .yaml) { node, complaints in
+      guard let tokens = list.read(node, &complaints) else { return nil }
+      let before = complaints.count
+      complainOfTwins(tokens.map(\.name), "name", node, &complaints)
+      complainOfTwins(tokens.map(\.sha256), "token", node, &complaints)
+      return complaints.count == before ? tokens : nil
+    } show: {
+      list.show($0)
+    }
+  }()
+
+  private static func complainOfTwins(
+    _ values: [some Hashable], _ what: String, _ node: Node, _ complaints: inout [Complaint]
+  ) {
+    for (index, value) in values.enumerated() {
+      guard let first = values.firstIndex(of: value), first < index else { continue }
+      let message = "has the same \(what) as auth.tokens[\(first)]"
+      let place = node.sequence?[index].location
+      complaints.append(Complaint(location: place, inner: "[\(index)]", message: message))
+    }
+  }
+}
+
+extension ValueFormat<Configuration.Token> {
+  fileprivate static let token = ValueFormat(
+    "with name, sha256 (or token_file) and scopes", form: .yaml
+  ) { node, complaints in
+    guard let pairs = node.mapping else {
+      let message = "is not an entry with name, sha256 (or token_file) and scopes"
+      complaints.append(Complaint(location: node.location, message: message))
+      return nil
+    }
+    let before = complaints.count
+    for pair in pairs where !members.contains(pair.key) {
+      let message = "unknown key\(Suggestion.text(for: pair.key, among: members))"
+      complaints.append(
+        Complaint(location: pair.location, inner: ".\(pair.key)", message: message))
+    }
+    let name = read("name", ValueFormat<String>.tokenName, of: node, &complaints)
+    let scopes = read(
+      "scopes", ValueFormat<[Configuration.Token.Scope]>.list(.choice(), minimum: 1), of: node,
+      &complaints)
+    let hash = hash(of: node, &complaints)
+    guard let name, let scopes, let hash, complaints.count == before else { return nil }
+    let file = node["token_file"]?.scalar?.text
+    return Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
+  } show: { token in
+    let scopes = Configuration.Token.Scope.allCases.filter(token.scopes.contains)
+    let list = scopes.map(\.rawValue).joined(separator: ", ")
+    let secret =
+      token.file.map { "token_file: " + ValueFormat<String>.file.show($0) } ?? "sha256: hidden"
+    return
+      "{ name: \(ValueFormat<String>.tokenName.show(token.name)), \(secret), scopes: [\(list)] }"
+  }
+
+  private static var members: [String] { ["name", "sha256", "token_file", "scopes"] }
+
+  private static func read<Member>(
+    _ member: String, _ format: ValueFormat<Member>, of node: Node,
+    _ complaints: inout [Complaint]
+  ) -> Member? {
+    guard let value = node[member] else {
+      complaints.append(
+        Complaint(location: node.location, inner: ".\(member)", message: "is missing"))
+      return nil
+    }
+    var own: [Complaint] = []
+    let result = format.read(value, &own)
+    complaints += own.map {
+      Complaint(location: $0.location, inner: ".\(member)" + $0.inner, message: $0.message)
+    }
+    return result
+  }
+
+  private static func hash(of node: Node, _ complaints: inout [Complaint]) -> [UInt8]? {
+    switch (node["sha256"], node["token_file"]) {
+    case (_?, nil):
+      return read("sha256", ValueFormat<[UInt8]>.secretHex(32...32), of: node, &complaints)
+    case (nil, let file?):
+      guard let path = read("token_file", ValueFormat<String>.file, of: node, &complaints) else {
+        return nil
+      }
+      switch FileText.tokenHash(path) {
+      case .bytes(let hash): return hash
+      case .wrong(let why):
+        complaints.append(
+          Complaint(
+            location: file.location, inner: ".token_file",
+            message: "\(LineText.quoted(path)) \(why)"))
+        return nil
+      }
+    default:
+      let message = "needs either sha256 or token_file"
+      complaints.append(Complaint(location: node.location, message: message))
+      return nil
+    }
+  }
+}
+
+extension ValueFormat<String> {
+  fileprivate static let tokenName = text("a name of 1…64 of A-Z a-z 0-9 . _ -") { text in
+    let isFit =
+      text.utf8.count <= 64
+      && text.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
+    guard isFit else { return "is not 1…64 of A-Z a-z 0-9 . _ -" }
+    // The owner of GET /image's jobs: a token of that name would own them too.
+    return text == "view" ? "is reserved" : nil
+  }
+}

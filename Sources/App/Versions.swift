@@ -1,0 +1,12 @@
+internal import YAML
+
+/// The versions of ours and of every library that is linked: what `imagefetch version` prints.
+public enum Versions {
+  /// A name and a version each, ours first.
+  public static var all: [(name: String, version: String)] {
+    [
+      ("imagefetch", App.version),
+      ("libyaml", YAMLLibrary.version),
+    ]
+  }
+}

@@ -1,0 +1,100 @@
+import App
+import Testing
+
+@Suite("Where the configuration comes from")
+struct ConfigurationSourceTests {
+  @Test("flags go over the environment, that over the file, that over the defaults")
+  func precedence() throws {
+    let yaml = "server: { port: 1, threads: 1, max_connections: 1 }"
+    let environment = ["IMAGEFETCH_SERVER_PORT": "2", "IMAGEFETCH_SERVER_THREADS": "2"]
+    let flags = [Configuration.Flag(name: "--port", key: "server.port", value: "3")]
+    let server = try Configuration.load(
+      yaml: yaml, name: "f", environment: environment, flags: flags
+    ).server
+    #expect([server.port, server.threads, server.maxConnections] == [3, 2, 1])
+    #expect(server.host == "127.0.0.1")
+  }
+
+  @Test("a variable says what the key would, lists between commas")
+  func variables() throws {
+    let hash = String(repeating: "12", count: 32)
+    let configuration = try Configuration.load(environment: [
+      "IMAGEFETCH_FETCH_ALLOW_PORTS": "80, 8080,",
+      "IMAGEFETCH_FETCH_ALLOW_HOSTS": "a.example,*.b.example",
+      "IMAGEFETCH_SERVER_CORS_ORIGINS": "",
+      "IMAGEFETCH_FETCH_PROXY": "",
+      "IMAGEFETCH_STORAGE_PATH": "123",
+      "IMAGEFETCH_CACHE_ENABLED": "false",
+      "IMAGEFETCH_JOBS_RETRY_BACKOFF_INITIAL": "250ms",
+      "IMAGEFETCH_VIEW_KEYS": "\(hash),\(hash)",
+      "IMAGEFETCH_AUTH_TOKENS":
+        "[{\"name\": \"a\", \"sha256\": \"\(hash)\", \"scopes\": [\"jobs\"]}]",
+      "PATH": "/bin",
+    ])
+    #expect(configuration.fetch.allowPorts == [80, 8080])
+    #expect(configuration.fetch.allowHosts == ["a.example", "*.b.example"])
+    #expect(configuration.fetch.proxy == nil)
+    #expect(configuration.storage.path == "123")
+    #expect(!configuration.cache.enabled)
+    #expect(configuration.jobs.retryBackoff.initial == .milliseconds(250))
+    #expect(configuration.view.keys.count == 2)
+    #expect(configuration.auth.tokens.map(\.name) == ["a"])
+  }
+
+  @Test(
+    "a variable that is wrong is told by its name",
+    arguments: [
+      ("FETCH_TIMEOUT", "x", "\"x\" is not a duration (ms, s, m, h, d)"),
+      ("FETCH_TIMEOUT", "", "null is not a duration (ms, s, m, h, d)"),
+      ("FETCH_ALLOW_PORTS", "80,x", "[1]: \"x\" is not a whole number"),
+      (
+        "AUTH_TOKENS", "[{name: a}",
+        "2:1: did not find expected ',' or ']' while parsing a flow sequence"
+      ),
+      ("AUTH_TOKENS", "[{name: view}]", "[0].name: \"view\" is reserved"),
+      ("FETCH_TIMOUT", "1s", "no key has this variable, did you mean IMAGEFETCH_FETCH_TIMEOUT?"),
+      ("WIBBLE", "1s", "no key has this variable"),
+      (
+        "SERVER_HOST", "0.0.0.0",
+        "\"0.0.0.0\" can be reached from other machines: set auth.tokens, or auth.disabled: true to be open to everyone"
+      ),
+    ])
+  func wrongVariable(name: String, value: String, message: String) {
+    let name = "IMAGEFETCH_" + name
+    let lines = mistakes { try Configuration.load(environment: [name: value]) }
+    #expect(lines.first == "\(name): \(message)")
+  }
+
+  @Test("a flag that is wrong is told by its name")
+  func wrongFlag() {
+    let flags = [Configuration.Flag(name: "--port", key: "server.port", value: "http")]
+    let lines = mistakes { try Configuration.load(flags: flags) }
+    #expect(lines == ["--port: \"http\" is not a whole number"])
+  }
+
+  @Test("what Kubernetes sets beside a Service of our name is none of ours")
+  func kubernetes() {
+    let names = [
+      "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP",
+      "PORT_8080_TCP_ADDR", "PORT_8080_TCP_PORT", "PORT_8080_TCP_PROTO",
+    ]
+    let environment = Dictionary(
+      uniqueKeysWithValues: names.map { ("IMAGEFETCH_" + $0, "tcp://x") })
+    #expect(mistakes { try Configuration.load(environment: environment) }.isEmpty)
+  }
+
+  @Test("keys given closer by put a file of keys aside")
+  func keysOverFile() throws {
+    let key = String(repeating: "34", count: 16)
+    let yaml = "view: { keys_file: /dev/null }"
+    let configuration = try Configuration.load(
+      yaml: yaml, name: "f", environment: ["IMAGEFETCH_VIEW_KEYS": key])
+    #expect(configuration.view.keys.count == 1)
+    #expect(configuration.view.keysFile == nil)
+    let both = "view: { keys_file: /dev/null, keys: [\(key)] }"
+    #expect(
+      mistakes { try Configuration.load(yaml: both, name: "f") } == [
+        "f:1:20: view.keys_file: stands beside view.keys; one of them is enough"
+      ])
+  }
+}
