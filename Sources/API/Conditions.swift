@@ -1,0 +1,77 @@
+internal import HTTPTypes
+internal import Jobs
+
+/// The conditions of RFC 9110 section 13.
+enum Conditions {
+  /// Whether an `If-None-Match` names the current representation, by weak comparison.
+  static func names(_ entityTag: String, in field: String) -> Bool {
+    if field == entityTag { return true }
+    if field == "*" { return true }
+    return tags(field).contains { $0 == entityTag[...] }
+  }
+
+  /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
+  static func isCurrent(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
+    if let field = fields[.ifNoneMatch] { return names(entityTag, in: field) }
+    guard let since = fields[.ifModifiedSince].flatMap(Timestamp.init(httpDate:)) else {
+      return false
+    }
+    return modifiedAt.milliseconds / 1000 <= since.milliseconds / 1000
+  }
+
+  /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
+  /// representation by strong comparison.
+  static func rangeHolds(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
+    guard let field = fields[.ifRange] else { return true }
+    return field == entityTag || field == modifiedAt.httpDate
+  }
+
+  /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.
+  private static func tags(_ field: String) -> [Substring] {
+    var found: [Substring] = []
+    var rest = field[...]
+    while let open = rest.firstIndex(of: "\"") {
+      let content = rest[rest.index(after: open)...]
+      guard let close = content.firstIndex(of: "\"") else { break }
+      found.append(rest[open...close])
+      rest = rest[rest.index(after: close)...]
+    }
+    return found
+  }
+}
+
+/// What a `Range` field asks for (RFC 9110 section 14).
+enum ByteRange: Equatable {
+  /// Everything: there is no field, one that is no range of bytes, or one of several parts, which may be ignored.
+  case whole
+  /// These bytes, which are there.
+  case part(Range<Int>)
+  /// None that are there: 416.
+  case unsatisfiable
+
+  /// - Parameter count: how many bytes there are.
+  init(_ field: String?, count: Int) {
+    guard let field, field.utf8.prefix(6).elementsEqual("bytes=".utf8) else {
+      self = .whole; return
+    }
+    let ends = field.dropFirst(6).split(separator: "-", omittingEmptySubsequences: false)
+    guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]) else {
+      self = .whole
+      return
+    }
+    switch (first, last) {
+    case (nil, nil): self = .whole
+    case (nil, let length?):
+      self = length == 0 || count == 0 ? .unsatisfiable : .part(max(0, count - length)..<count)
+    case (let first?, let last):
+      if let last, last < first { self = .whole; return }
+      self = first < count ? .part(first..<min(count - 1, last ?? .max) + 1) : .unsatisfiable
+    }
+  }
+
+  /// `.some(nil)` for none; a number too large to be one is as good as the largest.
+  private static func number(_ text: Substring) -> Int?? {
+    guard text.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }) else { return nil }
+    return text.isEmpty ? .some(nil) : .some(Int(text) ?? .max)
+  }
+}

@@ -1,0 +1,80 @@
+public import Jobs
+
+/// What the API lets in and from whom.
+public struct Configuration: Sendable {
+  /// Who may do what; empty: everyone everything, under one owner.
+  public var tokens: [Token] = []
+  /// Whether `/metrics` needs no token.
+  public var publicMetrics = false
+  /// How often one client may ask; nil: as often as it likes.
+  public var rateLimit: RateLimit?
+  /// Jobs in one submission.
+  public var maxBatch = 1000
+  /// The longest that a request is kept waiting; a longer wish is cut to it.
+  public var maxWait: Duration = .seconds(60)
+  /// Bytes of a request's content.
+  public var maxBody = 32 << 20
+  /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
+  public var corsOrigins: [String] = []
+  /// What a job's own limits may not exceed.
+  public var limits = Limits()
+  /// Whether named local images exist at all.
+  public var hasLocalRoot = false
+
+  /// The configuration's defaults: open, without a rate limit.
+  public init() {}
+
+  /// The widest that a job may ask for.
+  public struct Limits: Sendable, Equatable {
+    /// Of one transfer.
+    public var timeout: Duration = .seconds(60)
+    /// Of one image.
+    public var maxBytes = 32 << 20
+    /// Of one image: width times height.
+    public var maxPixels = 50_000_000
+    /// How long a finished job may be kept at a client's wish.
+    public var maxRetention: Duration = .seconds(365 * 86_400)
+
+    /// The configuration's defaults.
+    public init() {}
+  }
+}
+
+/// A secret that a client shows (RFC 6750), known here by its digest alone.
+public struct Token: Sendable, Equatable {
+  /// What the token's jobs belong to.
+  public var owner: Owner
+  /// SHA-256 of the token.
+  public var digest: ImageDigest
+  /// What it is good for.
+  public var scopes: Set<Scope>
+
+  /// A token.
+  public init(owner: Owner, digest: ImageDigest, scopes: Set<Scope>) {
+    self.owner = owner
+    self.digest = digest
+    self.scopes = scopes
+  }
+}
+
+/// What a token is good for.
+public enum Scope: String, Sendable, CaseIterable {
+  /// Its owner's jobs.
+  case jobs
+  /// Everyone's jobs, and what concerns the service itself.
+  case admin
+}
+
+/// A token bucket: `burst` requests at once, refilled at `requestsPerSecond`.
+public struct RateLimit: Sendable, Equatable {
+  /// Requests a second in the long run; more than 0.
+  public var requestsPerSecond: Double
+  /// Requests at once; at least 1.
+  public var burst: Double
+
+  /// - Parameter burst: 0 stands for one second's requests.
+  public init(requestsPerSecond: Double, burst: Double) {
+    self.requestsPerSecond = requestsPerSecond
+    self.burst = max(1, burst > 0 ? burst : requestsPerSecond)
+  }
+}

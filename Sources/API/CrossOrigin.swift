@@ -1,0 +1,38 @@
+internal import HTTPTypes
+
+/// Which web origins' scripts may use the API (the Fetch standard's CORS protocol).
+struct CrossOrigin: Sendable {
+  private let origins: Set<String>
+
+  init(origins: [String]) { self.origins = Set(origins) }
+
+  var isEnabled: Bool { !origins.isEmpty }
+
+  /// Adds what lets a script of the request's origin read the answer.
+  func admit(_ requestFields: HTTPFields, to fields: inout HTTPFields) {
+    guard isEnabled else { return }
+    if origins.contains("*") {
+      fields[.accessControlAllowOrigin] = "*"
+    } else {
+      fields.append(HTTPField(name: .vary, value: "Origin"))
+      guard let origin = requestFields[.origin], origins.contains(origin) else { return }
+      fields[.accessControlAllowOrigin] = origin
+    }
+    fields[.accessControlExposeHeaders] = Self.exposed
+  }
+
+  /// Adds what answers a browser's question before the request proper.
+  func admitPreflight(_ requestFields: HTTPFields, of route: Route, to fields: inout HTTPFields) {
+    guard isEnabled, requestFields[.accessControlRequestMethod] != nil else { return }
+    fields[.accessControlAllowMethods] = route.allow
+    fields[.accessControlAllowHeaders] = Self.allowed
+    fields[.accessControlMaxAge] = "600"
+  }
+
+  private static let exposed =
+    "Accept-Ranges, Allow, Cache-Status, Content-Disposition, Content-Range, ETag, Link, Location, "
+    + "Preference-Applied, Retry-After, WWW-Authenticate, X-Request-Id"
+  private static let allowed =
+    "Authorization, Content-Type, Idempotency-Key, If-None-Match, If-Modified-Since, If-Range, Prefer, "
+    + "Range, Save-Data, X-Request-Id"
+}

@@ -1,0 +1,13 @@
+internal import HTTPTypes
+
+/// Field names that HTTPTypes does not list, made once.
+extension HTTPField.Name {
+  static let acceptPatch = HTTPField.Name("Accept-Patch")!  // each of these is a token
+  static let cacheStatus = HTTPField.Name("Cache-Status")!
+  static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+  static let link = HTTPField.Name("Link")!
+  static let prefer = HTTPField.Name("Prefer")!
+  static let preferenceApplied = HTTPField.Name("Preference-Applied")!
+  static let saveData = HTTPField.Name("Save-Data")!
+  static let xRequestID = HTTPField.Name("X-Request-Id")!
+}

@@ -1,0 +1,247 @@
+/// Reads JSON strictly: UTF-8 without a byte order mark, nothing after the value, no name twice in an object, and
+/// bounded in depth and number of values, so that a small text can't become a large tree.
+struct JSONParser {
+  /// The deepest nesting of arrays and objects.
+  static let maxDepth = 16
+  /// Members of one object.
+  static let maxMembers = 128
+
+  private let bytes: [UInt8]
+  private var at = 0
+  private var depth = 0
+  private var room: Int
+  private let maxValues: Int
+
+  /// Reads one text.
+  static func parse(_ bytes: [UInt8], maxValues: Int) throws(JSONError) -> JSONValue {
+    var parser = JSONParser(bytes: bytes, maxValues: maxValues)
+    return try parser.text()
+  }
+
+  private init(bytes: [UInt8], maxValues: Int) {
+    self.bytes = bytes
+    self.maxValues = maxValues
+    room = maxValues
+  }
+
+  private mutating func text() throws(JSONError) -> JSONValue {
+    let value = try value()
+    skipSpace()
+    guard at == bytes.count else { throw malformed("something follows the JSON value") }
+    return value
+  }
+
+  private mutating func value() throws(JSONError) -> JSONValue {
+    room -= 1
+    guard room >= 0 else { throw .tooMuch(limit: "\(maxValues) values") }
+    skipSpace()
+    guard let first = peek else { throw malformed("the text ends where a value is expected") }
+    switch first {
+    case UInt8(ascii: "{"): return try nested { (p) throws(JSONError) in try p.object() }
+    case UInt8(ascii: "["): return try nested { (p) throws(JSONError) in try p.array() }
+    case UInt8(ascii: "\""): return .string(try string())
+    case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): return .number(try number())
+    case UInt8(ascii: "t"): return try literal("true", .bool(true))
+    case UInt8(ascii: "f"): return try literal("false", .bool(false))
+    case UInt8(ascii: "n"): return try literal("null", .null)
+    default: throw malformed("no value starts like this")
+    }
+  }
+
+  private mutating func nested(
+    _ content: (inout JSONParser) throws(JSONError) -> JSONValue
+  ) throws(JSONError) -> JSONValue {
+    depth += 1
+    guard depth <= Self.maxDepth else { throw malformed("nested deeper than \(Self.maxDepth)") }
+    at += 1
+    let value = try content(&self)
+    depth -= 1
+    return value
+  }
+
+  private mutating func array() throws(JSONError) -> JSONValue {
+    var elements: [JSONValue] = []
+    skipSpace()
+    if take(UInt8(ascii: "]")) { return .array([]) }
+    while true {
+      elements.append(try value())
+      skipSpace()
+      if take(UInt8(ascii: "]")) { return .array(elements) }
+      guard take(UInt8(ascii: ",")) else { throw malformed("',' or ']' is expected") }
+    }
+  }
+
+  private mutating func object() throws(JSONError) -> JSONValue {
+    var members: [JSONValue.Member] = []
+    skipSpace()
+    if take(UInt8(ascii: "}")) { return .object([]) }
+    while true {
+      members.append(try member(after: members))
+      skipSpace()
+      if take(UInt8(ascii: "}")) { return .object(members) }
+      guard take(UInt8(ascii: ",")) else { throw malformed("',' or '}' is expected") }
+    }
+  }
+
+  private mutating func member(
+    after members: [JSONValue.Member]
+  ) throws(JSONError) -> JSONValue.Member {
+    guard members.count < Self.maxMembers else {
+      throw .tooMuch(limit: "\(Self.maxMembers) members of one object")
+    }
+    skipSpace()
+    let start = at
+    guard peek == UInt8(ascii: "\"") else { throw malformed("a member's name is expected") }
+    let name = try string()
+    guard !members.contains(where: { $0.name == name }) else {
+      throw malformed("this name stands twice in one object", at: start)
+    }
+    skipSpace()
+    guard take(UInt8(ascii: ":")) else { throw malformed("':' is expected") }
+    return JSONValue.Member(name: name, value: try value())
+  }
+
+  private mutating func literal(
+    _ word: StaticString, _ value: JSONValue
+  ) throws(JSONError) -> JSONValue {
+    let end = at + word.utf8CodeUnitCount
+    let matches = word.withUTF8Buffer { end <= bytes.count && bytes[at..<end].elementsEqual($0) }
+    guard matches else { throw malformed("no value starts like this") }
+    at = end
+    return value
+  }
+
+  private mutating func number() throws(JSONError) -> String {
+    let start = at
+    _ = take(UInt8(ascii: "-"))
+    if !take(UInt8(ascii: "0")) { try digits() }
+    if take(UInt8(ascii: ".")) { try digits() }
+    if take(UInt8(ascii: "e")) || take(UInt8(ascii: "E")) {
+      if !take(UInt8(ascii: "+")) { _ = take(UInt8(ascii: "-")) }
+      try digits()
+    }
+    return String(decoding: bytes[start..<at], as: UTF8.self)
+  }
+
+  private mutating func digits() throws(JSONError) {
+    guard isDigit(peek) else { throw malformed("a digit is expected") }
+    while isDigit(peek) { at += 1 }
+  }
+
+  private func isDigit(_ byte: UInt8?) -> Bool {
+    guard let byte else { return false }
+    return UInt8(ascii: "0")...UInt8(ascii: "9") ~= byte
+  }
+}
+
+/// Strings.
+extension JSONParser {
+  private mutating func string() throws(JSONError) -> String {
+    at += 1
+    let start = at
+    while let byte = peek, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\"), byte >= 0x20 {
+      at += 1
+    }
+    if peek == UInt8(ascii: "\"") {
+      at += 1
+      return try validated(bytes[start..<at - 1], at: start)
+    }
+    return try escapedString(from: start)
+  }
+
+  /// The rest of a string whose plain beginning ends where the parser stands.
+  private mutating func escapedString(from start: Int) throws(JSONError) -> String {
+    var content = Array(bytes[start..<at])
+    while let byte = peek {
+      switch byte {
+      case UInt8(ascii: "\""):
+        at += 1
+        return try validated(content[...], at: start)
+      case UInt8(ascii: "\\"):
+        content.append(contentsOf: String(try escape()).utf8)
+      case 0..<0x20: throw malformed("a control character in a string must be escaped")
+      default:
+        content.append(byte)
+        at += 1
+      }
+    }
+    throw malformed("the text ends within a string")
+  }
+
+  private func validated(_ content: ArraySlice<UInt8>, at start: Int) throws(JSONError) -> String {
+    guard let text = String(validating: content, as: UTF8.self) else {
+      throw malformed("this string is not UTF-8", at: start)
+    }
+    return text
+  }
+
+  private mutating func escape() throws(JSONError) -> Unicode.Scalar {
+    let start = at
+    at += 1
+    guard let letter = peek else { throw malformed("the text ends within a string") }
+    at += 1
+    switch letter {
+    case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return Unicode.Scalar(letter)
+    case UInt8(ascii: "b"): return "\u{8}"
+    case UInt8(ascii: "f"): return "\u{C}"
+    case UInt8(ascii: "n"): return "\n"
+    case UInt8(ascii: "r"): return "\r"
+    case UInt8(ascii: "t"): return "\t"
+    case UInt8(ascii: "u"): return try unicodeEscape(at: start)
+    default: throw malformed("there is no such escape", at: start)
+    }
+  }
+
+  /// One scalar; beyond the basic plane it takes two escapes (RFC 8259 section 7).
+  private mutating func unicodeEscape(at start: Int) throws(JSONError) -> Unicode.Scalar {
+    let first = try hexWord()
+    if let scalar = Unicode.Scalar(first) { return scalar }
+    guard 0xD800..<0xDC00 ~= first, take(UInt8(ascii: "\\")), take(UInt8(ascii: "u")) else {
+      throw malformed("half of a surrogate pair", at: start)
+    }
+    let second = try hexWord()
+    guard 0xDC00..<0xE000 ~= second,
+      let scalar = Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + (second - 0xDC00))
+    else { throw malformed("half of a surrogate pair", at: start) }
+    return scalar
+  }
+
+  private mutating func hexWord() throws(JSONError) -> UInt32 {
+    var word: UInt32 = 0
+    for _ in 0..<4 {
+      guard let byte = peek, let digit = Character(Unicode.Scalar(byte)).hexDigitValue else {
+        throw malformed("four hexadecimal digits are expected")
+      }
+      word = word << 4 | UInt32(digit)
+      at += 1
+    }
+    return word
+  }
+}
+
+/// Moving along.
+extension JSONParser {
+  private var peek: UInt8? { at < bytes.count ? bytes[at] : nil }
+
+  private mutating func take(_ byte: UInt8) -> Bool {
+    guard peek == byte else { return false }
+    at += 1
+    return true
+  }
+
+  private mutating func skipSpace() {
+    while at < bytes.count {
+      switch bytes[at] {
+      case 0x20, 0x09, 0x0A, 0x0D: at += 1
+      default: return
+      }
+    }
+  }
+
+  private func malformed(_ reason: String, at place: Int? = nil) -> JSONError {
+    let before = bytes[..<min(place ?? at, bytes.count)]
+    let line = before.reduce(1) { $1 == 0x0A ? $0 + 1 : $0 }
+    let lineStart = before.lastIndex(of: 0x0A).map { $0 + 1 } ?? 0
+    return .malformed(reason: reason, line: line, column: before.count - lineStart + 1)
+  }
+}

@@ -1,0 +1,174 @@
+internal import Jobs
+
+/// A job's JSON, members in the contract's order.
+enum JobDocument {
+  /// One job. The bytes depend on nothing but the job, so that one version has one encoding.
+  static func encode(_ job: Job) -> [UInt8] {
+    var writer = JSONWriter()
+    write(job, to: &writer)
+    return writer.bytes
+  }
+
+  /// A batch, in the order given.
+  static func encode(batch: [JobSnapshot]) -> [UInt8] {
+    var writer = JSONWriter(capacity: 1024 * batch.count)
+    writer.object { json in
+      json.key("jobs")
+      json.array(batch) { $0.value($1.encoded(encode)) }
+    }
+    return writer.bytes
+  }
+
+  /// A part of the list.
+  static func encode(page: [Job], nextCursor: String?) -> [UInt8] {
+    var writer = JSONWriter(capacity: 1024 * (page.count + 1))
+    writer.object { json in
+      json.key("jobs")
+      json.array(page) { write($1, to: &$0) }
+      json.member("next_cursor", nextCursor)
+    }
+    return writer.bytes
+  }
+
+  private static func write(_ job: Job, to writer: inout JSONWriter) {
+    let id = job.id.description
+    writer.object { json in
+      json.member("id", id)
+      json.member("phase", job.phase.rawValue)
+      json.key("source")
+      job.submission.source.write(to: &json)
+      json.member("priority", job.priority.word)
+      json.key("progress")
+      job.progress.write(to: &json)
+      json.key("image")
+      if let image = job.image { image.write(to: &json) } else { json.null() }
+      json.key("error")
+      if let failure = job.failure { failure.write(to: &json) } else { json.null() }
+      json.member("attempts", job.attempts)
+      json.key("tags")
+      json.array(job.tags) { $0.string($1) }
+      json.key("cache")
+      if let cache = job.cache { cache.write(to: &json) } else { json.null() }
+      json.key("timings")
+      job.timings.write(to: &json)
+      json.member("version", job.version)
+      json.member("created_at", job.createdAt.rfc3339)
+      json.member("started_at", job.startedAt?.rfc3339)
+      json.member("finished_at", job.finishedAt?.rfc3339)
+      json.member("expires_at", job.expiresAt?.rfc3339)
+      json.key("links")
+      json.object { links in
+        links.member("self", "/jobs/\(id)")
+        links.member("image", "/jobs/\(id)/image")
+      }
+    }
+  }
+}
+
+extension JobSnapshot {
+  /// The job's JSON.
+  var document: [UInt8] { encoded(JobDocument.encode) }
+
+  /// The job's strong entity tag (RFC 9110 section 8.8.3): one version has one encoding.
+  var entityTag: String { "\"\(job.version)\"" }
+}
+
+extension Source {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      switch self {
+      case .url(let url, let lowData):
+        json.member("url", url.string)
+        json.member("low_data_url", lowData?.string)
+      case .local(let name): json.member("local", name)
+      case .captured(_, let bytes, let contentType):
+        json.key("captured")
+        json.object { captured in
+          captured.member("bytes", bytes)
+          captured.member("content_type", contentType)
+        }
+      }
+    }
+  }
+}
+
+extension Progress {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("completed", completed)
+      json.member("total", total)
+      json.member("fraction", fraction)
+      json.member("resumed_from", resumedFrom)
+    }
+  }
+}
+
+extension StoredImage {
+  /// The strong entity tag of the image's bytes.
+  var entityTag: String { "\"sha256-\(digest.hex)\"" }
+
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("format", description.format.rawValue)
+      json.member("content_type", description.format.contentType)
+      json.member("width", description.width)
+      json.member("height", description.height)
+      json.member("bytes", bytes)
+      json.member("etag", entityTag)
+      json.member("orientation", description.orientation)
+      json.member("progressive", description.isProgressive)
+      json.member("has_alpha", description.hasAlpha)
+      json.member("frames", description.frames)
+      json.member("variant", variant.rawValue)
+      json.member("url", url?.string)
+    }
+  }
+}
+
+extension CacheOutcome {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("status", status.rawValue)
+      json.member("age", age)
+      json.member("fresh_until", freshUntil?.rfc3339)
+    }
+  }
+}
+
+extension Timings {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("queued_ms", queued?.milliseconds)
+      json.member("dns_ms", dns?.milliseconds)
+      json.member("connect_ms", connect?.milliseconds)
+      json.member("tls_ms", tls?.milliseconds)
+      json.member("first_byte_ms", firstByte?.milliseconds)
+      json.member("fetch_ms", fetch?.milliseconds)
+      json.member("decode_ms", decode?.milliseconds)
+    }
+  }
+}
+
+extension Duration {
+  /// Milliseconds with three decimals.
+  fileprivate var milliseconds: Double { (inSeconds * 1e6).rounded() / 1000 }
+}
+
+extension Priority {
+  /// The API's word for it.
+  var word: String {
+    switch self {
+    case .veryLow: "very_low"
+    case .low: "low"
+    case .normal: "normal"
+    case .high: "high"
+    case .veryHigh: "very_high"
+    }
+  }
+
+  /// The priority of that word.
+  init?(word: String) {
+    guard let priority = Priority.allCases.first(where: { $0.word == word }) else { return nil }
+    self = priority
+  }
+}

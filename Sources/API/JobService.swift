@@ -1,0 +1,55 @@
+public import Jobs
+
+/// What the API needs of the job engine.
+///
+/// Wherever a caller is given, another owner's job is as unknown as one that never was.
+public protocol JobService: Sendable {
+  /// The job from memory, without waiting; nil: ask ``job(_:for:)``.
+  func peek(_ id: JobID, for caller: Caller) -> JobSnapshot?
+
+  /// The job.
+  func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
+
+  /// Accepts jobs, all or none, durably: in the order given.
+  func submit(_ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?)
+    async throws(JobsError) -> [JobSnapshot]
+
+  /// Room for an image that a client is about to send.
+  func beginCapture() async throws(JobsError) -> any ImageCapture
+
+  /// Accepts a job over a finished capture, and makes its bytes durable with it. `job`'s source is
+  /// the captured image that ``ImageCapture/finish()`` told.
+  func submit(
+    captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
+  )
+    async throws(JobsError) -> JobSnapshot
+
+  /// A part of the list of jobs.
+  func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage
+
+  /// Cancels the job unless it has finished.
+  func cancel(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
+
+  /// Cancels and forgets the job.
+  func purge(_ id: JobID, for caller: Caller) async throws(JobsError)
+
+  /// Changes what is not nil.
+  func edit(_ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?)
+    async throws(JobsError) -> JobSnapshot
+
+  /// Queues the job again where there is something to fetch.
+  func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
+
+  /// The job as it is when the goal is met or the time is over.
+  func wait(_ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration)
+    async throws(JobsError) -> JobSnapshot
+
+  /// The image's bytes; nil when they are gone.
+  func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
+
+  /// The wall clock's time.
+  func now() -> Timestamp
+
+  /// Whether the service takes work.
+  var state: ServiceState { get }
+}

@@ -1,0 +1,85 @@
+/// A media type (RFC 9110 section 8.3.1).
+struct MediaType: Equatable, Sendable {
+  /// `type/subtype`, lower case.
+  let essence: String
+  private let parameters: [(name: String, value: String)]
+
+  /// Reads a `Content-Type`; nil when it isn't one.
+  init?(_ text: String?) {
+    guard let text, text.utf8.count <= 512 else { return nil }
+    var rest = text.utf8[...]
+    let type = Self.token(&rest)
+    guard rest.popFirst() == UInt8(ascii: "/") else { return nil }
+    let subtype = Self.token(&rest)
+    guard !type.isEmpty, !subtype.isEmpty, type.utf8.count + subtype.utf8.count <= 126,
+      let parameters = Self.parameters(&rest)
+    else { return nil }
+    essence = "\(type)/\(subtype)".lowercased()
+    self.parameters = parameters
+  }
+
+  static func == (a: MediaType, b: MediaType) -> Bool {
+    a.essence == b.essence && a.parameters.elementsEqual(b.parameters, by: ==)
+  }
+
+  /// The value of that parameter.
+  func parameter(_ name: String) -> String? {
+    parameters.first { $0.name == name }?.value
+  }
+
+  /// What may be the bytes of an image.
+  var isImage: Bool { essence.hasPrefix("image/") || essence == "application/octet-stream" }
+
+  typealias Bytes = Substring.UTF8View
+
+  /// `;name=value` and `;name="value"`, white space around the semicolon; nil when there is anything else.
+  static func parameters(_ rest: inout Bytes) -> [(name: String, value: String)]? {
+    var found: [(name: String, value: String)] = []
+    skipSpace(&rest)
+    while rest.popFirst() == UInt8(ascii: ";") {
+      skipSpace(&rest)
+      if rest.isEmpty || rest.first == UInt8(ascii: ";") { continue }
+      let name = token(&rest).lowercased()
+      guard !name.isEmpty, rest.popFirst() == UInt8(ascii: "=") else { return nil }
+      guard let value = rest.first == UInt8(ascii: "\"") ? quoted(&rest) : token(&rest) else {
+        return nil
+      }
+      guard !found.contains(where: { $0.name == name }) else { return nil }
+      found.append((name, value))
+      skipSpace(&rest)
+    }
+    return rest.isEmpty ? found : nil
+  }
+
+  static func token(_ rest: inout Bytes) -> String {
+    let token = rest.prefix { isTokenByte($0) }
+    rest = rest[token.endIndex...]
+    return String(Substring(token))
+  }
+
+  private static func quoted(_ rest: inout Bytes) -> String? {
+    rest.removeFirst()
+    var value: [UInt8] = []
+    while let byte = rest.popFirst() {
+      if byte == UInt8(ascii: "\"") { return String(validating: value, as: UTF8.self) }
+      guard byte == UInt8(ascii: "\\") else { value.append(byte); continue }
+      guard let escaped = rest.popFirst() else { return nil }
+      value.append(escaped)
+    }
+    return nil
+  }
+
+  private static func skipSpace(_ rest: inout Bytes) {
+    while rest.first == 0x20 || rest.first == 0x09 { rest.removeFirst() }
+  }
+
+  /// Whether the byte may stand in a token (RFC 9110 section 5.6.2).
+  static func isTokenByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+    }
+  }
+}

@@ -1,0 +1,84 @@
+internal import HTTPTypes
+
+/// What is wrong with one request, all of it at once.
+struct Mistakes {
+  /// More are not told: the answer to a hostile body stays small.
+  static let mostTold = 100
+  private(set) var errors: [FieldError] = []
+  private var untold = 0
+
+  var isEmpty: Bool { errors.isEmpty }
+
+  mutating func add(_ place: FieldError.Place, _ code: ProblemCode, _ detail: String) {
+    guard errors.count < Self.mostTold else { untold += 1; return }
+    errors.append(FieldError(place: place, code: code, detail: detail))
+  }
+
+  mutating func add(_ location: Location, _ code: ProblemCode, _ detail: String) {
+    add(location.place, code, detail)
+  }
+
+  /// Adds another's behind these.
+  mutating func add(_ others: Mistakes) {
+    for error in others.errors { add(error.place, error.code, error.detail) }
+    untold += others.untold
+  }
+
+  /// Throws a problem that names them all; its own code is the first one's.
+  func check() throws(Problem) {
+    guard let first = errors.first else { return }
+    let more = errors.count + untold - 1
+    let others = more == 0 ? "" : " (and \(more) more)"
+    var problem = Problem(first.code, first.detail + others, status: .unprocessableContent)
+    problem.errors = errors
+    throw problem
+  }
+}
+
+/// Where in a request a value stands; put into words only when it is wrong.
+struct Location {
+  /// What the value stands in.
+  enum Root {
+    /// The JSON body, or the batch's element of that index.
+    case body(index: Int?)
+    case query
+  }
+  var root: Root
+  var member: String?
+  var child: String?
+
+  /// The same with a value within it.
+  func child(_ name: String) -> Location {
+    var copy = self
+    copy.child = name
+    return copy
+  }
+
+  /// A JSON Pointer (RFC 6901) or a query member's name.
+  var place: FieldError.Place {
+    switch root {
+    case .query: return .parameter(Self.cut(member ?? ""))
+    case .body(let index):
+      let tokens = [index.map(String.init), member, child].compactMap { $0 }
+      return .pointer(tokens.map { "/" + Self.escaped(Self.cut($0)) }.joined())
+    }
+  }
+
+  private static func escaped(_ token: String) -> String {
+    guard token.utf8.contains(where: { $0 == UInt8(ascii: "~") || $0 == UInt8(ascii: "/") }) else {
+      return token
+    }
+    return token.reduce(into: "") { text, character in
+      switch character {
+      case "~": text += "~0"
+      case "/": text += "~1"
+      default: text.append(character)
+      }
+    }
+  }
+
+  /// A name of the client's own making may be as long as its body.
+  private static func cut(_ name: String) -> String {
+    name.utf8.count <= 128 ? name : String(name.prefix(128))
+  }
+}

@@ -1,0 +1,183 @@
+/// Takes a `multipart/form-data` body (RFC 7578) apart while it arrives. Strict: nothing before the first delimiter, no
+/// nesting, no transfer encodings; and it never holds more than one part's header section or one piece of content.
+struct MultipartParser {
+  /// What the body turned out to hold next.
+  enum Event: Equatable {
+    case part(MultipartPart)
+    case content([UInt8])
+    case endOfPart
+  }
+
+  /// Of one part's header section, in bytes.
+  static let maxHeader = 4096
+
+  private enum State { case start, afterDelimiter, header, contentStart, content, epilogue }
+  private var state = State.start
+  // The first delimiter has no line break of its own before it: this one stands for it.
+  private var buffer: [UInt8] = [0x0D, 0x0A]
+  private let delimiter: [UInt8]
+
+  /// - Parameter type: the body's media type; nil when it names no usable boundary (RFC 2046 section 5.1.1).
+  init?(_ type: MediaType) {
+    guard let boundary = type.parameter("boundary"), 1...70 ~= boundary.utf8.count,
+      boundary.utf8.last != 0x20, boundary.utf8.allSatisfy(Self.mayBound)
+    else { return nil }
+    delimiter = Array("\r\n--\(boundary)".utf8)
+  }
+
+  /// Adds bytes; what they hold is told by ``next()``.
+  mutating func append(_ bytes: [UInt8]) {
+    if state != .epilogue { buffer += bytes }
+  }
+
+  /// What comes next; nil when more bytes are needed to tell.
+  mutating func next() throws(MultipartError) -> Event? {
+    while true {
+      switch state {
+      case .start:
+        guard try findFirstDelimiter() else { return nil }
+      case .afterDelimiter:
+        guard try endDelimiterLine() else { return nil }
+      case .header:
+        return try readHeader().map(Event.part)
+      case .contentStart:
+        guard buffer.count >= delimiter.count else { return nil }
+        startContent()
+      case .content:
+        return readContent()
+      case .epilogue:
+        return nil
+      }
+    }
+  }
+
+  /// Whether the closing delimiter was there.
+  var isComplete: Bool { state == .epilogue }
+
+  private mutating func findFirstDelimiter() throws(MultipartError) -> Bool {
+    guard buffer.count >= delimiter.count else { return false }
+    guard buffer.starts(with: delimiter) else {
+      throw .malformed(reason: "it does not start with its boundary")
+    }
+    consume(delimiter.count, then: .afterDelimiter)
+    return true
+  }
+
+  private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
+    guard buffer.count >= 2 else { return false }
+    switch (buffer[0], buffer[1]) {
+    case (UInt8(ascii: "-"), UInt8(ascii: "-")):
+      buffer = []
+      state = .epilogue
+    case (0x0D, 0x0A): consume(2, then: .header)
+    default: throw .malformed(reason: "something follows a boundary on its line")
+    }
+    return true
+  }
+
+  private mutating func readHeader() throws(MultipartError) -> MultipartPart? {
+    guard let end = position(of: [0x0D, 0x0A, 0x0D, 0x0A]), end <= Self.maxHeader else {
+      guard buffer.count <= Self.maxHeader else { throw .headerTooLarge(limit: Self.maxHeader) }
+      return nil
+    }
+    let part = try MultipartPart(header: buffer[..<end])
+    // The blank line's break stays: it may belong to the next delimiter, where the part is empty.
+    consume(end + 2, then: .contentStart)
+    return part
+  }
+
+  private mutating func startContent() {
+    consume(buffer.starts(with: delimiter) ? 0 : 2, then: .content)
+  }
+
+  private mutating func readContent() -> Event? {
+    if let end = position(of: delimiter) {
+      guard end == 0 else { return take(end) }
+      consume(delimiter.count, then: .afterDelimiter)
+      return .endOfPart
+    }
+    // The last bytes may be the delimiter's first ones.
+    let certain = buffer.count - delimiter.count + 1
+    return certain > 0 ? take(certain) : nil
+  }
+
+  private mutating func take(_ count: Int) -> Event {
+    let content = Array(buffer[..<count])
+    buffer.removeFirst(count)
+    return .content(content)
+  }
+
+  private mutating func consume(_ count: Int, then next: State) {
+    buffer.removeFirst(count)
+    state = next
+  }
+
+  /// Where the pattern, which starts with a carriage return, stands first.
+  private func position(of pattern: [UInt8]) -> Int? {
+    var start = 0
+    while let at = buffer[start...].firstIndex(of: 0x0D), at + pattern.count <= buffer.count {
+      if buffer[at...].starts(with: pattern) { return at }
+      start = at + 1
+    }
+    return nil
+  }
+
+  private static func mayBound(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default: "'()+_,-./:=? ".utf8.contains(byte)
+    }
+  }
+}
+
+/// A part's header section.
+struct MultipartPart: Equatable {
+  /// The form field's name.
+  let name: String
+  /// Its `Content-Type`, where it has one.
+  let type: String?
+
+  /// - Parameter header: without the blank line.
+  init(header: ArraySlice<UInt8>) throws(MultipartError) {
+    guard let text = String(validating: header, as: UTF8.self) else {
+      throw .malformed(reason: "a part's header is not UTF-8")
+    }
+    var fields: [String: String] = [:]
+    for line in text.utf8.split(separator: 0x0A) {
+      let line = line.last == 0x0D ? line.dropLast() : line
+      guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
+        line[..<colon].allSatisfy(MediaType.isTokenByte)
+      else { throw .malformed(reason: "a part's header has a line that is no field") }
+      let name = Substring(line[..<colon]).lowercased()
+      let value = Substring(line[line.index(after: colon)...]).drop { $0 == " " || $0 == "\t" }
+      guard fields.updateValue(String(value), forKey: name) == nil else {
+        throw .malformed(reason: "a part's header has a field twice")
+      }
+    }
+    guard let name = Self.name(fields["content-disposition"]) else {
+      throw .malformed(reason: "a part has no Content-Disposition: form-data with a name")
+    }
+    let encoding = fields["content-transfer-encoding"]?.lowercased() ?? "binary"
+    guard ["binary", "8bit", "7bit"].contains(encoding) else {
+      throw .malformed(reason: "a part has a transfer encoding")
+    }
+    self.name = name
+    type = fields["content-type"]
+  }
+
+  private static func name(_ disposition: String?) -> String? {
+    guard var rest = disposition?.utf8[...], MediaType.token(&rest).lowercased() == "form-data"
+    else { return nil }
+    return MediaType.parameters(&rest)?.first { $0.name == "name" }?.value
+  }
+}
+
+/// Why a form could not be read.
+enum MultipartError: Error, Equatable {
+  /// It breaks RFC 7578 or is more than we read of it.
+  case malformed(reason: String)
+  /// A part's header section is longer than `limit` bytes.
+  case headerTooLarge(limit: Int)
+}

@@ -1,0 +1,125 @@
+internal import HTTP
+internal import Jobs
+
+/// `POST /jobs` as a form: the part `image` and an optional part `options`, in either order.
+extension Routes {
+  /// Of the part `options`, in bytes.
+  private static var maxOptions: Int { 65_536 }
+
+  func submitForm(
+    _ exchange: Exchange, _ type: MediaType, _ key: String?
+  ) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    guard let parser = MultipartParser(type) else {
+      throw Problem(.unsupportedMediaType, "The media type names no usable boundary.")
+    }
+    var body = BoundedBody(exchange.request.body, limit: configuration.maxBody)
+    try body.checkDeclaredLength()
+    var form = Form(parser: parser)
+    while let bytes = try await body.next() {
+      form.parser.append(bytes)
+      while let event = try form.next() { try await take(event, into: &form) }
+    }
+    guard form.parser.isComplete else {
+      throw Problem(.malformed(reason: "it ends before its closing boundary"))
+    }
+    return try await submit(form, exchange, key)
+  }
+
+  private func take(
+    _ event: MultipartParser.Event, into form: inout Form
+  ) async throws(Problem) {
+    switch event {
+    case .part(let part):
+      try form.enter(part)
+      guard form.current == .image, let contentType = form.imageType else { return }
+      let capture = try await asking { () throws(JobsError) in try await service.beginCapture() }
+      form.image = Captured(capture: capture, contentType: contentType)
+    case .content(let bytes):
+      switch form.current {
+      case .image:
+        guard let capture = form.image?.capture else { return }
+        try await asking { () throws(JobsError) in try await capture.write(bytes) }
+      case .options:
+        guard form.options.count + bytes.count <= Self.maxOptions else {
+          throw Problem(.bodyTooLarge, "The part options has more than \(Self.maxOptions) bytes.")
+        }
+        form.options += bytes
+      case .unknown, nil: return
+      }
+    case .endOfPart: form.current = nil
+    }
+  }
+
+  private func submit(
+    _ form: Form, _ exchange: Exchange, _ key: String?
+  ) async throws(Problem) -> Response {
+    var decoder = decoder(savesData: exchange.savesData)
+    decoder.mistakes = form.mistakes
+    guard let image = form.image else {
+      decoder.mistakes.add(.parameter("image"), .missingURL, "The form has no part named image.")
+      try decoder.mistakes.check()
+      throw Problem(.missingURL, "The form has no part named image.")
+    }
+    let job = decoder.capturedJob(
+      from: try members(of: form, &decoder), contentType: image.contentType,
+      at: .body(index: nil))
+    try decoder.mistakes.check()
+    return try await accept(image, as: job, exchange, key, options: form.options)
+  }
+
+  private func members(
+    of form: Form, _ decoder: inout SubmissionDecoder
+  ) throws(Problem) -> [JSONValue.Member] {
+    guard form.entered.contains(.options) else { return [] }
+    let options: JSONValue
+    do { options = try JSONParser.parse(form.options, maxValues: 160) } catch {
+      throw Problem(error)
+    }
+    if case .object(let members) = options { return members }
+    decoder.mistakes.add(.pointer(""), .invalidOption, "The options are an object.")
+    return []
+  }
+}
+
+/// A form as far as it has come.
+private struct Form {
+  enum Part { case image, options, unknown }
+  var parser: MultipartParser
+  var mistakes = Mistakes()
+  /// The part whose content comes next.
+  var current: Part?
+  var entered: Set<Part> = []
+  var imageType: String?
+  var image: Captured?
+  var options: [UInt8] = []
+
+  init(parser: MultipartParser) { self.parser = parser }
+
+  mutating func next() throws(Problem) -> MultipartParser.Event? {
+    do { return try parser.next() } catch { throw Problem(error) }
+  }
+
+  mutating func enter(_ part: MultipartPart) throws(Problem) {
+    let names: [String: Part] = ["image": .image, "options": .options]
+    let entering = names[part.name] ?? .unknown
+    current = entering
+    guard entering != .unknown else {
+      mistakes.add(
+        Location(root: .query, member: part.name), .invalidOption, "A form has no such part.")
+      return
+    }
+    guard entered.insert(entering).inserted else {
+      throw Problem(.malformed(reason: "the part \(part.name) stands there twice"))
+    }
+    let type = MediaType(
+      part.type ?? (entering == .image ? "application/octet-stream" : "application/json"))
+    switch (entering, type) {
+    case (.image, let type?) where type.isImage: imageType = type.essence
+    case (.options, let type?) where ["application/json", "text/plain"].contains(type.essence):
+      break
+    default:
+      throw Problem(.unsupportedMediaType, "The part \(part.name) has a type that is not taken.")
+    }
+  }
+}

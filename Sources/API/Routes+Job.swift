@@ -1,0 +1,128 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// One job.
+extension Routes {
+  /// `GET /jobs/{id}`.
+  func job(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
+    try query.finish()
+
+    var snapshot = try await current(exchange)
+    let known = exchange.fields[.ifNoneMatch]
+    var isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
+    // A client that has another version already is not kept waiting for a third.
+    if let wait, known == nil || isKnown {
+      let goal = isKnown ? WaitGoal.versionOtherThan(snapshot.job.version) : .finished
+      snapshot = try await waited(exchange, snapshot, until: goal, wait)
+      isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
+    }
+    var response = isKnown ? Response(status: .notModified) : answer(snapshot)
+    if isKnown { response.fields.append(HTTPField(name: .eTag, value: snapshot.entityTag)) }
+    if let applied = wait?.preferenceApplied {
+      response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
+    }
+    return response
+  }
+
+  /// `PATCH /jobs/{id}`: a merge patch (RFC 7396).
+  func edit(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let type = MediaType(exchange.fields[.contentType])?.essence
+    let types = ["application/merge-patch+json", "application/json"]
+    guard let type, types.contains(type), exchange.isUnencoded else {
+      throw Problem(.unsupportedMediaType, "Here goes \(types.joined(separator: " or ")).")
+        .with(.acceptPatch, types.joined(separator: ", "))
+    }
+    let (_, patch) = try await json(
+      exchange, upTo: min(configuration.maxBody, 65_536), maxValues: 64)
+    let (priority, tags) = try changes(patch)
+    let snapshot = try await asking { () throws(JobsError) in
+      try await service.edit(exchange.id, for: exchange.caller, priority: priority, tags: tags)
+    }
+    return answer(snapshot)
+  }
+
+  /// `DELETE /jobs/{id}`.
+  func cancel(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let purges = query.bool("purge")
+    try query.finish()
+    guard purges else {
+      return answer(
+        try await asking { () throws(JobsError) in
+          try await service.cancel(exchange.id, for: exchange.caller)
+        })
+    }
+    try await asking { () throws(JobsError) in
+      try await service.purge(exchange.id, for: exchange.caller)
+    }
+    return Response(status: .noContent)
+  }
+
+  /// `POST /jobs/{id}/fetch`.
+  func fetchAgain(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    guard service.state != .draining else { throw Problem(JobsError.draining) }
+    return answer(
+      try await asking { () throws(JobsError) in
+        try await service.fetchAgain(exchange.id, for: exchange.caller)
+      })
+  }
+
+  /// The job as it is: from memory where it is there.
+  func current(_ exchange: Exchange) async throws(Problem) -> JobSnapshot {
+    if let snapshot = service.peek(exchange.id, for: exchange.caller) { return snapshot }
+    return try await asking { () throws(JobsError) in
+      try await service.job(exchange.id, for: exchange.caller)
+    }
+  }
+
+  /// The job once the goal is met or the time is over.
+  func waited(
+    _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitGoal, _ wait: Wait
+  ) async throws(Problem) -> JobSnapshot {
+    guard !goal.isMet(by: snapshot.job), wait.limit > .zero else { return snapshot }
+    return try await asking { () throws(JobsError) in
+      try await service.wait(exchange.id, for: exchange.caller, until: goal, atMost: wait.limit)
+    }
+  }
+
+  /// 200 with the job.
+  private func answer(_ snapshot: JobSnapshot) -> Response {
+    var fields = HTTPFields()
+    fields.reserveCapacity(4)
+    fields.append(HTTPField(name: .contentType, value: "application/json"))
+    fields.append(HTTPField(name: .eTag, value: snapshot.entityTag))
+    fields.append(HTTPField(name: .cacheControl, value: "no-cache"))
+    return Response(status: .ok, fields: fields, content: .bytes(snapshot.document))
+  }
+
+  /// What a patch changes; null stands for the default, as if it had never been given.
+  private func changes(_ patch: JSONValue) throws(Problem) -> (Priority?, [String]?) {
+    var decoder = decoder(savesData: false)
+    guard case .object(let members) = patch else {
+      decoder.mistakes.add(.pointer(""), .invalidOption, "A patch is an object.")
+      try decoder.mistakes.check()
+      return (nil, nil)
+    }
+    var priority: Priority?
+    var tags: [String]?
+    for member in members {
+      let location = Location(root: .body(index: nil), member: member.name)
+      switch (member.name, member.value) {
+      case ("priority", .null): priority = .normal
+      case ("priority", let value): priority = decoder.priority(value, at: location)
+      case ("tags", .null): tags = []
+      case ("tags", let value): tags = decoder.tags(value, at: location)
+      default:
+        decoder.mistakes.add(
+          location, .invalidOption, "Only priority and tags of a job can be changed.")
+      }
+    }
+    try decoder.mistakes.check()
+    return (priority, tags)
+  }
+}

@@ -1,0 +1,72 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// `GET /jobs`.
+extension Routes {
+  func list(_ exchange: Exchange) async throws(Problem) -> Response {
+    let wanted = try listed(exchange)
+    let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
+    let cursor = page.hasMore ? page.jobs.last.map { Self.cursor(after: $0.id) } : nil
+    var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
+    if let cursor { fields[.link] = "<\(Self.target(wanted, cursor))>; rel=\"next\"" }
+    let body = JobDocument.encode(page: page.jobs, nextCursor: cursor)
+    return Response(status: .ok, fields: fields, content: .bytes(body))
+  }
+
+  private func listed(_ exchange: Exchange) throws(Problem) -> JobQuery {
+    var query = Query(exchange.request.query)
+    let limit = query.int("limit", in: 1...500) ?? 50
+    // An admin lists everyone's.
+    let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
+    var wanted = JobQuery(owner: owner, now: service.now(), limit: limit)
+    for word in query.all("phase") {
+      if let phase = Phase(rawValue: word) {
+        wanted.phases.insert(phase)
+      } else {
+        query.wrong("phase", "It is one of queued, loading, success, failure, cancelled.")
+      }
+    }
+    wanted.tag = query.one("tag")
+    if let cursor = query.one("cursor") {
+      wanted.before = Self.job(before: cursor)
+      if wanted.before == nil { query.wrong("cursor", "It is a next_cursor of an earlier answer.") }
+    }
+    try query.finish()
+    return wanted
+  }
+
+  /// Opaque to clients: the last job's id in 32 digits.
+  private static func cursor(after id: JobID) -> String {
+    id.description.filter { $0 != "-" }
+  }
+
+  private static func job(before cursor: String) -> JobID? {
+    guard cursor.utf8.count == 32, cursor.utf8.allSatisfy({ $0 != UInt8(ascii: "+") }),
+      let high = UInt64(cursor.prefix(16), radix: 16),
+      let low = UInt64(cursor.suffix(16), radix: 16)
+    else { return nil }
+    return JobID(high: high, low: low)
+  }
+
+  private static func target(_ query: JobQuery, _ cursor: String) -> String {
+    var members = Phase.allCases.filter(query.phases.contains).map { "phase=\($0.rawValue)" }
+    if let tag = query.tag { members.append("tag=\(percentEncoded(tag))") }
+    members += ["limit=\(query.limit)", "cursor=\(cursor)"]
+    return "/jobs?" + members.joined(separator: "&")
+  }
+
+  private static func percentEncoded(_ text: String) -> String {
+    text.utf8.reduce(into: "") { out, byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."),
+        UInt8(ascii: "_"), UInt8(ascii: "~"):
+        out.append(Character(Unicode.Scalar(byte)))
+      default:
+        out += byte < 16 ? "%0" : "%"
+        out += String(byte, radix: 16, uppercase: true)
+      }
+    }
+  }
+}

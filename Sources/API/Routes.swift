@@ -1,0 +1,151 @@
+public import HTTP
+internal import HTTPTypes
+internal import Jobs
+public import Logging
+
+/// The HTTP API: a request in, a response out. It keeps nothing but counts.
+public struct Routes: Sendable {
+  let service: any JobService
+  let configuration: Configuration
+  let openAPI: [UInt8]
+  let metrics: @Sendable () async -> String
+  let log: Logger
+  private let authentication: Authentication
+  private let limiter: RateLimiter?
+  private let crossOrigin: CrossOrigin
+  private let requestIDs = RequestIDs()
+  private let requestMetrics = RequestMetrics()
+
+  /// The API over a job engine.
+  ///
+  /// - Parameters:
+  ///   - openAPI: the bytes of `openapi.yaml`.
+  ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
+  public init(
+    service: any JobService, configuration: Configuration, openAPI: [UInt8],
+    metrics: @escaping @Sendable () async -> String, log: Logger
+  ) {
+    self.service = service
+    self.configuration = configuration
+    self.openAPI = openAPI
+    self.metrics = metrics
+    self.log = log
+    authentication = Authentication(tokens: configuration.tokens)
+    limiter = configuration.rateLimit.map { RateLimiter($0) }
+    crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
+  }
+
+  /// Answers one request; without suspending wherever the engine has the answer in memory.
+  public func respond(to request: Request) async -> Response {
+    let start = ContinuousClock.now
+    let requestID = requestIDs.name(request.fields[.xRequestID])
+    let destination = Destination(path: request.path)
+    var response: Response
+    do throws(Problem) {
+      response = try await answer(request, to: destination)
+    } catch {
+      response = answer(error, requestID)
+    }
+    response.fields.append(HTTPField(name: .xRequestID, value: requestID))
+    crossOrigin.admit(request.fields, to: &response.fields)
+    let took = ContinuousClock.now - start
+    requestMetrics.record(destination.route, request.method, response.status, took: took)
+    log.debug(
+      "answered",
+      metadata: [
+        "request_id": "\(requestID)", "method": "\(request.method)", "path": "\(request.path)",
+        "status": "\(response.status.code)", "took": "\(took)",
+      ])
+    return response
+  }
+
+  /// What a request that the server refused is answered with.
+  public func refuse(_ refusal: Refusal) -> Response {
+    let requestID = requestIDs.next()
+    var response = answer(Problem(refusal), requestID)
+    response.fields.append(HTTPField(name: .xRequestID, value: requestID))
+    requestMetrics.record(.unknown, .get, response.status, took: .zero)
+    return response
+  }
+
+  private func answer(_ request: Request, to destination: Destination) async throws(Problem)
+    -> Response
+  {
+    let route = destination.route
+    if request.method == .options, route != .unknown { return options(request, route) }
+    let caller = try admit(request, to: route)
+    guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }
+    guard route.methods.contains(request.method) else {
+      throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
+    }
+    return try await handle(
+      Exchange(request: request, id: destination.id, caller: caller), at: route)
+  }
+
+  private func handle(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
+    switch route {
+    case .jobs:
+      exchange.request.method == .post ? try await submit(exchange) : try await list(exchange)
+    case .job:
+      switch exchange.request.method {
+      case .patch: try await edit(exchange)
+      case .delete: try await cancel(exchange)
+      default: try await job(exchange)
+      }
+    case .fetch: try await fetchAgain(exchange)
+    case .image: try await image(exchange)
+    case .livez, .readyz, .metrics, .openAPI, .unknown: try await operation(route, exchange)
+    }
+  }
+
+  /// Who asks, if they may ask this, and now.
+  private func admit(_ request: Request, to route: Route) throws(Problem) -> Caller {
+    let identity = authentication.identify(request.fields)
+    if let limiter, !route.isProbe {
+      let client = identity?.token.map { RateLimiter.Client.token($0) }
+      if let seconds = limiter.take(client ?? .behind(request.remoteAddress)) {
+        throw Problem(.rateLimited, "This client asks more often than it may; ask again later.")
+          .with(.retryAfter, "\(Int(min(seconds, 86_400).rounded(.up)))")
+      }
+    }
+    if let scope = route.scope(publicMetrics: configuration.publicMetrics) {
+      guard let identity else { throw Authentication.refusal(request.fields) }
+      guard identity.scopes.contains(scope) else { throw Authentication.refusal(lacking: scope) }
+    }
+    return identity?.caller ?? Caller(owner: .anonymous, isAdmin: false)
+  }
+
+  private func options(_ request: Request, _ route: Route) -> Response {
+    var fields: HTTPFields = [.allow: route.allow]
+    crossOrigin.admitPreflight(request.fields, of: route, to: &fields)
+    return Response(status: .noContent, fields: fields)
+  }
+
+  private func answer(_ problem: Problem, _ requestID: String) -> Response {
+    if let logged = problem.logged {
+      log.error("\(logged)", metadata: ["request_id": "\(requestID)"])
+    }
+    var fields = problem.fields
+    fields.append(HTTPField(name: .contentType, value: "application/problem+json"))
+    fields.append(HTTPField(name: .cacheControl, value: "no-store"))
+    let body = problem.encoded(requestID: requestID)
+    return Response(status: problem.status, fields: fields, content: .bytes(body))
+  }
+}
+
+extension Routes {
+  /// Asks the engine; what it refuses becomes a problem.
+  func asking<Answer>(_ question: () async throws(JobsError) -> Answer) async throws(Problem)
+    -> Answer
+  {
+    do { return try await question() } catch { throw Problem(error) }
+  }
+
+  /// Every path with its methods, as `openapi.yaml` lists them; HEAD and OPTIONS go without saying.
+  public static var table: [(path: String, methods: [String])] {
+    Route.allCases.filter { $0 != .unknown }.map { route in
+      let methods = route.methods.filter { $0 != .head && $0 != .options }
+      return (route.template, methods.map { $0.rawValue.lowercased() })
+    }
+  }
+}

@@ -1,0 +1,184 @@
+internal import FoundationEssentials
+internal import Jobs
+
+/// The members beside the source, one by one.
+extension SubmissionDecoder {
+  mutating func set(_ member: JSONValue.Member, of job: inout NewJob, at location: Location) {
+    let value = member.value
+    switch member.name {
+    case "priority": priority(value, at: location).map { job.priority = $0 }
+    case "tags": tags(value, at: location).map { job.tags = $0 }
+    case "integrity": job.submission.integrity = integrity(value, at: location)
+    case "cache": cacheMode(value, at: location).map { job.submission.cacheMode = $0 }
+    case "cache_ttl": job.submission.cacheTTL = int(value, 0...Self.longestTTL, at: location)
+    case "timeout": job.submission.timeout = duration(value, upTo: limits.timeout, at: location)
+    case "max_bytes": job.submission.maxBytes = int(value, 1...limits.maxBytes, at: location)
+    case "max_pixels": job.submission.maxPixels = int(value, 1...limits.maxPixels, at: location)
+    case "max_attempts": job.submission.maxAttempts = int(value, 1...10, at: location)
+    case "retention":
+      job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
+    case "alternatives", "cache_key", "headers":
+      guard case .url = job.submission.source else { fallthrough }
+      setOfURL(member, of: &job.submission, at: location)
+    default: mistakes.add(location, .invalidOption, "A job from this source has no such member.")
+    }
+  }
+
+  private mutating func setOfURL(
+    _ member: JSONValue.Member, of submission: inout Submission, at location: Location
+  ) {
+    switch member.name {
+    case "alternatives": submission.alternatives = alternatives(member.value, at: location)
+    case "cache_key": submission.cacheKey = cacheKey(member.value, at: location)
+    default: submission.headers = headers(member.value, at: location)
+    }
+  }
+
+  /// A hundred years: RFC 9111 section 1.2.2 stops counting at 68.
+  private static let longestTTL = 3_155_760_000
+
+  mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
+    if let word = value.string, let priority = Priority(word: word) { return priority }
+    wrong(location, "It is one of very_low, low, normal, high, very_high.")
+    return nil
+  }
+
+  mutating func tags(_ value: JSONValue, at location: Location) -> [String]? {
+    guard case .array(let elements) = value, elements.count <= 16 else {
+      wrong(location, "It is an array of up to 16 strings.")
+      return nil
+    }
+    var tags: [String] = []
+    for (index, element) in elements.enumerated() {
+      if let tag = element.string, 1...64 ~= tag.unicodeScalars.count, !tag.hasControls {
+        tags.append(tag)
+      } else {
+        let detail = "A tag has 1 to 64 characters, none of them a control character."
+        if case .query = location.root {
+          wrong(location, detail)
+        } else {
+          wrong(location.child("\(index)"), detail)
+        }
+      }
+    }
+    return tags
+  }
+
+  private mutating func integrity(_ value: JSONValue, at location: Location) -> ImageDigest? {
+    if let text = value.string, text.hasPrefix("sha256-"), text.utf8.count == 51,
+      let bytes = Data(base64Encoded: String(text.dropFirst(7))),
+      let digest = ImageDigest(bytes: bytes)
+    {
+      return digest
+    }
+    wrong(location, "It is sha256- and the digest in base64.")
+    return nil
+  }
+
+  private mutating func cacheMode(_ value: JSONValue, at location: Location) -> CacheMode? {
+    if let mode = value.string.flatMap(CacheMode.init) { return mode }
+    let words = CacheMode.allCases.map(\.rawValue).joined(separator: ", ")
+    wrong(location, "It is one of \(words).")
+    return nil
+  }
+
+  private mutating func cacheKey(_ value: JSONValue, at location: Location) -> String? {
+    if let key = value.string, 1...2048 ~= key.unicodeScalars.count, !key.hasControls { return key }
+    wrong(location, "It has 1 to 2,048 characters, none of them a control character.")
+    return nil
+  }
+
+  private mutating func alternatives(_ value: JSONValue, at location: Location) -> [SourceURL] {
+    guard case .array(let elements) = value, elements.count <= 8 else {
+      wrong(location, "It is an array of up to 8 URLs.")
+      return []
+    }
+    return elements.enumerated().compactMap { index, element in
+      url(element, at: location.child("\(index)"))
+    }
+  }
+
+  private mutating func int(
+    _ value: JSONValue, _ range: ClosedRange<Int>, at location: Location
+  ) -> Int? {
+    if let int = value.int, range ~= int { return int }
+    wrong(location, "It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+    return nil
+  }
+
+  private mutating func duration(
+    _ value: JSONValue, upTo limit: Duration, at location: Location
+  ) -> Duration? {
+    if let seconds = value.double, 0.001...limit.inSeconds ~= seconds { return .seconds(seconds) }
+    wrong(location, "It is a number of seconds from 0.001 to \(limit.inSeconds).")
+    return nil
+  }
+
+  private mutating func wrong(_ location: Location, _ detail: String) {
+    mistakes.add(location, .invalidOption, detail)
+  }
+}
+
+/// Extra request header fields.
+extension SubmissionDecoder {
+  /// Of one job, names and values together.
+  private static let maxHeaderBytes = 8192
+  private static let maxHeaderFields = 64
+
+  private mutating func headers(_ value: JSONValue, at location: Location) -> [HeaderField] {
+    guard case .object(let members) = value, members.count <= Self.maxHeaderFields else {
+      wrong(location, "It is an object of up to \(Self.maxHeaderFields) header fields.")
+      return []
+    }
+    var fields: [HeaderField] = []
+    var names: Set<String> = []
+    for member in members {
+      let location = location.child(member.name)
+      guard let field = field(member, at: location) else { continue }
+      if names.insert(field.name.lowercased()).inserted {
+        fields.append(field)
+      } else {
+        wrong(location, "This field is there already, in other letters.")
+      }
+    }
+    if fields.reduce(0, { $0 + $1.name.utf8.count + $1.value.utf8.count }) > Self.maxHeaderBytes {
+      wrong(location, "They have more than \(Self.maxHeaderBytes) bytes in all.")
+    }
+    return fields
+  }
+
+  private mutating func field(_ member: JSONValue.Member, at location: Location) -> HeaderField? {
+    guard !member.name.isEmpty, member.name.utf8.allSatisfy(MediaType.isTokenByte) else {
+      wrong(location, "This is no header field's name.")
+      return nil
+    }
+    guard !Self.isOurs(member.name.lowercased()) else {
+      wrong(location, "This field is the service's own to send.")
+      return nil
+    }
+    guard let text = member.value.string, text.utf8.allSatisfy(Self.isFieldByte) else {
+      wrong(location, "A field's value is a string without line breaks and control characters.")
+      return nil
+    }
+    let spaces: Set<UInt8> = [0x20, 0x09]
+    var value = text.utf8.drop { spaces.contains($0) }
+    while let last = value.last, spaces.contains(last) { value.removeLast() }
+    return HeaderField(name: member.name, value: String(Substring(value)))
+  }
+
+  private static func isFieldByte(_ byte: UInt8) -> Bool {
+    byte == 0x09 || (byte >= 0x20 && byte != 0x7F)
+  }
+
+  /// Fields that frame the message, belong to one connection (RFC 9110 section 7.6.1), or make the
+  /// answer another one than the whole image.
+  private static func isOurs(_ name: String) -> Bool {
+    switch name {
+    case "host", "content-length", "transfer-encoding", "te", "trailer", "expect", "connection",
+      "keep-alive", "upgrade", "http2-settings", "range", "if-range", "if-match", "if-none-match",
+      "if-modified-since", "if-unmodified-since":
+      true
+    default: name.hasPrefix("proxy-")
+    }
+  }
+}

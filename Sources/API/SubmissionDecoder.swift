@@ -1,0 +1,165 @@
+internal import Crypto
+internal import Jobs
+
+/// Turns what a client sent into jobs, and notes every mistake on the way.
+struct SubmissionDecoder {
+  let limits: Configuration.Limits
+  let hasLocalRoot: Bool
+  /// Whether the request said `Save-Data: on`.
+  let savesData: Bool
+  /// What was wrong so far.
+  var mistakes = Mistakes()
+
+  /// One object is one job, an array is a batch.
+  mutating func jobs(from body: JSONValue) -> [NewJob] {
+    switch body {
+    case .object(let members):
+      return [job(from: members, at: .body(index: nil))].compactMap { $0 }
+    case .array([]):
+      mistakes.add(.pointer(""), .invalidOption, "A batch holds at least one job.")
+      return []
+    case .array(let elements):
+      return elements.enumerated().compactMap { job(from: $1, index: $0) }
+    case .null, .bool, .number, .string:
+      mistakes.add(
+        .pointer(""), .invalidOption, "A job is an object, a batch an array; this is \(body.kind).")
+      return []
+    }
+  }
+
+  /// A captured image's job, whose options stand in the query.
+  mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
+    var members: [JSONValue.Member] = []
+    for name in ["integrity", "priority", "cache"] {
+      if let text = query.one(name) { members.append(.init(name: name, value: .string(text))) }
+    }
+    let numbers = ["cache_ttl", "timeout", "max_bytes", "max_pixels", "max_attempts", "retention"]
+    for name in numbers {
+      guard let text = query.one(name) else { continue }
+      members.append(.init(name: name, value: JSONValue(numberIn: text) ?? .string(text)))
+    }
+    let tags = query.all("tags")
+    if !tags.isEmpty {
+      members.append(.init(name: "tags", value: .array(tags.map { .string($0) })))
+    }
+    return capturedJob(from: members, contentType: contentType, at: .query)
+  }
+
+  /// A captured image's job; its source stands for nothing captured yet.
+  mutating func capturedJob(
+    from members: [JSONValue.Member], contentType: String, at root: Location.Root
+  ) -> NewJob {
+    let nothing = CapturedImage(digest: ImageDigest(SHA256.hash(data: [UInt8]())), bytes: 0)
+    let source = nothing.source(contentType: contentType)
+    var job = NewJob(submission: Submission(source: source))
+    job.submission.savesData = savesData
+    for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
+    return job
+  }
+
+  private mutating func job(from element: JSONValue, index: Int) -> NewJob? {
+    guard case .object(let members) = element else {
+      mistakes.add(
+        .pointer("/\(index)"), .invalidOption, "A job is an object; this is \(element.kind).")
+      return nil
+    }
+    return job(from: members, at: .body(index: index))
+  }
+
+  private mutating func job(
+    from members: [JSONValue.Member], at root: Location.Root
+  ) -> NewJob? {
+    let source = source(of: members, at: root)
+    // Without a usable source the other members are still looked at: all mistakes are told at once.
+    var job = NewJob(submission: Submission(source: source ?? .local("")))
+    job.submission.savesData = savesData
+    for member in members where !Self.sourceMembers.contains(member.name) {
+      set(member, of: &job, at: Location(root: root, member: member.name))
+    }
+    return source == nil ? nil : job
+  }
+
+  private static let sourceMembers: [String] = ["url", "low_data_url", "local"]
+}
+
+/// The source.
+extension SubmissionDecoder {
+  private mutating func source(of members: [JSONValue.Member], at root: Location.Root) -> Source? {
+    func member(_ name: String) -> JSONValue? { members.first { $0.name == name }?.value }
+    func location(_ name: String) -> Location { Location(root: root, member: name) }
+    let low = member("low_data_url").map { url($0, at: location("low_data_url")) }
+    if let local = member("local") {
+      if member("url") != nil {
+        mistakes.add(location("local"), .invalidOption, "A job has one source: url or local.")
+      }
+      if low != nil {
+        mistakes.add(location("low_data_url"), .invalidOption, "It goes with url only.")
+      }
+      return localName(local, at: location("local")).map(Source.local)
+    }
+    guard let regular = member("url"), regular != .null else {
+      mistakes.add(location("url"), .missingURL, "A job needs a source: url or local.")
+      return nil
+    }
+    guard let regular = url(regular, at: location("url")) else { return nil }
+    return .url(regular, lowData: low ?? nil)
+  }
+
+  mutating func url(_ value: JSONValue, at location: Location) -> SourceURL? {
+    guard let text = value.string else {
+      mistakes.add(location, .invalidURL, "A URL is a string; this is \(value.kind).")
+      return nil
+    }
+    guard let url = SourceURL(text) else {
+      mistakes.add(
+        location, .invalidURL,
+        "It is no absolute http or https URL of up to \(SourceURL.maxLength) bytes without a user name."
+      )
+      return nil
+    }
+    return url
+  }
+
+  private mutating func localName(_ value: JSONValue, at location: Location) -> String? {
+    guard hasLocalRoot else {
+      mistakes.add(location, .invalidLocalName, "This service has no local images.")
+      return nil
+    }
+    guard let name = value.string, Self.isLocalName(name) else {
+      mistakes.add(
+        location, .invalidLocalName,
+        "A name is a relative path below the service's folder, without '.' and '..' parts.")
+      return nil
+    }
+    return name
+  }
+
+  private static func isLocalName(_ name: String) -> Bool {
+    guard 1...1024 ~= name.utf8.count, !name.utf8.contains(UInt8(ascii: "\\")), !name.hasControls
+    else { return false }
+    return name.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+      .allSatisfy { part in
+        let part = Substring(part)
+        return !part.isEmpty && part != "." && part != ".." && part.utf8.count <= 255
+      }
+  }
+}
+
+extension CapturedImage {
+  func source(contentType: String) -> Source {
+    .captured(digest, bytes: bytes, contentType: contentType)
+  }
+}
+
+extension String {
+  /// Whether it has a control character (C0, DEL or C1).
+  var hasControls: Bool {
+    unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
+  }
+}
+
+extension ImageDigest {
+  init(_ digest: SHA256Digest) {
+    self.init(bytes: digest)!  // a SHA-256 has 32 bytes
+  }
+}
