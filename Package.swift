@@ -35,14 +35,14 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "Codec", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
-        .log, .metrics, .unixSignals,
+        "API", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
+        .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
-    .target(name: "Jobs", dependencies: [.ordered, .log, .metrics], swiftSettings: house),
+    .target(name: "Jobs", dependencies: [.log, .metrics], swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
@@ -53,6 +53,8 @@ let package = Package(
       name: "Store", dependencies: ["Executors", "Jobs", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
+    .target(
+      name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
     .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
 
     .systemLibrary(
@@ -83,7 +85,7 @@ let package = Package(
       name: "APITests", dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .httpTypes],
       swiftSettings: house),
     .testTarget(
-      name: "AppTests", dependencies: ["App", "imagefetch", "Jobs", "TestSupport"],
+      name: "AppTests", dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
       swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]
@@ -98,6 +100,5 @@ extension Target.Dependency {
   static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")
   static let log = product(name: "Logging", package: "swift-log")
   static let metrics = product(name: "Metrics", package: "swift-metrics")
-  static let ordered = product(name: "OrderedCollections", package: "swift-collections")
   static let unixSignals = product(name: "UnixSignals", package: "swift-service-lifecycle")
 }

@@ -9,6 +9,8 @@ internal import Jobs
 internal import Logging
 internal import Store
 
+extension JobEngine: JobService {}
+
 /// The service's parts, built in the order in which they need each other and closed in reverse.
 struct Parts: Sendable {
   private let configuration: Configuration
@@ -35,7 +37,7 @@ struct Parts: Sendable {
     }
     let engine = engine
     let routes = Routes(
-      service: engine, configuration: configuration.routes, document: OpenAPIDocument.bytes,
+      service: engine, configuration: configuration.routes, openAPI: OpenAPIDocument.bytes,
       metrics: {
         await engine.observe()
         return registry.render()

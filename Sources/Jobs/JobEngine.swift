@@ -123,31 +123,30 @@ public final class JobEngine: Sendable {
     }
   }
 
-  /// Room for an image that a client sends; write to it on a thread that may wait for the disk.
-  public func stage() async throws(JobsError) -> any StagedImage {
+  /// Room for an image that a client is about to send.
+  public func beginCapture() async throws(JobsError) -> any ImageCapture {
     guard state != .draining else { throw .draining }
-    return try await storing { () async throws(StoreError) in try await crew.images.stage() }
+    let staged = try await storing { () async throws(StoreError) in try await crew.images.stage() }
+    return StagedCapture(staged, on: crew.executor)
   }
 
-  /// Accepts a job whose source is the staged bytes.
-  ///
-  /// - Parameter make: the job, given its source.
+  /// Accepts a job over a finished capture, and makes its bytes durable with it. `new`'s source is the captured image
+  /// that ``ImageCapture/finish()`` told.
   public func submit(
-    captured staged: any StagedImage, bytes: Int, contentType: String, by owner: Owner,
-    key: IdempotencyKey?, _ make: (Source) -> NewJob
+    captured capture: any ImageCapture, as new: NewJob, by owner: Owner, key: IdempotencyKey?
   ) async throws(JobsError) -> JobSnapshot {
+    guard let capture = capture as? StagedCapture, let image = capture.image else {
+      throw .store(.unavailable(detail: "not a finished capture of this engine"))
+    }
     let moment = crew.now()
-    let id = ids.next(at: moment)
-    let digest = staged.finish()
-    try await publish(staged, digest, bytes: bytes, for: id)
-    let new = make(.captured(digest, bytes: bytes, contentType: contentType))
+    let job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
+    try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
     do throws(JobsError) {
-      let job = Job(new, id: id, owner: owner, createdAt: moment)
       let snapshot = try await submit([job], key: key)[0]
-      if snapshot.job.id != id { try? await crew.store.release(id) }
+      if snapshot.job.id != job.id { try? await crew.store.release(job.id) }
       return snapshot
     } catch {
-      try? await crew.store.release(id)
+      try? await crew.store.release(job.id)
       throw error
     }
   }
@@ -160,7 +159,7 @@ public final class JobEngine: Sendable {
       return try await keeper.keep(
         staged, digest, bytes: bytes, for: .upcoming(id), limit: crew.configuration.maxStoredBytes)
     }
-    guard isKept else { throw .unknownJob }
+    guard isKept else { throw .store(.unavailable(detail: "the client left")) }
   }
 
   // MARK: Reading

@@ -143,11 +143,14 @@ struct JobEngineTests {
   @Test("captured bytes are decoded and kept like any other")
   func captured() async throws {
     try await Workshop.open { shop in
-      let staged = try await shop.engine.stage()
-      try staged.write(ok)
+      let capture = try await shop.engine.beginCapture()
+      try await capture.write(ok)
+      let image = try await capture.finish()
+      let source = Source.captured(image.digest, bytes: image.bytes, contentType: "image/png")
       let id = try await shop.engine.submit(
-        captured: staged, bytes: ok.count, contentType: "image/png", by: Workshop.me.owner, key: nil
-      ) { NewJob(submission: Submission(source: $0)) }.job.id
+        captured: capture, as: NewJob(submission: Submission(source: source)),
+        by: Workshop.me.owner, key: nil
+      ).job.id
       let job = try await shop.finished(id)
       #expect(job.phase == .success && job.cache == nil && job.attempts == 0)
       #expect(job.image?.bytes == ok.count)
