@@ -76,7 +76,11 @@ extension Monitor {
     guard let leaver = lingering[name] else { return }
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 1) { buffer in
       let count = recv(leaver.descriptor, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
-      if count == 0 || (count < 0 && errno != EAGAIN) { forget(name) }
+      if count == 0 || (count < 0 && errno != EAGAIN) || count > leaver.budget {
+        forget(name)
+      } else {
+        lingering[name]?.budget -= max(0, count)
+      }
     }
   }
 

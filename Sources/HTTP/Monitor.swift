@@ -28,6 +28,8 @@ final class Monitor: @unchecked Sendable {
   struct Leaver {
     let descriptor: Int32
     let until: Instant
+    /// So many bytes are still read.
+    var budget = 8 << 20
   }
 
   // Only the monitor's thread

@@ -1,0 +1,147 @@
+import Foundation
+import Glibc
+import HTTP
+import HTTPTypes
+import Synchronization
+
+/// Runs blocking work on a thread of its own: the shared ones belong to the handlers under test.
+func blocking<T: Sendable>(_ work: @escaping @Sendable () throws -> T) async throws -> T {
+  try await withCheckedThrowingContinuation { continuation in
+    Thread.detachNewThread { continuation.resume(with: Result { try work() }) }
+  }
+}
+
+/// Waits till something holds, for so many seconds at most.
+func eventually(within seconds: Double = 5, _ holds: @Sendable () -> Bool) async -> Bool {
+  let end = ContinuousClock.now + .seconds(seconds)
+  while !holds() {
+    guard ContinuousClock.now < end else { return false }
+    try? await Task.sleep(for: .milliseconds(2))
+  }
+  return true
+}
+
+/// A TCP connection that sends what it is told, byte for byte.
+final class RawClient: Sendable {
+  struct Failure: Error { let what: String }
+  struct Answer: Sendable {
+    var status = 0
+    var head = ""
+    var body = ""
+    func field(_ name: String) -> String? {
+      for line in head.split(separator: "\r\n").dropFirst() {
+        let parts = line.split(separator: ":", maxSplits: 1)
+        if parts[0].lowercased() == name.lowercased() {
+          return parts.count > 1 ? parts[1].trimmingCharacters(in: .whitespaces) : ""
+        }
+      }
+      return nil
+    }
+  }
+
+  let descriptor: Int32
+  private let pending = Mutex<[UInt8]>([])
+
+  init(_ port: Int, host: String = "127.0.0.1", timeout: Int = 5) throws {
+    var hints = addrinfo()
+    hints.ai_flags = AI_NUMERICHOST
+    hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    var found: UnsafeMutablePointer<addrinfo>?
+    guard getaddrinfo(host, String(port), &hints, &found) == 0, let found else {
+      throw Failure(what: "getaddrinfo")
+    }
+    defer { freeaddrinfo(found) }
+    descriptor = socket(found.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+    var limit = timeval(tv_sec: timeout, tv_usec: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    guard connect(descriptor, found.pointee.ai_addr, found.pointee.ai_addrlen) == 0 else {
+      throw Failure(what: "connect: \(errno)")
+    }
+  }
+
+  deinit { close(descriptor) }
+
+  func send(_ text: String) throws { try send(Array(text.utf8)) }
+
+  func send(_ bytes: [UInt8]) throws {
+    guard try sendSome(bytes) == bytes.count else { throw Failure(what: "send: \(errno)") }
+  }
+
+  /// Sends till it would block for longer than the timeout; says how much went.
+  func sendSome(_ bytes: [UInt8]) throws -> Int {
+    var sent = 0
+    while sent < bytes.count {
+      let count = bytes[sent...].withUnsafeBytes {
+        Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+      }
+      if count <= 0 { break }
+      sent += count
+    }
+    return sent
+  }
+
+  func sendTimeout(milliseconds: Int) {
+    var limit = timeval(tv_sec: 0, tv_usec: milliseconds * 1000)
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+  }
+
+  func shutdownSending() { shutdown(descriptor, Int32(SHUT_WR)) }
+
+  /// Some bytes; nil when the server has closed, by a reset too.
+  private func receive() throws -> [UInt8]? {
+    let waiting = pending.withLock { bytes in
+      defer { bytes = [] }
+      return bytes
+    }
+    if !waiting.isEmpty { return waiting }
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    let count = recv(descriptor, &buffer, buffer.count, 0)
+    if count < 0 && errno == ECONNRESET { return nil }
+    guard count >= 0 else { throw Failure(what: "recv: \(errno)") }
+    return count == 0 ? nil : Array(buffer.prefix(count))
+  }
+
+  /// Everything up to the end.
+  func readToEnd() throws -> String {
+    var all: [UInt8] = []
+    while let bytes = try receive() { all += bytes }
+    return String(decoding: all, as: UTF8.self)
+  }
+
+  /// Whether the server closed, having sent nothing more.
+  func isClosed() throws -> Bool { try receive() == nil }
+
+  /// One answer; what follows it stays for the next call.
+  func answer(toHead: Bool = false) throws -> Answer {
+    var all: [UInt8] = []
+    let blank = Array("\r\n\r\n".utf8)
+    while true {
+      if let end = all.firstRange(of: blank) {
+        var answer = Answer()
+        answer.head = String(decoding: all[..<end.lowerBound], as: UTF8.self)
+        answer.status = Int(answer.head.split(separator: " ")[1]) ?? 0
+        let length = toHead ? 0 : Int(answer.field("content-length") ?? "0")!
+        while all.count < end.upperBound + length {
+          guard let more = try receive() else { throw Failure(what: "cut within the content") }
+          all += more
+        }
+        answer.body = String(
+          decoding: all[end.upperBound..<(end.upperBound + length)], as: UTF8.self)
+        let rest = Array(all[(end.upperBound + length)...])
+        pending.withLock { $0 = rest }
+        return answer
+      }
+      guard let more = try receive() else {
+        throw Failure(what: "closed after \(String(decoding: all, as: UTF8.self))")
+      }
+      all += more
+    }
+  }
+
+  /// Sends a request and reads its answer.
+  func exchange(_ request: String) throws -> Answer {
+    try send(request)
+    return try answer()
+  }
+}

@@ -1,0 +1,123 @@
+import Foundation
+import HTTP
+import HTTPTypes
+import Testing
+
+@Suite("A request is refused")
+struct RefusalTests {
+  static let host = "Host: x\r\n"
+
+  @Test(
+    "if two readers could frame it differently, or it breaks the grammar",
+    arguments: [
+      "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\n\(host)Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nContent-Length: 5\r\n\r\nabc",
+      "POST / HTTP/1.1\r\n\(host)Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.0\r\n\(host)Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\n\(host)Content-Length : 3\r\n\r\nabc",
+      "GET / HTTP/1.1\r\n\(host)Foo : x\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo\t: x\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host): x\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)F(o: x\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\u{1}b\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\0b\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\0\0Bar: b\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\rb\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\r\n b\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\r\n\tb\r\nBar: c\r\n\r\n",
+      "POST / HTTP/1.1\r\n\(host)Transfer-Encodi: chunked\r\n ng\r\n\r\n0\r\n\r\n",
+      "GET / HTTP/1.1\r\n Foo: a\r\n\(host)\r\n",
+      "GET / HTTP/1.1\n\(host)\r\n",
+      "GET / HTTP/1.1\r\nHost: x\nFoo: a\r\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\n\r\n",
+      "GET / HTTP/1.1\r\n\(host)Foo: a\r\n\n",
+      "GET / HTTP/1.1\r\n\(host)\n",
+      "GET / HTTP/1.1\r\n\r\n",
+      "GET / HTTP/1.1\r\nFoo: a\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+      "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: user@a\r\n\r\n",
+      "GET  / HTTP/1.1\r\n\(host)\r\n",
+      "GET /  HTTP/1.1\r\n\(host)\r\n",
+      "GET /a b HTTP/1.1\r\n\(host)\r\n",
+      "GET /a\tb HTTP/1.1\r\n\(host)\r\n",
+      "GET /a\0b HTTP/1.1\r\n\(host)\r\n",
+      "GET /\u{e9} HTTP/1.1\r\n\(host)\r\n",
+      "GET /a#b HTTP/1.1\r\n\(host)\r\n",
+      "GET a HTTP/1.1\r\n\(host)\r\n",
+      "GET * HTTP/1.1\r\n\(host)\r\n",
+      "GET ftp://h/ HTTP/1.1\r\n\(host)\r\n",
+      "GET http:///p HTTP/1.1\r\n\(host)\r\n",
+      "GET http://u@h/p HTTP/1.1\r\n\(host)\r\n",
+      "CONNECT h/443 HTTP/1.1\r\n\(host)\r\n",
+      "G(T / HTTP/1.1\r\n\(host)\r\n",
+      "\(String(repeating: "G", count: 64)) / HTTP/1.1\r\n\(host)\r\n",
+    ])
+  func malformed(request: String) async throws {
+    try await expect("malformed", request)
+  }
+
+  @Test(
+    "for what we do not know or do not take, each in its words",
+    arguments: [
+      ("unknownTransferCoding", "Transfer-Encoding: xchunked"),
+      ("unknownTransferCoding", "Transfer-Encoding: gzip, chunked"),
+      ("unknownTransferCoding", "Transfer-Encoding: chunked \t"),
+      ("unknownTransferCoding", "Transfer-Encoding: identity"),
+      ("unknownExpectation", "Expect: 200-ok"),
+      ("bodyTooLarge(limit: 33554432)", "Content-Length: 33554433"),
+      ("headerTooLarge(limit: 12288)", "Foo: \(String(repeating: "x", count: 12288))"),
+      ("headerTooLarge(limit: 100)", String(repeating: "F: 1\r\n", count: 99) + "F: 1"),
+    ])
+  func unknown(refusal: String, field: String) async throws {
+    try await expect(refusal, "POST / HTTP/1.1\r\n\(Self.host)\(field)\r\n\r\n")
+  }
+
+  @Test("if its target is over the limit")
+  func longTarget() async throws {
+    let target = "/" + String(repeating: "a", count: 8192)
+    try await expect("targetTooLong(limit: 8192)", "GET \(target) HTTP/1.1\r\n\(Self.host)\r\n")
+  }
+
+  @Test("without being told to go on, if its content would be too large")
+  func expectation() async throws {
+    let request =
+      "POST / HTTP/1.1\r\n\(Self.host)Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
+    try await expect("bodyTooLarge", request)
+  }
+
+  @Test("by libmicrohttpd itself if it cannot even be split into lines and parts")
+  func hopeless() async throws {
+    for request in [
+      "GET\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 5\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      "GET /\(String(repeating: "a", count: 70_000)) HTTP/1.1\r\n",
+    ] {
+      let answer = try await Served.with(handler: { _ in .text("handled") }) { port in
+        let client = try RawClient(port)
+        _ = try client.sendSome(Array(request.utf8))
+        return try client.readToEnd()
+      }
+      #expect(answer.isEmpty || answer.hasPrefix("HTTP/1.1 4") || answer.hasPrefix("HTTP/1.1 505"))
+      #expect(!answer.contains("handled"))
+    }
+  }
+
+  private func expect(_ refusal: String, _ request: String) async throws {
+    let answer = try await Served.with(handler: { _ in .text("handled") }) { port in
+      let client = try RawClient(port)
+      let answer = try client.exchange(request)
+      #expect(try client.isClosed())
+      return answer
+    }
+    #expect(answer.status == 400)
+    #expect(answer.field("content-type") == "application/problem+json")
+    #expect(answer.body.hasPrefix(refusal), "\(answer.body)")
+  }
+}

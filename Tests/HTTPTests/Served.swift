@@ -1,0 +1,63 @@
+import Foundation
+import HTTP
+import HTTPTypes
+
+/// A server on a free port whose refusals say what they are.
+struct Served {
+  let server: HTTPServer
+  let port: Int
+
+  init(
+    _ configure: (inout HTTPServer.Configuration) -> Void = { _ in },
+    handler: @escaping RequestHandler
+  ) throws {
+    var configuration = HTTPServer.Configuration()
+    configuration.port = 0
+    configuration.threads = 2
+    configure(&configuration)
+    server = HTTPServer(
+      configuration, handler: handler,
+      refusal: { refusal in
+        var fields = HTTPFields()
+        fields[.contentType] = "application/problem+json"
+        return Response(
+          status: .badRequest, fields: fields, content: .bytes(Array("\(refusal)".utf8)))
+      })
+    port = try server.start().port
+  }
+
+  /// Runs blocking work against a server, and stops that.
+  static func with<T: Sendable>(
+    _ configure: (inout HTTPServer.Configuration) -> Void = { _ in },
+    handler: @escaping RequestHandler, _ work: @escaping @Sendable (Int) throws -> T
+  ) async throws -> T {
+    let served = try Served(configure, handler: handler)
+    let port = served.port
+    let result: Result<T, any Error>
+    do { result = .success(try await blocking { try work(port) }) } catch {
+      result = .failure(error)
+    }
+    await served.server.stop(within: .seconds(1))
+    return try result.get()
+  }
+}
+
+extension Response {
+  static func text(_ text: String, _ status: HTTPResponse.Status = .ok) -> Response {
+    Response(status: status, content: .bytes(Array(text.utf8)))
+  }
+}
+
+/// Tells what it was asked.
+let echo: RequestHandler = { request in
+  var text = "\(request.method.rawValue) \(request.path) \(request.query ?? "-")"
+  do {
+    let body = try await request.body.collect(upTo: 1 << 20)
+    if !body.isEmpty { text += " \(String(decoding: body, as: UTF8.self))" }
+  } catch {
+    text += " \(error)"
+  }
+  return .text(text)
+}
+
+let get = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -1,0 +1,166 @@
+import Foundation
+import Glibc
+import HTTP
+import HTTPTypes
+import Testing
+
+@Suite("A request whose handler waits")
+struct WaitingTests {
+  @Test("is answered when the handler is done, many at once, again and again")
+  func waits() async throws {
+    let handler: RequestHandler = { request in
+      for _ in 0..<Int.random(in: 0...3) { await Task.yield() }
+      if Bool.random() { try? await Task.sleep(for: .microseconds(Int.random(in: 0...300))) }
+      return .text(request.path)
+    }
+    let wrong = try await Served.with(handler: handler) { port in
+      let clients = try (0..<50).map { _ in try RawClient(port) }
+      var wrong = 0
+      for round in 0..<40 {
+        for (index, client) in clients.enumerated() {
+          try client.send("GET /\(round).\(index) HTTP/1.1\r\nHost: x\r\n\r\n")
+        }
+        for (index, client) in clients.enumerated()
+        where try client.answer().body != "/\(round).\(index)" { wrong += 1 }
+      }
+      return wrong
+    }
+    #expect(wrong == 0)
+  }
+
+  @Test("holds no thread, so that others are answered")
+  func holdsNoThread() async throws {
+    let gate = Gate()
+    let handler: RequestHandler = { request in
+      if request.path == "/wait" { await gate.wait() }
+      return .text(request.path)
+    }
+    let bodies = try await Served.with(handler: handler) { port in
+      let waiting = try (0..<100).map { _ in try RawClient(port) }
+      for client in waiting { try client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n") }
+      var bodies = [try RawClient(port).exchange(get).body]
+      gate.open()
+      bodies += try waiting.map { try $0.answer().body }
+      return Set(bodies)
+    }
+    #expect(bodies == ["/", "/wait"])
+  }
+
+  @Test("is cancelled when its client goes away, each of 100", arguments: [false, true])
+  func leaves(byReset: Bool) async throws {
+    let (gate, log) = (Gate(), Log())
+    let handler: RequestHandler = { _ in
+      await gate.wait()
+      log.add(Task.isCancelled ? "cancelled" : "let through")
+      return .text("")
+    }
+    let served = try Served(handler: handler)
+    let port = served.port
+    let clients = try await blocking {
+      try (0..<100).map { _ in
+        let client = try RawClient(port)
+        try client.send(get)
+        return client
+      }
+    }
+    #expect(await eventually { gate.count == 100 })
+    for client in clients {
+      var linger = Glibc.linger(l_onoff: byReset ? 1 : 0, l_linger: 0)
+      setsockopt(
+        client.descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<linger>.size))
+      shutdown(client.descriptor, Int32(SHUT_RDWR))
+    }
+    #expect(await eventually { log.entries.count == 100 })
+    #expect(Set(log.entries) == ["cancelled"])
+    #expect(await eventually { served.server.statistics.connections == 0 })
+    #expect(served.server.statistics.active == 0)
+    await served.server.stop(within: .zero)
+  }
+
+  @Test(
+    "is cancelled at once if its client said before that it sends no more; one that does not wait is answered"
+  )
+  func halfClosed() async throws {
+    let gate = Gate()
+    let handler: RequestHandler = { request in
+      if request.path == "/wait" { await gate.wait() }
+      return .text("done")
+    }
+    try await Served.with(handler: handler) { port in
+      let quick = try RawClient(port)
+      try quick.send(get)
+      quick.shutdownSending()
+      #expect(try quick.answer().body == "done")
+      let slow = try RawClient(port)
+      try slow.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+      slow.shutdownSending()
+      #expect(try slow.isClosed())
+    }
+  }
+}
+
+@Suite("A slow client")
+struct SlowTests {
+  static let configure = { @Sendable (configuration: inout HTTPServer.Configuration) in
+    configuration.requestTimeout = .milliseconds(400)
+  }
+
+  @Test(
+    "is cut, whatever it drips",
+    arguments: [
+      "GET / HTTP/1.1\r\nHost: x\r\nFoo: ",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
+    ], [false, true])
+  func drips(start: String, afterAnother: Bool) async throws {
+    let seconds = try await Served.with(Self.configure, handler: echo) { port in
+      let client = try RawClient(port)
+      if afterAnother {
+        _ = try client.exchange(get)
+        usleep(300_000)
+      }
+      let begin = ContinuousClock.now
+      try client.send(start)
+      while begin.duration(to: .now) < .seconds(5) {
+        usleep(50_000)
+        if try client.sendSome([120]) == 0 { break }
+      }
+      return begin.duration(to: .now)
+    }
+    #expect(seconds < .seconds(2))
+    #expect(seconds > .milliseconds(300))
+  }
+
+  @Test("may be silent between requests for longer than a request may take")
+  func idles() async throws {
+    try await Served.with(Self.configure, handler: echo) { port in
+      let client = try RawClient(port)
+      for _ in 0..<2 {
+        usleep(1_000_000)
+        #expect(try client.exchange(get).status == 200)
+      }
+    }
+  }
+
+  @Test("is closed when it is silent for longer than that")
+  func silent() async throws {
+    try await Served.with({ $0.idleTimeout = .seconds(1) }, handler: echo) { port in
+      let client = try RawClient(port)
+      _ = try client.exchange(get)
+      #expect(try client.isClosed())
+    }
+  }
+
+  @Test("is waited for by nobody while its handler waits")
+  func waits() async throws {
+    let handler: RequestHandler = { _ in
+      try? await Task.sleep(for: .seconds(1))
+      return .text("late")
+    }
+    let answer = try await Served.with(Self.configure, handler: handler) {
+      try RawClient($0).exchange(get)
+    }
+    #expect(answer.body == "late")
+  }
+}
