@@ -41,6 +41,7 @@ public final class FileImageStore: ImageStore {
     return StagedFile(name: name, in: folder, disk: disk)
   }
 
+  /// The image's file, open for reading.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     let opened = try await disk.perform { [folder] () throws(StoreError) in try folder.open(digest)
     }
@@ -48,6 +49,7 @@ public final class FileImageStore: ImageStore {
     return StoredBytes(place: .file(descriptor: descriptor), count: count) { close(descriptor) }
   }
 
+  /// Removes the file. Not synced: what comes back with the power is swept at the next start.
   public func remove(_ digest: ImageDigest) async throws(StoreError) {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(digest) }
   }

@@ -28,6 +28,9 @@ final class GroupCommit: Sendable {
     thread.published.withLock { ($0.transactions, $0.operations) }
   }
 
+  /// Operations that no transaction has taken yet.
+  var waiting: Int { line.count }
+
   /// Runs `body` in the next transaction; returns when that is durable.
   func perform<Value: Sendable>(
     _ body: @escaping @Sendable (inout Ledger) throws -> Value
@@ -51,6 +54,12 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
   private let condition = NSCondition()
   private var waiting: [any WriteOperation] = []
   private var isClosed = false
+
+  var count: Int {
+    condition.lock()
+    defer { condition.unlock() }
+    return waiting.count
+  }
 
   /// - Returns: false when it is closed.
   func add(_ operation: any WriteOperation) -> Bool {

@@ -28,7 +28,7 @@ public final class SQLiteJobStore: JobStore {
   let writer: GroupCommit
   private let reading: ThreadPool
   private let lock: FolderLock
-  private let log = Logger(label: "store")
+  let log = Logger(label: "store")
 
   /// Opens the database, making it or bringing it up to date where needed. Blocks for some milliseconds.
   ///
@@ -57,7 +57,7 @@ public final class SQLiteJobStore: JobStore {
   }
 
   /// Reads on a thread that may block.
-  private func read<Value: Sendable>(
+  func read<Value: Sendable>(
     _ body: @escaping @Sendable (Database) throws -> Value
   ) async throws(StoreError) -> Value {
     try await reading.run { [database] () -> Result<Value, StoreError> in
@@ -68,7 +68,7 @@ public final class SQLiteJobStore: JobStore {
   }
 
   /// Computes on a thread that may.
-  private func compute<Value: Sendable>(
+  func compute<Value: Sendable>(
     _ body: @escaping @Sendable () throws -> Value
   ) async throws(StoreError) -> Value {
     try await reading.run { () -> Result<Value, StoreError> in
@@ -107,105 +107,4 @@ extension SQLiteJobStore {
     try Schema.migrator.migrate(database)
     return database
   }
-}
-
-/// What changes something.
-extension SQLiteJobStore {
-  public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
-    -> SubmitOutcome
-  {
-    let rows = try await compute {
-      try jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
-    }
-    let outcome = try await writer.perform { ledger in
-      try ledger.submit(rows, key: key, capacity: capacity)
-    }
-    switch outcome {
-    case .accepted: return .accepted
-    case .keyReused: return .keyReused
-    case .queueFull: return .queueFull
-    case .repeated(let earlier):
-      return .repeated(try await compute { try earlier.map { try $0.job() } })
-    }
-  }
-
-  public func claim(_ count: Int, at moment: Timestamp) async throws(StoreError) -> Claimed {
-    let (rows, nextDue) = try await writer.perform { try $0.claim(count, at: moment) }
-    guard !rows.isEmpty else { return Claimed(jobs: [], nextDue: nextDue) }
-    return try await compute { [log] in
-      var claimed = Claimed(jobs: [], nextDue: nextDue)
-      for row in rows {
-        guard let job = try? row.job(), let number = row.claim else {
-          log.error("a queued job's record can't be read", metadata: ["number": "\(row.number)"])
-          continue
-        }
-        claimed.jobs.append((job, Claim(job: job.id, number: number)))
-      }
-      return claimed
-    }
-  }
-
-  public func update(
-    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
-  ) async throws(StoreError) -> Job? {
-    try await writer.perform { try $0.update(id, under: claim, change) }
-  }
-
-  public func remove(_ id: JobID) async throws(StoreError) -> Bool {
-    try await writer.perform { try $0.remove(id) }
-  }
-
-  public func reserve(_ image: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int)
-    async throws(StoreError) -> Reservation
-  {
-    try await writer.perform {
-      try $0.reserve(image.data, bytes: bytes, for: Holder(holder), limit: limit)
-    }
-  }
-
-  public func release(_ upcoming: JobID) async throws(StoreError) {
-    try await writer.perform { try $0.endReservations(of: Holder(upcoming: upcoming.data)) }
-  }
-
-  public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
-    try await writer.perform { try $0.expire(at: moment, count: count) }
-  }
-
-  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform { try $0.abandonedImages(count) }
-  }
-
-  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
-    try await writer.perform { for image in images { try $0.forget(image) } }
-  }
-
-  /// Puts back what was being worked on: call it after opening, before anything is claimed or reserved.
-  public func recover() async throws(StoreError) -> Int {
-    let (requeued, unreadable) = try await writer.perform { try $0.recover() }
-    for id in unreadable {
-      log.error("a job's record can't be read; it stays as it is", metadata: ["job": "\(id)"])
-    }
-    return requeued
-  }
-}
-
-/// What only looks.
-extension SQLiteJobStore {
-  public func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try await read { try JobRow.fetch(id.data, $0)?.job() }
-  }
-
-  public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
-    try await read { try JobListing(query: query).page($0) }
-  }
-
-  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool {
-    try await read { db in
-      let statement = try db.cachedStatement(
-        sql: "SELECT 1 FROM images WHERE digest = ? AND hard + soft > 0")
-      return try Int.fetchOne(statement, arguments: [image.data]) != nil
-    }
-  }
-
-  public func counts() async throws(StoreError) -> StoreCounts { writer.counts }
 }

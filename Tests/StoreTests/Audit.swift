@@ -1,0 +1,68 @@
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+extension SQLiteJobStore {
+  /// Uses the writing connection, between transactions.
+  func onWriter<Value>(_ body: (Database) throws -> Value) throws -> Value {
+    try database.writeWithoutTransaction(body)
+  }
+
+  /// Counts anew what the store keeps count of, and expects the same.
+  func audit(_ location: SourceLocation = #_sourceLocation) throws {
+    let counts = writer.counts
+    try database.read { db in
+      for phase in Phase.allCases {
+        let count = try Int.fetchOne(
+          db, sql: "SELECT count(*) FROM jobs WHERE phase = ?", arguments: [phase.code])
+        #expect(counts.jobs[phase] == count, "\(phase)", sourceLocation: location)
+      }
+      let sums = try Row.fetchOne(
+        db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM images WHERE leaving = 0")
+      #expect(sums?[0] == counts.images, sourceLocation: location)
+      #expect(sums?[1] == counts.imageBytes, sourceLocation: location)
+      for (name, sql) in Self.wrongRows {
+        #expect(try Row.fetchAll(db, sql: sql).isEmpty, "\(name)", sourceLocation: location)
+      }
+    }
+  }
+
+  private static let wrongRows = [
+    "images' references": wrongReferences,
+    "tags": wrongTags,
+    "claims of jobs that aren't loading":
+      "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
+    "keys without jobs":
+      "SELECT number FROM keys WHERE number NOT IN (SELECT key FROM jobs WHERE key IS NOT NULL)",
+    "reservations of lost claims": """
+    SELECT job FROM reservations WHERE claim > 0 AND NOT EXISTS
+      (SELECT 1 FROM jobs WHERE jobs.id = reservations.job AND jobs.claim = reservations.claim)
+    """,
+  ]
+
+  /// Images whose counts are not those of the rows that refer to them.
+  private static let wrongReferences = """
+    WITH refs (digest, hard, finished_at) AS (
+      SELECT image, phase < 2, finished_at FROM jobs WHERE image IS NOT NULL
+      UNION ALL SELECT source, phase < 2, finished_at FROM jobs WHERE source IS NOT NULL
+      UNION ALL SELECT digest, 1, NULL FROM reservations
+    ), sums AS (
+      SELECT digest, sum(hard) AS hard, sum(1 - hard) AS soft, min(finished_at) AS finished_at
+      FROM refs GROUP BY digest
+    )
+    SELECT images.digest FROM images LEFT JOIN sums USING (digest)
+    WHERE images.hard <> ifnull(sums.hard, 0) OR images.soft <> ifnull(sums.soft, 0)
+      OR images.finished_at IS NOT sums.finished_at
+      OR (images.leaving AND images.hard + images.soft > 0)
+    UNION ALL SELECT digest FROM sums WHERE digest NOT IN (SELECT digest FROM images)
+    """
+
+  /// Tags' rows that are not in step with their jobs'.
+  private static let wrongTags = """
+    SELECT tags.id FROM tags LEFT JOIN jobs USING (id)
+    WHERE jobs.id IS NULL OR jobs.phase <> tags.phase OR jobs.expires_at IS NOT tags.expires_at
+      OR jobs.owner <> tags.owner
+    """
+}

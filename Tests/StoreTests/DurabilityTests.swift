@@ -1,0 +1,210 @@
+import Foundation
+import GRDB
+import Jobs
+import Synchronization
+import Testing
+
+@testable import Store
+
+@Suite("Durability")
+struct DurabilityTests {
+  @Test("each commit waits for the disk: full synchronisation holds on the writing connection")
+  func synchronous() async throws {
+    let jobs = try OpenJobs()
+    _ = try await jobs.store.submit(.sample(1))
+    for (pragma, value) in [("synchronous", "2"), ("journal_mode", "wal"), ("foreign_keys", "1")] {
+      let set = try jobs.store.onWriter { try String.fetchOne($0, sql: "PRAGMA \(pragma)") }
+      #expect(set == value, "\(pragma)")
+    }
+    await jobs.store.close()
+  }
+
+  @Test("concurrent submits share commits")
+  func groups() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    // Held up, so that all of them wait together.
+    let gate = DispatchSemaphore(value: 0)
+    async let held: Void = store.writer.perform { _ in gate.wait() }
+    let before = store.writer.committed
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for number in 0..<100 {
+        group.addTask { _ = try await store.submit(.sample(Int64(number))) }
+      }
+      group.addTask {
+        let deadline = ContinuousClock.now + .seconds(10)
+        while store.writer.waiting < 100, ContinuousClock.now < deadline { await Task.yield() }
+        gate.signal()
+      }
+      try await group.waitForAll()
+    }
+    try await held
+    let after = store.writer.committed
+    #expect(after.operations - before.operations == 101)
+    #expect(after.transactions - before.transactions <= 2)
+    #expect(try await store.counts().jobs[.queued] == 100)
+    await store.close()
+  }
+
+  @Test("no commit carries more than its limit")
+  func batchLimit() async throws {
+    let jobs = try OpenJobs { $0.maxBatch = 7 }
+    let store = jobs.store
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for number in 0..<50 {
+        group.addTask { _ = try await store.submit(.sample(Int64(number))) }
+      }
+      try await group.waitForAll()
+    }
+    #expect(store.writer.committed.transactions >= 8)
+    await store.close()
+  }
+
+  @Test("an operation that fails takes back its own changes and nobody else's")
+  func failsAlone() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let gate = DispatchSemaphore(value: 0)
+    async let held: Void = store.writer.perform { _ in gate.wait() }
+    let bad = Task {
+      try await store.writer.perform { ledger in
+        try ledger.insert(JobRow(.sample(1), record: Data()))
+        throw StoreError.unavailable(detail: "on purpose")
+      }
+    }
+    async let good = store.submit(.sample(2))
+    let deadline = ContinuousClock.now + .seconds(10)
+    while store.writer.waiting < 2, ContinuousClock.now < deadline { await Task.yield() }
+    gate.signal()
+    #expect(try await good == .accepted)
+    await #expect(throws: StoreError.unavailable(detail: "on purpose")) { try await bad.value }
+    try await held
+    #expect(try await store.counts().jobs[.queued] == 1)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("what was acknowledged is there after a crash at any moment")
+  func crash() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    // Without checkpoints the log is only ever appended to, so that a copy of the database and then of its log is
+    // what a crash at that moment leaves.
+    try store.onWriter { try $0.execute(sql: "PRAGMA wal_autocheckpoint = 0") }
+    let acknowledged = Acknowledged()
+    let copies = try await withThrowingTaskGroup(of: Void.self) { group in
+      for worker in 0..<8 {
+        group.addTask {
+          for number in 0..<60 {
+            let job = Job.sample(Int64(worker * 1_000 + number), tags: ["t"])
+            _ = try await store.submit(job)
+            acknowledged.add(job.id)
+            _ = try await store.claim(1, at: .at(9_999))
+          }
+        }
+      }
+      var copies: [(TemporaryFolder, Set<JobID>)] = []
+      for _ in 0..<5 {
+        let known = acknowledged.all
+        let copy = try TemporaryFolder()
+        for name in ["jobs.sqlite", "jobs.sqlite-wal"] {
+          try FileManager.default.copyItem(
+            atPath: jobs.folder.path + "/" + name, toPath: copy.path + "/" + name)
+        }
+        copies.append((copy, known))
+        try await Task.sleep(for: .milliseconds(15))
+      }
+      try await group.waitForAll()
+      return copies
+    }
+    for (copy, known) in copies {
+      let survivor = try copy.openJobs()
+      _ = try await survivor.recover()
+      #expect(try await survivor.counts().jobs[.loading] == 0)
+      for id in known { #expect(try await survivor.job(id)?.phase == .queued) }
+      try survivor.audit()
+      await survivor.close()
+    }
+    #expect(copies.last.map { !$0.1.isEmpty } == true)
+    await store.close()
+  }
+
+  private final class Acknowledged: Sendable {
+    private let ids = Mutex<Set<JobID>>([])
+    var all: Set<JobID> { ids.withLock(\.self) }
+    func add(_ id: JobID) { ids.withLock { _ = $0.insert(id) } }
+  }
+
+  @Test("a full disk is told as such, and the store goes on when there is room again")
+  func fullDisk() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let pages = try store.onWriter { db in
+      let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0
+      try db.execute(sql: "PRAGMA max_page_count = \(pages + 3)")
+      return pages
+    }
+    #expect(pages > 0)
+    var outcome: StoreError?
+    for number in 0..<200 where outcome == nil {
+      do throws(StoreError) {
+        let batch = (0..<20).map { Job.sample(Int64(number * 20 + $0)) }
+        _ = try await store.submit(batch, key: nil, capacity: .max)
+      } catch {
+        outcome = error
+      }
+    }
+    #expect(outcome == .full)
+    try store.audit()
+    try store.onWriter { db in
+      try db.execute(sql: "PRAGMA max_page_count = 1000000")
+    }
+    #expect(try await store.submit(.sample(99_999)) == .accepted)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("a database that a newer release wrote is refused")
+  func newer() async throws {
+    let jobs = try OpenJobs()
+    try jobs.store.onWriter { db in
+      try db.execute(sql: "INSERT INTO grdb_migrations VALUES ('9 from the future')")
+    }
+    await jobs.store.close()
+    let error = #expect(throws: StoreError.self) { try jobs.folder.openJobs() }
+    guard case .unavailable(let detail) = error else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    #expect(detail.contains("newer release"))
+  }
+
+  @Test("a file that is no database is refused, not overwritten")
+  func foreignFile() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path + "/jobs.sqlite"
+    try Data("not a database, but somebody's letters".utf8).write(to: URL(fileURLWithPath: path))
+    #expect(throws: StoreError.self) { try folder.openJobs() }
+    #expect(try String(contentsOfFile: path, encoding: .utf8).hasPrefix("not a database"))
+  }
+
+  @Test("a second service can't open the database until the first has closed it")
+  func locked() async throws {
+    let jobs = try OpenJobs()
+    let error = #expect(throws: StoreError.self) { try jobs.folder.openJobs() }
+    #expect(error.map { "\($0)".contains("another service") } == true)
+    let reopened = try await jobs.reopened()
+    await reopened.close()
+  }
+
+  @Test("a closed store has finished what it was asked for and refuses everything else")
+  func closed() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    async let submitted = store.submit([.sample(1)], key: nil, capacity: 1)
+    _ = try await submitted
+    await store.close()
+    await #expect(throws: StoreError.self) { try await store.submit(.sample(2)) }
+    await #expect(throws: StoreError.self) { try await store.job(JobID(at: .at(1))) }
+  }
+}
