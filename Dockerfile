@@ -16,6 +16,7 @@ WORKDIR /src
 # The dependencies change seldom: a layer of their own.
 COPY Package.swift ./
 RUN swift package resolve
+COPY openapi.yaml ./
 COPY Sources Sources
 # The tests are not built, but the manifest names their folders.
 COPY Tests Tests
