@@ -229,8 +229,8 @@ struct ServerTests {
     await served.server.stop(within: .seconds(1))
   }
 
-  /// Runs a command and gives what it printed. Not by `Process`, which reads beyond a directory entry when it looks
-  /// for open descriptors, as AddressSanitizer finds.
+  /// Runs a command and gives what it printed. Not by `Process`, which reads beyond a directory
+  /// entry when it looks for open descriptors, as AddressSanitizer finds.
   private func run(_ command: String...) async throws -> String {
     try await blocking {
       var ends: [Int32] = [0, 0]
