@@ -1,10 +1,11 @@
 internal import CMicroHTTPD
 import Glibc
 
-// What libmicrohttpd calls, each from the one thread that has the connection. Globals, as C wants them, and never
-// isolated to an actor: such a one would trap there.
+// What libmicrohttpd calls, each from the one thread that has the connection. Globals, as C wants
+// them, and never isolated to an actor: such a one would trap there.
 
-/// The request line is there, its target not yet taken apart. What is returned becomes the request's context.
+/// The request line is there, its target not yet taken apart. What is returned becomes the
+/// request's context.
 let requestLineCame:
   @convention(c) (
     UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?

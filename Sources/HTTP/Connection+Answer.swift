@@ -26,8 +26,15 @@ extension Connection {
     return MHD_queue_response(handle, UInt32(response.status.code), answer)
   }
 
+  /// Whether libmicrohttpd frames by this field: it refuses Content-Length itself, but takes the
+  /// others.
   private static func isOurs(_ name: HTTPField.Name) -> Bool {
-    name == .contentLength || name == .transferEncoding || name == .connection
+    // Most names are told by their length alone.
+    switch name.rawName.utf8.count {
+    case 10: name == .connection
+    case 17: name == .transferEncoding
+    default: false
+    }
   }
 
   private func create(_ content: Response.Content) -> OpaquePointer? {
@@ -35,8 +42,8 @@ extension Connection {
     case .none: return MHD_create_response_from_buffer(0, nil, .RESPMEM_PERSISTENT)
     case .bytes(let bytes):
       sending = content
-      // An array's elements stay where they are as long as it is kept unchanged, which `sending` does until
-      // libmicrohttpd says that the request is over.
+      // An array's elements stay where they are as long as it is kept unchanged, which `sending`
+      // does until libmicrohttpd says that the request is over.
       let buffer = bytes.withUnsafeBytes { UnsafeMutableRawPointer(mutating: $0.baseAddress) }
       return MHD_create_response_from_buffer(bytes.count, buffer, .RESPMEM_PERSISTENT)
     case .file(let descriptor, let offset, let count, _):

@@ -3,7 +3,8 @@ extension Connection {
   /// So much content beyond the limit is dropped while an answer waits for the content's end.
   static let maxExcess = 1 << 20
 
-  /// Runs the handler on this very thread till it finishes or first waits; from there it goes on on Swift's threads.
+  /// Runs the handler on this very thread till it finishes or first waits; from there it goes on on
+  /// Swift's threads.
   func run(_ head: RequestHead) {
     self.head = nil
     let request = request(head)
@@ -63,7 +64,8 @@ extension Connection {
 
   // MARK: Content
 
-  /// Takes the content that is there, or waits for some; lets the client send on if it was held back.
+  /// Takes the content that is there, or waits for some; lets the client send on if it was held
+  /// back.
   private func takeContent(_ serial: UInt64) async throws(BodyError) -> [UInt8]? {
     if let piece = takeNow(serial) { return try piece.get() }
     let piece: Upload.Piece = await withTaskCancellationHandler {

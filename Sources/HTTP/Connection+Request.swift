@@ -8,8 +8,9 @@ struct TargetLine {
   private let count: Int
   private var hidden: (offset: Int, byte: CChar)?
 
-  /// Notes the target and hides its query from libmicrohttpd, which would unescape it in place and keep an entry for
-  /// each of its arguments, in a pool that a query of nothing but `&` would exhaust.
+  /// Notes the target and hides its query from libmicrohttpd, which would unescape it in place and
+  /// keep an entry for each of its arguments, in a pool that a query of nothing but `&` would
+  /// exhaust.
   init(_ target: UnsafePointer<CChar>) {
     start = UnsafeMutablePointer(mutating: target)
     count = strlen(target)
@@ -40,8 +41,8 @@ extension Connection {
 
   /// The head is there: judges it, and only then lets the content come.
   ///
-  /// An answer queued now closes the connection, so that is for refusals. Others are given in the next call,
-  /// which comes at once if there is no content.
+  /// An answer queued now closes the connection, so that is for refusals. Others are given in the
+  /// next call, which comes at once if there is no content.
   func headCame(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
     isActive = true
     service.requestBegan()
@@ -62,8 +63,8 @@ extension Connection {
     }
   }
 
-  /// Small content is gathered before the handler runs, which then need not wait for it; a client that
-  /// drips it holds no task. Larger content streams.
+  /// Small content is gathered before the handler runs, which then need not wait for it; a client
+  /// that drips it holds no task. Larger content streams.
   private func contentFollows(_ head: RequestHead) -> MHD_Result {
     let isSmall = head.declaredLength.map { $0 <= Upload.capacity } ?? false
     step = isSmall ? .gathering : .streaming
@@ -89,7 +90,8 @@ extension Connection {
         return (nil, .YES, 0)
       }
       let wake = state.upload!.append(piece)
-      // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that is near.
+      // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that
+      // is near.
       return (wake, state.upload!.excess > Self.maxExcess ? .NO : .YES, piece.count)
     }
     wake?.run()

@@ -4,13 +4,13 @@ import Synchronization
 
 /// One client's connection, and the request being answered on it.
 ///
-/// libmicrohttpd calls for it on one thread of its own; the handler's task, the monitor's thread and that thread meet
-/// in `state`. A connection is suspended, and resumed, only under that lock and only by `isSuspended`: so
-/// 'the task completed' and 'nothing to say yet' can never miss each other. The order of locks is ours, then
-/// libmicrohttpd's, which never calls us holding its own.
+/// libmicrohttpd calls for it on one thread of its own; the handler's task, the monitor's thread
+/// and that thread meet in `state`. A connection is suspended, and resumed, only under that lock
+/// and only by `isSuspended`: so 'the task completed' and 'nothing to say yet' can never miss each
+/// other. The order of locks is ours, then libmicrohttpd's, which never calls us holding its own.
 ///
-/// `@unchecked Sendable`: `state` is behind its lock; the variables below `Only libmicrohttpd's thread` are touched
-/// by the callbacks for this connection alone, which come one after another.
+/// `@unchecked Sendable`: `state` is behind its lock; the variables below `Only libmicrohttpd's
+/// thread` are touched by the callbacks for this connection alone, which come one after another.
 final class Connection: @unchecked Sendable {
   /// What is shared, behind the lock.
   struct State {
@@ -76,11 +76,12 @@ final class Connection: @unchecked Sendable {
 
   // MARK: From outside
 
-  /// The client closed its side. Its handler is told by cancelling the task; what it returns then is sent if the
-  /// client still reads, which libmicrohttpd finds out.
+  /// The client closed its side. Its handler is told by cancelling the task; what it returns then
+  /// is sent if the client still reads, which libmicrohttpd finds out.
   ///
-  /// Nobody can tell a client that is gone from one that only said it has no more to send (`nc -N`), so the latter is
-  /// not waited for either: it gets its answer only if that is there at once.
+  /// Nobody can tell a client that is gone from one that only said it has no more to send (`nc
+  /// -N`), so the latter is not waited for either: it gets its answer only if that is there at
+  /// once.
   func clientLeft() {
     let task = state.withLock { state in
       state.hasLeft = true

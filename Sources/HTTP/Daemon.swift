@@ -3,10 +3,12 @@ import Glibc
 import Logging
 import Synchronization
 
-/// libmicrohttpd's threads. It has no listening socket: the monitor accepts, because `MHD_quiesce_daemon` aborts the process
-/// when a worker takes the socket out of its set at the same moment.
+/// libmicrohttpd's threads. It has no listening socket: the monitor accepts, because
+/// `MHD_quiesce_daemon` aborts the process when a worker takes the socket out of its set at the
+/// same moment.
 ///
-/// `@unchecked Sendable`: the daemon's functions may be called from any thread; `stop` is called once, by the monitor.
+/// `@unchecked Sendable`: the daemon's functions may be called from any thread; `stop` is called
+/// once, by the monitor.
 final class Daemon: @unchecked Sendable {
   private let daemon: OpaquePointer
   private let context: Unmanaged<Monitor>
@@ -22,7 +24,8 @@ final class Daemon: @unchecked Sendable {
     var options = [
       option(.EXTERNAL_LOGGER, unsafeBitCast(messageCame, to: Int.self), opaque),
       option(.CONNECTION_MEMORY_LIMIT, configuration.poolSize),
-      // The monitor counts; each thread gets its share of this, which must never be the smaller one.
+      // The monitor counts; each thread gets its share of this, which must never be the smaller
+      // one.
       option(.CONNECTION_LIMIT, min(configuration.maxConnections * threads, 1 << 30)),
       option(
         .CONNECTION_TIMEOUT, Int(max(1, configuration.idleTimeout.components.seconds))),

@@ -3,16 +3,17 @@ import HTTPTypes
 
 /// Reads the header fields that libmicrohttpd found, and holds its reading against the bytes.
 ///
-/// libmicrohttpd is lenient: it takes a bare LF for a line's end, cuts values at a NUL, adds a folded line to the
-/// field's *name*, and looks at the first Content-Length only. It parses in place, writing a NUL over each delimiter, so
-/// a well-formed section is a chain: name, NUL, blanks, value, NUL (CR), NUL (LF), next name. A field that
-/// does not stand where the one before ended was not what the client sent.
+/// libmicrohttpd is lenient: it takes a bare LF for a line's end, cuts values at a NUL, adds a
+/// folded line to the field's *name*, and looks at the first Content-Length only. It parses in
+/// place, writing a NUL over each delimiter, so a well-formed section is a chain: name, NUL,
+/// blanks, value, NUL (CR), NUL (LF), next name. A field that does not stand where the one before
+/// ended was not what the client sent.
 struct FieldReader {
   private let limits: HTTPServer.Configuration
   private var next: UnsafePointer<CChar>
   private(set) var fields = HTTPFields()
   private(set) var refusal: Refusal?
-  private(set) var host: String?
+  private(set) var hasHost = false
   private(set) var contentLength: Int?
   private(set) var isChunked = false
   private(set) var expectsContinue = false
@@ -24,7 +25,8 @@ struct FieldReader {
     self.limits = limits
   }
 
-  /// Reads the fields of `connection`, whose first line begins at `start` and whose header section ends at `end`.
+  /// Reads the fields of `connection`, whose first line begins at `start` and whose header section
+  /// ends at `end`.
   static func read(
     _ connection: OpaquePointer, from start: UnsafePointer<CChar>, to end: UnsafePointer<CChar>,
     limits: HTTPServer.Configuration
@@ -93,9 +95,9 @@ struct FieldReader {
     switch meaning {
     case .other: return true
     case .host:
-      guard host == nil else { return refuse("there are two Host fields") }
+      guard !hasHost else { return refuse("there are two Host fields") }
       guard text.allSatisfy({ $0.isHostCharacter }) else { return refuse("Host is not host:port") }
-      host = String(decoding: text, as: UTF8.self)
+      hasHost = true
     case .contentLength:
       guard contentLength == nil else { return refuse("there are two Content-Length fields") }
       guard text.allSatisfy({ $0 >= 48 && $0 <= 57 }),
@@ -104,7 +106,8 @@ struct FieldReader {
       contentLength = length
     case .transferEncoding:
       guard !isChunked else { return refuse("there are two Transfer-Encoding fields") }
-      // A blank behind it would be a coding that libmicrohttpd does not know: it would wait for ever.
+      // A blank behind it would be a coding that libmicrohttpd does not know: it would wait for
+      // ever.
       guard !isTrimmed, String(decoding: text, as: UTF8.self).lowercased() == "chunked" else {
         return refuse(.unknownTransferCoding)
       }

@@ -19,9 +19,10 @@ extension HTTPServer {
     public var maxTarget = 8 << 10
     /// The largest header section, in bytes, request line included.
     ///
-    /// libmicrohttpd keeps it in a pool of fixed size a connection (`poolSize`), which is made to hold this much and
-    /// the fields' bookkeeping, so that our refusals come before its own. A header section that
-    /// is not over even when the pool is full, is answered by libmicrohttpd: 414 or 431, as plain text.
+    /// libmicrohttpd keeps it in a pool of fixed size a connection (`poolSize`), which is made to
+    /// hold this much and the fields' bookkeeping, so that our refusals come before its own. A
+    /// header section that is not over even when the pool is full, is answered by libmicrohttpd:
+    /// 414 or 431, as plain text.
     public var maxHeader = 12 << 10
     /// The most header fields.
     public var maxFields = 100
@@ -31,8 +32,8 @@ extension HTTPServer {
     /// The defaults.
     public init() {}
 
-    /// The memory of a connection: the header section, 64 bytes of bookkeeping a field, and room for the answer's
-    /// header section.
+    /// The memory of a connection: the header section, 64 bytes of bookkeeping a field, and room
+    /// for the answer's header section.
     var poolSize: Int {
       let size = maxHeader + 64 * maxFields + (6 << 10)
       return (size + 1023) / 1024 * 1024

@@ -1,16 +1,16 @@
 public import Logging
 import Synchronization
 
-/// Serves HTTP/1.1 (RFC 9110, RFC 9112) over libmicrohttpd: epoll, a few threads, and no thread held by a waiting
-/// request.
+/// Serves HTTP/1.1 (RFC 9110, RFC 9112) over libmicrohttpd: epoll, a few threads, and no thread
+/// held by a waiting request.
 ///
-/// A handler runs on the thread that read the request until it first suspends; one that never does is answered
-/// without a switch of threads, so it must not block. While it waits, a client that goes away, or shuts down its
-/// sending side, has the handler's task cancelled.
+/// A handler runs on the thread that read the request until it first suspends; one that never does
+/// is answered without a switch of threads, so it must not block. While it waits, a client that
+/// goes away, or shuts down its sending side, has the handler's task cancelled.
 ///
-/// A request whose content is over 64 KiB or of unknown length reaches the handler before its content, of which at
-/// most some 90 KiB wait for it; what it does not take stays with the client. If it answers without
-/// having taken all, the rest is read and dropped within the limits.
+/// A request whose content is over 64 KiB or of unknown length reaches the handler before its
+/// content, of which at most some 90 KiB wait for it; what it does not take stays with the client.
+/// If it answers without having taken all, the rest is read and dropped within the limits.
 public final class HTTPServer: Sendable {
   private let service: Service
   private let monitor = Mutex<Monitor?>(nil)
@@ -40,11 +40,12 @@ public final class HTTPServer: Sendable {
     return (started.listener.host, started.listener.port)
   }
 
-  /// Closes the listening socket. Connections that are open go on, and are closed with their next answer.
+  /// Closes the listening socket. Connections that are open go on, and are closed with their next
+  /// answer.
   public func stopAccepting() { monitor.withLock { $0 }?.stopAccepting() }
 
-  /// Stops: no more connections; requests may finish within the time; the tasks of those that did not are cancelled,
-  /// and get 5 s to return an answer; all is closed.
+  /// Stops: no more connections; requests may finish within the time; the tasks of those that did
+  /// not are cancelled, and get 5 s to return an answer; all is closed.
   public func stop(within grace: Duration) async {
     await monitor.withLock { $0 }?.stop(by: now() + grace.nanoseconds)
   }

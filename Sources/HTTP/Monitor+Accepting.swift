@@ -55,8 +55,8 @@ extension Monitor {
 
   // MARK: Lingering
 
-  // Closing with unread bytes makes the kernel send a reset, which may overtake the answer and destroy it. So what
-  // still comes is read and dropped, within bounds (RFC 9112, section 9.6).
+  // Closing with unread bytes makes the kernel send a reset, which may overtake the answer and
+  // destroy it. So what still comes is read and dropped, within bounds (RFC 9112, section 9.6).
 
   /// Takes over the connections that were closed early.
   func adoptLeavers() {

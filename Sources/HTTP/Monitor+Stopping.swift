@@ -1,8 +1,9 @@
 import Logging
 
 extension Monitor {
-  /// How far the stopping is. libmicrohttpd aborts the process if it is stopped with a connection suspended, so the
-  /// order matters: no new connections, no handlers, no suspended connections, no daemon.
+  /// How far the stopping is. libmicrohttpd aborts the process if it is stopped with a connection
+  /// suspended, so the order matters: no new connections, no handlers, no suspended connections, no
+  /// daemon.
   enum Stopping: Equatable {
     case no
     /// Requests may finish till then.

@@ -3,8 +3,8 @@ import Glibc
 import Logging
 import Synchronization
 
-/// The one thread beside libmicrohttpd's: accepts connections, notices clients that left while their answer is being
-/// made, cuts slow ones, and stops everything in order.
+/// The one thread beside libmicrohttpd's: accepts connections, notices clients that left while
+/// their answer is being made, cuts slow ones, and stops everything in order.
 ///
 /// `@unchecked Sendable`: the variables below `Only the monitor's thread` are that thread's own.
 final class Monitor: @unchecked Sendable {

@@ -53,7 +53,7 @@ struct RequestHead {
     _ reader: FieldReader, isOld: Bool, _ limits: HTTPServer.Configuration
   ) throws(RefusalError) {
     // RFC 9112, sections 3.2 and 6.1: what two readers could frame differently is refused.
-    guard isOld || reader.host != nil else {
+    guard isOld || reader.hasHost else {
       throw RefusalError(malformed: "there is no Host field")
     }
     guard !(reader.isChunked && reader.contentLength != nil) else {

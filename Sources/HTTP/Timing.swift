@@ -20,8 +20,9 @@ extension Duration {
 
 /// How long a connection's request has been on its way. A value: the connection's lock guards it.
 ///
-/// libmicrohttpd's own timeout starts anew with each byte and says nothing of a request before its head is
-/// whole. So the first byte is looked for in the kernel's count of bytes received, at each sweep.
+/// libmicrohttpd's own timeout starts anew with each byte and says nothing of a request before its
+/// head is whole. So the first byte is looked for in the kernel's count of bytes received, at each
+/// sweep.
 struct Timing {
   /// What the client owes.
   enum Stage {
@@ -51,7 +52,8 @@ struct Timing {
       if watched != serial {
         watched = serial
         begun = nil
-        // A connection's first request begins with its first byte; a later one's is whatever comes from now on.
+        // A connection's first request begins with its first byte; a later one's is whatever comes
+        // from now on.
         base = serial == 0 ? 0 : bytesReceived(descriptor)
       }
       if begun == nil && bytesReceived(descriptor) > base { begun = now }

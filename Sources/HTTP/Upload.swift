@@ -1,11 +1,11 @@
-/// The content of one request on its way from libmicrohttpd's thread to the handler's task. A value: the connection's
-/// lock guards it.
+/// The content of one request on its way from libmicrohttpd's thread to the handler's task. A
+/// value: the connection's lock guards it.
 struct Upload {
   typealias Piece = Result<[UInt8]?, BodyError>
   typealias Waiter = UnsafeContinuation<Piece, Never>
 
-  /// So many bytes wait for the handler before the client is held back. A piece comes on top, which is at most
-  /// the connection's pool.
+  /// So many bytes wait for the handler before the client is held back. A piece comes on top, which
+  /// is at most the connection's pool.
   static let capacity = 64 << 10
 
   /// Told apart from the next request's on the same connection.

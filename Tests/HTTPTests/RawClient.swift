@@ -82,7 +82,7 @@ final class RawClient: Sendable {
   }
 
   func sendTimeout(milliseconds: Int) {
-    var limit = timeval(tv_sec: 0, tv_usec: milliseconds * 1000)
+    var limit = timeval(tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000)
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
   }
 

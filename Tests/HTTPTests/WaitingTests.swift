@@ -94,7 +94,9 @@ struct WaitingTests {
       let slow = try RawClient(port)
       try slow.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
       slow.shutdownSending()
-      #expect(try slow.isClosed())
+      // Its answer may have been there before libmicrohttpd looked for more to read.
+      let rest = try slow.readToEnd()
+      #expect(rest.isEmpty || rest.hasSuffix("done"))
     }
   }
 }
