@@ -57,6 +57,7 @@ public final class CurlFetcher: ImageFetcher {
     var fields = RequestFields.permitted(request.headers)
     var redirects = 0
     while true {
+      if Task.isCancelled { throw .cancelled }
       let (exchange, route, head) = try await ask(
         for: url, fields: fields, of: request, by: deadline)
       guard Redirect.isRedirect(head.status) else {

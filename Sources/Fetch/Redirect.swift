@@ -18,9 +18,17 @@ enum Redirect {
     if let scheme = scheme(of: location), scheme != "http", scheme != "https" {
       throw .blocked(target: String(location.prefix(200)), .scheme(scheme))
     }
-    guard let resolved = CurlURL.resolve(location, against: base), let url = SourceURL(resolved)
-    else { throw unusable }
+    guard let text = absolute(location, from: base), let url = SourceURL(text) else {
+      throw unusable
+    }
     return url
+  }
+
+  /// What names a host is read by ``SourceURL`` alone, which is stricter than libcurl: `http:/x` and `http:///x` name none.
+  private static func absolute(_ reference: String, from base: String) -> String? {
+    if scheme(of: reference) != nil { return reference }
+    if reference.hasPrefix("//") { return scheme(of: base).map { "\($0):\(reference)" } }
+    return CurlURL.resolve(reference.replacing(" ", with: "%20"), against: base)
   }
 
   /// The scheme of an absolute reference (RFC 3986 section 3.1), lower case; `javascript:` and `data:` have no "//".

@@ -38,4 +38,10 @@ func failure(of fetcher: CurlFetcher, _ request: FetchRequest) async -> FetchErr
 }
 
 /// Bytes that differ from place to place.
-func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) } }
+func bytes(_ count: Int) -> [UInt8] {
+  var all = Array(pattern.prefix(count))
+  while all.count < count { all.append(contentsOf: all.prefix(count - all.count)) }
+  return all
+}
+
+private let pattern = (0..<65_521).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }

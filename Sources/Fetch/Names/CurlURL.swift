@@ -20,7 +20,7 @@ enum CurlURL {
   static func resolve(_ reference: String, against base: String) -> String? {
     guard let url = curl_url() else { return nil }
     defer { curl_url_cleanup(url) }
-    let flags = UInt32(CURLU_URLENCODE | CURLU_ALLOW_SPACE)
+    let flags = UInt32(CURLU_URLENCODE)
     guard curl_url_set(url, CURLUPART_URL, base, 0) == CURLUE_OK,
       curl_url_set(url, CURLUPART_URL, reference, flags) == CURLUE_OK
     else { return nil }

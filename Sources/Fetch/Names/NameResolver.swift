@@ -21,6 +21,7 @@ public struct SystemResolver: NameResolver {
   /// The system's resolver.
   public init() {}
 
+  /// Asks `getaddrinfo` for both families; up to 16 addresses.
   public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
     var hints = addrinfo()
     hints.ai_family = AF_UNSPEC

@@ -136,11 +136,19 @@ extension Exchange {
     } onCancel: {
       cancel()
     }
+    if Task.isCancelled {
+      cancel()
+      throw .cancelled
+    }
     return try result.get()
   }
 
   /// Waits for bytes and takes all there are; nil after the last.
   func next() async throws(FetchError) -> [UInt8]? {
+    if Task.isCancelled {
+      cancel()
+      throw .cancelled
+    }
     let result = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let (result, resumes) = state.withLock { state in take(&state, or: continuation) }

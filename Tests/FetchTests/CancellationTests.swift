@@ -1,0 +1,190 @@
+import Fetch
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Cancelling a fetch")
+struct CancellationTests {
+  private let origin: ScriptedOrigin
+  private let fetcher: CurlFetcher
+
+  init() throws {
+    origin = try ScriptedOrigin()
+    fetcher = try FetchTests.fetcher()
+    origin.on("/silent", .silent)
+    origin.on("/stalled", .stalled(bytes(1_000), after: 100))
+    origin.on("/a", .ok(bytes(50_000)))
+  }
+
+  /// From a cancel to the close as the origin sees it: the middle of five.
+  private func medianDelay(
+    _ start: (Int) async throws -> ContinuousClock.Instant
+  ) async throws -> Duration {
+    var delays: [Duration] = []
+    for connection in 1...5 {
+      let cancelled = try await start(connection)
+      let closed = try #require(await origin.waitForClose(of: connection))
+      delays.append(cancelled.duration(to: closed))
+    }
+    return delays.sorted()[2]
+  }
+
+  @Test("closes the connection within 100 ms while waiting for the response")
+  func waitingForHead() async throws {
+    let delay = try await medianDelay { connection in
+      let (fetcher, url) = (fetcher, origin.url("/silent"))
+      let task = Task { await failure(of: fetcher, request(url)) }
+      await origin.waitForRequests(to: "/silent", count: connection)
+      let start = ContinuousClock.now
+      task.cancel()
+      #expect(await task.value == .cancelled)
+      return start
+    }
+    #expect(delay < .milliseconds(100))
+  }
+
+  @Test("closes the connection within 100 ms while waiting for bytes")
+  func waitingForBytes() async throws {
+    let delay = try await medianDelay { connection in
+      let response = try await fetcher.fetch(request(origin.url("/stalled")))
+      #expect(try await response.body.next()?.count == 100)
+      let task = Task { () throws(FetchError) in try await response.body.next() }
+      await Task.yield()
+      let start = ContinuousClock.now
+      task.cancel()
+      await #expect(throws: FetchError.cancelled) { try await task.value }
+      await #expect(throws: FetchError.cancelled) { try await response.body.next() }
+      return start
+    }
+    #expect(delay < .milliseconds(100))
+  }
+
+  @Test("letting go of the body closes the connection within 100 ms")
+  func droppedBody() async throws {
+    let delay = try await medianDelay { _ in
+      _ = try await fetcher.fetch(request(origin.url("/stalled")))
+      return .now
+    }
+    #expect(delay < .milliseconds(100))
+  }
+
+  @Test("letting go of the body closes the connection also while the origin is held back")
+  func droppedHeldBack() async throws {
+    origin.on("/endless", .endless())
+    var response: FetchedResponse? = try await fetcher.fetch(request(origin.url("/endless")))
+    await poll(within: .seconds(5)) { origin.sentBytes(on: 1) > 1_000_000 }
+    #expect(response != nil)
+    response = nil
+    #expect(await origin.waitForClose(of: 1, within: .seconds(2)) != nil)
+  }
+
+  @Test("before it began, it never begins")
+  func beforehand() async {
+    let (fetcher, url) = (fetcher, origin.url("/a"))
+    let task = Task {
+      withUnsafeCurrentTask { $0?.cancel() }
+      return await failure(of: fetcher, request(url))
+    }
+    #expect(await task.value == .cancelled)
+    #expect(origin.requests.isEmpty)
+  }
+
+  @Test("at any moment it ends each fetch once, and no connection stays busy")
+  func hostileTiming() async {
+    let (fetcher, url) = (fetcher, origin.url("/a"))
+    for round in 0..<10 {
+      let tasks = (0..<100).map { _ in Task { await failure(of: fetcher, request(url)) } }
+      for (index, task) in tasks.enumerated() where index % 4 != 0 {
+        if index % 7 == round % 7 { try? await Task.sleep(for: .microseconds(index * 10)) }
+        task.cancel()
+      }
+      for (index, task) in tasks.enumerated() {
+        let error = await task.value
+        #expect(error == nil || index % 4 != 0 && error == .cancelled)
+      }
+    }
+    #expect(await failure(of: fetcher, request(url)) == nil)
+  }
+}
+
+@Suite("A reader that falls behind")
+struct BackPressureTests {
+  @Test("holds its origin back, which is no stall, and gets everything in the end")
+  func heldBack() async throws {
+    let origin = try ScriptedOrigin()
+    let body = bytes(24_000_000)
+    origin.on("/a", .ok(body))
+    let fetcher = try FetchTests.fetcher { $0.stallTimeout = .milliseconds(200) }
+    let response = try await fetcher.fetch(request(origin.url("/a"), timeout: .seconds(30)))
+    var sent = -1
+    for _ in 0..<50 where sent != origin.sentBytes(on: 1) {
+      sent = origin.sentBytes(on: 1)
+      try await Task.sleep(for: .milliseconds(300))
+    }
+    #expect(sent < 16_000_000, "the kernel's buffers and ours, not the body")
+    try await Task.sleep(for: .milliseconds(500))
+    #expect(origin.sentBytes(on: 1) == sent)
+    let first = try #require(await response.body.next())
+    #expect(first.count <= 262_144)
+    #expect(first + (try await readAll(response.body)) == body)
+  }
+
+  @Test("still runs into the timeout")
+  func timeout() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/a", .endless())
+    let response = try await FetchTests.fetcher().fetch(
+      request(origin.url("/a"), timeout: .milliseconds(400)))
+    #expect(await origin.waitForClose(of: 1, within: .seconds(5)) != nil)
+    await #expect(throws: FetchError.timeout(seconds: 0.4)) { try await readAll(response.body) }
+  }
+
+  @Test("holds back nobody else")
+  func others() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/endless", .endless())
+    origin.on("/a", .ok(bytes(1_000_000)))
+    let fetcher = try FetchTests.fetcher()
+    let held = try await fetcher.fetch(request(origin.url("/endless")))
+    for _ in 0..<20 {
+      #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
+    }
+    #expect(try await held.body.next() != nil)
+  }
+}
+
+@Suite("Many transfers", .serialized)
+struct ManyTransfersTests {
+  @Test("a thousand that stall leave a quick one quick, and all end on cancel")
+  func stalled() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/stalled", .stalled(bytes(1_000), after: 100))
+    origin.on("/a", .ok(bytes(10_000)))
+    let (fetcher, url) = (try FetchTests.fetcher(), origin.url("/stalled"))
+    let tasks = (0..<1_000).map { _ in
+      Task { await failure(of: fetcher, request(url, timeout: .seconds(60))) }
+    }
+    #expect(await origin.waitForRequests(to: "/stalled", count: 1_000, within: .seconds(20)))
+    #expect(origin.openConnections == 1_000)
+    let start = ContinuousClock.now
+    for _ in 0..<20 { #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil) }
+    #expect(ContinuousClock.now - start < .seconds(2))
+    for task in tasks { task.cancel() }
+    for task in tasks { #expect(await task.value == .cancelled) }
+    #expect(await poll(within: .seconds(10)) { origin.openConnections <= 1 })
+  }
+
+  @Test("more than the connections allowed wait for their turn")
+  func bounded() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/a", ScriptedReply.ok(bytes(100)).delayed(by: .milliseconds(50)))
+    let fetcher = try FetchTests.fetcher {
+      $0.maxConnections = 4
+      $0.connectTimeout = .milliseconds(100)
+    }
+    let url = origin.url("/a")
+    let tasks = (0..<40).map { _ in Task { await failure(of: fetcher, request(url)) } }
+    for task in tasks { #expect(await task.value == nil) }
+    #expect(origin.acceptedConnections <= 4)
+  }
+}

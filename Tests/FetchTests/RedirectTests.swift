@@ -1,0 +1,187 @@
+import Fetch
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Redirects")
+struct RedirectTests {
+  private let origin: ScriptedOrigin
+  private let fetcher: CurlFetcher
+
+  init() throws {
+    origin = try ScriptedOrigin()
+    fetcher = try FetchTests.fetcher()
+    origin.on("/images/b.png", .ok(bytes(10)))
+  }
+
+  @Test("every status that moves a GET is followed", arguments: [301, 302, 303, 307, 308])
+  func statuses(status: Int) async throws {
+    origin.on("/a", .redirect(to: "/images/b.png", status: status))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(response.url.string == origin.url("/images/b.png"))
+    #expect(try await readAll(response.body) == bytes(10))
+  }
+
+  @Test(
+    "a location is read against the URL that sent it",
+    arguments: [
+      ("b.png", "/images/b.png"), ("./b.png?x=1", "/images/b.png?x=1"),
+      ("../images/b.png", "/images/b.png"), ("/images/b.png#part", "/images/b.png"),
+      ("?x=%20y", "/images/a?x=%20y"), ("/images/b.png?q=a b", "/images/b.png?q=a%20b"),
+      ("/images/ü.png", "/images/%c3%bc.png"),
+    ])
+  func relative(location: String, target: String) async throws {
+    origin.on("/images/a") { request in
+      request.target == "/images/a" ? .redirect(to: location) : .ok(bytes(10))
+    }
+    _ = await failure(of: fetcher, request(origin.url("/images/a")))
+    #expect(origin.requests.last?.target.lowercased() == target)
+  }
+
+  @Test("a location without a scheme, and one with everything")
+  func absolute() async throws {
+    for location in ["//127.0.0.1:\(origin.port)/images/b.png", origin.url("/images/b.png")] {
+      origin.on("/a", .redirect(to: location))
+      #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil, "\(location)")
+    }
+  }
+
+  @Test("as many as allowed are followed and no more")
+  func limit() async {
+    origin.on("/loop", .redirect(to: "/loop"))
+    #expect(
+      await failure(of: fetcher, request(origin.url("/loop"))) == .tooManyRedirects(limit: 5))
+    #expect(origin.requests.count == 6)
+  }
+
+  @Test(
+    "an unusable location is told",
+    arguments: [
+      "", "http://", "http:///x", "https:/x", "http://user:password@127.0.0.1/", "\\\\evil\\x",
+      "http://127.0.0.1:99999/", "http://a b/", "http://[::1/", "/a\tb",
+    ])
+  func unusable(location: String) async {
+    origin.on("/a", .redirect(to: location))
+    let error = await failure(of: fetcher, request(origin.url("/a")))
+    guard case .badRedirect(302, _) = error else {
+      Issue.record("\(location): \(String(describing: error))")
+      return
+    }
+    #expect(origin.requests.count == 1)
+  }
+
+  @Test("no location, or two that differ, lead nowhere")
+  func missing() async {
+    origin.on("/none", .status(302))
+    #expect(
+      await failure(of: fetcher, request(origin.url("/none")))
+        == .badRedirect(status: 302, location: nil))
+    origin.on("/two", .status(302, headers: [("Location", "/x"), ("Location", "/y")]))
+    guard
+      case .badRedirect = await failure(of: fetcher, request(origin.url("/two")))
+    else {
+      Issue.record("followed one of two")
+      return
+    }
+    #expect(origin.requests.count == 2)
+  }
+
+  @Test(
+    "other schemes are blocked",
+    arguments: [
+      ("ftp://127.0.0.1/x", "ftp"), ("file:///etc/passwd", "file"), ("javascript:1", "javascript"),
+      ("data:image/png;base64,AA", "data"), ("GOPHER://127.0.0.1/", "gopher"),
+    ])
+  func schemes(location: String, scheme: String) async {
+    origin.on("/a", .redirect(to: location))
+    #expect(
+      await failure(of: fetcher, request(origin.url("/a")))
+        == .blocked(target: location, .scheme(scheme)))
+  }
+
+  @Test(
+    "a blocked address is blocked behind a redirect too",
+    arguments: [
+      ("http://169.254.169.254/latest/meta-data/", "169.254.169.254", "Link Local"),
+      ("http://[::1]/", "::1", "Loopback Address"),
+      ("http://0/", "0.0.0.0", "\"This host on this network\""),
+      ("http://10.0.0.1/", "10.0.0.1", "Private-Use"), ("//0x7f000002/", "127.0.0.2", "Loopback"),
+    ])
+  func blockedAddress(location: String, address: String, name: String) async {
+    origin.on("/a", .redirect(to: location))
+    #expect(
+      await failure(of: fetcher, request(origin.url("/a")))
+        == .blocked(target: address, .address(address, name: name)))
+  }
+
+  @Test("no connection is opened to a blocked address")
+  func nothingSent() async throws {
+    let forbidden = try ScriptedOrigin(host: "127.0.0.2")
+    origin.on("/a", .redirect(to: forbidden.url("/secret")))
+    #expect(
+      await failure(of: fetcher, request(origin.url("/a")))
+        == .blocked(target: "127.0.0.2", .address("127.0.0.2", name: "Loopback")))
+    #expect(forbidden.acceptedConnections == 0)
+  }
+
+  @Test("hosts and ports are judged at each hop")
+  func hostsAndPorts() async throws {
+    let port = origin.port
+    let own = try FetchTests.fetcher {
+      $0.policy.allowPorts = [port]
+      $0.policy.denyHosts = ["denied.test"]
+    }
+    origin.on("/port", .redirect(to: "http://127.0.0.1:1/"))
+    #expect(
+      await failure(of: own, request(origin.url("/port")))
+        == .blocked(target: "127.0.0.1", .port(1)))
+    origin.on("/host", .redirect(to: "http://DENIED.test.:\(port)/"))
+    #expect(
+      await failure(of: own, request(origin.url("/host"))) == .blocked(target: "denied.test", .host)
+    )
+  }
+
+  @Test("the client's fields stay with the first origin, and no Referer is sent")
+  func credentials() async throws {
+    let other = try ScriptedOrigin()
+    other.on("/b", .redirect(to: origin.url("/images/b.png")))
+    origin.on("/a", .redirect(to: "/same"))
+    origin.on("/same", .redirect(to: other.url("/b")))
+    let headers = ["Authorization", "Cookie", "X-Key"].map { HeaderField(name: $0, value: "s") }
+    #expect(await failure(of: fetcher, request(origin.url("/a"), headers: headers)) == nil)
+    for name in headers.map(\.name) {
+      #expect(origin.requests.map { $0.header(name) } == ["s", "s", nil])
+      #expect(other.requests.map { $0.header(name) } == [nil])
+    }
+    #expect((origin.requests + other.requests).allSatisfy { $0.header("Referer") == nil })
+  }
+
+  @Test("cookies that an origin sets are not sent back")
+  func cookies() async {
+    origin.on(
+      "/a",
+      .status(302, headers: [("Location", "/images/b.png"), ("Set-Cookie", "a=b; Path=/")]))
+    #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
+    #expect(origin.requests.last?.header("Cookie") == nil)
+  }
+
+  @Test("a redirect's own body is neither awaited nor read")
+  func redirectBody() async throws {
+    let head = ScriptedReply.head(302, [("Location", "/images/b.png")])
+    for (index, step) in [
+      ScriptedReply.Step.waitForClose, .repeating([UInt8](repeating: 1, count: 10_000)),
+    ].enumerated() {
+      origin.on("/a", ScriptedReply(.send(head), step))
+      #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
+      let connection = try #require(origin.requests(to: "/a").last).connection
+      #expect(await origin.waitForClose(of: connection) != nil, "\(index)")
+    }
+  }
+
+  @Test("the timeout is for all hops together")
+  func timeout() async {
+    origin.on("/a", ScriptedReply.redirect(to: "/a").delayed(by: .milliseconds(200)))
+    let error = await failure(of: fetcher, request(origin.url("/a"), timeout: .milliseconds(500)))
+    #expect(error == .timeout(seconds: 0.5))
+  }
+}

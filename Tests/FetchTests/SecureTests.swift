@@ -1,0 +1,232 @@
+import Fetch
+import Foundation
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("TLS")
+struct SecureTests {
+  // One for all: each would cost a process and two keys.
+  private static let shared = Result {
+    let certificates = try TestCertificates()
+    let server = try PythonServer(tlsServer, arguments: [certificates.certificate])
+    return (certificates: certificates, server: server)
+  }
+
+  private let certificates: TestCertificates
+  private let server: PythonServer
+  private let resolver = ScriptedResolver { _ in ["127.0.0.1"] }
+
+  init() throws {
+    (certificates, server) = try Self.shared.get()
+  }
+
+  private func url(_ host: String, _ path: String = "/a") -> String {
+    "https://\(host):\(server.port)\(path)"
+  }
+
+  private func trusting(
+    _ change: (inout CurlFetcher.Configuration) -> Void = { _ in }
+  ) throws -> CurlFetcher {
+    try FetchTests.fetcher {
+      $0.certificateAuthorities = certificates.authority
+      $0.resolver = resolver
+      change(&$0)
+    }
+  }
+
+  @Test("a trusted origin is fetched from by name and by address, on one connection each")
+  func trusted() async throws {
+    let fetcher = try trusting()
+    for host in ["secure.test", "127.0.0.1"] {
+      let response = try await fetcher.fetch(request(url(host)))
+      #expect(response.timings.tls > .zero)
+      #expect(try await readAll(response.body).count == 100_000)
+      let again = try await fetcher.fetch(request(url(host)))
+      #expect(again.timings.tls == .zero)
+      #expect(try await readAll(again.body).count == 100_000)
+    }
+  }
+
+  @Test("an unknown authority is refused before the request")
+  func untrusted() async throws {
+    let fetcher = try FetchTests.fetcher()
+    let server = try PythonServer(tlsServer, arguments: [certificates.certificate])
+    guard
+      case .tlsFailure("127.0.0.1", let detail) = await failure(
+        of: fetcher, request("https://127.0.0.1:\(server.port)/a"))
+    else {
+      Issue.record("an unknown authority was trusted")
+      return
+    }
+    #expect(!detail.isEmpty)
+    #expect(server.printed.isEmpty)
+  }
+
+  @Test("a certificate for another name is refused")
+  func otherName() async throws {
+    guard
+      case .tlsFailure("other.test", _) = await failure(
+        of: try trusting(), request(url("other.test")))
+    else {
+      Issue.record("a certificate for another name was trusted")
+      return
+    }
+  }
+
+  @Test("an origin that does not speak TLS is no trusted session")
+  func noTLS() async throws {
+    let origin = try PythonServer(plainServer)
+    let error = await failure(of: try trusting(), request("https://127.0.0.1:\(origin.port)/"))
+    guard case .tlsFailure = error else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+  }
+
+  @Test("a handshake that never ends is no connection, within the connect timeout")
+  func endlessHandshake() async throws {
+    let silent = try ScriptedOrigin()
+    let fetcher = try trusting { $0.connectTimeout = .milliseconds(300) }
+    let error = await failure(of: fetcher, request("https://127.0.0.1:\(silent.port)/"))
+    guard case .connectFailure = error else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+  }
+
+  @Test("a redirect from TLS to plain HTTP is followed, without the client's fields")
+  func downgrade() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/plain", .ok(bytes(10)))
+    let target = origin.url("/plain").addingPercentEncoding(withAllowedCharacters: .alphanumerics)!
+    let key = HeaderField(name: "Authorization", value: "Bearer x")
+    let error = await failure(
+      of: try trusting(), request(url("secure.test", "/to?\(target)"), headers: [key]))
+    #expect(error == nil)
+    #expect(origin.requests[0].header("Authorization") == nil)
+  }
+
+  @Test("a file of authorities that can't be read is told at once")
+  func missingAuthorities() {
+    #expect(throws: FetcherSetupError.unreadableCertificates(path: "/nonexistent.pem")) {
+      try FetchTests.fetcher { $0.certificateAuthorities = "/nonexistent.pem" }
+    }
+  }
+}
+
+@Suite("An egress proxy")
+struct ProxyTests {
+  @Test("is asked for the judged address, never for a name")
+  func tunnels() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/a", .ok(bytes(1_000)))
+    let proxy = try PythonServer(connectProxy)
+    let resolver = ScriptedResolver { _ in ["10.0.0.1", "127.0.0.1"] }
+    let fetcher = try FetchTests.fetcher {
+      $0.proxy = "http://127.0.0.1:\(proxy.port)"
+      $0.resolver = resolver
+    }
+    for _ in 0..<2 {
+      let url = "http://images.test:\(origin.port)/a"
+      #expect(await failure(of: fetcher, request(url)) == nil)
+    }
+    #expect(
+      await failure(of: fetcher, request("http://10.0.0.1:\(origin.port)/a"))
+        == .blocked(target: "10.0.0.1", .address("10.0.0.1", name: "Private-Use")))
+    #expect(
+      origin.requests.map { $0.header("Host") } == [
+        "images.test:\(origin.port)", "images.test:\(origin.port)",
+      ])
+    #expect(proxy.printed == ["CONNECT 127.0.0.1:\(origin.port) HTTP/1.1"])
+  }
+
+  @Test("that can't be reached is no connection; the target's address is judged first")
+  func unreachable() async throws {
+    let fetcher = try FetchTests.fetcher { $0.proxy = "http://127.0.0.1:1" }
+    guard case .connectFailure = await failure(of: fetcher, request("http://127.0.0.1:8080/"))
+    else {
+      Issue.record("went past the proxy")
+      return
+    }
+  }
+
+  @Test(
+    "must be a URL", arguments: ["", "::", "ftp://x", "socks5://127.0.0.1:1", "http://1.2.3.4.5"])
+  func unusable(text: String) {
+    #expect(throws: FetcherSetupError.unusableProxy) {
+      try FetchTests.fetcher { $0.proxy = text }
+    }
+  }
+}
+
+private let tlsServer = """
+  import http.server, ssl, sys, urllib.parse
+  class Handler(http.server.BaseHTTPRequestHandler):
+      protocol_version = "HTTP/1.1"
+      def do_GET(self):
+          print(self.path)
+          path, _, query = self.path.partition("?")
+          if path == "/to":
+              self.send_response(302)
+              self.send_header("Location", urllib.parse.unquote(query))
+              self.send_header("Content-Length", "0")
+              self.end_headers()
+          else:
+              self.send_response(200)
+              self.send_header("Content-Length", "100000")
+              self.end_headers()
+              self.wfile.write(b"x" * 100000)
+      def log_message(self, *arguments): pass
+  class Server(http.server.ThreadingHTTPServer):
+      def get_request(self):
+          connection, address = self.socket.accept()
+          return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+      def handle_error(self, *arguments): pass
+  context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+  context.load_cert_chain(sys.argv[1])
+  server = Server(("127.0.0.1", 0), Handler)
+  print(server.server_address[1])
+  server.serve_forever()
+  """
+
+private let plainServer = """
+  import socket
+  listener = socket.create_server(("127.0.0.1", 0))
+  print(listener.getsockname()[1])
+  while True:
+      client = listener.accept()[0]
+      client.recv(1000)
+      client.sendall(b"HTTP/1.1 400 Bad Request\\r\\n\\r\\n")
+      client.close()
+  """
+
+private let connectProxy = """
+  import socket, threading
+  def pump(source, target):
+      while True:
+          try: data = source.recv(65536)
+          except OSError: data = b""
+          if not data: break
+          target.sendall(data)
+      for end in (source, target):
+          try: end.shutdown(2)
+          except OSError: pass
+  def serve(client):
+      head = b""
+      while b"\\r\\n\\r\\n" not in head:
+          data = client.recv(65536)
+          if not data: return
+          head += data
+      line = head.split(b"\\r\\n")[0].decode()
+      print(line)
+      host, _, port = line.split()[1].rpartition(":")
+      origin = socket.create_connection((host, int(port)))
+      client.sendall(b"HTTP/1.1 200 Connection established\\r\\n\\r\\n")
+      threading.Thread(target=pump, args=(origin, client), daemon=True).start()
+      pump(client, origin)
+  listener = socket.create_server(("127.0.0.1", 0))
+  print(listener.getsockname()[1])
+  while True:
+      threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+  """
