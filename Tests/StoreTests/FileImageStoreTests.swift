@@ -55,7 +55,7 @@ struct FileImageStoreTests {
     }
     let digest = staged.finish()
     #expect(digest == Self.digest(bytes))
-    #expect(try await bytes.isEmpty || store.open(digest) == nil, "not before it is published")
+    if !bytes.isEmpty { #expect(try await store.open(digest) == nil, "not before it is published") }
     try await staged.publish()
     #expect(read(try await store.open(digest)) == bytes)
   }
