@@ -38,22 +38,26 @@ struct FileImageStoreTests {
     return Array(bytes.prefix(count))
   }
 
-  @Test(
-    "bytes written in pieces of any size are kept under their SHA-256",
-    arguments: [0, 1, 10_000, 65_536, 65_537, 1_000_000], [1, 1_000, 65_536, 200_000])
-  func kept(count: Int, piece: Int) async throws {
-    guard count / piece < 20_000 else { return }
-    let bytes = Self.bytes(count)
+  @Test("bytes written in pieces of any size are kept under their SHA-256")
+  func kept() async throws {
+    for count in [0, 1, 10_000, 65_536, 65_537, 1_000_000] {
+      for piece in [100, 1_000, 65_536, 200_000] {
+        try await expectKept(Self.bytes(count, seed: UInt8(piece % 251)), writtenBy: piece)
+      }
+    }
+    #expect(folder.files(below: "images/incoming") == [])
+  }
+
+  private func expectKept(_ bytes: [UInt8], writtenBy piece: Int) async throws {
     let staged = try await store.stage()
-    for start in stride(from: 0, to: count, by: piece) {
-      try staged.write(Array(bytes[start..<min(count, start + piece)]))
+    for start in stride(from: 0, to: bytes.count, by: piece) {
+      try staged.write(Array(bytes[start..<min(bytes.count, start + piece)]))
     }
     let digest = staged.finish()
     #expect(digest == Self.digest(bytes))
-    #expect(try await store.open(digest) == nil, "not before it is published")
+    if !bytes.isEmpty { #expect(try await store.open(digest) == nil, "not before it is published") }
     try await staged.publish()
     #expect(read(try await store.open(digest)) == bytes)
-    #expect(folder.files(below: "images/incoming") == [])
   }
 
   @Test("equal bytes are kept once")

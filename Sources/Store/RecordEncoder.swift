@@ -1,0 +1,229 @@
+/// Encodes values as JSON, written straight into one buffer: several times faster than Foundation's, which builds a
+/// tree first. Each job is encoded at every change of its phase, most of that on the one thread that writes.
+struct RecordEncoder: Encoder {
+  fileprivate let writer: RecordWriter
+  var codingPath: [any CodingKey] { [] }
+  var userInfo: [CodingUserInfoKey: Any] { [:] }
+
+  /// The value's JSON, in UTF-8.
+  static func encode(_ value: some Encodable) throws -> [UInt8] {
+    let writer = RecordWriter()
+    try writer.write(value)
+    return writer.bytes
+  }
+
+  func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedEncodingContainer<Key> {
+    KeyedEncodingContainer(KeyedWriting(writer, writer.open("{", "}")))
+  }
+
+  func unkeyedContainer() -> any UnkeyedEncodingContainer {
+    UnkeyedWriting(writer, writer.open("[", "]"))
+  }
+
+  func singleValueContainer() -> any SingleValueEncodingContainer { SingleWriting(writer: writer) }
+}
+
+/// The text so far, and which of its objects and arrays are open.
+///
+/// `Encodable` never says that a container is complete: it is once something is written at a lower depth.
+private final class RecordWriter {
+  var bytes: [UInt8] = []
+  private var open: [(closing: UInt8, isEmpty: Bool)] = []
+  var depth: Int { open.count }
+
+  init() { bytes.reserveCapacity(1_024) }
+
+  func open(_ opening: Unicode.Scalar, _ closing: Unicode.Scalar) -> Int {
+    bytes.append(UInt8(ascii: opening))
+    open.append((UInt8(ascii: closing), true))
+    return open.count
+  }
+
+  func close(to depth: Int) {
+    while open.count > depth { bytes.append(open.removeLast().closing) }
+  }
+
+  /// Begins the next element of the container at `depth`.
+  func next(at depth: Int) {
+    close(to: depth)
+    if open[depth - 1].isEmpty { open[depth - 1].isEmpty = false } else { byte(",") }
+  }
+
+  func next(at depth: Int, _ key: some CodingKey) {
+    next(at: depth)
+    string(key.stringValue)
+    byte(":")
+  }
+
+  func byte(_ scalar: Unicode.Scalar) { bytes.append(UInt8(ascii: scalar)) }
+
+  func text(_ ascii: String) { bytes.append(contentsOf: ascii.utf8) }
+
+  func string(_ string: String) {
+    byte("\"")
+    var string = string
+    string.withUTF8 { utf8 in
+      if utf8.contains(where: { $0 < 0x20 || $0 == 0x22 || $0 == 0x5C }) {
+        for byte in utf8 { escaped(byte) }
+      } else {
+        bytes.append(contentsOf: utf8)
+      }
+    }
+    byte("\"")
+  }
+
+  private func escaped(_ byte: UInt8) {
+    switch byte {
+    case 0x22, 0x5C: bytes += [0x5C, byte]
+    case 0..<0x20: text("\\u00" + (byte < 16 ? "0" : "") + String(byte, radix: 16))
+    default: bytes.append(byte)
+    }
+  }
+
+  func write<Value: Encodable>(_ value: Value) throws {
+    if let value = value as? String { return string(value) }
+    if let value = value as? Int { return text(String(value)) }
+    let (start, depth) = (bytes.count, depth)
+    try value.encode(to: RecordEncoder(writer: self))
+    close(to: depth)
+    if bytes.count == start { text("{}") }
+  }
+
+  func write(_ value: Double) throws {
+    guard value.isFinite else {
+      let context = EncodingError.Context(codingPath: [], debugDescription: "JSON has no \(value)")
+      throw EncodingError.invalidValue(value, context)
+    }
+    text(value.description)
+  }
+}
+
+private struct KeyedWriting<Key: CodingKey>: KeyedEncodingContainerProtocol {
+  let writer: RecordWriter
+  let depth: Int
+  var codingPath: [any CodingKey] { [] }
+
+  init(_ writer: RecordWriter, _ depth: Int) { (self.writer, self.depth) = (writer, depth) }
+
+  private func integer(_ value: some BinaryInteger, _ key: Key) {
+    writer.next(at: depth, key)
+    writer.text(value.description)
+  }
+
+  func encodeNil(forKey key: Key) {
+    writer.next(at: depth, key)
+    writer.text("null")
+  }
+  func encode(_ value: Bool, forKey key: Key) {
+    writer.next(at: depth, key)
+    writer.text(value ? "true" : "false")
+  }
+  func encode(_ value: String, forKey key: Key) {
+    writer.next(at: depth, key)
+    writer.string(value)
+  }
+  func encode(_ value: Double, forKey key: Key) throws {
+    writer.next(at: depth, key)
+    try writer.write(value)
+  }
+  func encode(_ value: Float, forKey key: Key) throws { try encode(Double(value), forKey: key) }
+  func encode(_ value: Int, forKey key: Key) { integer(value, key) }
+  func encode(_ value: Int8, forKey key: Key) { integer(value, key) }
+  func encode(_ value: Int16, forKey key: Key) { integer(value, key) }
+  func encode(_ value: Int32, forKey key: Key) { integer(value, key) }
+  func encode(_ value: Int64, forKey key: Key) { integer(value, key) }
+  func encode(_ value: UInt, forKey key: Key) { integer(value, key) }
+  func encode(_ value: UInt8, forKey key: Key) { integer(value, key) }
+  func encode(_ value: UInt16, forKey key: Key) { integer(value, key) }
+  func encode(_ value: UInt32, forKey key: Key) { integer(value, key) }
+  func encode(_ value: UInt64, forKey key: Key) { integer(value, key) }
+  func encode(_ value: some Encodable, forKey key: Key) throws {
+    writer.next(at: depth, key)
+    try writer.write(value)
+  }
+
+  func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type, forKey key: Key)
+    -> KeyedEncodingContainer<Nested>
+  {
+    superEncoder(forKey: key).container(keyedBy: type)
+  }
+  func nestedUnkeyedContainer(forKey key: Key) -> any UnkeyedEncodingContainer {
+    superEncoder(forKey: key).unkeyedContainer()
+  }
+  func superEncoder() -> any Encoder {
+    writer.next(at: depth)
+    writer.text("\"super\":")
+    return RecordEncoder(writer: writer)
+  }
+  func superEncoder(forKey key: Key) -> any Encoder {
+    writer.next(at: depth, key)
+    return RecordEncoder(writer: writer)
+  }
+}
+
+private struct UnkeyedWriting: UnkeyedEncodingContainer {
+  let writer: RecordWriter
+  let depth: Int
+  private(set) var count = 0
+  var codingPath: [any CodingKey] { [] }
+
+  init(_ writer: RecordWriter, _ depth: Int) { (self.writer, self.depth) = (writer, depth) }
+
+  private mutating func next() -> SingleWriting {
+    writer.next(at: depth)
+    count += 1
+    return SingleWriting(writer: writer)
+  }
+
+  mutating func encodeNil() { next().encodeNil() }
+  mutating func encode(_ value: Bool) { next().encode(value) }
+  mutating func encode(_ value: String) { next().encode(value) }
+  mutating func encode(_ value: Double) throws { try next().encode(value) }
+  mutating func encode(_ value: Float) throws { try next().encode(value) }
+  mutating func encode(_ value: Int) { next().encode(value) }
+  mutating func encode(_ value: Int8) { next().encode(value) }
+  mutating func encode(_ value: Int16) { next().encode(value) }
+  mutating func encode(_ value: Int32) { next().encode(value) }
+  mutating func encode(_ value: Int64) { next().encode(value) }
+  mutating func encode(_ value: UInt) { next().encode(value) }
+  mutating func encode(_ value: UInt8) { next().encode(value) }
+  mutating func encode(_ value: UInt16) { next().encode(value) }
+  mutating func encode(_ value: UInt32) { next().encode(value) }
+  mutating func encode(_ value: UInt64) { next().encode(value) }
+  mutating func encode(_ value: some Encodable) throws { try next().encode(value) }
+
+  mutating func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type)
+    -> KeyedEncodingContainer<Nested>
+  {
+    superEncoder().container(keyedBy: type)
+  }
+  mutating func nestedUnkeyedContainer() -> any UnkeyedEncodingContainer {
+    superEncoder().unkeyedContainer()
+  }
+  mutating func superEncoder() -> any Encoder {
+    _ = next()
+    return RecordEncoder(writer: writer)
+  }
+}
+
+private struct SingleWriting: SingleValueEncodingContainer {
+  let writer: RecordWriter
+  var codingPath: [any CodingKey] { [] }
+
+  func encodeNil() { writer.text("null") }
+  func encode(_ value: Bool) { writer.text(value ? "true" : "false") }
+  func encode(_ value: String) { writer.string(value) }
+  func encode(_ value: Double) throws { try writer.write(value) }
+  func encode(_ value: Float) throws { try writer.write(Double(value)) }
+  func encode(_ value: Int) { writer.text(value.description) }
+  func encode(_ value: Int8) { writer.text(value.description) }
+  func encode(_ value: Int16) { writer.text(value.description) }
+  func encode(_ value: Int32) { writer.text(value.description) }
+  func encode(_ value: Int64) { writer.text(value.description) }
+  func encode(_ value: UInt) { writer.text(value.description) }
+  func encode(_ value: UInt8) { writer.text(value.description) }
+  func encode(_ value: UInt16) { writer.text(value.description) }
+  func encode(_ value: UInt32) { writer.text(value.description) }
+  func encode(_ value: UInt64) { writer.text(value.description) }
+  func encode(_ value: some Encodable) throws { try writer.write(value) }
+}

@@ -1,0 +1,73 @@
+import Jobs
+import Store
+import Testing
+
+@Suite("Both stores together")
+struct RaceTests {
+  private static let limit = 400
+
+  @Test("whoever comes, goes and cleans at once: each kept image has its file, each file its image")
+  func keptImagesHaveFiles() async throws {
+    let jobs = try OpenJobs()
+    let images = try jobs.folder.openImages()
+    let store = jobs.store
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for worker in 0..<10 {
+        group.addTask {
+          var random = SeededNumbers(state: UInt64(worker))
+          for step in 0..<20 {
+            try await Self.work(step, store, images, &random)
+            try await Self.clean(store.abandonedImages(2), store, images)
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+    try await Self.clean(store.abandonedImages(99), store, images)
+    var query = JobQuery(owner: nil, now: .at(0), limit: 500)
+    query.phases = [.success]
+    let kept = try await store.jobs(query).jobs.compactMap(\.image).filter(\.isKept)
+    #expect(!kept.isEmpty)
+    for image in kept { #expect(try await images.open(image.digest)?.count == image.bytes) }
+    #expect(try await store.counts().images == Set(kept.map(\.digest)).count)
+    #expect(jobs.folder.files(below: "images").count == Set(kept.map(\.digest)).count)
+    await store.close()
+  }
+
+  /// Carries one job from submission to success with one of a few images, and removes it at times.
+  private static func work(
+    _ step: Int, _ store: SQLiteJobStore, _ images: FileImageStore, _ random: inout SeededNumbers
+  ) async throws {
+    _ = try await store.submit(.sample(Int64(step)))
+    guard let (job, claim) = try await store.claimOne() else { return }
+    let staged = try await images.stage()
+    try staged.write([UInt8](repeating: .random(in: 0..<8, using: &random), count: 100))
+    let digest = staged.finish()
+    var room = Reservation.leaving
+    let deadline = ContinuousClock.now + .seconds(20)
+    while room == .leaving, ContinuousClock.now < deadline {
+      room = try await store.reserve(digest, bytes: 100, for: .claim(claim), limit: limit)
+    }
+    let isReserved = if case .reserved = room { true } else { false }
+    if case .reserved(let gaveWay) = room {
+      try await clean(gaveWay, store, images)
+      try await staged.publish()
+    }
+    _ = try await store.update(job.id, under: claim) {
+      if isReserved {
+        $0.succeed(with: digest, bytes: 100, at: .at(Int64(step)))
+      } else {
+        $0.fail(.storageFull, at: .at(Int64(step)), keptFor: .seconds(9))
+      }
+      return true
+    }
+    if Int.random(in: 0..<3, using: &random) == 0 { _ = try await store.remove(job.id) }
+  }
+
+  private static func clean(
+    _ digests: [ImageDigest], _ store: SQLiteJobStore, _ images: FileImageStore
+  ) async throws {
+    for digest in digests { try await images.remove(digest) }
+    try await store.forget(digests)
+  }
+}

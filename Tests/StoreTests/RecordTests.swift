@@ -1,0 +1,97 @@
+import Foundation
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("A job's record")
+struct RecordTests {
+  /// Jobs that between them have every kind of member.
+  private static let jobs: [Job] = {
+    var queued = Job.sample(
+      1, tags: ["", "\"quoted\\ \u{0}\n\t\u{1F}\u{7F}", "ü€😀", "a\u{2028}b/"])
+    _ = queued.edit(priority: .veryHigh, tags: nil)
+    var submission = Submission(
+      source: .url(
+        SourceURL("https://example.org/a")!, lowData: SourceURL("http://[::1]:8080/b?c=d")))
+    submission.alternatives = [SourceURL("http://example.com/ä")!]
+    submission.headers = [HeaderField(name: "Accept", value: "*/*")]
+    submission.timeout = .milliseconds(1_500)
+    submission.retention = .seconds(-1)
+    submission.maxBytes = .max
+    submission.integrity = .sample(7)
+    submission.cacheMode = .onlyIfCached
+    var loading = Job(
+      id: JobID(at: .at(2)), owner: .anonymous, submission: submission, priority: .veryLow,
+      tags: [], createdAt: Timestamp(milliseconds: .min / 4))
+    loading.start(at: Timestamp(milliseconds: .max / 4))
+    loading.advance(to: Progress(completed: 3, total: 9, resumedFrom: 1))
+    var success = Job.sample(3, captured: (.sample(1), bytes: 12))
+    success.start(at: .at(4))
+    success.succeed(with: .sample(1), bytes: 12, at: .at(5))
+    var failures: [Job] = []
+    for failure: JobFailure in [
+      .internal, .codec(.unsupportedFormat(name: nil)), .localNotFound(name: "\u{1}"),
+      .codec(.tooManyPixels(width: 1, height: 2, limit: 3)),
+      .integrityMismatch(expected: .sample(1), actual: .sample(2)),
+    ] {
+      var job = Job.sample(6)
+      job.fail(failure, at: .at(7), keptFor: .seconds(8))
+      failures.append(job)
+    }
+    return [queued, loading, success] + failures
+  }()
+
+  @Test("is JSON that gives the same job back, and Foundation agrees on both ways", arguments: jobs)
+  func roundTrip(job: Job) throws {
+    let record = try JobRecord.data(of: job)
+    #expect(try JobRecord.job(from: record) == job)
+    #expect(try JSONDecoder().decode(Job.self, from: record) == job)
+    #expect(try JobRecord.job(from: JSONEncoder().encode(job)) == job)
+    let pretty = JSONEncoder()
+    pretty.outputFormatting = [.prettyPrinted, .sortedKeys]
+    #expect(try JobRecord.job(from: pretty.encode(job)) == job)
+  }
+
+  @Test("keeps the extremes of numbers, and refuses what doesn't fit")
+  func numbers() throws {
+    let values: [Int64] = [.min, -1, 0, 1, .max]
+    #expect(try RecordDecoder.decode([Int64].self, from: RecordEncoder.encode(values)) == values)
+    #expect(throws: DecodingError.self) {
+      try RecordDecoder.decode([Int8].self, from: [UInt8]("[128]".utf8))
+    }
+    #expect(throws: DecodingError.self) {
+      try RecordDecoder.decode([UInt].self, from: [UInt8]("[-1]".utf8))
+    }
+    #expect(throws: EncodingError.self) { try RecordEncoder.encode([Double.infinity]) }
+    #expect(
+      try RecordDecoder.decode([Double].self, from: RecordEncoder.encode([0.1, -1e300])) == [
+        0.1, -1e300,
+      ])
+  }
+
+  @Test(
+    "a text that is no record is an error, never a crash",
+    arguments: [
+      "", " ", "{", "[", "\"", "\"\\", "\"\\\"", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1",
+      "{\"a\":1,",
+      "{\"a\":1,}", "[1,", "[1 2]", "nul", "tru", "-", "[-]", "{}x", "\u{0}", "{\"\\u0061\":1}",
+      "[1]]",
+    ])
+  func broken(text: String) {
+    #expect(throws: (any Error).self) {
+      try RecordDecoder.decode([Int].self, from: Array(text.utf8))
+    }
+    #expect(throws: (any Error).self) { try JobRecord.job(from: Data(text.utf8)) }
+  }
+
+  @Test("a record cut anywhere, or nested too deep, is an error")
+  func cut() throws {
+    let record = try JobRecord.data(of: Self.jobs[1])
+    for count in 0..<record.count {
+      #expect(throws: (any Error).self) { try JobRecord.job(from: record.prefix(count)) }
+    }
+    let deep = [UInt8](repeating: UInt8(ascii: "["), count: 100_000)
+    #expect(throws: RecordTextError.self) { try RecordParser.parse(deep) }
+  }
+}
