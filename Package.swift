@@ -21,7 +21,7 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "Codec", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
-        .log, .metrics, .unixSignals,
+        .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
@@ -66,7 +66,8 @@ let package = Package(
       name: "APITests", dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .httpTypes],
       swiftSettings: house),
     .testTarget(
-      name: "AppTests", dependencies: ["App", "imagefetch", "Jobs", "TestSupport"],
+      name: "AppTests",
+      dependencies: ["App", "imagefetch", "Jobs", "TestSupport", .log, .metrics],
       swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]

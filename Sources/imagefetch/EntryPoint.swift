@@ -3,7 +3,7 @@ internal import Foundation
 
 /// Parses the command line, runs it and turns what came of it into an exit status.
 @main
-enum Main {
+enum EntryPoint {
   static func main() async {
     do {
       var command = try Imagefetch.parseAsRoot()
