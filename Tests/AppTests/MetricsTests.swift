@@ -119,6 +119,17 @@ struct MetricsTests {
     #expect(values["g"] == -Double.infinity)
   }
 
+  @Test("tells of the process what Linux does")
+  func process() throws {
+    let samples = try Exposition(ProcessMetrics.render()).samples
+    let values = Dictionary(uniqueKeysWithValues: samples.map { ($0.id, $0.value) })
+    #expect(values.count == 6)
+    #expect(try #require(values["process_resident_memory_bytes"]) > 1_048_576)
+    #expect(try #require(values["process_open_fds"]) >= 3)
+    #expect(try #require(values["process_threads"]) >= 1)
+    #expect(try #require(values["process_start_time_seconds"]) > 1_700_000_000)
+  }
+
   @Test("loses no count among threads")
   func concurrent() async throws {
     let registry = PrometheusRegistry()
