@@ -86,7 +86,8 @@ let package = Package(
       name: "APITests", dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .httpTypes],
       swiftSettings: house),
     .testTarget(
-      name: "AppTests", dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
+      name: "AppTests",
+      dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
       swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]

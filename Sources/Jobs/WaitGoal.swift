@@ -5,7 +5,8 @@ public enum WaitGoal: Sendable, Equatable {
   /// The job has another version than this.
   case versionOtherThan(Int)
 
-  func isMet(by job: Job) -> Bool {
+  /// Whether the job is there.
+  public func isMet(by job: Job) -> Bool {
     switch self {
     case .finished: job.phase.isFinished
     case .versionOtherThan(let version): job.version != version

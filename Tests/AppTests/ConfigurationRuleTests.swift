@@ -34,6 +34,17 @@ struct ConfigurationRuleTests {
       ])
   }
 
+  @Test(
+    "are not judged where the file could not be read to its end",
+    arguments: ["auth: *x", "auth: 5", "auth: { tokens: [*x] }", "auth: {"])
+  func unread(auth: String) {
+    let lines = mistakes {
+      try Configuration.load(yaml: "server: { host: 0.0.0.0 }\n\(auth)", name: "f")
+    }
+    #expect(lines.count == 1)
+    #expect(!lines.joined().contains("server.host"))
+  }
+
   @Test("name a certificate and its key both or not at all")
   func tls() {
     let one = mistakes {

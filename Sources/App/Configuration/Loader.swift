@@ -15,7 +15,9 @@ struct Loader {
   /// Reads a file of the YAML kind.
   mutating func read(file: String) {
     switch FileText.read(file, limit: Document.Limits().bytes) {
-    case .wrong(let why): note(.file(file, line: nil, column: nil), nil, why)
+    case .wrong(let why):
+      note(.file(file, line: nil, column: nil), nil, why)
+      spoil("")
     case .bytes(let bytes): read(bytes, of: file)
     }
   }
@@ -25,13 +27,18 @@ struct Loader {
     let document = Document(reading: bytes)
     for mistake in document.mistakes {
       let key = mistake.path.joined(separator: ".").replacing(".[", with: "[")
-      note(
-        .file(file, mistake.location), key.isEmpty ? nil : key, mistake.reason.description)
-      mistaken.insert(key)
+      note(.file(file, mistake.location), key.isEmpty ? nil : key, mistake.reason.description)
+      spoil(key)
     }
-    let places = Set(document.mistakes.map(\.location))
-    var walk = FileWalk(file: file, silent: places)
-    if let root = document.root { walk.section(root, path: "", into: &self) }
+    let told = mistakes
+    if let root = document.root {
+      FileWalk(file: file).section(root, path: "", into: &self)
+    } else if !told.isEmpty {
+      spoil("")
+    }
+    // What an alias stands for was read as null: that it is none is not a second mistake.
+    let places = told.map(\.place)
+    mistakes = told + mistakes.dropFirst(told.count).filter { !places.contains($0.place) }
     sortMistakes()
   }
 
@@ -83,6 +90,16 @@ struct Loader {
     }
   }
 
+  /// Marks a key as mistaken, or all keys of a section; of all sections by the empty name.
+  mutating func spoil(_ name: String) {
+    let stem = String(name.prefix { $0 != "[" })
+    for key in Configuration.keys {
+      if stem.isEmpty || key.path == stem || key.path.hasPrefix(stem + ".") {
+        mistaken.insert(key.path)
+      }
+    }
+  }
+
   /// Notes a mistake.
   mutating func note(_ place: Configuration.Mistake.Place, _ key: String?, _ message: String) {
     mistakes.append(Configuration.Mistake(place: place, key: key, message: message))
@@ -119,19 +136,18 @@ struct Loader {
 /// Goes through a file's sections and gives each key its value.
 private struct FileWalk {
   let file: String
-  /// Where a mistake has been told already.
-  let silent: Set<Location>
 
   private static let keys = Dictionary(
     uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
 
-  mutating func section(_ node: Node, path: String, into loader: inout Loader) {
+  func section(_ node: Node, path: String, into loader: inout Loader) {
     // A section whose keys are all commented out.
     if node.scalar?.kind == .null { return }
     guard let pairs = node.mapping else {
       let name = path.isEmpty ? "the file" : "a section"
       loader.note(
         .file(file, node.location), path.isEmpty ? nil : path, "\(name) must be a mapping of keys")
+      loader.spoil(path)
       return
     }
     for pair in pairs {
@@ -140,7 +156,6 @@ private struct FileWalk {
         // One way to write a key, so that a duplicate is seen.
         loader.note(.file(file, pair.location), inner, "unknown key")
       } else if let key = FileWalk.keys[inner] {
-        if silent.contains(pair.value.location) { continue }
         loader.set(key, to: pair.value) { .file(file, $0) }
       } else if FileWalk.names(below: inner).isEmpty {
         let hint = Suggestion.text(for: pair.key, among: FileWalk.names(below: path))

@@ -1,3 +1,6 @@
+internal import Glibc
+public import Logging
+
 /// How log records are written.
 public enum LogFormat: String, Sendable, Equatable, CaseIterable {
   /// Text on a terminal, JSON otherwise.
@@ -6,4 +9,20 @@ public enum LogFormat: String, Sendable, Equatable, CaseIterable {
   case text
   /// One JSON object a line.
   case json
+
+  /// What `auto` comes to for a descriptor.
+  func resolved(for descriptor: Int32) -> LogFormat {
+    self == .auto ? (isatty(descriptor) == 1 ? .text : .json) : self
+  }
+
+  /// Makes the process log to standard error as configured; once, before the first logger is made.
+  ///
+  /// - Returns: the service's logger.
+  public static func start(_ configuration: Configuration.Log) -> Logger {
+    let format = configuration.format.resolved(for: STDERR_FILENO)
+    LoggingSystem.bootstrap { label in
+      LineLogHandler(label: label, level: configuration.level, format: format)
+    }
+    return Logger(label: "imagefetch")
+  }
 }

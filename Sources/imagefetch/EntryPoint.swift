@@ -1,0 +1,48 @@
+internal import ArgumentParser
+internal import Foundation
+
+/// Parses the command line, runs it and turns what came of it into an exit status.
+@main
+enum EntryPoint {
+  static func main() async {
+    do {
+      var command = try Imagefetch.parseAsRoot()
+      if var command = command as? any AsyncParsableCommand {
+        try await command.run()
+      } else {
+        try command.run()
+      }
+    } catch {
+      exit(report(error).rawValue)
+    }
+  }
+
+  /// Tells people about an error: help and the like on standard output, faults on standard error.
+  private static func report(_ error: any Error) -> ExitStatus {
+    switch error {
+    case let mistakes as OperatorMistakes:
+      for line in mistakes.lines { tell(line) }
+      return .operatorMistake
+    case let fault as InternalFault:
+      tell("imagefetch: internal fault: \(fault.description)")
+      return .internalFault
+    default:
+      let message = Imagefetch.fullMessage(for: error)
+      switch Imagefetch.exitCode(for: error) {
+      case .success:
+        print(message)
+        return .fine
+      case .validationFailure:
+        tell(message)
+        return .usageError
+      default:
+        tell("imagefetch: internal fault: \(message)")
+        return .internalFault
+      }
+    }
+  }
+
+  private static func tell(_ line: String) {
+    FileHandle.standardError.write(Data((line + "\n").utf8))
+  }
+}

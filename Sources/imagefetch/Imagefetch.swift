@@ -1,0 +1,15 @@
+internal import App
+internal import ArgumentParser
+
+/// The command; each subcommand stands in a file of its own.
+struct Imagefetch: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "imagefetch",
+    abstract: "Fetches images from anywhere as durable jobs, and serves them.",
+    discussion: """
+      Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
+      2 a usage error, 70 an internal fault.
+      """,
+    version: App.version,
+    subcommands: [Serve.self, Check.self, Version.self])
+}

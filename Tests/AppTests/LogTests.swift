@@ -1,0 +1,133 @@
+import Foundation
+import Glibc
+import Logging
+import Synchronization
+import Testing
+
+@testable import App
+
+@Suite("A log record")
+struct LogTests {
+  @Test("is one line of text with its fields sorted")
+  func text() {
+    let lines = logged(.text) { log in
+      log.info("listening", metadata: ["port": "\(8080)", "address": "127.0.0.1"])
+      log.warning("")
+      log.critical("gone", metadata: ["a": ["b": ["c": "1 2"], "d": ""], "e": ["x", "y z"]])
+    }
+    #expect(
+      lines == [
+        "2026-11-21T09:30:00.123Z info  listening address=127.0.0.1 port=8080\n",
+        "2026-11-21T09:30:00.123Z warning \n",
+        "2026-11-21T09:30:00.123Z critical gone a.b.c=\"1 2\" a.d=\"\" e=[x,\"y z\"]\n",
+      ])
+  }
+
+  @Test("is one JSON object a line, numbers as numbers")
+  func json() throws {
+    let lines = logged(.json) { log in
+      log.error(
+        "bad \"thing\"",
+        metadata: [
+          "port": .stringConvertible(8080), "open": .stringConvertible(true),
+          "share": .stringConvertible(0.5), "nan": .stringConvertible(Double.nan),
+          "list": ["a", .stringConvertible(1)], "message": "forged", "time": "forged",
+        ])
+    }
+    #expect(
+      lines == [
+        #"{"time":"2026-11-21T09:30:00.123Z","level":"error","logger":"test","#
+          + #""message":"bad \"thing\"","list":["a",1],"metadata.message":"forged","nan":"nan","#
+          + #""open":true,"port":8080,"share":0.5,"metadata.time":"forged"}"# + "\n"
+      ])
+    let object = try JSONSerialization.jsonObject(with: Data(lines[0].utf8)) as? [String: Any]
+    #expect(object?["message"] as? String == "bad \"thing\"")
+  }
+
+  @Test(
+    "cannot be forged from within a value",
+    arguments: [
+      "\n2026-11-21T09:30:00.124Z info forged", "\r\n", "\u{2028}", "\u{85}", "\u{1B}[2J", "\u{0}",
+      "\u{202E}", "\",\"level\":\"info", "\\", "\u{7F}", "a b=c", "\"",
+    ])
+  func hostile(text: String) throws {
+    let hidden: [Unicode.GeneralCategory] = [
+      .control, .format, .lineSeparator, .paragraphSeparator,
+    ]
+    for format in [LogFormat.text, .json] {
+      let lines = logged(format) { log in
+        log.info("\(text)", metadata: ["\(text)": "\(text)", "list": ["\(text)"]])
+      }
+      let line = try #require(lines.first)
+      #expect(lines.count == 1)
+      let body = line.dropLast()
+      #expect(line.hasSuffix("\n"))
+      #expect(!body.unicodeScalars.contains { hidden.contains($0.properties.generalCategory) })
+      guard format == .json else { continue }
+      let parsed = try JSONSerialization.jsonObject(with: Data(line.utf8))
+      let object = try #require(parsed as? [String: Any])
+      #expect(object["message"] as? String == text)
+      #expect(object[text] as? String == text)
+      #expect(object["level"] as? String == "info")
+    }
+  }
+
+  @Test("says a value with a blank or an equals sign between quotes")
+  func quoting() {
+    let lines = logged(.text) { log in log.info("m", metadata: ["url": "http://x/?a=b c"]) }
+    #expect(lines[0].hasSuffix(" m url=\"http://x/?a=b c\"\n"))
+  }
+
+  @Test("is bounded in length, whatever it is given")
+  func bounded() {
+    let long = String(repeating: "ä", count: 1 << 20)
+    var metadata: Logger.Metadata = [:]
+    for index in 0..<1000 { metadata["key\(index)"] = .string(long) }
+    for format in [LogFormat.text, .json] {
+      let lines = logged(format) { log in log.info(.init(stringLiteral: long), metadata: metadata) }
+      #expect(lines[0].utf8.count < 400_000)
+    }
+  }
+
+  @Test("carries the logger's fields, the nearer ones over them, and respects the level")
+  func fields() {
+    let lines = logged(.text) { log in
+      var log = log
+      log[metadataKey: "a"] = "1"
+      log[metadataKey: "b"] = "1"
+      log.info("m", metadata: ["b": "2"])
+      log.debug("unheard")
+    }
+    #expect(lines.count == 1)
+    #expect(lines[0].hasSuffix(" m a=1 b=2\n"))
+  }
+
+  @Test(
+    "tells the time in UTC",
+    arguments: [
+      (0, 0, "1970-01-01T00:00:00.000Z"), (951_782_400, 999_999_999, "2000-02-29T00:00:00.999Z"),
+      (1_795_253_400, 1_000_000, "2026-11-21T09:30:00.001Z"),
+      (4_107_542_399, 0, "2100-02-28T23:59:59.000Z"),
+      (4_107_542_400, 0, "2100-03-01T00:00:00.000Z"),
+      (-1, 0, "1969-12-31T23:59:59.000Z"), (253_402_300_799, 0, "9999-12-31T23:59:59.000Z"),
+    ])
+  func times(seconds: Int, nanoseconds: Int, text: String) {
+    #expect(UTCText.milliseconds(timespec(tv_sec: seconds, tv_nsec: nanoseconds)) == text)
+  }
+
+  private func logged(_ format: LogFormat, _ body: (Logger) -> Void) -> [String] {
+    let lines = Lines()
+    let log = Logger(label: "test") { label in
+      LineLogHandler(
+        label: label, level: .info, format: format,
+        now: { timespec(tv_sec: 1_795_253_400, tv_nsec: 123_456_789) },
+        write: { line in lines.all.withLock { $0.append(line) } })
+    }
+    body(log)
+    return lines.all.withLock { $0 }
+  }
+}
+
+private final class Lines: Sendable {
+  let all = Mutex<[String]>([])
+}
