@@ -53,7 +53,8 @@ struct CapturedTests {
   @Test("in a form, the parts come in either order", arguments: [true, false], [1, 7, 100_000])
   func acceptsForm(optionsFirst: Bool, pieces: Int) async {
     let image = part("image", "image/jpeg", bytes)
-    let options = part("options", "application/json", Array(#"{"tags":["t"],"priority":"high"}"#.utf8))
+    let options = part(
+      "options", "application/json", Array(#"{"tags":["t"],"priority":"high"}"#.utf8))
     let body = form(optionsFirst ? [options, image] : [image, options])
     let answer = await client.send(.post, "/jobs", Self.type, body: body, pieces: pieces)
     #expect(answer.status == 202)
@@ -100,7 +101,9 @@ struct CapturedTests {
       (form([Array("Content-Type: image/png\r\n\r\nx".utf8)]), 400),
       (form([part("image", "image/png", []) + [1], Array(repeating: 65, count: 5000)]), 431),
       (form([image, part("options", "application/json", Array("{".utf8))]), 400),
-      (form([image, part("options", "application/json", Array(repeating: 32, count: 70_000))]), 413),
+      (
+        form([image, part("options", "application/json", Array(repeating: 32, count: 70_000))]), 413
+      ),
     ]
     for (body, status) in broken {
       let answer = await client.send(.post, "/jobs", Self.type, body: body)

@@ -18,7 +18,8 @@ struct Client {
     configure(&configuration)
     routes = Routes(
       service: service, configuration: configuration, openAPI: Array("openapi: 3.1.0\n".utf8),
-      metrics: { "imagefetch_jobs 1\n" }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+      metrics: { "imagefetch_jobs 1\n" },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 
   func send(

@@ -14,7 +14,8 @@ final class FakeJobService: JobService {
     var failure: StoreError?
     var remembers = true
     var captures = 0
-    var random = SystemRandomNumberGenerator()
+    /// Where images are said to be; nil: in memory.
+    var descriptor: Int32?
     var milliseconds: Int64 = 1_795_000_000_000
   }
   private let kept = Mutex(Kept())
@@ -133,7 +134,9 @@ final class FakeJobService: JobService {
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
-    return StoredBytes(place: .memory(bytes), count: bytes.count) {}
+    let descriptor = kept.withLock { $0.descriptor }
+    let place = descriptor.map { StoredBytes.Place.file(descriptor: $0) } ?? .memory(bytes)
+    return StoredBytes(place: place, count: bytes.count) {}
   }
 
   private func changed(

@@ -36,7 +36,8 @@ struct SubmitTests {
     let job = try #require(client.service.with { $0.jobs[id] })
     let given = job.submission
     #expect(
-      given.source == .url(SourceURL("https://a.example/x")!, lowData: SourceURL("https://a.example/small")))
+      given.source
+        == .url(SourceURL("https://a.example/x")!, lowData: SourceURL("https://a.example/small")))
     #expect(given.alternatives == [SourceURL("http://b.example/")!])
     #expect(given.cacheKey == "k")
     #expect(given.cacheMode == .noStore)
@@ -44,7 +45,9 @@ struct SubmitTests {
     #expect(
       given.integrity?.hex == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     #expect(
-      given.headers == [HeaderField(name: "Accept", value: "image/*"), HeaderField(name: "X-Key", value: "1")])
+      given.headers == [
+        HeaderField(name: "Accept", value: "image/*"), HeaderField(name: "X-Key", value: "1"),
+      ])
     #expect(given.timeout == .milliseconds(1500))
     #expect(given.maxBytes == 1000)
     #expect(given.maxPixels == 4)
@@ -66,7 +69,8 @@ struct SubmitTests {
   @Test("one bad member refuses the whole batch, and all bad members are told")
   func refusesBatchWhole() async {
     let answer = await client.post(
-      #"[{"url":"http://a.example/"},{"url":"ftp://x"},{},{"url":"http://a/","tags":["ok",""],"x/~y":1},7]"#)
+      #"[{"url":"http://a.example/"},{"url":"ftp://x"},{},{"url":"http://a/","tags":["ok",""],"x/~y":1},7]"#
+    )
     #expect(answer.status == 422)
     #expect(
       answer.mistakes == [
@@ -78,7 +82,8 @@ struct SubmitTests {
 
   @Test("no source is missing_url")
   func needsSource() async {
-    for json in ["{}", #"{"tags":[]}"#, #"{"url":null}"#, #"{"low_data_url":"http://a.example/"}"#] {
+    for json in ["{}", #"{"tags":[]}"#, #"{"url":null}"#, #"{"low_data_url":"http://a.example/"}"#]
+    {
       let answer = await client.post(json)
       #expect(answer.status == 422)
       #expect(answer.code == "missing_url", "\(json)")
@@ -91,14 +96,18 @@ struct SubmitTests {
     arguments: [
       (#""url":5"#, "/url invalid_url"), (#""url":"""#, "/url invalid_url"),
       (#""url":"http://a\u0000b/""#, "/url invalid_url"), (#""url":"/x""#, "/url invalid_url"),
-      (#""url":"http://u:p@a/""#, "/url invalid_url"), (#""url":"javascript:1""#, "/url invalid_url"),
+      (#""url":"http://u:p@a/""#, "/url invalid_url"),
+      (#""url":"javascript:1""#, "/url invalid_url"),
       (#""low_data_url":"x""#, "/low_data_url invalid_url"),
       (#""local":"x""#, "/local invalid_option"),
       (#""alternatives":"x""#, "/alternatives invalid_option"),
       (#""alternatives":["http://a/",1]"#, "/alternatives/1 invalid_url"),
       (#""alternatives":["","","","","","","","",""]"#, "/alternatives invalid_option"),
       (#""integrity":"sha256-abc""#, "/integrity invalid_option"),
-      (#""integrity":"sha512-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=""#, "/integrity invalid_option"),
+      (
+        #""integrity":"sha512-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=""#,
+        "/integrity invalid_option"
+      ),
       (#""cache_key":"""#, "/cache_key invalid_option"),
       (#""cache_key":"a\nb""#, "/cache_key invalid_option"),
       (#""priority":"urgent""#, "/priority invalid_option"),
@@ -106,9 +115,11 @@ struct SubmitTests {
       (#""cache":"never""#, "/cache invalid_option"),
       (#""cache_ttl":-1"#, "/cache_ttl invalid_option"),
       (#""cache_ttl":1.5"#, "/cache_ttl invalid_option"),
-      (#""timeout":0"#, "/timeout invalid_option"), (#""timeout":60.001"#, "/timeout invalid_option"),
+      (#""timeout":0"#, "/timeout invalid_option"),
+      (#""timeout":60.001"#, "/timeout invalid_option"),
       (#""timeout":1e999"#, "/timeout invalid_option"),
-      (#""timeout":"5""#, "/timeout invalid_option"), (#""timeout":true"#, "/timeout invalid_option"),
+      (#""timeout":"5""#, "/timeout invalid_option"),
+      (#""timeout":true"#, "/timeout invalid_option"),
       (#""max_bytes":33554433"#, "/max_bytes invalid_option"),
       (#""max_bytes":0"#, "/max_bytes invalid_option"),
       (#""max_bytes":9223372036854775808"#, "/max_bytes invalid_option"),
@@ -120,8 +131,10 @@ struct SubmitTests {
       (#""retention":1e300"#, "/retention invalid_option"),
       (#""tags":"a""#, "/tags invalid_option"), (#""tags":[1]"#, "/tags/0 invalid_option"),
       (#""tags":["\u0007"]"#, "/tags/0 invalid_option"),
-      (#""tags":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]"#,
-        "/tags invalid_option"),
+      (
+        #""tags":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]"#,
+        "/tags invalid_option"
+      ),
       (#""headers":[]"#, "/headers invalid_option"),
       (#""headers":{"Host":"x"}"#, "/headers/Host invalid_option"),
       (#""headers":{"content-length":"1"}"#, "/headers/content-length invalid_option"),
@@ -138,7 +151,8 @@ struct SubmitTests {
       (#""URL":1"#, "/URL invalid_option"),
     ])
   func refusesValue(member: String, mistake: String) async {
-    let json = member.hasPrefix(#""url""#) ? "{\(member)}" : #"{"url":"http://a.example/",\#(member)}"#
+    let json =
+      member.hasPrefix(#""url""#) ? "{\(member)}" : #"{"url":"http://a.example/",\#(member)}"#
     let answer = await client.post(json)
     #expect(answer.status == 422)
     #expect(answer.mistakes == [mistake])
@@ -229,7 +243,10 @@ struct SubmitTests {
 
   @Test(
     "a media type that is not taken is 415",
-    arguments: [nil, "text/plain", "application/xml", "image", "application/jsonx", "*/*", "multipart/form-data"])
+    arguments: [
+      nil, "text/plain", "application/xml", "image", "application/jsonx", "*/*",
+      "multipart/form-data",
+    ])
   func refusesMediaType(type: String?) async {
     let answer = await client.send(
       .post, "/jobs", type.map { [.contentType: $0] } ?? [:], body: Array("{}".utf8))
@@ -319,7 +336,9 @@ struct IdempotencyTests {
     #expect(await client.send(.post, "/jobs?priority=high", fields, body: [1, 2]).status == 422)
   }
 
-  @Test("a key has 1 to 255 visible characters", arguments: ["", "a b", String(repeating: "k", count: 256)])
+  @Test(
+    "a key has 1 to 255 visible characters",
+    arguments: ["", "a b", String(repeating: "k", count: 256)])
   func boundsKey(key: String) async {
     let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs", [.idempotencyKey: key])
     #expect(answer.status == 422)
@@ -327,6 +346,7 @@ struct IdempotencyTests {
 }
 
 extension HTTPField.Name {
+  static let acceptPatch = Self("Accept-Patch")!
   static let idempotencyKey = Self("Idempotency-Key")!
   static let saveData = Self("Save-Data")!
   static let prefer = Self("Prefer")!
