@@ -83,7 +83,8 @@ let package = Package(
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(
-      name: "APITests", dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .httpTypes],
+      name: "APITests",
+      dependencies: ["API", "HTTP", "Jobs", "YAML", .crypto, .httpTypes, .log],
       swiftSettings: house),
     .testTarget(
       name: "AppTests",

@@ -1,6 +1,7 @@
 internal import Glibc
 public import Jobs
 internal import Logging
+internal import Metrics
 internal import Synchronization
 
 /// Fetches over libcurl: HTTP/1.1 and, where a TLS origin has it, HTTP/2, with connections used again.

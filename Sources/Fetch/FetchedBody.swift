@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Metrics
 internal import Synchronization
 
 /// A response's body for the one task that reads it. Letting go of it closes the transfer.

@@ -1,6 +1,7 @@
 internal import CMicroHTTPD
 import Glibc
 import HTTPTypes
+internal import Synchronization
 
 /// Handing answers to libmicrohttpd. All on its thread.
 extension Connection {

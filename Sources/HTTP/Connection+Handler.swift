@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// Running the handler, and what passes between its task and libmicrohttpd's thread.
 extension Connection {
   /// So much content beyond the limit is dropped while an answer waits for the content's end.

@@ -1,6 +1,8 @@
 internal import CMicroHTTPD
 import Glibc
 import HTTPTypes
+internal import Logging
+internal import Synchronization
 
 /// A request target where it lies in libmicrohttpd's buffer, before that takes it apart.
 struct TargetLine {

@@ -1,4 +1,5 @@
 import Logging
+internal import Synchronization
 
 extension Monitor {
   /// How far the stopping is. libmicrohttpd aborts the process if it is stopped with a connection

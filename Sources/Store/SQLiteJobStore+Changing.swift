@@ -1,4 +1,5 @@
 public import Jobs
+internal import Logging
 
 /// What changes something: each is durable when it returns.
 extension SQLiteJobStore {

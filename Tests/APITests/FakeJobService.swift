@@ -1,0 +1,167 @@
+import API
+import Crypto
+import Jobs
+import Synchronization
+
+/// A job engine in memory that works on nothing by itself: a test moves its jobs.
+final class FakeJobService: JobService {
+  struct Kept {
+    var jobs: [JobID: Job] = [:]
+    var images: [ImageDigest: [UInt8]] = [:]
+    var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
+    var capacity = 10_000
+    var state = ServiceState.ready
+    var failure: StoreError?
+    var remembers = true
+    var captures = 0
+    /// Where images are said to be; nil: in memory.
+    var descriptor: Int32?
+    var milliseconds: Int64 = 1_795_000_000_000
+  }
+  private let kept = Mutex(Kept())
+
+  func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
+
+  /// Changes a job as a worker would.
+  func change(_ id: JobID, _ change: (inout Job) -> Void) {
+    kept.withLock { kept in
+      guard var job = kept.jobs[id] else { return }
+      change(&job)
+      kept.jobs[id] = job
+    }
+  }
+
+  var state: ServiceState { kept.withLock { $0.state } }
+  func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
+
+  func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
+    kept.withLock { kept in
+      guard kept.remembers, let job = kept.jobs[id], caller.sees(job) else { return nil }
+      return JobSnapshot(job)
+    }
+  }
+
+  func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    try check()
+    guard let job = kept.withLock({ $0.jobs[id] }), caller.sees(job) else { throw .unknownJob }
+    return JobSnapshot(job)
+  }
+
+  func submit(
+    _ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?
+  ) async throws(JobsError) -> [JobSnapshot] {
+    try check()
+    if let key, let first = kept.withLock({ $0.keys["\(key.owner.name)/\(key.key)"] }) {
+      guard first.fingerprint == key.fingerprint else { throw .keyReused }
+      return kept.withLock { kept in first.jobs.compactMap { kept.jobs[$0].map(JobSnapshot.init) } }
+    }
+    let queued = kept.withLock { $0.jobs.values.count { $0.phase == .queued } }
+    guard queued + jobs.count <= kept.withLock({ $0.capacity }) else { throw .queueFull }
+    return kept.withLock { kept in
+      let made = jobs.map { new in
+        kept.milliseconds += 1
+        let now = Timestamp(milliseconds: kept.milliseconds)
+        return Job(
+          id: JobID(at: now), owner: owner, submission: new.submission, priority: new.priority,
+          tags: new.tags, createdAt: now)
+      }
+      for job in made { kept.jobs[job.id] = job }
+      if let key {
+        kept.keys["\(key.owner.name)/\(key.key)"] = (key.fingerprint, made.map(\.id))
+      }
+      return made.map(JobSnapshot.init)
+    }
+  }
+
+  func beginCapture() async throws(JobsError) -> any ImageCapture {
+    try check()
+    kept.withLock { $0.captures += 1 }
+    return FakeCapture()
+  }
+
+  func submit(
+    captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
+  ) async throws(JobsError) -> JobSnapshot {
+    let capture = capture as! FakeCapture  // the only kind that beginCapture() makes
+    let image = try await capture.finish()
+    kept.withLock { $0.images[image.digest] = capture.bytes }
+    return try await submit([job], by: owner, key: key)[0]
+  }
+
+  func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
+    try check()
+    let fitting = kept.withLock { $0.jobs.values }.filter { job in
+      (query.owner == nil || job.owner == query.owner)
+        && (query.phases.isEmpty || query.phases.contains(job.phase))
+        && query.tag.map(job.tags.contains) != false && query.before.map { job.id < $0 } != false
+    }.sorted { $0.id > $1.id }
+    return JobPage(
+      jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
+  }
+
+  func cancel(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller) { job, now in
+      _ = job.cancel(at: now, keptFor: .seconds(60))
+    }
+  }
+
+  func purge(_ id: JobID, for caller: Caller) async throws(JobsError) {
+    _ = try await job(id, for: caller)
+    kept.withLock { $0.jobs[id] = nil }
+  }
+
+  func edit(
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?
+  ) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller) { job, _ in _ = job.edit(priority: priority, tags: tags) }
+  }
+
+  func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller) { job, now in _ = job.fetchAgain(at: now) }
+  }
+
+  func wait(
+    _ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration
+  ) async throws(JobsError) -> JobSnapshot {
+    let deadline = ContinuousClock.now + limit
+    while true {
+      let snapshot = try await job(id, for: caller)
+      if goal.isMet(by: snapshot.job) || ContinuousClock.now >= deadline { return snapshot }
+      try? await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
+    try check()
+    guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
+    let descriptor = kept.withLock { $0.descriptor }
+    let place = descriptor.map { StoredBytes.Place.file(descriptor: $0) } ?? .memory(bytes)
+    return StoredBytes(place: place, count: bytes.count) {}
+  }
+
+  private func changed(
+    _ id: JobID, for caller: Caller, _ change: (inout Job, Timestamp) -> Void
+  ) async throws(JobsError) -> JobSnapshot {
+    var job = try await job(id, for: caller).job
+    change(&job, now())
+    kept.withLock { [job] in $0.jobs[id] = job }
+    return JobSnapshot(job)
+  }
+
+  private func check() throws(JobsError) {
+    if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
+  }
+}
+
+final class FakeCapture: ImageCapture {
+  private let content = Mutex<[UInt8]>([])
+  var bytes: [UInt8] { content.withLock { $0 } }
+
+  func write(_ bytes: [UInt8]) async throws(JobsError) { content.withLock { $0 += bytes } }
+
+  func finish() async throws(JobsError) -> CapturedImage {
+    let bytes = bytes
+    return CapturedImage(
+      digest: ImageDigest(bytes: SHA256.hash(data: bytes))!, bytes: bytes.count)  // 32 bytes
+  }
+}

@@ -1,0 +1,198 @@
+import API
+import HTTP
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("GET /jobs/{id}/image")
+struct ImageTests {
+  let client = Client()
+  let bytes: [UInt8] = Array(0..<200)
+
+  @Test("the bytes, with what makes them safe to show")
+  func serves() async throws {
+    let id = try await client.succeeded(
+      bytes, url: "https://example.org/a/my%20c%C3%A4t.php?x=/y.z")
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.status == 200)
+    #expect(answer.bytes == bytes)
+    let digest = try #require(client.service.with { $0.jobs[id]?.image?.digest.hex })
+    #expect(answer.fields[.contentType] == "image/jpeg")
+    #expect(answer.fields[.eTag] == "\"sha256-\(digest)\"")
+    #expect(answer.fields[.acceptRanges] == "bytes")
+    #expect(answer.fields[.lastModified] == "Tue, 14 Nov 2023 22:13:20 GMT")
+    #expect(answer.fields[.cacheStatus] == "imagefetch; fwd=bypass")
+    #expect(answer.fields[.xContentTypeOptions] == "nosniff")
+    #expect(answer.fields[.contentSecurityPolicy] == "default-src 'none'; sandbox")
+    #expect(answer.fields[.contentDisposition] == #"inline; filename="myct.jpg""#)
+    #expect(await client.get("/jobs/\(id)").json?["image"]?["etag"]?.string == answer.fields[.eTag])
+  }
+
+  @Test(
+    "the file's name is safe and ends as the bytes are",
+    arguments: [
+      ("http://a/", "image.jpg"), ("http://a/..", "image.jpg"), ("http://a/x.png", "x.jpg"),
+      ("http://a/%22%3B%0d.jpg", "image.jpg"), ("http://a/a;b=c.jpg", "abc.jpg"),
+      ("http://a/" + String(repeating: "x", count: 99), String(repeating: "x", count: 64) + ".jpg"),
+    ])
+  func names(url: String, name: String) async throws {
+    let id = try await client.succeeded(url: url)
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.fields[.contentDisposition] == "inline; filename=\"\(name)\"")
+  }
+
+  @Test(
+    "a range is 206 with those bytes",
+    arguments: [
+      ("bytes=0-0", 0..<1), ("bytes=10-19", 10..<20), ("bytes=190-", 190..<200),
+      ("bytes=-5", 195..<200),
+      ("bytes=-500", 0..<200), ("bytes=150-99999999999999999999", 150..<200),
+    ])
+  func ranges(range: String, expected: Range<Int>) async throws {
+    let id = try await client.succeeded(bytes)
+    let answer = await client.get("/jobs/\(id)/image", [.range: range])
+    #expect(answer.status == 206)
+    #expect(answer.bytes == Array(bytes[expected]))
+    #expect(
+      answer.fields[.contentRange] == "bytes \(expected.lowerBound)-\(expected.upperBound - 1)/200")
+    #expect(answer.fields[.contentType] == "image/jpeg")
+    #expect(answer.fields[.xContentTypeOptions] == "nosniff")
+  }
+
+  @Test(
+    "a range with none of the bytes is 416",
+    arguments: ["bytes=200-", "bytes=-0", "bytes=999-1000"])
+  func unsatisfiable(range: String) async throws {
+    let id = try await client.succeeded(bytes)
+    let answer = await client.get("/jobs/\(id)/image", [.range: range])
+    #expect(answer.status == 416)
+    #expect(answer.fields[.contentRange] == "bytes */200")
+    #expect(answer.code == "range_not_satisfiable")
+  }
+
+  @Test(
+    "a range that is none, or several, is the whole",
+    arguments: [
+      "bytes=5-2", "items=0-1", "bytes=", "bytes=-", "bytes=a-b", "bytes=0-1,5-6", "bytes= 0-1",
+    ])
+  func ignoresRange(range: String) async throws {
+    let id = try await client.succeeded(bytes)
+    let answer = await client.get("/jobs/\(id)/image", [.range: range])
+    #expect(answer.status == 200)
+    #expect(answer.bytes == bytes)
+  }
+
+  @Test("If-Range: only the current image is sent in part")
+  func ifRange() async throws {
+    let id = try await client.succeeded(bytes)
+    let whole = await client.get("/jobs/\(id)/image")
+    let tag = try #require(whole.fields[.eTag])
+    let date = try #require(whole.fields[.lastModified])
+    for (field, status) in [
+      (tag, 206), (date, 206), ("\"old\"", 200), ("W/\(tag)", 200), ("x", 200),
+    ] {
+      let fields: HTTPFields = [.range: "bytes=0-9", .ifRange: field]
+      #expect(await client.get("/jobs/\(id)/image", fields).status == status)
+    }
+  }
+
+  @Test("a client's current copy is 304")
+  func notModified() async throws {
+    let id = try await client.succeeded(bytes)
+    let whole = await client.get("/jobs/\(id)/image")
+    let tag = try #require(whole.fields[.eTag])
+    let date = try #require(whole.fields[.lastModified])
+    for fields: HTTPFields in [
+      [.ifNoneMatch: tag], [.ifNoneMatch: "W/\(tag)"], [.ifModifiedSince: date],
+      [.ifNoneMatch: tag, .range: "bytes=0-1"],
+    ] {
+      let answer = await client.get("/jobs/\(id)/image", fields)
+      #expect(answer.status == 304)
+      #expect(answer.fields[.eTag] == tag)
+      #expect(answer.bytes.isEmpty)
+    }
+    for fields: HTTPFields in [
+      [.ifNoneMatch: "\"x\"", .ifModifiedSince: date], [.ifModifiedSince: "yesterday"],
+      [.ifModifiedSince: "Tue, 14 Nov 2023 22:13:19 GMT"],
+    ] {
+      #expect(await client.get("/jobs/\(id)/image", fields).status == 200)
+    }
+  }
+
+  @Test("HEAD has GET's fields, and ranges mean nothing to it")
+  func head() async throws {
+    let id = try await client.succeeded(bytes)
+    let get = await client.get("/jobs/\(id)/image")
+    let head = await client.send(.head, "/jobs/\(id)/image", [.range: "bytes=0-1"])
+    #expect(head.status == 200)
+    #expect(head.fields[.eTag] == get.fields[.eTag])
+    #expect(head.bytes.count == bytes.count)
+  }
+
+  @Test("a file is sent from where it is, and held until then")
+  func sendsFile() async throws {
+    let id = try await client.succeeded(bytes)
+    client.service.with { $0.descriptor = 7 }
+    let request = Request(method: .get, path: "/jobs/\(id)/image", fields: [.range: "bytes=5-14"])
+    let response = await client.routes.respond(to: request)
+    guard case .file(7, offset: 5, count: 10, let owner) = response.content else {
+      Issue.record("not that part of the file")
+      return
+    }
+    #expect(owner is StoredBytes)
+  }
+
+  @Test("unfinished is 202 with the job and Retry-After")
+  func pending() async throws {
+    let id = try await client.submitted()
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.status == 202)
+    #expect(answer.json?["id"] == .string(id.description))
+    #expect(answer.fields[.retryAfter] == "1")
+  }
+
+  @Test("a failure is 404 with the job's error inside; a cancelled job has none")
+  func unavailable() async throws {
+    let id = try await client.submitted()
+    client.service.change(id) { job in
+      job.fail(.codec(.cutShort), at: job.createdAt, keptFor: .seconds(1))
+    }
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.status == 404)
+    #expect(answer.code == "image_unavailable")
+    #expect(answer.json?["error"]?["code"] == .string("decode_failed"))
+    let cancelled = try await client.submitted()
+    _ = await client.send(.delete, "/jobs/\(cancelled)")
+    let other = await client.get("/jobs/\(cancelled)/image")
+    #expect(other.code == "image_unavailable")
+    #expect(other.json?["error"] == .null)
+  }
+
+  @Test(
+    "an image no longer kept is 410, said by the job or by the store", arguments: [true, false])
+  func gone(byJob: Bool) async throws {
+    let id = try await client.succeeded(bytes)
+    if byJob {
+      client.service.change(id) { $0.loseImage() }
+    } else {
+      client.service.with { $0.images = [:] }
+    }
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.status == 410)
+    #expect(answer.code == "image_gone")
+  }
+
+  @Test(
+    "a variant is refused, not ignored",
+    arguments: [
+      "width=5", "height=5", "fit=cover", "format=png", "quality=5", "background=fff", "dpr=2",
+      "placeholder=true",
+    ])
+  func refusesVariants(query: String) async throws {
+    let id = try await client.succeeded(bytes)
+    let answer = await client.get("/jobs/\(id)/image?\(query)")
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == ["\(query.prefix { $0 != "=" }) invalid_option"])
+    #expect(answer.json?["detail"]?.string?.contains("not available") == true)
+  }
+}

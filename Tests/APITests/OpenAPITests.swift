@@ -1,0 +1,131 @@
+import API
+import FoundationEssentials
+import HTTP
+import HTTPTypes
+import Jobs
+import Testing
+import YAML
+
+@Suite("openapi.yaml")
+struct OpenAPITests {
+  let checker: SchemaChecker
+  let paths: [String: JSON]
+
+  init() throws {
+    // Tests/APITests/OpenAPITests.swift stands two folders below the package.
+    let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
+    let text = try String(contentsOf: root.appending(path: "openapi.yaml"), encoding: .utf8)
+    checker = SchemaChecker(try #require(try Document(text).root))
+    paths = try #require(checker.document["paths"]?.object)
+  }
+
+  @Test("lists exactly the routes that there are")
+  func listsRoutes() {
+    let verbs: Set = ["get", "put", "post", "delete", "options", "head", "patch", "trace"]
+    let described = paths.mapValues { Set($0.object?.keys.filter(verbs.contains) ?? []) }
+    let served = Dictionary(uniqueKeysWithValues: Routes.table.map { ($0.path, Set($0.methods)) })
+    #expect(described == served)
+  }
+
+  @Test("has examples that fit their schemas")
+  func examplesFit() throws {
+    let examples = try #require(checker.document["components"]?["examples"]?.object)
+    let job = try #require(checker.document["components"]?["schemas"]?["Job"])
+    for (name, example) in examples {
+      #expect(checker.mistakes(in: example["value"] ?? .null, schema: job) == [], "\(name)")
+    }
+    let responses = try #require(checker.document["components"]?["responses"]?.object)
+    for (name, response) in responses {
+      guard let content = response["content"]?.object?.values.first,
+        let example = content["example"]
+      else { continue }
+      #expect(checker.mistakes(in: example, schema: content["schema"] ?? .null) == [], "\(name)")
+    }
+  }
+
+  @Test("describes the answers that are given")
+  func describesAnswers() async throws {
+    let client = Client { $0.maxBatch = 2 }
+    let pending = try await client.submitted(
+      #"{"url":"http://a/","low_data_url":"http://b/","tags":["x"]}"#)
+    let done = try await client.succeeded()
+    let failed = try await client.submitted(#"{"local":"x"}"#)
+    client.service.change(failed) { job in
+      job.start(at: job.createdAt)
+      job.fail(.fetch(.timeout(seconds: 1)), at: job.createdAt, keptFor: .seconds(1))
+    }
+    let cancelled = try await client.submitted()
+    _ = await client.send(.delete, "/jobs/\(cancelled)")
+    let lost = try await client.succeeded([9])
+    client.service.change(lost) { $0.loseImage() }
+
+    let json: HTTPFields = [.contentType: "application/json"]
+    let png: HTTPFields = [.contentType: "image/png"]
+    let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
+    let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
+      (.post, "/jobs", "/jobs", json, #"{"url":"http://a/"}"#),
+      (.post, "/jobs", "/jobs", json, #"[{"url":"http://a/"}]"#),
+      (.post, "/jobs", "/jobs", png, "bytes"), (.post, "/jobs", "/jobs", json, "{"),
+      (.post, "/jobs", "/jobs", json, "{}"),
+      (.post, "/jobs", "/jobs", json, #"[{},{"x":1,"url":2}]"#),
+      (.post, "/jobs", "/jobs", json, "[{},{},{}]"), (.post, "/jobs", "/jobs", [:], ""),
+      (.post, "/jobs", "/jobs?x=1", json, "{}"), (.get, "/jobs", "/jobs?limit=2", [:], ""),
+      (.get, "/jobs", "/jobs", [:], ""), (.get, "/jobs", "/jobs?limit=x", [:], ""),
+      (.get, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
+      (.get, "/jobs/{id}", "/jobs/\(done)", [:], ""),
+      (.get, "/jobs/{id}", "/jobs/\(failed)", [:], ""),
+      (.get, "/jobs/{id}", "/jobs/\(unknown)", [:], ""),
+      (.get, "/jobs/{id}", "/jobs/\(pending)", [.ifNoneMatch: "*"], ""),
+      (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"priority":"low"}"#),
+      (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"id":1}"#),
+      (.patch, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(pending)/image", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(failed)/image", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(cancelled)/image", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(lost)/image", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(done)/image", [.range: "bytes=999-"], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=5", [:], ""),
+      (.post, "/jobs/{id}/fetch", "/jobs/\(failed)/fetch", [:], ""),
+      (.delete, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
+      (.delete, "/jobs/{id}", "/jobs/\(pending)?purge=true", [:], ""),
+      (.get, "/livez", "/livez", [:], ""), (.get, "/readyz", "/readyz", [:], ""),
+    ]
+    for (method, path, target, fields, body) in asked {
+      let answer = await client.send(method, target, fields, body: Array(body.utf8))
+      try check(answer, method, path)
+    }
+    client.service.with { $0.state = .draining }
+    try check(await client.get("/readyz"), .get, "/readyz")
+    try check(await client.post("{}"), .post, "/jobs")
+  }
+
+  @Test("describes what a request without a token is answered with")
+  func describesRefusals() async throws {
+    let client = Client {
+      $0.tokens = [.of("web", [.jobs])]
+      $0.rateLimit = RateLimit(requestsPerSecond: 0.001, burst: 3)
+    }
+    let web: HTTPFields = [.authorization: "Bearer web"]
+    try check(await client.get("/jobs"), .get, "/jobs")
+    try check(await client.get("/metrics", web), .get, "/metrics")
+    for _ in 0..<3 { try check(await client.get("/jobs", web), .get, "/jobs") }
+    #expect(await client.get("/jobs", web).status == 429)
+  }
+
+  private func check(_ answer: Answer, _ method: HTTPRequest.Method, _ path: String) throws {
+    let name = "\(method) \(path) \(answer.status)"
+    let operation = paths[path]?[method.rawValue.lowercased()]
+    let response = try #require(
+      checker.resolve(operation?["responses"]?["\(answer.status)"]), "\(name) is not described")
+    for field in (response["headers"]?.object ?? [:]).keys
+    where field != "Link" && field != "Location" {
+      #expect(answer.fields[HTTPField.Name(field)!] != nil, "\(name) lacks \(field)")
+    }
+    guard !answer.bytes.isEmpty else { return }
+    let type = try #require(answer.fields[.contentType])
+    let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
+    let mistakes = checker.mistakes(in: try #require(answer.json), schema: schema)
+    #expect(mistakes == [], "\(name)")
+  }
+}

@@ -1,0 +1,57 @@
+import API
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("A job's failure")
+struct FailureTests {
+  static let digest = ImageDigest(bytes: Array(repeating: 1, count: 32))!
+  static let failures: [(JobFailure, String, Int?)] = [
+    (
+      .fetch(.blocked(target: "a", .address("10.0.0.1", name: "Private-Use"))), "blocked_address",
+      nil
+    ),
+    (.fetch(.blocked(target: "a", .host)), "blocked_address", nil),
+    (.fetch(.blocked(target: "a", .port(22))), "blocked_address", nil),
+    (.fetch(.blocked(target: "a", .scheme("ftp"))), "blocked_address", nil),
+    (.fetch(.dnsFailure(host: "a", detail: "x")), "dns_failure", nil),
+    (.fetch(.connectFailure(host: "a", detail: "x")), "connect_failure", nil),
+    (.fetch(.tlsFailure(host: "a", detail: "x")), "tls_failure", nil),
+    (.fetch(.timeout(seconds: 1)), "timeout", nil), (.fetch(.stalled(seconds: 1)), "stalled", nil),
+    (.fetch(.tooManyRedirects(limit: 5)), "too_many_redirects", nil),
+    (.fetch(.badRedirect(status: 302, location: nil)), "origin_status", 302),
+    (.fetch(.originStatus(404, retryAfter: nil)), "origin_status", 404),
+    (.fetch(.noData), "no_data", nil), (.fetch(.tooLarge(limit: 1)), "too_large", nil),
+    (.fetch(.truncated(received: 1, expected: 2)), "truncated", nil),
+    (.codec(.unsupportedFormat(name: "GIF")), "unsupported_format", nil),
+    (.codec(.unsupportedFormat(name: nil)), "unsupported_format", nil),
+    (.codec(.tooManyPixels(width: 1, height: 1, limit: 1)), "too_many_pixels", nil),
+    (.codec(.dimensionTooLarge(width: 1, height: 1, limit: 1)), "too_many_pixels", nil),
+    (.codec(.tooManyScans(limit: 1)), "too_many_pixels", nil),
+    (.codec(.tooManyFrames(limit: 1)), "too_many_pixels", nil),
+    (.codec(.tooMuchMemory(bytes: 1, limit: 1)), "too_many_pixels", nil),
+    (.codec(.cutShort), "decode_failed", nil),
+    (.codec(.broken(format: .png, detail: "x\u{0}\"")), "decode_failed", nil),
+    (.integrityMismatch(expected: digest, actual: digest), "integrity_mismatch", nil),
+    (.notCached, "not_cached", nil), (.localNotFound(name: "x"), "local_not_found", nil),
+    (.storageFull, "storage_full", nil), (.internal, "internal", nil),
+  ]
+
+  @Test("has the contract's code, and tells nothing of the inside", arguments: failures)
+  func codes(failure: JobFailure, code: String, originStatus: Int?) async throws {
+    let client = Client()
+    let id = try await client.submitted()
+    client.service.change(id) { job in
+      job.fail(failure, at: job.createdAt, keptFor: .seconds(1))
+    }
+    let answer = await client.get("/jobs/\(id)")
+    let error = try #require(answer.json?["error"])
+    #expect(error["code"] == .string(code))
+    #expect(error["type"] == .string("urn:imagefetch:problem:\(code)"))
+    #expect(error["retryable"] == .bool(failure.isRetryable))
+    #expect(error["origin_status"] == (originStatus.map { .number(Double($0)) } ?? .null))
+    #expect(error["title"]?.string?.isEmpty == false)
+    #expect(error["detail"]?.string?.isEmpty == false)
+    #expect(!answer.text.contains("10.0.0.1"))
+  }
+}

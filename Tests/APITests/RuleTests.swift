@@ -1,0 +1,114 @@
+import HTTPTypes
+import Jobs
+import Testing
+
+@testable import API
+
+@Suite("Rules of the API")
+struct RuleTests {
+  @Test(
+    "times are written in both forms, and read back",
+    arguments: [
+      (0, "1970-01-01T00:00:00.000Z", "Thu, 01 Jan 1970 00:00:00 GMT"),
+      (951_782_400_123, "2000-02-29T00:00:00.123Z", "Tue, 29 Feb 2000 00:00:00 GMT"),
+      (1_798_761_599_999, "2026-12-31T23:59:59.999Z", "Thu, 31 Dec 2026 23:59:59 GMT"),
+      (4_107_542_400_000, "2100-03-01T00:00:00.000Z", "Mon, 01 Mar 2100 00:00:00 GMT"),
+    ])
+  func times(milliseconds: Int64, text: String, date: String) {
+    let moment = Timestamp(milliseconds: milliseconds)
+    #expect(moment.rfc3339 == text)
+    #expect(moment.httpDate == date)
+    #expect(Timestamp(httpDate: date)?.milliseconds == milliseconds / 1000 * 1000)
+  }
+
+  @Test("a moment that never comes is written as the last there is")
+  func endOfTime() {
+    #expect(Timestamp(milliseconds: .max).rfc3339 == "9999-12-31T23:59:59.999Z")
+    #expect(Timestamp(milliseconds: .min).rfc3339 == "1970-01-01T00:00:00.000Z")
+  }
+
+  @Test(
+    "a date of another form is none",
+    arguments: [
+      "", "Thu, 01 Jan 1970 00:00:00", "Thu, 32 Jan 1970 00:00:00 GMT", "0",
+      "Thu, 01 Foo 1970 00:00:00 GMT", "Thu, 01 Jan 99999999999999999999 00:00:00 GMT",
+    ])
+  func badDates(text: String) { #expect(Timestamp(httpDate: text) == nil) }
+
+  @Test("a bucket gives its burst at once, then its rate")
+  func bucket() {
+    let limit = RateLimit(requestsPerSecond: 2, burst: 3)
+    let start = ContinuousClock.now
+    var bucket = TokenBucket(limit, at: start)
+    for _ in 0..<3 { #expect(bucket.take(limit, at: start) == nil) }
+    #expect(bucket.take(limit, at: start) == 0.5)
+    #expect(bucket.take(limit, at: start + .milliseconds(250)) == 0.25)
+    #expect(bucket.take(limit, at: start + .milliseconds(500)) == nil)
+    #expect(bucket.take(limit, at: start + .seconds(3600)) == nil)
+    #expect(bucket.take(limit, at: start) == nil)
+  }
+
+  @Test("the limiter's memory is bounded, and an active client is not forgotten")
+  func limiterIsBounded() {
+    let limiter = RateLimiter(RateLimit(requestsPerSecond: 0.001, burst: 1), capacity: 10)
+    let now = ContinuousClock.now
+    #expect(limiter.take(.token(0), at: now) == nil)
+    for index in 0..<1000 {
+      _ = limiter.take(.address("\(index)"), at: now)
+      #expect(limiter.take(.token(0), at: now) != nil)
+    }
+    #expect(limiter.count <= 21)
+  }
+
+  @Test("strings are written as JSON allows")
+  func writesStrings() {
+    var writer = JSONWriter()
+    writer.string("a\"\\\u{0}\n\u{7F}ü/")
+    #expect(String(decoding: writer.bytes, as: UTF8.self) == #""a\"\\\u0000\u000a\u007fü/""#)
+  }
+
+  @Test("JSON is read with its escapes")
+  func readsEscapes() throws {
+    let text =
+      #" { "a" : [ "\u00e9\ud83d\ude00\n\"\\\/\b\f\r\t" , -0.5e+2, true,false , null , {} ] } "#
+    let value = try JSONParser.parse(Array(text.utf8), maxValues: 100)
+    let string = JSONValue.string("é😀\n\"\\/\u{8}\u{C}\r\t")
+    let elements: [JSONValue] = [
+      string, .number("-0.5e+2"), .bool(true), .bool(false), .null, .object([]),
+    ]
+    #expect(value == .object([.init(name: "a", value: .array(elements))]))
+  }
+
+  @Test("a mistake in JSON is told with line and column")
+  func locates() {
+    #expect(throws: JSONError.malformed(reason: "',' or '}' is expected", line: 3, column: 2)) {
+      try JSONParser.parse(Array("{\n\"a\":1\n x}".utf8), maxValues: 100)
+    }
+    #expect(throws: JSONError.malformed(reason: "this string is not UTF-8", line: 1, column: 3)) {
+      try JSONParser.parse([0x5B, 0x22, 0xFF, 0x22, 0x5D], maxValues: 100)
+    }
+  }
+
+  @Test(
+    "a number is an integer where nothing is rounded",
+    arguments: [
+      ("5", 5), ("5.0", 5), ("5e2", 500), ("9223372036854775807", .max), ("-0", 0), ("0.5", nil),
+      ("1e16", nil), ("9223372036854775808", nil), ("1e400", nil), ("1e-400", 0),
+    ] as [(String, Int?)])
+  func integers(text: String, value: Int?) { #expect(JSONValue.number(text).int == value) }
+
+  @Test("every cut of any text is refused without a trap")
+  func survivesCuts() {
+    let text = Array(#"{"a":[1.5e3,"x\u00e9\ud83d\ude00",true,null],"b":{"c":"ü"}}"#.utf8)
+    for end in 0..<text.count {
+      #expect(throws: JSONError.self) { try JSONParser.parse(Array(text[..<end]), maxValues: 50) }
+    }
+    for place in text.indices {
+      var other = text
+      for byte in [0, 0x22, 0x5C, 0x7B, 0xC3, 0xFF] as [UInt8] {
+        other[place] = byte
+        _ = try? JSONParser.parse(other, maxValues: 50)
+      }
+    }
+  }
+}

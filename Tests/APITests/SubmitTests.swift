@@ -1,0 +1,357 @@
+import API
+import HTTP
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("POST /jobs")
+struct SubmitTests {
+  let client = Client()
+
+  @Test("a URL is accepted with 202, Location and the job")
+  func accepts() async throws {
+    let answer = await client.post(#"{"url":"https://example.org/cat.jpg","tags":["avatars"]}"#)
+    #expect(answer.status == 202)
+    let id = try #require(answer.json?["id"]?.string)
+    #expect(answer.fields[.location] == "/jobs/\(id)")
+    #expect(answer.fields[.contentType] == "application/json")
+    #expect(answer.json?["phase"] == .string("queued"))
+    #expect(answer.json?["source"]?["url"] == .string("https://example.org/cat.jpg"))
+    #expect(answer.json?["source"]?["low_data_url"] == .null)
+    #expect(answer.json?["tags"] == .array([.string("avatars")]))
+    #expect(answer.json?["priority"] == .string("normal"))
+    #expect(answer.json?["links"]?["image"] == .string("/jobs/\(id)/image"))
+  }
+
+  @Test("every option reaches the engine")
+  func keepsOptions() async throws {
+    let json = """
+      {"url":"https://a.example/x","low_data_url":"https://a.example/small",
+       "alternatives":["http://b.example/"],"cache_key":"k","priority":"very_high","cache":"no-store",
+       "integrity":"sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=","cache_ttl":0,
+       "headers":{"Accept":" image/* ","X-Key":"1"},"timeout":1.5,"max_bytes":1e3,"max_pixels":4.0,
+       "max_attempts":10,"retention":0.001,"tags":["a","ü"]}
+      """
+    let id = try await client.submitted(json, [.saveData: "on"])
+    let job = try #require(client.service.with { $0.jobs[id] })
+    let given = job.submission
+    #expect(
+      given.source
+        == .url(SourceURL("https://a.example/x")!, lowData: SourceURL("https://a.example/small")))
+    #expect(given.alternatives == [SourceURL("http://b.example/")!])
+    #expect(given.cacheKey == "k")
+    #expect(given.cacheMode == .noStore)
+    #expect(given.cacheTTL == 0)
+    #expect(
+      given.integrity?.hex == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    #expect(
+      given.headers == [
+        HeaderField(name: "Accept", value: "image/*"), HeaderField(name: "X-Key", value: "1"),
+      ])
+    #expect(given.timeout == .milliseconds(1500))
+    #expect(given.maxBytes == 1000)
+    #expect(given.maxPixels == 4)
+    #expect(given.maxAttempts == 10)
+    #expect(given.retention == .milliseconds(1))
+    #expect(given.savesData)
+    #expect(job.priority == .veryHigh)
+    #expect(job.tags == ["a", "ü"])
+  }
+
+  @Test("a batch is answered in the order given")
+  func acceptsBatch() async {
+    let answer = await client.post(#"[{"url":"http://a.example/"},{"local":"x/y.png"}]"#)
+    #expect(answer.status == 202)
+    #expect(answer.json?["jobs"]?[0]?["source"]?["url"] == .string("http://a.example/"))
+    #expect(answer.json?["jobs"]?[1]?["source"] == .object(["local": .string("x/y.png")]))
+  }
+
+  @Test("one bad member refuses the whole batch, and all bad members are told")
+  func refusesBatchWhole() async {
+    let answer = await client.post(
+      #"[{"url":"http://a.example/"},{"url":"ftp://x"},{},{"url":"http://a/","tags":["ok",""],"x/~y":1},7]"#
+    )
+    #expect(answer.status == 422)
+    #expect(
+      answer.mistakes == [
+        "/1/url invalid_url", "/2/url missing_url", "/3/tags/1 invalid_option",
+        "/3/x~1~0y invalid_option", "/4 invalid_option",
+      ])
+    #expect(client.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("no source is missing_url")
+  func needsSource() async {
+    for json in ["{}", #"{"tags":[]}"#, #"{"url":null}"#, #"{"low_data_url":"http://a.example/"}"#]
+    {
+      let answer = await client.post(json)
+      #expect(answer.status == 422)
+      #expect(answer.code == "missing_url", "\(json)")
+      #expect(answer.fields[.contentType] == "application/problem+json")
+    }
+  }
+
+  @Test(
+    "a wrong value is 422 at its place",
+    arguments: [
+      (#""url":5"#, "/url invalid_url"), (#""url":"""#, "/url invalid_url"),
+      (#""url":"http://a\u0000b/""#, "/url invalid_url"), (#""url":"/x""#, "/url invalid_url"),
+      (#""url":"http://u:p@a/""#, "/url invalid_url"),
+      (#""url":"javascript:1""#, "/url invalid_url"),
+      (#""low_data_url":"x""#, "/low_data_url invalid_url"),
+      (#""local":"x""#, "/local invalid_option"),
+      (#""alternatives":"x""#, "/alternatives invalid_option"),
+      (#""alternatives":["http://a/",1]"#, "/alternatives/1 invalid_url"),
+      (#""alternatives":["","","","","","","","",""]"#, "/alternatives invalid_option"),
+      (#""integrity":"sha256-abc""#, "/integrity invalid_option"),
+      (
+        #""integrity":"sha512-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=""#,
+        "/integrity invalid_option"
+      ),
+      (#""cache_key":"""#, "/cache_key invalid_option"),
+      (#""cache_key":"a\nb""#, "/cache_key invalid_option"),
+      (#""priority":"urgent""#, "/priority invalid_option"),
+      (#""priority":null"#, "/priority invalid_option"),
+      (#""cache":"never""#, "/cache invalid_option"),
+      (#""cache_ttl":-1"#, "/cache_ttl invalid_option"),
+      (#""cache_ttl":1.5"#, "/cache_ttl invalid_option"),
+      (#""timeout":0"#, "/timeout invalid_option"),
+      (#""timeout":60.001"#, "/timeout invalid_option"),
+      (#""timeout":1e999"#, "/timeout invalid_option"),
+      (#""timeout":"5""#, "/timeout invalid_option"),
+      (#""timeout":true"#, "/timeout invalid_option"),
+      (#""max_bytes":33554433"#, "/max_bytes invalid_option"),
+      (#""max_bytes":0"#, "/max_bytes invalid_option"),
+      (#""max_bytes":9223372036854775808"#, "/max_bytes invalid_option"),
+      (#""max_bytes":1.5"#, "/max_bytes invalid_option"),
+      (#""max_pixels":50000001"#, "/max_pixels invalid_option"),
+      (#""max_attempts":11"#, "/max_attempts invalid_option"),
+      (#""max_attempts":0"#, "/max_attempts invalid_option"),
+      (#""retention":0"#, "/retention invalid_option"),
+      (#""retention":1e300"#, "/retention invalid_option"),
+      (#""tags":"a""#, "/tags invalid_option"), (#""tags":[1]"#, "/tags/0 invalid_option"),
+      (#""tags":["\u0007"]"#, "/tags/0 invalid_option"),
+      (
+        #""tags":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]"#,
+        "/tags invalid_option"
+      ),
+      (#""headers":[]"#, "/headers invalid_option"),
+      (#""headers":{"Host":"x"}"#, "/headers/Host invalid_option"),
+      (#""headers":{"content-length":"1"}"#, "/headers/content-length invalid_option"),
+      (#""headers":{"RANGE":"bytes=0-"}"#, "/headers/RANGE invalid_option"),
+      (#""headers":{"If-None-Match":"x"}"#, "/headers/If-None-Match invalid_option"),
+      (#""headers":{"Connection":"x"}"#, "/headers/Connection invalid_option"),
+      (#""headers":{"Transfer-Encoding":"x"}"#, "/headers/Transfer-Encoding invalid_option"),
+      (#""headers":{"Proxy-Authorization":"x"}"#, "/headers/Proxy-Authorization invalid_option"),
+      (#""headers":{"a b":"x"}"#, "/headers/a b invalid_option"),
+      (#""headers":{"":"x"}"#, "/headers/ invalid_option"),
+      (#""headers":{"A":"x\r\nB: y"}"#, "/headers/A invalid_option"),
+      (#""headers":{"A":1}"#, "/headers/A invalid_option"),
+      (#""headers":{"A":"1","a":"2"}"#, "/headers/a invalid_option"),
+      (#""URL":1"#, "/URL invalid_option"),
+    ])
+  func refusesValue(member: String, mistake: String) async {
+    let json =
+      member.hasPrefix(#""url""#) ? "{\(member)}" : #"{"url":"http://a.example/",\#(member)}"#
+    let answer = await client.post(json)
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == [mistake])
+    #expect(answer.code.map { mistake.hasSuffix($0) } == true)
+    #expect(client.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("headers are bounded in number and size")
+  func boundsHeaders() async {
+    let many = (0...64).map { #""h\#($0)":"""# }.joined(separator: ",")
+    #expect(await client.post(#"{"url":"http://a/","headers":{\#(many)}}"#).status == 422)
+    let long = String(repeating: "x", count: 8192)
+    #expect(await client.post(#"{"url":"http://a/","headers":{"a":"\#(long)"}}"#).status == 422)
+  }
+
+  @Test(
+    "a local name cannot leave its folder",
+    arguments: ["", "/etc/passwd", "..", "a/../b", "a//b", "./a", "a/", #"a\\b"#, #"a\u0000"#])
+  func refusesLocalName(name: String) async {
+    let answer = await client.post(#"{"local":"\#(name)"}"#)
+    #expect(answer.status == 422)
+    #expect(answer.code == "invalid_local_name")
+  }
+
+  @Test("local without a root is invalid_local_name")
+  func needsLocalRoot() async {
+    let answer = await Client { $0.hasLocalRoot = false }.post(#"{"local":"a.png"}"#)
+    #expect(answer.mistakes == ["/local invalid_local_name"])
+  }
+
+  @Test(
+    "what is not JSON is 400 with its place",
+    arguments: [
+      "", "{", "nope", #"{"url":}"#, #"{"url":"a"} x"#, "[1,]", #"{"a":1,"a":2}"#, "\u{FEFF}{}",
+      "{'url':'x'}", #"{"a":"\ud800"}"#, "[NaN]", "[01]", "[1.]", "[+1]", "{\"a\":\"\n\"}",
+      String(repeating: "[", count: 17) + String(repeating: "]", count: 17),
+    ])
+  func refusesMalformed(json: String) async {
+    let answer = await client.post(json)
+    #expect(answer.status == 400)
+    #expect(answer.code == "malformed_json")
+    #expect(answer.json?["detail"]?.string?.hasPrefix("Line 1, column ") == true)
+  }
+
+  @Test("JSON that is no job is 422", arguments: ["null", "1", #""x""#, "[]", "true"])
+  func refusesOtherJSON(json: String) async {
+    let answer = await client.post(json)
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == [" invalid_option"])
+  }
+
+  @Test("a batch over the limit is 413")
+  func boundsBatch() async {
+    let client = Client { $0.maxBatch = 3 }
+    let one = #"{"url":"http://a/"}"#
+    #expect(await client.post("[\(one),\(one),\(one)]").status == 202)
+    let answer = await client.post("[\(one),\(one),\(one),\(one)]")
+    #expect(answer.status == 413)
+    #expect(answer.code == "body_too_large")
+  }
+
+  @Test("a small body can't become a large tree")
+  func boundsValues() async {
+    let many = "[" + String(repeating: "0,", count: 400_000) + "0]"
+    #expect(await client.post(many).code == "body_too_large")
+    let names = (0..<200).map { #""n\#($0)":0"# }.joined(separator: ",")
+    #expect(await client.post("{\(names)}").code == "body_too_large")
+  }
+
+  @Test("of many mistakes the first hundred are told")
+  func boundsMistakes() async {
+    let bad = Array(repeating: #"{"url":1}"#, count: 1000).joined(separator: ",")
+    let answer = await client.post("[\(bad)]")
+    #expect(answer.mistakes.count == 100)
+    #expect(answer.json?["detail"]?.string?.contains("999 more") == true)
+  }
+
+  @Test("a body over the limit is 413, said or sent")
+  func boundsBody() async {
+    let client = Client { $0.maxBody = 100 }
+    let long = #"{"url":"http://a/\#(String(repeating: "x", count: 100))"}"#
+    #expect(await client.post(long).code == "body_too_large")
+    let chunked = Request(
+      method: .post, path: "/jobs", fields: [.contentType: "image/png"],
+      body: .sending(Array(repeating: 0, count: 101), in: 50, declared: false))
+    #expect(await client.routes.respond(to: chunked).status == .contentTooLarge)
+  }
+
+  @Test(
+    "a media type that is not taken is 415",
+    arguments: [
+      nil, "text/plain", "application/xml", "image", "application/jsonx", "*/*",
+      "multipart/form-data",
+    ])
+  func refusesMediaType(type: String?) async {
+    let answer = await client.send(
+      .post, "/jobs", type.map { [.contentType: $0] } ?? [:], body: Array("{}".utf8))
+    #expect(answer.status == 415)
+    #expect(answer.code == "unsupported_media_type")
+  }
+
+  @Test("a compressed body is 415")
+  func refusesCompressed() async {
+    #expect(await client.post("{}", to: "/jobs", [.contentEncoding: "gzip"]).status == 415)
+  }
+
+  @Test("parameters of the media type do not matter to JSON")
+  func acceptsCharset() async throws {
+    _ = try await client.submitted(
+      #"{"url":"http://a/"}"#, [.contentType: "Application/JSON; charset=\"utf-8\""])
+  }
+
+  @Test("a query means nothing with JSON")
+  func refusesQuery() async {
+    let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs?priority=high")
+    #expect(answer.mistakes == ["priority invalid_option"])
+  }
+
+  @Test("a full queue is 503 with Retry-After")
+  func queueFull() async {
+    client.service.with { $0.capacity = 0 }
+    let answer = await client.post(#"{"url":"http://a/"}"#)
+    #expect(answer.status == 503)
+    #expect(answer.code == "queue_full")
+    #expect(answer.fields[.retryAfter].flatMap { Int($0) } != nil)
+  }
+
+  @Test("while draining nothing is accepted")
+  func draining() async throws {
+    let id = try await client.submitted()
+    client.service.with { $0.state = .draining }
+    for target in ["/jobs", "/jobs/\(id)/fetch"] {
+      let answer = await client.post("{}", to: target)
+      #expect(answer.status == 503)
+      #expect(answer.code == "draining")
+      #expect(answer.fields[.retryAfter] != nil)
+    }
+    #expect(await client.get("/jobs/\(id)").status == 200)
+  }
+
+  @Test("a store that fails is our fault, and its words stay with us")
+  func storeFails() async {
+    client.service.with { $0.failure = .unavailable(detail: "secret path") }
+    let answer = await client.post(#"{"url":"http://a/"}"#)
+    #expect(answer.status == 500)
+    #expect(answer.code == "internal")
+    #expect(!answer.text.contains("secret"))
+    client.service.with { $0.failure = .full }
+    #expect(await client.post(#"{"url":"http://a/"}"#).code == "storage_full")
+  }
+}
+
+@Suite("Idempotency-Key")
+struct IdempotencyTests {
+  let client = Client()
+
+  @Test("the same key with the same request answers with the first job")
+  func repeats() async throws {
+    let first = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
+    let again = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
+    let other = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "l"])
+    #expect(first == again)
+    #expect(first != other)
+  }
+
+  @Test("the same key with another body is 422")
+  func refusesReuse() async throws {
+    _ = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
+    let answer = await client.post(#"{"url":"http://b/"}"#, to: "/jobs", [.idempotencyKey: "k"])
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == ["Idempotency-Key invalid_option"])
+  }
+
+  @Test("captured images count by their bytes and options")
+  func countsCaptured() async {
+    let fields: HTTPFields = [.idempotencyKey: "k", .contentType: "image/png"]
+    let first = await client.send(.post, "/jobs?priority=low", fields, body: [1, 2])
+    let again = await client.send(.post, "/jobs?priority=low", fields, body: [1, 2])
+    #expect(first.json?["id"] == again.json?["id"])
+    #expect(await client.send(.post, "/jobs?priority=low", fields, body: [1, 3]).status == 422)
+    #expect(await client.send(.post, "/jobs?priority=high", fields, body: [1, 2]).status == 422)
+  }
+
+  @Test(
+    "a key has 1 to 255 visible characters",
+    arguments: ["", "a b", String(repeating: "k", count: 256)])
+  func boundsKey(key: String) async {
+    let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs", [.idempotencyKey: key])
+    #expect(answer.status == 422)
+  }
+}
+
+extension HTTPField.Name {
+  static let acceptPatch = Self("Accept-Patch")!
+  static let idempotencyKey = Self("Idempotency-Key")!
+  static let saveData = Self("Save-Data")!
+  static let prefer = Self("Prefer")!
+  static let preferenceApplied = Self("Preference-Applied")!
+  static let requestID = Self("X-Request-Id")!
+  static let cacheStatus = Self("Cache-Status")!
+  static let link = Self("Link")!
+}
