@@ -35,7 +35,7 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
+        "API", "CMalloc", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -61,6 +61,7 @@ let package = Package(
       name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
     .systemLibrary(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
       name: "CCodecs",

@@ -5,9 +5,16 @@ internal import HTTP
 internal import Jobs
 internal import Store
 
+// Within `Configuration` the modules' names are those of its sections.
+typealias RoutesConfiguration = API.Configuration
+private typealias RoutesToken = API.Token
+private typealias RoutesScope = API.Scope
+private typealias RoutesRateLimit = API.RateLimit
+private typealias CodecFormat = Jobs.ImageFormat
+
 /// What each part is told of the configuration: the only place that knows both.
 extension Configuration {
-  var engine: JobEngine.Configuration {
+  var engineConfiguration: JobEngine.Configuration {
     var engine = JobEngine.Configuration()
     engine.workers = jobs.workers
     engine.maxQueued = jobs.maxQueued
@@ -25,12 +32,12 @@ extension Configuration {
 
   private var decodeLimits: DecodeLimits {
     DecodeLimits(
-      formats: Set(decode.formats.compactMap { Jobs::ImageFormat(rawValue: $0.rawValue) }),
+      formats: Set(decode.formats.compactMap { CodecFormat(rawValue: $0.rawValue) }),
       maxPixels: decode.maxPixels, maxDimension: decode.maxDimension, maxFrames: decode.maxFrames,
       maxScans: decode.maxScans, maxMemory: decode.maxMemory)
   }
 
-  var fetcher: CurlFetcher.Configuration {
+  var fetcherConfiguration: CurlFetcher.Configuration {
     var fetcher = CurlFetcher.Configuration()
     fetcher.connectTimeout = fetch.connectTimeout
     fetcher.stallTimeout = fetch.stallTimeout
@@ -46,18 +53,18 @@ extension Configuration {
     return fetcher
   }
 
-  var routes: API.Configuration {
-    var routes = API.Configuration()
+  var routesConfiguration: RoutesConfiguration {
+    var routes = RoutesConfiguration()
     routes.tokens = auth.tokens.compactMap { token in
       ImageDigest(bytes: token.sha256).map { digest in
-        API.Token(
+        RoutesToken(
           owner: Owner(token.name), digest: digest,
-          scopes: Set(token.scopes.compactMap { API.Scope(rawValue: $0.rawValue) }))
+          scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
       }
     }
     routes.publicMetrics = auth.publicMetrics
     if auth.rateLimit.requestsPerSecond > 0 {
-      routes.rateLimit = API.RateLimit(
+      routes.rateLimit = RoutesRateLimit(
         requestsPerSecond: auth.rateLimit.requestsPerSecond,
         burst: auth.rateLimit.burst > 0
           ? Double(auth.rateLimit.burst) : max(1, auth.rateLimit.requestsPerSecond))
@@ -72,7 +79,7 @@ extension Configuration {
     return routes
   }
 
-  func server() throws(StartError) -> HTTPServer.Configuration {
+  func serverConfiguration() throws(StartError) -> HTTPServer.Configuration {
     var http = HTTPServer.Configuration()
     http.host = server.host
     http.port = server.port

@@ -4,12 +4,11 @@ internal import Codec
 internal import Executors
 internal import Fetch
 internal import Foundation
+internal import Glibc
 internal import HTTP
 internal import Jobs
 internal import Logging
 internal import Store
-
-extension JobEngine: JobService {}
 
 /// The service's parts, built in the order in which they need each other and closed in reverse.
 struct Parts: Sendable {
@@ -24,27 +23,40 @@ struct Parts: Sendable {
     self.configuration = configuration
     self.log = log
     let path = configuration.storage.path
+    fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     do throws(StoreError) {
       jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path))
       let images = try FileImageStore(FileImageStore.Configuration(path: path))
-      fetcher = try Self.makeFetcher(configuration)
       engine = JobEngine(
-        configuration.engine, store: jobs, images: images, fetcher: fetcher, codec: StreamingCodec(),
+        configuration.engineConfiguration, store: jobs, images: images, fetcher: fetcher, codec: StreamingCodec(),
         executor: ThreadPool(name: "decode", threads: configuration.decode.threads),
         now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
     } catch {
-      throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error.reason)")
+      throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
     }
     let engine = engine
     let routes = Routes(
-      service: engine, configuration: configuration.routes, openAPI: OpenAPIDocument.bytes,
+      service: engine, configuration: configuration.routesConfiguration, openAPI: OpenAPIDocument.bytes,
       metrics: {
         await engine.observe()
         return registry.render()
       }, log: log)
     server = HTTPServer(
-      try configuration.server(), handler: routes.respond(to:), refusal: routes.refuse(_:),
+      try configuration.serverConfiguration(), handler: routes.respond(to:), refusal: routes.refuse(_:),
       log: log)
+  }
+
+  private static func makeFetcher(
+    _ configuration: CurlFetcher.Configuration
+  ) throws(StartError) -> CurlFetcher {
+    do throws(FetcherSetupError) { return try CurlFetcher(configuration) } catch {
+      switch error {
+      case .unusableProxy: throw .operatorMistake("fetch.proxy: not http:// or https:// and a host")
+      case .unreadableCertificates(let path):
+        throw .operatorMistake("the certificate authorities in \(path) can't be read")
+      case .curlUnavailable, .noDescriptor: throw .internalFault("libcurl: \(error)")
+      }
+    }
   }
 
   /// Opens the port and says so.
@@ -53,7 +65,7 @@ struct Parts: Sendable {
       let (host, port) = try server.start()
       log.notice("listening", metadata: ["address": "\(host)", "port": "\(port)"])
     } catch {
-      throw error.startError
+      throw StartError(error, configuration.server)
     }
   }
 
@@ -78,5 +90,22 @@ struct Parts: Sendable {
     await server.stop(within: .seconds(2))
     fetcher.shutdown()
     await jobs.close()
+  }
+}
+
+extension StartError {
+  /// Why the port could not be opened, and who can mend it.
+  init(_ error: ServerError, _ server: Configuration.Server) {
+    switch error {
+    case .unknownHost(let host):
+      self = .operatorMistake("server.host: \"\(host)\" is no address of this machine")
+    case .addressUnavailable(let host, let port, let code):
+      let reason = String(cString: strerror(code))
+      self = .operatorMistake("server.port: \(host) port \(port) can't be listened on: \(reason)")
+    case .invalidCertificate(let detail):
+      self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
+    case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")
+    case .alreadyStarted: self = .internalFault("the server was started twice")
+    }
   }
 }

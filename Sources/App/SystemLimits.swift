@@ -1,3 +1,4 @@
+internal import CMalloc
 internal import Glibc
 
 /// The limits that the process sets itself before it starts.

@@ -12,7 +12,7 @@ extension Configuration {
     let show: @Sendable (Configuration) -> String
 
     init<Value>(
-      _ path: String, _ property: WritableKeyPath<Configuration, Value> & Sendable,
+      _ path: String, _ property: any WritableKeyPath<Configuration, Value> & Sendable,
       _ format: ValueFormat<Value>
     ) {
       (self.path, self.takes, self.form) = (path, format.takes, format.form)
