@@ -2,8 +2,9 @@ internal import Synchronization
 
 /// Running the handler, and what passes between its task and libmicrohttpd's thread.
 extension Connection {
-  /// So much content beyond the limit is dropped while an answer waits for the content's end.
-  static let maxExcess = 1 << 20
+  /// So much content beyond the limit is dropped while an answer waits for the content's end: a
+  /// client that sends somewhat too much is told so, one without end is cut.
+  var maxExcess: Int { max(1 << 20, service.configuration.maxBody) }
 
   /// Runs the handler on this very thread till it finishes or first waits; from there it goes on on
   /// Swift's threads.

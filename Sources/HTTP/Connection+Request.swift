@@ -68,7 +68,7 @@ extension Connection {
   /// Small content is gathered before the handler runs, which then need not wait for it; a client
   /// that drips it holds no task. Larger content streams.
   private func contentFollows(_ head: RequestHead) -> MHD_Result {
-    let isSmall = head.declaredLength.map { $0 <= Upload.capacity } ?? false
+    let isSmall = head.declaredLength.map { $0 <= Upload.gathered } ?? false
     step = isSmall ? .gathering : .streaming
     state.withLock { state in
       state.upload = Upload(serial: state.serial, limit: service.configuration.maxBody)
@@ -82,7 +82,8 @@ extension Connection {
   }
 
   /// A piece of the content is there.
-  /// - Returns: whether the connection goes on, and how much of the piece was taken. What is left comes again.
+  /// - Returns: whether the connection goes on, and how much of the piece was taken; what is left
+  ///   comes again.
   func contentCame(_ piece: UnsafeRawBufferPointer) -> (MHD_Result, taken: Int) {
     let (wake, result, taken): (Upload.Wake?, MHD_Result, Int) = state.withLock { state in
       guard state.upload != nil, !state.isEnding else { return (nil, .NO, 0) }
@@ -94,7 +95,7 @@ extension Connection {
       let wake = state.upload!.append(piece)
       // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that
       // is near.
-      return (wake, state.upload!.excess > Self.maxExcess ? .NO : .YES, piece.count)
+      return (wake, state.upload!.excess > maxExcess ? .NO : .YES, piece.count)
     }
     wake?.run()
     if result == .NO { lingers = true }

@@ -8,9 +8,10 @@ import Synchronization
 /// is answered without a switch of threads, so it must not block. While it waits, a client that
 /// goes away, or shuts down its sending side, has the handler's task cancelled.
 ///
-/// A request whose content is over 64 KiB or of unknown length reaches the handler before its
-/// content, of which at most some 90 KiB wait for it; what it does not take stays with the client.
-/// If it answers without having taken all, the rest is read and dropped within the limits.
+/// A request whose content is over 16 KiB or of unknown length reaches the handler before its
+/// content, of which at most some 90 KiB wait for it; what it does not take stays with the client. An
+/// answer given before the first of that content closes the connection; one given in the middle of
+/// it is sent at its end, what remains being read and dropped within the limits.
 public final class HTTPServer: Sendable {
   private let service: Service
   private let monitor = Mutex<Monitor?>(nil)

@@ -36,7 +36,9 @@ public struct RequestBody: Sendable {
   private let take: @Sendable () async throws(BodyError) -> [UInt8]?
 
   /// A body whose bytes come from `take`, nil after the last.
-  public init(declaredLength: Int?, take: @escaping @Sendable () async throws(BodyError) -> [UInt8]?) {
+  public init(
+    declaredLength: Int?, take: @escaping @Sendable () async throws(BodyError) -> [UInt8]?
+  ) {
     self.declaredLength = declaredLength
     self.take = take
   }

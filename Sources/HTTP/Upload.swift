@@ -7,6 +7,8 @@ struct Upload {
   /// So many bytes wait for the handler before the client is held back. A piece comes on top, which
   /// is at most the connection's pool.
   static let capacity = 64 << 10
+  /// Content up to this length is taken in whole before the handler runs.
+  static let gathered = 16 << 10
 
   /// Told apart from the next request's on the same connection.
   let serial: UInt64

@@ -41,7 +41,8 @@ struct RequestTests {
     }
     let answer = try await Served.with(handler: handler) { port in
       try RawClient(port).exchange(
-        "GET http://real:1/ HTTP/1.1\r\nhost: wrong\r\nX-A:  one \t\r\nX-Empty:\r\nACCEPT: a\r\naccept: b\r\n"
+        "GET http://real:1/ HTTP/1.1\r\nhost: wrong\r\nX-A:  one \t\r\nX-Empty:\r\n"
+          + "ACCEPT: a\r\naccept: b\r\n"
           + "X-Latin: \u{e9}\r\n\r\n")
     }
     #expect(answer.body == "Host=real:1|X-A=one|X-Empty=|Accept=a|Accept=b|X-Latin=\u{e9}")
@@ -76,7 +77,8 @@ struct RequestTests {
       }
       var bodies = [try client.answer().body]
       try client.send(
-        "GET /2?x=2 HTTP/1.1\r\nHost: x\r\n\r\nPOST /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
+        "GET /2?x=2 HTTP/1.1\r\nHost: x\r\n\r\n"
+          + "POST /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
           + "GET /4 HTTP/1.1\r\nHost: x\r\n\r\n")
       for _ in 2...4 { bodies.append(try client.answer().body) }
       return bodies

@@ -78,7 +78,7 @@ struct WaitingTests {
   }
 
   @Test(
-    "is cancelled at once if its client said before that it sends no more; one that does not wait is answered"
+    "is cancelled at once if its client sends no more; one that does not wait is answered"
   )
   func halfClosed() async throws {
     let gate = Gate()
