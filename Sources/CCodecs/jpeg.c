@@ -29,7 +29,7 @@
 // Between the end of a scan's data and the next marker; cameras pad there.
 #define MAX_PADDING 512
 // What the library and this file hold whatever the picture: tables, EXIF, buffers of small size.
-#define BASE_MEMORY ((size_t)512 * 1024)
+#define BASE_MEMORY ((size_t)256 * 1024)
 
 typedef enum { HEADER, START, ROWS, SCANS, OUTPUT, FINISH, FINISHED, FAILED } Stage;
 
@@ -45,6 +45,7 @@ struct JPEGReader {
     bool ended;      // no bytes follow those in the window
     bool made_end;   // the library was given an EOI that was not there
     size_t to_skip;  // bytes that the library wants skipped and that have not come yet
+    size_t refused;  // bytes that the library looked at last and could not use yet
     size_t retry_at; // the backlog that makes another try worth while
     int max_scans;
     unsigned seen;   // components that have had a scan, a bit each
@@ -372,7 +373,7 @@ static bool advance(JPEGReader *reader) {
 }
 
 // Lets the library see what it refused before and a window more. Returns how many bytes stay unseen.
-static size_t show(JPEGReader *reader, const uint8_t *end, size_t refused) {
+static size_t show(JPEGReader *reader, const uint8_t *end) {
     if (reader->made_end) return 0;
     struct jpeg_source_mgr *source = &reader->source;
     size_t left = (size_t)(end - source->next_input_byte);
@@ -380,32 +381,30 @@ static size_t show(JPEGReader *reader, const uint8_t *end, size_t refused) {
     source->next_input_byte += skipped;
     reader->to_skip -= skipped;
     left -= skipped;
-    bool all = needs_all(reader) || left <= refused + WINDOW;
-    source->bytes_in_buffer = all ? left : refused + WINDOW;
+    bool all = needs_all(reader) || left <= reader->refused + WINDOW;
+    source->bytes_in_buffer = all ? left : reader->refused + WINDOW;
     return left - source->bytes_in_buffer;
 }
 
 static CodecStatus out_of_bytes(JPEGReader *reader) {
     if (reader->ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
     // Bytes that drip into a long marker are not read from its start each time.
-    size_t backlog = reader->source.bytes_in_buffer;
-    reader->retry_at = backlog < 4096 ? 0 : backlog + backlog / 16;
+    reader->retry_at = reader->refused < 4096 ? 0 : reader->refused + reader->refused / 16;
     return CodecStatusNeedsBytes;
 }
 
 static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
     Slice slice = slice_start();
-    size_t refused = 0;
     do {
         Stage stage = reader->stage;
         if (reader->cinfo.arith_code && stage == START && !reader->ended)
             return CodecStatusNeedsBytes;
-        size_t unseen = show(reader, end, refused);
+        size_t unseen = show(reader, end);
         if (advance(reader)) {
-            refused = 0;
+            reader->refused = 0;
         } else {
-            refused = reader->source.bytes_in_buffer;
-            if (refused >= MAX_BACKLOG)
+            reader->refused = reader->source.bytes_in_buffer;
+            if (reader->refused >= MAX_BACKLOG)
                 fail(reader, CodecFaultBroken, "a marker without an end");
             if (!unseen) return out_of_bytes(reader);
         }
@@ -423,6 +422,8 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
     }
     if (!ended && count < reader->retry_at)
         return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, 0};
+    static const uint8_t none = 0;
+    if (!bytes) bytes = &none;
     reader->ended = ended;
     if (!reader->made_end) {
         reader->source.next_input_byte = bytes;

@@ -5,6 +5,7 @@ public import Jobs
 /// What counts as whole:
 /// - A JPEG ends with its EOI marker. Where only that is missing, a picture in one Huffman-coded scan
 ///   whose last MCU can be decoded is taken; of any other nobody could tell that nothing is missing.
+///   A progressive one needs a scan of each component; T.81 does not ask that it refines all coefficients.
 /// - A PNG ends with its IEND chunk. Every checksum of the chunks that pixels depend on (IHDR, PLTE, tRNS,
 ///   IDAT, IEND) and of the compressed data is checked; other chunks are passed over. Of an animated PNG the
 ///   default image is decoded and `frames` is 1: a frame is told only where it was decoded.
