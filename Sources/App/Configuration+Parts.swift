@@ -55,13 +55,16 @@ extension Configuration {
 
   var routesConfiguration: RoutesConfiguration {
     var routes = RoutesConfiguration()
-    routes.tokens = auth.tokens.compactMap { token in
-      ImageDigest(bytes: token.sha256).map { digest in
-        RoutesToken(
-          owner: Owner(token.name), digest: digest,
-          scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
+    routes.tokens =
+      auth.disabled
+      ? []
+      : auth.tokens.compactMap { token in
+        ImageDigest(bytes: token.sha256).map { digest in
+          RoutesToken(
+            owner: Owner(token.name), digest: digest,
+            scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
+        }
       }
-    }
     routes.publicMetrics = auth.publicMetrics
     if auth.rateLimit.requestsPerSecond > 0 {
       routes.rateLimit = RoutesRateLimit(

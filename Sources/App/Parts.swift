@@ -1,6 +1,6 @@
 internal import API
-internal import Contract
 internal import Codec
+internal import Contract
 internal import Executors
 internal import Fetch
 internal import Foundation
@@ -19,16 +19,18 @@ struct Parts: Sendable {
   private let engine: JobEngine
   private let server: HTTPServer
 
-  init(_ configuration: Configuration, registry: PrometheusRegistry, log: Logger) throws(StartError) {
+  init(_ configuration: Configuration, registry: PrometheusRegistry, log: Logger) throws(StartError)
+  {
     self.configuration = configuration
     self.log = log
     let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     do throws(StoreError) {
-      jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path))
-      let images = try FileImageStore(FileImageStore.Configuration(path: path))
+      jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
+      let images = try FileImageStore(FileImageStore.Configuration(path: path + "/images"))
       engine = JobEngine(
-        configuration.engineConfiguration, store: jobs, images: images, fetcher: fetcher, codec: StreamingCodec(),
+        configuration.engineConfiguration, store: jobs, images: images, fetcher: fetcher,
+        codec: StreamingCodec(),
         executor: ThreadPool(name: "decode", threads: configuration.decode.threads),
         now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
     } catch {
@@ -36,13 +38,15 @@ struct Parts: Sendable {
     }
     let engine = engine
     let routes = Routes(
-      service: engine, configuration: configuration.routesConfiguration, openAPI: OpenAPIDocument.bytes,
+      service: engine, configuration: configuration.routesConfiguration,
+      openAPI: OpenAPIDocument.bytes,
       metrics: {
         await engine.observe()
-        return registry.render()
+        return registry.render() + ProcessMetrics.render()
       }, log: log)
     server = HTTPServer(
-      try configuration.serverConfiguration(), handler: routes.respond(to:), refusal: routes.refuse(_:),
+      try configuration.serverConfiguration(), handler: routes.respond(to:),
+      refusal: routes.refuse(_:),
       log: log)
   }
 
