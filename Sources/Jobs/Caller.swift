@@ -11,5 +11,6 @@ public struct Caller: Sendable, Equatable {
     self.isAdmin = isAdmin
   }
 
-  func maySee(_ job: Job) -> Bool { isAdmin || job.owner == owner }
+  /// Whether the job exists for this caller.
+  public func sees(_ job: Job) -> Bool { isAdmin || job.owner == owner }
 }

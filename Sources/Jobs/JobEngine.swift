@@ -166,7 +166,7 @@ public final class JobEngine: Sendable {
 
   /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
   public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
-    guard let snapshot = crew.board.peek(id), caller.maySee(snapshot.job), isAlive(snapshot.job)
+    guard let snapshot = crew.board.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
@@ -282,7 +282,7 @@ public final class JobEngine: Sendable {
   private func isAlive(_ job: Job) -> Bool { job.expiresAt.map { $0 > crew.now() } ?? true }
 
   private func checked(_ snapshot: JobSnapshot, _ caller: Caller) throws(JobsError) -> JobSnapshot {
-    guard caller.maySee(snapshot.job), isAlive(snapshot.job) else { throw .unknownJob }
+    guard caller.sees(snapshot.job), isAlive(snapshot.job) else { throw .unknownJob }
     return snapshot
   }
 

@@ -23,9 +23,12 @@ public struct Timestamp: Hashable, Sendable, Comparable, Codable {
     return Timestamp(milliseconds: overflow ? .max : sum)
   }
 
-  /// The time from one moment to the next; negative when it is earlier.
+  /// The time from one moment to the next; negative when it is earlier; saturates.
   public static func - (later: Timestamp, earlier: Timestamp) -> Duration {
-    .milliseconds(later.milliseconds - earlier.milliseconds)
+    let (difference, overflow) = later.milliseconds.subtractingReportingOverflow(
+      earlier.milliseconds)
+    guard overflow else { return .milliseconds(difference) }
+    return .milliseconds(later > earlier ? Int64.max : .min)
   }
 }
 

@@ -72,8 +72,9 @@ struct JobTests {
     let id = try await client.submitted()
     client.service.change(id) { job in
       job.start(at: job.createdAt + .milliseconds(1))
-      job.countAttempt()
-      job.advance(to: Progress(completed: 131_072, total: 524_288))
+      var report = RunReport(of: job)
+      report.progress = .init(completed: 131_072, total: 524_288)
+      job.note(report, shown: job.version)
     }
     let json = await client.get("/jobs/\(id)").json
     #expect(json?["phase"] == .string("loading"))

@@ -1,5 +1,6 @@
 import App
 import Foundation
+import Logging
 import Testing
 
 @Suite("A configuration file")

@@ -11,7 +11,7 @@ struct CrashTests {
     defer { origin.stop() }
     let image = Fixtures.smallPNG
     // Bytes after the image's end make each body another one; every tenth is broken for good.
-    func body(_ target: String) -> [UInt8] { image + Array(target.utf8) }
+    @Sendable func body(_ target: String) -> [UInt8] { image + Array(target.utf8) }
     for number in 0..<200 {
       origin.on("/\(number)") { request in
         number % 10 == 9
@@ -32,9 +32,9 @@ struct CrashTests {
 
     // What a crash may leave: a half-written file, and a published one that no job refers to.
     let incoming = folder + "/data/images/incoming/left-behind"
-    FileManager.default.createFile(atPath: incoming, contents: Data([1, 2, 3]))
+    try Data([1, 2, 3]).write(to: URL(fileURLWithPath: incoming))
     let orphan = folder + "/data/images/ab/" + String(repeating: "c", count: 62)
-    FileManager.default.createFile(atPath: orphan, contents: Data([1, 2, 3]))
+    try Data([1, 2, 3]).write(to: URL(fileURLWithPath: orphan))
 
     let next = try await RunningService(folder: folder, settings: settings)
     var digests: Set<String> = []

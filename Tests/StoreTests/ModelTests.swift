@@ -145,7 +145,7 @@ struct ModelTests {
       case (1, .loading): job.fail(.notCached, at: moment, keptFor: .milliseconds(300))
       case (2, .loading): job.retry(notBefore: moment + .milliseconds(40))
       case (3, .loading): job.putBack()
-      case (4, .loading): job.advance(to: Progress(completed: 5))
+      case (4, .loading): job.report(.init(completed: 5))
       case (5, _): return job.cancel(at: moment, keptFor: .milliseconds(200))
       case (6, _): return job.fetchAgain(at: moment)
       default: return job.edit(priority: priority, tags: nil)

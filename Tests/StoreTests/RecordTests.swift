@@ -25,7 +25,7 @@ struct RecordTests {
       id: JobID(at: .at(2)), owner: .anonymous, submission: submission, priority: .veryLow,
       tags: [], createdAt: Timestamp(milliseconds: .min / 4))
     loading.start(at: Timestamp(milliseconds: .max / 4))
-    loading.advance(to: Progress(completed: 3, total: 9, resumedFrom: 1))
+    loading.report(.init(completed: 3, total: 9, resumedFrom: 1))
     var success = Job.sample(3, captured: (.sample(1), bytes: 12))
     success.start(at: .at(4))
     success.succeed(with: .sample(1), bytes: 12, at: .at(5))

@@ -98,6 +98,15 @@ extension Job {
   }
 }
 
+extension Job {
+  /// What a worker's report of that progress does, while loading.
+  mutating func report(_ progress: Jobs.Progress) {
+    var report = RunReport(of: self)
+    report.progress = progress
+    note(report, shown: version)
+  }
+}
+
 extension SQLiteJobStore {
   /// Submits jobs that the queue has room for.
   func submit(_ jobs: Job...) async throws -> SubmitOutcome {

@@ -30,10 +30,10 @@ struct UpdatingTests {
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne())
     let counted = try await jobs.store.update(job.id, under: claim) {
-      $0.countAttempt()
+      $0.report(.init(completed: 7))
       return true
     }
-    #expect(counted?.attempts == 1 && counted?.phase == .loading)
+    #expect(counted?.progress.completed == 7 && counted?.phase == .loading)
     _ = try await jobs.store.update(job.id, under: nil) {
       $0.cancel(at: .at(2), keptFor: .seconds(1))
     }
@@ -68,17 +68,16 @@ struct UpdatingTests {
     let job = Job.sample(1)
     _ = try await store.submit(job)
     try await withThrowingTaskGroup(of: Void.self) { group in
-      for _ in 0..<200 {
+      for number in 0..<200 {
         group.addTask {
           _ = try await store.update(job.id, under: nil) {
-            $0.countAttempt()
-            return true
+            $0.edit(priority: nil, tags: $0.tags + ["\(number)"])
           }
         }
       }
       try await group.waitForAll()
     }
-    #expect(try await store.job(job.id)?.attempts == 200)
+    #expect(try await store.job(job.id)?.tags.count == 200)
     await store.close()
   }
 
