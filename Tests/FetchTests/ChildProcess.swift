@@ -2,8 +2,9 @@ import Glibc
 
 /// A program that a test needs beside it; killed with its owner.
 ///
-/// Not Foundation's `Process`: that waits for an inherited descriptor to close, which another test's
-/// long-lived child then holds open, and it hands on the blocked signals of the thread it is called on.
+/// Not Foundation's `Process`: that waits for an inherited descriptor to close, which another
+/// test's long-lived child then holds open, and it hands on the blocked signals of the thread it is
+/// called on.
 final class ChildProcess: Sendable {
   private let id: pid_t
 

@@ -1,9 +1,11 @@
 import Foundation
 import TestSupport
 
-/// A small server in Python, for what a plain socket can't do: TLS and a tunnelling proxy. Ends with its owner.
+/// A small server in Python, for what a plain socket can't do: TLS and a tunnelling proxy. Ends
+/// with its owner.
 ///
-/// The script prints its port on a line of its own once it listens, and what it wants to tell afterwards.
+/// The script prints its port on a line of its own once it listens, and what it wants to tell
+/// afterwards.
 final class PythonServer: Sendable {
   private let child: ChildProcess
   private let log = NSTemporaryDirectory() + "fetch-server-\(UUID().uuidString)"
