@@ -10,7 +10,7 @@ struct MisbehavingOriginTests {
 
   init() throws {
     origin = try ScriptedOrigin()
-    fetcher = try FetchTests.fetcher()
+    fetcher = try FetchTests.fetcher { $0.stallTimeout = .seconds(2) }
   }
 
   private func failure(_ reply: ScriptedReply, maxBytes: Int = 1 << 25) async -> FetchError? {
