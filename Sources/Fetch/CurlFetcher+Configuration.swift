@@ -10,8 +10,8 @@ extension CurlFetcher {
     public var maxRedirects = 5
     /// The `User-Agent` field, unless the request has its own.
     public var userAgent = "imagefetch"
-    /// An egress proxy, `http://[user:password@]host:port` or `https://…`, asked by CONNECT for each judged address;
-    /// nil: none, whatever the environment says.
+    /// An egress proxy, `http://[user:password@]host:port` or `https://…`, asked by CONNECT for
+    /// each judged address; nil: none, whatever the environment says.
     public var proxy: String?
     /// Where the fetcher may go.
     public var policy = AddressPolicy()

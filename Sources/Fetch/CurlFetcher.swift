@@ -4,10 +4,12 @@ internal import Logging
 internal import Metrics
 internal import Synchronization
 
-/// Fetches over libcurl: HTTP/1.1 and, where a TLS origin has it, HTTP/2, with connections used again.
+/// Fetches over libcurl: HTTP/1.1 and, where a TLS origin has it, HTTP/2, with connections used
+/// again.
 ///
-/// Names are resolved here, every address is judged by the policy before a socket is opened to it, and
-/// redirects are followed here, each hop judged like the first. Nothing of it waits on Swift's shared threads.
+/// Names are resolved here, every address is judged by the policy before a socket is opened to it,
+/// and redirects are followed here, each hop judged like the first. Nothing of it waits on Swift's
+/// shared threads.
 public final class CurlFetcher: ImageFetcher {
   private let configuration: Configuration
   private let router: Router
@@ -29,8 +31,8 @@ public final class CurlFetcher: ImageFetcher {
     running = RunningLoop(try EventLoop(settings: settings) { gauge.record($0) })
   }
 
-  /// Ends every transfer as cancelled and the thread with them; returns when both are gone. Later fetches
-  /// are `.cancelled` at once. Blocks for some milliseconds.
+  /// Ends every transfer as cancelled and the thread with them; returns when both are gone. Later
+  /// fetches are `.cancelled` at once. Blocks for some milliseconds.
   public func shutdown() {
     running.loop.post(.stop)
     running.loop.waitForEnd()
@@ -38,8 +40,8 @@ public final class CurlFetcher: ImageFetcher {
 
   /// Fetches one image; see ``ImageFetcher``.
   ///
-  /// A response to a `Range` or conditional field of the request's own may also have the status 206 or
-  /// 304; unasked for, those are `.originStatus`.
+  /// A response to a `Range` or conditional field of the request's own may also have the status 206
+  /// or 304; unasked for, those are `.originStatus`.
   public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     do throws(FetchError) {
       return try await follow(request)

@@ -24,14 +24,16 @@ enum Redirect {
     return url
   }
 
-  /// What names a host is read by ``SourceURL`` alone, which is stricter than libcurl: `http:/x` and `http:///x` name none.
+  /// What names a host is read by ``SourceURL`` alone, which is stricter than libcurl: `http:/x`
+  /// and `http:///x` name none.
   private static func absolute(_ reference: String, from base: String) -> String? {
     if scheme(of: reference) != nil { return reference }
     if reference.hasPrefix("//") { return scheme(of: base).map { "\($0):\(reference)" } }
     return CurlURL.resolve(reference.replacing(" ", with: "%20"), against: base)
   }
 
-  /// The scheme of an absolute reference (RFC 3986 section 3.1), lower case; `javascript:` and `data:` have no "//".
+  /// The scheme of an absolute reference (RFC 3986 section 3.1), lower case; `javascript:` and
+  /// `data:` have no "//".
   private static func scheme(of reference: String) -> String? {
     let head = reference.utf8.prefix { $0 != UInt8(ascii: ":") }
     guard head.count < reference.utf8.count, let first = head.first, isLetter(first),

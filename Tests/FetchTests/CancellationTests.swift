@@ -168,7 +168,7 @@ struct ManyTransfersTests {
     #expect(origin.openConnections == 1_000)
     let start = ContinuousClock.now
     for _ in 0..<20 { #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil) }
-    #expect(ContinuousClock.now - start < .seconds(2))
+    #expect(ContinuousClock.now - start < .seconds(8))
     for task in tasks { task.cancel() }
     for task in tasks { #expect(await task.value == .cancelled) }
     #expect(await poll(within: .seconds(10)) { origin.openConnections <= 1 })

@@ -1,44 +1,50 @@
 import Foundation
+import TestSupport
 
-/// A small server in Python, for what a plain socket can't do: TLS and a tunnelling proxy. Ends with its owner.
+/// A small server in Python, for what a plain socket can't do: TLS and a tunnelling proxy. Ends
+/// with its owner.
 ///
-/// The script prints its port on a line of its own once it listens, and what it wants to tell afterwards.
-final class PythonServer: @unchecked Sendable {  // set up in `init`, then only read
-  private let process = Process()
+/// The script prints its port on a line of its own once it listens, and what it wants to tell
+/// afterwards.
+final class PythonServer: Sendable {
+  private let child: ChildProcess
   private let log = NSTemporaryDirectory() + "fetch-server-\(UUID().uuidString)"
   let port: Int
 
-  init(_ script: String, arguments: [String] = []) throws {
-    // A file, since a pipe's end would be inherited by whatever process another test starts.
-    _ = FileManager.default.createFile(atPath: log, contents: nil)
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/python3")
-    process.arguments = ["-u", "-c", script] + arguments
-    process.standardOutput = FileHandle(forWritingAtPath: log)
-    process.standardError = FileHandle.nullDevice
-    try process.run()
-    let deadline = ContinuousClock.now + .seconds(20)
-    while true {
-      let text = try String(contentsOfFile: log, encoding: .utf8)
-      if let line = text.split(separator: "\n").first, text.contains("\n"), let port = Int(line) {
-        self.port = port
-        return
-      }
-      guard ContinuousClock.now < deadline else { throw CocoaError(.executableLoad) }
-      usleep(2_000)
+  init(_ script: String, arguments: [String] = []) async throws {
+    child = try ChildProcess(
+      ["/usr/bin/python3", "-u", "-c", watchdog + script] + arguments, output: log)
+    var port: Int?
+    await poll(within: .seconds(20)) { [log] in
+      port = Self.lines(of: log).first.flatMap { Int($0) }
+      return port != nil
     }
+    guard let port else { throw CocoaError(.executableLoad) }
+    self.port = port
   }
 
-  deinit {
-    process.terminate()
-    try? FileManager.default.removeItem(atPath: log)
-  }
+  deinit { try? FileManager.default.removeItem(atPath: log) }
 
   /// What it has printed since it listens, line by line.
-  var printed: [String] {
-    let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
-    return text.split(separator: "\n").dropFirst().map(String.init)
+  var printed: [String] { Array(Self.lines(of: log).dropFirst()) }
+
+  /// The lines that are whole.
+  private static func lines(of file: String) -> [String] {
+    let text = (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
+    return text.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+      .map(String.init)
   }
 }
+
+/// Ends a server that outlived the tests, as one that is shared for good does.
+private let watchdog = """
+  import os, threading, time
+  def watch(parent):
+      while os.getppid() == parent: time.sleep(0.2)
+      os._exit(0)
+  threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+
+  """
 
 /// A certificate authority of the test's own and a certificate by it for 127.0.0.1 and localhost.
 final class TestCertificates: Sendable {
@@ -69,13 +75,6 @@ final class TestCertificates: Sendable {
   deinit { try? FileManager.default.removeItem(atPath: folder) }
 
   private func run(_ arguments: String) throws {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/openssl")
-    process.currentDirectoryURL = URL(fileURLWithPath: folder)
-    process.arguments = arguments.split(separator: " ").map(String.init)
-    process.standardError = FileHandle.nullDevice
-    try process.run()
-    process.waitUntilExit()
-    guard process.terminationStatus == 0 else { throw CocoaError(.executableLoad) }
+    try ChildProcess.run(["/bin/sh", "-c", "cd '\(folder)' && exec openssl \(arguments)"])
   }
 }

@@ -7,9 +7,9 @@ import Testing
 @Suite("TLS")
 struct SecureTests {
   // One for all: each would cost a process and two keys.
-  private static let shared = Result {
+  private static let shared = Task {
     let certificates = try TestCertificates()
-    let server = try PythonServer(tlsServer, arguments: [certificates.certificate])
+    let server = try await PythonServer(tlsServer, arguments: [certificates.certificate])
     return (certificates: certificates, server: server)
   }
 
@@ -17,8 +17,8 @@ struct SecureTests {
   private let server: PythonServer
   private let resolver = ScriptedResolver { _ in ["127.0.0.1"] }
 
-  init() throws {
-    (certificates, server) = try Self.shared.get()
+  init() async throws {
+    (certificates, server) = try await Self.shared.value
   }
 
   private func url(_ host: String, _ path: String = "/a") -> String {
@@ -51,7 +51,7 @@ struct SecureTests {
   @Test("an unknown authority is refused before the request")
   func untrusted() async throws {
     let fetcher = try FetchTests.fetcher()
-    let server = try PythonServer(tlsServer, arguments: [certificates.certificate])
+    let server = try await PythonServer(tlsServer, arguments: [certificates.certificate])
     guard
       case .tlsFailure("127.0.0.1", let detail) = await failure(
         of: fetcher, request("https://127.0.0.1:\(server.port)/a"))
@@ -76,7 +76,7 @@ struct SecureTests {
 
   @Test("an origin that does not speak TLS is no trusted session")
   func noTLS() async throws {
-    let origin = try PythonServer(plainServer)
+    let origin = try await PythonServer(plainServer)
     let error = await failure(of: try trusting(), request("https://127.0.0.1:\(origin.port)/"))
     guard case .tlsFailure = error else {
       Issue.record("\(String(describing: error))")
@@ -121,7 +121,7 @@ struct ProxyTests {
   func tunnels() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/a", .ok(bytes(1_000)))
-    let proxy = try PythonServer(connectProxy)
+    let proxy = try await PythonServer(connectProxy)
     let resolver = ScriptedResolver { _ in ["10.0.0.1", "127.0.0.1"] }
     let fetcher = try FetchTests.fetcher {
       $0.proxy = "http://127.0.0.1:\(proxy.port)"

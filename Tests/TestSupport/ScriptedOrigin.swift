@@ -1,8 +1,8 @@
 internal import Glibc
 internal import Synchronization
 
-/// An origin server on loopback that does exactly what a test tells it, well or badly, and remembers what
-/// it was asked.
+/// An origin server on loopback that does exactly what a test tells it, well or badly, and
+/// remembers what it was asked.
 ///
 /// ```swift
 /// let origin = try ScriptedOrigin()
@@ -13,7 +13,8 @@ internal import Synchronization
 /// #expect(origin.requests(to: "/cat.png").count == 1)
 /// ```
 ///
-/// Each connection has a small thread of its own, so that thousands may stall. Unknown paths are 404.
+/// Each connection has a small thread of its own, so that thousands may stall. Unknown paths are
+/// 404.
 public final class ScriptedOrigin: Sendable {
   private let log: OriginLog
   private let listener: Int32
@@ -47,7 +48,8 @@ public final class ScriptedOrigin: Sendable {
     "http://\(host.contains(":") ? "[\(host)]" : host):\(port)\(path)"
   }
 
-  /// Answers every request for the path (its query is ignored) alike; replaces what was said before.
+  /// Answers every request for the path (its query is ignored) alike; replaces what was said
+  /// before.
   public func on(_ path: String, _ reply: ScriptedReply) { on(path) { _ in reply } }
 
   /// Asks for the reply at each request for the path; called on the connection's thread.

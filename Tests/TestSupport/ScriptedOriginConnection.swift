@@ -8,6 +8,8 @@ func acceptConnections(on listener: Int32, _ log: OriginLog) {
       if [EINTR, ECONNABORTED, EMFILE].contains(errno) { continue }
       break
     }
+    // A child process that another test starts must not hold the connection open.
+    _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
     let number = log.state.withLock { state -> Int? in
       guard !state.isStopped else { return nil }
       state.accepted += 1

@@ -1,4 +1,5 @@
-/// What a ``ScriptedOrigin`` does with one request: steps in order, then the next request or the end.
+/// What a ``ScriptedOrigin`` does with one request: steps in order, then the next request or the
+/// end.
 public struct ScriptedReply: Sendable {
   /// One thing done on the connection.
   public enum Step: Sendable {
@@ -97,7 +98,8 @@ extension ScriptedReply {
   /// Sends `count` bytes of the body, then a TCP reset.
   public static func resetting(_ body: [UInt8], after count: Int) -> Self {
     let header = head(200, [("Content-Length", "\(body.count)")])
-    // The pause lets the bytes be read: a reset throws away what still waits in the client's kernel.
+    // The pause lets the bytes be read: a reset throws away what still waits in the client's
+    // kernel.
     return Self(.send(header + body.prefix(count)), .pause(.milliseconds(100)), .reset)
   }
 

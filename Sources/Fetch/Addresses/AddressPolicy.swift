@@ -2,8 +2,8 @@ public import Jobs
 
 /// Where the fetcher may go: pure rules over scheme, host name, port and address.
 ///
-/// What is denied is denied whatever allows it. The address rule holds for every address whatever the
-/// name: allowing a host never opens a network.
+/// What is denied is denied whatever allows it. The address rule holds for every address whatever
+/// the name: allowing a host never opens a network.
 public struct AddressPolicy: Sendable {
   /// The schemes that are fetched; empty: http and https.
   public var allowSchemes: Set<String> = ["http", "https"]

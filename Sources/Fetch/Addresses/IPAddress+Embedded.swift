@@ -1,12 +1,14 @@
-/// Many IPv6 addresses are an IPv4 address in disguise: a translator or tunnel on the way takes it out
-/// again, so whoever judges only the outside can be led anywhere.
+/// Many IPv6 addresses are an IPv4 address in disguise: a translator or tunnel on the way takes it
+/// out again, so whoever judges only the outside can be led anywhere.
 extension IPAddress {
-  /// The IPv4 address of an IPv4-mapped one (`::ffff:a.b.c.d`), for which the kernel speaks IPv4; else itself.
+  /// The IPv4 address of an IPv4-mapped one (`::ffff:a.b.c.d`), for which the kernel speaks IPv4;
+  /// else itself.
   public var unmapped: IPAddress {
     family == .v6 && value >> 32 == 0xFFFF ? low32 : self
   }
 
-  /// The IPv4 addresses within a compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP address.
+  /// The IPv4 addresses within a compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP
+  /// address.
   public var embedded: [IPAddress] {
     // `::` and `::1` are addresses of their own.
     guard family == .v6, value > 1 else { return [] }

@@ -1,5 +1,5 @@
-/// The networks that are not the public internet: IANA's special-purpose address registries for IPv4
-/// and IPv6 (RFC 6890, as of 2025), and what they leave out.
+/// The networks that are not the public internet: IANA's special-purpose address registries for
+/// IPv4 and IPv6 (RFC 6890, as of 2025), and what they leave out.
 ///
 /// An address is what its most specific row says. A row that the registry doesn't call globally
 /// reachable — "False", or "N/A" for what is deprecated — is never fetched from.
@@ -31,7 +31,8 @@ public enum SpecialPurposeRegistry {
     return row.isGloballyReachable ? nil : row.name
   }
 
-  /// All that is allocated for public use (RFC 4291 section 2.4, IANA's IPv6 address space registry).
+  /// All that is allocated for public use (RFC 4291 section 2.4, IANA's IPv6 address space
+  /// registry).
   private static let globalUnicast = CIDR("2000::/3")!
 
   /// https://www.iana.org/assignments/iana-ipv4-special-registry, and what follows it.

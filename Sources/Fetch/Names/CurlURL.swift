@@ -27,7 +27,8 @@ enum CurlURL {
     return part(CURLUPART_URL, of: url, flags: 0)
   }
 
-  /// An absolute URL taken apart; the host without brackets, user and password as they stand in the URL.
+  /// An absolute URL taken apart; the host without brackets, user and password as they stand in the
+  /// URL.
   static func parts(
     _ text: String
   ) -> (scheme: String, userInfo: String?, host: String, port: Int?)? {

@@ -43,7 +43,8 @@ enum HostName: Equatable {
     }
   }
 
-  /// Labels of 1 to 63 characters, 253 in all (RFC 1035), with the underscore that is found in the wild.
+  /// Labels of 1 to 63 characters, 253 in all (RFC 1035), with the underscore that is found in the
+  /// wild.
   private static func isLegal(_ name: String) -> Bool {
     name.utf8.count <= 253
       && name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)

@@ -5,8 +5,8 @@ internal import Synchronization
 /// Looks names up on a bounded number of threads of its own, since `getaddrinfo` can neither be
 /// cancelled nor given a deadline: who waits leaves in time, the lookup ends when it ends.
 ///
-/// Equal names share one lookup, so that a name whose servers are dead holds one thread, not all. The
-/// threads come and go with the work.
+/// Equal names share one lookup, so that a name whose servers are dead holds one thread, not all.
+/// The threads come and go with the work.
 final class LookupQueue: Sendable {
   private struct State {
     var waiting: [Lookup] = []

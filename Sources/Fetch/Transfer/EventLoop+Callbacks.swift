@@ -1,7 +1,7 @@
 internal import CCurl
 
-/// libcurl says which sockets to watch and when to be called. Both callbacks run on the loop's thread,
-/// inside a call of ours into libcurl, and only note what they are told.
+/// libcurl says which sockets to watch and when to be called. Both callbacks run on the loop's
+/// thread, inside a call of ours into libcurl, and only note what they are told.
 extension EventLoop {
   func installMultiCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()
@@ -11,8 +11,8 @@ extension EventLoop {
     CCurl_multiSetPointer(multi, CURLMOPT_TIMERDATA, context)
     CCurl_multiSetLong(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
     CCurl_multiSetLong(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, settings.maxConnections)
-    // One transfer a connection at a time, with HTTP/2 as well: a reader that falls behind holds back
-    // nobody else's stream, and cancelling one closes its connection.
+    // One transfer a connection at a time, with HTTP/2 as well: a reader that falls behind holds
+    // back nobody else's stream, and cancelling one closes its connection.
     CCurl_multiSetLong(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
   }
 }

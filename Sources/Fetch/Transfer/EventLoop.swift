@@ -5,8 +5,8 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// One thread that drives every transfer: epoll tells which sockets are ready, libcurl's multi handle
-/// moves them. Others reach it by commands through a locked queue and an eventfd.
+/// One thread that drives every transfer: epoll tells which sockets are ready, libcurl's multi
+/// handle moves them. Others reach it by commands through a locked queue and an eventfd.
 final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is the thread's alone
   enum Command: Sendable {
     case start(TransferPlan)

@@ -1,11 +1,11 @@
 internal import Jobs
 internal import Synchronization
 
-/// One request and its response, between the loop's thread that brings the bytes and the one task that
-/// takes them. Everything that both touch is behind one lock, so that no wake-up is lost.
+/// One request and its response, between the loop's thread that brings the bytes and the one task
+/// that takes them. Everything that both touch is behind one lock, so that no wake-up is lost.
 ///
-/// The loop appends until the buffer is full, then asks libcurl to hold back; the task takes the whole
-/// buffer at once, as the array that it is, and lets the transfer go on.
+/// The loop appends until the buffer is full, then asks libcurl to hold back; the task takes the
+/// whole buffer at once, as the array that it is, and lets the transfer go on.
 final class Exchange: Sendable {
   /// What becomes of bytes that were offered.
   enum Acceptance {

@@ -32,8 +32,8 @@ extension Transfer {
     if let file = settings.certificateAuthorities { set(CURLOPT_CAINFO, file) }
   }
 
-  /// Without one the empty string: else the environment's `http_proxy` would be obeyed. With one we ask it for the
-  /// judged address, so that it looks no name up that could lead elsewhere.
+  /// Without one the empty string: else the environment's `http_proxy` would be obeyed. With one we
+  /// ask it for the judged address, so that it looks no name up that could lead elsewhere.
   private func setProxy() {
     set(CURLOPT_NOPROXY, "")
     set(CURLOPT_PROXY, plan.route.proxy?.url ?? "")

@@ -57,7 +57,8 @@ extension Transfer {
 }
 
 extension HeaderSection {
-  /// What `Content-Length` says, where it says it once and no transfer coding overrules it (RFC 9112 section 6.3).
+  /// What `Content-Length` says, where it says it once and no transfer coding overrules it (RFC
+  /// 9112 section 6.3).
   var contentLength: Int? {
     guard values(of: "transfer-encoding").isEmpty else { return nil }
     let values = Set(values(of: "content-length"))

@@ -1,7 +1,8 @@
 internal import CCurl
 internal import Jobs
 
-/// One libcurl transfer and what it needs for as long as it lives. The loop's thread alone touches it.
+/// One libcurl transfer and what it needs for as long as it lives. The loop's thread alone touches
+/// it.
 final class Transfer {
   let easy: UnsafeMutableRawPointer
   let exchange: Exchange
@@ -66,8 +67,9 @@ final class Transfer {
   /// libcurl's own words for the last error.
   var detail: String { String(cString: message) }
 
-  /// A name cache of its own for each transfer, filled before it starts: in the multi handle's shared one
-  /// a pin could run out before its use, and libcurl would then ask the system behind our back.
+  /// A name cache of its own for each transfer, filled before it starts: in the multi handle's
+  /// shared one a pin could run out before its use, and libcurl would then ask the system behind
+  /// our back.
   private func pinNames() {
     CCurl_shareNames(names)
     CCurl_setPointer(easy, CURLOPT_SHARE, names)

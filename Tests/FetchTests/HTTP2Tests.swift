@@ -1,0 +1,103 @@
+import Fetch
+import Foundation
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("HTTP/2", .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/sbin/nginx")))
+struct HTTP2Tests {
+  private let certificates: TestCertificates
+  private let server: NginxServer
+  private let fetcher: CurlFetcher
+
+  init() async throws {
+    let certificates = try TestCertificates()
+    self.certificates = certificates
+    server = try await NginxServer(certificates)
+    fetcher = try FetchTests.fetcher { $0.certificateAuthorities = certificates.authority }
+  }
+
+  @Test("is spoken where a TLS origin has it, on a connection that is used again")
+  func spoken() async throws {
+    for _ in 0..<3 {
+      let response = try await fetcher.fetch(request(server.url("/a")))
+      #expect(response.contentLength == 3_000_000)
+      #expect(try await readAll(response.body) == bytes(3_000_000))
+    }
+    let missing = await failure(of: fetcher, request(server.url("/missing")))
+    #expect(missing == .originStatus(404, retryAfter: nil))
+    #expect(await poll(within: .seconds(5)) { server.log.count == 4 })
+    #expect(server.log.allSatisfy { $0.hasPrefix("HTTP/2.0 ") })
+    #expect(Set(server.log).count == 1)
+  }
+
+  @Test("a reader that falls behind holds back nobody else, and cancelling closes the connection")
+  func separate() async throws {
+    var held: FetchedResponse? = try await fetcher.fetch(
+      request(server.url("/large"), maxBytes: 1 << 26))
+    #expect(try await held?.body.next() != nil)
+    for _ in 0..<3 { #expect(await failure(of: fetcher, request(server.url("/a"))) == nil) }
+    #expect(server.connections == 2, "each transfer under way has one of its own")
+    held = nil
+    #expect(await poll(within: .seconds(5)) { server.log.count == 4 })
+    #expect(Set(server.log).count == 2)
+    #expect(await poll(within: .seconds(5)) { server.connections == 1 })
+    withExtendedLifetime(fetcher) {}
+  }
+}
+
+/// nginx with TLS and HTTP/2 on a free port, serving `/a` of 3 MB and `/large` of 40 MB.
+private final class NginxServer: Sendable {
+  private let child: ChildProcess
+  private let folder: String
+  private let port: Int
+
+  init(_ certificates: TestCertificates) async throws {
+    folder = certificates.folder
+    port = try ScriptedOrigin().port
+    let configuration = """
+      daemon off; master_process off; worker_processes 1; error_log /dev/null;
+      events { worker_connections 100; }
+      http {
+        log_format short "$server_protocol $connection"; access_log \(folder)/log short;
+        client_body_temp_path \(folder)/t1; proxy_temp_path \(folder)/t2;
+        fastcgi_temp_path \(folder)/t3; uwsgi_temp_path \(folder)/t4; scgi_temp_path \(folder)/t5;
+        server {
+          listen 127.0.0.1:\(port) ssl http2; root \(folder);
+          ssl_certificate \(certificates.certificate);
+          ssl_certificate_key \(certificates.certificate);
+        }
+      }
+      """
+    try configuration.write(toFile: "\(folder)/nginx.conf", atomically: true, encoding: .utf8)
+    for (name, size) in [("a", 3_000_000), ("large", 40_000_000)] {
+      try Data(bytes(size)).write(to: URL(fileURLWithPath: "\(folder)/\(name)"))
+    }
+    child = try ChildProcess(["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"])
+    guard await poll(within: .seconds(20), { sockets(inState: "0A") == 1 }) else {
+      throw CocoaError(.executableLoad)
+    }
+  }
+
+  func url(_ path: String) -> String { "https://127.0.0.1:\(port)\(path)" }
+
+  /// A line a request that is over: the protocol and its connection's number.
+  var log: [String] {
+    let text = (try? String(contentsOfFile: "\(folder)/log", encoding: .utf8)) ?? ""
+    return text.split(separator: "\n").map(String.init)
+  }
+
+  /// Connections that are established to its port now.
+  var connections: Int { sockets(inState: "01") }
+
+  /// As the kernel lists them.
+  private func sockets(inState state: String) -> Int {
+    let file = FileHandle(forReadingAtPath: "/proc/net/tcp")
+    let table = (try? file?.readToEnd()).map { String(decoding: $0, as: UTF8.self) } ?? ""
+    let place = "0100007F:" + String(format: "%04X", port)
+    return table.split(separator: "\n").count { line in
+      let fields = line.split(separator: " ")
+      return fields.count > 3 && fields[1] == place && fields[3] == state
+    }
+  }
+}

@@ -1,0 +1,47 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Fetch
+
+/// The event loop given routes that were never judged, as if the first barrier had a hole.
+@Suite("The second barrier, at the socket")
+struct SecondBarrierTests {
+  private func ask(_ origin: ScriptedOrigin, pinned: [String]) async throws -> FetchError? {
+    var configuration = CurlFetcher.Configuration()
+    configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
+    let settings = TransferSettings(configuration, policy: configuration.policy)
+    let running = RunningLoop(try EventLoop(settings: settings) { _ in })
+    let exchange = Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000)
+    let route = Route(
+      url: "http://name.test:\(origin.port)/", host: "name.test", port: origin.port,
+      addresses: pinned.map { IPAddress($0)! }, nameTime: .zero)
+    running.loop.post(
+      .start(
+        TransferPlan(
+          exchange: exchange, route: route, headers: [], deadline: .now + .seconds(10),
+          timeout: .seconds(10), started: .now)))
+    do throws(FetchError) {
+      _ = try await exchange.head()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  @Test("opens no socket to a forbidden address")
+  func forbidden() async throws {
+    let origin = try ScriptedOrigin(host: "127.0.0.2")
+    #expect(
+      try await ask(origin, pinned: ["127.0.0.2"])
+        == .blocked(target: "name.test", .address("127.0.0.2", name: "Loopback")))
+    #expect(origin.acceptedConnections == 0)
+  }
+
+  @Test("goes to a permitted one")
+  func permitted() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/", .ok(bytes(10)))
+    #expect(try await ask(origin, pinned: ["127.0.0.1"]) == nil)
+  }
+}
