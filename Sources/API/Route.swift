@@ -62,7 +62,7 @@ struct Destination: Sendable {
       let rest = path.dropFirst(5)
       guard let slash = rest.first else { self.init(.jobs); return }
       guard slash == UInt8(ascii: "/"), rest.count >= 37,
-        let id = JobID(Substring(rest.dropFirst().prefix(36)))
+        let id = JobID(utf8: rest.dropFirst().prefix(36))
       else { self.init(.unknown); return }
       self.init(Self.below(rest.dropFirst(37)), id)
     } else {

@@ -25,8 +25,10 @@ public struct JobID: Hashable, Sendable, Comparable {
   }
 
   /// Reads the text form of RFC 9562 section 4, either case; nil for anything else.
-  public init?(_ text: some StringProtocol) {
-    let bytes = text.utf8
+  public init?(_ text: some StringProtocol) { self.init(utf8: Substring(text).utf8) }
+
+  /// The same from the text's bytes; not generic, so that reading a request's path costs little.
+  public init?(utf8 bytes: Substring.UTF8View) {
     guard bytes.count == 36 else { return nil }
     var words: (UInt64, UInt64) = (0, 0)
     var digits = 0
