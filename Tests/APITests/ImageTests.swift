@@ -21,7 +21,7 @@ struct ImageTests {
     #expect(answer.fields[.eTag] == "\"sha256-\(digest)\"")
     #expect(answer.fields[.acceptRanges] == "bytes")
     #expect(answer.fields[.lastModified] == "Tue, 14 Nov 2023 22:13:20 GMT")
-    #expect(answer.fields[.cacheStatus] == "imagefetch; fwd=bypass")
+    #expect(answer.fields[.cacheStatus] == "imagefetch; fwd=uri-miss")
     #expect(answer.fields[.xContentTypeOptions] == "nosniff")
     #expect(answer.fields[.contentSecurityPolicy] == "default-src 'none'; sandbox")
     #expect(answer.fields[.contentDisposition] == #"inline; filename="myct.jpg""#)
