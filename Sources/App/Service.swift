@@ -19,6 +19,9 @@ public enum Service {
     MetricsSystem.bootstrap(registry)
     let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
     SystemLimits.apply()
+    for key in configuration.unusedKeys {
+      log.warning("this key has no effect in this version", metadata: ["key": "\(key)"])
+    }
     let parts = try Parts(configuration, registry: registry, log: log)
     try parts.listen()
     let failure = await withTaskGroup { group in

@@ -29,7 +29,10 @@ struct JobRun: Sendable {
     if let delay {
       crew.log.info(
         "job will be tried again",
-        metadata: ["job": "\(job.id)", "error": "\(failure)", "delay": "\(delay.inSeconds)"])
+        metadata: [
+          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "error": "\(failure)",
+          "delay": "\(delay.inSeconds)",
+        ])
       await settle { job, moment, _ in job.retry(notBefore: moment + delay) }
       crew.dispatcher.wake()
     } else {
@@ -50,6 +53,8 @@ struct JobRun: Sendable {
       }
       return try await fetch([url] + job.submission.alternatives, as: .regular)
     case .captured(let digest, let count, _):
+      let limit = min(job.submission.maxBytes ?? count, count)
+      guard count <= limit else { throw .fetch(.tooLarge(limit: limit)) }
       reporter.expect(total: count)
       let stored = try await open(digest)
       return try await keep(StoredImageReader(stored), from: nil, as: .regular)
@@ -181,7 +186,10 @@ struct JobRun: Sendable {
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",
     ]
-    if let failure = job.failure { metadata["error"] = "\(failure)" }
+    if let failure = job.failure {
+      metadata["code"] = "\(failure.code.rawValue)"
+      metadata["error"] = "\(failure)"
+    }
     if let started = job.startedAt, let finished = job.finishedAt {
       metadata["seconds"] = "\((finished - started).inSeconds)"
     }
