@@ -40,11 +40,9 @@ public enum Service {
   private static func obey(_ signals: UnixSignalsSequence, _ parts: Parts) async -> StartError? {
     var signals = signals.makeAsyncIterator()
     guard await signals.next() != nil else { return nil }
-    let patience = Task {
-      if await signals.next() != nil { _exit(0) }
-    }
+    // Waits for a second signal for as long as the process may yet live.
+    Task { if await signals.next() != nil { _exit(0) } }
     await parts.drain()
-    patience.cancel()
     return nil
   }
 }

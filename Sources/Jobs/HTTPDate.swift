@@ -18,7 +18,7 @@ public struct HTTPDate: Hashable, Sendable {
   private static let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
 
   /// Reads all three forms: IMF-fixdate, RFC 850's (its two-digit year is at most 50 years ahead of `now`) and
-  /// asctime's; nil for anything else. The weekday is not checked.
+  /// asctime's; nil for anything else, and for moments before 1970. The weekday is not checked.
   public init?(_ text: String, now: Timestamp) {
     let words = text.split(whereSeparator: { $0 == " " || $0 == "," || $0 == "-" })
     let parts: (day: Substring, month: Substring, year: Substring, time: Substring)
@@ -38,6 +38,7 @@ public struct HTTPDate: Hashable, Sendable {
       year += thisYear / 100 * 100
       if year > thisYear + 50 { year -= 100 }
     }
+    guard year >= 1970 else { return nil }
     seconds = Int64(Self.days(year: year, month: month + 1, day: day)) * 86_400 + Int64(time)
   }
 
