@@ -35,7 +35,8 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CMalloc", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store", "YAML",
+        "API", "CMalloc", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store",
+        "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),

@@ -16,6 +16,12 @@ public struct Configuration: Sendable {
   public var maxBody = 32 << 20
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
   public var corsOrigins: [String] = []
+  /// Where there are no tokens: the names, besides `localhost` and loopback addresses, under which
+  /// the service may be asked for (in `Host`), in lower case and without a port; nil: any name.
+  ///
+  /// A service that only this machine reaches wants it: otherwise a web page whose own name was
+  /// pointed to 127.0.0.1 could ask it like a friend.
+  public var allowedHosts: Set<String>?
   /// What a job's own limits may not exceed.
   public var limits = Limits()
   /// Whether named local images exist at all.

@@ -8,6 +8,9 @@ struct CrossOrigin: Sendable {
 
   var isEnabled: Bool { !origins.isEmpty }
 
+  /// Whether scripts of this origin may use the API.
+  func admits(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin) }
+
   /// Adds what lets a script of the request's origin read the answer.
   func admit(_ requestFields: HTTPFields, to fields: inout HTTPFields) {
     guard isEnabled else { return }

@@ -4,6 +4,8 @@ internal import HTTPTypes
 extension HTTPField.Name {
   static let acceptPatch = HTTPField.Name("Accept-Patch")!  // each of these is a token
   static let cacheStatus = HTTPField.Name("Cache-Status")!
+  /// HTTPTypes keeps `host` to itself, for requests in its own form.
+  static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
   static let link = HTTPField.Name("Link")!
   static let prefer = HTTPField.Name("Prefer")!

@@ -1,3 +1,5 @@
+internal import HTTP
+
 /// A media type (RFC 9110 section 8.3.1).
 struct MediaType: Equatable, Sendable {
   /// `type/subtype`, lower case.
@@ -52,7 +54,7 @@ struct MediaType: Equatable, Sendable {
   }
 
   static func token(_ rest: inout Bytes) -> String {
-    let token = rest.prefix { isTokenByte($0) }
+    let token = rest.prefix { $0.isTokenCharacter }
     rest = rest[token.endIndex...]
     return String(Substring(token))
   }
@@ -71,15 +73,5 @@ struct MediaType: Equatable, Sendable {
 
   private static func skipSpace(_ rest: inout Bytes) {
     while rest.first == 0x20 || rest.first == 0x09 { rest.removeFirst() }
-  }
-
-  /// Whether the byte may stand in a token (RFC 9110 section 5.6.2).
-  static func isTokenByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"):
-      true
-    default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
-    }
   }
 }

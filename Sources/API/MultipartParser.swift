@@ -1,3 +1,5 @@
+internal import HTTP
+
 /// Takes a `multipart/form-data` body (RFC 7578) apart while it arrives. Strict: nothing before the first delimiter, no
 /// nesting, no transfer encodings; and it never holds more than one part's header section or one piece of content.
 struct MultipartParser {
@@ -15,6 +17,8 @@ struct MultipartParser {
   private var state = State.start
   // The first delimiter has no line break of its own before it: this one stands for it.
   private var buffer: [UInt8] = [0x0D, 0x0A]
+  /// Where in the buffer the bytes begin that were not told of yet.
+  private var start = 0
   private let delimiter: [UInt8]
 
   /// - Parameter type: the body's media type; nil when it names no usable boundary (RFC 2046 section 5.1.1).
@@ -27,7 +31,11 @@ struct MultipartParser {
 
   /// Adds bytes; what they hold is told by ``next()``.
   mutating func append(_ bytes: [UInt8]) {
-    if state != .epilogue { buffer += bytes }
+    guard state != .epilogue else { return }
+    // What was read is dropped here, once for all events of the bytes before: what is left is short.
+    buffer.removeFirst(start)
+    start = 0
+    buffer += bytes
   }
 
   /// What comes next; nil when more bytes are needed to tell.
@@ -41,7 +49,7 @@ struct MultipartParser {
       case .header:
         return try readHeader().map(Event.part)
       case .contentStart:
-        guard buffer.count >= delimiter.count else { return nil }
+        guard unread.count >= delimiter.count else { return nil }
         startContent()
       case .content:
         return readContent()
@@ -55,8 +63,8 @@ struct MultipartParser {
   var isComplete: Bool { state == .epilogue }
 
   private mutating func findFirstDelimiter() throws(MultipartError) -> Bool {
-    guard buffer.count >= delimiter.count else { return false }
-    guard buffer.starts(with: delimiter) else {
+    guard unread.count >= delimiter.count else { return false }
+    guard unread.starts(with: delimiter) else {
       throw .malformed(reason: "it does not start with its boundary")
     }
     consume(delimiter.count, then: .afterDelimiter)
@@ -64,10 +72,11 @@ struct MultipartParser {
   }
 
   private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
-    guard buffer.count >= 2 else { return false }
-    switch (buffer[0], buffer[1]) {
+    guard unread.count >= 2 else { return false }
+    switch (buffer[start], buffer[start + 1]) {
     case (UInt8(ascii: "-"), UInt8(ascii: "-")):
       buffer = []
+      start = 0
       state = .epilogue
     case (0x0D, 0x0A): consume(2, then: .header)
     default: throw .malformed(reason: "something follows a boundary on its line")
@@ -76,48 +85,50 @@ struct MultipartParser {
   }
 
   private mutating func readHeader() throws(MultipartError) -> MultipartPart? {
-    guard let end = position(of: [0x0D, 0x0A, 0x0D, 0x0A]), end <= Self.maxHeader else {
-      guard buffer.count <= Self.maxHeader else { throw .headerTooLarge(limit: Self.maxHeader) }
+    guard let count = offset(of: [0x0D, 0x0A, 0x0D, 0x0A]), count <= Self.maxHeader else {
+      guard unread.count <= Self.maxHeader else { throw .headerTooLarge(limit: Self.maxHeader) }
       return nil
     }
-    let part = try MultipartPart(header: buffer[..<end])
+    let part = try MultipartPart(header: unread.prefix(count))
     // The blank line's break stays: it may belong to the next delimiter, where the part is empty.
-    consume(end + 2, then: .contentStart)
+    consume(count + 2, then: .contentStart)
     return part
   }
 
   private mutating func startContent() {
-    consume(buffer.starts(with: delimiter) ? 0 : 2, then: .content)
+    consume(unread.starts(with: delimiter) ? 0 : 2, then: .content)
   }
 
   private mutating func readContent() -> Event? {
-    if let end = position(of: delimiter) {
-      guard end == 0 else { return take(end) }
+    if let count = offset(of: delimiter) {
+      guard count == 0 else { return take(count) }
       consume(delimiter.count, then: .afterDelimiter)
       return .endOfPart
     }
     // The last bytes may be the delimiter's first ones.
-    let certain = buffer.count - delimiter.count + 1
+    let certain = unread.count - delimiter.count + 1
     return certain > 0 ? take(certain) : nil
   }
 
   private mutating func take(_ count: Int) -> Event {
-    let content = Array(buffer[..<count])
-    buffer.removeFirst(count)
+    let content = Array(unread.prefix(count))
+    start += count
     return .content(content)
   }
 
   private mutating func consume(_ count: Int, then next: State) {
-    buffer.removeFirst(count)
+    start += count
     state = next
   }
 
-  /// Where the pattern, which starts with a carriage return, stands first.
-  private func position(of pattern: [UInt8]) -> Int? {
-    var start = 0
-    while let at = buffer[start...].firstIndex(of: 0x0D), at + pattern.count <= buffer.count {
-      if buffer[at...].starts(with: pattern) { return at }
-      start = at + 1
+  private var unread: ArraySlice<UInt8> { buffer[start...] }
+
+  /// How many bytes stand before the pattern, which starts with a carriage return; nil without it.
+  private func offset(of pattern: [UInt8]) -> Int? {
+    var rest = unread
+    while let at = rest.firstIndex(of: 0x0D), at + pattern.count <= buffer.count {
+      if buffer[at...].starts(with: pattern) { return at - start }
+      rest = buffer[(at + 1)...]
     }
     return nil
   }
@@ -148,7 +159,7 @@ struct MultipartPart: Equatable {
     for line in text.utf8.split(separator: 0x0A) {
       let line = line.last == 0x0D ? line.dropLast() : line
       guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
-        line[..<colon].allSatisfy(MediaType.isTokenByte)
+        line[..<colon].allSatisfy({ $0.isTokenCharacter })
       else { throw .malformed(reason: "a part's header has a line that is no field") }
       let name = Substring(line[..<colon]).lowercased()
       let value = Substring(line[line.index(after: colon)...]).drop { $0 == " " || $0 == "\t" }

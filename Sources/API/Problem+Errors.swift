@@ -91,7 +91,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
     case .targetTooLong: "The request target is too long"
     case .headerTooLarge: "The header section is too large"
     case .unauthorized: "A valid token is needed"
-    case .forbidden: "The token does not allow this"
+    case .forbidden: "This is not allowed"
     case .notFound: "There is nothing here"
     case .methodNotAllowed: "The method is not allowed here"
     case .imageUnavailable: "The job has no image"
@@ -138,6 +138,8 @@ extension Problem {
       errors = [
         FieldError(place: .header("Idempotency-Key"), code: .invalidOption, detail: detail)
       ]
+    case .starting:
+      self.init(.starting, "This service will take work in a moment.")
     case .draining:
       self.init(.draining, "This service is stopping and takes no new work; ask another one.")
       fields[.retryAfter] = "5"

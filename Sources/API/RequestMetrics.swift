@@ -34,8 +34,7 @@ final class RequestMetrics: Sendable {
       )
     }
     counter.increment()
-    let (seconds, attoseconds) = took.components
-    timer.recordNanoseconds(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+    timer.record(duration: took)
   }
 
   private static func one<Instrument>(

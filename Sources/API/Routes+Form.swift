@@ -45,7 +45,7 @@ extension Routes {
           throw Problem(.bodyTooLarge, "The part options has more than \(Self.maxOptions) bytes.")
         }
         form.options += bytes
-      case .unknown, nil: return
+      case nil: return
       }
     case .endOfPart: form.current = nil
     }
@@ -55,7 +55,6 @@ extension Routes {
     _ form: Form, _ exchange: Exchange, _ key: String?
   ) async throws(Problem) -> Response {
     var decoder = decoder(savesData: exchange.savesData)
-    decoder.mistakes = form.mistakes
     guard let image = form.image else {
       decoder.mistakes.add(.parameter("image"), .missingURL, "The form has no part named image.")
       try decoder.mistakes.check()
@@ -84,9 +83,8 @@ extension Routes {
 
 /// A form as far as it has come.
 private struct Form {
-  enum Part { case image, options, unknown }
+  enum Part { case image, options }
   var parser: MultipartParser
-  var mistakes = Mistakes()
   /// The part whose content comes next.
   var current: Part?
   var entered: Set<Part> = []
@@ -102,13 +100,8 @@ private struct Form {
 
   mutating func enter(_ part: MultipartPart) throws(Problem) {
     let names: [String: Part] = ["image": .image, "options": .options]
-    let entering = names[part.name] ?? .unknown
+    guard let entering = names[part.name] else { throw Self.refusal(ofPart: part.name) }
     current = entering
-    guard entering != .unknown else {
-      mistakes.add(
-        Location(root: .query, member: part.name), .invalidOption, "A form has no such part.")
-      return
-    }
     guard entered.insert(entering).inserted else {
       throw Problem(.malformed(reason: "the part \(part.name) stands there twice"))
     }
@@ -121,5 +114,14 @@ private struct Form {
     default:
       throw Problem(.unsupportedMediaType, "The part \(part.name) has a type that is not taken.")
     }
+  }
+
+  /// At the first such part: a form of nothing else is not read on.
+  private static func refusal(ofPart name: String) -> Problem {
+    let detail = "A form has no such part."
+    var problem = Problem(.invalidOption, detail)
+    let place = Location(root: .query, member: name).place
+    problem.errors = [FieldError(place: place, code: .invalidOption, detail: detail)]
+    return problem
   }
 }

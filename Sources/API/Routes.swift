@@ -13,6 +13,7 @@ public struct Routes: Sendable {
   private let authentication: Authentication
   private let limiter: RateLimiter?
   private let crossOrigin: CrossOrigin
+  private let pageBarrier: PageBarrier
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
 
@@ -33,6 +34,7 @@ public struct Routes: Sendable {
     authentication = Authentication(tokens: configuration.tokens)
     limiter = configuration.rateLimit.map { RateLimiter($0) }
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
+    pageBarrier = PageBarrier(configuration, crossOrigin)
   }
 
   /// Answers one request; without suspending wherever the engine has the answer in memory.
@@ -72,6 +74,7 @@ public struct Routes: Sendable {
     -> Response
   {
     let route = destination.route
+    if !route.isProbe { try pageBarrier.check(request.method, request.fields) }
     if request.method == .options, route != .unknown { return options(request, route) }
     let caller = try admit(request, to: route)
     guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }

@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import HTTP
 internal import Jobs
 
 /// The members beside the source, one by one.
@@ -148,7 +149,7 @@ extension SubmissionDecoder {
   }
 
   private mutating func field(_ member: JSONValue.Member, at location: Location) -> HeaderField? {
-    guard !member.name.isEmpty, member.name.utf8.allSatisfy(MediaType.isTokenByte) else {
+    guard !member.name.isEmpty, member.name.utf8.allSatisfy({ $0.isTokenCharacter }) else {
       wrong(location, "This is no header field's name.")
       return nil
     }

@@ -65,6 +65,8 @@ extension Configuration {
             scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
         }
       }
+    // Without tokens only this machine is served, under its own names; said openly, under any.
+    if auth.tokens.isEmpty, !auth.disabled { routes.allowedHosts = [server.host.lowercased()] }
     routes.publicMetrics = auth.publicMetrics
     if auth.rateLimit.requestsPerSecond > 0 {
       routes.rateLimit = RoutesRateLimit(

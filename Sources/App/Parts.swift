@@ -63,20 +63,19 @@ struct Parts: Sendable {
     }
   }
 
-  /// Opens the port and says so.
-  func listen() throws(StartError) {
-    do throws(ServerError) {
-      let (host, port) = try server.start()
-      log.notice("listening", metadata: ["address": "\(host)", "port": "\(port)"])
-    } catch {
+  /// Opens the port: probes are answered from here on, work is taken once ``work(_:)`` says that it listens.
+  func listen() throws(StartError) -> (host: String, port: Int) {
+    do throws(ServerError) { return try server.start() } catch {
       throw StartError(error, configuration.server)
     }
   }
 
   /// Works until drained.
-  func work() async -> StartError? {
+  func work(_ place: (host: String, port: Int)) async -> StartError? {
     do {
-      try await engine.run()
+      try await engine.run {
+        log.notice("listening", metadata: ["address": "\(place.host)", "port": "\(place.port)"])
+      }
       return nil
     } catch {
       return .internalFault("the store can't be read: \(error)")

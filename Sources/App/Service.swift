@@ -23,9 +23,9 @@ public enum Service {
       log.warning("this key has no effect in this version", metadata: ["key": "\(key)"])
     }
     let parts = try Parts(configuration, registry: registry, log: log)
-    try parts.listen()
+    let place = try parts.listen()
     let failure = await withTaskGroup { group in
-      group.addTask { await parts.work() }
+      group.addTask { await parts.work(place) }
       group.addTask { await obey(signals, parts) }
       // Work ends by itself only when it failed; else when the signals' task has drained it.
       let failure = await group.next() ?? nil

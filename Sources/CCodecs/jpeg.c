@@ -26,6 +26,8 @@
 // A marker segment is at most 2 + 65,535 bytes and an MCU far less: who asks for more than this
 // before it takes anything follows a run of fill bytes without end.
 #define MAX_BACKLOG ((size_t)70000)
+// An arithmetic-coded picture is held whole before it is decoded: at most so much of it.
+#define MAX_ARITHMETIC_BACKLOG ((size_t)8 * 1024 * 1024)
 // Between the end of a scan's data and the next marker; cameras pad there.
 #define MAX_PADDING 512
 // What the library and this file hold whatever the picture: tables, EXIF, buffers of small size.
@@ -225,6 +227,7 @@ CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
         .width = reader->cinfo.image_width,
         .height = reader->cinfo.image_height,
         .decodingMemory = reader->memory,
+        .maxBacklog = reader->cinfo.arith_code ? MAX_ARITHMETIC_BACKLOG : 0,
         .isProgressive = reader->cinfo.progressive_mode,
         .hasAlpha = false,
         .exif = reader->exif,
@@ -240,9 +243,10 @@ static size_t rounded_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// One row of MCUs of samples, and for several scans all coefficients, with a pointer a row of blocks.
+// One row of MCUs of samples, and for several scans all coefficients, with a pointer a row of blocks; the
+// bytes themselves where they must all be there.
 static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
-    size_t sum = BASE_MEMORY;
+    size_t sum = BASE_MEMORY + (cinfo->arith_code ? MAX_ARITHMETIC_BACKLOG : 0);
     for (int index = 0; index < cinfo->num_components; index++) {
         const jpeg_component_info *component = &cinfo->comp_info[index];
         size_t across = component->h_samp_factor, down = component->v_samp_factor;
@@ -416,7 +420,8 @@ static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
 
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
-    if (reader->stage == FAILED || setjmp(reader->escape)) {
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    if (setjmp(reader->escape)) {
         reader->stage = FAILED;
         return (CodecStep){CodecStatusFailed, reader->fault, count};
     }

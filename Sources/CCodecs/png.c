@@ -130,6 +130,8 @@ PNGReader *png_reader_create(size_t max_memory) {
     // The sides are judged after the header, by the caller, who can say what they were.
     png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_benign_errors(reader->png, 1);
+    // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
+    png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_progressive_read_fn(reader->png, reader, on_info, on_row, on_end);
     return reader;
 }
@@ -294,7 +296,8 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
 
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
-    if (reader->stage == FAILED || setjmp(reader->escape)) {
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    if (setjmp(reader->escape)) {
         reader->stage = FAILED;
         return (CodecStep){CodecStatusFailed, reader->fault, count};
     }

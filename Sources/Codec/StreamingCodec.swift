@@ -11,7 +11,7 @@ public import Jobs
 ///   default image is decoded and `frames` is 1: a frame is told only where it was decoded.
 ///
 /// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
-/// cannot wait for more.
+/// cannot wait for more. They may have 8 MiB, which ``ImageHeader/decodingMemory`` includes.
 public struct StreamingCodec: ImageCodec {
   /// A codec without settings; the limits come with each image.
   public init() {}

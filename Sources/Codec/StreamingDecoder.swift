@@ -75,11 +75,11 @@ final class StreamingDecoder: ImageDecoder {
   private func read(
     with reader: any ImageReader, _ format: ImageFormat
   ) throws(CodecError) -> DecodeStep {
+    try checkBacklog(of: reader)
     let step = pending.withUnread { reader.step($0, ended: hasEnded) }
     pending.drop(step.consumed)
     switch step.status {
     case .needsBytes:
-      try checkBacklog()
       return .needsBytes
     case .hasMore:
       return .hasMore
@@ -97,10 +97,12 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
-  /// An arithmetic-coded JPEG waits for its last byte: what waits is memory too.
-  private func checkBacklog() throws(CodecError) {
-    guard pending.count > limits.maxMemory else { return }
-    throw .tooMuchMemory(bytes: pending.count, limit: limits.maxMemory)
+  /// An arithmetic-coded JPEG waits for its last byte: what waits is memory too, and the header's
+  /// `decodingMemory` counts no more than this.
+  private func checkBacklog(of reader: any ImageReader) throws(CodecError) {
+    let limit = reader.picture.maxBacklog
+    guard limit > 0, pending.count > limit else { return }
+    throw .tooMuchMemory(bytes: pending.count, limit: limit)
   }
 
   /// Frees the reader and the bytes at once, not when the decoder goes.

@@ -87,8 +87,11 @@ public final class CurlFetcher: ImageFetcher {
     do throws(FetchError) {
       route = try await router.route(to: url, by: deadline)
     } catch {
-      guard case .dnsFailure = error, deadline <= .now else { throw error }
-      throw .timeout(seconds: request.timeout.roundedSeconds)
+      switch error {
+      case .dnsFailure where deadline <= .now, .connectFailure where deadline <= .now:
+        throw .timeout(seconds: request.timeout.roundedSeconds)
+      default: throw error
+      }
     }
     let exchange = Exchange(
       id: lastID.add(1, ordering: .relaxed).newValue, loop: running.loop,

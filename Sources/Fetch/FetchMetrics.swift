@@ -18,27 +18,18 @@ final class FetchMetrics: Sendable {
   /// - Parameter error: nil for one that brought its whole body.
   func count(_ error: FetchError?) { outcomes[Self.name(error)]?.increment() }
 
-  private static let names = [
-    "success", "blocked_address", "dns_failure", "connect_failure", "tls_failure", "timeout",
-    "stalled", "too_many_redirects", "origin_status", "no_data", "too_large", "truncated",
-    "cancelled",
+  private static let names = ["success", "cancelled"] + codes.map(\.rawValue)
+  private static let codes: [FailureCode] = [
+    .blockedAddress, .dnsFailure, .connectFailure, .tlsFailure, .timeout, .stalled,
+    .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated,
   ]
 
+  /// The outcome's name; for a failure the contract's.
   static func name(_ error: FetchError?) -> String {
     switch error {
     case nil: "success"
-    case .blocked: "blocked_address"
-    case .dnsFailure: "dns_failure"
-    case .connectFailure: "connect_failure"
-    case .tlsFailure: "tls_failure"
-    case .timeout: "timeout"
-    case .stalled: "stalled"
-    case .tooManyRedirects: "too_many_redirects"
-    case .badRedirect, .originStatus: "origin_status"
-    case .noData: "no_data"
-    case .tooLarge: "too_large"
-    case .truncated: "truncated"
     case .cancelled: "cancelled"
+    case .some(let error): error.code.rawValue
     }
   }
 }

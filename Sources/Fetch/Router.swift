@@ -1,5 +1,6 @@
 internal import CCurl
 internal import Jobs
+internal import Logging
 
 /// Decides where a URL leads: names to addresses, and every one of them judged.
 struct Router: Sendable {
@@ -7,6 +8,7 @@ struct Router: Sendable {
   let lookups: LookupQueue
   let connectTimeout: Duration
   let proxy: ProxyAddress?
+  private let log = Logger(label: "imagefetch.fetch")
 
   init(_ configuration: CurlFetcher.Configuration) throws(FetcherSetupError) {
     var policy = configuration.policy
@@ -25,7 +27,8 @@ struct Router: Sendable {
     self.proxy = proxy
   }
 
-  /// - Throws: `.blocked`, `.dnsFailure`, `.timeout` and `.cancelled`.
+  /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`, and `.connectFailure` where the proxy has
+  ///   no address.
   func route(
     to url: SourceURL, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> Route {
@@ -41,7 +44,7 @@ struct Router: Sendable {
     let nameTime = start.duration(to: .now)
     var proxyRoute: ProxyRoute?
     if let proxy {
-      let peers = try await self.addresses(of: proxy.host, by: deadline)
+      let peers = try await self.addresses(of: proxy, for: host, by: deadline)
       proxyRoute = ProxyRoute(
         url: proxy.url, host: proxy.host.text, port: proxy.port, addresses: peers)
     }
@@ -58,6 +61,19 @@ struct Router: Sendable {
     case .name(let name):
       let left = ContinuousClock.now.duration(to: deadline)
       return try await lookups.addresses(of: name, within: min(left, connectTimeout))
+    }
+  }
+
+  /// The proxy's own addresses. Its name is the operator's: clients hear only of the target.
+  private func addresses(
+    of proxy: ProxyAddress, for target: HostName, by deadline: ContinuousClock.Instant
+  ) async throws(FetchError) -> [IPAddress] {
+    do throws(FetchError) {
+      return try await addresses(of: proxy.host, by: deadline)
+    } catch {
+      guard case .dnsFailure(let name, let detail) = error else { throw error }
+      log.debug("no address of the proxy", metadata: ["proxy": "\(name)", "why": "\(detail)"])
+      throw .connectFailure(host: target.text, detail: ProxyRoute.unreachable)
     }
   }
 

@@ -1,7 +1,7 @@
 /// Which bytes the grammar of HTTP allows where.
 extension UInt8 {
   /// `tchar`, of which methods and field names are made (RFC 9110, section 5.6.2).
-  var isTokenCharacter: Bool {
+  public var isTokenCharacter: Bool {
     self < 128 && (self < 64 ? tokenLow >> self : tokenHigh >> (self - 64)) & 1 == 1
   }
 

@@ -85,6 +85,7 @@ final class Connection: @unchecked Sendable {
   func clientLeft() {
     let task = state.withLock { state in
       state.hasLeft = true
+      state.timing.clientLeft(now())
       return state.task
     }
     task?.cancel()

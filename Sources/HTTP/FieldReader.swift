@@ -16,7 +16,6 @@ struct FieldReader {
   private(set) var hasHost = false
   private(set) var contentLength: Int?
   private(set) var isChunked = false
-  private(set) var expectsContinue = false
   private var hasExpectation = false
   private var count = 0
 
@@ -116,7 +115,6 @@ struct FieldReader {
       guard !hasExpectation, String(decoding: text, as: UTF8.self).lowercased() == "100-continue"
       else { return refuse(.unknownExpectation) }
       hasExpectation = true
-      expectsContinue = true
     }
     return true
   }

@@ -8,8 +8,6 @@ struct RequestHead {
   var fields: HTTPFields
   /// What Content-Length says, 0 without content, nil if it comes in chunks.
   var declaredLength: Int?
-  /// Whether the client waits to be told to send its content.
-  var expectsContinue: Bool
 
   /// Where libmicrohttpd left the pieces of the request line. All point into one buffer.
   struct Line {
@@ -44,7 +42,6 @@ struct RequestHead {
     fields = reader.fields
     declaredLength = reader.isChunked ? nil : reader.contentLength ?? 0
     let isOld = line.version[7] == CChar(bitPattern: UInt8(ascii: "0"))
-    expectsContinue = reader.expectsContinue && !isOld
     try checkFraming(reader, isOld: isOld, limits)
     if let authority = target.authority { fields[FieldName.host] = authority }
   }

@@ -46,8 +46,6 @@ final class Service: Sendable {
 
   var connections: [Connection] { open.withLock { Array($0.values) } }
 
-  var connectionCount: Int { open.withLock { $0.count } }
-
   // MARK: Requests
 
   func requestBegan() {

@@ -40,6 +40,7 @@ struct Timing {
   private var watched: UInt64?
   private var base: UInt64 = 0
   private var begun: Instant?
+  private var left: Instant?
 
   /// Whether the client should be cut.
   mutating func isOverdue(
@@ -47,6 +48,7 @@ struct Timing {
   ) -> Bool {
     switch stage {
     case .answer, .heldBack: return false
+    case _ where left.map { now > $0 + Self.lastBytes } ?? false: return true
     case .content(let deadline): return now > deadline
     case .head:
       if watched != serial {
@@ -60,6 +62,11 @@ struct Timing {
       return begun.map { now > $0 + limits.requestTimeout.nanoseconds } ?? false
     }
   }
+
+  /// The client sends no more. What it has sent may still be on its way to libmicrohttpd, which does not notice the
+  /// end where that came together with the last bytes.
+  mutating func clientLeft(_ now: Instant) { left = left ?? now }
+  private static let lastBytes: UInt64 = 1_000_000_000
 
   /// The head is whole, content follows.
   mutating func awaitContent(_ now: Instant, serial: UInt64, _ limits: HTTPServer.Configuration) {

@@ -52,8 +52,6 @@ extension Job {
     self.image = image
     progress.completed = image.bytes
     progress.total = image.bytes
-    cache =
-      submission.asksOrigin ? CacheOutcome(submission.cacheMode == .noStore ? .bypass : .miss) : nil
     finish(as: .success, at: moment, keptFor: retention)
   }
 
@@ -139,6 +137,9 @@ extension Job {
     finishedAt = moment
     expiresAt = moment + retention
     notBefore = nil
+    if case .url = submission.source {
+      cache = CacheOutcome(submission.cacheMode == .noStore ? .bypass : .miss)
+    }
     move(to: phase)
   }
 

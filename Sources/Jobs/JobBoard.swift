@@ -18,6 +18,7 @@ final class JobBoard: Sendable {
     var purged: Set<JobID> = []
     var purgedBefore: Set<JobID> = []
     var weight = 0
+    var isClosed = false
     var waiters: [JobID: [UInt64: Waiter]] = [:]
     var waiterCount: UInt64 = 0
 
@@ -115,6 +116,18 @@ final class JobBoard: Sendable {
     for waiter in waiting { waiter.continuation.resume() }
   }
 
+  /// Ends all waiting, now and from now on.
+  func close() {
+    let waiting = state.withLock { state in
+      state.isClosed = true
+      defer { state.waiters = [:] }
+      return state.waiters.values.flatMap(\.values)
+    }
+    for waiter in waiting { waiter.continuation.resume() }
+  }
+
+  var isClosed: Bool { state.withLock { $0.isClosed } }
+
   /// Keeps the job in memory for as long as a worker carries it.
   func pin(_ id: JobID) { state.withLock { $0.pinned[id, default: 0] += 1 } }
   func unpin(_ id: JobID) {
@@ -133,7 +146,7 @@ final class JobBoard: Sendable {
     await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let isMet = state.withLock { state in
-          guard !Task.isCancelled, let shown = state.find(id, capacity: capacity),
+          guard !Task.isCancelled, !state.isClosed, let shown = state.find(id, capacity: capacity),
             !goal.isMet(by: shown.job)
           else { return true }
           state.waiters[id, default: [:]][token] = Waiter(goal: goal, continuation: continuation)

@@ -40,8 +40,9 @@ public final class JobEngine: Sendable {
 
   /// Picks up what an earlier run left behind, then works until ``drain(within:)`` is through.
   ///
+  /// - Parameter onReady: called once jobs are taken.
   /// - Throws: when the store can't be read at the start.
-  public func run() async throws(StoreError) {
+  public func run(onReady: () -> Void = {}) async throws(StoreError) {
     let requeued = try await crew.store.recover()
     let removed = try await crew.images.sweep { digest throws(StoreError) in
       try await crew.store.refers(to: digest)
@@ -52,6 +53,7 @@ public final class JobEngine: Sendable {
         metadata: ["jobs": "\(requeued)", "removed_images": "\(removed)"])
     }
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
+    onReady()
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.crew.running.showProgress() }
@@ -89,6 +91,7 @@ public final class JobEngine: Sendable {
       try? await Task.sleep(for: .milliseconds(20))
     }
     crew.running.close()
+    crew.board.close()
   }
 
   private var housekeeping: Housekeeping {
@@ -210,7 +213,9 @@ public final class JobEngine: Sendable {
     while true {
       let snapshot = try await job(id, for: caller)
       let left = deadline - ContinuousClock.now
-      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled { return snapshot }
+      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled || crew.board.isClosed {
+        return snapshot
+      }
       await withTaskGroup { group in
         group.addTask { await self.crew.board.wait(for: goal, of: id) }
         group.addTask { try? await Task.sleep(for: left) }

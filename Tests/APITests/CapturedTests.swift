@@ -90,6 +90,15 @@ struct CapturedTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
+  @Test("a form's first unknown part ends its reading, however many follow")
+  func refusesUnknownPartAtOnce() async {
+    let unknown = Array(repeating: part("x", "text/plain", []), count: 20_000)
+    let answer = await client.send(.post, "/jobs", Self.type, body: form(unknown))
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == ["x invalid_option"])
+    #expect(client.service.with { $0.captures } == 0)
+  }
+
   @Test("a form that breaks the rules is refused")
   func refusesMalformedForm() async {
     let image = part("image", "image/jpeg", bytes)

@@ -61,7 +61,7 @@ struct ConfigurationMistakeTests {
       ("decode: { formats: [bmp] }", "1:21: decode.formats[0]: \"bmp\" is not one of jpeg, png"),
       (
         "fetch: { proxy: ftp://x }",
-        "1:17: fetch.proxy: \"ftp://x\" is not the URL of a proxy (http, https, socks5, socks5h)"
+        "1:17: fetch.proxy: \"ftp://x\" is not the URL of a proxy (http, https)"
       ),
       (
         "fetch: { user_agent: \"a\\r\\nb: c\" }",

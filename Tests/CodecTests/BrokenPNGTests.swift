@@ -27,6 +27,17 @@ struct BrokenPNGTests {
     }
   }
 
+  @Test("is broken by a wrong checksum of its transparency")
+  func transparencyChecksum() {
+    var png = Self.sample
+    png.before = [PNGFixture.chunk("tRNS", [0, 1, 0, 2, 0, 3])]
+    #expect(Decoding(png.bytes).description?.hasAlpha == true)
+    png.before[0][png.before[0].count - 1] ^= 1
+    for size in [1, .max] {
+      #expect(Decoding(png.bytes, pieces: size).isBroken)
+    }
+  }
+
   @Test("has too little image data, or compressed data that does not end")
   func littleData() {
     let png = Self.sample

@@ -36,6 +36,24 @@ struct LimitTests {
     #expect(less.error == .tooMuchMemory(bytes: needed, limit: needed - 1))
   }
 
+  @Test(
+    "in arithmetic coding may wait with 8 MiB of bytes, which its header's memory counts",
+    arguments: [65_536, .max])
+  func arithmeticBacklog(pieces: Int) throws {
+    let limit = 8 << 20
+    let whole = Fixtures.image("arithmetic.jpg")
+    #expect(try #require(Decoding(whole).headers.first).decodingMemory > limit)
+    let within = whole + [UInt8](repeating: 0, count: limit - whole.count)
+    #expect(Decoding(within, pieces: pieces).description != nil)
+
+    let beyond = Decoding(within + [UInt8](repeating: 0, count: 100_000), pieces: pieces)
+    guard case .tooMuchMemory(let bytes, limit) = beyond.error else {
+      Issue.record("held all of it: \(beyond.result)")
+      return
+    }
+    #expect(bytes > limit)
+  }
+
   @Test("of a million by a million pixels is refused at its header")
   func hugePNG() {
     for side in [1_000_000, 1_000_001, UInt32(Int32.max)] {

@@ -30,6 +30,23 @@ struct FetchBasicsTests {
     #expect(origin.requests.map(\.target) == ["/a.png?q=1"])
   }
 
+  @Test("an IPv6 address is fetched from like any other, and judged like any other")
+  func addressLiteral() async throws {
+    let six = try ScriptedOrigin(host: "::1")
+    defer { six.stop() }
+    six.on("/a", .ok([1, 2, 3]))
+    let url = "http://[::1]:\(six.port)/a"
+    let open = try FetchTests.fetcher { $0.policy.allowNetworks = [CIDR("::1/128")!] }
+    #expect(try await readAll(open.fetch(request(url)).body) == [1, 2, 3])
+    #expect(six.requests.first?.header("Host") == "[::1]:\(six.port)")
+    await #expect(
+      throws: FetchError.blocked(target: "::1", .address("::1", name: "Loopback Address"))
+    ) {
+      _ = try await fetcher.fetch(request(url))
+    }
+    #expect(six.acceptedConnections == 1)
+  }
+
   @Test("a chunked body has no length and comes whole")
   func chunked() async throws {
     let body = bytes(50_000)

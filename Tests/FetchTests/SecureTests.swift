@@ -144,11 +144,21 @@ struct ProxyTests {
   @Test("that can't be reached is no connection; the target's address is judged first")
   func unreachable() async throws {
     let fetcher = try FetchTests.fetcher { $0.proxy = "http://127.0.0.1:1" }
-    guard case .connectFailure = await failure(of: fetcher, request("http://127.0.0.1:8080/"))
-    else {
-      Issue.record("went past the proxy")
-      return
+    #expect(
+      await failure(of: fetcher, request("http://127.0.0.1:8080/"))
+        == .connectFailure(host: "127.0.0.1", detail: "the egress proxy could not be reached"))
+  }
+
+  @Test("is never named to clients, nor when its name has no address")
+  func isNotNamed() async throws {
+    let resolver = ScriptedResolver { name, _ in name == "images.test" ? ["127.0.0.1"] : [] }
+    let fetcher = try FetchTests.fetcher {
+      $0.proxy = "http://proxy.internal:3128"
+      $0.resolver = resolver
     }
+    #expect(
+      await failure(of: fetcher, request("http://images.test:8080/"))
+        == .connectFailure(host: "images.test", detail: "the egress proxy could not be reached"))
   }
 
   @Test(

@@ -46,6 +46,19 @@ struct WaitingTests {
     #expect(bodies == ["/", "/wait"])
   }
 
+  @Test(
+    "a client that leaves together with its last bytes, before its request is whole, is not waited for",
+    arguments: ["GET /x HT", "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc"])
+  func leavesEarly(request: String) async throws {
+    let served = try Served { _ in .text("") }
+    let port = served.port
+    try await blocking {
+      for _ in 0..<50 { try RawClient(port).send(request) }  // let go of, and so closed, at once
+    }
+    #expect(await eventually { served.server.statistics.connections == 0 })
+    await served.server.stop(within: .zero)
+  }
+
   @Test("is cancelled when its client goes away, each of 100", arguments: [false, true])
   func leaves(byReset: Bool) async throws {
     let (gate, log) = (Gate(), Log())

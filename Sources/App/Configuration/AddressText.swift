@@ -59,7 +59,7 @@ enum AddressText {
     guard let (scheme, rest) = split(text) else { return false }
     let hasSlash = rest.last == "/"
     let place = (hasSlash ? rest.dropLast() : rest).split(separator: "@", maxSplits: 1)
-    return ["http", "https", "socks5", "socks5h"].contains(scheme)
+    return ["http", "https"].contains(scheme)
       && (place.last.map(isAuthority) ?? false)
   }
 

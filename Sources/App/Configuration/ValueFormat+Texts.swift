@@ -20,9 +20,9 @@ extension ValueFormat<String> {
 
   /// The URL of an egress proxy.
   static let proxy = text(
-    "http, https, socks5 or socks5h URL of a proxy", show: AddressText.hidingCredentials
+    "http or https URL of a proxy", show: AddressText.hidingCredentials
   ) { text in
-    AddressText.isProxy(text) ? nil : "is not the URL of a proxy (http, https, socks5, socks5h)"
+    AddressText.isProxy(text) ? nil : "is not the URL of a proxy (http, https)"
   }
 
   /// A `User-Agent`; `<version>` in it stands for ours.

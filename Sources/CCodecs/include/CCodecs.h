@@ -55,8 +55,11 @@ typedef struct {
 typedef struct {
     uint32_t width;
     uint32_t height;
-    /// An upper bound of what decoding holds at once, in bytes; not the bytes given.
+    /// An upper bound of what decoding holds at once, in bytes; of the bytes given only `maxBacklog`.
     size_t decodingMemory;
+    /// The most bytes given that may be left unconsumed, where they wait for the last one; 0 where
+    /// they are consumed as they come.
+    size_t maxBacklog;
     bool isProgressive;
     bool hasAlpha;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.

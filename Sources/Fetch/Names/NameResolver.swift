@@ -19,7 +19,12 @@ public struct ResolutionError: Error, Sendable, Equatable {
 /// The system's resolver: `/etc/hosts`, DNS and whatever else nsswitch.conf names.
 public struct SystemResolver: NameResolver {
   /// The system's resolver.
-  public init() {}
+  ///
+  /// `getaddrinfo` holds its thread until it gives up, by default after some 20 s and more for dead
+  /// servers. The first resolver of the process sets the environment's `RES_OPTIONS`
+  /// (resolv.conf(5)) to `timeout:2 attempts:2`, unless the operator did: to be made before other
+  /// threads read the environment.
+  public init() { Self.boundPatience }
 
   /// Asks `getaddrinfo` for both families; up to 16 addresses.
   public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
@@ -38,6 +43,10 @@ public struct SystemResolver: NameResolver {
     guard !found.isEmpty else { throw ResolutionError(detail: "no address") }
     return found
   }
+
+  private static let boundPatience: Void = {
+    _ = setenv("RES_OPTIONS", "timeout:2 attempts:2", 0)
+  }()
 
   /// A hostile zone may answer with hundreds.
   private static let maxAddresses = 16

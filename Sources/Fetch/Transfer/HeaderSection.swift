@@ -37,11 +37,6 @@ struct HeaderSection {
     return .more
   }
 
-  /// The first value of a field.
-  subscript(_ name: String) -> String? {
-    fields.first { $0.name.lowercased() == name }?.value
-  }
-
   /// Every value of a field.
   func values(of name: String) -> [String] {
     fields.filter { $0.name.lowercased() == name }.map(\.value)

@@ -14,12 +14,13 @@ struct Route: Sendable {
 
   /// What libcurl's name cache is filled with: `name:port:address,address`.
   var pins: [String] {
-    if let proxy { return [Self.pin(proxy.host, proxy.port, proxy.addresses)] }
-    return [Self.pin(host, port, addresses)]
+    if let proxy { return [Self.pin(proxy.host, proxy.port, proxy.addresses)].compactMap { $0 } }
+    return [Self.pin(host, port, addresses)].compactMap { $0 }
   }
 
-  private static func pin(_ host: String, _ port: Int, _ addresses: [IPAddress]) -> String {
-    "\(host):\(port):\(addresses.map(\.inURL).joined(separator: ","))"
+  /// Nil for an IPv6 address, which libcurl looks up nowhere and whose colons the entry can't hold.
+  private static func pin(_ host: String, _ port: Int, _ addresses: [IPAddress]) -> String? {
+    host.contains(":") ? nil : "\(host):\(port):\(addresses.map(\.inURL).joined(separator: ","))"
   }
 }
 
@@ -30,4 +31,7 @@ struct ProxyRoute: Sendable {
   var host: String
   var port: Int
   var addresses: [IPAddress]
+
+  /// What clients are told of it: neither its name nor its address.
+  static let unreachable = "the egress proxy could not be reached"
 }

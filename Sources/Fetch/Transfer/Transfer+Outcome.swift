@@ -1,5 +1,6 @@
 internal import CCurl
 internal import Jobs
+internal import Logging
 
 /// What a transfer brought, in our words.
 extension Transfer {
@@ -31,8 +32,18 @@ extension Transfer {
     }
   }
 
+  /// What went wrong, for the client. libcurl's details of a transfer through the proxy may name it,
+  /// so only the log gets them.
   private func words(for code: CURLcode) -> String {
-    detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
+    let general = String(cString: curl_easy_strerror(code))
+    guard plan.route.proxy != nil else { return detail.isEmpty ? general : detail }
+    Logger(label: "imagefetch.fetch").debug(
+      "failed through the proxy",
+      metadata: ["host": "\(plan.route.host)", "why": "\(detail.isEmpty ? general : detail)"])
+    switch code {
+    case CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_PROXY: return ProxyRoute.unreachable
+    default: return general
+    }
   }
 
   private func timings() -> TransferTimings {

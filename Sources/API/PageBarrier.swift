@@ -1,0 +1,72 @@
+internal import HTTPTypes
+
+/// Keeps foreign web pages out of a service without tokens, where a browser on the same machine or network would
+/// otherwise act for them: by a name of theirs that leads here (DNS rebinding), or by a form or script that sends what
+/// needs no preflight. With tokens a page lacks the secret, and nothing is checked.
+struct PageBarrier: Sendable {
+  private let isOpen: Bool
+  private let hosts: Set<String>?
+  private let crossOrigin: CrossOrigin
+
+  init(_ configuration: Configuration, _ crossOrigin: CrossOrigin) {
+    isOpen = configuration.tokens.isEmpty
+    hosts = configuration.allowedHosts
+    self.crossOrigin = crossOrigin
+  }
+
+  /// - Throws: `forbidden` where a foreign page may be behind the request.
+  func check(_ method: HTTPRequest.Method, _ fields: HTTPFields) throws(Problem) {
+    guard isOpen else { return }
+    let host = fields[.hostField] ?? ""
+    if let hosts {
+      guard let name = Self.name(of: host), Self.isLoopback(name) || hosts.contains(name) else {
+        throw Problem(
+          .forbidden,
+          "This service has no tokens and answers only to localhost, not to the name in Host.")
+      }
+    }
+    guard !Self.safe.contains(method), let origin = fields[.origin] else { return }
+    guard Self.isSame(origin, host) || crossOrigin.admits(origin) else {
+      throw Problem(
+        .forbidden,
+        "This service has no tokens and takes changes from no web page of another origin.")
+    }
+  }
+
+  /// RFC 9110 section 9.2.1.
+  private static let safe: Set<HTTPRequest.Method> = [.get, .head, .options, .trace]
+
+  private static func isSame(_ origin: String, _ host: String) -> Bool {
+    let (origin, host) = (origin.lowercased(), host.lowercased())
+    return !host.isEmpty && (origin == "http://\(host)" || origin == "https://\(host)")
+  }
+
+  /// The lower-case name of `host [":" port]`; nil where it is something else.
+  static func name(of host: String) -> String? {
+    let host = host.lowercased()
+    let isBracketed = host.hasPrefix("[")
+    let end =
+      isBracketed
+      ? host.firstIndex(of: "]").map { host.index(after: $0) }
+      : host.firstIndex(of: ":") ?? host.endIndex
+    guard let end, end > host.startIndex else { return nil }
+    let port = host[end...]
+    guard port.isEmpty || (port.first == ":" && port.dropFirst().utf8.allSatisfy(isDigit)) else {
+      return nil
+    }
+    return String(host[..<end])
+  }
+
+  /// `localhost`, `[::1]`, or an address of 127.0.0.0/8 in its usual spelling: never a name that
+  /// only begins like one.
+  static func isLoopback(_ name: String) -> Bool {
+    if name == "localhost" || name == "[::1]" { return true }
+    let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+    let isAddress = parts.allSatisfy { part in
+      1...3 ~= part.count && part.allSatisfy(isDigit) && UInt8(Substring(part)) != nil
+    }
+    return parts.count == 4 && isAddress && parts[0].elementsEqual("127".utf8)
+  }
+
+  private static func isDigit(_ byte: UInt8) -> Bool { 0x30...0x39 ~= byte }
+}
