@@ -27,6 +27,9 @@ run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (
 	swift build -c release --product imagefetch
 	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)
 
+# More tests at once than this starve each other on two cores, and those with a deadline then fail for nothing.
+export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
+
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
@@ -63,6 +66,7 @@ sanitize-address: build-packages ## run every test under AddressSanitizer (FILTE
 	swift test --sanitize=address --scratch-path .build-asan $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: sanitize-thread
+sanitize-thread: export TSAN_OPTIONS := suppressions=$(CURDIR)/.ci/tsan.supp
 sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
 	swift test --sanitize=thread --scratch-path .build-tsan $(if $(FILTER),--filter '$(FILTER)')

@@ -13,17 +13,17 @@ enum Conditions {
   /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
   static func isCurrent(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifNoneMatch] { return names(entityTag, in: field) }
-    guard let since = fields[.ifModifiedSince].flatMap(Timestamp.init(httpDate:)) else {
+    guard let field = fields[.ifModifiedSince], let since = HTTPDate(field, now: modifiedAt) else {
       return false
     }
-    return modifiedAt.milliseconds / 1000 <= since.milliseconds / 1000
+    return HTTPDate(modifiedAt).seconds <= since.seconds
   }
 
   /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
   /// representation by strong comparison.
   static func rangeHolds(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     guard let field = fields[.ifRange] else { return true }
-    return field == entityTag || field == modifiedAt.httpDate
+    return field == entityTag || field == HTTPDate(modifiedAt).description
   }
 
   /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.

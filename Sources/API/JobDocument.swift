@@ -52,10 +52,10 @@ enum JobDocument {
       json.key("timings")
       job.timings.write(to: &json)
       json.member("version", job.version)
-      json.member("created_at", job.createdAt.rfc3339)
-      json.member("started_at", job.startedAt?.rfc3339)
-      json.member("finished_at", job.finishedAt?.rfc3339)
-      json.member("expires_at", job.expiresAt?.rfc3339)
+      json.member("created_at", job.createdAt.description)
+      json.member("started_at", job.startedAt?.description)
+      json.member("finished_at", job.finishedAt?.description)
+      json.member("expires_at", job.expiresAt?.description)
       json.key("links")
       json.object { links in
         links.member("self", "/jobs/\(id)")
@@ -130,7 +130,7 @@ extension CacheOutcome {
     writer.object { json in
       json.member("status", status.rawValue)
       json.member("age", age)
-      json.member("fresh_until", freshUntil?.rfc3339)
+      json.member("fresh_until", freshUntil?.description)
     }
   }
 }

@@ -26,7 +26,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
   case queueFull = "queue_full"
   case rateLimited = "rate_limited"
   case starting, draining
-  // Why a job failed; the last two can also befall a request.
+  // Why a job failed, as `FailureCode` has it; the last two can also befall a request.
   case blockedAddress = "blocked_address"
   case dnsFailure = "dns_failure"
   case connectFailure = "connect_failure"
@@ -206,54 +206,57 @@ extension Problem {
   }
 }
 
+extension ProblemCode {
+  /// A failure's code has the same name here: a test holds each to that.
+  init(_ code: FailureCode) { self = ProblemCode(rawValue: code.rawValue)! }
+}
+
 extension JobFailure {
   /// The failure in the client's words.
-  var described: (code: ProblemCode, detail: String, originStatus: Int?) {
+  var described: (detail: String, originStatus: Int?) {
     switch self {
     case .fetch(let error): return error.described
-    case .codec(let error):
-      let (code, detail) = error.described
-      return (code, detail, nil)
+    case .codec(let error): return (error.described, nil)
     case .integrityMismatch(let expected, let actual):
       let detail = "The SHA-256 is \(actual.hex), not \(expected.hex) as the job demands."
-      return (.integrityMismatch, detail, nil)
-    case .notCached: return (.notCached, "The job asks for a cached image only.", nil)
+      return (detail, nil)
+    case .notCached: return ("The job asks for a cached image only.", nil)
     case .localNotFound(let name):
-      return (.localNotFound, "This service has no image named \(name.shortened).", nil)
+      return ("This service has no image named \(name.shortened).", nil)
     case .storageFull:
-      return (.storageFull, "This service has no room for the image; try again later.", nil)
+      return ("This service has no room for the image; try again later.", nil)
     case .internal:
-      return (.internal, "The fault is on this side; the operator's log knows more.", nil)
+      return ("The fault is on this side; the operator's log knows more.", nil)
     }
   }
 }
 
 extension FetchError {
-  fileprivate var described: (code: ProblemCode, detail: String, originStatus: Int?) {
+  fileprivate var described: (detail: String, originStatus: Int?) {
     switch self {
     case .blocked(let target, let reason):
-      return (.blockedAddress, "\(target.shortened) \(reason.described)", nil)
+      return ("\(target.shortened) \(reason.described)", nil)
     case .dnsFailure(let host, let detail):
-      return (.dnsFailure, "\(host.shortened): \(detail.shortened).", nil)
+      return ("\(host.shortened): \(detail.shortened).", nil)
     case .connectFailure(let host, let detail):
-      return (.connectFailure, "\(host.shortened): \(detail.shortened).", nil)
+      return ("\(host.shortened): \(detail.shortened).", nil)
     case .tlsFailure(let host, let detail):
-      return (.tlsFailure, "\(host.shortened): \(detail.shortened).", nil)
+      return ("\(host.shortened): \(detail.shortened).", nil)
     case .timeout(let seconds):
-      return (.timeout, "The origin had not sent the whole image after \(seconds) s.", nil)
-    case .stalled(let seconds): return (.stalled, "The origin sent no byte for \(seconds) s.", nil)
+      return ("The origin had not sent the whole image after \(seconds) s.", nil)
+    case .stalled(let seconds): return ("The origin sent no byte for \(seconds) s.", nil)
     case .tooManyRedirects(let limit):
-      return (.tooManyRedirects, "The origin redirects more than \(limit) times.", nil)
+      return ("The origin redirects more than \(limit) times.", nil)
     case .badRedirect(let status, _):
-      return (.originStatus, "The origin redirects (\(status)) without saying where to.", status)
+      return ("The origin redirects (\(status)) without saying where to.", status)
     case .originStatus(let status, _):
-      return (.originStatus, "The origin answered \(status).", status)
-    case .noData: return (.noData, "The origin answered 200 without a byte of content.", nil)
-    case .tooLarge(let limit): return (.tooLarge, "More than \(limit) bytes are not taken.", nil)
+      return ("The origin answered \(status).", status)
+    case .noData: return ("The origin answered 200 without a byte of content.", nil)
+    case .tooLarge(let limit): return ("More than \(limit) bytes are not taken.", nil)
     case .truncated(let received, let expected):
       let all = expected.map { " of \($0)" } ?? ""
-      return (.truncated, "The transfer ended after \(received)\(all) bytes.", nil)
-    case .cancelled: return (.internal, "The transfer was stopped.", nil)
+      return ("The transfer ended after \(received)\(all) bytes.", nil)
+    case .cancelled: return ("The transfer was stopped.", nil)
     }
   }
 }
@@ -271,22 +274,22 @@ extension BlockReason {
 }
 
 extension CodecError {
-  fileprivate var described: (code: ProblemCode, detail: String) {
+  fileprivate var described: String {
     switch self {
     case .unsupportedFormat(let name?):
-      (.unsupportedFormat, "The bytes are \(name.shortened), which is not taken here.")
-    case .unsupportedFormat(nil): (.unsupportedFormat, "The bytes are no known image's.")
+      "The bytes are \(name.shortened), which is not taken here."
+    case .unsupportedFormat(nil): "The bytes are no known image's."
     case .tooManyPixels(let width, let height, let limit):
-      (.tooManyPixels, "\(width) × \(height) is more than \(limit) pixels.")
+      "\(width) × \(height) is more than \(limit) pixels."
     case .dimensionTooLarge(let width, let height, let limit):
-      (.tooManyPixels, "\(width) × \(height): a side is longer than \(limit) pixels.")
-    case .tooManyScans(let limit): (.tooManyPixels, "It has more than \(limit) scans.")
-    case .tooManyFrames(let limit): (.tooManyPixels, "It has more than \(limit) frames.")
+      "\(width) × \(height): a side is longer than \(limit) pixels."
+    case .tooManyScans(let limit): "It has more than \(limit) scans."
+    case .tooManyFrames(let limit): "It has more than \(limit) frames."
     case .tooMuchMemory(let bytes, let limit):
-      (.tooManyPixels, "Decoding it takes \(bytes) bytes of memory, more than \(limit).")
-    case .cutShort: (.decodeFailed, "The image ends before its last pixel.")
+      "Decoding it takes \(bytes) bytes of memory, more than \(limit)."
+    case .cutShort: "The image ends before its last pixel."
     case .broken(let format, let detail):
-      (.decodeFailed, "It breaks the rules of \(format.rawValue): \(detail.shortened).")
+      "It breaks the rules of \(format.rawValue): \(detail.shortened)."
     }
   }
 }

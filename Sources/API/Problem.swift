@@ -85,7 +85,8 @@ struct FieldError: Equatable, Sendable {
 extension JobFailure {
   /// The problem object that a failed job shows.
   func write(to writer: inout JSONWriter) {
-    let (code, detail, originStatus) = described
+    let (detail, originStatus) = described
+    let code = ProblemCode(self.code)
     writer.object { json in
       json.member("type", code.type)
       json.member("title", code.title)

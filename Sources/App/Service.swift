@@ -19,6 +19,9 @@ public enum Service {
     MetricsSystem.bootstrap(registry)
     let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
     SystemLimits.apply()
+    for key in configuration.unusedKeys {
+      log.warning("this key has no effect in this version", metadata: ["key": "\(key)"])
+    }
     let parts = try Parts(configuration, registry: registry, log: log)
     try parts.listen()
     let failure = await withTaskGroup { group in
@@ -37,11 +40,9 @@ public enum Service {
   private static func obey(_ signals: UnixSignalsSequence, _ parts: Parts) async -> StartError? {
     var signals = signals.makeAsyncIterator()
     guard await signals.next() != nil else { return nil }
-    let patience = Task {
-      if await signals.next() != nil { _exit(0) }
-    }
+    // Waits for a second signal for as long as the process may yet live.
+    Task { if await signals.next() != nil { _exit(0) } }
     await parts.drain()
-    patience.cancel()
     return nil
   }
 }

@@ -1,3 +1,7 @@
+internal import Codec
+internal import Fetch
+internal import HTTP
+internal import Store
 internal import YAML
 
 /// The versions of ours and of every library that is linked: what `imagefetch version` prints.
@@ -6,7 +10,12 @@ public enum Versions {
   public static var all: [(name: String, version: String)] {
     [
       ("imagefetch", App.version),
+      ("libcurl", CurlLibrary.version),
+      ("libjpeg-turbo", CodecLibraries.jpegVersion),
+      ("libmicrohttpd", MicroHTTPDLibrary.version),
+      ("libpng", CodecLibraries.pngVersion),
       ("libyaml", YAMLLibrary.version),
+      ("SQLite", SQLiteLibrary.version),
     ]
   }
 }

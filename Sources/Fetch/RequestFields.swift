@@ -14,9 +14,11 @@ enum RequestFields {
     fields.contains { $0.name.lowercased() == name }
   }
 
-  /// What belongs to the connection or to the message's framing, and so to libcurl alone.
+  /// What belongs to the connection or to the message's framing, and so to libcurl alone; and content codings, which
+  /// nobody here would undo.
   private static let refused: Set<String> = [
-    "connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate",
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive",
+    "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     "http2-settings",
   ]

@@ -43,7 +43,8 @@ final class DecodeMemory: Sendable {
       await withCheckedContinuation { continuation in
         let answer = state.withLock { state -> Bool? in
           if Task.isCancelled { return false }
-          guard state.waiters.isEmpty, state.free >= bytes else {
+          let isSmall = bytes <= total / 256
+          guard isSmall || state.waiters.isEmpty && state.free >= bytes else {
             state.waiters.append(Waiter(number: number, bytes: bytes, continuation: continuation))
             return nil
           }

@@ -3,9 +3,10 @@ public struct HTTPDate: Hashable, Sendable {
   /// Seconds since 1970-01-01T00:00:00Z.
   public let seconds: Int64
 
-  /// The date of that moment; its milliseconds are dropped.
+  /// The date of that moment; its milliseconds are dropped, and moments before 1970 or after 9999 are told as the
+  /// nearest within.
   public init(_ moment: Timestamp) {
-    seconds = moment.milliseconds >= 0 ? moment.milliseconds / 1000 : 0
+    seconds = min(max(moment.milliseconds, 0), 253_402_300_799_999) / 1000
   }
 
   /// Its moment.
@@ -17,7 +18,7 @@ public struct HTTPDate: Hashable, Sendable {
   private static let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
 
   /// Reads all three forms: IMF-fixdate, RFC 850's (its two-digit year is at most 50 years ahead of `now`) and
-  /// asctime's; nil for anything else. The weekday is not checked.
+  /// asctime's; nil for anything else, and for moments before 1970. The weekday is not checked.
   public init?(_ text: String, now: Timestamp) {
     let words = text.split(whereSeparator: { $0 == " " || $0 == "," || $0 == "-" })
     let parts: (day: Substring, month: Substring, year: Substring, time: Substring)
@@ -37,6 +38,7 @@ public struct HTTPDate: Hashable, Sendable {
       year += thisYear / 100 * 100
       if year > thisYear + 50 { year -= 100 }
     }
+    guard year >= 1970 else { return nil }
     seconds = Int64(Self.days(year: year, month: month + 1, day: day)) * 86_400 + Int64(time)
   }
 
@@ -77,26 +79,74 @@ extension HTTPDate: CustomStringConvertible {
     let (year, month, day) = Self.civil(days: seconds / 86_400)
     let time = Int(seconds % 86_400)
     let weekday = Self.weekdays[Int(seconds / 86_400 % 7)]
-    let clock = "\(padded(time / 3600)):\(padded(time / 60 % 60)):\(padded(time % 60))"
-    return "\(weekday), \(padded(day)) \(Self.months[month - 1]) \(padded(year, 4)) \(clock) GMT"
+    return String(unsafeUninitializedCapacity: 40) { buffer in
+      var text = FixedText(buffer)
+      text.put(weekday + ", ")
+      text.put(day, 2)
+      text.put(" " + Self.months[month - 1] + " ")
+      text.put(year, 4)
+      text.put(" ")
+      text.put(time / 3600, 2)
+      text.put(":")
+      text.put(time / 60 % 60, 2)
+      text.put(":")
+      text.put(time % 60, 2)
+      text.put(" GMT")
+      return text.count
+    }
   }
 }
 
 extension Timestamp: CustomStringConvertible {
-  /// RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.000Z`.
+  /// RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.000Z`. Moments outside the years 0000 to 9999 are told as
+  /// the nearest within.
   public var description: String {
-    let day =
-      milliseconds >= 0 ? milliseconds / 86_400_000 : (milliseconds - 86_399_999) / 86_400_000
+    let moment = min(max(milliseconds, -62_167_219_200_000), 253_402_300_799_999)
+    let day = (moment >= 0 ? moment : moment - 86_399_999) / 86_400_000
     let (year, month, dayOfMonth) = HTTPDate.civil(days: day)
-    let rest = Int(milliseconds - day * 86_400_000)
-    let date = "\(padded(year, 4))-\(padded(month))-\(padded(dayOfMonth))"
-    let time =
-      "\(padded(rest / 3_600_000)):\(padded(rest / 60_000 % 60)):\(padded(rest / 1000 % 60))"
-    return "\(date)T\(time).\(padded(rest % 1000, 3))Z"
+    let rest = Int(moment - day * 86_400_000)
+    return String(unsafeUninitializedCapacity: 24) { buffer in
+      var text = FixedText(buffer)
+      text.put(year, 4)
+      text.put("-")
+      text.put(month, 2)
+      text.put("-")
+      text.put(dayOfMonth, 2)
+      text.put("T")
+      text.put(rest / 3_600_000, 2)
+      text.put(":")
+      text.put(rest / 60_000 % 60, 2)
+      text.put(":")
+      text.put(rest / 1000 % 60, 2)
+      text.put(".")
+      text.put(rest % 1000, 3)
+      text.put("Z")
+      return text.count
+    }
   }
 }
 
-private func padded(_ number: Int, _ width: Int = 2) -> String {
-  let digits = String(number)
-  return String(repeating: "0", count: max(0, width - digits.utf8.count)) + digits
+/// Short ASCII and numbers of a fixed width, written one behind the other into a buffer that has room: a job's JSON
+/// tells four times, a formatter's allocations would be most of its cost.
+private struct FixedText {
+  private let buffer: UnsafeMutableBufferPointer<UInt8>
+  private(set) var count = 0
+
+  init(_ buffer: UnsafeMutableBufferPointer<UInt8>) { self.buffer = buffer }
+
+  mutating func put(_ number: Int, _ width: Int) {
+    var rest = number
+    for place in stride(from: count + width - 1, through: count, by: -1) {
+      buffer[place] = UInt8(ascii: "0") + UInt8(rest % 10)
+      rest /= 10
+    }
+    count += width
+  }
+
+  mutating func put(_ text: String) {
+    for byte in text.utf8 {
+      buffer[count] = byte
+      count += 1
+    }
+  }
 }

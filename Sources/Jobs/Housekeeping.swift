@@ -3,7 +3,7 @@ internal import Logging
 /// Forgets what has expired, and removes the bytes that nothing refers to any more.
 struct Housekeeping: Sendable {
   let store: any JobStore
-  let images: any ImageStore
+  let keeper: ImageKeeper
   let board: JobBoard
   let now: WallClock
   let log: Logger
@@ -26,6 +26,7 @@ struct Housekeeping: Sendable {
         if !expired.isEmpty { board.remove(expired) }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
+      if let failure = await keeper.retry() { throw failure }
     } catch {
       log.error("housekeeping failed", metadata: ["error": "\(error)"])
     }
@@ -35,7 +36,7 @@ struct Housekeeping: Sendable {
     var abandoned: [ImageDigest]
     repeat {
       abandoned = try await store.abandonedImages(Self.batch)
-      try await ImageKeeper(store: store, images: images).remove(abandoned)
+      await keeper.remove(abandoned)
     } while abandoned.count == Self.batch && !Task.isCancelled
   }
 }

@@ -1,7 +1,16 @@
+internal import Synchronization
+
 /// Publishes images so that each is referred to before its bytes are there, and removes none that is.
-struct ImageKeeper: Sendable {
-  let store: any JobStore
-  let images: any ImageStore
+final class ImageKeeper: Sendable {
+  private let store: any JobStore
+  private let images: any ImageStore
+  /// Images marked as leaving whose bytes are still to be removed, and whether somebody is at it.
+  private let leaving = Mutex<[ImageDigest: Bool]>([:])
+
+  init(store: any JobStore, images: any ImageStore) {
+    self.store = store
+    self.images = images
+  }
 
   /// Makes a staged image durable for its holder.
   ///
@@ -12,28 +21,74 @@ struct ImageKeeper: Sendable {
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for holder: ImageHolder,
     limit: Int
   ) async throws(StoreError) -> Bool {
+    guard try await reserve(digest, bytes: bytes, for: holder, limit: limit) else { return false }
+    try await staged.publish()
+    return true
+  }
+
+  /// Sees to it that an image is removed that was published for a job which then was no longer ours, unless others
+  /// have the same: it may have lost its place in the store's books before its bytes were there.
+  func giveUp(_ digest: ImageDigest, bytes: Int, of job: JobID) async throws(StoreError) {
+    _ = try await reserve(digest, bytes: bytes, for: .upcoming(job), limit: .max / 2)
+    try await store.release(job)
+  }
+
+  private func reserve(
+    _ digest: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int
+  ) async throws(StoreError) -> Bool {
     var pause = Duration.milliseconds(1)
-    while !Task.isCancelled {
+    while true {
       switch try await store.reserve(digest, bytes: bytes, for: holder, limit: limit) {
       case .reserved(let gaveWay):
-        try await remove(gaveWay)
-        try await staged.publish()
+        await remove(gaveWay)
         return true
       case .full: throw .full
       case .claimLost: return false
       case .leaving:
         // Equal bytes are being removed at this moment; that takes as long as an unlink.
+        if Task.isCancelled { return false }
         try? await Task.sleep(for: pause)
         pause = min(pause * 2, .milliseconds(100))
       }
     }
-    return false
   }
 
-  /// Removes images that the store has marked as leaving.
-  func remove(_ leaving: [ImageDigest]) async throws(StoreError) {
-    guard !leaving.isEmpty else { return }
-    for image in leaving { try await images.remove(image) }
-    try await store.forget(leaving)
+  /// Removes images that the store has marked as leaving. What can't be removed now is tried again by ``retry()``.
+  func remove(_ images: [ImageDigest]) async {
+    guard !images.isEmpty else { return }
+    leaving.withLock { leaving in for image in images { leaving[image] = false } }
+    _ = await retry()
+  }
+
+  /// Removes what is left to remove.
+  /// - Returns: why something could not be, if so.
+  func retry() async -> StoreError? {
+    // Only one may be at an image: once forgotten it may come back, and another must not remove it then.
+    let mine = leaving.withLock { leaving in
+      let free = leaving.filter { !$0.value }.map(\.key)
+      for image in free { leaving[image] = true }
+      return free
+    }
+    guard !mine.isEmpty else { return nil }
+    var removed: [ImageDigest] = []
+    var failure: StoreError?
+    do throws(StoreError) {
+      for image in mine {
+        try await images.remove(image)
+        removed.append(image)
+      }
+    } catch {
+      failure = error
+    }
+    // Out of the list before the store lets them come back.
+    let done = Set(removed)
+    leaving.withLock { leaving in
+      for image in mine { leaving[image] = done.contains(image) ? nil : false }
+    }
+    do throws(StoreError) { try await store.forget(removed) } catch {
+      failure = error
+      leaving.withLock { leaving in for image in done { leaving[image] = false } }
+    }
+    return failure
   }
 }

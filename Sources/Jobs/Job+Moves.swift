@@ -37,6 +37,14 @@ extension Job {
     version = max(version, shown.version + Self.versionsPerChange)
   }
 
+  /// Never lets a loading job's progress fall behind what is shown.
+  mutating func keepProgress(of shown: Job) {
+    guard phase == .loading, shown.phase == .loading, shown.tries == tries,
+      shown.progress.completed > progress.completed
+    else { return }
+    progress = shown.progress
+  }
+
   /// The image was decoded whole and stored.
   public mutating func succeed(
     with image: StoredImage, at moment: Timestamp, keptFor retention: Duration

@@ -14,10 +14,12 @@ final class JobBoard: Sendable {
   private struct State {
     var young: [JobID: JobSnapshot] = [:]
     var old: [JobID: JobSnapshot] = [:]
-    var pinned: Set<JobID> = []
+    var pinned: [JobID: Int] = [:]
+    var purged: Set<JobID> = []
+    var purgedBefore: Set<JobID> = []
+    var weight = 0
     var waiters: [JobID: [UInt64: Waiter]] = [:]
     var waiterCount: UInt64 = 0
-    var removals: UInt64 = 0
 
     mutating func find(_ id: JobID, capacity: Int) -> JobSnapshot? {
       if let snapshot = young[id] { return snapshot }
@@ -28,10 +30,18 @@ final class JobBoard: Sendable {
 
     mutating func put(_ snapshot: JobSnapshot, capacity: Int) {
       young[snapshot.job.id] = snapshot
-      guard young.count > capacity else { return }
-      let keep = old.filter { pinned.contains($0.key) || waiters[$0.key] != nil }
+      weight += snapshot.weight
+      guard weight > capacity else { return }
+      let keep = old.filter { pinned[$0.key] != nil || waiters[$0.key] != nil }
       old = young
       young = keep
+      weight = keep.values.reduce(0) { $0 + $1.weight }
+    }
+
+    mutating func remove(_ id: JobID) -> [Waiter] {
+      young[id] = nil
+      old[id] = nil
+      return (waiters.removeValue(forKey: id) ?? [:]).values.map { $0 }
     }
 
     mutating func takeWaiters(metBy job: Job) -> [Waiter] {
@@ -46,7 +56,7 @@ final class JobBoard: Sendable {
   private let state = Mutex(State())
   private let capacity: Int
 
-  /// - Parameter capacity: jobs in a generation; at most twice as many are held.
+  /// - Parameter capacity: jobs of the usual size in a generation; at most twice as many are held.
   init(capacity: Int) { self.capacity = capacity }
 
   func peek(_ id: JobID) -> JobSnapshot? {
@@ -54,12 +64,15 @@ final class JobBoard: Sendable {
   }
 
   /// Shows a state, unless a newer one is shown already.
-  /// - Returns: what is shown now.
+  /// - Returns: what is shown now; nil when the job was purged.
   @discardableResult
-  func publish(_ job: Job) -> JobSnapshot {
-    let (shown, met) = state.withLock { state -> (JobSnapshot, [Waiter]) in
-      if let shown = state.find(job.id, capacity: capacity), shown.job.version >= job.version {
-        return (shown, [])
+  func publish(_ job: Job) -> JobSnapshot? {
+    let (shown, met) = state.withLock { state -> (JobSnapshot?, [Waiter]) in
+      if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) { return (nil, []) }
+      var job = job
+      if let shown = state.find(job.id, capacity: capacity) {
+        if shown.job.version >= job.version { return (shown, []) }
+        job.keepProgress(of: shown.job)
       }
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
@@ -83,30 +96,33 @@ final class JobBoard: Sendable {
     for waiter in met { waiter.continuation.resume() }
   }
 
-  /// How many jobs were removed so far: what is read from the store before a removal must not be shown after it.
-  var removals: UInt64 { state.withLock { $0.removals } }
-
-  /// Shows what was read from the store while nothing was removed since `removals` was read.
-  func fill(_ job: Job, readAfter removals: UInt64) -> JobSnapshot {
-    let isCurrent = state.withLock { $0.removals == removals }
-    return isCurrent ? publish(job) : JobSnapshot(job)
+  /// Forgets jobs that the store has forgotten.
+  func remove(_ ids: [JobID]) {
+    let waiting = state.withLock { state in ids.flatMap { state.remove($0) } }
+    for waiter in waiting { waiter.continuation.resume() }
   }
 
-  func remove(_ ids: [JobID]) {
-    let gone = state.withLock { state -> [Waiter] in
-      state.removals += 1
-      return ids.flatMap { id -> [Waiter] in
-        state.young[id] = nil
-        state.old[id] = nil
-        return (state.waiters.removeValue(forKey: id) ?? [:]).values.map { $0 }
+  /// Forgets a job for good: what was read or changed before and comes only now is not shown either.
+  func purge(_ id: JobID) {
+    let waiting = state.withLock { state in
+      state.purged.insert(id)
+      if state.purged.count > capacity {
+        state.purgedBefore = state.purged
+        state.purged = []
       }
+      return state.remove(id)
     }
-    for waiter in gone { waiter.continuation.resume() }
+    for waiter in waiting { waiter.continuation.resume() }
   }
 
   /// Keeps the job in memory for as long as a worker carries it.
-  func pin(_ id: JobID) { state.withLock { _ = $0.pinned.insert(id) } }
-  func unpin(_ id: JobID) { state.withLock { _ = $0.pinned.remove(id) } }
+  func pin(_ id: JobID) { state.withLock { $0.pinned[id, default: 0] += 1 } }
+  func unpin(_ id: JobID) {
+    state.withLock { state in
+      let others = (state.pinned[id] ?? 1) - 1
+      state.pinned[id] = others > 0 ? others : nil
+    }
+  }
 
   /// Returns when the job meets the goal, is removed, or the task is cancelled.
   func wait(for goal: WaitGoal, of id: JobID) async {

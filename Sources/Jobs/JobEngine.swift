@@ -20,7 +20,8 @@ public final class JobEngine: Sendable {
     crew = Crew(
       configuration: configuration,
       dispatcher: Dispatcher(store: store, now: now, log: log),
-      store: store, images: images, fetcher: fetcher,
+      store: store, images: images, keeper: ImageKeeper(store: store, images: images),
+      fetcher: fetcher,
       intake: ImageIntake(
         codec: codec, images: images, memory: DecodeMemory(bytes: configuration.limits.maxMemory)),
       executor: executor, board: JobBoard(capacity: configuration.shownJobs),
@@ -54,6 +55,7 @@ public final class JobEngine: Sendable {
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.crew.running.showProgress() }
+      group.addTask { await self.followOthers() }
       await work()
       group.cancelAll()
     }
@@ -65,6 +67,15 @@ public final class JobEngine: Sendable {
       for _ in 0..<crew.configuration.workers {
         group.addTask { await Worker(self.crew).run() }
       }
+    }
+  }
+
+  /// Shows what other services do to jobs, and stops work that they have taken away.
+  private func followOthers() async {
+    for await id in crew.store.changesByOthers() {
+      let job = try? await crew.store.job(id)
+      if let job { crew.board.publish(job) } else { crew.board.remove([id]) }
+      if job?.phase != .loading { crew.running.cancel(id, before: job?.version ?? .max) }
     }
   }
 
@@ -82,7 +93,7 @@ public final class JobEngine: Sendable {
 
   private var housekeeping: Housekeeping {
     Housekeeping(
-      store: crew.store, images: crew.images, board: crew.board, now: crew.now, log: crew.log)
+      store: crew.store, keeper: crew.keeper, board: crew.board, now: crew.now, log: crew.log)
   }
 
   /// Sets the gauges that are only known by counting.
@@ -106,7 +117,7 @@ public final class JobEngine: Sendable {
 
   private func submit(_ jobs: [Job], key: IdempotencyKey?) async throws(JobsError) -> [JobSnapshot]
   {
-    guard state != .draining else { throw .draining }
+    try takeable()
     let capacity = crew.configuration.maxQueued
     let outcome = try await storing { () async throws(StoreError) in
       try await crew.store.submit(jobs, key: key, capacity: capacity)
@@ -114,10 +125,10 @@ public final class JobEngine: Sendable {
     switch outcome {
     case .accepted:
       crew.metrics.submitted(jobs.count)
-      let snapshots = jobs.map { crew.board.publish($0) }
+      let snapshots = jobs.compactMap { crew.board.publish($0) }
       crew.dispatcher.wake()
       return snapshots
-    case .repeated(let jobs): return jobs.map { crew.board.publish($0) }
+    case .repeated(let jobs): return jobs.compactMap { crew.board.publish($0) }
     case .keyReused: throw .keyReused
     case .queueFull: throw .queueFull
     }
@@ -125,7 +136,7 @@ public final class JobEngine: Sendable {
 
   /// Room for an image that a client is about to send.
   public func beginCapture() async throws(JobsError) -> any ImageCapture {
-    guard state != .draining else { throw .draining }
+    try takeable()
     let staged = try await storing { () async throws(StoreError) in try await crew.images.stage() }
     return StagedCapture(staged, on: crew.executor)
   }
@@ -140,8 +151,8 @@ public final class JobEngine: Sendable {
     }
     let moment = crew.now()
     let job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
-    try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
     do throws(JobsError) {
+      try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
       let snapshot = try await submit([job], key: key)[0]
       if snapshot.job.id != job.id { try? await crew.store.release(job.id) }
       return snapshot
@@ -155,8 +166,7 @@ public final class JobEngine: Sendable {
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for id: JobID
   ) async throws(JobsError) {
     let isKept = try await storing { () async throws(StoreError) in
-      let keeper = ImageKeeper(store: crew.store, images: crew.images)
-      return try await keeper.keep(
+      try await crew.keeper.keep(
         staged, digest, bytes: bytes, for: .upcoming(id), limit: crew.configuration.maxStoredBytes)
     }
     guard isKept else { throw .store(.unavailable(detail: "the client left")) }
@@ -174,10 +184,9 @@ public final class JobEngine: Sendable {
   /// The job as it is.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = crew.board.peek(id) { return try checked(snapshot, caller) }
-    let removals = crew.board.removals
     let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
-    guard let found else { throw .unknownJob }
-    return try checked(crew.board.fill(found, readAfter: removals), caller)
+    guard let found, let snapshot = crew.board.publish(found) else { throw .unknownJob }
+    return try checked(snapshot, caller)
   }
 
   /// The jobs that fit, newest first.
@@ -225,7 +234,7 @@ public final class JobEngine: Sendable {
     let moment = crew.now()
     let snapshot = try await change(id) { $0.cancel(at: moment, keptFor: retention) }
     if snapshot.job.phase == .cancelled {
-      crew.running.cancel(id)
+      crew.running.cancel(id, before: snapshot.job.version)
       if job.phase != .cancelled { crew.metrics.finished(snapshot.job) }
     }
     return snapshot
@@ -236,8 +245,8 @@ public final class JobEngine: Sendable {
     _ = try await job(id, for: caller)
     let existed = try await storing { () async throws(StoreError) in try await crew.store.remove(id)
     }
-    crew.board.remove([id])
-    crew.running.cancel(id)
+    crew.board.purge(id)
+    crew.running.cancel(id, before: .max)
     guard existed else { throw .unknownJob }
     await housekeeping.tidy()
   }
@@ -247,13 +256,15 @@ public final class JobEngine: Sendable {
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?
   ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
-    return try await change(id) { $0.edit(priority: priority, tags: tags) }
+    let snapshot = try await change(id) { $0.edit(priority: priority, tags: tags) }
+    if let priority { crew.running.raise(id, to: priority) }
+    return snapshot
   }
 
   /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
   public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
-    guard state != .draining else { throw .draining }
+    try takeable()
     let moment = crew.now()
     let snapshot = try await change(id) { $0.fetchAgain(at: moment) }
     crew.dispatcher.wake()
@@ -273,11 +284,20 @@ public final class JobEngine: Sendable {
         return true
       }
     }
-    guard let job else { throw .unknownJob }
-    return crew.board.publish(job)
+    guard let job, let snapshot = crew.board.publish(job) else { throw .unknownJob }
+    return snapshot
   }
 
   // MARK: Rules that every method shares
+
+  /// Work is taken between the start's tidying up, which would take new work for what a crash left, and the stop.
+  private func takeable() throws(JobsError) {
+    switch state {
+    case .starting: throw .starting
+    case .ready: return
+    case .draining: throw .draining
+    }
+  }
 
   private func isAlive(_ job: Job) -> Bool { job.expiresAt.map { $0 > crew.now() } ?? true }
 

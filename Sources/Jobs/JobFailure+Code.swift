@@ -37,7 +37,8 @@ extension JobFailure {
 }
 
 extension FetchError {
-  var code: FailureCode {
+  /// The contract's name for it.
+  public var code: FailureCode {
     switch self {
     case .blocked: .blockedAddress
     case .dnsFailure: .dnsFailure

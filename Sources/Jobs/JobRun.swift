@@ -11,9 +11,10 @@ struct JobRun: Sendable {
   func carryOut() async {
     do throws(JobFailure) {
       let image = try await obtain()
-      await settle { job, moment, retention in
+      let isOurs = await settle { job, moment, retention in
         job.succeed(with: image, at: moment, keptFor: retention)
       }
+      if !isOurs { await giveUp(image) }
     } catch .fetch(.cancelled) {
       // By a DELETE, in which case the claim is gone and this does nothing; or because the service stops.
       await settle { job, _, _ in job.putBack() }
@@ -29,7 +30,10 @@ struct JobRun: Sendable {
     if let delay {
       crew.log.info(
         "job will be tried again",
-        metadata: ["job": "\(job.id)", "error": "\(failure)", "delay": "\(delay.inSeconds)"])
+        metadata: [
+          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "error": "\(failure)",
+          "delay": "\(delay.inSeconds)",
+        ])
       await settle { job, moment, _ in job.retry(notBefore: moment + delay) }
       crew.dispatcher.wake()
     } else {
@@ -50,6 +54,8 @@ struct JobRun: Sendable {
       }
       return try await fetch([url] + job.submission.alternatives, as: .regular)
     case .captured(let digest, let count, _):
+      let limit = min(job.submission.maxBytes ?? count, count)
+      guard count <= limit else { throw .fetch(.tooLarge(limit: limit)) }
       reporter.expect(total: count)
       let stored = try await open(digest)
       return try await keep(StoredImageReader(stored), from: nil, as: .regular)
@@ -123,7 +129,7 @@ struct JobRun: Sendable {
 
   private func publish(_ taken: ImageIntake.Taken) async throws(JobFailure) {
     let isKept = try await storing { () async throws(StoreError) in
-      try await ImageKeeper(store: crew.store, images: crew.images).keep(
+      try await crew.keeper.keep(
         taken.staged, taken.digest, bytes: taken.bytes, for: .claim(claim),
         limit: crew.configuration.maxStoredBytes)
     }
@@ -142,9 +148,21 @@ struct JobRun: Sendable {
 
   // MARK: The word to the store
 
+  private func giveUp(_ image: StoredImage) async {
+    do throws(StoreError) {
+      try await crew.keeper.giveUp(image.digest, bytes: image.bytes, of: job.id)
+    } catch {
+      crew.log.error(
+        "an image that no job has stays until the next start",
+        metadata: ["job": "\(job.id)", "image": "\(image.digest.hex)", "error": "\(error)"])
+    }
+  }
+
+  /// - Returns: false when the job is no longer ours.
+  @discardableResult
   private func settle(
     _ change: @escaping @Sendable (inout Job, Timestamp, Duration) -> Void
-  ) async {
+  ) async -> Bool {
     let report = reporter.stop()
     let retention = job.submission.retention ?? crew.configuration.retention
     let shown = crew.board.peek(job.id)?.job.version ?? 0
@@ -157,17 +175,16 @@ struct JobRun: Sendable {
           change(&job, moment, retention)
           return true
         }
-        if let settled {
-          crew.board.publish(settled)
-          tell(settled)
-        }
-        return
+        guard let settled else { return false }
+        crew.board.publish(settled)
+        tell(settled)
+        return true
       } catch {
         // The result is worth waiting for: nobody else has it. Given up when the service stops, and the next start
         // then runs the job again.
         crew.log.error(
           "the store takes no result", metadata: ["job": "\(job.id)", "error": "\(error)"])
-        if Task.isCancelled { return }
+        if Task.isCancelled { return true }
         try? await Task.sleep(for: wait)
         wait = min(wait * 2, .seconds(5))
       }
@@ -181,7 +198,10 @@ struct JobRun: Sendable {
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",
     ]
-    if let failure = job.failure { metadata["error"] = "\(failure)" }
+    if let failure = job.failure {
+      metadata["code"] = "\(failure.code.rawValue)"
+      metadata["error"] = "\(failure)"
+    }
     if let started = job.startedAt, let finished = job.finishedAt {
       metadata["seconds"] = "\((finished - started).inSeconds)"
     }

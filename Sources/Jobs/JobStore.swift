@@ -64,8 +64,17 @@ public protocol JobStore: Sendable {
   /// - Returns: how many.
   func recover() async throws(StoreError) -> Int
 
+  /// The jobs that other services sharing the store change or remove, as they do. One that serves a single service has
+  /// none: the stream then ends at once.
+  func changesByOthers() -> AsyncStream<JobID>
+
   /// How many jobs are in each phase, and the images' size.
   func counts() async throws(StoreError) -> StoreCounts
+}
+
+extension JobStore {
+  /// Nobody else uses the store.
+  public func changesByOthers() -> AsyncStream<JobID> { AsyncStream { $0.finish() } }
 }
 
 /// The right to work on a job, until the job leaves `loading`.

@@ -6,6 +6,8 @@ public enum JobsError: Error, Sendable, Equatable {
   case queueFull
   /// The same idempotency key came with another request.
   case keyReused
+  /// The service is still picking up what an earlier run left.
+  case starting
   /// The service is stopping.
   case draining
   /// The store could not.

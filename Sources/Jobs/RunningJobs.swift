@@ -1,39 +1,55 @@
 internal import Synchronization
 
-/// The jobs that workers of this service carry now, and how to stop each.
+/// What workers of this service do now, and how to stop each run.
 final class RunningJobs: Sendable {
-  private struct Run {
+  /// One try at one job.
+  struct Run: Sendable {
+    /// The job as it was taken.
+    let job: Job
     let since: Timestamp
     let reporter: Reporter
-    let cancel: @Sendable () -> Void
+    let task: Task<Void, Never>
   }
+
   private struct State {
-    var runs: [JobID: Run] = [:]
+    // A job's next run can begin while its cancelled one is still ending.
+    var runs: [Claim: Run] = [:]
     var isClosed = false
   }
   private let state = Mutex(State())
 
-  func add(
-    _ id: JobID, since: Timestamp, reporter: Reporter, cancel: @escaping @Sendable () -> Void
-  ) {
+  func add(_ run: Run, under claim: Claim) {
     let isClosed = state.withLock { state in
-      state.runs[id] = Run(since: since, reporter: reporter, cancel: cancel)
+      state.runs[claim] = run
       return state.isClosed
     }
-    if isClosed { cancel() }
+    if isClosed { run.task.cancel() }
   }
 
-  func remove(_ id: JobID) { state.withLock { _ = $0.runs.removeValue(forKey: id) } }
+  func remove(_ claim: Claim) { state.withLock { _ = $0.runs.removeValue(forKey: claim) } }
 
-  func cancel(_ id: JobID) { state.withLock { $0.runs[id] }?.cancel() }
+  /// Stops the runs that had begun when the job was at that version.
+  func cancel(_ id: JobID, before version: Int) {
+    for run in runs(of: id) where run.job.version < version { run.task.cancel() }
+  }
 
-  /// Cancels all, and whichever is added after this.
+  /// Has what is still to be done for the job go before work of a lower priority. Work under way can be raised only:
+  /// a lower priority counts from the next try on.
+  func raise(_ id: JobID, to priority: Priority) {
+    for run in runs(of: id) { run.task.escalatePriority(to: priority.taskPriority) }
+  }
+
+  private func runs(of id: JobID) -> [Run] {
+    state.withLock { state in state.runs.filter { $0.key.job == id }.map(\.value) }
+  }
+
+  /// Stops all, and whichever is added after this.
   func close() {
     let runs = state.withLock { state in
       state.isClosed = true
       return Array(state.runs.values)
     }
-    for run in runs { run.cancel() }
+    for run in runs { run.task.cancel() }
   }
 
   /// Shows what the runs have to tell, ten times a second until cancelled.

@@ -17,14 +17,18 @@ actor Worker {
     let reporter = Reporter(job: job, board: crew.board)
     let run = JobRun(job: job, claim: claim, reporter: reporter, crew: crew)
     crew.board.pin(job.id)
-    let task = Task(executorPreference: crew.executor, priority: job.priority.taskPriority) {
-      await run.carryOut()
+    // Not `await task.value`, which would lend the task this worker's priority.
+    await withCheckedContinuation { done in
+      let task = Task(executorPreference: crew.executor, priority: job.priority.taskPriority) {
+        await run.carryOut()
+        done.resume()
+      }
+      crew.running.add(
+        RunningJobs.Run(job: job, since: crew.now(), reporter: reporter, task: task), under: claim)
+      // A cancellation or a purge that came before the line above is on the board by now.
+      if crew.board.publish(job)?.job.phase != .loading { task.cancel() }
     }
-    crew.running.add(job.id, since: crew.now(), reporter: reporter) { task.cancel() }
-    // A cancellation that came before the line above is on the board by now: then this changes nothing.
-    if crew.board.publish(job).job.phase != .loading { task.cancel() }
-    await task.value
-    crew.running.remove(job.id)
+    crew.running.remove(claim)
     crew.board.unpin(job.id)
   }
 }
@@ -35,6 +39,7 @@ struct Crew: Sendable {
   let dispatcher: Dispatcher
   let store: any JobStore
   let images: any ImageStore
+  let keeper: ImageKeeper
   let fetcher: any ImageFetcher
   let intake: ImageIntake
   let executor: any TaskExecutor

@@ -24,7 +24,7 @@ public final class FileImageStore: ImageStore {
   private let disk: ThreadPool
   private let count = Atomic<UInt64>(0)
   /// Names of this run's unfinished files differ from those that an earlier one left behind.
-  private let run = UInt64.random(in: 0 ... .max)
+  private let run = String(UInt64.random(in: 0 ... .max), radix: 16) + "-"
 
   /// Opens the folder. Blocks for some milliseconds.
   ///
@@ -37,7 +37,7 @@ public final class FileImageStore: ImageStore {
   /// Needs no disk yet: the file is made once there are bytes to put into it.
   public func stage() async throws(StoreError) -> any StagedImage {
     let number = count.add(1, ordering: .relaxed).newValue
-    let name = String(run, radix: 16) + "-" + String(number, radix: 16)
+    let name = run + String(number, radix: 16)
     return StagedFile(name: name, in: folder, disk: disk)
   }
 
@@ -54,12 +54,12 @@ public final class FileImageStore: ImageStore {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(digest) }
   }
 
-  /// Call it before anything is staged. Files whose names are no digests are left alone: they aren't ours.
+  /// What is being staged meanwhile is left alone. Files whose names are no digests are left alone: they aren't ours.
   public func sweep(_ isWanted: @Sendable (ImageDigest) async throws(StoreError) -> Bool)
     async throws(StoreError) -> Int
   {
-    var removed = try await disk.perform { [folder] () throws(StoreError) in
-      try folder.clearIncoming()
+    var removed = try await disk.perform { [folder, run] () throws(StoreError) in
+      try folder.clearIncoming(but: run)
     }
     for name in ImageFolder.fanOut {
       let walk = try await disk.perform { [folder] () throws(StoreError) in try folder.walk(name) }

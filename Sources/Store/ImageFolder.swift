@@ -127,11 +127,11 @@ extension ImageFolder {
 
   /// Removes every file that is being written.
   /// - Returns: how many there were.
-  func clearIncoming() throws(StoreError) -> Int {
+  func clearIncoming(but run: String) throws(StoreError) -> Int {
     let walk = try FolderWalk("incoming", in: root)
     var removed = 0
     while let name = walk.next() {
-      if unlinkat(incoming, name, 0) == 0 { removed += 1 }
+      if !name.hasPrefix(run), unlinkat(incoming, name, 0) == 0 { removed += 1 }
     }
     return removed
   }

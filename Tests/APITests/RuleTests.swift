@@ -6,35 +6,6 @@ import Testing
 
 @Suite("Rules of the API")
 struct RuleTests {
-  @Test(
-    "times are written in both forms, and read back",
-    arguments: [
-      (0, "1970-01-01T00:00:00.000Z", "Thu, 01 Jan 1970 00:00:00 GMT"),
-      (951_782_400_123, "2000-02-29T00:00:00.123Z", "Tue, 29 Feb 2000 00:00:00 GMT"),
-      (1_798_761_599_999, "2026-12-31T23:59:59.999Z", "Thu, 31 Dec 2026 23:59:59 GMT"),
-      (4_107_542_400_000, "2100-03-01T00:00:00.000Z", "Mon, 01 Mar 2100 00:00:00 GMT"),
-    ])
-  func times(milliseconds: Int64, text: String, date: String) {
-    let moment = Timestamp(milliseconds: milliseconds)
-    #expect(moment.rfc3339 == text)
-    #expect(moment.httpDate == date)
-    #expect(Timestamp(httpDate: date)?.milliseconds == milliseconds / 1000 * 1000)
-  }
-
-  @Test("a moment that never comes is written as the last there is")
-  func endOfTime() {
-    #expect(Timestamp(milliseconds: .max).rfc3339 == "9999-12-31T23:59:59.999Z")
-    #expect(Timestamp(milliseconds: .min).rfc3339 == "1970-01-01T00:00:00.000Z")
-  }
-
-  @Test(
-    "a date of another form is none",
-    arguments: [
-      "", "Thu, 01 Jan 1970 00:00:00", "Thu, 32 Jan 1970 00:00:00 GMT", "0",
-      "Thu, 01 Foo 1970 00:00:00 GMT", "Thu, 01 Jan 99999999999999999999 00:00:00 GMT",
-    ])
-  func badDates(text: String) { #expect(Timestamp(httpDate: text) == nil) }
-
   @Test("a bucket gives its burst at once, then its rate")
   func bucket() {
     let limit = RateLimit(requestsPerSecond: 2, burst: 3)

@@ -102,19 +102,6 @@ struct LogTests {
     #expect(lines[0].hasSuffix(" m a=1 b=2\n"))
   }
 
-  @Test(
-    "tells the time in UTC",
-    arguments: [
-      (0, 0, "1970-01-01T00:00:00.000Z"), (951_782_400, 999_999_999, "2000-02-29T00:00:00.999Z"),
-      (1_795_253_400, 1_000_000, "2026-11-21T09:30:00.001Z"),
-      (4_107_542_399, 0, "2100-02-28T23:59:59.000Z"),
-      (4_107_542_400, 0, "2100-03-01T00:00:00.000Z"),
-      (-1, 0, "1969-12-31T23:59:59.000Z"), (253_402_300_799, 0, "9999-12-31T23:59:59.000Z"),
-    ])
-  func times(seconds: Int, nanoseconds: Int, text: String) {
-    #expect(UTCText.milliseconds(timespec(tv_sec: seconds, tv_nsec: nanoseconds)) == text)
-  }
-
   private func logged(_ format: LogFormat, _ body: (Logger) -> Void) -> [String] {
     let lines = Lines()
     let log = Logger(label: "test") { label in

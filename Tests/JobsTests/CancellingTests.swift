@@ -64,6 +64,61 @@ struct CancellingTests {
     }
   }
 
+  @Test("what another service does to a job is shown, and stops the work on it here")
+  func byAnother() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
+      let id = try await shop.submit(url)
+      _ = try await shop.reached(.loading, id)
+      let moment = shop.clock.now
+      try await shop.store.changeAsAnother(id) { job in
+        job.keepWhatIsShown(job)
+        return job.cancel(at: moment, keptFor: .seconds(60))
+      }
+      #expect(try await shop.finished(id).phase == .cancelled)
+      #expect(try await shop.finished(shop.submit("http://b.example/")).phase == .success)
+    }
+  }
+
+  @Test("a job fetched again while its cancelled run still ends can be cancelled again")
+  func cancelSecondRun() async throws {
+    try await Workshop.open({ $0.workers = 2 }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      for round in 1...20 {
+        _ = try await shop.reached(.loading, id)
+        _ = try await shop.engine.cancel(id, for: Workshop.me)
+        if round < 20 { _ = try await shop.engine.fetchAgain(id, for: Workshop.me) }
+      }
+      // Both workers are free only if every run was stopped.
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
+      let next = [
+        try await shop.submit("http://b.example/"), try await shop.submit("http://b.example/"),
+      ]
+      for id in next { #expect(try await shop.finished(id).phase == .success) }
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .cancelled)
+    }
+  }
+
+  @Test("a purged job stays unknown, whatever its worker still has to say")
+  func purgeStays() async throws {
+    try await Workshop.open { shop in
+      for number in 0..<50 {
+        let url = "http://\(number).example/"
+        shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+        let id = try await shop.submit(url)
+        if number % 2 == 0 { _ = try await shop.reached(.loading, id) }
+        try await shop.engine.purge(id, for: Workshop.me)
+        #expect(shop.engine.peek(id, for: Workshop.me) == nil)
+        await #expect(throws: JobsError.unknownJob) {
+          try await shop.engine.job(id, for: Workshop.me)
+        }
+      }
+      try await until { shop.images.digests.isEmpty }
+    }
+  }
+
   @Test("purging a running job stops it")
   func purgeRunning() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
@@ -121,8 +176,9 @@ struct CancellingTests {
       _ = try await shop.reached(.loading, id!)
     }
     #expect(try await store.job(id!)?.phase == .queued)
-    try await Workshop.open(store: store) { shop in
-      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+    let fetcher = ScriptedFetcher()
+    fetcher.answer(url, with: .pieces([ok], total: nil))
+    try await Workshop.open(store: store, fetcher: fetcher) { shop in
       let job = try await shop.finished(id!)
       #expect(job.phase == .success)
     }
@@ -146,8 +202,9 @@ struct CancellingTests {
       tags: [], createdAt: clock.now)
     _ = try await store.submit([job], key: nil, capacity: 10)
     _ = try await store.claim(1, at: clock.now)
-    try await Workshop.open(store: store) { shop in
-      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+    let fetcher = ScriptedFetcher()
+    fetcher.answer(url, with: .pieces([ok], total: nil))
+    try await Workshop.open(store: store, fetcher: fetcher) { shop in
       let finished = try await shop.finished(job.id)
       #expect(finished.phase == .success)
     }

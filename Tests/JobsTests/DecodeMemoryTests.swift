@@ -18,6 +18,14 @@ struct DecodeMemoryTests {
     #expect(await third.value)
   }
 
+  @Test("who needs little never waits")
+  func small() async {
+    let memory = DecodeMemory(bytes: 1000)
+    let all = await memory.share(1000)
+    #expect(await memory.share(3) != nil)
+    _ = all
+  }
+
   @Test("who asks for more than there is gets all of it")
   func all() async {
     let memory = DecodeMemory(bytes: 100)

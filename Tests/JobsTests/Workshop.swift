@@ -14,6 +14,7 @@ struct Workshop {
 
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
+    fetcher: ScriptedFetcher = ScriptedFetcher(),
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
   ) async throws {
@@ -21,7 +22,6 @@ struct Workshop {
     configuration.workers = 4
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
-    let fetcher = ScriptedFetcher()
     let clock = ManualClock()
     let engine = JobEngine(
       configuration, store: store, images: images, fetcher: fetcher, codec: FakeCodec(),
@@ -31,6 +31,7 @@ struct Workshop {
       engine: engine, store: store, images: images, fetcher: fetcher, clock: clock)
     async let running: Void = engine.run()
     do {
+      while engine.state == .starting { await Task.yield() }
       try await body(workshop)
       await engine.drain(within: .zero)
       try await running

@@ -15,8 +15,19 @@ public actor MemoryJobStore: JobStore {
   private var lastRank = 0.0
   private var lastClaim: Int64 = 0
   private var failures: [StoreError] = []
+  private nonisolated let others: (stream: AsyncStream<JobID>, AsyncStream<JobID>.Continuation)
 
-  public init() {}
+  public init() { others = AsyncStream.makeStream() }
+
+  public nonisolated func changesByOthers() -> AsyncStream<JobID> { others.stream }
+
+  /// Does what another service that shares the store would do.
+  public func changeAsAnother(_ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool)
+    async throws
+  {
+    _ = try await update(id, under: nil, change)
+    others.1.yield(id)
+  }
 
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Jobs
 public import Logging
 
 /// Writes each record as one line with one `write(2)`, whatever the record holds: a line cannot be
@@ -39,7 +40,7 @@ public struct LineLogHandler: LogHandler {
   /// Writes one record.
   public func log(event: LogEvent) {
     var record = LogRecord(
-      time: UTCText.milliseconds(now()), level: event.level, label: label,
+      time: Timestamp(now()).description, level: event.level, label: label,
       message: "\(event.message)")
     record.fields = LogRecord.flatten(fields(of: event))
     write(format == .json ? record.json : record.text)
@@ -72,5 +73,12 @@ public struct LineLogHandler: LogHandler {
         rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(written))
       }
     }
+  }
+}
+
+extension Timestamp {
+  /// What the system's clock tells, to the millisecond.
+  init(_ time: timespec) {
+    self.init(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
   }
 }

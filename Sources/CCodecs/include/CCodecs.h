@@ -89,4 +89,9 @@ CodecPicture png_reader_picture(const PNGReader *reader);
 /// The library's word for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
+/// libpng's version as linked, such as `1.6.39`.
+const char *codecs_png_version(void);
+/// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
+const char *codecs_jpeg_version(void);
+
 #endif

@@ -1,0 +1,51 @@
+internal import Foundation
+internal import Glibc
+
+/// Asks a service on this machine one question, over a plain socket.
+public enum Probe {
+  /// Why there was no good answer.
+  public struct Failure: Error, CustomStringConvertible {
+    /// In one line.
+    public let description: String
+  }
+
+  /// Sends a GET and waits two seconds for a 200. A service with TLS is only asked for a connection.
+  public static func ask(_ path: String, of server: Configuration.Server) throws(Failure) {
+    let descriptor = try connect(to: server)
+    defer { close(descriptor) }
+    guard server.tls.certificate == nil else { return }
+    let request = Array("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
+    guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count
+    else { throw Failure(description: "the service took no request") }
+    var answer = [UInt8](repeating: 0, count: 64)
+    let count = recv(descriptor, &answer, answer.count, Int32(MSG_WAITALL))
+    let status = String(decoding: answer.prefix(max(0, count)), as: UTF8.self)
+      .prefix { $0 != "\r\n" }
+    guard status.hasPrefix("HTTP/1.1 200") else {
+      throw Failure(description: "the service answered \"\(status)\"")
+    }
+  }
+
+  private static func connect(to server: Configuration.Server) throws(Failure) -> Int32 {
+    var hints = addrinfo()
+    hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    var found: UnsafeMutablePointer<addrinfo>?
+    // Who listens everywhere listens on loopback as well.
+    let host = ["0.0.0.0": "127.0.0.1", "::": "::1"][server.host] ?? server.host
+    guard getaddrinfo(host, String(server.port), &hints, &found) == 0, let address = found else {
+      throw Failure(description: "\(host) is no address")
+    }
+    defer { freeaddrinfo(found) }
+    let descriptor = socket(address.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+    var patience = timeval(tv_sec: 2, tv_usec: 0)
+    let size = socklen_t(MemoryLayout<timeval>.size)
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, size)
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, size)
+    guard Glibc.connect(descriptor, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0 else {
+      let reason = String(cString: strerror(errno))
+      close(descriptor)
+      throw Failure(description: "\(host) port \(server.port): \(reason)")
+    }
+    return descriptor
+  }
+}

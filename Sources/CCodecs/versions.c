@@ -1,0 +1,16 @@
+#include "CCodecs.h"
+
+#include <png.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+const char *codecs_png_version(void) { return png_get_libpng_ver(NULL); }
+
+// libjpeg-turbo tells its own version at compile time only, as a number such as 2001005 for 2.1.5.
+const char *codecs_jpeg_version(void) {
+    static char text[32];
+    const long number = LIBJPEG_TURBO_VERSION_NUMBER;
+    snprintf(text, sizeof text, "%ld.%ld.%ld", number / 1000000, number / 1000 % 1000, number % 1000);
+    return text;
+}
