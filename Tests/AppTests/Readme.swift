@@ -1,0 +1,46 @@
+import Foundation
+
+/// The text that a newcomer reads, cut into what can be checked.
+enum Readme {
+  static let root = String(#filePath.dropLast("Tests/AppTests/Readme.swift".count))
+  static let text = file("README.md")
+
+  static func file(_ name: String) -> String {
+    (try? String(contentsOfFile: root + name, encoding: .utf8)) ?? ""
+  }
+
+  /// What stands under a heading of the second level.
+  static func section(_ title: String) -> String {
+    guard let start = text.range(of: "\n## \(title)\n") else { return "" }
+    let rest = text[start.upperBound...]
+    return String(rest[..<(rest.range(of: "\n## ")?.lowerBound ?? rest.endIndex)])
+  }
+
+  /// Commands in one block, and the block of what they print that follows at once, if any.
+  struct Step {
+    var commands: String
+    var answer: Answer?
+  }
+
+  /// What is shown: `json`, `http` or `text`.
+  struct Answer {
+    var kind: String
+    var text: String
+  }
+
+  /// The blocks of a section in order.
+  static func steps(of section: String) -> [Step] {
+    var steps: [Step] = []
+    var end: String.Index?
+    for block in section.matches(of: #/(?ms)^```([a-z]+)\n(.*?)\n```$/#) {
+      let (kind, text) = (String(block.1), String(block.2))
+      if kind == "sh" {
+        steps.append(Step(commands: text))
+      } else if let end, section[end..<block.range.lowerBound] == "\n", !steps.isEmpty {
+        steps[steps.count - 1].answer = Answer(kind: kind, text: text)
+      }
+      end = block.range.upperBound
+    }
+    return steps
+  }
+}

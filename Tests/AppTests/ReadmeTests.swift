@@ -1,0 +1,103 @@
+import App
+import Foundation
+import TestSupport
+import Testing
+
+/// The README is held to the service: what it shows is run, and what it lists is compared.
+@Suite("The README", .timeLimit(.minutes(3)))
+struct ReadmeTests {
+  @Test("shows what the service answers, command by command")
+  func examples() async throws {
+    let steps = Readme.steps(of: Readme.section("Try it on one machine"))
+    #expect(steps.count { $0.answer != nil } >= 15, "a page without examples proves nothing")
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let visitor = try ReadmeVisitor(folder: folder)
+    do {
+      for step in steps { try await visitor.follow(step) }
+    } catch {
+      try? await visitor.leave()
+      throw error
+    }
+    try await visitor.leave()
+  }
+
+  @Test("has the defaults of the configuration's keys in its table")
+  func defaults() throws {
+    let rows = Readme.section("Configuration").matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
+    #expect(rows.count >= 20)
+    for row in rows {
+      let key = try #require(
+        Configuration.keys.first { $0.path == row.1 }, "there is no key \(row.1)")
+      #expect(key.defaultText == row.2, "\(row.1)")
+    }
+  }
+
+  @Test("names no variable that is not there")
+  func variables() {
+    let known = Set(Configuration.keys.map(\.environmentName))
+    let named = Readme.text.matches(of: #/IMAGEFETCH_[A-Z_]+/#).map { String($0.0) }
+    #expect(!named.isEmpty)
+    for name in named { #expect(known.contains(name), "\(name)") }
+  }
+
+  @Test("names no key without effect that is not there")
+  func withoutEffect() throws {
+    let lines = Readme.section("Limits and safety")
+    for match in lines.matches(of: #/`([a-z]+)\.([a-z_*]+)`/#) {
+      let found = Configuration.keys.contains { key in
+        match.2 == "*" ? key.path.hasPrefix("\(match.1).") : key.path.hasPrefix(match.0.dropTicks)
+      }
+      #expect(found, "\(match.0)")
+    }
+  }
+
+  @Test("names every operation of openapi.yaml")
+  func operations() {
+    var path = ""
+    var found = 0
+    for line in Readme.file("openapi.yaml").split(separator: "\n") {
+      if let match = line.wholeMatch(of: #/  (/[^ ]*):/#) { path = String(match.1) }
+      guard !path.isEmpty, let match = line.wholeMatch(of: #/    (get|post|put|patch|delete):/#)
+      else { continue }
+      found += 1
+      let operation = "\(match.1.uppercased()) \(path)"
+      let isNamed = Readme.text.contains("`\(operation)`")
+      #expect(isNamed, "\(operation)")
+    }
+    #expect(found >= 11)
+  }
+
+  @Test("names each folder of Sources, and no other")
+  func layout() throws {
+    let section = Readme.section("Sources")
+    let named = section.matches(of: #/([A-Za-z]+)/(?= | *\)|$)/#).map { String($0.1) }
+    let there = try FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
+    #expect(Set(named) == Set(there))
+  }
+
+  @Test("links to files that are there, and the changelog has this version")
+  func files() {
+    let links = Readme.text.matches(of: #/\]\(([^):#]+)\)/#).map { String($0.1) }
+    #expect(links.count > 5)
+    for link in links {
+      #expect(FileManager.default.fileExists(atPath: Readme.root + link), "\(link)")
+    }
+    #expect(Readme.file("CHANGELOG.md").contains("\n## [\(App.version)]"))
+  }
+
+  @Test("names no command of make that the Makefile lacks")
+  func targets() {
+    let makefile = Readme.file("Makefile")
+    let named = Set(Readme.text.matches(of: #/`make ([a-z][a-z-]+)/#).map { String($0.1) })
+    #expect(named.count >= 6)
+    for name in named {
+      let isThere = makefile.contains("\n\(name): ")
+      #expect(isThere, "make \(name)")
+    }
+  }
+}
+
+extension Substring {
+  fileprivate var dropTicks: String { String(dropFirst().dropLast()) }
+}
