@@ -51,7 +51,7 @@ enum ByteRange: Equatable {
 
   /// - Parameter count: how many bytes there are.
   init(_ field: String?, count: Int) {
-    guard let field, field.utf8.prefix(6).elementsEqual("bytes=".utf8) else {
+    guard let field, field.prefix(6).lowercased() == "bytes=" else {
       self = .whole; return
     }
     let ends = field.dropFirst(6).split(separator: "-", omittingEmptySubsequences: false)

@@ -249,11 +249,12 @@ extension FetchError {
     case .stalled(let seconds): return ("The origin sent no byte for \(seconds) s.", nil)
     case .tooManyRedirects(let limit):
       return ("The origin redirects more than \(limit) times.", nil)
-    case .badRedirect(let status, _):
-      return ("The origin redirects (\(status)) without saying where to.", status)
+    case .badRedirect(let status, let location):
+      let how = location == nil ? "without saying where to" : "to what is no http or https URL"
+      return ("The origin redirects (\(status)) \(how).", status)
     case .originStatus(let status, _):
       return ("The origin answered \(status).", status)
-    case .noData: return ("The origin answered 200 without a byte of content.", nil)
+    case .noData: return ("There is not a byte of content.", nil)
     case .tooLarge(let limit): return ("More than \(limit) bytes are not taken.", nil)
     case .truncated(let received, let expected):
       let all = expected.map { " of \($0)" } ?? ""

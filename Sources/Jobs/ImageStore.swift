@@ -1,5 +1,3 @@
-internal import Glibc
-
 /// Keeps images' bytes under their digest, equal bytes once.
 public protocol ImageStore: Sendable {
   /// Room for an image whose digest is not known yet.
@@ -38,37 +36,41 @@ public final class StoredBytes: Sendable {
     /// In memory.
     case memory([UInt8])
   }
+  /// Reads a part: given its offset and how many bytes. It may wait for the disk.
+  public typealias Reader = @Sendable (_ offset: Int, _ count: Int) -> [UInt8]
+
   /// Where they are.
   public let place: Place
   /// How many there are.
   public let count: Int
+  private let reader: Reader
   private let close: @Sendable () -> Void
 
-  /// - Parameter close: called once when nobody holds the bytes any more.
-  public init(place: Place, count: Int, close: @escaping @Sendable () -> Void) {
-    self.place = place
+  /// Bytes in an open file.
+  ///
+  /// - Parameters:
+  ///   - reader: reads from the file.
+  ///   - close: called once when nobody holds the bytes any more.
+  public init(
+    descriptor: Int32, count: Int, reader: @escaping Reader, close: @escaping @Sendable () -> Void
+  ) {
+    place = .file(descriptor: descriptor)
     self.count = count
+    self.reader = reader
     self.close = close
+  }
+
+  /// Bytes in memory.
+  public init(_ bytes: [UInt8]) {
+    place = .memory(bytes)
+    count = bytes.count
+    reader = { offset, count in Array(bytes.dropFirst(offset).prefix(count)) }
+    close = {}
   }
 
   deinit { close() }
 
   /// Reads a part. It may wait for the disk.
   /// - Returns: fewer bytes than asked for when the file is shorter than it was, or can't be read.
-  public func read(at offset: Int, count: Int) -> [UInt8] {
-    switch place {
-    case .memory(let bytes): return Array(bytes.dropFirst(offset).prefix(count))
-    case .file(let descriptor):
-      return [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-        while filled < count {
-          let room = UnsafeMutableRawBufferPointer(
-            rebasing: UnsafeMutableRawBufferPointer(buffer)[filled...])
-          let got = pread(descriptor, room.baseAddress, count - filled, off_t(offset + filled))
-          if got < 0 && errno == EINTR { continue }
-          if got <= 0 { return }
-          filled += got
-        }
-      }
-    }
-  }
+  public func read(at offset: Int, count: Int) -> [UInt8] { reader(offset, count) }
 }

@@ -46,7 +46,9 @@ public final class FileImageStore: ImageStore {
     let opened = try await disk.perform { [folder] () throws(StoreError) in try folder.open(digest)
     }
     guard let (descriptor, count) = opened else { return nil }
-    return StoredBytes(place: .file(descriptor: descriptor), count: count) { close(descriptor) }
+    return StoredBytes(
+      descriptor: descriptor, count: count,
+      reader: { ImageFolder.read(descriptor, at: $0, count: $1) }, close: { close(descriptor) })
   }
 
   /// Removes the file. Not synced: what comes back with the power is swept at the next start.

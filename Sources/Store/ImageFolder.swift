@@ -68,6 +68,21 @@ extension ImageFolder {
     return descriptor
   }
 
+  /// Reads a part of an open file.
+  /// - Returns: fewer bytes than asked for at the file's end, or where it can't be read.
+  static func read(_ descriptor: Int32, at offset: Int, count: Int) -> [UInt8] {
+    [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      let room = UnsafeMutableRawBufferPointer(buffer)
+      while filled < count {
+        let rest = UnsafeMutableRawBufferPointer(rebasing: room[filled...])
+        let got = pread(descriptor, rest.baseAddress, rest.count, off_t(offset + filled))
+        if got < 0 && errno == EINTR { continue }
+        if got <= 0 { return }
+        filled += got
+      }
+    }
+  }
+
   func discard(_ name: String) { unlinkat(incoming, name, 0) }
 
   /// Gives a finished file its digest for a name, and makes both durable.

@@ -134,9 +134,10 @@ final class FakeJobService: JobService {
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
-    let descriptor = kept.withLock { $0.descriptor }
-    let place = descriptor.map { StoredBytes.Place.file(descriptor: $0) } ?? .memory(bytes)
-    return StoredBytes(place: place, count: bytes.count) {}
+    guard let descriptor = kept.withLock({ $0.descriptor }) else { return StoredBytes(bytes) }
+    return StoredBytes(
+      descriptor: descriptor, count: bytes.count,
+      reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
   }
 
   private func changed(

@@ -14,7 +14,7 @@ public final class MemoryImageStore: ImageStore {
 
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     images.withLock { $0[digest] }.map {
-      StoredBytes(place: .memory($0), count: $0.count, close: {})
+      StoredBytes($0)
     }
   }
 
