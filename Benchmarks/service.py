@@ -41,6 +41,18 @@ class Service:
         except RuntimeError as error:
             raise RuntimeError(f"{error}:\n{self.log.read_text()}") from None
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            self.connection.request("GET", "/readyz")
+            response = self.connection.getresponse()
+            response.read()
+            if response.status == 200:
+                return
+            time.sleep(0.01)
+        raise RuntimeError("the service does not become ready")
 
     def ask(self, method, path, body=None):
         """The answer's JSON. Raises for any status but 2xx."""
