@@ -2,7 +2,9 @@
 // One answer, made once, given in the second call so that the connection is kept.
 //
 //   cc -O2 hello.c -lmicrohttpd -o hello && ./hello PORT BODY [THREADS]
+#include <arpa/inet.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +32,13 @@ int main(int count, char **arguments) {
   unsigned threads = count > 3 ? (unsigned)atoi(arguments[3]) : 2;
   answer = MHD_create_response_from_buffer(
       strlen(arguments[2]), arguments[2], MHD_RESPMEM_PERSISTENT);
+  struct sockaddr_in address = {
+      .sin_family = AF_INET,
+      .sin_port = htons((unsigned short)atoi(arguments[1])),
+      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+  };
   struct MHD_Daemon *daemon = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD, (unsigned short)atoi(arguments[1]), NULL, NULL, handle, NULL,
+      MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle, NULL, MHD_OPTION_SOCK_ADDR, &address,
       MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_CONNECTION_LIMIT, 10000u, MHD_OPTION_END);
   if (!answer || !daemon) return 1;
   sigset_t signals;

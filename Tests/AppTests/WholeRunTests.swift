@@ -56,7 +56,7 @@ struct WholeRunTests {
     ]
     for (path, reply, _) in cases { origin.on(path, reply) }
     let settings = [
-      "IMAGEFETCH_FETCH_STALL_TIMEOUT": "500ms", "IMAGEFETCH_FETCH_TIMEOUT": "2s",
+      "IMAGEFETCH_FETCH_STALL_TIMEOUT": "2s", "IMAGEFETCH_FETCH_TIMEOUT": "6s",
       "IMAGEFETCH_FETCH_MAX_BYTES": "300KB", "IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1",
     ]
     try await withService(settings) { service in

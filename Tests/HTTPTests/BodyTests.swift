@@ -125,7 +125,7 @@ struct BodyTests {
       let first = try client.sendSome(bytes)
       #expect(first < 20_000_000)
       gate.open()
-      client.sendTimeout(milliseconds: 5000)
+      client.sendTimeout(milliseconds: 20_000)
       try client.send(Array(bytes[first...]))
       return try client.answer()
     }

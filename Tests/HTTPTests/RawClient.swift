@@ -12,7 +12,7 @@ func blocking<T: Sendable>(_ work: @escaping @Sendable () throws -> T) async thr
 }
 
 /// Waits till something holds, for so many seconds at most.
-func eventually(within seconds: Double = 5, _ holds: @Sendable () -> Bool) async -> Bool {
+func eventually(within seconds: Double = 30, _ holds: @Sendable () -> Bool) async -> Bool {
   let end = ContinuousClock.now + .seconds(seconds)
   while !holds() {
     guard ContinuousClock.now < end else { return false }
@@ -42,7 +42,7 @@ final class RawClient: Sendable {
   let descriptor: Int32
   private let pending = Mutex<[UInt8]>([])
 
-  init(_ port: Int, host: String = "127.0.0.1", timeout: Int = 5) throws {
+  init(_ port: Int, host: String = "127.0.0.1", timeout: Int = 20) throws {
     var hints = addrinfo()
     hints.ai_flags = AI_NUMERICHOST
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
@@ -84,6 +84,13 @@ final class RawClient: Sendable {
   func sendTimeout(milliseconds: Int) {
     var limit = timeval(tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000)
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+  }
+
+  /// How long to wait for an answer from now on.
+  func receiveTimeout(seconds: Int) {
+    var time = timeval(tv_sec: seconds, tv_usec: 0)
+    setsockopt(
+      descriptor, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
   }
 
   func shutdownSending() { shutdown(descriptor, Int32(SHUT_WR)) }
