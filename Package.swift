@@ -43,7 +43,8 @@ let package = Package(
     .target(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
-    .target(name: "Jobs", dependencies: [.log, .metrics], swiftSettings: house),
+    .target(name: "Caching", swiftSettings: house),
+    .target(name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(

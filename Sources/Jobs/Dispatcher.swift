@@ -51,7 +51,7 @@ actor Dispatcher {
       let wanted = idle.count
       let claimed: Claimed
       do throws(StoreError) {
-        claimed = try await store.claim(wanted, at: now())
+        claimed = try await store.claim(wanted, at: now(), room: .unlimited)
       } catch {
         log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
         return wake(after: .seconds(1))

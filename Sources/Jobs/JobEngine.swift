@@ -134,6 +134,7 @@ public final class JobEngine: Sendable {
     case .repeated(let jobs): return jobs.compactMap { crew.board.publish($0) }
     case .keyReused: throw .keyReused
     case .queueFull: throw .queueFull
+    case .imageGone: throw .store(.unavailable(detail: "no image was referred to"))
     }
   }
 
@@ -170,7 +171,7 @@ public final class JobEngine: Sendable {
   ) async throws(JobsError) {
     let isKept = try await storing { () async throws(StoreError) in
       try await crew.keeper.keep(
-        staged, digest, bytes: bytes, for: .upcoming(id), limit: crew.configuration.maxStoredBytes)
+        staged, digest, bytes: bytes, as: id, limit: crew.configuration.maxStoredBytes)
     }
     guard isKept else { throw .store(.unavailable(detail: "the client left")) }
   }
@@ -271,7 +272,7 @@ public final class JobEngine: Sendable {
     _ = try await job(id, for: caller)
     try takeable()
     let moment = crew.now()
-    let snapshot = try await change(id) { $0.fetchAgain(at: moment) }
+    let snapshot = try await change(id) { $0.fetchAgain(at: moment, from: .regular) }
     crew.dispatcher.wake()
     return snapshot
   }

@@ -12,9 +12,9 @@ struct JobRun: Sendable {
     do throws(JobFailure) {
       let image = try await obtain()
       let isOurs = await settle { job, moment, retention in
-        job.succeed(with: image, at: moment, keptFor: retention)
+        job.succeed(with: image, cache: nil, at: moment, keptFor: retention)
       }
-      if !isOurs { await giveUp(image) }
+      _ = isOurs
     } catch .fetch(.cancelled) {
       // By a DELETE, in which case the claim is gone and this does nothing; or because the service stops.
       await settle { job, _, _ in job.putBack() }
@@ -34,7 +34,7 @@ struct JobRun: Sendable {
           "job": "\(job.id)", "code": "\(failure.code.rawValue)", "error": "\(failure)",
           "delay": "\(delay.inSeconds)",
         ])
-      await settle { job, moment, _ in job.retry(notBefore: moment + delay) }
+      await settle { job, moment, _ in job.retry(from: .regular, notBefore: moment + delay) }
       crew.dispatcher.wake()
     } else {
       await settle { job, moment, retention in
@@ -130,7 +130,7 @@ struct JobRun: Sendable {
   private func publish(_ taken: ImageIntake.Taken) async throws(JobFailure) {
     let isKept = try await storing { () async throws(StoreError) in
       try await crew.keeper.keep(
-        taken.staged, taken.digest, bytes: taken.bytes, for: .claim(claim),
+        taken.staged, taken.digest, bytes: taken.bytes, as: job.id,
         limit: crew.configuration.maxStoredBytes)
     }
     guard isKept else { throw .fetch(.cancelled) }
@@ -147,16 +147,6 @@ struct JobRun: Sendable {
   }
 
   // MARK: The word to the store
-
-  private func giveUp(_ image: StoredImage) async {
-    do throws(StoreError) {
-      try await crew.keeper.giveUp(image.digest, bytes: image.bytes, of: job.id)
-    } catch {
-      crew.log.error(
-        "an image that no job has stays until the next start",
-        metadata: ["job": "\(job.id)", "image": "\(image.digest.hex)", "error": "\(error)"])
-    }
-  }
 
   /// - Returns: false when the job is no longer ours.
   @discardableResult
