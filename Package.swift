@@ -43,7 +43,8 @@ let package = Package(
     .target(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
-    .target(name: "Jobs", dependencies: [.log, .metrics], swiftSettings: house),
+    .target(name: "Jobs", dependencies: ["Caching", .log, .metrics], swiftSettings: house),
+    .target(name: "Caching", swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
@@ -71,6 +72,7 @@ let package = Package(
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
+    .testTarget(name: "CachingTests", dependencies: ["Caching"], swiftSettings: house),
     .testTarget(
       name: "JobsTests", dependencies: ["Executors", "Jobs", "TestSupport", .log],
       swiftSettings: house),
