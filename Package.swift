@@ -72,6 +72,7 @@ let package = Package(
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
+    .testTarget(name: "CachingTests", dependencies: ["Caching"], swiftSettings: house),
     .testTarget(
       name: "JobsTests", dependencies: ["Executors", "Jobs", "TestSupport", .log],
       swiftSettings: house),
