@@ -5,7 +5,6 @@ internal import Logging
 /// Runs on the decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
 struct ImageIntake: Sendable {
   let codec: any ImageCodec
-  let images: any ImageStore
   let memory: DecodeMemory
 
   /// An image whose every pixel was decoded, staged but not published.
@@ -86,13 +85,13 @@ private struct Decode {
       case .needsBytes: return nil
       case .finished(let description): return description
       case .hasMore: await Task.yield()
-      case .header(let header): await header(came: header)
+      case .header(let header): await take(header)
       }
       if Task.isCancelled { throw .fetch(.cancelled) }
     }
   }
 
-  private mutating func header(came header: ImageHeader) async {
+  private mutating func take(_ header: ImageHeader) async {
     load.came(header)
     await crew.tellDepartures(from: load)
     // The origin isn't to blame for this wait.

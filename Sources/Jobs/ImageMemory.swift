@@ -2,12 +2,12 @@ internal import Synchronization
 
 /// Images' bytes in memory, the least recently asked for first out: the tier before the disk.
 final class ImageMemory: Sendable {
-  private struct Slot {
+  fileprivate struct Slot {
     var bytes: [UInt8]
     var used: UInt64
   }
 
-  private struct State {
+  fileprivate struct State {
     var slots: [ImageDigest: Slot] = [:]
     /// The order of use; numbers whose image was used again since are skipped.
     var order: [(used: UInt64, digest: ImageDigest)] = []
@@ -30,7 +30,7 @@ final class ImageMemory: Sendable {
   func holds(_ digest: ImageDigest) -> Bool { state.withLock { $0.slots[digest] != nil } }
 
   func bytes(of digest: ImageDigest) -> [UInt8]? {
-    state.withLock { state in
+    state.withLock { state -> [UInt8]? in
       guard let slot = state.slots[digest] else { return nil }
       state.touch(digest)
       return slot.bytes

@@ -4,7 +4,7 @@ internal import Metrics
 struct JobMetrics: Sendable {
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
-  private let joined = Counter(label: "imagefetch_jobs_joined_total")
+  private let joins = Counter(label: "imagefetch_jobs_joined_total")
   private let pausedOrigins = Gauge(label: "imagefetch_paused_origins")
   private let keptBytes = Gauge(label: "imagefetch_partial_bytes")
   private let cacheEntries = Gauge(label: "imagefetch_cache_entries")
@@ -19,7 +19,7 @@ struct JobMetrics: Sendable {
   func submitted(_ count: Int) { submitted.increment(by: Int64(count)) }
 
   /// A job joined a load that was under way.
-  func joined() { joined.increment() }
+  func joined() { joins.increment() }
 
   func finished(_ job: Job) {
     if let cache = job.cache {

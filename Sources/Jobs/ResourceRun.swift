@@ -1,6 +1,5 @@
-internal import Logging
-
 internal import Caching
+internal import Logging
 
 /// Obtains what is behind a URL for a load: from the cache, from the origin, or from both.
 struct ResourceRun: Sendable {
@@ -58,7 +57,8 @@ struct ResourceRun: Sendable {
       if let refusal { throw .fetch(refusal) }
       return try await exchange(url, known, await crew.kept(for: job))
     } catch .fetch(let error) {
-      guard let known, let outcome = crew.cache.outcome(of: known, replacing: error, for: job),
+      guard let known,
+        let outcome = crew.cache.outcome(of: known, replacing: error, for: job, at: crew.now()),
         let obtained = try await reuse(known, outcome)
       else { throw .fetch(error) }
       return obtained

@@ -70,8 +70,18 @@ struct Settling: Sendable {
         // The result is worth waiting for: nobody else has it.
         crew.log.error("the store takes no result", metadata: ["error": "\(error)"])
         if crew.board.isClosed { return nil }
-        await Task { try? await Task.sleep(for: wait) }.value
+        await Self.sleep(wait)
         wait = min(wait * 2, .seconds(5))
+      }
+    }
+  }
+
+  /// Also in a cancelled task, which ends no other way than with the word about its jobs.
+  private static func sleep(_ time: Duration) async {
+    await withCheckedContinuation { done in
+      Task.detached {
+        try? await Task.sleep(for: time)
+        done.resume()
       }
     }
   }
@@ -94,7 +104,9 @@ struct Settling: Sendable {
     switch ending {
     case .putBack: return { $0.putBack() }
     case .success(let image, let cache):
-      if let failure = objection(to: image, for: member) { return fail(member, failure, at: moment) }
+      if let failure = objection(to: image, for: member) {
+        return fail(member, failure, at: moment)
+      }
       return { $0.succeed(with: image, cache: cache, at: moment, keptFor: retention) }
     case .failure(let failure): return fail(member, failure, at: moment)
     }
