@@ -23,6 +23,7 @@ extension Timings {
     connect = newer.connect ?? connect
     tls = newer.tls ?? tls
     firstByte = newer.firstByte ?? firstByte
+    body = newer.body ?? body
     fetch = newer.fetch ?? fetch
     decode = newer.decode ?? decode
   }
