@@ -7,7 +7,12 @@ enum Conditions {
   static func names(_ entityTag: String, in field: String) -> Bool {
     if field == entityTag { return true }
     if field == "*" { return true }
-    return tags(field).contains { $0 == entityTag[...] }
+    return tags(field).contains { $0.tag == entityTag[...] }
+  }
+
+  /// Whether an `If-Match` names the current representation, by strong comparison: a weak tag names none.
+  static func matches(_ entityTag: String, in field: String) -> Bool {
+    field == "*" || tags(field).contains { !$0.isWeak && $0.tag == entityTag[...] }
   }
 
   /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
@@ -28,13 +33,13 @@ enum Conditions {
   }
 
   /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.
-  private static func tags(_ field: String) -> [Substring] {
-    var found: [Substring] = []
+  private static func tags(_ field: String) -> [(tag: Substring, isWeak: Bool)] {
+    var found: [(tag: Substring, isWeak: Bool)] = []
     var rest = field[...]
     while let open = rest.firstIndex(of: "\"") {
       let content = rest[rest.index(after: open)...]
       guard let close = content.firstIndex(of: "\"") else { break }
-      found.append(rest[open...close])
+      found.append((rest[open...close], rest[..<open].hasSuffix("W/")))
       rest = rest[rest.index(after: close)...]
     }
     return found
