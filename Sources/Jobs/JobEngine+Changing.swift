@@ -4,7 +4,7 @@ internal import Logging
 extension JobEngine {
   /// Cancels the job; one that has finished stays as it is.
   public func cancel(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let job = try await job(id, for: caller).job
     let retention = job.submission.retention ?? crew.configuration.retention
@@ -21,7 +21,7 @@ extension JobEngine {
 
   /// Forgets the job and, unless another one has the same, its image and its kept bytes.
   public func purge(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) {
     let job = try await job(id, for: caller).job
     if let expected, expected != job.version { throw .versionDiffers }
@@ -38,7 +38,7 @@ extension JobEngine {
 
   /// Changes priority and tags; nil leaves them.
   public func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int? = nil
   ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     let snapshot = try await change(id, ifVersion: expected) {

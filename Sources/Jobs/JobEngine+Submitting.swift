@@ -14,15 +14,24 @@ extension JobEngine {
       job.target = crew.network.firstTarget(of: job.submission)
       return job
     }
-    do throws(JobsError) {
-      return try await submit(await answered(queued), key: key)
-    } catch .cacheGone {
-      return try await submit(queued, key: key)
-    }
+    if let snapshots = try await submit(await answered(queued), key: key) { return snapshots }
+    return try await submitPlain(queued, key: key)
   }
 
-  private func submit(_ jobs: [Job], key: IdempotencyKey?) async throws(JobsError) -> [JobSnapshot]
-  {
+  /// Jobs that refer to no image which the cache has.
+  private func submitPlain(
+    _ jobs: [Job], key: IdempotencyKey?
+  ) async throws(JobsError) -> [JobSnapshot] {
+    guard let snapshots = try await submit(jobs, key: key) else {
+      throw .store(.unavailable(detail: "an image is missing that nobody asked for"))
+    }
+    return snapshots
+  }
+
+  /// - Returns: nil when an image that the cache answered with went meanwhile: nothing was saved.
+  private func submit(
+    _ jobs: [Job], key: IdempotencyKey?
+  ) async throws(JobsError) -> [JobSnapshot]? {
     try takeable()
     let capacity = crew.configuration.maxQueued
     let outcome = try await storing { () async throws(StoreError) in
@@ -33,7 +42,7 @@ extension JobEngine {
     case .repeated(let jobs): return jobs.compactMap { crew.board.publish($0) }
     case .keyReused: throw .keyReused
     case .queueFull: throw .queueFull
-    case .imageGone: throw .cacheGone
+    case .imageGone: return nil
     }
   }
 
@@ -83,7 +92,7 @@ extension JobEngine {
     let job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
     do throws(JobsError) {
       try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
-      let snapshot = try await submit([job], key: key)[0]
+      let snapshot = try await submitPlain([job], key: key)[0]
       if snapshot.job.id != job.id { try? await crew.store.release(job.id) }
       return snapshot
     } catch {

@@ -103,6 +103,7 @@ public final class JobEngine: Sendable {
   public func drain(within limit: Duration) async {
     lifecycle.withLock { $0 = .draining }
     crew.background.stop()
+    for load in crew.loads.all where load.isBackground { load.cancel() }
     await crew.dispatcher.stop()
     let deadline = ContinuousClock.now + limit
     while crew.loads.count > 0, ContinuousClock.now < deadline {

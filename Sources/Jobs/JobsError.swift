@@ -14,8 +14,6 @@ public enum JobsError: Error, Sendable, Equatable {
   case starting
   /// The service is stopping.
   case draining
-  /// An image that the cache answered with went meanwhile. Callers never see this.
-  case cacheGone
   /// The store could not.
   case store(StoreError)
 }

@@ -12,6 +12,10 @@ struct OriginRules: Sendable {
   var firstPause: Duration = .seconds(5)
   /// The longest.
   var longestPause: Duration = .seconds(60)
+  /// How long a failure is remembered.
+  var memory: Duration = .seconds(600)
+  /// Origins remembered: the failures of whoever makes up more than that are not worth it.
+  var maxRemembered = 2_048
 }
 
 /// What is known of one origin: a circuit breaker, a rate and the transfers under way. It looks at no clock.
@@ -32,6 +36,7 @@ struct OriginState: Sendable {
   /// Redirects that wait for a transfer here: they go first.
   var waiting = 0
   private(set) var failures = 0
+  private var lastFailure: Instant?
   private var isProven = false
   private var openings = 0
   private var openUntil: Instant?
@@ -85,9 +90,14 @@ struct OriginState: Sendable {
     }
   }
 
-  /// Whether nothing is worth remembering.
+  /// Whether nobody asks it at the moment.
+  var isIdle: Bool { running == 0 && waiting == 0 }
+
+  /// Whether nothing is worth remembering: no failures, or none for long.
   func isForgettable(at now: Instant, _ rules: OriginRules) -> Bool {
-    running == 0 && waiting == 0 && failures == 0 && nextChange(at: now, rules) == nil
+    guard isIdle, nextChange(at: now, rules) == nil else { return false }
+    guard let lastFailure else { return true }
+    return lastFailure.duration(to: now) > rules.memory
   }
 
   init() {}
@@ -100,6 +110,7 @@ struct OriginState: Sendable {
 
   private mutating func fail(at now: Instant, _ rules: OriginRules) {
     failures += 1
+    lastFailure = now
     isProven = false
     // Those that were under way when it opened say nothing new.
     guard failures >= rules.maxFailures, pause(at: now) == nil else { return }

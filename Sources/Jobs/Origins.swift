@@ -13,6 +13,14 @@ final class Origins: Sendable {
     var origins: [String: OriginState] = [:]
     var waiters: [String: [Waiter]] = [:]
     var count: UInt64 = 0
+
+    mutating func tidy(at now: Instant, _ rules: OriginRules) {
+      origins = origins.filter { !$0.value.isForgettable(at: now, rules) }
+      guard origins.count > rules.maxRemembered else { return }
+      origins = origins.filter { !$0.value.isIdle || $0.value.pause(at: now) != nil }
+      guard origins.count > rules.maxRemembered else { return }
+      origins = origins.filter { !$0.value.isIdle }
+    }
   }
 
   private let rules: OriginRules
@@ -37,7 +45,7 @@ final class Origins: Sendable {
   func room(isSpare: Bool) -> OriginRoom {
     let now = clock()
     return state.withLock { state in
-      state.origins = state.origins.filter { !$0.value.isForgettable(at: now, rules) }
+      state.tidy(at: now, rules)
       var room = OriginRoom(usual: OriginState().room(at: now, rules, isSpare: isSpare))
       for (origin, known) in state.origins {
         room.exceptions[origin] = known.room(at: now, rules, isSpare: isSpare)
