@@ -137,4 +137,16 @@ extension Crew {
   private func show(_ news: LoadNews, of load: Load) {
     for member in load.members { board.report(member.job.id, RunReport(of: member.job, news)) }
   }
+
+  /// Shows how far a job's load has come before something else happens to the job.
+  func showNews(of id: JobID) {
+    for load in loads.of(id) { if let news = load.reporter.takeNews() { show(news, of: load) } }
+  }
+
+  /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
+  func forgetBytes(of job: Job) async {
+    if let key = job.partial, job.phase != .success { try? await partials.drop(key) }
+    guard let key = job.cacheKey, let image = job.image else { return }
+    await cache.forget(image.digest, under: key)
+  }
 }

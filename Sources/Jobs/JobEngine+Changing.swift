@@ -19,7 +19,7 @@ extension JobEngine {
     return snapshot
   }
 
-  /// Forgets the job and, unless another one has the same, its image and its kept bytes.
+  /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
   public func purge(
     _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) {
@@ -29,9 +29,7 @@ extension JobEngine {
     }
     crew.board.purge(id)
     crew.loads.leave(id, before: .max, forgetting: true)
-    if let key = job.partial, job.phase != .success {
-      try? await crew.partials.drop(key)
-    }
+    await crew.forgetBytes(of: job)
     guard existed else { throw .unknownJob }
     await housekeeping.tidy()
   }
@@ -65,6 +63,7 @@ extension JobEngine {
   private func change(
     _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
+    crew.showNews(of: id)
     let shown = crew.board.peek(id)?.job
     if let expected, expected != shown?.version { throw .versionDiffers }
     let job = try await storing { () async throws(StoreError) in

@@ -126,6 +126,9 @@ final class Loads: Sendable {
     for load in loads { load.cancel() }
   }
 
+  /// Those that a job is in.
+  func of(_ id: JobID) -> [Load] { state.withLock { $0.byJob[id]?.values.map(\.load) ?? [] } }
+
   var all: [Load] { state.withLock { Array($0.all.values) } }
   var count: Int { state.withLock { $0.all.count } }
 

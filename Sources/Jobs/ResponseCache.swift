@@ -150,6 +150,14 @@ final class ResponseCache: Sendable {
 
   // MARK: For people
 
+  /// Forgets an image that a key's responses brought.
+  func forget(_ image: ImageDigest, under key: Fingerprint) async {
+    memory.remove(image)
+    for entry in await entries(for: [key]).joined() where entry.image.digest == image {
+      await drop(entry)
+    }
+  }
+
   func counts() async throws(StoreError) -> CacheCounts {
     let (entries, bytes) = try await store.cacheCounts()
     var counts = state.withLock { $0.counts }

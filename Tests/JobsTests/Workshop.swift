@@ -14,6 +14,7 @@ struct Workshop {
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     fetcher: ScriptedFetcher = ScriptedFetcher(), locals: (any LocalImages)? = nil,
+    threads: any ComputeThreads = TestThreads(),
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
   ) async throws {
@@ -24,7 +25,7 @@ struct Workshop {
     let clock = ManualClock()
     let parts = JobEngine.Parts(
       store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
-      threads: TestThreads())
+      threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
