@@ -95,7 +95,7 @@ extension Routes {
     [
       .contentType: image.description.format.contentType,
       .eTag: image.entityTag,
-      .lastModified: HTTPDate(image.modifiedAt).description,
+      .lastModified: image.modifiedAt.httpDate,
       .acceptRanges: "bytes",
       // The same path may have another image after the job was fetched again.
       .cacheControl: "private, no-cache",

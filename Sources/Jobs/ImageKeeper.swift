@@ -26,6 +26,15 @@ final class ImageKeeper: Sendable {
     return true
   }
 
+  /// Sees to it that an image which is kept already stays.
+  /// - Returns: false when it is just leaving.
+  func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
+    switch try await store.reserve(digest, bytes: bytes, as: holder, limit: .max) {
+    case .reserved: true
+    case .leaving, .full: false
+    }
+  }
+
   private func reserve(
     _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
   ) async throws(StoreError) -> Bool {

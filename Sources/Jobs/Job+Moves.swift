@@ -58,6 +58,16 @@ extension Job {
     self.cache = cache
   }
 
+  /// The cache has its image: `queued` to `success`.
+  mutating func answer(
+    with image: StoredImage, _ outcome: CacheOutcome, at moment: Timestamp,
+    keptFor retention: Duration
+  ) {
+    startedAt = startedAt ?? moment
+    timings.queued = moment - createdAt
+    succeed(with: image, cache: outcome, at: moment, keptFor: retention)
+  }
+
   /// The regular image takes the place of the low-data one.
   public mutating func replaceImage(with image: StoredImage, cache: CacheOutcome?) {
     guard phase == .success else { return }

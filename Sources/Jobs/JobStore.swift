@@ -120,6 +120,8 @@ public struct Claimed: Sendable {
   public var jobs: [(job: Job, claim: Claim)]
   /// When the next queued job that was not yet due will be, if there is one.
   public var nextDue: Timestamp?
+  /// The requests among theirs that further queued jobs ask for.
+  public var shared: Set<Fingerprint> = []
 
   /// A handover.
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {

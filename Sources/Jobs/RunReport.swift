@@ -7,11 +7,12 @@ public struct RunReport: Sendable, Equatable {
   /// How long each step took so far.
   public var timings: Timings
 
-  /// Where the job stands when a worker takes it.
-  public init(of job: Job) {
-    progress = Progress()
-    attempts = job.attempts
+  /// What a load's news mean for one of its jobs, given as it was taken.
+  init(of job: Job, _ news: LoadNews) {
+    progress = news.progress
+    attempts = job.attempts + news.requests
     timings = job.timings
+    timings.take(news.timings)
   }
 }
 

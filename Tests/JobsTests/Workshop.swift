@@ -14,7 +14,7 @@ struct Workshop {
 
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    fetcher: ScriptedFetcher = ScriptedFetcher(),
+    fetcher: ScriptedFetcher = ScriptedFetcher(), locals: (any LocalImages)? = nil,
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
   ) async throws {
@@ -23,9 +23,11 @@ struct Workshop {
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
     let clock = ManualClock()
+    let parts = JobEngine.Parts(
+      store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
+      threads: ThreadPool(name: "test-decode", threads: 2))
     let engine = JobEngine(
-      configuration, store: store, images: images, fetcher: fetcher, codec: FakeCodec(),
-      executor: ThreadPool(name: "test-decode", threads: 2), now: { clock.now },
+      configuration, parts, now: { clock.now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let workshop = Workshop(
       engine: engine, store: store, images: images, fetcher: fetcher, clock: clock)
@@ -64,6 +66,16 @@ struct Workshop {
       _ = try await engine.wait(id, for: Self.me, until: goal, atMost: .seconds(10))
     }
   }
+}
+
+extension ThreadPool: ComputeThreads {
+  public func lane(at priority: Priority) -> any ComputeLane {
+    lane(priority: UInt8(priority.rawValue))
+  }
+}
+
+extension ThreadPool.Lane: ComputeLane {
+  public func move(to priority: Priority) { move(to: UInt8(priority.rawValue)) }
 }
 
 let ok = Array("ok then some bytes".utf8)
