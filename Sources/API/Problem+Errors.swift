@@ -148,7 +148,8 @@ extension Problem {
       for place in places {
         let location = Location(root: .body(index: isBatch ? place : nil), member: "local")
         mistakes.add(
-          location, .invalidLocalName, "The name leads out of this service's folder of images.")
+          location, .invalidLocalName,
+          "It leads out of this service's folder of images, or to no file.")
       }
       self = mistakes.problem ?? Problem(.invalidLocalName, "A name cannot be used.")
     case .versionDiffers:

@@ -177,7 +177,7 @@ struct SubmitTests {
     #expect(answer.code == "invalid_local_name")
   }
 
-  @Test("names that lead out of the folder only there are told by their places")
+  @Test("names that only the engine finds to lead out of the folder are told by their places")
   func refusesEscapingNames() async {
     client.service.with { $0.outside = ["link.png"] }
     let one = await client.post(#"{"local":"link.png"}"#)
