@@ -97,6 +97,9 @@ let package = Package(
       name: "AppTests",
       dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
       swiftSettings: house),
+    .testTarget(
+      name: "ConformanceTests", dependencies: ["Caching", "imagefetch", "TestSupport"],
+      swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]
 )
