@@ -103,7 +103,13 @@ extension Fingerprint {
 
 /// Bytes that differ from place to place and from seed to seed.
 func imageBytes(_ count: Int, seed: UInt8 = 1) -> [UInt8] {
-  (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) ^ seed }
+  // Made by doubling, as a step a byte takes long without the optimiser.
+  var bytes = (0..<min(count, 251)).map { UInt8($0) &* 31 ^ seed }
+  while bytes.count < count {
+    bytes.append(UInt8(truncatingIfNeeded: bytes.count >> 8))
+    bytes.append(contentsOf: bytes.prefix(count - bytes.count))
+  }
+  return bytes
 }
 
 func sha256(_ bytes: [UInt8]) -> ImageDigest? { ImageDigest(bytes: SHA256.hash(data: bytes)) }
