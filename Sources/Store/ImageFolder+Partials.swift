@@ -17,7 +17,7 @@ extension ImageFolder {
     let walk = try walk("partials")
     var names: Set<String> = []
     while let name = walk.next() { names.insert(name) }
-    var found: [(LeftPartial, modified: timespec)] = []
+    var found: [(LeftPartial, modified: Moment)] = []
     for name in names where !name.hasSuffix(Self.suffix) && !names.contains(name + Self.suffix) {
       unlinkat(partials, name, 0)
     }
@@ -25,22 +25,21 @@ extension ImageFolder {
       let name = String(record.dropLast(Self.suffix.count))
       if let left = leftPartial(name) { found.append(left) } else { dropPartial(name) }
     }
-    found.sort {
-      ($0.modified.tv_sec, $0.modified.tv_nsec) < ($1.modified.tv_sec, $1.modified.tv_nsec)
-    }
+    found.sort { $0.modified < $1.modified }
     return found.map(\.0)
   }
 
-  private func leftPartial(_ name: String) -> (LeftPartial, modified: timespec)? {
+  private func leftPartial(_ name: String) -> (LeftPartial, modified: Moment)? {
     guard !name.isEmpty, let record = partialRecord(of: name) else { return nil }
-    var status = stat()
-    guard
+    var (told, status) = (stat(), stat())
+    guard fstatat(partials, name + Self.suffix, &told, AT_SYMLINK_NOFOLLOW) == 0,
       fstatat(partials, name, &status, AT_SYMLINK_NOFOLLOW) == 0
         || fstatat(incoming, name, &status, AT_SYMLINK_NOFOLLOW) == 0,
       status.st_mode & S_IFMT == S_IFREG, status.st_size > 0
     else { return nil }
     let left = LeftPartial(name: name, key: record.key, bytes: Int(status.st_size))
-    return (left, status.st_mtim)
+    // The bytes may be older than the last time they were set aside, or newer.
+    return (left, max(Moment(told.st_mtim), Moment(status.st_mtim)))
   }
 
   /// Moves a transfer's bytes to those that are kept.

@@ -9,16 +9,6 @@ struct FileStamp: Equatable, Sendable {
   private let modified: Moment
   private let changed: Moment
 
-  private struct Moment: Equatable, Sendable {
-    let seconds: Int
-    let nanoseconds: Int
-
-    init(_ time: timespec) {
-      seconds = time.tv_sec
-      nanoseconds = time.tv_nsec
-    }
-  }
-
   init(_ status: stat) {
     inode = UInt64(status.st_ino)
     size = Int(status.st_size)
@@ -31,6 +21,21 @@ struct FileStamp: Equatable, Sendable {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return nil }
     self.init(status)
+  }
+}
+
+/// When something happened to a file.
+struct Moment: Comparable, Sendable {
+  private let seconds: Int
+  private let nanoseconds: Int
+
+  init(_ time: timespec) {
+    seconds = time.tv_sec
+    nanoseconds = time.tv_nsec
+  }
+
+  static func < (a: Moment, b: Moment) -> Bool {
+    (a.seconds, a.nanoseconds) < (b.seconds, b.nanoseconds)
   }
 }
 
