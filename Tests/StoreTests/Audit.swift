@@ -1,4 +1,5 @@
 import GRDB
+import GRDBSQLite
 import Jobs
 import Testing
 
@@ -8,6 +9,11 @@ extension SQLiteJobStore {
   /// Uses the writing connection, between transactions.
   func onWriter<Value>(_ body: (Database) throws -> Value) throws -> Value {
     try database.writeWithoutTransaction(body)
+  }
+
+  /// What the database's engine did since it was opened, in the steps of its virtual machine, and rows changed.
+  func work() async throws -> (steps: Int, changes: Int) {
+    try await writer.perform { ($0.db.steps, $0.db.totalChangesCount) }
   }
 
   /// Counts anew what the store keeps count of, and expects the same.
@@ -98,4 +104,17 @@ extension SQLiteJobStore {
     WHERE jobs.id IS NULL OR jobs.phase <> tags.phase OR jobs.expires_at IS NOT tags.expires_at
       OR jobs.owner <> tags.owner
     """
+}
+
+extension Database {
+  /// Steps that the cached statements have made.
+  fileprivate var steps: Int {
+    var sum = 0
+    var statement = sqlite3_next_stmt(sqliteConnection, nil)
+    while let current = statement {
+      sum += Int(sqlite3_stmt_status(current, SQLITE_STMTSTATUS_VM_STEP, 0))
+      statement = sqlite3_next_stmt(sqliteConnection, current)
+    }
+    return sum
+  }
 }
