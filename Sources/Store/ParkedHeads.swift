@@ -37,9 +37,11 @@ struct ParkedHeads: Sendable {
     [Level](repeating: level, count: Priority.allCases.count)
   }
 
-  /// Notes that a job was parked.
+  /// Notes that a row is in the table.
   mutating func add(_ row: JobRow) {
-    guard let origin = row.origin, let id = row.jobID else { return }
+    guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
+      let id = row.jobID
+    else { return }
     let head = Head(rank: row.rank, number: row.number, id: id)
     switch levels[origin, default: Self.all(.empty)][row.priority] {
     case .unknown: break
@@ -48,9 +50,9 @@ struct ParkedHeads: Sendable {
     }
   }
 
-  /// Notes that a row is not parked any more, if it was.
+  /// Notes that a row is in the table no more.
   mutating func remove(_ row: JobRow) {
-    guard row.waiting == .parked, row.phase == .queued, let origin = row.origin,
+    guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
       case .head(let head)? = levels[origin]?[row.priority], head.number == row.number
     else { return }
     levels[origin]?[row.priority] = .unknown

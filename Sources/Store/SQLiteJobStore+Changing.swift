@@ -62,7 +62,7 @@ extension SQLiteJobStore {
       var handover = Handover(count, at: moment, room: room, of: ledger)
       try handover.run(in: &ledger)
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
-      nextDue = try ledger.nextDue()
+      nextDue = try ledger.tallies.nextDue.moment(ledger.db)
     }
   }
 

@@ -39,11 +39,15 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Expects what is remembered of parked jobs to be what a look at the database tells.
-  func auditParked(_ location: SourceLocation = #_sourceLocation) async throws {
+  /// Expects what is remembered of jobs that wait to be what a look at the database tells.
+  func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await writer.perform { ledger in
       var looked = try ParkedHeads(ledger.db)
       var wrong: [String] = []
+      var next = NextDue()
+      if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
+        wrong.append("the next due")
+      }
       for origin in looked.origins.map(\.self) {
         for priority in 0..<Priority.allCases.count {
           let head = try looked.head(origin, priority, ledger.db)
@@ -53,7 +57,7 @@ extension SQLiteJobStore {
       }
       return wrong
     }
-    #expect(wrong.isEmpty, sourceLocation: location)
+    #expect(wrong == [], sourceLocation: location)
   }
 
   /// Expects each job's columns to be what its record says.

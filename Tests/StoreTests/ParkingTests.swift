@@ -33,7 +33,7 @@ struct ParkingTests {
     #expect(rest == [batch[1], batch[0], batch[2], batch[4]].map(\.id))
     let last = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
     #expect(last == [late.id])
-    try await store.auditParked()
+    try await store.auditWaiting()
     await store.close()
   }
 
@@ -70,7 +70,7 @@ struct ParkingTests {
     let crowded = try await Self.workOfClaim(store)
     #expect(crowded.changes == alone.changes)
     #expect(crowded.steps <= alone.steps + 20, "\(alone.steps)")
-    try await store.auditParked()
+    try await store.auditWaiting()
     await store.close()
   }
 
@@ -123,7 +123,7 @@ struct ParkingTests {
     _ = try await store.update(batch[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
     #expect(try await store.remove(batch[1].id))
     #expect(try await store.expire(at: .at(9), count: 9) == [batch[0].id])
-    try await store.auditParked()
+    try await store.auditWaiting()
     let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
     #expect(claimed == [batch[3].id, batch[2].id])
     try store.audit()
@@ -229,7 +229,7 @@ struct EqualClaimTests {
     #expect(rest == [batch[3].id])
     #expect(try await store.claim(equalTo: request, count: 3, at: .at(9)).isEmpty)
     try store.audit()
-    try await store.auditParked()
+    try await store.auditWaiting()
     await store.close()
   }
 

@@ -267,6 +267,6 @@ extension TwoStores {
   /// Expects the store's counts to be in step with its rows.
   func audit() async throws {
     try store.audit()
-    try await store.auditParked()
+    try await store.auditWaiting()
   }
 }
