@@ -60,12 +60,17 @@ extension Ledger {
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
-  mutating func wakeDue(at moment: Timestamp) throws {
-    guard tallies.nextDue.mayHaveCome(at: moment) else { return }
-    try execute(
-      "UPDATE jobs SET waiting = 0 WHERE phase = 0 AND waiting = 1 AND not_before <= ?",
-      [moment.milliseconds])
+  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  mutating func wakeDue(at moment: Timestamp) throws -> Bool {
+    guard tallies.nextDue.mayHaveCome(at: moment) else { return true }
     tallies.nextDue.forget()
+    let woken = try execute(
+      """
+      UPDATE jobs SET waiting = 0 WHERE number IN
+        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+      """,
+      [moment.milliseconds, Handover.maxLooks])
+    return woken < Handover.maxLooks
   }
 
   /// Lets a queued job wait for something else than it does.

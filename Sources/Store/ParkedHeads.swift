@@ -25,11 +25,20 @@ struct ParkedHeads: Sendable {
   /// The origins with parked jobs, and maybe some whose last one is gone.
   var origins: some Sequence<String> { levels.keys }
 
-  /// Learns which origins have parked jobs.
+  /// Learns what is parked.
   init(_ db: Database) throws {
-    let sql = "SELECT DISTINCT origin FROM jobs WHERE phase = 0 AND waiting = 2"
-    for origin in try Data.fetchAll(db, sql: sql) {
-      levels[String(decoding: origin, as: UTF8.self)] = Self.all(.unknown)
+    // Beside a minimum, SQLite gives the other columns of the row that has it.
+    let heads = try Row.fetchCursor(
+      db,
+      sql: """
+        SELECT origin, priority, min(rank), number, id FROM jobs WHERE phase = 0 AND waiting = 2
+        GROUP BY origin, priority
+        """)
+    while let row = try heads.next() {
+      guard let id = JobID(data: row[4]) else { continue }
+      let head = Head(rank: row[2], number: row[3], id: id)
+      let origin = String(decoding: row[0] as Data, as: UTF8.self)
+      levels[origin, default: Self.all(.empty)][row[1]] = .head(head)
     }
   }
 

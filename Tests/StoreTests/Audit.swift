@@ -48,7 +48,7 @@ extension SQLiteJobStore {
       if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
         wrong.append("the next due")
       }
-      for origin in looked.origins.map(\.self) {
+      for origin in Set(looked.origins).union(ledger.tallies.parked.origins) {
         for priority in 0..<Priority.allCases.count {
           let head = try looked.head(origin, priority, ledger.db)
           let known = try ledger.tallies.parked.head(origin, priority, ledger.db)

@@ -74,6 +74,11 @@ struct MigrationTests {
       "SELECT * FROM jobs WHERE phase = 0 AND request = x'61' ORDER BY priority DESC, rank LIMIT 1":
         "jobs_request",
       "SELECT * FROM jobs WHERE low = 1 AND id > x'61' ORDER BY id LIMIT 1": "jobs_low",
+      "SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= 5 LIMIT 9":
+        "jobs_waiting",
+      "SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1": "jobs_waiting",
+      "SELECT origin, priority, min(rank) FROM jobs WHERE phase = 0 AND waiting = 2 GROUP BY 1, 2":
+        "jobs_parked",
       "SELECT number FROM cache ORDER BY used, number LIMIT 1": "cache_used",
       "SELECT min(stored) FROM cache WHERE digest = x'61'": "cache_image",
     ]
