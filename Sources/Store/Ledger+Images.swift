@@ -20,17 +20,13 @@ extension Ledger {
   mutating func reserve(_ digest: Data, bytes: Int, as holder: Data, limit: Int) throws
     -> Reservation
   {
-    let image = try image(digest)
-    if image?.isLeaving == true { return .leaving }
-    let newlyPinned = image.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
+    let known = try image(digest)
+    if known?.isLeaving == true { return .leaving }
+    let newlyPinned = known.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
     guard tallies.pinnedBytes + newlyPinned <= limit else { return .full }
     let added = try execute(
       "INSERT OR IGNORE INTO reservations (holder, digest) VALUES (?, ?)", [holder, digest])
-    if added > 0 {
-      var references = ReferenceChanges()
-      references.reserve(digest, bytes: bytes)
-      try apply(references)
-    }
+    if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
     return .reserved(gaveWay: try makeRoom(within: limit))
   }
 
@@ -123,12 +119,15 @@ extension Ledger {
 
   /// Brings the images' counts in step with rows, once those are written.
   mutating func apply(_ references: ReferenceChanges) throws {
-    for (digest, change) in references.byDigest { try apply(change, to: digest) }
+    for (digest, change) in references.byDigest where change.isOne {
+      try apply(change, to: digest, as: image(digest))
+    }
   }
 
-  private mutating func apply(_ change: ReferenceChange, to digest: Data) throws {
-    guard change.hard != 0 || change.soft != 0 || change.endsSoft else { return }
-    guard let old = try image(digest) else { return try add(change, as: digest) }
+  private mutating func apply(_ change: ReferenceChange, to digest: Data, as known: ImageRow?)
+    throws
+  {
+    guard let old = known else { return try add(change, as: digest) }
     guard !old.isLeaving || change.hard + change.soft <= 0 else {
       throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
     }

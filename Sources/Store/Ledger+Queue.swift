@@ -60,44 +60,46 @@ extension Ledger {
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
-  mutating func wakeDue(at moment: Timestamp) throws {
-    try execute(
-      "UPDATE jobs SET waiting = 0 WHERE phase = 0 AND waiting = 1 AND not_before <= ?",
-      [moment.milliseconds])
-  }
-
-  /// When the next job that still waits for its time is due.
-  func nextDue() throws -> Timestamp? {
-    let next = try one("SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1")
-    return (next?[0] as Int64?).map(Timestamp.init)
+  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  mutating func wakeDue(at moment: Timestamp) throws -> Bool {
+    guard tallies.nextDue.mayHaveCome(at: moment) else { return true }
+    tallies.nextDue.forget()
+    let woken = try execute(
+      """
+      UPDATE jobs SET waiting = 0 WHERE number IN
+        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+      """,
+      [moment.milliseconds, Handover.maxLooks])
+    return woken < Handover.maxLooks
   }
 
   /// Lets a queued job wait for something else than it does.
   mutating func move(_ row: JobRow, to waiting: JobRow.Waiting) throws {
+    var moved = row
+    moved.waiting = waiting
     try execute(
       "UPDATE jobs SET waiting = ? WHERE number = ?", [waiting.rawValue, row.number])
-    tallies.parked.remove(row)
-    if waiting == .parked { tallies.parked.add(row) }
+    tallies.move(from: row, to: moved)
   }
 
   /// Hands a queued job over under a new claim.
   mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
-    var row = row
-    tallies.parked.remove(row)
-    row.claim = try tallies.claims.next(db)
-    row.claimedAt = moment.milliseconds
+    var taken = row
+    (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
+    taken.claim = try tallies.claims.next(db)
+    taken.claimedAt = moment.milliseconds
     try execute(
       """
       UPDATE jobs SET phase = 1, waiting = 0, claim = ?, claimed_at = ?, not_before = NULL
       WHERE number = ?
       """,
-      [row.claim, row.claimedAt, row.number])
-    tallies[.queued] -= 1
-    tallies[.loading] += 1
-    if row.tags != nil { try removeTags(of: row) }
-    (row.phase, row.waiting, row.notBefore) = (.loading, .ready, nil)
-    if row.tags != nil { try addTags(of: row) }
-    return row
+      [taken.claim, taken.claimedAt, taken.number])
+    tallies.move(from: row, to: taken)
+    if row.tags != nil {
+      try removeTags(of: row)
+      try addTags(of: taken)
+    }
+    return taken
   }
 
   /// A job about to be changed, with the row that it was read from.

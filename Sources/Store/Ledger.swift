@@ -38,7 +38,7 @@ extension Ledger {
         row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.key,
         row.tags, row.record, row.originData, row.request, row.low,
       ])
-    tallies[row.phase] += 1
+    tallies.move(from: nil, to: row)
     try addTags(of: row)
   }
 
@@ -59,9 +59,7 @@ extension Ledger {
         new.claimedAt, new.finishedAt, new.expiresAt, new.image, new.source, new.tags, new.record,
         new.originData, new.request, new.low, new.number,
       ])
-    tallies.parked.remove(old)
-    tallies[old.phase] -= 1
-    tallies[new.phase] += 1
+    tallies.move(from: old, to: new)
     if (old.phase, old.expiresAt, old.tags) != (new.phase, new.expiresAt, new.tags) {
       try removeTags(of: old)
       try addTags(of: new)
@@ -70,8 +68,7 @@ extension Ledger {
 
   mutating func delete(_ row: JobRow) throws {
     try execute("DELETE FROM jobs WHERE number = ?", [row.number])
-    tallies.parked.remove(row)
-    tallies[row.phase] -= 1
+    tallies.move(from: row, to: nil)
     try removeTags(of: row)
     // An idempotency key whose answer is gone in part could not be answered with; the other jobs let go of it.
     if let key = row.key { try execute("DELETE FROM keys WHERE number = ?", [key]) }

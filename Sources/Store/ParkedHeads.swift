@@ -25,11 +25,20 @@ struct ParkedHeads: Sendable {
   /// The origins with parked jobs, and maybe some whose last one is gone.
   var origins: some Sequence<String> { levels.keys }
 
-  /// Learns which origins have parked jobs.
+  /// Learns what is parked.
   init(_ db: Database) throws {
-    let sql = "SELECT DISTINCT origin FROM jobs WHERE phase = 0 AND waiting = 2"
-    for origin in try Data.fetchAll(db, sql: sql) {
-      levels[String(decoding: origin, as: UTF8.self)] = Self.all(.unknown)
+    // Beside a minimum, SQLite gives the other columns of the row that has it.
+    let heads = try Row.fetchCursor(
+      db,
+      sql: """
+        SELECT origin, priority, min(rank), number, id FROM jobs WHERE phase = 0 AND waiting = 2
+        GROUP BY origin, priority
+        """)
+    while let row = try heads.next() {
+      guard let id = JobID(data: row[4]) else { continue }
+      let head = Head(rank: row[2], number: row[3], id: id)
+      let origin = String(decoding: row[0] as Data, as: UTF8.self)
+      levels[origin, default: Self.all(.empty)][row[1]] = .head(head)
     }
   }
 
@@ -37,9 +46,11 @@ struct ParkedHeads: Sendable {
     [Level](repeating: level, count: Priority.allCases.count)
   }
 
-  /// Notes that a job was parked.
+  /// Notes that a row is in the table.
   mutating func add(_ row: JobRow) {
-    guard let origin = row.origin, let id = row.jobID else { return }
+    guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
+      let id = row.jobID
+    else { return }
     let head = Head(rank: row.rank, number: row.number, id: id)
     switch levels[origin, default: Self.all(.empty)][row.priority] {
     case .unknown: break
@@ -48,9 +59,9 @@ struct ParkedHeads: Sendable {
     }
   }
 
-  /// Notes that a row is not parked any more, if it was.
+  /// Notes that a row is in the table no more.
   mutating func remove(_ row: JobRow) {
-    guard row.waiting == .parked, row.phase == .queued, let origin = row.origin,
+    guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
       case .head(let head)? = levels[origin]?[row.priority], head.number == row.number
     else { return }
     levels[origin]?[row.priority] = .unknown

@@ -31,12 +31,6 @@ struct ReferenceChanges {
   /// Whether a reference to the image begins.
   func begins(_ digest: Data) -> Bool { byDigest[digest]?.begins ?? false }
 
-  /// Notes that a reservation began.
-  mutating func reserve(_ digest: Data, bytes: Int) {
-    byDigest[digest, default: .init()].begin(false, nil)
-    byDigest[digest]?.bytes = bytes
-  }
-
   /// Notes that a reservation ended.
   mutating func release(_ digest: Data) { byDigest[digest, default: .init()].end(false) }
 
@@ -62,6 +56,17 @@ struct ReferenceChange {
   private(set) var begins = false
   /// The image's size, where a reference began.
   var bytes = 0
+
+  /// Whether anything about the image changes.
+  var isOne: Bool { hard != 0 || soft != 0 || endsSoft }
+
+  /// That a reservation begins.
+  static func reservation(bytes: Int) -> ReferenceChange {
+    var change = ReferenceChange()
+    change.begin(false, nil)
+    change.bytes = bytes
+    return change
+  }
 
   fileprivate mutating func begin(_ isSoft: Bool, _ moment: Int64?) {
     begins = true

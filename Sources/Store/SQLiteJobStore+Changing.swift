@@ -58,11 +58,12 @@ extension SQLiteJobStore {
     init(room: OriginRoom) { self.room = room }
 
     init(_ count: Int, at moment: Timestamp, room: OriginRoom, in ledger: inout Ledger) throws {
-      try ledger.wakeDue(at: moment)
+      self.room = room
+      guard try ledger.wakeDue(at: moment) else { return }
       var handover = Handover(count, at: moment, room: room, of: ledger)
       try handover.run(in: &ledger)
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
-      nextDue = try ledger.nextDue()
+      nextDue = try ledger.tallies.nextDue.moment(ledger.db)
     }
   }
 

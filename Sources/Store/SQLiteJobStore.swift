@@ -7,7 +7,8 @@ internal import Logging
 /// Keeps jobs in an SQLite database: one file with its log beside it, for one service.
 ///
 /// What changes something returns once the log is on the disk (WAL, `synchronous=FULL`); callers that wait at the
-/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job.
+/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job, and little for an origin
+/// whose jobs wait for room.
 public final class SQLiteJobStore: JobStore {
   /// Where the database is, and how much one commit may carry.
   public struct Configuration: Sendable {

@@ -18,6 +18,8 @@ struct Tallies: Sendable {
 
   /// Which jobs are next once their origins have room.
   var parked: ParkedHeads
+  /// When the next job that waits for its time is due.
+  var nextDue = NextDue()
   /// Jobs handed over in the queue's order, since the start.
   var handedOver = 0
 
@@ -40,6 +42,20 @@ struct Tallies: Sendable {
   }
 
   var cacheCounts: (entries: Int, bytes: Int) { (cacheEntries, cacheBytes) }
+
+  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  mutating func move(from old: JobRow?, to new: JobRow?) {
+    if let old {
+      self[old.phase] -= 1
+      parked.remove(old)
+      nextDue.remove(old)
+    }
+    if let new {
+      self[new.phase] += 1
+      parked.add(new)
+      nextDue.add(new)
+    }
+  }
 
   /// Counts what the database holds.
   init(counting db: Database) throws {

@@ -1,4 +1,5 @@
 import GRDB
+import GRDBSQLite
 import Jobs
 import Testing
 
@@ -8,6 +9,11 @@ extension SQLiteJobStore {
   /// Uses the writing connection, between transactions.
   func onWriter<Value>(_ body: (Database) throws -> Value) throws -> Value {
     try database.writeWithoutTransaction(body)
+  }
+
+  /// What the database's engine did since it was opened, in the steps of its virtual machine, and rows changed.
+  func work() async throws -> (steps: Int, changes: Int) {
+    try await writer.perform { ($0.db.steps, $0.db.totalChangesCount) }
   }
 
   /// Counts anew what the store keeps count of, and expects the same.
@@ -33,12 +39,16 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Expects what is remembered of parked jobs to be what a look at the database tells.
-  func auditParked(_ location: SourceLocation = #_sourceLocation) async throws {
+  /// Expects what is remembered of jobs that wait to be what a look at the database tells.
+  func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await writer.perform { ledger in
       var looked = try ParkedHeads(ledger.db)
       var wrong: [String] = []
-      for origin in looked.origins.map(\.self) {
+      var next = NextDue()
+      if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
+        wrong.append("the next due")
+      }
+      for origin in Set(looked.origins).union(ledger.tallies.parked.origins) {
         for priority in 0..<Priority.allCases.count {
           let head = try looked.head(origin, priority, ledger.db)
           let known = try ledger.tallies.parked.head(origin, priority, ledger.db)
@@ -47,7 +57,7 @@ extension SQLiteJobStore {
       }
       return wrong
     }
-    #expect(wrong.isEmpty, sourceLocation: location)
+    #expect(wrong == [], sourceLocation: location)
   }
 
   /// Expects each job's columns to be what its record says.
@@ -98,4 +108,17 @@ extension SQLiteJobStore {
     WHERE jobs.id IS NULL OR jobs.phase <> tags.phase OR jobs.expires_at IS NOT tags.expires_at
       OR jobs.owner <> tags.owner
     """
+}
+
+extension Database {
+  /// Steps that the cached statements have made.
+  fileprivate var steps: Int {
+    var sum = 0
+    var statement = sqlite3_next_stmt(sqliteConnection, nil)
+    while let current = statement {
+      sum += Int(sqlite3_stmt_status(current, SQLITE_STMTSTATUS_VM_STEP, 0))
+      statement = sqlite3_next_stmt(sqliteConnection, current)
+    }
+    return sum
+  }
 }

@@ -1,6 +1,7 @@
 import Jobs
-import Store
 import Testing
+
+@testable import Store
 
 @Suite("Claiming jobs")
 struct ClaimingTests {
@@ -52,6 +53,28 @@ struct ClaimingTests {
     let due = try await jobs.store.claim(1, at: .at(50))
     #expect(due.jobs.map(\.job.id) == [job.id] && due.nextDue == nil)
     await jobs.store.close()
+  }
+
+  @Test("however many become due at once, the first of them all comes first")
+  func manyDue() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let count = Handover.maxLooks + 1
+    let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
+    _ = try await store.submit(batch, key: nil, capacity: count)
+    let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
+    let settlement = Settlement(claims) {
+      // The urgent one is due last.
+      $0.retry(from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
+      return true
+    }
+    #expect(try await store.settle(settlement).count == count)
+    #expect(try await store.claim(1, at: .at(49)).nextDue == .at(50))
+    let before = store.writer.committed.transactions
+    let claimed = try await store.claim(1, at: .at(60))
+    #expect(claimed.jobs.map(\.job.id) == [batch[7].id] && claimed.nextDue == nil)
+    #expect(store.writer.committed.transactions - before == 2)
+    await store.close()
   }
 
   @Test("a clock that goes back hands over nothing too early")

@@ -103,14 +103,15 @@ extension Job {
   /// A queued job.
   static func sample(
     _ number: Int64 = 0, owner: String = "anna", priority: Priority = .normal, tags: [String] = [],
-    captured: (ImageDigest, bytes: Int)? = nil, url: String? = nil, at moment: Int64? = nil
+    captured: (ImageDigest, bytes: Int)? = nil, url: String? = nil, at moment: Int64? = nil,
+    id: JobID? = nil
   ) -> Job {
     let url = SourceURL(url ?? "https://example.org/images/\(number).jpg")!  // a legal URL
     let source =
       captured.map { Source.captured($0.0, bytes: $0.bytes, contentType: "image/png") }
       ?? .url(url, lowData: nil)
     return Job(
-      id: JobID(at: .at(moment ?? number)), owner: Owner(owner),
+      id: id ?? JobID(at: .at(moment ?? number)), owner: Owner(owner),
       submission: Submission(source: source),
       priority: priority, tags: tags, createdAt: .at(moment ?? number))
   }

@@ -87,7 +87,8 @@ extension TwoStores {
       priority: Priority.allCases[number(0..<5)], tags: tags,
       captured: kind == 0 ? (digest(), bytes: 50) : nil,
       url: "https://\(["a", "b", "c"][number(0..<3)]).example/\(number(0..<2))",
-      at: moment.milliseconds - Timestamp.at(0).milliseconds)
+      at: moment.milliseconds - Timestamp.at(0).milliseconds,
+      id: JobID(at: moment, using: &random))
     if kind == 1 { job.succeed(with: digest(), bytes: 50, at: moment) }
     return job
   }
@@ -180,7 +181,7 @@ extension TwoStores {
     holders = []
   }
 
-  /// Expects both to answer alike, or both to refuse: an image that is leaving can't be referred to.
+  /// Expects both to answer alike.
   private func isSame<Value: Equatable>(
     _ real: (SQLiteJobStore) async throws -> Value,
     _ expected: (MemoryJobStore) async throws -> Value,
@@ -200,7 +201,7 @@ extension TwoStores {
       try await model.release(holder)
       return
     }
-    let name = holder ?? JobID(at: moment)
+    let name = holder ?? JobID(at: moment, using: &random)
     let (digest, limit) = (digest(), 50 * number(2..<9))
     let real = try await store.reserve(digest, bytes: 50, as: name, limit: limit)
     #expect(try await model.reserve(digest, bytes: 50, as: name, limit: limit) == real)
@@ -266,6 +267,6 @@ extension TwoStores {
   /// Expects the store's counts to be in step with its rows.
   func audit() async throws {
     try store.audit()
-    try await store.auditParked()
+    try await store.auditWaiting()
   }
 }
