@@ -90,11 +90,12 @@ extension CacheEntry {
   /// An entry whose image has that digest.
   static func sample(
     _ key: Int, selector: Int = 0, _ digest: ImageDigest, bytes: Int, response: Int = 0
-  ) throws -> CacheEntry {
-    let json = #"{"fields":[{"name":"Age","value":"\#(response)"}]}"#
-    return try CacheEntry(
+  ) -> CacheEntry {
+    CacheEntry(
       id: ID(key: Fingerprint(of: ["\(key)"]), selector: Fingerprint(of: ["\(selector)"])),
-      response: JSONDecoder().decode(StoredResponse.self, from: Data(json.utf8)),
+      response: StoredResponse(
+        to: [], fields: [Field(name: "Age", value: "\(response)")], requestTime: 0,
+        responseTime: 1, assignedLifetime: nil),
       image: .sample(digest, bytes: bytes))
   }
 }
