@@ -94,7 +94,9 @@ let package = Package(
       swiftSettings: house),
     .testTarget(
       name: "AppTests",
-      dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
+      dependencies: [
+        "App", "imagefetch", "Jobs", "TestSupport", "YAML", .crypto, .log, .metrics,
+      ],
       swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]
