@@ -84,7 +84,8 @@ let package = Package(
     .testTarget(
       name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "StoreTests", dependencies: ["Store", "Jobs", "TestSupport", .crypto, .grdb],
+      name: "StoreTests",
+      dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
       swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),

@@ -268,8 +268,8 @@ extension FetchError {
     case .tlsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .timeout(let seconds):
-      return ("The origin had not sent the whole image after \(seconds) s.", nil)
-    case .stalled(let seconds): return ("The origin sent no byte for \(seconds) s.", nil)
+      return ("The origin had not sent the whole image after \(seconds.plain) s.", nil)
+    case .stalled(let seconds): return ("The origin sent no byte for \(seconds.plain) s.", nil)
     case .tooManyRedirects(let limit):
       return ("The origin redirects more than \(limit) times.", nil)
     case .badRedirect(let status, let location):
@@ -285,6 +285,11 @@ extension FetchError {
     case .cancelled: return ("The transfer was stopped.", nil)
     }
   }
+}
+
+extension Double {
+  /// Without a fraction where it has none.
+  fileprivate var plain: String { Int(exactly: self)?.description ?? description }
 }
 
 extension BlockReason {

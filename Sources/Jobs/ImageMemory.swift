@@ -27,6 +27,9 @@ final class ImageMemory: Sendable {
 
   var bytes: Int { state.withLock { $0.size } }
 
+  /// Uses that are noted: bounded by the number of images.
+  var noted: Int { state.withLock { $0.order.count } }
+
   func holds(_ digest: ImageDigest) -> Bool { state.withLock { $0.slots[digest] != nil } }
 
   func bytes(of digest: ImageDigest) -> [UInt8]? {

@@ -28,7 +28,7 @@ struct Serve: AsyncParsableCommand {
     } catch {
       switch error {
       case .operatorMistake(let message): throw OperatorMistakes(lines: [message])
-      default: throw InternalFault(description: "\(error)")
+      case .internalFault(let message): throw InternalFault(description: message)
       }
     }
   }

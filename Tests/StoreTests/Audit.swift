@@ -23,9 +23,41 @@ extension SQLiteJobStore {
         db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM images WHERE leaving = 0")
       #expect(sums?[0] == counts.images, sourceLocation: location)
       #expect(sums?[1] == counts.imageBytes, sourceLocation: location)
+      let cached = try Row.fetchOne(db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM cache")
+      #expect(cached?[0] == writer.cacheCounts.entries, sourceLocation: location)
+      #expect(cached?[1] == writer.cacheCounts.bytes, sourceLocation: location)
+      try auditRows(db, location)
       for (name, sql) in Self.wrongRows {
         #expect(try Row.fetchAll(db, sql: sql).isEmpty, "\(name)", sourceLocation: location)
       }
+    }
+  }
+
+  /// Expects what is remembered of parked jobs to be what a look at the database tells.
+  func auditParked(_ location: SourceLocation = #_sourceLocation) async throws {
+    let wrong = try await writer.perform { ledger in
+      var looked = try ParkedHeads(ledger.db)
+      var wrong: [String] = []
+      for origin in looked.origins.map(\.self) {
+        for priority in 0..<Priority.allCases.count {
+          let head = try looked.head(origin, priority, ledger.db)
+          let known = try ledger.tallies.parked.head(origin, priority, ledger.db)
+          if head != known { wrong.append("\(origin) at \(priority)") }
+        }
+      }
+      return wrong
+    }
+    #expect(wrong.isEmpty, sourceLocation: location)
+  }
+
+  /// Expects each job's columns to be what its record says.
+  private func auditRows(_ db: Database, _ location: SourceLocation) throws {
+    for row in try JobRow.fetchAll("TRUE", [], db) {
+      let job = try row.job()
+      let isFinished = job.phase.isFinished
+      #expect(row.origin == (isFinished ? nil : job.origin), sourceLocation: location)
+      #expect(row.request == (isFinished ? nil : job.request?.data), sourceLocation: location)
+      #expect(row.low == (job.hasLowDataImage ? 1 : nil), sourceLocation: location)
     }
   }
 
@@ -36,10 +68,10 @@ extension SQLiteJobStore {
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
     "keys without jobs":
       "SELECT number FROM keys WHERE number NOT IN (SELECT key FROM jobs WHERE key IS NOT NULL)",
-    "reservations of lost claims": """
-    SELECT job FROM reservations WHERE claim > 0 AND NOT EXISTS
-      (SELECT 1 FROM jobs WHERE jobs.id = reservations.job AND jobs.claim = reservations.claim)
-    """,
+    "parked jobs without an origin":
+      "SELECT id FROM jobs WHERE phase = 0 AND waiting = 2 AND origin IS NULL",
+    "what finished jobs ask":
+      "SELECT id FROM jobs WHERE phase > 1 AND (origin IS NOT NULL OR request IS NOT NULL)",
   ]
 
   /// Images whose counts are not those of the rows that refer to them.
@@ -48,6 +80,7 @@ extension SQLiteJobStore {
       SELECT image, phase < 2, finished_at FROM jobs WHERE image IS NOT NULL
       UNION ALL SELECT source, phase < 2, finished_at FROM jobs WHERE source IS NOT NULL
       UNION ALL SELECT digest, 1, NULL FROM reservations
+      UNION ALL SELECT digest, 0, stored FROM cache
     ), sums AS (
       SELECT digest, sum(hard) AS hard, sum(1 - hard) AS soft, min(finished_at) AS finished_at
       FROM refs GROUP BY digest

@@ -44,7 +44,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne(at: .at(1)))
     _ = try await jobs.store.update(job.id, under: claim) {
-      $0.retry(notBefore: .at(50))
+      $0.retry(from: .regular, notBefore: .at(50))
       return true
     }
     let early = try await jobs.store.claim(1, at: .at(49))
@@ -61,7 +61,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(first, second)
     for (_, claim) in try await jobs.store.claim(2, at: .at(3)).jobs {
       _ = try await jobs.store.update(claim.job, under: claim) {
-        $0.retry(notBefore: .at(50))
+        $0.retry(from: .regular, notBefore: .at(50))
         return true
       }
     }
@@ -81,9 +81,11 @@ struct ClaimingTests {
     _ = try await jobs.store.update(batch[0].id, under: claims[0]) {
       $0.cancel(at: .at(6), keptFor: .seconds(1))
     }
-    _ = try await jobs.store.update(batch[0].id, under: nil) { $0.fetchAgain(at: .at(6)) }
+    _ = try await jobs.store.update(batch[0].id, under: nil) {
+      $0.fetchAgain(at: .at(6), from: .regular)
+    }
     _ = try await jobs.store.update(batch[1].id, under: claims[1]) {
-      $0.retry(notBefore: .at(6))
+      $0.retry(from: .regular, notBefore: .at(6))
       return true
     }
     let order = try await jobs.store.claim(3, at: .at(7)).jobs.map(\.job.id)
