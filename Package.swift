@@ -44,7 +44,8 @@ let package = Package(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
+    .target(
+      name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(

@@ -50,7 +50,8 @@ extension RunningService {
 
   /// The job as it is now.
   func job(_ id: String, headers: [String: String] = [:]) async throws -> ShownJob {
-    try Self.decoder.decode(ShownJob.self, from: try await get("/jobs/\(id)", headers: headers).body)
+    try Self.decoder.decode(
+      ShownJob.self, from: try await get("/jobs/\(id)", headers: headers).body)
   }
 
   /// The job, once it has finished.
@@ -154,4 +155,14 @@ func image(_ name: String, from image: [UInt8] = Fixtures.smallPNG) -> [UInt8] {
 /// What `integrity` is to be for these bytes.
 func integrity(_ bytes: [UInt8]) -> String {
   "sha256-" + Data(SHA256.hash(data: bytes)).base64EncodedString()
+}
+
+extension RunningService {
+  /// Tries until the condition holds or the time is over.
+  func within(_ limit: Duration, _ condition: () async throws -> Bool) async {
+    let deadline = ContinuousClock.now + limit
+    while (try? await condition()) != true, ContinuousClock.now < deadline {
+      try? await Task.sleep(for: .milliseconds(5))
+    }
+  }
 }

@@ -62,9 +62,11 @@ struct SharingTests {
       }
       let url = origin.url("/x")
       let jobs: [([String: Any], String)] = [
-        (["url": url], ""), (["url": url, "headers": ["Authorization": "Basic YQ=="]], "Basic YQ=="),
+        (["url": url], ""),
+        (["url": url, "headers": ["Authorization": "Basic YQ=="]], "Basic YQ=="),
         (["url": url, "headers": ["Authorization": "Basic Yg=="]], "Basic Yg=="),
-        (["url": url, "headers": ["X-Colour": "red"]], "red"), (["url": url, "cache": "reload"], ""),
+        (["url": url, "headers": ["X-Colour": "red"]], "red"),
+        (["url": url, "cache": "reload"], ""),
         (["url": url, "headers": ["x-colour": "red"]], "red"),
       ]
       let ids = try await service.post(batch: jobs.map(\.0))
