@@ -107,18 +107,6 @@ struct Parts: Sendable {
   }
 }
 
-extension ThreadPool: ComputeThreads {
-  public func lane(at priority: Priority) -> any ComputeLane { lane(priority: priority.level) }
-}
-
-extension ThreadPool.Lane: ComputeLane {
-  public func move(to priority: Priority) { move(to: priority.level) }
-}
-
-extension Priority {
-  fileprivate var level: UInt8 { UInt8(rawValue) }
-}
-
 extension StartError {
   /// Why the port could not be opened, and who can mend it.
   init(_ error: ServerError, _ server: Configuration.Server) {

@@ -7,6 +7,9 @@ public struct RunReport: Sendable, Equatable {
   /// How long each step took so far.
   public var timings: Timings
 
+  /// Where the job stands when a worker takes it.
+  public init(of job: Job) { self.init(of: job, LoadNews()) }
+
   /// What a load's news mean for one of its jobs, given as it was taken.
   init(of job: Job, _ news: LoadNews) {
     progress = news.progress

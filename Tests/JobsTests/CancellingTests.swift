@@ -201,7 +201,7 @@ struct CancellingTests {
       id: JobID(at: clock.now), owner: Workshop.me.owner, submission: submission, priority: .normal,
       tags: [], createdAt: clock.now)
     _ = try await store.submit([job], key: nil, capacity: 10)
-    _ = try await store.claim(1, at: clock.now)
+    _ = try await store.claim(1, at: clock.now, room: .unlimited)
     let fetcher = ScriptedFetcher()
     fetcher.answer(url, with: .pieces([ok], total: nil))
     try await Workshop.open(store: store, fetcher: fetcher) { shop in

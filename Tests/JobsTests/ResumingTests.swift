@@ -10,11 +10,11 @@ struct ResumingRuleTests {
   private let now = Timestamp(milliseconds: 784_111_777_000)
 
   private func response(
-    _ status: Int = 200, length: Int? = 100, _ fields: KeyValuePairs<String, String>
+    _ status: Int = 200, length: Int? = 100, _ fields: [String: String]
   ) -> FetchedResponse {
     FetchedResponse(
       url: SourceURL("http://a.example/")!, status: status,
-      headers: fields.map { HeaderField(name: $0, value: $1) }, contentLength: length,
+      headers: fields.map { HeaderField(name: $0.key, value: $0.value) }, contentLength: length,
       body: Nothing(), timings: TransferTimings())
   }
 
@@ -40,9 +40,9 @@ struct ResumingRuleTests {
       (["ETag": "\"a\"", "Content-Encoding": "identity"], "\"a\""),
       (["ETag": "\"a\"", "Accept-Ranges": "none"], nil),
       (["ETag": "\"a\"", "Cache-Control": "max-age=1, no-store"], nil),
-    ] as [(KeyValuePairs<String, String>, String?)])
-  func validators(fields: KeyValuePairs<String, String>, validator: String?) {
-    #expect(response(fields).partial(now: now)?.validator == validator)
+    ] as [([String: String], String?)])
+  func validators(fields: [String: String], validator: String?) {
+    #expect(response(200, length: 100, fields).partial(now: now)?.validator == validator)
   }
 
   @Test("the rest is asked for, or else the whole")
@@ -64,7 +64,7 @@ struct ResumingRuleTests {
       ("bytes 40-99999999999999999999/100", "\"a\"", 60, false), ("bytes40-99/100", "\"a\"", 60, false),
     ] as [(String, String?, Int?, Bool)])
   func agreement(range: String, tag: String?, length: Int?, fits: Bool) async throws {
-    let fields: KeyValuePairs<String, String> =
+    let fields: [String: String] =
       tag.map { ["Content-Range": range, "ETag": $0] } ?? ["Content-Range": range]
     let answer = response(206, length: length, fields)
     #expect(try await kept("\"a\"").isContinued(by: answer) == fits)

@@ -1,4 +1,3 @@
-import Executors
 import Jobs
 import Logging
 import TestSupport
@@ -25,7 +24,7 @@ struct Workshop {
     let clock = ManualClock()
     let parts = JobEngine.Parts(
       store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
-      threads: ThreadPool(name: "test-decode", threads: 2))
+      threads: TestThreads())
     let engine = JobEngine(
       configuration, parts, now: { clock.now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -66,16 +65,6 @@ struct Workshop {
       _ = try await engine.wait(id, for: Self.me, until: goal, atMost: .seconds(10))
     }
   }
-}
-
-extension ThreadPool: ComputeThreads {
-  public func lane(at priority: Priority) -> any ComputeLane {
-    lane(priority: UInt8(priority.rawValue))
-  }
-}
-
-extension ThreadPool.Lane: ComputeLane {
-  public func move(to priority: Priority) { move(to: UInt8(priority.rawValue)) }
 }
 
 let ok = Array("ok then some bytes".utf8)
