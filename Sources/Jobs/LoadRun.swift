@@ -20,14 +20,14 @@ struct LoadRun: Sendable {
     let settling = Settling(crew: crew)
     do throws(JobFailure) {
       let obtained = try await obtain(refusal)
-      await crew.tellDepartures(from: load)
       let members = crew.loads.seal(load)
+      await crew.tellDepartures(from: load)
       await settling.settle(members, of: load, entry: obtained.entry, releasing: load.holder) {
         .success(obtained.image.seen(as: $0.job.target), obtained.cache)
       }
     } catch {
-      await crew.tellDepartures(from: load)
       let members = crew.loads.seal(load)
+      await crew.tellDepartures(from: load)
       // Cancelled with members left: the service stops.
       let ending = error == .fetch(.cancelled) ? Settling.Ending.putBack : .failure(error)
       await settling.settle(members, of: load, releasing: load.holder) { _ in ending }

@@ -11,7 +11,8 @@ public final class Gate: Sendable {
   public init() {
     var ends: [Int32] = [-1, -1]
     // A child process must not hold the gate closed.
-    precondition(pipe2(&ends, O_CLOEXEC) == 0, "no descriptor is left")
+    precondition(pipe(&ends) == 0, "no descriptor is left")
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
     descriptor = ends[0]
     other = Mutex(ends[1])
   }
