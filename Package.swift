@@ -44,7 +44,8 @@ let package = Package(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
+    .target(
+      name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
@@ -95,7 +96,9 @@ let package = Package(
       swiftSettings: house),
     .testTarget(
       name: "AppTests",
-      dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
+      dependencies: [
+        "App", "imagefetch", "Jobs", "TestSupport", "YAML", .crypto, .log, .metrics,
+      ],
       swiftSettings: house),
     .testTarget(
       name: "ConformanceTests", dependencies: ["Caching", "imagefetch", "TestSupport"],
