@@ -3,7 +3,7 @@ extension Job {
   /// A worker takes it: `queued` to `loading`.
   public mutating func start(at moment: Timestamp) {
     timings = Timings()
-    timings.queued = moment - max(notBefore ?? createdAt, createdAt)
+    timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
     progress = Progress()
     startedAt = startedAt ?? moment
     notBefore = nil

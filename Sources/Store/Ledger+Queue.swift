@@ -109,6 +109,17 @@ extension Ledger {
     return row
   }
 
+  /// The rows' requests that further queued jobs ask for.
+  func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
+    var shared: Set<Fingerprint> = []
+    for request in Set(rows.compactMap(\.request)) {
+      let other = try one(
+        "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1", [request])
+      if other != nil, let request = Fingerprint(bytes: request) { shared.insert(request) }
+    }
+    return shared
+  }
+
   mutating func update(
     _ id: JobID, under claim: Claim?, _ change: (inout Job) -> Bool
   ) throws -> Job? {

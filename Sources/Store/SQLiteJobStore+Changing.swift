@@ -31,6 +31,7 @@ extension SQLiteJobStore {
     -> Claimed
   {
     var rows: [JobRow] = []
+    var shared: Set<Fingerprint> = []
     var step = Step(room: room)
     repeat {
       do throws(StoreError) {
@@ -44,13 +45,18 @@ extension SQLiteJobStore {
         break
       }
       rows += step.rows
+      shared.formUnion(step.shared)
     } while !step.isDone
-    return Claimed(jobs: try await claimed(rows), nextDue: step.nextDue)
+    var claimed = Claimed(jobs: try await claimed(rows), nextDue: step.nextDue)
+    claimed.shared = shared
+    return claimed
   }
 
   /// What one commit of a claim handed over.
   private struct Step: Sendable {
     var rows: [JobRow] = []
+    /// What among theirs further queued jobs ask for.
+    var shared: Set<Fingerprint> = []
     var room: OriginRoom
     var nextDue: Timestamp?
     var isDone = false
@@ -63,6 +69,7 @@ extension SQLiteJobStore {
       var handover = Handover(count, at: moment, room: room, of: ledger)
       try handover.run(in: &ledger)
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
+      shared = try ledger.shared(among: rows)
       nextDue = try ledger.tallies.nextDue.moment(ledger.db)
     }
   }

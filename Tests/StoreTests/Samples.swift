@@ -90,7 +90,7 @@ extension CacheEntry {
   /// An entry whose image has that digest.
   static func sample(
     _ key: Int, selector: Int = 0, _ digest: ImageDigest, bytes: Int, response: Int = 0
-  ) -> CacheEntry {
+  ) throws -> CacheEntry {
     CacheEntry(
       id: ID(key: Fingerprint(of: ["\(key)"]), selector: Fingerprint(of: ["\(selector)"])),
       response: StoredResponse(

@@ -105,7 +105,10 @@ public actor MemoryJobStore: JobStore {
     }
     let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
       .filter { $0 > moment }.min()
-    return Claimed(jobs: claimed, nextDue: next)
+    var handover = Claimed(jobs: claimed, nextDue: next)
+    let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
+    handover.shared = queued.intersection(claimed.compactMap(\.job.request))
+    return handover
   }
 
   private func next(at moment: Timestamp, room: OriginRoom) -> Row? {

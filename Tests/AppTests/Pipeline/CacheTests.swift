@@ -98,7 +98,7 @@ struct CacheTests {
 
   @Test("gives out what is stale in force-cache mode, and loads what it doesn't have")
   func forceCache() async throws {
-    try await withPipeline { service, origin in
+    try await withPipeline { service, origin async throws in
       count(origin, "/x", headers: Self.stale())
       let job: [String: Any] = ["url": origin.url("/x"), "cache": "force-cache"]
       #expect(try await service.run(job).cache?.status == "miss")
@@ -352,7 +352,7 @@ struct CacheTests {
 
   @Test("switched off, has every job ask the origin")
   func off() async throws {
-    try await withPipeline(["cache.enabled": "false"]) { service, origin in
+    try await withPipeline(["cache.enabled": "false"]) { service, origin async throws in
       count(origin, "/x")
       for _ in 0..<2 {
         #expect(try await service.run(["url": origin.url("/x")]).cache?.status == "bypass")
@@ -363,7 +363,7 @@ struct CacheTests {
 
   @Test("keeps no broken image and no error")
   func broken() async throws {
-    try await withPipeline { service, origin in
+    try await withPipeline { service, origin async throws in
       origin.on(
         "/cut", inOrder: [.ok(Array(png.dropLast(20)), headers: Self.fresh), .ok(png)])
       origin.on("/gone", inOrder: [.status(404, headers: Self.fresh), .ok(png)])

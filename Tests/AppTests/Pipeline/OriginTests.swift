@@ -153,7 +153,7 @@ struct OriginTests {
 
   @Test("statuses and broken images open no circuit")
   func answering() async throws {
-    try await withPipeline { service, origin in
+    try await withPipeline { service, origin async throws in
       origin.on("/x", .ok(png))
       for number in 0..<7 {
         let path = number.isMultiple(of: 2) ? "/missing\(number)" : "/broken\(number)"

@@ -190,7 +190,7 @@ struct RetryTests {
 
   @Test("keeps no later job from trying the same URL")
   func nextJob() async throws {
-    try await withPipeline { service, origin in
+    try await withPipeline { service, origin async throws in
       origin.on("/x", inOrder: [.status(404), .status(403), .ok(png)])
       let job = ["url": origin.url("/x")]
       #expect(try await service.run(job).error?.originStatus == 404)
