@@ -36,7 +36,8 @@ extension JobEngine {
 
   /// Changes priority and tags; nil leaves them.
   public func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int? = nil
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: Int? = nil
   ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     let snapshot = try await change(id, ifVersion: expected) {

@@ -150,6 +150,7 @@ final class Load: Sendable {
   /// Ends it, with whoever is in it.
   func cancel() { change { $0.isCancelled = true } }
 
+  var isCancelled: Bool { state.withLock { $0.isCancelled } }
   var members: [Member] { state.withLock { Array($0.members.values) } }
   var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
 

@@ -15,11 +15,15 @@ struct LoadRun: Sendable {
   }
 
   /// Never throws: whatever happens ends in the store, in memory, and in the log.
-  /// - Parameter refusal: why the origin may not be asked; the cache may have the image still.
-  func carryOut(refusal: FetchError?) async {
+  ///
+  /// - Parameters:
+  ///   - refusal: why the origin may not be asked; the cache may have the image still.
+  ///   - gathering: brings in those that wait for the same: its end is awaited, so that none has to ask again.
+  func carryOut(refusal: FetchError?, gathering: Task<Void, Never>) async {
     let settling = Settling(crew: crew)
     do throws(JobFailure) {
       let obtained = try await obtain(refusal)
+      await gathering.value
       let members = crew.loads.seal(load)
       await crew.tellDepartures(from: load)
       await settling.settle(members, of: load, entry: obtained.entry, releasing: load.holder) {

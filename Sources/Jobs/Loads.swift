@@ -126,6 +126,16 @@ final class Loads: Sendable {
     for load in loads { load.cancel() }
   }
 
+  /// Waits for loads that were cancelled and are still setting aside what came of the same bytes.
+  func awaitEnds(of partial: Fingerprint, before load: Load) async {
+    let deadline = ContinuousClock.now + .seconds(2)
+    while all.contains(where: { $0 !== load && $0.isCancelled && $0.leader.partial == partial }),
+      ContinuousClock.now < deadline, !Task.isCancelled
+    {
+      try? await Task.sleep(for: .milliseconds(2))
+    }
+  }
+
   /// Those that a job is in.
   func of(_ id: JobID) -> [Load] { state.withLock { $0.byJob[id]?.values.map(\.load) ?? [] } }
 

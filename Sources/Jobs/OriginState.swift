@@ -121,8 +121,8 @@ struct OriginState: Sendable {
   }
 
   private func tokens(at now: Instant, _ rules: OriginRules) -> Double {
-    guard let refilled else { return max(1, rules.requestsPerSecond) }
+    guard let refilled else { return 1 }
     let added = refilled.duration(to: now).inSeconds * rules.requestsPerSecond
-    return min(max(1, rules.requestsPerSecond), tokens + added)
+    return min(1, tokens + added)
   }
 }

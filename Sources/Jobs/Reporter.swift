@@ -27,7 +27,7 @@ final class Reporter: Sendable {
 
   func responseCame(_ response: FetchedResponse) {
     note { state in
-      state.news.progress.total = response.contentLength
+      if response.status != 206 { state.news.progress.total = response.contentLength }
       state.news.timings.dns = response.timings.dns
       state.news.timings.connect = response.timings.connect
       state.news.timings.tls = response.timings.tls

@@ -55,7 +55,7 @@ struct ResourceRun: Sendable {
     guard job.submission.asksOrigin else { throw .notCached }
     do throws(JobFailure) {
       if let refusal { throw .fetch(refusal) }
-      return try await exchange(url, known, await crew.kept(for: job))
+      return try await exchange(url, known, await crew.kept(for: load))
     } catch .fetch(let error) {
       guard let known,
         let outcome = crew.cache.outcome(of: known, replacing: error, for: job, at: crew.now()),
@@ -136,7 +136,8 @@ struct ResourceRun: Sendable {
   private func take(
     _ response: FetchedResponse, _ began: Timestamp, continuing kept: KeptTransfer?
   ) async throws(JobFailure) -> Obtained {
-    let total = kept == nil ? response.contentLength : kept.flatMap(\.response.total)
+    let range = response.field("content-range").flatMap(ContentRange.init)
+    let total = kept == nil ? response.contentLength : range?.total
     if let total { load.came(bytes: total) }
     if let kept, let total { load.reporter.resumes(from: kept.count, total: total) }
     await crew.tellDepartures(from: load)
@@ -186,8 +187,10 @@ struct ResourceRun: Sendable {
 
 extension Crew {
   /// What is kept of an earlier transfer for the job, its own from now on.
-  func kept(for job: Job) async -> KeptTransfer? {
+  func kept(for load: Load) async -> KeptTransfer? {
+    let job = load.leader
     guard job.submission.cacheMode != .noStore, let key = job.partial else { return nil }
+    await loads.awaitEnds(of: key, before: load)
     do throws(StoreError) { return try await partials.take(key) } catch {
       log.warning(
         "kept bytes can't be read", metadata: ["job": "\(job.id)", "error": "\(error)"])

@@ -154,6 +154,10 @@ struct Settling: Sendable {
       return
     }
     crew.metrics.finished(job)
+    // The network changed while it was under way.
+    if job.image?.variant == .lowData, crew.network.firstTarget(of: job.submission) == .regular {
+      crew.background.replaceLowData()
+    }
     var metadata: Logger.Metadata = [
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",

@@ -24,15 +24,15 @@ actor Worker {
 
   private func carry(_ load: Load, _ work: Dispatcher.Work) async {
     let run = LoadRun(load: load, crew: crew, passes: OriginPasses(work.pass))
-    async let gathered: Void = gather(for: load, work)
+    let gathering = Task { await gather(for: load, work) }
     await withCheckedContinuation { done in
       let task = Task(executorPreference: load.lane) {
-        await run.carryOut(refusal: work.refusal)
+        await run.carryOut(refusal: work.refusal, gathering: gathering)
         done.resume()
       }
       load.run(as: task)
     }
-    await gathered
+    await gathering.value
   }
 
   private nonisolated func gather(for load: Load, _ work: Dispatcher.Work) async {

@@ -154,7 +154,9 @@ struct CancellingTests {
 
   @Test("an expired job is unknown at once, and its image is removed")
   func expiry() async throws {
-    try await Workshop.open({ $0.retention = .seconds(60); $0.cache.isEnabled = false }) { shop in
+    try await Workshop.open({
+      $0.retention = .seconds(60); $0.cache.isEnabled = false
+    }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let id = try await shop.finished(shop.submit(url)).id
       shop.clock.advance(by: .seconds(61))

@@ -113,7 +113,6 @@ struct LocalAndCapturedTests {
         #expect(captured.error?.code == code && captured.error?.retryable == false)
         #expect(captured.attempts == 0 && captured.cache == nil)
       }
-      #expect(try FileManager.default.images(below: service.folder).isEmpty)
     }
   }
 
