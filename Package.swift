@@ -43,7 +43,9 @@ let package = Package(
     .target(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
-    .target(name: "Jobs", dependencies: [.log, .metrics], swiftSettings: house),
+    .target(name: "Caching", swiftSettings: house),
+    .target(
+      name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
@@ -51,7 +53,8 @@ let package = Package(
       swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
-      name: "Store", dependencies: ["Executors", "Jobs", .crypto, .grdb, .log, .metrics],
+      name: "Store",
+      dependencies: ["CLinux", "Executors", "Jobs", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
@@ -62,6 +65,7 @@ let package = Package(
       name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
     .systemLibrary(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
@@ -71,6 +75,7 @@ let package = Package(
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
+    .testTarget(name: "CachingTests", dependencies: ["Caching"], swiftSettings: house),
     .testTarget(
       name: "JobsTests", dependencies: ["Executors", "Jobs", "TestSupport", .log],
       swiftSettings: house),
@@ -80,7 +85,8 @@ let package = Package(
     .testTarget(
       name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "StoreTests", dependencies: ["Store", "Jobs", "TestSupport", .crypto, .grdb],
+      name: "StoreTests",
+      dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
       swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
@@ -90,7 +96,12 @@ let package = Package(
       swiftSettings: house),
     .testTarget(
       name: "AppTests",
-      dependencies: ["App", "imagefetch", "Jobs", "TestSupport", "YAML", .log, .metrics],
+      dependencies: [
+        "App", "imagefetch", "Jobs", "TestSupport", "YAML", .crypto, .log, .metrics,
+      ],
+      swiftSettings: house),
+    .testTarget(
+      name: "ConformanceTests", dependencies: ["Caching", "imagefetch", "TestSupport"],
       swiftSettings: house),
   ],
   swiftLanguageModes: [.v6]

@@ -30,6 +30,36 @@ def jobs(service, urls):
     return Rate(len(urls) / clock, len(urls) / cpu)
 
 
+def cache_hits(service, urls):
+    """The same jobs once more, after `jobs` had them fetched: each has to be answered by the cache."""
+    batches = batches_of(100, urls)
+    before = service.ask("GET", "/cache")
+    cpu, clock = service.cpu_seconds(), time.monotonic()
+    service.wait_until_idle(service.submit(batches))
+    clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
+    hits = service.ask("GET", "/cache")["hits"] - before["hits"]
+    if hits != len(urls):
+        raise RuntimeError(f"{hits} of {len(urls)} jobs were hits; the cache before: {before}")
+    return Rate(len(urls) / clock, len(urls) / cpu)
+
+
+def seconds_for_the_living(service, living, dead, limit=60):
+    """Until all jobs of origins that answer are done; those of the dead are submitted among them.
+
+    Both are lists of lists of URLs, one an origin. Each round of submission has one job of each origin.
+    """
+    origins = [[{"url": url, "tags": ["living"]} for url in urls] for urls in living]
+    origins += [[{"url": url} for url in urls] for urls in dead]
+    # The dead come first in each round: where they stand in the way, that shows.
+    batches = [batch for turn in zip(*reversed(origins)) for batch in batches_of(len(turn), turn)]
+    clock = time.monotonic()
+    last = service.submit(batches)
+    service.wait_until_idle(last, limit, tag="living")
+    clock = time.monotonic() - clock
+    service.expect_successes(sum(map(len, living)))
+    return clock
+
+
 def decodes(decoder, file, count):
     """libjpeg-turbo alone: as many decodes of the file, on a thread a core."""
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""The origins on loopback: nginx for pictures, and one that never answers."""
+"""The origins on loopback: nginx for pictures, under many addresses, and such as never answer."""
 
 import socket
 import subprocess
@@ -23,8 +23,9 @@ http {{
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
   server {{
-    listen 127.0.0.1:{port} backlog=4096;
+    {listen}
     root {folder}/pictures;
+    limit_rate {rate};
   }}
 }}
 """
@@ -36,14 +37,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for_port(port, process, seconds=10):
+def wait_for_port(port, process, seconds=10, address="127.0.0.1"):
     """Returns once somebody listens there; raises when the process has died or time is up."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args[0]} ended with status {process.returncode}")
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection((address, port), 1).close()
             return
         except OSError:
             time.sleep(0.02)
@@ -51,20 +52,28 @@ def wait_for_port(port, process, seconds=10):
 
 
 class Nginx:
-    """Serves `folder`/pictures."""
+    """Serves `folder`/pictures, under each of the addresses as an origin of its own.
 
-    def __init__(self, folder):
+    `rate` is in bytes a second and response; 0 is as fast as it goes.
+    """
+
+    def __init__(self, folder, addresses=("127.0.0.1",), rate=0):
         self.port = free_port()
+        listen = "\n    ".join(f"listen {address}:{self.port} backlog=1024;" for address in addresses)
         configuration = folder / "nginx.conf"
-        configuration.write_text(CONFIGURATION.format(folder=folder, port=self.port))
+        configuration.write_text(CONFIGURATION.format(folder=folder, listen=listen, rate=rate))
         # Its workers are another user when root starts it.
         folder.chmod(0o755)
         self.process = subprocess.Popen(
             ["nginx", "-p", folder, "-e", folder / "nginx.log", "-c", configuration])
-        wait_for_port(self.port, self.process)
+        try:
+            wait_for_port(self.port, self.process, address=addresses[0])
+        except RuntimeError:
+            self.stop()
+            raise
 
-    def url(self, path):
-        return f"http://127.0.0.1:{self.port}/{path}"
+    def url(self, path, address="127.0.0.1"):
+        return f"http://{address}:{self.port}/{path}"
 
     def stop(self):
         self.process.terminate()
@@ -74,11 +83,12 @@ class Nginx:
 class Stalled:
     """Its connections are made by the kernel and never served: whoever asks waits."""
 
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    def __init__(self, address="127.0.0.1"):
+        self.listener = socket.create_server((address, 0), backlog=128)
 
     def url(self, path):
-        return f"http://127.0.0.1:{self.listener.getsockname()[1]}/{path}"
+        address, port = self.listener.getsockname()
+        return f"http://{address}:{port}/{path}"
 
     def stop(self):
         self.listener.close()

@@ -2,7 +2,7 @@
 """Measures imagefetch beside libjpeg-turbo alone and beside a C server on libmicrohttpd.
 
 Both sides run on the same cores in the same run, by turns, and share them with the origin and the
-client: read the ratios of the medians, not the absolute figures. Takes a minute or two.
+client: read the ratios of the medians, not the absolute figures. Takes some two or three minutes.
 """
 
 import argparse
@@ -17,10 +17,12 @@ import tempfile
 import measures
 from origin import Nginx, Stalled
 from pictures import photograph, write_distinct
-from service import Service
+from service import DEFAULTS, Service
 
 HERE = pathlib.Path(__file__).parent
 LARGE, SMALL = 400, 6_000
+# Origins that answer and that never do, and jobs for each.
+LIVING, DEAD, JOBS = 90, 10, 100
 
 
 def compile_c(source, target, *libraries):
@@ -32,18 +34,29 @@ def compile_c(source, target, *libraries):
 
 
 class Benchmark:
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, rate):
         self.binary, self.folder, self.started = binary, folder, 0
         self.decoder = compile_c("codec/decode.c", folder / "decode", "-ljpeg", "-lpng", "-lz")
         self.hello = compile_c("hello/hello.c", folder / "hello", "-lmicrohttpd")
         pictures = folder / "pictures"
         write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
-        write_distinct(photograph(256, 192, 85), pictures / "small", SMALL)
+        write_distinct(photograph(256, 192, 85), pictures / "small", max(SMALL, LIVING * JOBS))
         self.nginx, self.stalled = Nginx(folder), Stalled()
+        many = folder / "many"
+        many.mkdir()
+        (many / "pictures").symlink_to(pictures)
+        addresses = [f"127.0.1.{number + 1}" for number in range(LIVING)]
+        self.many = Nginx(many, addresses, rate)
+        self.living = [
+            [self.many.url(f"small/{number * JOBS + job}.jpg", address) for job in range(JOBS)]
+            for number, address in enumerate(addresses)]
+        self.silent = [Stalled(f"127.0.2.{number + 1}") for number in range(DEAD)]
+        self.dead = [
+            [origin.url(f"small/{job}.jpg") for job in range(JOBS)] for origin in self.silent]
 
     def stop(self):
-        self.nginx.stop()
-        self.stalled.stop()
+        for origin in (self.nginx, self.many, self.stalled, *self.silent):
+            origin.stop()
 
     @contextlib.contextmanager
     def service(self, **options):
@@ -64,6 +77,11 @@ class Benchmark:
             urls = [self.nginx.url(f"{size}/{number}.jpg") for number in range(count)]
             with self.service() as service:
                 figures[f"{size} jobs"] = measures.jobs(service, urls)
+                if size == "small":
+                    figures["hits"] = measures.cache_hits(service, urls)
+        for name, dead in (("alone", []), ("beside the dead", self.dead)):
+            with self.service(**DEFAULTS) as service:
+                figures[name] = measures.seconds_for_the_living(service, self.living, dead)
         with self.service() as service:
             self.measure_requests(service, figures)
         with self.service(workers=1) as service:
@@ -86,6 +104,7 @@ def print_table(rounds):
     for name, ours, beside, goal in (
         ("2-megapixel JPEGs", "large jobs", "large decodes", "0.85"),
         ("10 kB JPEGs", "small jobs", "small decodes", ""),
+        ("cache hits beside misses", "hits", "small jobs", ""),
         ("GET /jobs/{id}", "get", "hello", "0.60"),
     ):
         for unit, goal in (("wall", goal), ("cpu", "")):
@@ -96,6 +115,12 @@ def print_table(rounds):
             print(row.format(
                 title, f"{statistics.median(left):,.0f}", f"{statistics.median(right):,.0f}",
                 f"{ratio:.2f}", goal))
+    dead, alone = (
+        statistics.median(figures[key] for figures in rounds)
+        for key in ("beside the dead", "alone"))
+    print(row.format(
+        f"{LIVING} origins beside {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
+        f"{dead / alone:.2f}", "1.05"))
     queued = statistics.median(figures["queued"] for figures in rounds)
     print(row.format("memory of a queued job, bytes", f"{queued:,.0f}", "", "", "2,048"))
 
@@ -105,7 +130,10 @@ def main():
     parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queued", type=int, default=100_000, help="jobs to queue for the memory")
-    parser.add_argument("--limit", type=int, default=290, help="seconds after which to give up")
+    parser.add_argument(
+        "--origin-rate", type=int, default=0,
+        help="bytes a second and response of the many origins; 0 is as fast as they go")
+    parser.add_argument("--limit", type=int, default=420, help="seconds after which to give up")
     options = parser.parse_args()
 
     def give_up(*_):
@@ -115,7 +143,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.alarm(options.limit)
     with tempfile.TemporaryDirectory(prefix="imagefetch-bench-") as folder:
-        benchmark = Benchmark(options.service.resolve(), pathlib.Path(folder))
+        benchmark = Benchmark(options.service.resolve(), pathlib.Path(folder), options.origin_rate)
         try:
             rounds = []
             for number in range(options.rounds):

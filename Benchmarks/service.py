@@ -8,15 +8,15 @@ import time
 
 from origin import free_port, wait_for_port
 
-# The defaults but for what the measure needs: the origin is one host, on loopback, and patient.
+# The defaults but for what the measure needs: most have one origin, on loopback, and are patient with it.
 CONFIGURATION = """\
 server: {{ port: {port}, drain_timeout: 1s }}
-jobs: {{ workers: {workers}, max_queued: 300000, max_attempts: 1 }}
+jobs: {{ workers: {workers}, max_queued: 300000, max_attempts: {max_attempts} }}
 fetch:
-  timeout: 10m
-  stall_timeout: 10m
-  max_per_host: {workers}
-  allow_networks: [127.0.0.1/32]
+  timeout: {timeout}
+  stall_timeout: {stall_timeout}
+  max_per_host: {max_per_host}
+  allow_networks: [127.0.0.0/8]
   allow_ports: []
 storage: {{ path: {folder}/data }}
 log: {{ level: error }}
@@ -25,13 +25,20 @@ log: {{ level: error }}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+# What the operator of a service with many origins has without a word in the configuration.
+DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_per_host": 6}
+
+
 class Service:
-    def __init__(self, binary, folder, workers=64):
+    def __init__(self, binary, folder, workers=64, **settings):
         folder.mkdir(parents=True)
         self.port = free_port()
         configuration = folder / "imagefetch.yaml"
+        settings = {
+            "max_attempts": 1, "timeout": "10m", "stall_timeout": "10m", "max_per_host": workers,
+        } | settings
         configuration.write_text(
-            CONFIGURATION.format(port=self.port, folder=folder, workers=workers))
+            CONFIGURATION.format(port=self.port, folder=folder, workers=workers, **settings))
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -70,11 +77,12 @@ class Service:
             answer = self.ask("POST", "/jobs", batch)
         return answer["jobs"][-1]["id"]
 
-    def wait_until_idle(self, last, seconds=60):
-        """Returns when no job is unfinished; `last` is the one to wait for before asking often."""
+    def wait_until_idle(self, last, seconds=60, tag=None):
+        """Returns when no job (with the tag) is unfinished; `last` is waited for before asking often."""
         deadline = time.monotonic() + seconds
+        unfinished = "/jobs?phase=queued&phase=loading&limit=1" + (f"&tag={tag}" if tag else "")
         self.ask("GET", f"/jobs/{last}?wait={seconds}")
-        while self.ask("GET", "/jobs?phase=queued&phase=loading&limit=1")["jobs"]:
+        while self.ask("GET", unfinished)["jobs"]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"jobs are unfinished after {seconds} s")
             time.sleep(0.005)
@@ -117,9 +125,9 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def batches_of(size, urls):
-    """Request bodies, made before the clock starts."""
+def batches_of(size, urls, **members):
+    """Request bodies, made before the clock starts. An element is a URL, or a job as it is sent."""
+    jobs = [{"url": url} | members if isinstance(url, str) else url for url in urls]
     return [
-        json.dumps([{"url": url} for url in urls[start:start + size]]).encode()
-        for start in range(0, len(urls), size)
+        json.dumps(jobs[start:start + size]).encode() for start in range(0, len(jobs), size)
     ]

@@ -7,33 +7,39 @@ enum Conditions {
   static func names(_ entityTag: String, in field: String) -> Bool {
     if field == entityTag { return true }
     if field == "*" { return true }
-    return tags(field).contains { $0 == entityTag[...] }
+    return tags(field).contains { $0.tag == entityTag[...] }
+  }
+
+  /// Whether an `If-Match` names the current representation, by strong comparison: a weak tag names none.
+  static func matches(_ entityTag: String, in field: String) -> Bool {
+    field == "*" || tags(field).contains { !$0.isWeak && $0.tag == entityTag[...] }
   }
 
   /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
   static func isCurrent(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifNoneMatch] { return names(entityTag, in: field) }
-    guard let field = fields[.ifModifiedSince], let since = HTTPDate(field, now: modifiedAt) else {
-      return false
-    }
-    return HTTPDate(modifiedAt).seconds <= since.seconds
+    guard let field = fields[.ifModifiedSince],
+      let since = Timestamp(httpDate: field, now: modifiedAt)
+    else { return false }
+    // A date has no fraction of a second.
+    return modifiedAt.milliseconds / 1000 <= since.milliseconds / 1000
   }
 
   /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
   /// representation by strong comparison.
   static func rangeHolds(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     guard let field = fields[.ifRange] else { return true }
-    return field == entityTag || field == HTTPDate(modifiedAt).description
+    return field == entityTag || field == modifiedAt.httpDate
   }
 
   /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.
-  private static func tags(_ field: String) -> [Substring] {
-    var found: [Substring] = []
+  private static func tags(_ field: String) -> [(tag: Substring, isWeak: Bool)] {
+    var found: [(tag: Substring, isWeak: Bool)] = []
     var rest = field[...]
     while let open = rest.firstIndex(of: "\"") {
       let content = rest[rest.index(after: open)...]
       guard let close = content.firstIndex(of: "\"") else { break }
-      found.append(rest[open...close])
+      found.append((rest[open...close], rest[..<open].hasSuffix("W/")))
       rest = rest[rest.index(after: close)...]
     }
     return found

@@ -36,6 +36,6 @@ struct CrossOrigin: Sendable {
     "Accept-Ranges, Allow, Cache-Status, Content-Disposition, Content-Range, ETag, Link, Location, "
     + "Preference-Applied, Retry-After, WWW-Authenticate, X-Request-Id"
   private static let allowed =
-    "Authorization, Content-Type, Idempotency-Key, If-None-Match, If-Modified-Since, If-Range, Prefer, "
-    + "Range, Save-Data, X-Request-Id"
+    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "
+    + "If-Range, Prefer, Range, Save-Data, X-Request-Id"
 }

@@ -143,6 +143,7 @@ extension Timings {
       json.member("connect_ms", connect?.milliseconds)
       json.member("tls_ms", tls?.milliseconds)
       json.member("first_byte_ms", firstByte?.milliseconds)
+      json.member("body_ms", body?.milliseconds)
       json.member("fetch_ms", fetch?.milliseconds)
       json.member("decode_ms", decode?.milliseconds)
     }

@@ -28,14 +28,18 @@ public protocol JobService: Sendable {
   func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage
 
   /// Cancels the job unless it has finished.
-  func cancel(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
+  ///
+  /// - Parameter expected: does so only while the job has this version; nil: whichever it has.
+  func cancel(_ id: JobID, for caller: Caller, ifVersion expected: Int?)
+    async throws(JobsError) -> JobSnapshot
 
-  /// Cancels and forgets the job.
-  func purge(_ id: JobID, for caller: Caller) async throws(JobsError)
+  /// Cancels and forgets the job, its image and its kept bytes.
+  func purge(_ id: JobID, for caller: Caller, ifVersion expected: Int?) async throws(JobsError)
 
   /// Changes what is not nil.
-  func edit(_ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?)
-    async throws(JobsError) -> JobSnapshot
+  func edit(
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
+  ) async throws(JobsError) -> JobSnapshot
 
   /// Queues the job again where there is something to fetch.
   func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
@@ -46,6 +50,19 @@ public protocol JobService: Sendable {
 
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
+
+  /// What the cache holds.
+  func cacheCounts() async throws(JobsError) -> CacheCounts
+
+  /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
+  /// - Returns: how many stored responses there were.
+  func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int
+
+  /// Whether low-data images stand in for the regular ones.
+  var isConstrained: Bool { get }
+
+  /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
+  func setConstrained(_ isConstrained: Bool)
 
   /// The wall clock's time.
   func now() -> Timestamp

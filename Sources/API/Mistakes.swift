@@ -24,14 +24,19 @@ struct Mistakes {
     untold += others.untold
   }
 
-  /// Throws a problem that names them all; its own code is the first one's.
-  func check() throws(Problem) {
-    guard let first = errors.first else { return }
+  /// A problem that names them all, its own code the first one's; nil where nothing is wrong.
+  var problem: Problem? {
+    guard let first = errors.first else { return nil }
     let more = errors.count + untold - 1
     let others = more == 0 ? "" : " (and \(more) more)"
     var problem = Problem(first.code, first.detail + others, status: .unprocessableContent)
     problem.errors = errors
-    throw problem
+    return problem
+  }
+
+  /// Throws that problem.
+  func check() throws(Problem) {
+    if let problem { throw problem }
   }
 }
 

@@ -22,6 +22,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
   case methodNotAllowed = "method_not_allowed"
   case imageUnavailable = "image_unavailable"
   case imageGone = "image_gone"
+  case preconditionFailed = "precondition_failed"
   case rangeNotSatisfiable = "range_not_satisfiable"
   case queueFull = "queue_full"
   case rateLimited = "rate_limited"
@@ -65,6 +66,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
     case .notFound, .imageUnavailable: .notFound
     case .methodNotAllowed: .methodNotAllowed
     case .imageGone: .gone
+    case .preconditionFailed: .preconditionFailed
     case .rangeNotSatisfiable: .rangeNotSatisfiable
     case .queueFull, .starting, .draining, .storageFull: .serviceUnavailable
     case .rateLimited: .tooManyRequests
@@ -96,6 +98,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
     case .methodNotAllowed: "The method is not allowed here"
     case .imageUnavailable: "The job has no image"
     case .imageGone: "The image is no longer kept"
+    case .preconditionFailed: "The job is at another version"
     case .rangeNotSatisfiable: "There are no such bytes"
     case .queueFull: "The queue is full"
     case .rateLimited: "Too many requests"
@@ -126,7 +129,9 @@ enum ProblemCode: String, CaseIterable, Sendable {
 
 extension Problem {
   /// Why the engine did not do as asked.
-  init(_ error: JobsError) {
+  ///
+  /// - Parameter isBatch: whether the request was an array of jobs, so that a mistake's place begins with an index.
+  init(_ error: JobsError, isBatch: Bool = false) {
     switch error {
     case .unknownJob:
       self.init(.notFound, "There is no such job, it has expired, or it belongs to someone else.")
@@ -138,6 +143,18 @@ extension Problem {
       errors = [
         FieldError(place: .header("Idempotency-Key"), code: .invalidOption, detail: detail)
       ]
+    case .invalidLocalNames(let places):
+      var mistakes = Mistakes()
+      for place in places {
+        let location = Location(root: .body(index: isBatch ? place : nil), member: "local")
+        mistakes.add(
+          location, .invalidLocalName,
+          "It leads out of this service's folder of images, or to no file.")
+      }
+      self = mistakes.problem ?? Problem(.invalidLocalName, "A name cannot be used.")
+    case .versionDiffers:
+      self.init(
+        .preconditionFailed, "If-Match names no version that the job has; GET tells its ETag.")
     case .starting:
       self.init(.starting, "This service will take work in a moment.")
     case .draining:
@@ -242,11 +259,18 @@ extension FetchError {
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .connectFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
+    case .unreachable(let origin, let failures, let seconds):
+      let requests = failures == 1 ? "1 request" : "\(failures) requests in a row"
+      let pause = Int(max(0, min(seconds, 86_400)).rounded(.up))
+      return (
+        "\(origin.shortened) could not be reached by \(requests); it is tried again in \(pause) s.",
+        nil
+      )
     case .tlsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .timeout(let seconds):
-      return ("The origin had not sent the whole image after \(seconds) s.", nil)
-    case .stalled(let seconds): return ("The origin sent no byte for \(seconds) s.", nil)
+      return ("The origin had not sent the whole image after \(seconds.plain) s.", nil)
+    case .stalled(let seconds): return ("The origin sent no byte for \(seconds.plain) s.", nil)
     case .tooManyRedirects(let limit):
       return ("The origin redirects more than \(limit) times.", nil)
     case .badRedirect(let status, let location):
@@ -262,6 +286,11 @@ extension FetchError {
     case .cancelled: return ("The transfer was stopped.", nil)
     }
   }
+}
+
+extension Double {
+  /// Without a fraction where it has none.
+  fileprivate var plain: String { Int(exactly: self)?.description ?? description }
 }
 
 extension BlockReason {

@@ -55,6 +55,7 @@ final class RequestMetrics: Sendable {
     case .patch: (3, "PATCH")
     case .delete: (4, "DELETE")
     case .options: (5, "OPTIONS")
+    case .put: (7, "PUT")
     default: (6, "other")
     }
   }

@@ -3,7 +3,7 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, job, fetch, image, livez, readyz, metrics, openAPI, unknown
+  case jobs, job, fetch, image, cache, network, livez, readyz, metrics, openAPI, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -12,6 +12,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
     case .image: "/jobs/{id}/image"
+    case .cache: "/cache"
+    case .network: "/network"
     case .livez: "/livez"
     case .readyz: "/readyz"
     case .metrics: "/metrics"
@@ -26,6 +28,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .jobs: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
     case .fetch: [.post, .options]
+    case .cache: [.get, .head, .delete, .options]
+    case .network: [.get, .head, .put, .options]
     case .image, .livez, .readyz, .metrics, .openAPI: [.get, .head, .options]
     case .unknown: []
     }
@@ -35,6 +39,7 @@ enum Route: Int, CaseIterable, Sendable {
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
     case .jobs, .job, .fetch, .image, .unknown: .jobs
+    case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
     case .livez, .readyz, .openAPI: nil
     }
@@ -82,7 +87,7 @@ struct Destination: Sendable {
   }
 
   private static func operation(_ path: String.UTF8View) -> Route {
-    for route in [Route.livez, .readyz, .metrics, .openAPI]
+    for route in [Route.cache, .network, .livez, .readyz, .metrics, .openAPI]
     where path.elementsEqual(route.template.utf8) {
       return route
     }

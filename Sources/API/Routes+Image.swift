@@ -95,11 +95,11 @@ extension Routes {
     [
       .contentType: image.description.format.contentType,
       .eTag: image.entityTag,
-      .lastModified: HTTPDate(image.modifiedAt).description,
+      .lastModified: image.modifiedAt.httpDate,
       .acceptRanges: "bytes",
       // The same path may have another image after the job was fetched again.
       .cacheControl: "private, no-cache",
-      .cacheStatus: cacheStatus(job.cache, at: now),
+      .cacheStatus: cacheStatus(job, at: now),
       .contentDisposition: "inline; filename=\"\(fileName(of: image, job))\"",
       .xContentTypeOptions: "nosniff",
       .contentSecurityPolicy: "default-src 'none'; sandbox",
@@ -107,13 +107,20 @@ extension Routes {
   }
 
   /// RFC 9211. What never went through the cache, as local and captured images, bypassed it.
-  private static func cacheStatus(_ outcome: CacheOutcome?, at now: Timestamp) -> String {
-    let ttl = outcome?.freshUntil.map { "; ttl=\(($0 - now).components.seconds)" } ?? ""
-    return switch outcome?.status {
+  private static func cacheStatus(_ job: Job, at now: Timestamp) -> String {
+    guard let outcome = job.cache else { return "imagefetch; fwd=bypass" }
+    // Negative for a stale response, and for one that became stale since the job has it.
+    let ttl = outcome.freshUntil.map { "; ttl=\(($0 - now).wholeSeconds)" } ?? ""
+    let mode = job.submission.cacheMode
+    return switch outcome.status {
     case .hit, .stale: "imagefetch; hit\(ttl)"
-    case .miss: "imagefetch; fwd=uri-miss\(ttl)"
-    case .revalidated: "imagefetch; fwd=stale; fwd-status=304\(ttl)"
-    case .bypass, nil: "imagefetch; fwd=bypass"
+    case .miss:
+      // A freshness is told of what was stored alone.
+      "imagefetch; fwd=\(mode == .reload ? "request" : "uri-miss")"
+        + (ttl.isEmpty ? "" : "; stored\(ttl)")
+    case .revalidated:
+      "imagefetch; fwd=\(mode == .noCache ? "request" : "stale"); fwd-status=304\(ttl)"
+    case .bypass: "imagefetch; fwd=bypass"
     }
   }
 
@@ -148,6 +155,13 @@ extension Routes {
       true
     default: false
     }
+  }
+}
+
+extension Duration {
+  /// The last whole second not after it: towards the past below zero.
+  fileprivate var wholeSeconds: Int64 {
+    components.attoseconds < 0 ? components.seconds - 1 : components.seconds
   }
 }
 

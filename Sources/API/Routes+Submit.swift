@@ -37,10 +37,11 @@ extension Routes {
     let jobs = decoder.jobs(from: body)
     try decoder.mistakes.check()
     let idempotencyKey = key.map { exchange.key($0, content: [bytes]) }
-    let snapshots = try await asking { () throws(JobsError) in
+    let isBatch = if case .array = body { true } else { false }
+    let snapshots = try await asking(isBatch: isBatch) { () throws(JobsError) in
       try await service.submit(jobs, by: exchange.caller.owner, key: idempotencyKey)
     }
-    if case .array = body { return accepted(batch: snapshots) }
+    if isBatch { return accepted(batch: snapshots) }
     guard let snapshot = snapshots.first else { throw Problem(JobsError.unknownJob) }
     return accepted(snapshot)
   }

@@ -97,6 +97,8 @@ public struct Routes: Sendable {
       }
     case .fetch: try await fetchAgain(exchange)
     case .image: try await image(exchange)
+    case .cache: try await cache(exchange)
+    case .network: try await network(exchange)
     case .livez, .readyz, .metrics, .openAPI, .unknown: try await operation(route, exchange)
     }
   }
@@ -138,10 +140,10 @@ public struct Routes: Sendable {
 
 extension Routes {
   /// Asks the engine; what it refuses becomes a problem.
-  func asking<Answer>(_ question: () async throws(JobsError) -> Answer) async throws(Problem)
-    -> Answer
-  {
-    do { return try await question() } catch { throw Problem(error) }
+  func asking<Answer>(
+    isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
+  ) async throws(Problem) -> Answer {
+    do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
   }
 
   /// Every path with its methods, as `openapi.yaml` lists them; HEAD and OPTIONS go without saying.

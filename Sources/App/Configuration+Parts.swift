@@ -26,6 +26,12 @@ extension Configuration {
     engine.maxBytes = fetch.maxBytes
     engine.limits = decodeLimits
     engine.maxStoredBytes = storage.maxBytes
+    engine.maxPerOrigin = fetch.maxPerHost
+    engine.requestsPerSecondPerOrigin = fetch.ratePerHost
+    engine.cache.isEnabled = cache.enabled
+    engine.cache.memory = cache.memory
+    engine.cache.disk = cache.disk
+    engine.cache.defaultTTL = cache.defaultTTL
     engine.isConstrained = network.constrained
     return engine
   }
@@ -78,6 +84,7 @@ extension Configuration {
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
     routes.corsOrigins = server.corsOrigins
+    routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes
     routes.limits.maxPixels = decode.maxPixels

@@ -25,13 +25,18 @@ struct Parts: Sendable {
     self.log = log
     let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
+    let locals = try configuration.sources.localRoot.map(Self.openLocals)
     do throws(StoreError) {
       jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
-      let images = try FileImageStore(FileImageStore.Configuration(path: path + "/images"))
+      var imageFolder = FileImageStore.Configuration(path: path + "/images")
+      imageFolder.maxPartialBytes = configuration.storage.partials
+      let images = try FileImageStore(imageFolder)
       engine = JobEngine(
-        configuration.engineConfiguration, store: jobs, images: images, fetcher: fetcher,
-        codec: StreamingCodec(),
-        executor: ThreadPool(name: "decode", threads: configuration.decode.threads),
+        configuration.engineConfiguration,
+        JobEngine.Parts(
+          store: jobs, images: images,
+          fetcher: fetcher, codec: StreamingCodec(), locals: locals,
+          threads: ThreadPool(name: "decode", threads: configuration.decode.threads)),
         now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
     } catch {
       throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
@@ -48,6 +53,12 @@ struct Parts: Sendable {
       try configuration.serverConfiguration(), handler: routes.respond(to:),
       refusal: routes.refuse(_:),
       log: log)
+  }
+
+  private static func openLocals(_ root: String) throws(StartError) -> LocalFolder {
+    do throws(StoreError) { return try LocalFolder(root) } catch {
+      throw .operatorMistake("sources.local_root: \"\(root)\" can't be used: \(error)")
+    }
   }
 
   private static func makeFetcher(

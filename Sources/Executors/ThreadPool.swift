@@ -21,7 +21,8 @@ public final class ThreadPool: TaskExecutor {
       startThread(named: name) { [executor = Unowned(self)] in
         while let work = line.next() {
           switch work {
-          case .job(let job): job.runSynchronously(on: executor.reference)
+          case .job(let job, nil): job.runSynchronously(on: executor.reference)
+          case .job(let job, let lane?): job.runSynchronously(on: lane.reference)
           case .closure(let body): body()
           }
         }
@@ -29,11 +30,36 @@ public final class ThreadPool: TaskExecutor {
     }
   }
 
+  /// A share of the threads for one task, whose priority is its own: see ``Lane``.
+  public func lane(priority: UInt8) -> Lane { Lane(of: self, line, priority: priority) }
+
   deinit { line.close() }
 
   public func enqueue(_ job: consuming ExecutorJob) {
     let priority = job.priority.rawValue
-    line.add(.job(UnownedJob(job)), priority: priority)
+    line.add(.job(UnownedJob(job), nil), priority: priority)
+  }
+
+  /// Runs one task's jobs on the pool's threads in the order of a priority that can be raised and lowered while the task
+  /// runs, which its own can't.
+  public final class Lane: TaskExecutor {
+    private let pool: ThreadPool
+    private let line: WaitingLine
+    private let priority: Atomic<UInt8>
+
+    fileprivate init(of pool: ThreadPool, _ line: WaitingLine, priority: UInt8) {
+      self.pool = pool
+      self.line = line
+      self.priority = Atomic(priority)
+    }
+
+    public func enqueue(_ job: consuming ExecutorJob) {
+      let work = Work.job(UnownedJob(job), Unowned(self))
+      line.add(work, priority: priority.load(ordering: .relaxed))
+    }
+
+    /// Orders what is enqueued from now on by another priority.
+    public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
   /// Runs `body` on one of the threads; it may block there. It is not given up when the task is cancelled.
@@ -49,11 +75,11 @@ public final class ThreadPool: TaskExecutor {
 /// A task keeps its executor alive for as long as it has jobs, so a running job may use it.
 private struct Unowned: Sendable {
   let reference: UnownedTaskExecutor
-  init(_ pool: ThreadPool) { reference = pool.asUnownedTaskExecutor() }
+  init(_ executor: some TaskExecutor) { reference = executor.asUnownedTaskExecutor() }
 }
 
 private enum Work {
-  case job(UnownedJob)
+  case job(UnownedJob, Unowned?)
   case closure(() -> Void)
 }
 

@@ -40,8 +40,8 @@ public final class CurlFetcher: ImageFetcher {
 
   /// Fetches one image; see ``ImageFetcher``.
   ///
-  /// A response to a `Range` or conditional field of the request's own may also have the status 206
-  /// or 304; unasked for, those are `.originStatus`.
+  /// A response to a `Range` or a condition among the request's `conditions` may also have the status 206 or 304;
+  /// unasked for, those are `.originStatus`. `maxBytes` is of the body that comes: for a 206, of the part.
   public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     do throws(FetchError) {
       return try await follow(request)
@@ -56,15 +56,18 @@ public final class CurlFetcher: ImageFetcher {
 
   private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     let deadline = ContinuousClock.now + request.timeout
+    let conditions = RequestFields.conditions(request.conditions)
     var url = request.url
     var fields = RequestFields.permitted(request.headers)
+    var admitted: Set = [url.origin]
     var redirects = 0
     while true {
       if Task.isCancelled { throw .cancelled }
       let (exchange, route, head) = try await ask(
-        for: url, fields: fields, of: request, by: deadline)
+        for: url, fields: fields + conditions, of: request, by: deadline)
       guard Redirect.isRedirect(head.status) else {
-        return try accept(head, exchange, url: url, fields: fields, maxBytes: request.maxBytes)
+        return try accept(
+          head, exchange, url: url, conditions: conditions, maxBytes: request.maxBytes)
       }
       exchange.discard()
       guard redirects < configuration.maxRedirects else {
@@ -73,6 +76,9 @@ public final class CurlFetcher: ImageFetcher {
       redirects += 1
       let target = try Redirect.target(of: head, from: route.url)
       if target.origin != url.origin { fields = [] }
+      if admitted.insert(target.origin).inserted {
+        try await request.awaitAdmission(to: target.origin, by: deadline)
+      }
       url = target
     }
   }
@@ -105,10 +111,10 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   private func accept(
-    _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, fields: [HeaderField],
+    _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
-    if let error = Self.objection(to: head, fields: fields, maxBytes: maxBytes) {
+    if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
       if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
       throw error
     }
@@ -120,14 +126,14 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   private static func objection(
-    to head: ResponseHead, fields: [HeaderField], maxBytes: Int
+    to head: ResponseHead, conditions: [HeaderField], maxBytes: Int
   ) -> FetchError? {
     switch head.status {
-    case 200: break
-    case 206 where RequestFields.contain("range", in: fields): break
+    case 200, 203: break
+    case 206 where RequestFields.contain("range", in: conditions): break
     case 304
-    where RequestFields.contain("if-none-match", in: fields)
-      || RequestFields.contain("if-modified-since", in: fields):
+    where RequestFields.contain("if-none-match", in: conditions)
+      || RequestFields.contain("if-modified-since", in: conditions):
       return nil
     case 204: return .noData
     default:

@@ -2,11 +2,23 @@ internal import Jobs
 
 /// The last look at header fields before they are sent: the edge has refused what is dropped here.
 enum RequestFields {
+  /// The client's fields. What makes a request conditional isn't among them: whoever asks for a part or a 304 must
+  /// know what to do with it.
   static func permitted(_ fields: [HeaderField]) -> [HeaderField] {
     fields.filter { field in
-      isToken(field.name) && !refused.contains(field.name.lowercased())
-        && !field.value.utf8.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F })
+      let name = field.name.lowercased()
+      return !refused.contains(name) && !conditional.contains(name) && isSound(field)
     }
+  }
+
+  /// The fetch's own conditions and range.
+  static func conditions(_ fields: [HeaderField]) -> [HeaderField] {
+    fields.filter { conditional.contains($0.name.lowercased()) && isSound($0) }
+  }
+
+  private static func isSound(_ field: HeaderField) -> Bool {
+    isToken(field.name)
+      && !field.value.utf8.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F })
   }
 
   /// Whether a field of that name is among them.
@@ -21,6 +33,11 @@ enum RequestFields {
     "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     "http2-settings",
+  ]
+
+  /// RFC 9110 sections 13.1 and 14.2.
+  private static let conditional: Set<String> = [
+    "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
   ]
 
   /// RFC 9110 section 5.6.2.

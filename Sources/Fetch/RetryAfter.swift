@@ -9,6 +9,6 @@ enum RetryAfter {
       return value.utf8.count <= 10 ? Double(value) : Double(Int32.max)
     }
     let now = Timestamp(milliseconds: Int64(time(nil)) * 1000)
-    return HTTPDate(value, now: now).map { max(0, ($0.timestamp - now).inSeconds) }
+    return Timestamp(httpDate: value, now: now).map { max(0, ($0 - now).inSeconds) }
   }
 }

@@ -1,27 +1,45 @@
 internal import Logging
 
-/// Hands queued jobs to idle workers. The queue itself is the store's: a job that waits costs no memory here.
+/// Hands queued jobs to idle workers. The queue itself is the store's: a job that waits, for a worker or for its
+/// origin, costs no memory here.
 actor Dispatcher {
-  typealias Work = (job: Job, claim: Claim)
+  /// A job to be worked on.
+  struct Work: Sendable {
+    let job: Job
+    let claim: Claim
+    /// The right to ask its origin; nil where none is asked, or may not be at the moment.
+    let pass: OriginPass?
+    /// Why its origin may not be asked.
+    let refusal: FetchError?
+    /// Whether other queued jobs ask the same.
+    let isShared: Bool
+  }
 
   private let store: any JobStore
+  private let origins: Origins
   private let now: WallClock
   private let log: Logger
-  private let wakeUps: AsyncStream<Void>
-  private let wakeUp: AsyncStream<Void>.Continuation
+  /// Workers that are kept for jobs of origins which answer, where there are many.
+  private let reserve: Int
+  private let bell: DispatcherBell
   private var idle: [CheckedContinuation<Work?, Never>] = []
   private var alarm: Task<Void, Never>?
   private var isStopped = false
 
-  init(store: any JobStore, now: @escaping WallClock, log: Logger) {
+  init(
+    store: any JobStore, origins: Origins, workers: Int, bell: DispatcherBell,
+    now: @escaping WallClock, log: Logger
+  ) {
     self.store = store
+    self.origins = origins
+    self.bell = bell
     self.now = now
     self.log = log
-    (wakeUps, wakeUp) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
+    reserve = workers >= 16 ? workers / 4 : 0
   }
 
   /// Says that there may be a job to claim. Many calls in a row cost one look.
-  nonisolated func wake() { wakeUp.yield() }
+  nonisolated func wake() { bell.ring() }
 
   /// Waits for a job; nil once stopped.
   func next() async -> Work? {
@@ -34,44 +52,51 @@ actor Dispatcher {
 
   /// Claims jobs for idle workers until stopped.
   func run() async {
-    for await _ in wakeUps { await claim() }
+    for await _ in bell.rings { await claim() }
     alarm?.cancel()
   }
 
   /// No job is handed over after this; idle workers are sent home.
   func stop() {
     isStopped = true
-    wakeUp.finish()
+    bell.stop()
     for worker in idle { worker.resume(returning: nil) }
     idle = []
   }
 
   private func claim() async {
-    while !idle.isEmpty, !isStopped {
-      let wanted = idle.count
-      let claimed: Claimed
-      do throws(StoreError) {
-        claimed = try await store.claim(wanted, at: now())
-      } catch {
-        log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
-        return wake(after: .seconds(1))
+    do throws(StoreError) {
+      var nextDue: Timestamp?
+      while !idle.isEmpty, !isStopped {
+        let wanted = idle.count
+        let claimed = try await store.claim(wanted, at: now(), room: origins.room(isSpare: false))
+        nextDue = claimed.nextDue
+        await hand(over: claimed)
+        if claimed.jobs.count < wanted { break }
       }
-      await hand(over: claimed.jobs)
-      if claimed.jobs.count < wanted {
-        if let due = claimed.nextDue { wake(after: due - now()) }
-        return
+      // Workers that nobody else wants may try what is likely to take them long, or to fail.
+      if idle.count > reserve, !isStopped, origins.hasSpareRoom {
+        let wanted = idle.count - reserve
+        await hand(
+          over: try await store.claim(wanted, at: now(), room: origins.room(isSpare: true)))
       }
+      wake(at: nextDue)
+    } catch {
+      log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
+      wake(after: .seconds(1))
     }
   }
 
-  private func hand(over jobs: [Work]) async {
-    var jobs = jobs[...]
-    while let work = jobs.first, let worker = idle.popLast() {
-      jobs = jobs.dropFirst()
+  private func hand(over claimed: Claimed) async {
+    var works = claimed.jobs.map { job, claim in
+      work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false)
+    }[...]
+    while let work = works.first, let worker = idle.popLast() {
+      works = works.dropFirst()
       worker.resume(returning: work)
     }
     // Claimed while the service was being stopped: nobody will carry them.
-    for work in jobs {
+    for work in works {
       _ = try? await store.update(work.job.id, under: work.claim) { job in
         job.putBack()
         return true
@@ -79,12 +104,40 @@ actor Dispatcher {
     }
   }
 
-  private func wake(after delay: Duration) {
-    alarm?.cancel()
-    alarm = Task { [wakeUp] in
-      // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
-      try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
-      if !Task.isCancelled { wakeUp.yield() }
+  private func work(_ job: Job, _ claim: Claim, isShared: Bool) -> Work {
+    func work(_ pass: OriginPass?, _ refusal: FetchError?) -> Work {
+      Work(job: job, claim: claim, pass: pass, refusal: refusal, isShared: isShared)
+    }
+    guard let origin = job.origin else { return work(nil, nil) }
+    do throws(FetchError) { return work(try origins.enter(origin), nil) } catch {
+      return work(nil, error)
     }
   }
+
+  private func wake(at due: Timestamp?) {
+    let delays = [
+      due.map { $0 - now() }, origins.nextChange.map { ContinuousClock.now.duration(to: $0) },
+    ]
+    if let delay = delays.compactMap(\.self).min() { wake(after: delay) }
+  }
+
+  private func wake(after delay: Duration) {
+    alarm?.cancel()
+    alarm = Task { [bell] in
+      // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
+      try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
+      if !Task.isCancelled { bell.ring() }
+    }
+  }
+}
+
+/// Wakes the dispatcher.
+struct DispatcherBell: Sendable {
+  let rings: AsyncStream<Void>
+  private let continuation: AsyncStream<Void>.Continuation
+
+  init() { (rings, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1)) }
+
+  func ring() { continuation.yield() }
+  func stop() { continuation.finish() }
 }

@@ -5,6 +5,7 @@ struct Housekeeping: Sendable {
   let store: any JobStore
   let keeper: ImageKeeper
   let board: JobBoard
+  let cache: ResponseCache
   let now: WallClock
   let log: Logger
   private static let batch = 256
@@ -27,6 +28,7 @@ struct Housekeeping: Sendable {
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
       if let failure = await keeper.retry() { throw failure }
+      await cache.noteUses()
     } catch {
       log.error("housekeeping failed", metadata: ["error": "\(error)"])
     }

@@ -14,25 +14,34 @@ public struct FetchRequest: Sendable {
   /// Extra header fields. `Authorization`, `Cookie` and every other one that the client named go to the first
   /// origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
   public var headers: [HeaderField]
+  /// What makes the request conditional or one for a part (RFC 9110 sections 13 and 14.2): `Range`, `If-Range`,
+  /// `If-None-Match`, `If-Modified-Since`. They go along to every origin that a redirect leads to.
+  public var conditions: [HeaderField] = []
+  /// Asked before a redirect is followed to another origin: it may wait there for its turn. Nil: none needed.
+  public var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
   /// From the start to the body's last byte, redirects included.
   public var timeout: Duration
   /// Of the body.
   public var maxBytes: Int
 
   /// A request within these limits.
-  public init(url: SourceURL, headers: [HeaderField] = [], timeout: Duration, maxBytes: Int) {
+  public init(
+    url: SourceURL, headers: [HeaderField] = [], conditions: [HeaderField] = [], timeout: Duration,
+    maxBytes: Int
+  ) {
     self.url = url
     self.headers = headers
+    self.conditions = conditions
     self.timeout = timeout
     self.maxBytes = maxBytes
   }
 }
 
-/// A final response with status 200 whose body is on its way.
+/// A final response whose body is on its way.
 public struct FetchedResponse: Sendable {
   /// The URL that answered, after redirects.
   public var url: SourceURL
-  /// The status (RFC 9110 section 15); 200 for a request without conditions or ranges.
+  /// The status (RFC 9110 section 15): 200 or 203; 206 to a range and 304 to a condition that was asked for.
   public var status: Int
   /// The response's header fields.
   public var headers: [HeaderField]
@@ -89,6 +98,9 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case dnsFailure(host: String, detail: String)
   /// No connection, or one that spoke no HTTP.
   case connectFailure(host: String, detail: String)
+  /// The origin could not be reached by so many requests in a row: nothing was sent, and the next one will try again
+  /// after so many seconds.
+  case unreachable(origin: String, failures: Int, seconds: Double)
   /// No trusted TLS session.
   case tlsFailure(host: String, detail: String)
   /// Not done in time.
@@ -99,7 +111,7 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case tooManyRedirects(limit: Int)
   /// A redirect without a usable `Location`.
   case badRedirect(status: Int, location: String?)
-  /// A final status other than 200; `retryAfter` is the `Retry-After` field (RFC 9110 section 10.2.3) in seconds.
+  /// A final status that brings no image; `retryAfter` is the `Retry-After` field (RFC 9110 section 10.2.3) in seconds.
   case originStatus(Int, retryAfter: Double?)
   /// A body without a byte.
   case noData

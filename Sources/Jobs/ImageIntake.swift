@@ -5,7 +5,6 @@ internal import Logging
 /// Runs on the decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
 struct ImageIntake: Sendable {
   let codec: any ImageCodec
-  let images: any ImageStore
   let memory: DecodeMemory
 
   /// An image whose every pixel was decoded, staged but not published.
@@ -17,34 +16,37 @@ struct ImageIntake: Sendable {
   }
 
   /// - Parameters:
-  ///   - limits: narrower than the codec's own where the job says so.
-  ///   - onBytes: called after each piece was decoded, with the bytes so far and the computing time of decoding.
+  ///   - source: the bytes, or those that follow `kept`.
+  ///   - kept: what the stage has already: it is only decoded.
+  ///   - load: is told of the header and of the bytes so far; stops it by being cancelled.
   func take(
-    _ source: any ImageBytes, limits: DecodeLimits, onBytes: (Int, Duration) -> Void
+    _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
+    for load: Load, _ crew: Crew
   ) async throws(JobFailure) -> Taken {
-    let staged = try await Self.storing { () async throws(StoreError) in try await images.stage() }
-    var decode = Decode(decoder: codec.makeDecoder(limits: limits), memory: memory)
+    var decode = Decode(
+      decoder: codec.makeDecoder(limits: crew.configuration.limits), memory: memory, load: load,
+      crew: crew)
     var count = 0
-    while let piece = try await Self.fetching(source) {
+    while let piece = try await Self.piece(of: kept) {
+      count += piece.count
+      try await decode.proceed(with: piece)
+    }
+    while let piece = try await Self.piece(of: source) {
       count += piece.count
       do throws(StoreError) { try staged.write(piece) } catch { throw JobFailure(error) }
       try await decode.proceed(with: piece)
-      onBytes(count, decode.time)
+      load.reporter.advance(to: count, decodeTime: decode.time)
+      load.came(bytes: count)
     }
     guard count > 0 else { throw .fetch(.noData) }
+    load.reporter.bodyCame()
     let description = try await decode.finish()
-    onBytes(count, decode.time)
+    load.reporter.advance(to: count, decodeTime: decode.time)
     return Taken(description: description, digest: staged.finish(), bytes: count, staged: staged)
   }
 
-  private static func fetching(_ source: any ImageBytes) async throws(JobFailure) -> [UInt8]? {
-    do throws(FetchError) { return try await source.next() } catch { throw .fetch(error) }
-  }
-
-  private static func storing<Value>(
-    _ body: () async throws(StoreError) -> Value
-  ) async throws(JobFailure) -> Value {
-    do throws(StoreError) { return try await body() } catch { throw JobFailure(error) }
+  private static func piece(of source: (any ImageBytes)?) async throws(JobFailure) -> [UInt8]? {
+    do throws(FetchError) { return try await source?.next() } catch { throw .fetch(error) }
   }
 }
 
@@ -52,12 +54,16 @@ struct ImageIntake: Sendable {
 private struct Decode {
   let decoder: any ImageDecoder
   let memory: DecodeMemory
+  let load: Load
+  let crew: Crew
   var share: DecodeMemory.Share?
   var time: Duration = .zero
 
-  init(decoder: any ImageDecoder, memory: DecodeMemory) {
+  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, crew: Crew) {
     self.decoder = decoder
     self.memory = memory
+    self.load = load
+    self.crew = crew
   }
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
@@ -79,10 +85,19 @@ private struct Decode {
       case .needsBytes: return nil
       case .finished(let description): return description
       case .hasMore: await Task.yield()
-      case .header(let header): share = await memory.share(header.decodingMemory)
+      case .header(let header): await take(header)
       }
       if Task.isCancelled { throw .fetch(.cancelled) }
     }
+  }
+
+  private mutating func take(_ header: ImageHeader) async {
+    load.came(header)
+    await crew.tellDepartures(from: load)
+    // The origin isn't to blame for this wait.
+    load.pause()
+    share = await memory.share(header.decodingMemory)
+    load.resume()
   }
 
   private mutating func slice() throws(JobFailure) -> DecodeStep {

@@ -15,35 +15,36 @@ final class ImageKeeper: Sendable {
   /// Makes a staged image durable for its holder.
   ///
   /// - Parameter limit: of all kept images' bytes; the oldest finished jobs' give way to this one.
-  /// - Returns: false when the holder's claim is lost or the task was cancelled: nothing is kept then.
+  /// - Returns: false when the task was cancelled: nothing is kept then.
   /// - Throws: `.full` when there is no room even so.
   func keep(
-    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for holder: ImageHolder,
+    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID,
     limit: Int
   ) async throws(StoreError) -> Bool {
-    guard try await reserve(digest, bytes: bytes, for: holder, limit: limit) else { return false }
+    guard try await reserve(digest, bytes: bytes, as: holder, limit: limit) else { return false }
     try await staged.publish()
     return true
   }
 
-  /// Sees to it that an image is removed that was published for a job which then was no longer ours, unless others
-  /// have the same: it may have lost its place in the store's books before its bytes were there.
-  func giveUp(_ digest: ImageDigest, bytes: Int, of job: JobID) async throws(StoreError) {
-    _ = try await reserve(digest, bytes: bytes, for: .upcoming(job), limit: .max / 2)
-    try await store.release(job)
+  /// Sees to it that an image which is kept already stays.
+  /// - Returns: false when it is just leaving.
+  func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
+    switch try await store.reserve(digest, bytes: bytes, as: holder, limit: .max) {
+    case .reserved: true
+    case .leaving, .full: false
+    }
   }
 
   private func reserve(
-    _ digest: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int
+    _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
   ) async throws(StoreError) -> Bool {
     var pause = Duration.milliseconds(1)
     while true {
-      switch try await store.reserve(digest, bytes: bytes, for: holder, limit: limit) {
+      switch try await store.reserve(digest, bytes: bytes, as: holder, limit: limit) {
       case .reserved(let gaveWay):
         await remove(gaveWay)
         return true
       case .full: throw .full
-      case .claimLost: return false
       case .leaving:
         // Equal bytes are being removed at this moment; that takes as long as an unlink.
         if Task.isCancelled { return false }

@@ -6,6 +6,9 @@ public protocol ImageStore: Sendable {
   /// The image's bytes; nil when there are none under this digest.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes?
 
+  /// Whether the bytes are there, whole and unharmed. Harmed ones are removed.
+  func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool
+
   /// Removes the bytes, if there are any.
   func remove(_ digest: ImageDigest) async throws(StoreError)
 
@@ -25,6 +28,14 @@ public protocol StagedImage: AnyObject, Sendable {
 
   /// Makes the bytes durable under the digest that ``finish()`` told. Equal bytes already kept are left as they are.
   func publish() async throws(StoreError)
+
+  /// Says which response the bytes are of: from now on a crash of the service leaves those that were written, but for
+  /// the last second's, to be continued by the next request of that key.
+  func identify(_ key: Fingerprint, _ response: PartialResponse)
+
+  /// Leaves the bytes to the next request of the key that ``identify(_:_:)`` told, in the place of what is kept for it.
+  /// Without a key, or a byte, nothing is left. The stage can't be used after this.
+  func setAside() async throws(StoreError)
 }
 
 /// A stored image's bytes, open for reading for as long as this is held.

@@ -1,14 +1,13 @@
 /// The moves of a job's life. Each keeps phase, times and version in step; none looks at a clock.
 extension Job {
-  /// A worker takes it: `queued` to `loading`. Unless its cache mode forbids, that is a request to the origin.
+  /// A worker takes it: `queued` to `loading`.
   public mutating func start(at moment: Timestamp) {
     timings = Timings()
-    timings.queued = moment - max(notBefore ?? createdAt, createdAt)
+    timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
     progress = Progress()
     startedAt = startedAt ?? moment
     notBefore = nil
-    tries += 1
-    if submission.asksOrigin { attempts += 1 }
+    if target.isFirst { tries += 1 }
     move(to: .loading)
   }
 
@@ -45,14 +44,38 @@ extension Job {
     progress = shown.progress
   }
 
-  /// The image was decoded whole and stored.
+  /// The image was decoded whole and stored, now or by an earlier job that the cache remembers.
+  ///
+  /// - Parameter cache: nil for other sources than URLs.
   public mutating func succeed(
-    with image: StoredImage, at moment: Timestamp, keptFor retention: Duration
+    with image: StoredImage, cache: CacheOutcome?, at moment: Timestamp,
+    keptFor retention: Duration
   ) {
     self.image = image
     progress.completed = image.bytes
     progress.total = image.bytes
     finish(as: .success, at: moment, keptFor: retention)
+    self.cache = cache
+  }
+
+  /// The cache has its image: `queued` to `success`.
+  mutating func answer(
+    with image: StoredImage, _ outcome: CacheOutcome, at moment: Timestamp,
+    keptFor retention: Duration
+  ) {
+    startedAt = startedAt ?? moment
+    timings.queued = moment - createdAt
+    succeed(with: image, cache: outcome, at: moment, keptFor: retention)
+  }
+
+  /// The regular image takes the place of the low-data one.
+  public mutating func replaceImage(with image: StoredImage, cache: CacheOutcome?) {
+    guard phase == .success else { return }
+    self.image = image
+    self.cache = cache
+    target = .regular
+    progress = Progress(completed: image.bytes, total: image.bytes)
+    version += 1
   }
 
   /// It is given up.
@@ -71,9 +94,9 @@ extension Job {
     return true
   }
 
-  /// Its owner wants it again.
+  /// Its owner wants it again, from that target.
   /// - Returns: false when there is nothing to fetch: under way, or a success whose image is kept.
-  public mutating func fetchAgain(at moment: Timestamp) -> Bool {
+  public mutating func fetchAgain(at moment: Timestamp, from first: Target) -> Bool {
     switch phase {
     case .queued, .loading: return false
     case .success where image?.isKept == true: return false
@@ -85,21 +108,29 @@ extension Job {
     finishedAt = nil
     expiresAt = nil
     tries = 0
+    target = first
     progress = Progress()
     notBefore = moment
     move(to: .queued)
     return true
   }
 
-  /// Another try after a failed one, not before `moment`: `loading` to `queued`.
-  public mutating func retry(notBefore moment: Timestamp) {
+  /// Another try after a failed one, from that target and not before `moment`: `loading` to `queued`.
+  public mutating func retry(from first: Target, notBefore moment: Timestamp) {
     notBefore = moment
+    target = first
+    move(to: .queued)
+  }
+
+  /// Its URL failed, and this one is to be asked instead: `loading` to `queued`.
+  public mutating func turn(to next: Target) {
+    target = next
     move(to: .queued)
   }
 
   /// The service stops before it was done: as if it had not been taken.
   public mutating func putBack() {
-    tries = max(0, tries - 1)
+    if target.isFirst { tries = max(0, tries - 1) }
     move(to: .queued)
   }
 

@@ -13,6 +13,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
 
   /// Where it stands.
   public internal(set) var phase: Phase = .queued
+  /// Which of its URLs is asked next, where that is not the regular one.
+  private var otherTarget: Target?
   /// How soon its turn comes.
   public internal(set) var priority: Priority
   /// The owner's labels.
@@ -41,6 +43,12 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public internal(set) var expiresAt: Timestamp?
   /// Not before this moment may a worker take it (a retry's back-off).
   public internal(set) var notBefore: Timestamp?
+
+  /// Which of its URLs is asked next.
+  public internal(set) var target: Target {
+    get { otherTarget ?? .regular }
+    set { otherTarget = newValue == .regular ? nil : newValue }
+  }
 
   /// A queued job that nobody has taken yet.
   public init(
@@ -157,6 +165,8 @@ public struct Timings: Sendable, Equatable, Codable {
   public var tls: Duration?
   /// From the request to the response's first byte.
   public var firstByte: Duration?
+  /// From the response's first byte to the body's last one.
+  public var body: Duration?
   /// From the request to the body's last byte.
   public var fetch: Duration?
   /// Computing time of the decode.

@@ -22,7 +22,29 @@ extension JobEngine {
     /// Jobs whose newest state is held in memory for quick answers: between one and two times so many, some 1.5 KB each.
     public var shownJobs = 16_384
 
+    /// Transfers to one origin at once.
+    public var maxPerOrigin = 6
+    /// New requests a second to one origin; 0 is no limit.
+    public var requestsPerSecondPerOrigin = 0.0
+    /// What is kept of responses.
+    public var cache = CacheConfiguration()
+
     /// The defaults.
     public init() {}
   }
+}
+
+/// What the operator says of the cache.
+public struct CacheConfiguration: Sendable, Equatable {
+  /// Whether anything is cached.
+  public var isEnabled = true
+  /// Bytes of images held in memory.
+  public var memory = 100_000_000
+  /// Bytes of images kept on disk.
+  public var disk = 1_000_000_000
+  /// Freshness of a response that says nothing of its own; zero leaves it to the heuristics of RFC 9111 section 4.2.2.
+  public var defaultTTL: Duration = .seconds(86_400)
+
+  /// The defaults.
+  public init() {}
 }

@@ -42,7 +42,7 @@ extension FetchError {
     switch self {
     case .blocked: .blockedAddress
     case .dnsFailure: .dnsFailure
-    case .connectFailure: .connectFailure
+    case .connectFailure, .unreachable: .connectFailure
     case .tlsFailure: .tlsFailure
     case .timeout: .timeout
     case .stalled: .stalled

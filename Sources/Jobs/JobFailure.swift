@@ -18,8 +18,8 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
   /// Whether the same request may succeed later without a change by the client.
   public var isRetryable: Bool {
     switch self {
-    case .fetch(.dnsFailure), .fetch(.connectFailure), .fetch(.timeout), .fetch(.stalled),
-      .fetch(.truncated):
+    case .fetch(.dnsFailure), .fetch(.connectFailure), .fetch(.unreachable), .fetch(.timeout),
+      .fetch(.stalled), .fetch(.truncated):
       true
     case .fetch(.originStatus(let status, _)): [408, 425, 429, 500, 502, 503, 504].contains(status)
     default: false

@@ -4,6 +4,12 @@ internal import Metrics
 struct JobMetrics: Sendable {
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
+  private let joins = Counter(label: "imagefetch_jobs_joined_total")
+  private let pausedOrigins = Gauge(label: "imagefetch_paused_origins")
+  private let keptBytes = Gauge(label: "imagefetch_partial_bytes")
+  private let cacheEntries = Gauge(label: "imagefetch_cache_entries")
+  private let cacheBytes = Gauge(label: "imagefetch_cache_bytes")
+  private let cacheMemory = Gauge(label: "imagefetch_cache_memory_bytes")
   private let oldest = Gauge(label: "imagefetch_oldest_running_job_seconds")
   private let images = Gauge(label: "imagefetch_images")
   private let imageBytes = Gauge(label: "imagefetch_image_bytes")
@@ -12,7 +18,15 @@ struct JobMetrics: Sendable {
 
   func submitted(_ count: Int) { submitted.increment(by: Int64(count)) }
 
+  /// A job joined a load that was under way.
+  func joined() { joins.increment() }
+
   func finished(_ job: Job) {
+    if let cache = job.cache {
+      Counter(
+        label: "imagefetch_cache_outcomes_total", dimensions: [("status", cache.status.rawValue)]
+      ).increment()
+    }
     let code = job.failure?.code.rawValue ?? ""
     Counter(
       label: "imagefetch_jobs_finished_total",
@@ -25,14 +39,19 @@ struct JobMetrics: Sendable {
   }
 
   /// Sets the gauges: called when somebody is about to read them.
-  func observe(_ counts: StoreCounts, running jobs: RunningJobs, at moment: Timestamp) {
+  func observe(_ counts: StoreCounts, _ cache: CacheCounts, _ crew: Crew) {
     for phase in Phase.allCases {
       Gauge(label: "imagefetch_jobs", dimensions: [("phase", phase.rawValue)])
         .record(counts.jobs[phase] ?? 0)
     }
-    running.record(jobs.count)
-    oldest.record(jobs.oldest.map { (moment - $0).inSeconds } ?? 0)
+    running.record(crew.loads.count)
+    oldest.record(crew.loads.oldest.map { (crew.now() - $0).inSeconds } ?? 0)
     images.record(counts.images)
     imageBytes.record(counts.imageBytes)
+    pausedOrigins.record(crew.origins.paused)
+    keptBytes.record(crew.partials.keptBytes)
+    cacheEntries.record(cache.entries)
+    cacheBytes.record(cache.bytes)
+    cacheMemory.record(cache.memoryBytes)
   }
 }

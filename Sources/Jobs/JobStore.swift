@@ -3,7 +3,7 @@
 /// Every method that changes something is durable when it returns. Several services may share one store: a job is
 /// worked on by the one that holds its claim, and each change is made by the store to the job as it then is.
 public protocol JobStore: Sendable {
-  /// Saves new queued jobs, all or none.
+  /// Saves new jobs, all or none: queued ones, and such as the cache answered, whose image the entry refers to.
   ///
   /// - Parameters:
   ///   - key: the client's idempotency key, with what tells one request from another.
@@ -17,9 +17,20 @@ public protocol JobStore: Sendable {
   /// The jobs that fit, newest first.
   func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage
 
-  /// Hands over up to `count` queued jobs whose `notBefore` has come, highest priority first and within one in the
-  /// order of the queue, each moved to `loading` by ``Job/start(at:)`` under a new claim.
-  func claim(_ count: Int, at moment: Timestamp) async throws(StoreError) -> Claimed
+  /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, highest priority first
+  /// and within one in the order of the queue, each moved to `loading` by ``Job/start(at:)`` under a new claim.
+  ///
+  /// So that nobody waits for ever: every eighth job handed over is the one that was submitted first among the heads of
+  /// the levels, if that was more than 30 seconds ago, whatever its priority.
+  ///
+  /// A queue full of jobs for origins without room costs the others no time.
+  func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
+    -> Claimed
+
+  /// Hands over up to `count` queued jobs that ask the same (``Job/request``), wherever they stand in the queue and
+  /// whether or not their time has come.
+  func claim(equalTo request: Fingerprint, count: Int, at moment: Timestamp)
+    async throws(StoreError) -> [(job: Job, claim: Claim)]
 
   /// Changes the job by `change` and saves it; `change` returns false to leave it alone.
   ///
@@ -32,19 +43,31 @@ public protocol JobStore: Sendable {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job?
 
+  /// Changes jobs under their claims as ``update(_:under:_:)`` does, keeps the cache entry that their images came with,
+  /// and ends a reservation: all of it in one step.
+  ///
+  /// - Returns: for each claim the job as it then is; nil where the claim no longer holds.
+  func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?]
+
+  /// Up to `count` jobs after `id` that have succeeded with a low-data image which is still kept, without those that
+  /// asked for little data themselves, in the order of their ids.
+  func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
+
   /// Forgets the job.
   /// - Returns: whether there was one.
   func remove(_ id: JobID) async throws(StoreError) -> Bool
 
-  /// Registers that `holder` is about to keep an image, before its file is published, so that nobody removes it in
-  /// between. Makes room first: the oldest finished jobs' images give way (``Job/loseImage()``) until all kept ones
-  /// and this fit into `limit`. A claim's reservation ends with the claim (the job itself refers to its image then);
-  /// an upcoming job's when it is submitted or released.
-  func reserve(_ image: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int)
+  /// Registers that an image is about to be kept, before its file is published, so that nobody removes it in between.
+  /// Makes room first: the oldest finished jobs' images give way (``Job/loseImage()``), and with them the cache's
+  /// entries, until all kept ones and this fit into `limit`.
+  ///
+  /// - Parameter holder: the job about to be submitted with the image, or any name that nobody else uses. The
+  ///   reservation ends when that job is submitted, when it is released or settled.
+  func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
     async throws(StoreError) -> Reservation
 
-  /// Ends an upcoming job's reservation: it will not be submitted.
-  func release(_ upcoming: JobID) async throws(StoreError)
+  /// Ends a reservation.
+  func release(_ holder: JobID) async throws(StoreError)
 
   /// Forgets jobs whose `expiresAt` has come, up to `count`.
   func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID]
@@ -91,20 +114,14 @@ public struct Claim: Hashable, Sendable {
   }
 }
 
-/// For whom an image is reserved.
-public enum ImageHolder: Hashable, Sendable {
-  /// A job under way.
-  case claim(Claim)
-  /// A job about to be submitted with captured bytes.
-  case upcoming(JobID)
-}
-
 /// Jobs handed to this service's workers.
 public struct Claimed: Sendable {
   /// The jobs, `loading`, each with its claim.
   public var jobs: [(job: Job, claim: Claim)]
   /// When the next queued job that was not yet due will be, if there is one.
   public var nextDue: Timestamp?
+  /// The requests among theirs that further queued jobs ask for.
+  public var shared: Set<Fingerprint> = []
 
   /// A handover.
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {
@@ -140,6 +157,35 @@ public enum SubmitOutcome: Sendable, Equatable {
   case keyReused
   /// The queue would hold more than its capacity.
   case queueFull
+  /// An image that the cache answered with is no longer kept: nothing was saved.
+  case imageGone
+}
+
+/// How work on jobs ends.
+public struct Settlement: Sendable {
+  /// The jobs.
+  public var claims: [Claim]
+  /// What becomes of each; false leaves it alone.
+  public var change: @Sendable (inout Job) -> Bool
+  /// A response to keep; it replaces the one of the same id. Its image is held by a reservation or a job. Saved
+  /// whatever becomes of the jobs.
+  public var entry: CacheEntry?
+  /// Of all entries' images: the least recently used ones give way until they fit.
+  public var cacheLimit: Int
+  /// A reservation to end, once the jobs refer to its image.
+  public var releasing: JobID?
+
+  /// An ending.
+  public init(
+    _ claims: [Claim], entry: CacheEntry? = nil, cacheLimit: Int = .max, releasing: JobID? = nil,
+    change: @escaping @Sendable (inout Job) -> Bool
+  ) {
+    self.claims = claims
+    self.change = change
+    self.entry = entry
+    self.cacheLimit = cacheLimit
+    self.releasing = releasing
+  }
 }
 
 /// What became of a reservation.
@@ -148,8 +194,6 @@ public enum Reservation: Sendable, Equatable {
   case reserved(gaveWay: [ImageDigest])
   /// There is no room even with every finished job's image gone.
   case full
-  /// The claim no longer holds.
-  case claimLost
   /// The same image is just leaving: ask again once it is forgotten.
   case leaving
 }

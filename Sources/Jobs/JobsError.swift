@@ -6,6 +6,10 @@ public enum JobsError: Error, Sendable, Equatable {
   case queueFull
   /// The same idempotency key came with another request.
   case keyReused
+  /// These of the jobs name images out of the local root: their places in the request.
+  case invalidLocalNames([Int])
+  /// The job has another version than the client said.
+  case versionDiffers
   /// The service is still picking up what an earlier run left.
   case starting
   /// The service is stopping.

@@ -3,6 +3,6 @@ extension FetchedResponse {
   /// what can't be read.
   func lastModified(now: Timestamp) -> Timestamp? {
     headers.last { $0.name.lowercased() == "last-modified" }
-      .flatMap { HTTPDate($0.value, now: now)?.timestamp }
+      .flatMap { Timestamp(httpDate: $0.value, now: now) }
   }
 }

@@ -1,73 +1,74 @@
 internal import Synchronization
 
-/// Collects what a run has to tell. ``show()`` puts it on the board; the engine calls that ten times a second, so that
-/// the newest state is always shown, however little comes after it.
+/// Collects what a load has to tell. Ten times a second the engine shows it to its members' owners, so that the newest
+/// state is always shown, however little comes after it.
 final class Reporter: Sendable {
   private struct State {
-    var report: RunReport
+    var news = LoadNews()
     var began = ContinuousClock.now
-    var decodeTime = Duration.zero
     var isShown = true
   }
 
-  private let id: JobID
-  private let board: JobBoard
-  private let state: Mutex<State>
+  private let state = Mutex(State())
 
-  init(job: Job, board: JobBoard) {
-    id = job.id
-    self.board = board
-    state = Mutex(State(report: RunReport(of: job)))
-  }
-
-  /// A request is about to be sent: nothing of an earlier one counts.
-  func restart() {
+  /// A request is about to be sent: nothing of an earlier one counts but its number.
+  func requestBegins() {
     note { state in
       state.began = .now
-      state.report.progress = Progress()
+      state.news.progress = Progress()
+      state.news.requests += 1
     }
   }
 
-  /// One more request to the origin than the one that taking the job stands for.
-  func countAttempt() { note { $0.report.attempts += 1 } }
+  /// No request was sent after all.
+  func requestWasRefused() { note { $0.news.requests -= 1 } }
 
-  func expect(total: Int) { note { $0.report.progress.total = total } }
+  func expect(total: Int) { note { $0.news.progress.total = total } }
 
   func responseCame(_ response: FetchedResponse) {
     note { state in
-      state.report.progress.total = response.contentLength
-      state.report.timings.dns = response.timings.dns
-      state.report.timings.connect = response.timings.connect
-      state.report.timings.tls = response.timings.tls
-      state.report.timings.firstByte = response.timings.firstByte
+      if response.status != 206 { state.news.progress.total = response.contentLength }
+      state.news.timings.dns = response.timings.dns
+      state.news.timings.connect = response.timings.connect
+      state.news.timings.tls = response.timings.tls
+      state.news.timings.firstByte = response.timings.firstByte
+    }
+  }
+
+  /// The response goes on where kept bytes end.
+  func resumes(from count: Int, total: Int) {
+    note { state in
+      state.news.progress = Progress(completed: count, total: total, resumedFrom: count)
     }
   }
 
   func advance(to count: Int, decodeTime: Duration) {
     note { state in
-      state.report.progress.completed = count
-      state.decodeTime = decodeTime
+      state.news.progress.completed = max(count, state.news.progress.completed)
+      state.news.timings.decode = decodeTime
     }
   }
 
   func bodyCame() {
     note { state in
-      state.report.timings.fetch = .now - state.began
-      state.report.timings.decode = state.decodeTime
+      let fetch = state.began.duration(to: .now)
+      state.news.timings.fetch = fetch
+      state.news.timings.body = state.news.timings.firstByte.map { max(.zero, fetch - $0) }
     }
   }
 
-  /// The last word.
-  func stop() -> RunReport { state.withLock { $0.report } }
+  var news: LoadNews { state.withLock { $0.news } }
 
-  /// Puts what is new on the board.
-  func show() {
-    let report = state.withLock { state -> RunReport? in
+  /// Bytes so far.
+  var received: Int { state.withLock { $0.news.progress.completed } }
+
+  /// What is there to show, once.
+  func takeNews() -> LoadNews? {
+    state.withLock { state in
       guard !state.isShown else { return nil }
       state.isShown = true
-      return state.report
+      return state.news
     }
-    if let report { board.report(id, report) }
   }
 
   private func note(_ change: (inout State) -> Void) {
@@ -76,4 +77,12 @@ final class Reporter: Sendable {
       state.isShown = false
     }
   }
+}
+
+/// How far a load has come.
+struct LoadNews: Sendable, Equatable {
+  var progress = Progress()
+  /// Requests sent to the origin.
+  var requests = 0
+  var timings = Timings()
 }

@@ -21,7 +21,13 @@ public struct RetryPolicy: Sendable, Equatable {
     let doublings = min(max(0, tries - 1), 30)
     let ceiling = min(initialBackoff * (1 << doublings), maximumBackoff)
     let backoff = ceiling * dice
-    guard case .fetch(.originStatus(_, let retryAfter?)) = failure else { return backoff }
-    return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
+    switch failure {
+    case .fetch(.originStatus(_, let retryAfter?)):
+      return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
+    // Behind the request that finds out whether the origin is back.
+    case .fetch(.unreachable(_, _, let seconds)):
+      return min(backoff + .seconds(seconds), maximumBackoff)
+    default: return backoff
+    }
   }
 }

@@ -8,10 +8,14 @@ public struct RunReport: Sendable, Equatable {
   public var timings: Timings
 
   /// Where the job stands when a worker takes it.
-  public init(of job: Job) {
-    progress = Progress()
-    attempts = job.attempts
+  public init(of job: Job) { self.init(of: job, LoadNews()) }
+
+  /// What a load's news mean for one of its jobs, given as it was taken.
+  init(of job: Job, _ news: LoadNews) {
+    progress = news.progress
+    attempts = job.attempts + news.requests
     timings = job.timings
+    timings.take(news.timings)
   }
 }
 
@@ -23,6 +27,7 @@ extension Timings {
     connect = newer.connect ?? connect
     tls = newer.tls ?? tls
     firstByte = newer.firstByte ?? firstByte
+    body = newer.body ?? body
     fetch = newer.fetch ?? fetch
     decode = newer.decode ?? decode
   }

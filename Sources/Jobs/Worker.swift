@@ -1,6 +1,4 @@
-internal import Logging
-
-/// Carries one job at a time from fetch to stored result.
+/// Carries one load at a time from fetch to stored result.
 actor Worker {
   private let crew: Crew
 
@@ -8,57 +6,36 @@ actor Worker {
 
   /// Works until the dispatcher sends it home.
   func run() async {
-    while let (job, claim) = await crew.dispatcher.next() {
-      await carry(job, under: claim)
+    while let work = await crew.dispatcher.next() { await take(work) }
+  }
+
+  private func take(_ work: Dispatcher.Work) async {
+    let member = crew.member(work.job, work.claim)
+    switch crew.loads.enter(member, make: { crew.load(for: work.job) }) {
+    case .joined(let load):
+      crew.metrics.joined()
+      crew.show(member, in: load)
+    case .began(let load):
+      crew.show(member, in: load)
+      await carry(load, work)
+    case .refused: await Settling(crew: crew).putBack(work.job, work.claim)
     }
   }
 
-  private func carry(_ job: Job, under claim: Claim) async {
-    let reporter = Reporter(job: job, board: crew.board)
-    let run = JobRun(job: job, claim: claim, reporter: reporter, crew: crew)
-    crew.board.pin(job.id)
-    // Not `await task.value`, which would lend the task this worker's priority.
+  private func carry(_ load: Load, _ work: Dispatcher.Work) async {
+    let run = LoadRun(load: load, crew: crew, passes: OriginPasses(work.pass))
+    let gathering = Task { await gather(for: load, work) }
     await withCheckedContinuation { done in
-      let task = Task(executorPreference: crew.executor, priority: job.priority.taskPriority) {
-        await run.carryOut()
+      let task = Task(executorPreference: load.lane) {
+        await run.carryOut(refusal: work.refusal, gathering: gathering)
         done.resume()
       }
-      crew.running.add(
-        RunningJobs.Run(job: job, since: crew.now(), reporter: reporter, task: task), under: claim)
-      // A cancellation or a purge that came before the line above is on the board by now.
-      if crew.board.publish(job)?.job.phase != .loading { task.cancel() }
+      load.run(as: task)
     }
-    crew.running.remove(claim)
-    crew.board.unpin(job.id)
+    await gathering.value
   }
-}
 
-/// What all workers share.
-struct Crew: Sendable {
-  let configuration: JobEngine.Configuration
-  let dispatcher: Dispatcher
-  let store: any JobStore
-  let images: any ImageStore
-  let keeper: ImageKeeper
-  let fetcher: any ImageFetcher
-  let intake: ImageIntake
-  let executor: any TaskExecutor
-  let board: JobBoard
-  let running: RunningJobs
-  let network: NetworkState
-  let metrics: JobMetrics
-  let now: WallClock
-  let log: Logger
-}
-
-extension Priority {
-  var taskPriority: TaskPriority {
-    switch self {
-    case .veryLow: .background
-    case .low: .utility
-    case .normal: .medium
-    case .high: .high
-    case .veryHigh: TaskPriority(rawValue: TaskPriority.high.rawValue + 4)
-    }
+  private nonisolated func gather(for load: Load, _ work: Dispatcher.Work) async {
+    if work.isShared, let request = load.request { await crew.gather(request) }
   }
 }

@@ -38,6 +38,10 @@ extension ImageDigest {
   var data: Data { Data(bytes) }
 }
 
+extension Fingerprint {
+  var data: Data { Data(bytes) }
+}
+
 extension Owner {
   var data: Data { Data(name.utf8) }
 }
@@ -47,5 +51,11 @@ extension Job {
   var capturedSource: (digest: ImageDigest, bytes: Int)? {
     guard case .captured(let digest, let bytes, _) = submission.source else { return nil }
     return (digest, bytes)
+  }
+
+  /// Whether its image is to be replaced by the regular one once there is data to spare.
+  var hasLowDataImage: Bool {
+    guard phase == .success, let image, image.isKept else { return false }
+    return image.variant == .lowData && !submission.savesData
   }
 }

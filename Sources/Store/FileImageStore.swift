@@ -15,22 +15,30 @@ public final class FileImageStore: ImageStore {
     public var path: String
     /// Threads that wait for the disk: so many images can be synced at the same time.
     public var threads = 4
+    /// Of the unfinished transfers that are kept, all together; 0 keeps none.
+    public var maxPartialBytes = 500_000_000
+    /// Tells one run of the system from another.
+    var bootIDPath = "/proc/sys/kernel/random/boot_id"
 
     /// A folder at `path`, everything else as it usually is.
     public init(path: String) { self.path = path }
   }
 
-  private let folder: ImageFolder
-  private let disk: ThreadPool
+  let folder: ImageFolder
+  let partials: PartialFolder
+  let disk: ThreadPool
   private let count = Atomic<UInt64>(0)
   /// Names of this run's unfinished files differ from those that an earlier one left behind.
   private let run = String(UInt64.random(in: 0 ... .max), radix: 16) + "-"
 
-  /// Opens the folder. Blocks for some milliseconds.
+  /// Opens the folder, and finds the unfinished transfers that an earlier run left. Blocks for some milliseconds.
   ///
   /// - Throws: `.unavailable` when another service uses the folder or it can't be used; `.full` when there is no room.
   public init(_ configuration: Configuration) throws(StoreError) {
     folder = try ImageFolder(configuration.path)
+    partials = PartialFolder(
+      folder, maxBytes: configuration.maxPartialBytes, bootIDPath: configuration.bootIDPath)
+    try partials.adopt()
     disk = ThreadPool(name: "store-images", threads: max(1, configuration.threads))
   }
 
@@ -38,7 +46,7 @@ public final class FileImageStore: ImageStore {
   public func stage() async throws(StoreError) -> any StagedImage {
     let number = count.add(1, ordering: .relaxed).newValue
     let name = run + String(number, radix: 16)
-    return StagedFile(name: name, in: folder, disk: disk)
+    return StagedFile(name: name, in: partials, disk: disk)
   }
 
   /// The image's file, open for reading.
@@ -49,6 +57,14 @@ public final class FileImageStore: ImageStore {
     return StoredBytes(
       descriptor: descriptor, count: count,
       reader: { ImageFolder.read(descriptor, at: $0, count: $1) }, close: { close(descriptor) })
+  }
+
+  /// Reads the bytes and compares them with their digest, once as long as the file stays as it is; from then on a look
+  /// at the file is enough.
+  public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+    try await disk.perform { [folder] () throws(StoreError) in
+      try folder.verify(digest, bytes: bytes)
+    }
   }
 
   /// Removes the file. Not synced: what comes back with the power is swept at the next start.

@@ -23,6 +23,8 @@ final class GroupCommit: Sendable {
 
   /// What the last commit left.
   var counts: StoreCounts { thread.published.withLock { $0.counts } }
+  /// The cache's entries and their images' bytes, as the last commit left them.
+  var cacheCounts: (entries: Int, bytes: Int) { thread.published.withLock { $0.cache } }
   /// Transactions committed and operations in them, since the start.
   var committed: (transactions: Int, operations: Int) {
     thread.published.withLock { ($0.transactions, $0.operations) }
@@ -134,6 +136,7 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
 private final class WritingThread: @unchecked Sendable {
   struct Published {
     var counts: StoreCounts
+    var cache: (entries: Int, bytes: Int)
     var transactions = 0
     var operations = 0
   }
@@ -152,7 +155,7 @@ private final class WritingThread: @unchecked Sendable {
     self.line = line
     self.limit = limit
     self.tallies = tallies
-    published = Mutex(Published(counts: tallies.counts))
+    published = Mutex(Published(counts: tallies.counts, cache: tallies.cacheCounts))
   }
 
   func run() {
@@ -198,6 +201,7 @@ private final class WritingThread: @unchecked Sendable {
     }
     published.withLock {
       $0.counts = tallies.counts
+      $0.cache = tallies.cacheCounts
       $0.transactions += 1
       $0.operations += operations.count
     }

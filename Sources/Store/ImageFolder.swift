@@ -1,17 +1,25 @@
 internal import Foundation
 internal import Glibc
 internal import Jobs
+internal import Synchronization
 
 /// The folder below which images' files lie, each reached from the folder's own descriptor:
 ///
-///     incoming/7f3a-12      being written
-///     c5/9d…e1              published; the name is the digest in hexadecimal digits, its first two the folder's
+///     incoming/7f3a-12       being written
+///     partials/5c01-7        set aside unfinished, to be continued
+///     partials/5c01-7.json   what these are: a PartialRecord; beside the bytes of one being written as well
+///     c5/9d…e1               published; the name is the digest in hexadecimal digits, its first two the folder's
 ///
 /// Every method blocks.
 final class ImageFolder: Sendable {
+  let incoming: Int32
+  let partials: Int32
+  /// The published files whose bytes this process has seen whole.
+  let verified = VerifiedFiles()
   private let root: Int32
-  private let incoming: Int32
   private let lock: FolderLock
+  /// Held while a published name is given or taken away after a look at what it names.
+  private let naming = Mutex(())
 
   /// Opens the folder, making it and those within where there are none.
   init(_ path: String) throws(StoreError) {
@@ -25,11 +33,13 @@ final class ImageFolder: Sendable {
     root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
     incoming = try Self.folder("incoming", in: root)
+    partials = try Self.folder("partials", in: root)
     for name in Self.fanOut { close(try Self.folder(name, in: root)) }
     guard fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
   }
 
   deinit {
+    close(partials)
     close(incoming)
     close(root)
   }
@@ -83,6 +93,21 @@ extension ImageFolder {
     }
   }
 
+  /// Writes all bytes to an open file.
+  /// - Returns: 0, or `errno`.
+  static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32 {
+    bytes.withUnsafeBytes { bytes -> Int32 in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let piece = UnsafeRawBufferPointer(rebasing: rest)
+        let written = Glibc.write(descriptor, piece.baseAddress, piece.count)
+        if written < 0 && errno != EINTR { return errno }
+        rest = rest.dropFirst(max(0, written))
+      }
+      return 0
+    }
+  }
+
   func discard(_ name: String) { unlinkat(incoming, name, 0) }
 
   /// Gives a finished file its digest for a name, and makes both durable.
@@ -91,20 +116,18 @@ extension ImageFolder {
   func publish(_ name: String, _ descriptor: Int32, as digest: ImageDigest) throws(StoreError) {
     guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing an image") }
     let (folder, path) = Self.path(digest)
-    guard renameat(incoming, name, root, path) == 0 else {
-      throw StoreError(errno: errno, "publishing an image")
-    }
+    let code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
+    guard code == 0 else { throw StoreError(errno: code, "publishing an image") }
+    // Its writer has hashed these bytes. The stamp is taken after the renaming, which changes it.
+    if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
     try sync(folder)
   }
 
   /// Whether the image is there already, whole. Then its name is made durable, as whoever published it may not have
   /// come that far.
   func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
-    let (folder, path) = Self.path(digest)
-    var status = stat()
-    guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return false }
-    guard status.st_mode & S_IFMT == S_IFREG, status.st_size == bytes else { return false }
-    try sync(folder)
+    guard try verify(digest, bytes: bytes) else { return false }
+    try sync(Self.path(digest).folder)
     return true
   }
 
@@ -134,19 +157,66 @@ extension ImageFolder {
     return (descriptor, status.st_size)
   }
 
+  /// Whether the image is there, whole and unharmed; what isn't so is removed. Bytes are read the first time only.
+  func verify(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
+    let path = Self.path(digest).path
+    var status = stat()
+    guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
+      guard errno != ENOENT else { return false }
+      throw StoreError(errno: errno, "looking at an image")
+    }
+    let stamp = FileStamp(status)
+    if status.st_mode & S_IFMT == S_IFREG, stamp.size == bytes {
+      if verified.contains(digest, stamp) { return true }
+      if try isUnharmed(path, digest, stamp) { return true }
+    }
+    try remove(path, ifStill: stamp)
+    return false
+  }
+
+  private func isUnharmed(
+    _ path: String, _ digest: ImageDigest, _ stamp: FileStamp
+  ) throws(StoreError) -> Bool {
+    let descriptor = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
+    guard descriptor >= 0 else {
+      guard errno != ENOENT && errno != ELOOP else { return false }
+      throw StoreError(errno: errno, "opening an image")
+    }
+    defer { close(descriptor) }
+    var hash = PrefixHash()
+    guard hash.read(descriptor, upTo: stamp.size), hash.digest == digest else { return false }
+    // Replaced or written to meanwhile, the next look reads it again.
+    if FileStamp(descriptor) == stamp { verified.note(digest, stamp) }
+    return true
+  }
+
+  /// A good file that was published meanwhile under the same name must stay.
+  private func remove(_ path: String, ifStill harmed: FileStamp) throws(StoreError) {
+    let code = naming.withLock { _ in
+      var status = stat()
+      guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0, FileStamp(status) == harmed
+      else { return Int32(0) }
+      return unlinkat(root, path, 0) == 0 ? 0 : errno
+    }
+    guard code == 0 || code == ENOENT else { throw StoreError(errno: code, "removing an image") }
+  }
+
   func remove(_ digest: ImageDigest) throws(StoreError) {
+    verified.forget(digest)
     guard unlinkat(root, Self.path(digest).path, 0) == 0 || errno == ENOENT else {
       throw StoreError(errno: errno, "removing an image")
     }
   }
 
-  /// Removes every file that is being written.
+  /// Removes every file that an earlier run was writing.
   /// - Returns: how many there were.
   func clearIncoming(but run: String) throws(StoreError) -> Int {
     let walk = try FolderWalk("incoming", in: root)
     var removed = 0
     while let name = walk.next() {
-      if !name.hasPrefix(run), unlinkat(incoming, name, 0) == 0 { removed += 1 }
+      // What is continued keeps the name that an earlier run gave it, and its record.
+      if name.hasPrefix(run) || isRecorded(name) { continue }
+      if unlinkat(incoming, name, 0) == 0 { removed += 1 }
     }
     return removed
   }

@@ -19,3 +19,12 @@ enum JobRecord {
     return Set(try RecordDecoder.decode([String].self, from: Array(data)).map { Data($0.utf8) })
   }
 }
+
+/// The form in which an entry of the cache is kept, as a job is.
+enum CacheRecord {
+  static func data(of entry: CacheEntry) throws -> Data { Data(try RecordEncoder.encode(entry)) }
+
+  static func entry(from data: Data) throws -> CacheEntry {
+    try RecordDecoder.decode(CacheEntry.self, from: Array(data))
+  }
+}

@@ -4,13 +4,23 @@ internal import Jobs
 
 /// A job as the table holds it: its record, and beside it what is searched by.
 struct JobRow: Sendable {
+  /// What a queued job waits for.
+  enum Waiting: Int {
+    /// Its turn.
+    case ready = 0
+    /// Its time.
+    case due
+    /// Room at its origin, which had none when its turn came.
+    case parked
+  }
+
   var number: Int64
   let id: Data
   let owner: Data
   var phase: Phase
   var priority: Int
   var rank: Int64
-  var isWaiting: Bool
+  var waiting: Waiting
   var notBefore: Int64?
   /// The number of the claim that holds it, while loading.
   var claim: Int64?
@@ -25,26 +35,34 @@ struct JobRow: Sendable {
   var key: Int64?
   var tags: Data?
   var record: Data
+  /// Job.origin, until it has finished.
+  var origin: String?
+  /// Job.request, until it has finished.
+  var request: Data?
+  /// 1 where Job.hasLowDataImage.
+  var low: Int?
 
   static let columns = """
     number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
-    image, source, key, tags, record
+    image, source, key, tags, record, origin, request, low
     """
 
   init(_ row: Row) throws {
-    guard let phase = Phase(code: row[3]) else {
-      throw StoreError.unavailable(detail: "a phase \(row)")
+    guard let phase = Phase(code: row[3]), let waiting = Waiting(rawValue: row[6]) else {
+      throw StoreError.unavailable(detail: "a job's row that can't be read: \(row)")
     }
     (number, id, owner, self.phase) = (row[0], row[1], row[2], phase)
-    (priority, rank, isWaiting, notBefore) = (row[4], row[5], row[6], row[7])
+    (priority, rank, self.waiting, notBefore) = (row[4], row[5], waiting, row[7])
     (claim, claimedAt, finishedAt, expiresAt) = (row[8], row[9], row[10], row[11])
     (image, source, key, tags, record) = (row[12], row[13], row[14], row[15], row[16])
+    origin = (row[17] as Data?).map { String(decoding: $0, as: UTF8.self) }
+    (request, low) = (row[18], row[19])
   }
 
   /// The row of a job that is new.
   init(_ job: Job, record: Data) throws {
     (number, id, owner, rank) = (0, job.id.data, job.owner.data, 0)
-    (phase, priority, isWaiting) = (job.phase, 0, false)
+    (phase, priority, waiting) = (job.phase, 0, .ready)
     (source, self.record) = (job.capturedSource?.digest.data, record)
     try set(job)
   }
@@ -73,20 +91,29 @@ struct JobRow: Sendable {
     phase = job.phase
     priority = job.priority.rawValue
     notBefore = job.notBefore?.milliseconds
-    isWaiting = phase == .queued && notBefore != nil
+    waiting = phase == .queued && notBefore != nil ? .due : .ready
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
     image = job.image?.isKept == true ? job.image?.digest.data : nil
     tags = try JobRecord.data(ofTags: job.tags)
+    origin = phase.isFinished ? nil : job.origin
+    request = phase.isFinished ? nil : job.request?.data
+    low = job.hasLowDataImage ? 1 : nil
   }
+
+  var originData: Data? { origin.map { Data($0.utf8) } }
+
+  /// When its job was submitted and which it is: ids sort by their creation.
+  var jobID: JobID? { JobID(data: id) }
 
   /// Whether only the records differ.
   func hasSameColumns(as other: JobRow) -> Bool {
     phase == other.phase && priority == other.priority && rank == other.rank
-      && isWaiting == other.isWaiting && notBefore == other.notBefore && claim == other.claim
+      && waiting == other.waiting && notBefore == other.notBefore && claim == other.claim
       && claimedAt == other.claimedAt && finishedAt == other.finishedAt
       && expiresAt == other.expiresAt && image == other.image && source == other.source
-      && key == other.key && tags == other.tags
+      && key == other.key && tags == other.tags && origin == other.origin
+      && request == other.request && low == other.low
   }
 }
 
@@ -94,6 +121,11 @@ extension JobRow {
   static func fetch(_ id: Data, _ db: Database) throws -> JobRow? {
     let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE id = ?")
     return try Row.fetchOne(statement, arguments: [id]).map(JobRow.init)
+  }
+
+  static func fetch(number: Int64, _ db: Database) throws -> JobRow? {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE number = ?")
+    return try Row.fetchOne(statement, arguments: [number]).map(JobRow.init)
   }
 
   /// The rows that `condition` chooses.

@@ -2,23 +2,6 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Who keeps an image without being a finished job: a claim, or 0 for a job about to be submitted.
-struct Holder: Sendable {
-  let job: Data
-  let claim: Int64
-
-  init(job: Data, claim: Int64) { (self.job, self.claim) = (job, claim) }
-
-  init(upcoming job: Data) { self.init(job: job, claim: 0) }
-
-  init(_ holder: ImageHolder) {
-    switch holder {
-    case .claim(let claim): self.init(job: claim.job.data, claim: claim.number)
-    case .upcoming(let id): self.init(upcoming: id.data)
-    }
-  }
-}
-
 /// An image and what refers to it.
 private struct ImageRow {
   var bytes: Int
@@ -32,47 +15,33 @@ private struct ImageRow {
   }
 }
 
-/// How a job's references to one image change.
-private struct ReferenceChange {
-  var hard = 0
-  var soft = 0
-  var bytes = 0
-  var finishedAt: Int64?
-}
-
 /// References to images, and the room that they take.
 extension Ledger {
-  mutating func reserve(_ digest: Data, bytes: Int, for holder: Holder, limit: Int) throws
+  mutating func reserve(_ digest: Data, bytes: Int, as holder: Data, limit: Int) throws
     -> Reservation
   {
-    if holder.claim != 0 {
-      let held = try one("SELECT claim FROM jobs WHERE id = ?", [holder.job])?[0] as Int64?
-      guard held == holder.claim else { return .claimLost }
-    }
-    let image = try image(digest)
-    if image?.isLeaving == true { return .leaving }
-    let newlyPinned = image.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
+    let known = try image(digest)
+    if known?.isLeaving == true { return .leaving }
+    let newlyPinned = known.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
     guard tallies.pinnedBytes + newlyPinned <= limit else { return .full }
     let added = try execute(
-      "INSERT OR IGNORE INTO reservations (job, claim, digest) VALUES (?, ?, ?)",
-      [holder.job, holder.claim, digest])
-    if added > 0 { try apply(ReferenceChange(hard: 1, bytes: bytes), to: digest) }
+      "INSERT OR IGNORE INTO reservations (holder, digest) VALUES (?, ?)", [holder, digest])
+    if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
     return .reserved(gaveWay: try makeRoom(within: limit))
   }
 
   private mutating func makeRoom(within limit: Int) throws -> [ImageDigest] {
     var gone: [ImageDigest] = []
     while tallies.imageBytes > limit {
-      let found =
-        try one(
-          """
-          SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT 1
-          """)
-        ?? one(
-          """
-          SELECT digest, bytes FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
-          ORDER BY finished_at LIMIT 1
-          """)
+      if let digest = try leave(abandoned: 1).first {
+        gone.append(digest)
+        continue
+      }
+      let found = try one(
+        """
+        SELECT digest, bytes FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
+        ORDER BY finished_at LIMIT 1
+        """)
       guard let found, let digest = ImageDigest(bytes: found[0] as Data) else {
         throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
       }
@@ -82,35 +51,49 @@ extension Ledger {
     return gone
   }
 
-  /// The jobs' records learn of it when they are next read.
+  /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
   private mutating func giveWay(_ digest: Data, bytes: Int) throws {
-    try execute("UPDATE jobs SET image = NULL WHERE image = ?", [digest])
+    try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
+    for entry in try all("DELETE FROM cache WHERE digest = ? RETURNING bytes", [digest]) {
+      tallies.cacheEntries -= 1
+      tallies.cacheBytes -= entry[0] as Int
+    }
+    try leave(digest, bytes: bytes)
+  }
+
+  private mutating func leave(_ digest: Data, bytes: Int) throws {
     try execute(
       "UPDATE images SET leaving = 1, soft = 0, finished_at = NULL WHERE digest = ?", [digest])
     tallies.images -= 1
     tallies.imageBytes -= bytes
   }
 
-  mutating func endReservations(of holder: Holder) throws {
-    let digests = try all(
-      "DELETE FROM reservations WHERE job = ? AND claim = ? RETURNING digest",
-      [holder.job, holder.claim])
-    for row in digests { try apply(ReferenceChange(hard: -1), to: row[0]) }
-  }
-
-  mutating func endAllReservations() throws {
-    for row in try all("DELETE FROM reservations RETURNING digest") {
-      try apply(ReferenceChange(hard: -1), to: row[0])
+  /// Notes the end of a holder's reservations.
+  mutating func endReservations(of holder: Data, _ references: inout ReferenceChanges) throws {
+    for row in try all("DELETE FROM reservations WHERE holder = ? RETURNING digest", [holder]) {
+      references.release(row[0])
     }
   }
 
+  mutating func release(_ holder: Data) throws {
+    var references = ReferenceChanges()
+    try endReservations(of: holder, &references)
+    try apply(references)
+  }
+
+  mutating func endAllReservations() throws {
+    var references = ReferenceChanges()
+    for row in try all("DELETE FROM reservations RETURNING digest") { references.release(row[0]) }
+    try apply(references)
+  }
+
   /// Marks images that nothing refers to as leaving.
-  mutating func abandonedImages(_ count: Int) throws -> [ImageDigest] {
+  mutating func leave(abandoned count: Int) throws -> [ImageDigest] {
     let rows = try all(
       "SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT ?",
       [count])
-    for row in rows { try giveWay(row[0], bytes: row[1]) }
+    for row in rows { try leave(row[0], bytes: row[1]) }
     return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
   }
 
@@ -131,41 +114,30 @@ extension Ledger {
     }
   }
 
-  /// Brings the images' counts in step with a job's row, once that is written.
-  /// - Parameter job: what `new` holds, for its images' sizes.
-  mutating func changeReferences(from old: JobRow?, to new: JobRow?, holding job: Job?) throws {
-    var changes: [Data: ReferenceChange] = [:]
-    if let old { Self.count(old, by: -1, in: &changes) }
-    if let new { Self.count(new, by: 1, in: &changes) }
-    if let image = job?.image { changes[image.digest.data]?.bytes = image.bytes }
-    if let source = job?.capturedSource { changes[source.digest.data]?.bytes = source.bytes }
-    for (digest, change) in changes where change.hard != 0 || change.soft != 0 {
-      try apply(change, to: digest)
+  /// Whether the image may be referred to: it is kept and not leaving.
+  func isKept(_ digest: Data) throws -> Bool { try image(digest).map { !$0.isLeaving } ?? false }
+
+  /// Brings the images' counts in step with rows, once those are written.
+  mutating func apply(_ references: ReferenceChanges) throws {
+    for (digest, change) in references.byDigest where change.isOne {
+      try apply(change, to: digest, as: image(digest))
     }
   }
 
-  private static func count(_ row: JobRow, by step: Int, in changes: inout [Data: ReferenceChange])
+  private mutating func apply(_ change: ReferenceChange, to digest: Data, as known: ImageRow?)
+    throws
   {
-    for digest in [row.image, row.source].compactMap(\.self) {
-      var change = changes[digest] ?? ReferenceChange()
-      if row.phase.isFinished { change.soft += step } else { change.hard += step }
-      if step > 0 { change.finishedAt = row.finishedAt }
-      changes[digest] = change
-    }
-  }
-
-  private mutating func apply(_ change: ReferenceChange, to digest: Data) throws {
-    guard let old = try image(digest) else { return try add(change, as: digest) }
+    guard let old = known else { return try add(change, as: digest) }
     guard !old.isLeaving || change.hard + change.soft <= 0 else {
       throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
     }
     var new = old
     new.hard += change.hard
     new.soft += change.soft
-    if change.soft < 0 {
-      new.finishedAt = try oldestFinish(of: digest)
-    } else if change.soft > 0 {
-      new.finishedAt = min(old.finishedAt ?? .max, change.finishedAt ?? .max)
+    if change.endsSoft {
+      new.finishedAt = new.soft > 0 ? try oldestFinish(of: digest) : nil
+    } else {
+      new.finishedAt = [old.finishedAt, change.finishedAt].compactMap(\.self).min()
     }
     try execute(
       "UPDATE images SET hard = ?, soft = ?, finished_at = ? WHERE digest = ?",
@@ -174,6 +146,7 @@ extension Ledger {
   }
 
   private mutating func add(_ change: ReferenceChange, as digest: Data) throws {
+    guard change.hard > 0 || change.soft > 0 else { return }
     try execute(
       "INSERT INTO images (digest, bytes, hard, soft, finished_at) VALUES (?, ?, ?, ?, ?)",
       [digest, change.bytes, change.hard, change.soft, change.finishedAt])
@@ -191,6 +164,7 @@ extension Ledger {
   private func oldestFinish(of digest: Data) throws -> Int64? {
     let results = try one("SELECT min(finished_at) FROM jobs WHERE image = ?", [digest])
     let sources = try one("SELECT min(finished_at) FROM jobs WHERE source = ?", [digest])
-    return [results?[0] as Int64?, sources?[0] as Int64?].compactMap(\.self).min()
+    let entries = try one("SELECT min(stored) FROM cache WHERE digest = ?", [digest])
+    return [results, sources, entries].compactMap { $0?[0] as Int64? }.min()
   }
 }

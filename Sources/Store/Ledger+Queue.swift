@@ -6,21 +6,31 @@ internal import Jobs
 extension Ledger {
   /// What became of a submission, its jobs not decoded yet.
   enum Submitted: Sendable {
-    case accepted, keyReused, queueFull
+    case accepted, keyReused, queueFull, imageGone
     case repeated([JobRow])
   }
 
-  mutating func submit(_ rows: [JobRow], key: IdempotencyKey?, capacity: Int) throws -> Submitted {
+  mutating func submit(
+    _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: Int
+  ) throws -> Submitted {
     if let key, let earlier = try answer(to: key) { return earlier }
-    guard tallies[.queued] + rows.count <= capacity else { return .queueFull }
+    let queued = jobs.count { $0.row.phase == .queued }
+    guard queued == 0 || tallies[.queued] + queued <= capacity else { return .queueFull }
+    for image in jobs.compactMap(\.row.image) {
+      guard try isKept(image) else { return .imageGone }
+    }
     let keyNumber = try key.map(remember)
-    for var row in rows {
+    var references = ReferenceChanges()
+    for (row, job) in jobs {
+      var row = row
       row.rank = try tallies.ranks.next(db)
       row.key = keyNumber
       try insert(row)
-      if row.source != nil { try changeReferences(from: nil, to: row, holding: row.job()) }
-      try endReservations(of: Holder(upcoming: row.id))
+      guard row.source != nil || row.image != nil else { continue }
+      references.move(from: nil, to: row, holding: job)
+      try endReservations(of: row.id, &references)
     }
+    try apply(references)
     return .accepted
   }
 
@@ -42,71 +52,132 @@ extension Ledger {
     return db.lastInsertedRowID
   }
 
-  /// Takes jobs from the head of the queue.
-  /// - Returns: their rows as they then are, and when the next job that still waits is due.
-  mutating func claim(_ count: Int, at moment: Timestamp) throws -> ([JobRow], nextDue: Timestamp?)
-  {
-    try execute(
-      "UPDATE jobs SET waiting = 0 WHERE phase = 0 AND waiting = 1 AND not_before <= ?",
-      [moment.milliseconds])
-    var taken: [JobRow] = []
-    while taken.count < count {
-      let heads = try JobRow.fetchAll(
-        "phase = 0 AND waiting = 0 ORDER BY priority DESC, rank LIMIT ?", [count - taken.count], db)
-      if heads.isEmpty { break }
-      for row in heads {
-        if let notBefore = row.notBefore, notBefore > moment.milliseconds {
-          // The clock went back since this one was due.
-          try execute("UPDATE jobs SET waiting = 1 WHERE number = ?", [row.number])
-        } else {
-          taken.append(try take(row, at: moment))
-        }
-      }
-    }
-    let next =
-      try one(
-        "SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1")?[0] as Int64?
-    return (taken, next.map(Timestamp.init))
+  /// Takes queued jobs that ask the same, in the order of the queue.
+  mutating func claim(equalTo request: Data, count: Int, at moment: Timestamp) throws -> [JobRow] {
+    try JobRow.fetchAll(
+      "phase = 0 AND request = ? ORDER BY priority DESC, rank LIMIT ?", [request, count], db
+    ).map { try take($0, at: moment) }
   }
 
-  private mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
-    var row = row
-    row.claim = try tallies.claims.next(db)
-    row.claimedAt = moment.milliseconds
+  /// Moves jobs whose time has come to where they wait for their turn.
+  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  mutating func wakeDue(at moment: Timestamp) throws -> Bool {
+    guard tallies.nextDue.mayHaveCome(at: moment) else { return true }
+    tallies.nextDue.forget()
+    let woken = try execute(
+      """
+      UPDATE jobs SET waiting = 0 WHERE number IN
+        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+      """,
+      [moment.milliseconds, Handover.maxLooks])
+    return woken < Handover.maxLooks
+  }
+
+  /// Lets a queued job wait for something else than it does.
+  mutating func move(_ row: JobRow, to waiting: JobRow.Waiting) throws {
+    var moved = row
+    moved.waiting = waiting
     try execute(
-      "UPDATE jobs SET phase = 1, claim = ?, claimed_at = ?, not_before = NULL WHERE number = ?",
-      [row.claim, row.claimedAt, row.number])
-    tallies[.queued] -= 1
-    tallies[.loading] += 1
-    if row.tags != nil { try removeTags(of: row) }
-    row.phase = .loading
-    row.notBefore = nil
-    if row.tags != nil { try addTags(of: row) }
+      "UPDATE jobs SET waiting = ? WHERE number = ?", [waiting.rawValue, row.number])
+    tallies.move(from: row, to: moved)
+  }
+
+  /// Hands a queued job over under a new claim.
+  mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
+    var taken = row
+    (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
+    taken.claim = try tallies.claims.next(db)
+    taken.claimedAt = moment.milliseconds
+    try execute(
+      """
+      UPDATE jobs SET phase = 1, waiting = 0, claim = ?, claimed_at = ?, not_before = NULL
+      WHERE number = ?
+      """,
+      [taken.claim, taken.claimedAt, taken.number])
+    tallies.move(from: row, to: taken)
+    if row.tags != nil {
+      try removeTags(of: row)
+      try addTags(of: taken)
+    }
+    return taken
+  }
+
+  /// A job about to be changed, with the row that it was read from.
+  private func find(_ id: JobID, under claim: Claim?) throws -> JobRow? {
+    guard let row = try JobRow.fetch(id.data, db) else { return nil }
+    if let claim, claim.job != id || claim.number != row.claim { return nil }
     return row
+  }
+
+  /// The rows' requests that further queued jobs ask for.
+  func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
+    var shared: Set<Fingerprint> = []
+    for request in Set(rows.compactMap(\.request)) {
+      let other = try one(
+        "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1", [request])
+      if other != nil, let request = Fingerprint(bytes: request) { shared.insert(request) }
+    }
+    return shared
   }
 
   mutating func update(
     _ id: JobID, under claim: Claim?, _ change: (inout Job) -> Bool
   ) throws -> Job? {
-    guard let row = try JobRow.fetch(id.data, db) else { return nil }
-    if let claim, claim.job != id || claim.number != row.claim { return nil }
-    let job = try row.job()
-    var changed = job
-    guard change(&changed), changed != job else { return job }
-    try save(changed, over: row, holding: job)
-    return changed
+    guard let row = try find(id, under: claim) else { return nil }
+    let change = try JobChange(of: row, by: change)
+    var references = ReferenceChanges()
+    try save(change, &references)
+    try apply(references)
+    return change.after
   }
 
-  private mutating func save(_ changed: Job, over row: JobRow, holding job: Job) throws {
-    var new = try row.updated(to: changed)
-    if changed.priority > job.priority || (job.phase.isFinished && changed.phase == .queued) {
-      new.rank = try tallies.ranks.next(db)
-    } else if changed.priority < job.priority {
-      // Ahead of every rank ever given is ahead of those at that level.
-      new.rank = -(try tallies.ranksAhead.next(db))
+  /// Does what a settlement asks for.
+  /// - Parameters:
+  ///   - record: its entry's.
+  ///   - moment: when its entry is stored.
+  /// - Returns: for each claim the job as it then is, or why it can't be changed.
+  mutating func settle(_ settlement: Settlement, record: Data?, at moment: Timestamp) throws
+    -> [Result<Job?, StoreError>]
+  {
+    var references = ReferenceChanges()
+    let jobs = try settlement.claims.map {
+      try settle($0, settlement.change, &references)
     }
-    if changed.phase != .loading { new.claim = nil }
-    try replace(row, by: new, holding: changed)
+    if let entry = settlement.entry, let record {
+      try keep(
+        entry, record: record, within: settlement.cacheLimit, at: moment, &references)
+    }
+    try evict(downTo: settlement.cacheLimit, &references)
+    if let holder = settlement.releasing { try endReservations(of: holder.data, &references) }
+    try apply(references)
+    return jobs
+  }
+
+  /// A job whose record can't be read or written is left alone without harm to the others; what the database refuses
+  /// fails all of them.
+  private mutating func settle(
+    _ claim: Claim, _ change: (inout Job) -> Bool, _ references: inout ReferenceChanges
+  ) throws -> Result<Job?, StoreError> {
+    guard let row = try find(claim.job, under: claim) else { return .success(nil) }
+    let prepared: JobChange
+    do { prepared = try JobChange(of: row, by: change) } catch {
+      return .failure(StoreError(cause: error))
+    }
+    try save(prepared, &references)
+    return .success(prepared.after)
+  }
+
+  private mutating func save(_ change: JobChange, _ references: inout ReferenceChanges) throws {
+    guard var row = change.row else { return }
+    if change.goesToTheEnd {
+      row.rank = try tallies.ranks.next(db)
+    } else if change.goesAhead {
+      // Ahead of every rank ever given is ahead of those at that level.
+      row.rank = -(try tallies.ranksAhead.next(db))
+    }
+    if row.phase != .loading { row.claim = nil }
+    try replace(change.old, by: row)
+    references.move(from: change.old, to: row, holding: change.after)
   }
 
   mutating func remove(_ id: JobID) throws -> Bool {
@@ -126,20 +197,25 @@ extension Ledger {
   mutating func recover() throws -> (requeued: Int, unreadable: [JobID]) {
     var requeued = 0
     var unreadable: [JobID] = []
+    var references = ReferenceChanges()
     for owner in try JobListing.owners(db) {
       for row in try JobRow.fetchAll("owner = ? AND phase = 1", [owner], db) {
-        guard var job = try? row.job() else {
-          unreadable += [JobID(data: row.id)].compactMap(\.self)
+        guard let change = try? JobChange(of: row, by: Self.requeue) else {
+          unreadable += [row.jobID].compactMap(\.self)
           continue
         }
-        let loading = job
-        job.requeueAfterCrash()
-        try save(job, over: row, holding: loading)
+        try save(change, &references)
         requeued += 1
       }
     }
+    try apply(references)
     try endAllReservations()
     try stopLeaving()
     return (requeued, unreadable)
+  }
+
+  private static func requeue(_ job: inout Job) -> Bool {
+    job.requeueAfterCrash()
+    return true
   }
 }

@@ -29,21 +29,21 @@ extension Ledger {
     try execute(
       """
       INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,
-        expires_at, image, source, key, tags, record)
-      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        expires_at, image, source, key, tags, record, origin, request, low)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
       """,
       [
-        row.id, row.owner, row.phase.code, row.priority, row.rank, row.isWaiting, row.notBefore,
+        row.id, row.owner, row.phase.code, row.priority, row.rank, row.waiting.rawValue,
+        row.notBefore,
         row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.key,
-        row.tags, row.record,
+        row.tags, row.record, row.originData, row.request, row.low,
       ])
-    tallies[row.phase] += 1
+    tallies.move(from: nil, to: row)
     try addTags(of: row)
   }
 
-  /// Writes `new` in the place of `old`.
-  /// - Parameter job: what `new` holds, for its images' sizes.
-  mutating func replace(_ old: JobRow, by new: JobRow, holding job: Job) throws {
+  /// Writes `new` in the place of `old`; what that means for images is the caller's to note.
+  mutating func replace(_ old: JobRow, by new: JobRow) throws {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
       return
@@ -51,34 +51,28 @@ extension Ledger {
     try execute(
       """
       UPDATE jobs SET phase = ?, priority = ?, rank = ?, waiting = ?, not_before = ?, claim = ?, claimed_at = ?,
-        finished_at = ?, expires_at = ?, image = ?, source = ?, tags = ?, record = ?
+        finished_at = ?, expires_at = ?, image = ?, source = ?, tags = ?, record = ?, origin = ?, request = ?, low = ?
       WHERE number = ?
       """,
       [
-        new.phase.code, new.priority, new.rank, new.isWaiting, new.notBefore, new.claim,
+        new.phase.code, new.priority, new.rank, new.waiting.rawValue, new.notBefore, new.claim,
         new.claimedAt, new.finishedAt, new.expiresAt, new.image, new.source, new.tags, new.record,
-        new.number,
+        new.originData, new.request, new.low, new.number,
       ])
-    tallies[old.phase] -= 1
-    tallies[new.phase] += 1
+    tallies.move(from: old, to: new)
     if (old.phase, old.expiresAt, old.tags) != (new.phase, new.expiresAt, new.tags) {
       try removeTags(of: old)
       try addTags(of: new)
-    }
-    try changeReferences(from: old, to: new, holding: job)
-    if let claim = old.claim, new.claim != claim {
-      try endReservations(of: Holder(job: old.id, claim: claim))
     }
   }
 
   mutating func delete(_ row: JobRow) throws {
     try execute("DELETE FROM jobs WHERE number = ?", [row.number])
-    tallies[row.phase] -= 1
+    tallies.move(from: row, to: nil)
     try removeTags(of: row)
     // An idempotency key whose answer is gone in part could not be answered with; the other jobs let go of it.
     if let key = row.key { try execute("DELETE FROM keys WHERE number = ?", [key]) }
-    try changeReferences(from: row, to: nil, holding: nil)
-    if let claim = row.claim { try endReservations(of: Holder(job: row.id, claim: claim)) }
+    try apply(ReferenceChanges(from: row, to: nil, holding: nil))
   }
 
   func addTags(of row: JobRow) throws {

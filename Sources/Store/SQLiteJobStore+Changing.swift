@@ -1,3 +1,5 @@
+internal import Foundation
+internal import GRDB
 public import Jobs
 internal import Logging
 
@@ -8,7 +10,7 @@ extension SQLiteJobStore {
     -> SubmitOutcome
   {
     let rows = try await compute {
-      try jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
+      try jobs.map { (row: try JobRow($0, record: JobRecord.data(of: $0)), job: $0) }
     }
     let outcome = try await writer.perform { ledger in
       try ledger.submit(rows, key: key, capacity: capacity)
@@ -17,25 +19,86 @@ extension SQLiteJobStore {
     case .accepted: return .accepted
     case .keyReused: return .keyReused
     case .queueFull: return .queueFull
+    case .imageGone: return .imageGone
     case .repeated(let earlier):
       return .repeated(try await compute { try earlier.map { try $0.job() } })
     }
   }
 
-  /// Takes jobs by the index of the queue: its time grows with their number, not with the queue's length.
-  public func claim(_ count: Int, at moment: Timestamp) async throws(StoreError) -> Claimed {
-    let (rows, nextDue) = try await writer.perform { try $0.claim(count, at: moment) }
-    guard !rows.isEmpty else { return Claimed(jobs: [], nextDue: nextDue) }
+  /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
+  /// jobs are seen for the first time whose origins have no room, it takes several commits.
+  public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
+    -> Claimed
+  {
+    var rows: [JobRow] = []
+    var shared: Set<Fingerprint> = []
+    var step = Step(room: room)
+    repeat {
+      do throws(StoreError) {
+        step = try await writer.perform { [wanted = count - rows.count, room = step.room] in
+          try Step(wanted, at: moment, room: room, in: &$0)
+        }
+      } catch {
+        // What earlier commits handed over must get to its workers.
+        if rows.isEmpty { throw error }
+        log.error("a claim ended early", metadata: ["error": "\(error)"])
+        break
+      }
+      rows += step.rows
+      shared.formUnion(step.shared)
+    } while !step.isDone
+    var claimed = Claimed(jobs: try await claimed(rows), nextDue: step.nextDue)
+    claimed.shared = shared
+    return claimed
+  }
+
+  /// What one commit of a claim handed over.
+  private struct Step: Sendable {
+    var rows: [JobRow] = []
+    /// What among theirs further queued jobs ask for.
+    var shared: Set<Fingerprint> = []
+    var room: OriginRoom
+    var nextDue: Timestamp?
+    var isDone = false
+
+    init(room: OriginRoom) { self.room = room }
+
+    init(_ count: Int, at moment: Timestamp, room: OriginRoom, in ledger: inout Ledger) throws {
+      self.room = room
+      guard try ledger.wakeDue(at: moment) else { return }
+      var handover = Handover(count, at: moment, room: room, of: ledger)
+      try handover.run(in: &ledger)
+      (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
+      shared = try ledger.shared(among: rows)
+      nextDue = try ledger.tallies.nextDue.moment(ledger.db)
+    }
+  }
+
+  /// Takes jobs by the index of what they ask; while none of the kind is queued, as is usual, it costs a look only.
+  public func claim(equalTo request: Fingerprint, count: Int, at moment: Timestamp)
+    async throws(StoreError) -> [(job: Job, claim: Claim)]
+  {
+    let isQueued = try await read { db in
+      let statement = try db.cachedStatement(
+        sql: "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1")
+      return try Int.fetchOne(statement, arguments: [request.data]) != nil
+    }
+    guard isQueued, count > 0 else { return [] }
+    return try await claimed(
+      writer.perform { try $0.claim(equalTo: request.data, count: count, at: moment) })
+  }
+
+  /// The jobs of rows just taken, decoded where that holds up nobody.
+  private func claimed(_ rows: [JobRow]) async throws(StoreError) -> [(job: Job, claim: Claim)] {
+    guard !rows.isEmpty else { return [] }
     return try await compute { [log] in
-      var claimed = Claimed(jobs: [], nextDue: nextDue)
-      for row in rows {
+      rows.compactMap { row in
         guard let job = try? row.job(), let number = row.claim else {
           log.error("a queued job's record can't be read", metadata: ["number": "\(row.number)"])
-          continue
+          return nil
         }
-        claimed.jobs.append((job, Claim(job: job.id, number: number)))
+        return (job, Claim(job: job.id, number: number))
       }
-      return claimed
     }
   }
 
@@ -51,18 +114,37 @@ extension SQLiteJobStore {
     try await writer.perform { try $0.remove(id) }
   }
 
-  /// Makes room by the index of images that may give way; images that nothing refers to go first.
-  public func reserve(_ image: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int)
-    async throws(StoreError) -> Reservation
-  {
-    try await writer.perform {
-      try $0.reserve(image.data, bytes: bytes, for: Holder(holder), limit: limit)
+  /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
+  /// as lost.
+  public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
+    var record: Data?
+    if let entry = settlement.entry {
+      record = try await compute { try CacheRecord.data(of: entry) }
+    }
+    let results = try await writer.perform { [now, record] in
+      try $0.settle(settlement, record: record, at: now())
+    }
+    return zip(settlement.claims, results).map { claim, result in
+      do throws(StoreError) { return try result.get() } catch {
+        log.error(
+          "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
+        return nil
+      }
     }
   }
 
-  /// Ends the reservations of a job that will not be submitted.
-  public func release(_ upcoming: JobID) async throws(StoreError) {
-    try await writer.perform { try $0.endReservations(of: Holder(upcoming: upcoming.data)) }
+  /// Makes room by the index of images that may give way; images that nothing refers to go first.
+  public func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
+    async throws(StoreError) -> Reservation
+  {
+    try await writer.perform {
+      try $0.reserve(image.data, bytes: bytes, as: holder.data, limit: limit)
+    }
+  }
+
+  /// Ends a holder's reservations.
+  public func release(_ holder: JobID) async throws(StoreError) {
+    try await writer.perform { try $0.release(holder.data) }
   }
 
   /// Forgets jobs whose time has come, the earliest first, in one commit.
@@ -72,7 +154,7 @@ extension SQLiteJobStore {
 
   /// Marks images that nothing refers to as leaving, and names them.
   public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform { try $0.abandonedImages(count) }
+    try await writer.perform { try $0.leave(abandoned: count) }
   }
 
   /// Forgets images whose bytes are gone; one that is referred to stays.

@@ -1,5 +1,7 @@
+internal import Foundation
 internal import GRDB
 public import Jobs
+internal import Logging
 
 /// What only looks.
 extension SQLiteJobStore {
@@ -13,7 +15,22 @@ extension SQLiteJobStore {
     try await read { try JobListing(query: query).page($0) }
   }
 
-  /// Whether a job or a reservation refers to the image.
+  /// Looks them up by an index of such jobs only; one whose record can't be read is left out.
+  public func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
+  {
+    try await read { [log] db in
+      let rows = try JobRow.fetchAll(
+        "low = 1 AND id > ? ORDER BY id LIMIT ?", [id?.data ?? Data(), count], db)
+      return rows.compactMap { row in
+        do { return try row.job() } catch {
+          log.error("a job's record can't be read", metadata: ["number": "\(row.number)"])
+          return nil
+        }
+      }
+    }
+  }
+
+  /// Whether a job, a cache entry or a reservation refers to the image.
   public func refers(to image: ImageDigest) async throws(StoreError) -> Bool {
     try await read { db in
       let statement = try db.cachedStatement(

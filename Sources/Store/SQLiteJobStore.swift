@@ -7,7 +7,8 @@ internal import Logging
 /// Keeps jobs in an SQLite database: one file with its log beside it, for one service.
 ///
 /// What changes something returns once the log is on the disk (WAL, `synchronous=FULL`); callers that wait at the
-/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job.
+/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job, and little for an origin
+/// whose jobs wait for room.
 public final class SQLiteJobStore: JobStore {
   /// Where the database is, and how much one commit may carry.
   public struct Configuration: Sendable {
@@ -19,6 +20,10 @@ public final class SQLiteJobStore: JobStore {
     public var readers = 2
     /// How long to wait for another program that has the database locked, such as a backup.
     public var busyTimeout: Duration = .seconds(5)
+    /// Tells when a cache entry is stored.
+    public var now: WallClock = {
+      Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
+    }
 
     /// A database at `path`, everything else as it usually is.
     public init(path: String) { self.path = path }
@@ -28,6 +33,7 @@ public final class SQLiteJobStore: JobStore {
   let writer: GroupCommit
   private let reading: ThreadPool
   private let lock: FolderLock
+  let now: WallClock
   let log = Logger(label: "store")
 
   /// Opens the database, making it or bringing it up to date where needed. Blocks for some milliseconds.
@@ -44,6 +50,7 @@ public final class SQLiteJobStore: JobStore {
     } catch {
       throw StoreError(cause: error)
     }
+    now = configuration.now
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }
 

@@ -10,6 +10,11 @@ enum Schema {
       try db.execute(sql: jobs)
       try db.execute(sql: images)
     }
+    migrator.registerMigration("2 origins, equal requests and the cache") { db in
+      try db.execute(sql: origins)
+      try db.execute(sql: reservations)
+      try db.execute(sql: cache)
+    }
     return migrator
   }()
 
@@ -89,5 +94,47 @@ enum Schema {
       digest BLOB NOT NULL,
       PRIMARY KEY (job, claim, digest)
     ) STRICT, WITHOUT ROWID;
+    """
+
+  // `waiting` is JobRow.Waiting: since now also 2, parked until its origin has room. `origin` and `request` are of
+  // unfinished jobs only. A queued job of the earlier release has neither until it next changes: it is never held
+  // back, and shares its transfer with nobody.
+  private static let origins = """
+    ALTER TABLE jobs ADD COLUMN origin BLOB;
+    ALTER TABLE jobs ADD COLUMN request BLOB;
+    ALTER TABLE jobs ADD COLUMN low INTEGER;
+    CREATE INDEX jobs_parked ON jobs (origin, priority DESC, rank) WHERE phase = 0 AND waiting = 2;
+    CREATE INDEX jobs_request ON jobs (request, priority DESC, rank)
+      WHERE phase = 0 AND request IS NOT NULL;
+    CREATE INDEX jobs_low ON jobs (id) WHERE low = 1;
+    """
+
+  // They are no claim's any more. Nobody holds one while the service starts.
+  private static let reservations = """
+    UPDATE images SET hard = hard -
+      (SELECT count(*) FROM reservations WHERE reservations.digest = images.digest);
+    DROP TABLE reservations;
+    CREATE TABLE reservations (
+      holder BLOB NOT NULL,
+      digest BLOB NOT NULL,
+      PRIMARY KEY (holder, digest)
+    ) STRICT, WITHOUT ROWID;
+    """
+
+  // An entry is one of its image's `soft` references; `stored` is to it what `finished_at` is to a job.
+  private static let cache = """
+    CREATE TABLE cache (
+      number INTEGER PRIMARY KEY,
+      key BLOB NOT NULL,
+      selector BLOB NOT NULL,
+      digest BLOB NOT NULL,
+      bytes INTEGER NOT NULL,
+      stored INTEGER NOT NULL,
+      used INTEGER NOT NULL,
+      record BLOB NOT NULL,
+      UNIQUE (key, selector)
+    ) STRICT;
+    CREATE INDEX cache_used ON cache (used);
+    CREATE INDEX cache_image ON cache (digest, stored);
     """
 }

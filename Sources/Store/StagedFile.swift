@@ -1,4 +1,3 @@
-internal import Crypto
 internal import Executors
 internal import Foundation
 internal import Glibc
@@ -9,48 +8,80 @@ internal import Jobs
 final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task at a time
   /// Bytes held back, to write few large pieces rather than many small ones.
   private static let bufferSize = 64 << 10
+  /// How long bytes of an identified stage may be held back: so much a crash of the service costs.
+  private static let flushInterval = Duration.milliseconds(500)
+
+  /// Which response the bytes are of.
+  private struct Identity: Equatable {
+    var key: Fingerprint
+    var response: PartialResponse
+  }
 
   private let name: String
-  private let folder: ImageFolder
+  private let partials: PartialFolder
   private let disk: ThreadPool
-  private var hash = SHA256()
+  private var hash = PrefixHash()
   private var buffer: [UInt8] = []
-  private var count = 0
+  private var lastFlush = ContinuousClock.now
   /// The file, once it is made.
   private var descriptor: Int32?
   private var digest: ImageDigest?
   /// Why bytes are missing from it: then it can't be published any more.
   private var fault: StoreError?
+  private var identity: Identity?
+  /// The identity that the record on the disk tells.
+  private var recorded: Identity?
+  private var hasRecord = false
+  /// The first bytes, once they were synced.
+  private var synced: PartialRecord.Prefix?
 
-  init(name: String, in folder: ImageFolder, disk: ThreadPool) {
+  private var folder: ImageFolder { partials.folder }
+
+  init(name: String, in partials: PartialFolder, disk: ThreadPool) {
     self.name = name
-    self.folder = folder
+    self.partials = partials
     self.disk = disk
   }
 
+  /// A stage that begins with kept bytes; what is written follows them.
+  init(continuing opened: PartialFolder.Opened, in partials: PartialFolder, disk: ThreadPool) {
+    name = opened.name
+    self.partials = partials
+    self.disk = disk
+    hash = opened.hash
+    descriptor = opened.descriptor
+    identity = Identity(key: opened.record.key, response: opened.record.response)
+    hasRecord = true
+    synced = opened.record.whole
+    // Else the bytes to come would be taken for an earlier run's.
+    if opened.record.boot == partials.boot { recorded = identity }
+  }
+
   deinit {
-    guard let descriptor else { return }
+    guard descriptor != nil || hasRecord else { return }
     // Freeing a large file takes long enough to do it elsewhere.
-    Task(executorPreference: disk) { [name, folder] in
+    Task(executorPreference: disk) { [name, folder, hasRecord, descriptor] in
       folder.discard(name)
-      close(descriptor)
+      if hasRecord { folder.dropRecord(of: name) }
+      if let descriptor { close(descriptor) }
     }
   }
 
   func write(_ bytes: [UInt8]) throws(StoreError) {
     precondition(digest == nil, "write after finish")
-    bytes.withUnsafeBytes { hash.update(bufferPointer: $0) }
-    count += bytes.count
-    if buffer.count + bytes.count <= Self.bufferSize { return buffer.append(contentsOf: bytes) }
+    bytes.withUnsafeBytes { hash.take($0) }
+    if buffer.count + bytes.count <= Self.bufferSize {
+      buffer.append(contentsOf: bytes)
+      if isOverdue { try flush() }
+      return
+    }
     try flush()
     if bytes.count < Self.bufferSize { buffer.append(contentsOf: bytes) } else { try put(bytes) }
   }
 
   func finish() -> ImageDigest {
     if let digest { return digest }
-    guard let digest = ImageDigest(bytes: hash.finalize()) else {
-      preconditionFailure("a SHA-256 has 32 bytes")
-    }
+    let digest = hash.digest
     self.digest = digest
     return digest
   }
@@ -62,20 +93,25 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
 
   private func publish(as digest: ImageDigest) throws(StoreError) {
     if let fault { throw fault }
-    if try folder.holds(digest, bytes: count) { return discard() }
+    if try folder.holds(digest, bytes: hash.count) { return discard() }
+    // Kept bytes are of no use any more.
+    identity = nil
     try flush()
     let descriptor = try file()
     try folder.publish(name, descriptor, as: digest)
     close(descriptor)
     self.descriptor = nil
+    dropRecord()
   }
 
   private func discard() {
     buffer = []
-    guard let descriptor else { return }
-    folder.discard(name)
-    close(descriptor)
-    self.descriptor = nil
+    if let descriptor {
+      folder.discard(name)
+      close(descriptor)
+      self.descriptor = nil
+    }
+    dropRecord()
   }
 
   private func flush() throws(StoreError) {
@@ -92,20 +128,72 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
   }
 
   private func put(_ bytes: [UInt8]) throws(StoreError) {
-    let descriptor = try file()
-    let code = bytes.withUnsafeBytes { bytes -> Int32 in
-      var rest = bytes[...]
-      while !rest.isEmpty {
-        let piece = UnsafeRawBufferPointer(rebasing: rest)
-        let written = Glibc.write(descriptor, piece.baseAddress, piece.count)
-        if written < 0 && errno != EINTR { return errno }
-        rest = rest.dropFirst(max(0, written))
-      }
-      return 0
+    let code = ImageFolder.write(bytes, to: try file())
+    guard code == 0 else {
+      let fault = StoreError(errno: code, "writing an image")
+      self.fault = fault
+      throw fault
     }
-    guard code != 0 else { return }
-    let fault = StoreError(errno: code, "writing an image")
-    self.fault = fault
-    throw fault
+    guard identity != nil else { return }
+    lastFlush = .now
+    record()
+  }
+}
+
+/// What outlives a broken transfer.
+extension StagedFile {
+  func identify(_ key: Fingerprint, _ response: PartialResponse) {
+    guard partials.isOpen else { return }
+    identity = Identity(key: key, response: response)
+  }
+
+  func setAside() async throws(StoreError) {
+    try await disk.perform { [self] () throws(StoreError) in
+      do throws(StoreError) {
+        try leave()
+      } catch {
+        discard()
+        throw error
+      }
+    }
+  }
+
+  private func leave() throws(StoreError) {
+    guard let identity, hash.count > 0 else { return discard() }
+    if let fault { throw fault }
+    try flush()
+    let descriptor = try file()
+    guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing kept bytes") }
+    synced = PartialRecord.Prefix(count: hash.count, digest: finish())
+    try save(identity, synced: true)
+    guard folder.setAside(name) else { throw StoreError(errno: errno, "setting bytes aside") }
+    close(descriptor)
+    self.descriptor = nil
+    hasRecord = false
+    partials.keep(KeptPartials.Entry(name: name, bytes: hash.count), for: identity.key)
+  }
+
+  private var isOverdue: Bool {
+    identity != nil && lastFlush.duration(to: .now) >= Self.flushInterval
+  }
+
+  /// Tells on the disk whose the bytes are. Where that fails, nothing but what a crash would have left is lost.
+  private func record() {
+    guard let identity, identity != recorded else { return }
+    recorded = identity
+    try? save(identity, synced: false)
+  }
+
+  private func save(_ identity: Identity, synced isSynced: Bool) throws(StoreError) {
+    hasRecord = true
+    let record = PartialRecord(
+      key: identity.key, response: identity.response, boot: partials.boot, whole: synced)
+    try folder.save(record, of: name, synced: isSynced)
+  }
+
+  private func dropRecord() {
+    guard hasRecord else { return }
+    folder.dropRecord(of: name)
+    hasRecord = false
   }
 }

@@ -11,6 +11,18 @@ struct Tallies: Sendable {
   /// The bytes of those among them that can't give way.
   var pinnedBytes = 0
 
+  /// Entries of the cache.
+  var cacheEntries = 0
+  /// Their images' bytes, equal images counted once an entry.
+  var cacheBytes = 0
+
+  /// Which jobs are next once their origins have room.
+  var parked: ParkedHeads
+  /// When the next job that waits for its time is due.
+  var nextDue = NextDue()
+  /// Jobs handed over in the queue's order, since the start.
+  var handedOver = 0
+
   /// Places at the end of the queue: each is behind all earlier ones.
   var ranks = Numbering(name: "rank")
   /// Places ahead of the queue, counted downwards.
@@ -29,8 +41,25 @@ struct Tallies: Sendable {
       jobs: Dictionary(uniqueKeysWithValues: byPhase), images: images, imageBytes: imageBytes)
   }
 
+  var cacheCounts: (entries: Int, bytes: Int) { (cacheEntries, cacheBytes) }
+
+  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  mutating func move(from old: JobRow?, to new: JobRow?) {
+    if let old {
+      self[old.phase] -= 1
+      parked.remove(old)
+      nextDue.remove(old)
+    }
+    if let new {
+      self[new.phase] += 1
+      parked.add(new)
+      nextDue.add(new)
+    }
+  }
+
   /// Counts what the database holds.
   init(counting db: Database) throws {
+    parked = try ParkedHeads(db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {
       guard let phase = Phase(code: row[0]) else { continue }
@@ -43,6 +72,8 @@ struct Tallies: Sendable {
         FROM images WHERE leaving = 0
         """)
     if let sums { (images, imageBytes, pinnedBytes) = (sums[0], sums[1], sums[2]) }
+    let cached = try Row.fetchOne(db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM cache")
+    if let cached { (cacheEntries, cacheBytes) = (cached[0], cached[1]) }
     for sequence in [\Tallies.ranks, \.ranksAhead, \.claims] {
       try self[keyPath: sequence].load(db)
     }

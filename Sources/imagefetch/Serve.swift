@@ -18,7 +18,7 @@ struct Serve: AsyncParsableCommand {
   var host: String?
 
   @Option(help: ArgumentHelp("The port, over server.port; 0 takes a free one.", valueName: "port"))
-  var port: String?
+  var port: UInt16?
 
   func run() async throws {
     let configuration = try load()
@@ -28,7 +28,7 @@ struct Serve: AsyncParsableCommand {
     } catch {
       switch error {
       case .operatorMistake(let message): throw OperatorMistakes(lines: [message])
-      default: throw InternalFault(description: "\(error)")
+      case .internalFault(let message): throw InternalFault(description: message)
       }
     }
   }
@@ -36,7 +36,7 @@ struct Serve: AsyncParsableCommand {
   private func load() throws -> Configuration {
     var flags: [Configuration.Flag] = []
     if let host { flags.append(.init(name: "--host", key: "server.host", value: host)) }
-    if let port { flags.append(.init(name: "--port", key: "server.port", value: port)) }
+    if let port { flags.append(.init(name: "--port", key: "server.port", value: "\(port)")) }
     return try loaded(from: config, flags: flags)
   }
 }

@@ -32,7 +32,8 @@ struct AccessTests {
   func unauthorized(field: String) async {
     let fields: HTTPFields = field.isEmpty ? [:] : [.authorization: field]
     for path in [
-      "/jobs", "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88", "/metrics", "/nowhere", "/",
+      "/jobs", "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88", "/metrics", "/cache", "/network",
+      "/nowhere", "/",
     ] {
       let answer = await client.get(path, fields)
       #expect(answer.status == 401, "\(path)")
@@ -53,7 +54,13 @@ struct AccessTests {
       #expect(answer.code == "forbidden")
       #expect(answer.fields[.wwwAuthenticate]?.contains("insufficient_scope") == true)
     }
-    #expect(await client.get("/metrics", bearer("root")).status == 200)
+    for path in ["/metrics", "/cache", "/network"] {
+      #expect(await client.get(path, bearer("web")).status == 403)
+      #expect(await client.get(path, bearer("root")).status == 200)
+    }
+    #expect(await client.send(.delete, "/cache", bearer("web")).status == 403)
+    #expect(await client.send(.put, "/network", bearer("web")).status == 403)
+    #expect(client.service.with { $0.dropped.isEmpty })
     #expect(await client.get("/jobs", [.authorization: "bearer  web"]).status == 200)
   }
 

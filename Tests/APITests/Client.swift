@@ -56,14 +56,17 @@ struct Client {
 
   /// Submits one job and finishes it with these bytes as its image.
   func succeeded(
-    _ bytes: [UInt8] = Array(0..<200), url: String = "https://example.org/cat.jpg"
+    _ bytes: [UInt8] = Array(0..<200), url: String = "https://example.org/cat.jpg",
+    mode: CacheMode = .default,
+    cache: (Timestamp) -> CacheOutcome? = { _ in CacheOutcome(.miss) }
   ) async throws -> JobID {
-    let id = try await submitted(#"{"url":"\#(url)"}"#)
+    let id = try await submitted(#"{"url":"\#(url)","cache":"\#(mode.rawValue)"}"#)
     let image = try await StoredImage.of(bytes, url: #require(SourceURL(url)))
     service.with { $0.images[image.digest] = bytes }
+    let outcome = cache(service.now())
     service.change(id) { job in
       job.start(at: job.createdAt)
-      job.succeed(with: image, at: job.createdAt, keptFor: .seconds(3600))
+      job.succeed(with: image, cache: outcome, at: job.createdAt, keptFor: .seconds(3600))
     }
     return id
   }

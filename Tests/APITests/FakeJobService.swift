@@ -17,6 +17,14 @@ final class FakeJobService: JobService {
     /// Where images are said to be; nil: in memory.
     var descriptor: Int32?
     var milliseconds: Int64 = 1_795_000_000_000
+    var counts = CacheCounts()
+    /// What the cache was told to drop, in order; nil: everything.
+    var dropped: [SourceURL?] = []
+    var isConstrained = false
+    /// Names that lead out of the root.
+    var outside: Set<String> = []
+    /// What happens between a look at a job and its change.
+    var meanwhile: (@Sendable (inout Job) -> Void)?
   }
   private let kept = Mutex(Kept())
 
@@ -55,6 +63,15 @@ final class FakeJobService: JobService {
       guard first.fingerprint == key.fingerprint else { throw .keyReused }
       return kept.withLock { kept in first.jobs.compactMap { kept.jobs[$0].map(JobSnapshot.init) } }
     }
+    let outside = kept.withLock { $0.outside }
+    let escaping = jobs.indices.filter { place in
+      if case .local(let name) = jobs[place].submission.source {
+        outside.contains(name)
+      } else {
+        false
+      }
+    }
+    guard escaping.isEmpty else { throw .invalidLocalNames(escaping) }
     let queued = kept.withLock { $0.jobs.values.count { $0.phase == .queued } }
     guard queued + jobs.count <= kept.withLock({ $0.capacity }) else { throw .queueFull }
     return kept.withLock { kept in
@@ -99,25 +116,33 @@ final class FakeJobService: JobService {
       jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
   }
 
-  func cancel(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    try await changed(id, for: caller) { job, now in
+  func cancel(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+  ) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller, expected) { job, now in
       _ = job.cancel(at: now, keptFor: .seconds(60))
     }
   }
 
-  func purge(_ id: JobID, for caller: Caller) async throws(JobsError) {
-    _ = try await job(id, for: caller)
+  func purge(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+  ) async throws(JobsError) {
+    _ = try await changed(id, for: caller, expected) { _, _ in }
     kept.withLock { $0.jobs[id] = nil }
   }
 
   func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
   ) async throws(JobsError) -> JobSnapshot {
-    try await changed(id, for: caller) { job, _ in _ = job.edit(priority: priority, tags: tags) }
+    try await changed(id, for: caller, expected) { job, _ in
+      _ = job.edit(priority: priority, tags: tags)
+    }
   }
 
   func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    try await changed(id, for: caller) { job, now in _ = job.fetchAgain(at: now) }
+    try await changed(id, for: caller, nil) { job, now in
+      _ = job.fetchAgain(at: now, from: .regular)
+    }
   }
 
   func wait(
@@ -140,10 +165,31 @@ final class FakeJobService: JobService {
       reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
   }
 
+  func cacheCounts() async throws(JobsError) -> CacheCounts {
+    try check()
+    return kept.withLock { $0.counts }
+  }
+
+  func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+    try check()
+    return kept.withLock { kept in
+      kept.dropped.append(url)
+      return url == nil ? kept.counts.entries : 1
+    }
+  }
+
+  var isConstrained: Bool { kept.withLock { $0.isConstrained } }
+
+  func setConstrained(_ isConstrained: Bool) {
+    kept.withLock { $0.isConstrained = isConstrained }
+  }
+
   private func changed(
-    _ id: JobID, for caller: Caller, _ change: (inout Job, Timestamp) -> Void
+    _ id: JobID, for caller: Caller, _ expected: Int?, _ change: (inout Job, Timestamp) -> Void
   ) async throws(JobsError) -> JobSnapshot {
+    if let meanwhile = kept.withLock({ $0.meanwhile }) { self.change(id, meanwhile) }
     var job = try await job(id, for: caller).job
+    if let expected, job.version != expected { throw .versionDiffers }
     change(&job, now())
     kept.withLock { [job] in $0.jobs[id] = job }
     return JobSnapshot(job)

@@ -74,6 +74,8 @@ struct JobTests {
       job.start(at: job.createdAt + .milliseconds(1))
       var report = RunReport(of: job)
       report.progress = .init(completed: 131_072, total: 524_288)
+      report.attempts = 1
+      report.timings.body = .microseconds(1500)
       job.note(report, shown: job.version)
     }
     let json = await client.get("/jobs/\(id)").json
@@ -88,6 +90,8 @@ struct JobTests {
     #expect(json?["started_at"] == .string("2026-11-18T11:06:40.002Z"))
     #expect(json?["finished_at"] == .null)
     #expect(json?["timings"]?["queued_ms"] == .number(1))
+    #expect(json?["timings"]?["body_ms"] == .number(1.5))
+    #expect(json?["timings"]?["fetch_ms"] == .null)
     #expect(json?["attempts"] == .number(1))
   }
 

@@ -62,6 +62,7 @@ struct OpenAPITests {
 
     let json: HTTPFields = [.contentType: "application/json"]
     let png: HTTPFields = [.contentType: "image/png"]
+    let stale: HTTPFields = [.contentType: "application/json", .ifMatch: "\"99\""]
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
       (.post, "/jobs", "/jobs", json, #"{"url":"http://a/"}"#),
@@ -87,8 +88,19 @@ struct OpenAPITests {
       (.get, "/jobs/{id}/image", "/jobs/\(done)/image", [.range: "bytes=999-"], ""),
       (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=5", [:], ""),
       (.post, "/jobs/{id}/fetch", "/jobs/\(failed)/fetch", [:], ""),
+      (.patch, "/jobs/{id}", "/jobs/\(pending)", stale, #"{"priority":"low"}"#),
+      (.delete, "/jobs/{id}", "/jobs/\(pending)", stale, ""),
+      (.post, "/jobs/{id}/fetch", "/jobs/\(pending)/fetch", stale, ""),
       (.delete, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
       (.delete, "/jobs/{id}", "/jobs/\(pending)?purge=true", [:], ""),
+      (.get, "/cache", "/cache", [:], ""), (.get, "/cache", "/cache?x=1", [:], ""),
+      (.delete, "/cache", "/cache?url=http://a/", [:], ""),
+      (.delete, "/cache", "/cache", [:], ""), (.delete, "/cache", "/cache?url=x", [:], ""),
+      (.get, "/network", "/network", [:], ""), (.get, "/network", "/network?x=1", [:], ""),
+      (.put, "/network", "/network", json, #"{"constrained":true}"#),
+      (.put, "/network", "/network", json, "{}"), (.put, "/network", "/network", json, "{"),
+      (.put, "/network", "/network", [:], ""),
+      (.put, "/network", "/network", json, "[\(String(repeating: " ", count: 70_000))]"),
       (.get, "/livez", "/livez", [:], ""), (.get, "/readyz", "/readyz", [:], ""),
     ]
     for (method, path, target, fields, body) in asked {
@@ -109,6 +121,8 @@ struct OpenAPITests {
     let web: HTTPFields = [.authorization: "Bearer web"]
     try check(await client.get("/jobs"), .get, "/jobs")
     try check(await client.get("/metrics", web), .get, "/metrics")
+    try check(await client.send(.delete, "/cache"), .delete, "/cache")
+    try check(await client.send(.put, "/network"), .put, "/network")
     for _ in 0..<3 { try check(await client.get("/jobs", web), .get, "/jobs") }
     #expect(await client.get("/jobs", web).status == 429)
   }

@@ -57,6 +57,7 @@ struct PageBarrierTests {
     let job = "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     for (method, path) in [
       (.post, "/jobs"), (.patch, job), (.delete, job), (.post, job + "/fetch"), (.put, "/jobs"),
+      (.delete, "/cache"), (.put, "/network"),
     ] as [(HTTPRequest.Method, String)] {
       let answer = await client.send(method, path, fields)
       #expect(answer.status == 403, "\(method) \(path)")

@@ -16,6 +16,7 @@ struct FailureTests {
     (.fetch(.blocked(target: "a", .scheme("ftp"))), "blocked_address", nil),
     (.fetch(.dnsFailure(host: "a", detail: "x")), "dns_failure", nil),
     (.fetch(.connectFailure(host: "a", detail: "x")), "connect_failure", nil),
+    (.fetch(.unreachable(origin: "http://a", failures: 5, seconds: 7.2)), "connect_failure", nil),
     (.fetch(.tlsFailure(host: "a", detail: "x")), "tls_failure", nil),
     (.fetch(.timeout(seconds: 1)), "timeout", nil), (.fetch(.stalled(seconds: 1)), "stalled", nil),
     (.fetch(.tooManyRedirects(limit: 5)), "too_many_redirects", nil),
@@ -36,6 +37,24 @@ struct FailureTests {
     (.notCached, "not_cached", nil), (.localNotFound(name: "x"), "local_not_found", nil),
     (.storageFull, "storage_full", nil), (.internal, "internal", nil),
   ]
+
+  @Test("tells how often the origin was out of reach, and when it is tried again")
+  func unreachable() async throws {
+    let client = Client()
+    let id = try await client.submitted()
+    client.service.change(id) { job in
+      let error = FetchError.unreachable(
+        origin: "https://a.example", failures: 5, seconds: 11.2)
+      job.fail(.fetch(error), at: job.createdAt, keptFor: .seconds(1))
+    }
+    let error = await client.get("/jobs/\(id)").json?["error"]
+    #expect(error?["retryable"] == .bool(true))
+    #expect(
+      error?["detail"]
+        == .string(
+          "https://a.example could not be reached by 5 requests in a row; it is tried again in 12 s."
+        ))
+  }
 
   @Test("has the contract's code, and tells nothing of the inside", arguments: failures)
   func codes(failure: JobFailure, code: String, originStatus: Int?) async throws {

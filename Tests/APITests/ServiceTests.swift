@@ -25,7 +25,9 @@ struct ServiceTests {
 
   @Test(
     "to an unknown path is 404 with a problem",
-    arguments: ["/", "/job", "/jobs/x/y", "/cache", "/jobsx", "*", "/livez/"])
+    arguments: [
+      "/", "/job", "/jobs/x/y", "/caches", "/cache/", "/network/x", "/jobsx", "*", "/livez/",
+    ])
   func unknownPath(path: String) async {
     for method: HTTPRequest.Method in [.get, .post, .options] {
       let answer = await client.send(method, path)
@@ -42,6 +44,10 @@ struct ServiceTests {
       (.put, "/jobs", "GET, HEAD, POST, OPTIONS"),
       (.post, "/jobs/\(id)", "GET, HEAD, PATCH, DELETE, OPTIONS"),
       (.get, "/jobs/\(id)/fetch", "POST, OPTIONS"),
+      (.post, "/cache", "GET, HEAD, DELETE, OPTIONS"),
+      (.put, "/cache", "GET, HEAD, DELETE, OPTIONS"),
+      (.delete, "/network", "GET, HEAD, PUT, OPTIONS"),
+      (.post, "/network", "GET, HEAD, PUT, OPTIONS"),
       (.delete, "/jobs/\(id)/image", "GET, HEAD, OPTIONS"), (.post, "/livez", "GET, HEAD, OPTIONS"),
       (.init("BREW")!, "/metrics", "GET, HEAD, OPTIONS"),
     ] {
@@ -59,7 +65,8 @@ struct ServiceTests {
   func head() async throws {
     let id = try await client.submitted()
     for path in [
-      "/jobs", "/jobs/\(id)", "/jobs/\(id)/image", "/livez", "/readyz", "/metrics", "/openapi.yaml",
+      "/jobs", "/jobs/\(id)", "/jobs/\(id)/image", "/cache", "/network", "/livez", "/readyz",
+      "/metrics", "/openapi.yaml",
     ] {
       let get = await client.get(path)
       let head = await client.send(.head, path)

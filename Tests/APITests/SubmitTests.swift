@@ -177,6 +177,41 @@ struct SubmitTests {
     #expect(answer.code == "invalid_local_name")
   }
 
+  @Test("names that only the engine finds to lead out of the folder are told by their places")
+  func refusesEscapingNames() async {
+    client.service.with { $0.outside = ["link.png"] }
+    let one = await client.post(#"{"local":"link.png"}"#)
+    #expect(one.status == 422)
+    #expect(one.code == "invalid_local_name")
+    #expect(one.mistakes == ["/local invalid_local_name"])
+    let batch = await client.post(
+      #"[{"local":"link.png"},{"local":"a.png"},{"local":"link.png"}]"#)
+    #expect(batch.status == 422)
+    #expect(batch.mistakes == ["/0/local invalid_local_name", "/2/local invalid_local_name"])
+    #expect(await client.post(#"[{"local":"link.png"}]"#).mistakes.first?.hasPrefix("/0/") == true)
+    #expect(client.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("every cache mode is taken", arguments: CacheMode.allCases)
+  func takesCacheModes(mode: CacheMode) async throws {
+    let id = try await client.submitted(#"{"url":"http://a/","cache":"\#(mode.rawValue)"}"#)
+    #expect(client.service.with { $0.jobs[id]?.submission.cacheMode } == mode)
+    let local = try await client.submitted(#"{"local":"a","cache":"\#(mode.rawValue)"}"#)
+    #expect(client.service.with { $0.jobs[local]?.submission.cacheMode } == mode)
+  }
+
+  @Test("a client's own Cache-Control and Pragma are sent like any field")
+  func takesCacheFields() async throws {
+    let id = try await client.submitted(
+      #"{"url":"http://a/","headers":{"Cache-Control":"no-cache","Pragma":"no-cache"}}"#)
+    let headers = client.service.with { $0.jobs[id]?.submission.headers }
+    #expect(
+      headers == [
+        HeaderField(name: "Cache-Control", value: "no-cache"),
+        HeaderField(name: "Pragma", value: "no-cache"),
+      ])
+  }
+
   @Test("local without a root is invalid_local_name")
   func needsLocalRoot() async {
     let answer = await Client { $0.hasLocalRoot = false }.post(#"{"local":"a.png"}"#)

@@ -14,7 +14,9 @@ struct ConfigurationCommandTests {
       (["serve", "--wibble"], 2, "", "--wibble"), (["version", "x"], 2, "", "x"),
       (["check", "--config", "/nowhere"], 1, "", "/nowhere: cannot be read: No such file"),
       (["serve", "--config", "/nowhere"], 1, "", "/nowhere: cannot be read: No such file"),
-      (["serve", "--port", "70000"], 1, "", "--port: \"70000\" is not within 0…65535\n"),
+      (["serve", "--port", "abc"], 2, "", "'abc' is invalid for '--port"),
+      (["serve", "--port", "70000"], 2, "", "'70000' is invalid for '--port"),
+      (["serve", "--port"], 2, "", "--port"),
       (["serve", "--host", "0.0.0.0"], 1, "", "--host: \"0.0.0.0\" can be reached"),
     ] as [([String], Int32, String, String)])
   func status(arguments: [String], status: Int32, output: String, error: String) throws {

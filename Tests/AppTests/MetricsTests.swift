@@ -1,5 +1,6 @@
 import App
 import CoreMetrics
+import Foundation
 import Testing
 
 @Suite("The metrics' text")
@@ -35,6 +36,24 @@ struct MetricsTests {
         jobs_submitted_total{a="1",b="2"} 3
 
         """#)
+  }
+
+  @Test("has a sentence for each metric of the sources")
+  func sentences() throws {
+    let known = PrometheusRegistry.Configuration().help
+    let folder = Readme.root + "Sources/"
+    var found = 0
+    for file in try FileManager.default.subpathsOfDirectory(atPath: folder)
+    where file.hasSuffix(".swift") {
+      let text = try String(contentsOfFile: folder + file, encoding: .utf8)
+      for match in text.matches(of: #/label: "(imagefetch_[a-z_]+)"/#) {
+        let name = match.1.hasSuffix("_total") ? match.1.dropLast(6) : match.1
+        let isKnown = known[String(name)]?.hasSuffix(".") == true
+        #expect(isKnown, "\(match.1)")
+        found += 1
+      }
+    }
+    #expect(found > 10)
   }
 
   @Test("holds its form whatever names and labels there are")

@@ -9,7 +9,7 @@ struct ReadmeTests {
   @Test("shows what the service answers, command by command")
   func examples() async throws {
     let steps = Readme.steps(of: Readme.section("Try it on one machine"))
-    #expect(steps.count { $0.answer != nil } >= 15, "a page without examples proves nothing")
+    #expect(steps.count { $0.answer != nil } >= 8, "a page without examples proves nothing")
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let visitor = try ReadmeVisitor(folder: folder)

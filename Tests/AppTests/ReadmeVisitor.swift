@@ -68,8 +68,11 @@ final class ReadmeVisitor {
     let rules = [
       "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "", "IMAGEFETCH_FETCH_ALLOW_PORTS": "80,443",
     ]
-    service = try await RunningService(
-      folder: folder, settings: rules.merging(settings) { $1 })
+    var chosen = rules.merging(settings) { $1 }
+    // The reader stands in the root of the repository, this process anywhere.
+    let images = "IMAGEFETCH_SOURCES_LOCAL_ROOT"
+    if let path = chosen[images], !path.hasPrefix("/") { chosen[images] = Readme.root + path }
+    service = try await RunningService(folder: folder, settings: chosen)
     guard let before, let after = service?.base else { return }
     // The visitor's service keeps its port, which variables may hold.
     let held = try String(contentsOfFile: state, encoding: .utf8)

@@ -148,11 +148,12 @@ struct FetchBasicsTests {
     origin.on("/part", .status(206, headers: [("Content-Range", "bytes 5-9/10")], body: bytes(5)))
     origin.on("/same", .status(304))
     let part = try await fetcher.fetch(
-      request(origin.url("/part"), headers: [HeaderField(name: "Range", value: "bytes=5-")]))
+      request(origin.url("/part"), conditions: [HeaderField(name: "Range", value: "bytes=5-")]))
     #expect(part.status == 206)
     #expect(try await readAll(part.body) == bytes(5))
     let same = try await fetcher.fetch(
-      request(origin.url("/same"), headers: [HeaderField(name: "If-None-Match", value: "\"x\"")]))
+      request(
+        origin.url("/same"), conditions: [HeaderField(name: "If-None-Match", value: "\"x\"")]))
     #expect(same.status == 304)
     #expect(try await same.body.next() == nil)
   }

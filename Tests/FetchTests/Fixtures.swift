@@ -15,10 +15,12 @@ func fetcher(
 }
 
 func request(
-  _ url: String, headers: [HeaderField] = [], timeout: Duration = .seconds(10),
-  maxBytes: Int = 1 << 25
+  _ url: String, headers: [HeaderField] = [], conditions: [HeaderField] = [],
+  timeout: Duration = .seconds(10), maxBytes: Int = 1 << 25
 ) -> FetchRequest {
-  FetchRequest(url: SourceURL(url)!, headers: headers, timeout: timeout, maxBytes: maxBytes)
+  FetchRequest(
+    url: SourceURL(url)!, headers: headers, conditions: conditions, timeout: timeout,
+    maxBytes: maxBytes)
 }
 
 func readAll(_ body: any ImageBytes) async throws(FetchError) -> [UInt8] {

@@ -62,6 +62,34 @@ struct MisbehavingOriginTests {
     #expect(got == Array(bytes(1_000)[..<400]))
   }
 
+  @Test("two lengths that differ are refused; the same one twice is one")
+  func twoLengths() async throws {
+    for fields in [
+      [("Content-Length", "4"), ("Content-Length", "10")], [("Content-Length", "4, 10")],
+    ] {
+      for status in [200, 302] {
+        let head = ScriptedReply.head(status, fields + [("Location", "/b")])
+        #expect(
+          await failure(ScriptedReply(.send(head + bytes(10)), .close))
+            == .connectFailure(host: "127.0.0.1", detail: "two lengths"))
+      }
+    }
+    let head = ScriptedReply.head(200, [("Content-Length", "10"), ("Content-Length", "10")])
+    #expect(await failure(ScriptedReply(.send(head + bytes(10)))) == nil)
+    #expect(origin.requests(to: "/b").isEmpty)
+  }
+
+  @Test("a transfer coding overrules every length")
+  func overruledLengths() async throws {
+    let head = ScriptedReply.head(
+      200, [("Content-Length", "4"), ("Transfer-Encoding", "chunked"), ("Content-Length", "9")])
+    let body = ScriptedReply.chunk(bytes(10)) + ScriptedReply.chunk([])
+    origin.on("/a", ScriptedReply(.send(head + body)))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(response.contentLength == nil)
+    #expect(try await readAll(response.body) == bytes(10))
+  }
+
   @Test("silence is a stall, before the header section and within the body")
   func stalls() async throws {
     let impatient = try FetchTests.fetcher { $0.stallTimeout = .milliseconds(300) }

@@ -103,7 +103,7 @@ struct CancellingTests {
 
   @Test("a purged job stays unknown, whatever its worker still has to say")
   func purgeStays() async throws {
-    try await Workshop.open { shop in
+    try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
       for number in 0..<50 {
         let url = "http://\(number).example/"
         shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -154,7 +154,9 @@ struct CancellingTests {
 
   @Test("an expired job is unknown at once, and its image is removed")
   func expiry() async throws {
-    try await Workshop.open({ $0.retention = .seconds(60) }) { shop in
+    try await Workshop.open({
+      $0.retention = .seconds(60); $0.cache.isEnabled = false
+    }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let id = try await shop.finished(shop.submit(url)).id
       shop.clock.advance(by: .seconds(61))
@@ -201,7 +203,7 @@ struct CancellingTests {
       id: JobID(at: clock.now), owner: Workshop.me.owner, submission: submission, priority: .normal,
       tags: [], createdAt: clock.now)
     _ = try await store.submit([job], key: nil, capacity: 10)
-    _ = try await store.claim(1, at: clock.now)
+    _ = try await store.claim(1, at: clock.now, room: .unlimited)
     let fetcher = ScriptedFetcher()
     fetcher.answer(url, with: .pieces([ok], total: nil))
     try await Workshop.open(store: store, fetcher: fetcher) { shop in
@@ -212,7 +214,7 @@ struct CancellingTests {
 
   @Test("a result waits for a store that fails for a while")
   func storeFails() async throws {
-    try await Workshop.open { shop in
+    try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok), .pieces([ok], total: nil))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)

@@ -14,7 +14,7 @@ struct JobEngineTests {
       #expect(job.phase == .success)
       #expect(job.progress == Progress(completed: ok.count, total: ok.count))
       #expect(job.attempts == 1)
-      #expect(job.cache == CacheOutcome(.miss))
+      #expect(job.cache?.status == .miss)
       let image = try #require(job.image)
       #expect(image.bytes == ok.count && image.url?.string == url)
       let stored = try #require(try await shop.engine.openImage(image.digest))
@@ -123,20 +123,22 @@ struct JobEngineTests {
     }
   }
 
-  @Test("a job's own limits are never wider than the configuration's")
+  @Test("a job's own limits hold, and are never wider than the configuration's")
   func limits() async throws {
     try await Workshop.open({
-      $0.timeout = .seconds(10); $0.maxBytes = 1000
+      $0.timeout = .milliseconds(200); $0.maxBytes = 100; $0.retry.maxAttempts = 1
     }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let slow = try await shop.submit(url) { $0.timeout = .seconds(60) }
+      let hasty = try await shop.submit(url) { $0.timeout = .milliseconds(50) }
+      #expect(try await shop.finished(slow).failure == .fetch(.timeout(seconds: 0.2)))
+      #expect(try await shop.finished(hasty).failure == .fetch(.timeout(seconds: 0.05)))
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      _ = try await shop.finished(
-        shop.submit(url) {
-          $0.timeout = .seconds(60); $0.maxBytes = 10
-        })
-      let tooSmall = try await shop.finished(shop.submit(url) { $0.maxPixels = 50 })
-      #expect(shop.fetcher.requests.first?.timeout == .seconds(10))
-      #expect(shop.fetcher.requests.first?.maxBytes == 10)
-      #expect(tooSmall.failure?.code == .tooManyPixels)
+      let small = try await shop.finished(shop.submit(url) { $0.maxBytes = 10 })
+      #expect(small.failure == .fetch(.tooLarge(limit: 10)))
+      let coarse = try await shop.finished(shop.submit(url) { $0.maxPixels = 50 })
+      #expect(coarse.failure?.code == .tooManyPixels)
+      #expect(shop.fetcher.requests.allSatisfy { $0.maxBytes == 100 })
     }
   }
 

@@ -32,13 +32,13 @@ struct PhaseTests {
     var versions = [job.version]
     job.start(at: clock.now)
     versions.append(job.version)
-    job.retry(notBefore: clock.now)
+    job.retry(from: .regular, notBefore: clock.now)
     versions.append(job.version)
     job.start(at: clock.now)
     versions.append(job.version)
     job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
     versions.append(job.version)
-    let isQueued = job.fetchAgain(at: clock.now)
+    let isQueued = job.fetchAgain(at: clock.now, from: .regular)
     #expect(isQueued)
     versions.append(job.version)
     #expect(zip(versions, versions.dropFirst()).allSatisfy { $0 < $1 })
@@ -48,15 +48,18 @@ struct PhaseTests {
   func fetchAgain() {
     var job = job()
     job.start(at: clock.now)
+    var report = RunReport(of: job)
+    report.attempts = 1
+    job.note(report, shown: job.version)
     job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
     #expect(job.failure == .storageFull && job.expiresAt != nil)
-    let isQueued = job.fetchAgain(at: clock.now)
+    let isQueued = job.fetchAgain(at: clock.now, from: .regular)
     #expect(isQueued)
     #expect(job.failure == nil && job.expiresAt == nil && job.finishedAt == nil)
     #expect(job.phase == .queued)
     #expect(job.attempts == 1, "attempts count over fetching again as well")
     #expect(job.tries == 0)
-    let isQueuedTwice = job.fetchAgain(at: clock.now)
+    let isQueuedTwice = job.fetchAgain(at: clock.now, from: .regular)
     #expect(!isQueuedTwice, "queued is left alone")
   }
 

@@ -1,4 +1,3 @@
-import Executors
 import Jobs
 import Logging
 import TestSupport
@@ -14,7 +13,8 @@ struct Workshop {
 
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    fetcher: ScriptedFetcher = ScriptedFetcher(),
+    fetcher: ScriptedFetcher = ScriptedFetcher(), locals: (any LocalImages)? = nil,
+    threads: any ComputeThreads = TestThreads(),
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
   ) async throws {
@@ -23,9 +23,11 @@ struct Workshop {
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
     let clock = ManualClock()
+    let parts = JobEngine.Parts(
+      store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
+      threads: threads)
     let engine = JobEngine(
-      configuration, store: store, images: images, fetcher: fetcher, codec: FakeCodec(),
-      executor: ThreadPool(name: "test-decode", threads: 2), now: { clock.now },
+      configuration, parts, now: { clock.now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let workshop = Workshop(
       engine: engine, store: store, images: images, fetcher: fetcher, clock: clock)

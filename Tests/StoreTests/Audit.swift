@@ -1,4 +1,5 @@
 import GRDB
+import GRDBSQLite
 import Jobs
 import Testing
 
@@ -8,6 +9,11 @@ extension SQLiteJobStore {
   /// Uses the writing connection, between transactions.
   func onWriter<Value>(_ body: (Database) throws -> Value) throws -> Value {
     try database.writeWithoutTransaction(body)
+  }
+
+  /// What the database's engine did since it was opened, in the steps of its virtual machine, and rows changed.
+  func work() async throws -> (steps: Int, changes: Int) {
+    try await writer.perform { ($0.db.steps, $0.db.totalChangesCount) }
   }
 
   /// Counts anew what the store keeps count of, and expects the same.
@@ -23,9 +29,45 @@ extension SQLiteJobStore {
         db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM images WHERE leaving = 0")
       #expect(sums?[0] == counts.images, sourceLocation: location)
       #expect(sums?[1] == counts.imageBytes, sourceLocation: location)
+      let cached = try Row.fetchOne(db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM cache")
+      #expect(cached?[0] == writer.cacheCounts.entries, sourceLocation: location)
+      #expect(cached?[1] == writer.cacheCounts.bytes, sourceLocation: location)
+      try auditRows(db, location)
       for (name, sql) in Self.wrongRows {
         #expect(try Row.fetchAll(db, sql: sql).isEmpty, "\(name)", sourceLocation: location)
       }
+    }
+  }
+
+  /// Expects what is remembered of jobs that wait to be what a look at the database tells.
+  func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
+    let wrong = try await writer.perform { ledger in
+      var looked = try ParkedHeads(ledger.db)
+      var wrong: [String] = []
+      var next = NextDue()
+      if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
+        wrong.append("the next due")
+      }
+      for origin in Set(looked.origins).union(ledger.tallies.parked.origins) {
+        for priority in 0..<Priority.allCases.count {
+          let head = try looked.head(origin, priority, ledger.db)
+          let known = try ledger.tallies.parked.head(origin, priority, ledger.db)
+          if head != known { wrong.append("\(origin) at \(priority)") }
+        }
+      }
+      return wrong
+    }
+    #expect(wrong == [], sourceLocation: location)
+  }
+
+  /// Expects each job's columns to be what its record says.
+  private func auditRows(_ db: Database, _ location: SourceLocation) throws {
+    for row in try JobRow.fetchAll("TRUE", [], db) {
+      let job = try row.job()
+      let isFinished = job.phase.isFinished
+      #expect(row.origin == (isFinished ? nil : job.origin), sourceLocation: location)
+      #expect(row.request == (isFinished ? nil : job.request?.data), sourceLocation: location)
+      #expect(row.low == (job.hasLowDataImage ? 1 : nil), sourceLocation: location)
     }
   }
 
@@ -36,10 +78,10 @@ extension SQLiteJobStore {
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
     "keys without jobs":
       "SELECT number FROM keys WHERE number NOT IN (SELECT key FROM jobs WHERE key IS NOT NULL)",
-    "reservations of lost claims": """
-    SELECT job FROM reservations WHERE claim > 0 AND NOT EXISTS
-      (SELECT 1 FROM jobs WHERE jobs.id = reservations.job AND jobs.claim = reservations.claim)
-    """,
+    "parked jobs without an origin":
+      "SELECT id FROM jobs WHERE phase = 0 AND waiting = 2 AND origin IS NULL",
+    "what finished jobs ask":
+      "SELECT id FROM jobs WHERE phase > 1 AND (origin IS NOT NULL OR request IS NOT NULL)",
   ]
 
   /// Images whose counts are not those of the rows that refer to them.
@@ -48,6 +90,7 @@ extension SQLiteJobStore {
       SELECT image, phase < 2, finished_at FROM jobs WHERE image IS NOT NULL
       UNION ALL SELECT source, phase < 2, finished_at FROM jobs WHERE source IS NOT NULL
       UNION ALL SELECT digest, 1, NULL FROM reservations
+      UNION ALL SELECT digest, 0, stored FROM cache
     ), sums AS (
       SELECT digest, sum(hard) AS hard, sum(1 - hard) AS soft, min(finished_at) AS finished_at
       FROM refs GROUP BY digest
@@ -65,4 +108,17 @@ extension SQLiteJobStore {
     WHERE jobs.id IS NULL OR jobs.phase <> tags.phase OR jobs.expires_at IS NOT tags.expires_at
       OR jobs.owner <> tags.owner
     """
+}
+
+extension Database {
+  /// Steps that the cached statements have made.
+  fileprivate var steps: Int {
+    var sum = 0
+    var statement = sqlite3_next_stmt(sqliteConnection, nil)
+    while let current = statement {
+      sum += Int(sqlite3_stmt_status(current, SQLITE_STMTSTATUS_VM_STEP, 0))
+      statement = sqlite3_next_stmt(sqliteConnection, current)
+    }
+    return sum
+  }
 }

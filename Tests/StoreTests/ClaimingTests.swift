@@ -1,6 +1,7 @@
 import Jobs
-import Store
 import Testing
+
+@testable import Store
 
 @Suite("Claiming jobs")
 struct ClaimingTests {
@@ -44,7 +45,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne(at: .at(1)))
     _ = try await jobs.store.update(job.id, under: claim) {
-      $0.retry(notBefore: .at(50))
+      $0.retry(from: .regular, notBefore: .at(50))
       return true
     }
     let early = try await jobs.store.claim(1, at: .at(49))
@@ -54,6 +55,28 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
+  @Test("however many become due at once, the first of them all comes first")
+  func manyDue() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let count = Handover.maxLooks + 1
+    let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
+    _ = try await store.submit(batch, key: nil, capacity: count)
+    let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
+    let settlement = Settlement(claims) {
+      // The urgent one is due last.
+      $0.retry(from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
+      return true
+    }
+    #expect(try await store.settle(settlement).count == count)
+    #expect(try await store.claim(1, at: .at(49)).nextDue == .at(50))
+    let before = store.writer.committed.transactions
+    let claimed = try await store.claim(1, at: .at(60))
+    #expect(claimed.jobs.map(\.job.id) == [batch[7].id] && claimed.nextDue == nil)
+    #expect(store.writer.committed.transactions - before == 2)
+    await store.close()
+  }
+
   @Test("a clock that goes back hands over nothing too early")
   func clockBack() async throws {
     let jobs = try OpenJobs()
@@ -61,7 +84,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(first, second)
     for (_, claim) in try await jobs.store.claim(2, at: .at(3)).jobs {
       _ = try await jobs.store.update(claim.job, under: claim) {
-        $0.retry(notBefore: .at(50))
+        $0.retry(from: .regular, notBefore: .at(50))
         return true
       }
     }
@@ -81,9 +104,11 @@ struct ClaimingTests {
     _ = try await jobs.store.update(batch[0].id, under: claims[0]) {
       $0.cancel(at: .at(6), keptFor: .seconds(1))
     }
-    _ = try await jobs.store.update(batch[0].id, under: nil) { $0.fetchAgain(at: .at(6)) }
+    _ = try await jobs.store.update(batch[0].id, under: nil) {
+      $0.fetchAgain(at: .at(6), from: .regular)
+    }
     _ = try await jobs.store.update(batch[1].id, under: claims[1]) {
-      $0.retry(notBefore: .at(6))
+      $0.retry(from: .regular, notBefore: .at(6))
       return true
     }
     let order = try await jobs.store.claim(3, at: .at(7)).jobs.map(\.job.id)

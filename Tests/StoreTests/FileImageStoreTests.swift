@@ -172,23 +172,23 @@ struct FileImageStoreTests {
     let staged = try await store.stage()
     try staged.write(Self.bytes(70_000))
     let name = try #require(folder.files(below: "images/incoming").first)
-    try Self.replaceDescriptor(of: folder.path + "/images/incoming/" + name, by: "/dev/full")
+    try replaceDescriptor(of: folder.path + "/images/incoming/" + name, by: "/dev/full")
     #expect(throws: StoreError.full) { try staged.write(Self.bytes(70_000)) }
     _ = staged.finish()
     await #expect(throws: StoreError.full) { try await staged.publish() }
     #expect(try await store.open(staged.finish()) == nil)
   }
+}
 
-  /// Lets this process's descriptor of one file stand for another.
-  private static func replaceDescriptor(of path: String, by other: String) throws {
-    for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
-      guard let descriptor = Int32(name),
-        let target = try? FileManager.default.destinationOfSymbolicLink(
-          atPath: "/proc/self/fd/" + name), target == path
-      else { continue }
-      let replacement = open(other, O_WRONLY)
-      #expect(dup2(replacement, descriptor) == descriptor)
-      close(replacement)
-    }
+/// Lets this process's descriptor of one file stand for another.
+func replaceDescriptor(of path: String, by other: String) throws {
+  for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
+    guard let descriptor = Int32(name),
+      let target = try? FileManager.default.destinationOfSymbolicLink(
+        atPath: "/proc/self/fd/" + name), target == path
+    else { continue }
+    let replacement = open(other, O_WRONLY)
+    #expect(dup2(replacement, descriptor) == descriptor)
+    close(replacement)
   }
 }

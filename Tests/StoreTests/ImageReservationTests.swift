@@ -1,6 +1,7 @@
 import Jobs
-import Store
 import Testing
+
+@testable import Store
 
 @Suite("Room for images")
 struct ImageReservationTests {
@@ -11,7 +12,7 @@ struct ImageReservationTests {
     _ = try await jobs.store.succeed(2, with: .sample(1), bytes: 100)
     let upcoming = JobID(at: .at(3))
     let again = try await jobs.store.reserve(
-      .sample(1), bytes: 100, for: .upcoming(upcoming), limit: 100)
+      .sample(1), bytes: 100, as: upcoming, limit: 100)
     #expect(again == .reserved(gaveWay: []))
     let counts = try await jobs.store.counts()
     #expect(counts.images == 1 && counts.imageBytes == 100)
@@ -27,7 +28,7 @@ struct ImageReservationTests {
     let sharing = try #require(await store.succeed(3, with: .sample(1), bytes: 40))
     let upcoming = JobID(at: .at(4))
     let reservation = try await store.reserve(
-      .sample(3), bytes: 50, for: .upcoming(upcoming), limit: 100)
+      .sample(3), bytes: 50, as: upcoming, limit: 100)
     #expect(reservation == .reserved(gaveWay: [.sample(1)]))
     for job in [first, sharing] {
       var expected = job
@@ -47,7 +48,9 @@ struct ImageReservationTests {
     let jobs = try OpenJobs()
     let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 60))
     _ = try await jobs.store.succeed(2, with: .sample(2), bytes: 60, limit: 100)
-    let queued = try await jobs.store.update(job.id, under: nil) { $0.fetchAgain(at: .at(5)) }
+    let queued = try await jobs.store.update(job.id, under: nil) {
+      $0.fetchAgain(at: .at(5), from: .regular)
+    }
     #expect(queued?.phase == .queued && queued?.image == nil)
     #expect(queued.map { $0.version > job.version + 1 } == true)
     #expect(try await jobs.store.claimOne(at: .at(5))?.job.id == job.id)
@@ -60,18 +63,18 @@ struct ImageReservationTests {
     let store = jobs.store
     let kept = try #require(await store.succeed(1, with: .sample(1), bytes: 20))
     let captured = Job.sample(2, captured: (.sample(2), bytes: 50))
-    _ = try await store.reserve(.sample(2), bytes: 50, for: .upcoming(captured.id), limit: 100)
+    _ = try await store.reserve(.sample(2), bytes: 50, as: captured.id, limit: 100)
     _ = try await store.submit(captured)
     let upcoming = JobID(at: .at(3))
-    _ = try await store.reserve(.sample(3), bytes: 30, for: .upcoming(upcoming), limit: 100)
+    _ = try await store.reserve(.sample(3), bytes: 30, as: upcoming, limit: 100)
     let refused = try await store.reserve(
-      .sample(4), bytes: 21, for: .upcoming(JobID(at: .at(4))), limit: 100)
+      .sample(4), bytes: 21, as: JobID(at: .at(4)), limit: 100)
     #expect(refused == .full)
     #expect(try await store.job(kept.id) == kept)
     #expect(try await store.counts().imageBytes == 100)
     try await store.release(upcoming)
     let taken = try await store.reserve(
-      .sample(4), bytes: 21, for: .upcoming(JobID(at: .at(4))), limit: 100)
+      .sample(4), bytes: 21, as: JobID(at: .at(4)), limit: 100)
     #expect(taken == .reserved(gaveWay: [.sample(3)]), "nothing refers to it: it goes first")
     await store.close()
   }
@@ -81,43 +84,46 @@ struct ImageReservationTests {
     let jobs = try OpenJobs()
     let store = jobs.store
     let job = Job.sample(1, captured: (.sample(1), bytes: 60))
-    _ = try await store.reserve(.sample(1), bytes: 60, for: .upcoming(job.id), limit: 100)
+    _ = try await store.reserve(.sample(1), bytes: 60, as: job.id, limit: 100)
     _ = try await store.submit(job)
     #expect(try await store.refers(to: .sample(1)))
     let (_, claim) = try #require(await store.claimOne())
-    let own = try await store.reserve(.sample(1), bytes: 60, for: .claim(claim), limit: 100)
+    let holder = JobID(at: .at(2))
+    let own = try await store.reserve(.sample(1), bytes: 60, as: holder, limit: 100)
     #expect(own == .reserved(gaveWay: []))
+    try await store.release(holder)
     _ = try await store.update(job.id, under: claim) {
       $0.succeed(with: .sample(1), bytes: 60, at: .at(5))
       return true
     }
     #expect(try await store.abandonedImages(9) == [])
     let other = try await store.reserve(
-      .sample(2), bytes: 60, for: .upcoming(JobID(at: .at(6))), limit: 100)
+      .sample(2), bytes: 60, as: JobID(at: .at(6)), limit: 100)
     #expect(other == .reserved(gaveWay: [.sample(1)]))
     #expect(try await store.job(job.id)?.image?.isKept == false)
     #expect(try await !store.refers(to: .sample(1)))
     await store.close()
   }
 
-  @Test("a claim's reservation ends with the claim; only what the job keeps stays")
-  func claimsReservation() async throws {
+  @Test("a settled reservation ends once the job refers to its image; another holder's stays")
+  func settledReservation() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    let job = Job.sample(1)
-    _ = try await store.submit(job)
-    let (_, claim) = try #require(await store.claimOne())
-    _ = try await store.reserve(.sample(1), bytes: 10, for: .claim(claim), limit: 100)
-    _ = try await store.reserve(.sample(2), bytes: 10, for: .claim(claim), limit: 100)
+    _ = try await store.submit(.sample(1))
+    let (job, claim) = try #require(await store.claimOne())
+    let holder = JobID(at: .at(2))
+    let other = JobID(at: .at(3))
+    _ = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
+    _ = try await store.reserve(.sample(2), bytes: 10, as: holder, limit: 100)
+    _ = try await store.reserve(.sample(3), bytes: 10, as: other, limit: 100)
     #expect(try await store.abandonedImages(9) == [])
-    _ = try await store.update(job.id, under: claim) {
-      $0.succeed(with: .sample(2), bytes: 10, at: .at(5))
-      return true
-    }
-    #expect(try await store.refers(to: .sample(2)))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
-    let late = try await store.reserve(.sample(3), bytes: 1, for: .claim(claim), limit: 100)
-    #expect(late == .claimLost)
+    _ = try await store.update(job.id, under: claim) { $0.cancel(at: .at(4), keptFor: .zero) }
+    #expect(try await store.abandonedImages(9) == [], "the reservation isn't the claim's")
+    let settlement = Settlement([claim], releasing: holder) { _ in true }
+    #expect(try await store.settle(settlement) == [nil])
+    #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
+    #expect(try await store.refers(to: .sample(3)))
+    try store.audit()
     await store.close()
   }
 
@@ -129,10 +135,10 @@ struct ImageReservationTests {
     #expect(try await store.remove(job.id))
     #expect(try await store.abandonedImages(9) == [.sample(1)])
     #expect(try await store.abandonedImages(9) == [], "each is given to one remover")
-    let holder = ImageHolder.upcoming(JobID(at: .at(2)))
-    #expect(try await store.reserve(.sample(1), bytes: 10, for: holder, limit: 100) == .leaving)
+    let holder = JobID(at: .at(2))
+    #expect(try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100) == .leaving)
     try await store.forget([.sample(1)])
-    let taken = try await store.reserve(.sample(1), bytes: 10, for: holder, limit: 100)
+    let taken = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     #expect(taken == .reserved(gaveWay: []))
     await store.close()
   }
@@ -152,8 +158,8 @@ struct ImageReservationTests {
     let jobs = try OpenJobs()
     let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await jobs.store.remove(job.id))
-    let holder = ImageHolder.upcoming(JobID(at: .at(2)))
-    _ = try await jobs.store.reserve(.sample(1), bytes: 10, for: holder, limit: 100)
+    let holder = JobID(at: .at(2))
+    _ = try await jobs.store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     #expect(try await jobs.store.abandonedImages(9) == [])
     await jobs.store.close()
   }
@@ -166,9 +172,9 @@ struct ImageReservationTests {
     #expect(try await jobs.store.abandonedImages(9) == [.sample(1)])
     _ = try await jobs.store.submit(.sample(2))
     let (job, claim) = try #require(await jobs.store.claimOne())
-    _ = try await jobs.store.reserve(.sample(2), bytes: 10, for: .claim(claim), limit: 100)
-    let upcoming = ImageHolder.upcoming(JobID(at: .at(3)))
-    _ = try await jobs.store.reserve(.sample(3), bytes: 10, for: upcoming, limit: 100)
+    _ = try await jobs.store.reserve(.sample(2), bytes: 10, as: claim.job, limit: 100)
+    let upcoming = JobID(at: .at(3))
+    _ = try await jobs.store.reserve(.sample(3), bytes: 10, as: upcoming, limit: 100)
 
     let store = try await jobs.reopened()
     #expect(try await store.recover() == 1)

@@ -39,7 +39,13 @@ struct RecordTests {
       job.fail(failure, at: .at(7), keptFor: .seconds(8))
       failures.append(job)
     }
-    return [queued, loading, success] + failures
+    var lowData = Job.sample(9)
+    _ = lowData.cancel(at: .at(10), keptFor: .zero)
+    _ = lowData.fetchAgain(at: .at(11), from: .lowData)
+    var alternative = lowData
+    alternative.start(at: .at(12))
+    alternative.turn(to: .alternative(2))
+    return [queued, loading, success, lowData, alternative] + failures
   }()
 
   @Test("is JSON that gives the same job back, and Foundation agrees on both ways", arguments: jobs)
@@ -51,6 +57,26 @@ struct RecordTests {
     let pretty = JSONEncoder()
     pretty.outputFormatting = [.prettyPrinted, .sortedKeys]
     #expect(try JobRecord.job(from: pretty.encode(job)) == job)
+  }
+
+  @Test("of the first release, which knew no targets, is of the regular one")
+  func withoutTarget() throws {
+    let job = Job.sample(1)
+    let record = try JobRecord.data(of: job)
+    #expect(!String(decoding: record, as: UTF8.self).contains("arget"))
+    #expect(try JobRecord.job(from: record).target == .regular)
+  }
+
+  @Test("of a cache entry gives the same entry back, and Foundation agrees on both ways")
+  func cacheEntry() throws {
+    let entry = try CacheEntry.sample(1, selector: 2, .sample(3), bytes: .max, response: 4)
+    let record = try CacheRecord.data(of: entry)
+    #expect(try CacheRecord.entry(from: record) == entry)
+    #expect(try JSONDecoder().decode(CacheEntry.self, from: record) == entry)
+    #expect(try CacheRecord.entry(from: JSONEncoder().encode(entry)) == entry)
+    for count in 0..<record.count {
+      #expect(throws: (any Error).self) { try CacheRecord.entry(from: record.prefix(count)) }
+    }
   }
 
   @Test("keeps the extremes of numbers, and refuses what doesn't fit")

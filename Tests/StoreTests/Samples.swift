@@ -1,3 +1,4 @@
+import Caching
 import Foundation
 import Jobs
 import Store
@@ -74,27 +75,54 @@ extension ImageDigest {
   }
 }
 
+extension StoredImage {
+  /// An image of that digest.
+  static func sample(_ digest: ImageDigest, bytes: Int, variant: SourceVariant = .regular)
+    -> StoredImage
+  {
+    StoredImage(
+      description: ImageDescription(format: .jpeg, width: 3, height: 2), digest: digest,
+      bytes: bytes, url: nil, variant: variant, modifiedAt: .at(0))
+  }
+}
+
+extension CacheEntry {
+  /// An entry whose image has that digest.
+  static func sample(
+    _ key: Int, selector: Int = 0, _ digest: ImageDigest, bytes: Int, response: Int = 0
+  ) throws -> CacheEntry {
+    CacheEntry(
+      id: ID(key: Fingerprint(of: ["\(key)"]), selector: Fingerprint(of: ["\(selector)"])),
+      response: StoredResponse(
+        to: [], fields: [Field(name: "Age", value: "\(response)")], requestTime: 0,
+        responseTime: 1, assignedLifetime: nil),
+      image: .sample(digest, bytes: bytes))
+  }
+}
+
 extension Job {
   /// A queued job.
   static func sample(
     _ number: Int64 = 0, owner: String = "anna", priority: Priority = .normal, tags: [String] = [],
-    captured: (ImageDigest, bytes: Int)? = nil
+    captured: (ImageDigest, bytes: Int)? = nil, url: String? = nil, at moment: Int64? = nil,
+    id: JobID? = nil
   ) -> Job {
-    let url = SourceURL("https://example.org/images/\(number).jpg")!  // a legal URL
+    let url = SourceURL(url ?? "https://example.org/images/\(number).jpg")!  // a legal URL
     let source =
       captured.map { Source.captured($0.0, bytes: $0.bytes, contentType: "image/png") }
       ?? .url(url, lowData: nil)
     return Job(
-      id: JobID(at: .at(number)), owner: Owner(owner), submission: Submission(source: source),
-      priority: priority, tags: tags, createdAt: .at(number))
+      id: id ?? JobID(at: .at(moment ?? number)), owner: Owner(owner),
+      submission: Submission(source: source),
+      priority: priority, tags: tags, createdAt: .at(moment ?? number))
   }
 
   /// Succeeds with an image of that digest.
-  mutating func succeed(with digest: ImageDigest, bytes: Int, at moment: Timestamp) {
-    let image = StoredImage(
-      description: ImageDescription(format: .jpeg, width: 3, height: 2), digest: digest,
-      bytes: bytes, url: nil, variant: .regular, modifiedAt: moment)
-    succeed(with: image, at: moment, keptFor: .seconds(3_600))
+  mutating func succeed(
+    with digest: ImageDigest, bytes: Int, variant: SourceVariant = .regular, at moment: Timestamp
+  ) {
+    let image = StoredImage.sample(digest, bytes: bytes, variant: variant)
+    succeed(with: image, cache: nil, at: moment, keptFor: .seconds(3_600))
   }
 }
 
@@ -113,6 +141,11 @@ extension SQLiteJobStore {
     try await submit(jobs, key: nil, capacity: .max)
   }
 
+  /// Takes jobs, whatever their origins.
+  func claim(_ count: Int, at moment: Timestamp) async throws -> Claimed {
+    try await claim(count, at: moment, room: .unlimited)
+  }
+
   /// Takes the next job.
   func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
     try await claim(1, at: moment).jobs.first
@@ -125,10 +158,12 @@ extension SQLiteJobStore {
     let job = Job.sample(number)
     _ = try await submit(job)
     guard let (_, claim) = try await claimOne(at: .at(number)) else { return nil }
-    _ = try await reserve(digest, bytes: bytes, for: .claim(claim), limit: limit)
-    return try await update(job.id, under: claim) {
+    let holder = JobID(at: .at(number))
+    _ = try await reserve(digest, bytes: bytes, as: holder, limit: limit)
+    let settlement = Settlement([claim], releasing: holder) {
       $0.succeed(with: digest, bytes: bytes, at: .at(number))
       return true
     }
+    return try await settle(settlement)[0]
   }
 }

@@ -2,8 +2,15 @@ public import Jobs
 import Synchronization
 
 /// Keeps images in memory. Its digest is not SHA-256 but tells different bytes apart all the same.
-public final class MemoryImageStore: ImageStore {
+public final class MemoryImageStore: ImageStore, PartialStore {
+  /// The first bytes of an image.
+  private struct Partial {
+    let response: PartialResponse
+    let bytes: [UInt8]
+  }
+
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
+  private let partials = Mutex<[Fingerprint: Partial]>([:])
 
   public init() {}
 
@@ -16,6 +23,20 @@ public final class MemoryImageStore: ImageStore {
     images.withLock { $0[digest] }.map {
       StoredBytes($0)
     }
+  }
+
+  public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+    images.withLock { images in
+      guard let image = images[digest] else { return false }
+      let isWhole = image.count == bytes && Self.digest(of: image) == digest
+      if !isWhole { images[digest] = nil }
+      return isWhole
+    }
+  }
+
+  /// Puts other bytes in the place of an image's, as a failing disk does.
+  public func harm(_ digest: ImageDigest, with bytes: [UInt8]) {
+    images.withLock { $0[digest] = bytes }
   }
 
   public func remove(_ digest: ImageDigest) async throws(StoreError) {
@@ -45,15 +66,60 @@ public final class MemoryImageStore: ImageStore {
   }
 
   private final class Staged: StagedImage {
-    private let store: MemoryImageStore
-    private let bytes = Mutex<[UInt8]>([])
-    init(store: MemoryImageStore) { self.store = store }
+    private struct State {
+      var bytes: [UInt8]
+      var identity: (key: Fingerprint, response: PartialResponse)?
+    }
 
-    func write(_ bytes: [UInt8]) throws(StoreError) { self.bytes.withLock { $0 += bytes } }
-    func finish() -> ImageDigest { MemoryImageStore.digest(of: bytes.withLock { $0 }) }
+    private let store: MemoryImageStore
+    private let state: Mutex<State>
+
+    init(
+      store: MemoryImageStore, bytes: [UInt8] = [],
+      identity: sending (key: Fingerprint, response: PartialResponse)? = nil
+    ) {
+      self.store = store
+      state = Mutex(State(bytes: bytes, identity: identity))
+    }
+
+    func write(_ bytes: [UInt8]) throws(StoreError) { state.withLock { $0.bytes += bytes } }
+
+    func finish() -> ImageDigest { MemoryImageStore.digest(of: state.withLock { $0.bytes }) }
+
     func publish() async throws(StoreError) {
-      let all = bytes.withLock { $0 }
+      let all = state.withLock { $0.bytes }
       store.images.withLock { $0[MemoryImageStore.digest(of: all)] = all }
     }
+
+    func identify(_ key: Fingerprint, _ response: PartialResponse) {
+      state.withLock { $0.identity = (key, response) }
+    }
+
+    func setAside() async throws(StoreError) {
+      let (bytes, identity) = state.withLock { ($0.bytes, $0.identity) }
+      guard let identity else { return }
+      store.keep(bytes, of: identity.response, for: identity.key)
+    }
+  }
+}
+
+extension MemoryImageStore {
+  public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+    guard let partial = partials.withLock({ $0.removeValue(forKey: key) }) else { return nil }
+    return KeptTransfer(
+      response: partial.response, count: partial.bytes.count, bytes: StoredBytes(partial.bytes),
+      staged: Staged(store: self, bytes: partial.bytes, identity: (key, partial.response)))
+  }
+
+  public func drop(_ key: Fingerprint) async throws(StoreError) {
+    partials.withLock { $0[key] = nil }
+  }
+
+  public var keptBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
+
+  /// Keeps the first bytes of an image, unless there is none, as a transfer that broke off does.
+  public func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
+    guard !bytes.isEmpty else { return }
+    partials.withLock { $0[key] = Partial(response: response, bytes: bytes) }
   }
 }

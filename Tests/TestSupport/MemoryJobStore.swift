@@ -2,22 +2,37 @@ public import Jobs
 
 /// Keeps jobs in memory by the same contract as the real store; can be told to fail.
 public actor MemoryJobStore: JobStore {
-  private struct Row {
+  struct Row {
     var job: Job
     var rank: Double
     var claim: Int64?
+    /// The captured source, while it is kept.
+    var source: ImageDigest?
   }
-  private var rows: [JobID: Row] = [:]
+  var rows: [JobID: Row] = [:]
   private var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
-  private var sizes: [ImageDigest: Int] = [:]
-  private var reservations: [ImageHolder: ImageDigest] = [:]
-  private var leaving: Set<ImageDigest> = []
+  var sizes: [ImageDigest: Int] = [:]
+  var reservations: [JobID: Set<ImageDigest>] = [:]
+  /// Images that gave way, with their sizes.
+  var leaving: [ImageDigest: Int] = [:]
+  var cache: [CacheEntry.ID: CachedEntry] = [:]
+  /// The latest moment heard of.
+  var latest = Timestamp(milliseconds: 0)
+  private let clock: WallClock?
+  var lastEntry = 0
   private var lastRank = 0.0
   private var lastClaim: Int64 = 0
+  private var handedOver = 0
   private var failures: [StoreError] = []
   private nonisolated let others: (stream: AsyncStream<JobID>, AsyncStream<JobID>.Continuation)
 
-  public init() { others = AsyncStream.makeStream() }
+  /// - Parameter now: tells when a cache entry is stored; nil: at the latest moment that it heard of.
+  public init(now: WallClock? = nil) {
+    clock = now
+    others = AsyncStream.makeStream()
+  }
+
+  var now: Timestamp { clock?() ?? latest }
 
   public nonisolated func changesByOthers() -> AsyncStream<JobID> { others.stream }
 
@@ -32,7 +47,7 @@ public actor MemoryJobStore: JobStore {
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
 
-  private func mayFail() throws(StoreError) {
+  func mayFail() throws(StoreError) {
     if !failures.isEmpty { throw failures.removeFirst() }
   }
 
@@ -45,12 +60,15 @@ public actor MemoryJobStore: JobStore {
       guard known.fingerprint == key.fingerprint else { return .keyReused }
       return .repeated(known.jobs.compactMap { rows[$0]?.job })
     }
+    let coming = jobs.count { $0.phase == .queued }
     let queued = rows.values.count { $0.job.phase == .queued }
-    guard queued + jobs.count <= capacity else { return .queueFull }
+    guard coming == 0 || queued + coming <= capacity else { return .queueFull }
+    let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.digest : nil }
+    guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     for job in jobs {
       lastRank += 1
-      rows[job.id] = Row(job: job, rank: lastRank)
-      reservations[.upcoming(job.id)] = nil
+      save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
+      reservations[job.id] = nil
     }
     if let key, let name { keys[name] = (key.fingerprint, jobs.map(\.id)) }
     return .accepted
@@ -74,112 +92,144 @@ public actor MemoryJobStore: JobStore {
       jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
   }
 
-  public func claim(_ count: Int, at moment: Timestamp) async throws(StoreError) -> Claimed {
+  public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
+    -> Claimed
+  {
     try mayFail()
-    let queued = rows.values.filter { $0.job.phase == .queued }
-    let due = queued.filter { $0.job.notBefore ?? moment <= moment }.sorted { a, b in
+    var room = room
+    var claimed: [(job: Job, claim: Claim)] = []
+    while claimed.count < count, let row = next(at: moment, room: room) {
+      claimed.append(take(row, at: moment))
+      handedOver += 1
+      room.take(row.job.origin)
+    }
+    let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
+      .filter { $0 > moment }.min()
+    var handover = Claimed(jobs: claimed, nextDue: next)
+    let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
+    handover.shared = queued.intersection(claimed.compactMap(\.job.request))
+    return handover
+  }
+
+  private func next(at moment: Timestamp, room: OriginRoom) -> Row? {
+    let due = queue { $0.notBefore ?? moment <= moment && room[$0.origin] > 0 }
+    guard handedOver % 8 == 7 else { return due.first }
+    let heads = Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
+    let oldest = heads.min { $0.job.id < $1.job.id }
+    guard let oldest, moment - oldest.job.id.moment > .seconds(30) else { return due.first }
+    return oldest
+  }
+
+  /// Queued jobs that fit, in the order of the queue.
+  private func queue(_ fits: (Job) -> Bool) -> [Row] {
+    rows.values.filter { $0.job.phase == .queued && fits($0.job) }.sorted { a, b in
       a.job.priority == b.job.priority ? a.rank < b.rank : a.job.priority > b.job.priority
     }
-    var claimed: [(job: Job, claim: Claim)] = []
-    for row in due.prefix(count) {
-      lastClaim += 1
-      var job = row.job
-      job.start(at: moment)
-      rows[job.id] = Row(job: job, rank: row.rank, claim: lastClaim)
-      claimed.append((job, Claim(job: job.id, number: lastClaim)))
-    }
-    let next = queued.compactMap(\.job.notBefore).filter { $0 > moment }.min()
-    return Claimed(jobs: claimed, nextDue: next)
+  }
+
+  private func take(_ row: Row, at moment: Timestamp) -> (job: Job, claim: Claim) {
+    latest = max(latest, moment)
+    lastClaim += 1
+    var row = row
+    row.job.start(at: moment)
+    row.claim = lastClaim
+    rows[row.job.id] = row
+    return (row.job, Claim(job: row.job.id, number: lastClaim))
+  }
+
+  public func claim(
+    equalTo request: Fingerprint, count: Int, at moment: Timestamp
+  ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
+    try mayFail()
+    return queue { $0.request == request }.prefix(count).map { take($0, at: moment) }
   }
 
   public func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try mayFail()
-    guard var row = rows[id], claim == nil || row.claim == claim?.number else { return nil }
-    let before = row.job.priority
-    guard change(&row.job) else { return row.job }
-    if row.job.priority > before {
+    return make(change, to: id, under: claim)
+  }
+
+  private func make(
+    _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?
+  ) -> Job? {
+    guard var row = rows[id], claim == nil || claim == Claim(job: id, number: row.claim ?? -1)
+    else { return nil }
+    let before = row.job
+    guard change(&row.job) else { return before }
+    if row.job.priority > before.priority
+      || (before.phase.isFinished && row.job.phase == .queued)
+    {
       lastRank += 1
       row.rank = lastRank
-    } else if row.job.priority < before {
-      let level = row.job.priority
-      row.rank = (rows.values.filter { $0.job.priority == level }.map(\.rank).min() ?? 0) - 1
+    } else if row.job.priority < before.priority {
+      row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
     }
-    if row.job.phase != .loading, let number = row.claim {
-      reservations[.claim(Claim(job: id, number: number))] = nil
-      row.claim = nil
-    }
-    rows[id] = row
+    if row.job.phase != .loading { row.claim = nil }
+    save(row)
     return row.job
+  }
+
+  /// Keeps a row, and counts its image if that was not reserved.
+  private func save(_ row: Row) {
+    rows[row.job.id] = row
+    if let moment = row.job.finishedAt { latest = max(latest, moment) }
+    if let image = row.job.image, image.isKept { count(image.digest, bytes: image.bytes) }
+    if let source = row.source, let bytes = row.job.capturedSource?.bytes {
+      count(source, bytes: bytes)
+    }
+  }
+
+  private func count(_ image: ImageDigest, bytes: Int) { sizes[image] = sizes[image] ?? bytes }
+
+  public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
+    try mayFail()
+    let jobs = settlement.claims.map { make(settlement.change, to: $0.job, under: $0) }
+    if let entry = settlement.entry { keep(entry, within: settlement.cacheLimit) }
+    evict(downTo: settlement.cacheLimit)
+    if let holder = settlement.releasing { reservations[holder] = nil }
+    return jobs
+  }
+
+  public func jobsWithLowDataImages(
+    after id: JobID?, count: Int
+  ) async throws(StoreError) -> [Job] {
+    try mayFail()
+    let fitting = rows.values.map(\.job).filter { job in
+      job.phase == .success && job.image?.isKept == true && job.image?.variant == .lowData
+        && !job.submission.savesData && (id == nil || job.id > id!)
+    }
+    return Array(fitting.sorted { $0.id < $1.id }.prefix(count))
   }
 
   public func remove(_ id: JobID) async throws(StoreError) -> Bool {
     try mayFail()
-    guard let row = rows.removeValue(forKey: id) else { return false }
-    if let number = row.claim { reservations[.claim(Claim(job: id, number: number))] = nil }
-    keys = keys.filter { !$0.value.jobs.contains(id) }
+    guard rows[id] != nil else { return false }
+    forget(id)
     return true
   }
 
-  public func reserve(
-    _ image: ImageDigest, bytes: Int, for holder: ImageHolder, limit: Int
-  ) async throws(StoreError) -> Reservation {
-    try mayFail()
-    if leaving.contains(image) { return .leaving }
-    if case .claim(let claim) = holder, rows[claim.job]?.claim != claim.number { return .claimLost }
-    var others = sizes
-    others[image] = nil
-    var gaveWay: [ImageDigest] = []
-    var changed = rows
-    let oldest = rows.values.filter { $0.job.phase == .success && $0.job.image?.isKept == true }
-      .sorted { $0.job.finishedAt! < $1.job.finishedAt! }
-    for row in oldest where others.values.reduce(0, +) + bytes > limit {
-      guard let digest = row.job.image?.digest, digest != image,
-        !reservations.values.contains(digest), others[digest] != nil
-      else { continue }
-      for (id, row) in changed where row.job.image?.digest == digest {
-        changed[id]?.job.loseImage()
-      }
-      others[digest] = nil
-      gaveWay.append(digest)
-    }
-    guard others.values.reduce(0, +) + bytes <= limit else { return .full }
-    rows = changed
-    sizes = others
-    sizes[image] = bytes
-    leaving.formUnion(gaveWay)
-    reservations[holder] = image
-    return .reserved(gaveWay: gaveWay)
-  }
-
-  public func release(_ upcoming: JobID) async throws(StoreError) {
-    reservations[.upcoming(upcoming)] = nil
+  private func forget(_ id: JobID) {
+    rows[id] = nil
+    keys = keys.filter { !$0.value.jobs.contains(id) }
   }
 
   public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
     try mayFail()
-    let due = rows.values.filter { $0.job.expiresAt.map { $0 <= moment } ?? false }.prefix(count)
-    for row in due { rows[row.job.id] = nil }
-    return due.map(\.job.id)
+    let due = rows.values.map(\.job).filter { $0.expiresAt.map { $0 <= moment } ?? false }
+      .sorted { $0.expiresAt! < $1.expiresAt! }.prefix(count)
+    for job in due { forget(job.id) }
+    return due.map(\.id)
   }
 
-  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try mayFail()
-    let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
-    for digest in abandoned { sizes[digest] = nil }
-    leaving.formUnion(abandoned)
-    return Array(abandoned)
-  }
-
-  public func forget(_ images: [ImageDigest]) async throws(StoreError) { leaving.subtract(images) }
-
-  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
-
+  /// The service has been started anew.
   public func recover() async throws(StoreError) -> Int {
     try mayFail()
-    leaving = []
+    handedOver = 0
     reservations = [:]
+    sizes.merge(leaving) { size, _ in size }
+    leaving = [:]
     let lost = rows.values.filter { $0.job.phase == .loading }
     for row in lost {
       var row = row
@@ -195,12 +245,17 @@ public actor MemoryJobStore: JobStore {
       jobs: Dictionary(grouping: rows.values, by: \.job.phase).mapValues(\.count),
       images: sizes.count, imageBytes: sizes.values.reduce(0, +))
   }
+}
 
-  private func isReferred(_ image: ImageDigest) -> Bool {
-    reservations.values.contains(image)
-      || rows.values.contains { row in
-        if case .captured(image, _, _) = row.job.submission.source { return true }
-        return row.job.image?.isKept == true && row.job.image?.digest == image
-      }
+extension JobID {
+  /// When it was made.
+  fileprivate var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
+}
+
+extension Job {
+  /// The bytes that the client sent, if it did.
+  fileprivate var capturedSource: (digest: ImageDigest, bytes: Int)? {
+    guard case .captured(let digest, let bytes, _) = submission.source else { return nil }
+    return (digest, bytes)
   }
 }

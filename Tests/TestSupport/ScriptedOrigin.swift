@@ -59,6 +59,26 @@ public final class ScriptedOrigin: Sendable {
     log.state.withLock { $0.scripts[path] = script }
   }
 
+  /// Answers the requests for the path by these scripts, one after the other; the last is repeated.
+  public func on(
+    _ path: String, inOrder scripts: (@Sendable (ScriptedRequest) -> ScriptedReply)...
+  ) {
+    let turns = Turns(scripts)
+    on(path) { turns.next()($0) }
+  }
+
+  /// Answers the requests for the path with these replies in turn; the last one is repeated.
+  public func on(_ path: String, inOrder replies: [ScriptedReply]) {
+    let turns = Turns(replies)
+    on(path) { _ in turns.next() }
+  }
+
+  /// The most requests that ever waited for the last part of their answers at the same time.
+  public var mostAtOnce: Int { log.state.withLock { $0.mostUnanswered } }
+
+  /// Requests that wait for the last part of their answers now.
+  public var unanswered: Int { log.state.withLock { $0.unanswered } }
+
   /// All requests so far, in the order they came.
   public var requests: [ScriptedRequest] { log.state.withLock { $0.requests } }
 
@@ -114,6 +134,18 @@ public func poll(within limit: Duration, _ condition: () -> Bool) async -> Bool 
   return true
 }
 
+/// Hands out elements in turn, the last one again and again.
+private final class Turns<Element: Sendable>: Sendable {
+  private let rest: Mutex<ArraySlice<Element>>
+
+  /// - Parameter elements: one at least.
+  init(_ elements: [Element]) { rest = Mutex(elements[...]) }
+
+  func next() -> Element {
+    rest.withLock { $0.count > 1 ? $0.removeFirst() : $0[$0.startIndex] }
+  }
+}
+
 /// What an origin knows, shared by its threads.
 final class OriginLog: Sendable {
   struct State {
@@ -123,7 +155,14 @@ final class OriginLog: Sendable {
     var open: [Int: Int32] = [:]
     var sent: [Int: Int] = [:]
     var closed: [Int: ContinuousClock.Instant] = [:]
+    var unanswered = 0
+    var mostUnanswered = 0
     var isStopped = false
+
+    mutating func begin() {
+      unanswered += 1
+      mostUnanswered = max(mostUnanswered, unanswered)
+    }
   }
 
   let state = Mutex(State())

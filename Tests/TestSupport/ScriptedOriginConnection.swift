@@ -49,11 +49,19 @@ struct OriginConnection {
         state.requests.append(request)
         return state.scripts[request.path]
       }
-      let reply = script?(request) ?? .status(404)
-      guard reply.steps.allSatisfy(perform) else { break }
+      guard perform(script?(request) ?? .status(404)) else { break }
     }
     log.state.withLock { $0.open[number] = nil }
     close(descriptor)
+  }
+
+  /// - Returns: whether the connection goes on.
+  private func perform(_ reply: ScriptedReply) -> Bool {
+    log.state.withLock { $0.begin() }
+    // Before the last step: once the client has the last byte its next request may be there.
+    let isFirstPartDone = reply.steps.dropLast().allSatisfy(perform)
+    log.state.withLock { $0.unanswered -= 1 }
+    return isFirstPartDone && reply.steps.suffix(1).allSatisfy(perform)
   }
 
   /// - Returns: whether the connection goes on.
@@ -68,6 +76,7 @@ struct OriginConnection {
         send(bytes[start..<min(start + size, bytes.count)]) && wait(pause)
       }
     case .pause(let duration): return wait(duration)
+    case .hold(let gate): return wait(for: gate)
     case .waitForClose: return wait(nil)
     case .close: return false
     case .reset:
@@ -118,6 +127,19 @@ struct OriginConnection {
   private func wait(_ duration: Duration?) -> Bool {
     let timeout = duration.map { Int32($0 / .milliseconds(1)) } ?? -1
     guard poll(for: 0, timeout: timeout) & closing != 0 else { return true }
+    noteClosed()
+    return false
+  }
+
+  /// Waits for the gate.
+  /// - Returns: whether the connection is still open.
+  private func wait(for gate: Gate) -> Bool {
+    var entries = [
+      pollfd(fd: descriptor, events: 0x2000, revents: 0),
+      pollfd(fd: gate.descriptor, events: Int16(POLLIN), revents: 0),
+    ]
+    while Glibc.poll(&entries, 2, -1) < 0 && errno == EINTR {}
+    guard entries[0].revents & closing != 0 else { return true }
     noteClosed()
     return false
   }

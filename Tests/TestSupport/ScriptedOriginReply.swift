@@ -11,6 +11,8 @@ public struct ScriptedReply: Sendable {
     case repeating([UInt8])
     /// Does nothing for a while, or until the client closes.
     case pause(Duration)
+    /// Does nothing until the gate is open, or until the client closes.
+    case hold(Gate)
     /// Does nothing until the client closes.
     case waitForClose
     /// Closes in an orderly way.
@@ -36,6 +38,16 @@ extension ScriptedReply {
     _ body: [UInt8], type: String = "image/png", headers: [(String, String)] = []
   ) -> Self {
     .status(200, headers: [("Content-Type", type)] + headers, body: body)
+  }
+
+  /// Status 200 with the body, of which nothing but `count` bytes comes before the gate is open.
+  public static func held(
+    _ body: [UInt8], after count: Int = 0, by gate: Gate, headers: [(String, String)] = []
+  ) -> Self {
+    let head = head(200, headers + [("Content-Length", "\(body.count)")])
+    // Before its first byte an answer's head isn't worth anything either.
+    if count == 0 { return Self(.hold(gate), .send(head + body)) }
+    return Self(.send(head + body.prefix(count)), .hold(gate), .send(Array(body.dropFirst(count))))
   }
 
   /// Any status, with `Content-Length` and the body.

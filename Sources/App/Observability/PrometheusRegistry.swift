@@ -10,8 +10,8 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   /// What a registry is told of its metrics beforehand; by metric name as it is written, without
   /// `_total` and with `_seconds`: `imagefetch_fetch_duration_seconds`.
   public struct Configuration: Sendable {
-    /// Sentences for `# HELP`; a metric without one has its label there.
-    public var help: [String: String] = [:]
+    /// Sentences for `# HELP`, at first for all of this service's; a metric without one has its label there.
+    public var help: [String: String] = MetricHelp.sentences
     /// Upper bounds of histograms, rising.
     public var buckets: [String: [Double]] = [:]
     /// Bounds of timers that have none of their own, in seconds: from 1 ms to 60 s.

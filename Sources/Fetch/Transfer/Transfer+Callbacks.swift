@@ -46,6 +46,10 @@ extension Transfer {
     switch headerSection.take(line) {
     case .more: return line.count
     case .complete:
+      guard !headerSection.hasTwoLengths else {
+        failure = .connectFailure(host: plan.route.host, detail: "two lengths")
+        return Self.stop
+      }
       hasHead = true
       exchange.deliver(makeHead())
       return line.count

@@ -14,7 +14,8 @@ extension Transfer {
     CCurl_setLong(easy, CURLOPT_UNRESTRICTED_AUTH, 0)
     CCurl_setLong(easy, CURLOPT_NETRC, Int(CURL_NETRC_IGNORED.rawValue))
     CCurl_setLong(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
-    let connectTimeout = Int(clamping: settings.connectTimeout.inMilliseconds)
+    // libcurl takes no more than an int's worth.
+    let connectTimeout = Int(Int32(clamping: settings.connectTimeout.inMilliseconds))
     CCurl_setLong(easy, CURLOPT_CONNECTTIMEOUT_MS, max(1, connectTimeout))
     setTLS()
     setProxy()

@@ -68,14 +68,24 @@ extension Transfer {
 }
 
 extension HeaderSection {
-  /// What `Content-Length` says, where it says it once and no transfer coding overrules it (RFC
-  /// 9112 section 6.3).
+  /// What `Content-Length` says, where it says one thing only and no transfer coding overrules it (RFC 9112 section
+  /// 6.3).
   var contentLength: Int? {
-    guard values(of: "transfer-encoding").isEmpty else { return nil }
-    let values = Set(values(of: "content-length"))
-    guard values.count == 1, let text = values.first, !text.isEmpty,
+    let lengths = lengths
+    guard lengths.count == 1, let text = lengths.first, !text.isEmpty,
       text.utf8.allSatisfy({ 0x30...0x39 ~= $0 })
     else { return nil }
     return Int(text)
+  }
+
+  /// Whether it says two: nobody can tell where such a body ends (RFC 9110 section 8.6). libcurl would believe one.
+  var hasTwoLengths: Bool { lengths.count > 1 }
+
+  private var lengths: Set<String> {
+    guard values(of: "transfer-encoding").isEmpty else { return [] }
+    let values = values(of: "content-length").flatMap {
+      $0.split(separator: ",", omittingEmptySubsequences: false)
+    }
+    return Set(values.map { String($0.trimmingPrefix { $0 == " " || $0 == "\t" }) })
   }
 }

@@ -1,0 +1,31 @@
+/// What each metric of ours tells, for `# HELP`: in one place, since the parts that count know no Prometheus.
+enum MetricHelp {
+  /// By metric name without `_total`.
+  static let sentences: [String: String] = [
+    "imagefetch_cache_bytes": "Bytes on disk of the images that the cache refers to.",
+    "imagefetch_cache_entries": "Responses that the cache holds.",
+    "imagefetch_cache_memory_bytes": "Bytes of cached images that are also held in memory.",
+    "imagefetch_cache_outcomes": "Jobs finished, by what the cache did for them.",
+    "imagefetch_decode_seconds": "Computing time of one image's decode.",
+    "imagefetch_fetch_bytes": "Bytes of content received from origins.",
+    "imagefetch_fetch_open_transfers": "Requests to origins under way.",
+    "imagefetch_fetch_requests": "Requests to origins that ended, by what came of them.",
+    "imagefetch_http_request_duration_seconds":
+      "From a client's request to its answer, waiting for a job included.",
+    "imagefetch_http_requests": "Clients' requests answered, by route, method and status.",
+    "imagefetch_image_bytes": "Bytes of all images kept.",
+    "imagefetch_images": "Images kept; equal bytes count once.",
+    "imagefetch_job_seconds": "From a worker's taking a job first to its end.",
+    "imagefetch_jobs": "Jobs known, by phase.",
+    "imagefetch_jobs_finished": "Jobs finished, by phase and, for failures, the error's code.",
+    "imagefetch_jobs_joined": "Jobs that joined an equal one's transfer.",
+    "imagefetch_jobs_running": "Work under way: a job, or several that share one transfer.",
+    "imagefetch_jobs_submitted": "Jobs accepted.",
+    "imagefetch_oldest_running_job_seconds":
+      "How long the oldest work under way has taken so far; 0 where there is none.",
+    "imagefetch_partial_bytes": "Bytes kept of broken-off transfers, to go on from.",
+    "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
+    "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
+    "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
+  ]
+}

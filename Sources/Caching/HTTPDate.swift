@@ -1,0 +1,58 @@
+/// The date of a header field (RFC 9110 section 5.6.7), to the second.
+public struct HTTPDate: Hashable, Sendable {
+  /// Seconds since 1970-01-01T00:00:00Z.
+  public let seconds: Int64
+
+  /// The date of that moment, counted from 1970; what is below a second is dropped, and moments
+  /// before 1970 or after 9999 are told as the nearest within.
+  public init(milliseconds: Int64) {
+    seconds = min(max(milliseconds, 0), 253_402_300_799_999) / 1000
+  }
+
+  /// Its moment, counted from 1970.
+  public var milliseconds: Int64 { seconds * 1000 }
+
+  /// Reads the three forms: IMF-fixdate, RFC 850's (its two-digit year is at most 50 years ahead of
+  /// `now`) and asctime's. Case doesn't matter and the weekday is not checked; anything else has to
+  /// be as the grammar wants it.
+  /// - Parameter now: milliseconds since 1970.
+  /// - Returns: nil for anything else, and for moments before 1970.
+  public init?(_ text: String, now: Int64) {
+    let words = text.split(separator: " ", omittingEmptySubsequences: false)
+    let date =
+      DateText(fixed: words) ?? DateText(asctime: words)
+      ?? DateText(rfc850: words, thisYear: Self.year(at: now))
+    guard let date, let day = date.civilDay, let time = date.secondsOfDay else { return nil }
+    seconds = day.sinceEpoch * 86_400 + time
+  }
+
+  private static func year(at now: Int64) -> Int {
+    CivilDay(sinceEpoch: HTTPDate(milliseconds: now).seconds / 86_400).year
+  }
+}
+
+extension HTTPDate: CustomStringConvertible {
+  private static let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
+
+  /// The preferred form: `Sun, 06 Nov 1994 08:49:37 GMT`.
+  public var description: String {
+    let date = CivilDay(sinceEpoch: seconds / 86_400)
+    let time = Int(seconds % 86_400)
+    let weekday = Self.weekdays[Int(seconds / 86_400 % 7)]
+    return String(unsafeUninitializedCapacity: 40) { buffer in
+      var text = FixedText(buffer)
+      text.put(weekday + ", ")
+      text.put(date.day, 2)
+      text.put(" " + DateText.months[date.month - 1] + " ")
+      text.put(date.year, 4)
+      text.put(" ")
+      text.put(time / 3600, 2)
+      text.put(":")
+      text.put(time / 60 % 60, 2)
+      text.put(":")
+      text.put(time % 60, 2)
+      text.put(" GMT")
+      return text.count
+    }
+  }
+}

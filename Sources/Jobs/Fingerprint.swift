@@ -1,0 +1,28 @@
+internal import Crypto
+
+/// A short stand-in for what tells one thing from another: the SHA-256 of its parts, each with its length before it.
+public struct Fingerprint: Hashable, Sendable, Codable {
+  /// 32 bytes.
+  public let bytes: [UInt8]
+
+  /// - Parameter bytes: 32 of them, else nil.
+  public init?(bytes: some Sequence<UInt8>) {
+    self.bytes = Array(bytes)
+    guard self.bytes.count == 32 else { return nil }
+  }
+
+  /// Of parts whose order counts.
+  public init(of parts: some Sequence<String>) {
+    var hash = SHA256()
+    for part in parts {
+      withUnsafeBytes(of: UInt64(part.utf8.count).littleEndian) { hash.update(bufferPointer: $0) }
+      hash.update(data: Array(part.utf8))
+    }
+    bytes = Array(hash.finalize())
+  }
+
+  /// 64 hexadecimal digits, lower case.
+  public var hex: String {
+    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+  }
+}

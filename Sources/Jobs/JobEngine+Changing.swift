@@ -1,0 +1,110 @@
+internal import Logging
+
+/// What changes a job.
+extension JobEngine {
+  /// Cancels the job; one that has finished stays as it is.
+  public func cancel(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+  ) async throws(JobsError) -> JobSnapshot {
+    let job = try await job(id, for: caller).job
+    let retention = job.submission.retention ?? crew.configuration.retention
+    let moment = crew.now()
+    let snapshot = try await change(id, ifVersion: expected) {
+      $0.cancel(at: moment, keptFor: retention)
+    }
+    if snapshot.job.phase == .cancelled {
+      crew.loads.leave(id, before: snapshot.job.version)
+      if job.phase != .cancelled { crew.metrics.finished(snapshot.job) }
+    }
+    return snapshot
+  }
+
+  /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
+  public func purge(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+  ) async throws(JobsError) {
+    let job = try await job(id, for: caller).job
+    if let expected, expected != job.version { throw .versionDiffers }
+    let existed = try await storing { () async throws(StoreError) in try await crew.store.remove(id)
+    }
+    crew.board.purge(id)
+    crew.loads.leave(id, before: .max, forgetting: true)
+    await crew.forgetBytes(of: job)
+    guard existed else { throw .unknownJob }
+    await housekeeping.tidy()
+  }
+
+  /// Changes priority and tags; nil leaves them.
+  public func edit(
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: Int? = nil
+  ) async throws(JobsError) -> JobSnapshot {
+    _ = try await job(id, for: caller)
+    let snapshot = try await change(id, ifVersion: expected) {
+      $0.edit(priority: priority, tags: tags)
+    }
+    if let priority { crew.loads.prioritize(id, priority) }
+    return snapshot
+  }
+
+  /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
+  public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    _ = try await job(id, for: caller)
+    try takeable()
+    let moment = crew.now()
+    let network = crew.network
+    let snapshot = try await change(id) { job in
+      job.fetchAgain(at: moment, from: network.firstTarget(of: job.submission))
+    }
+    if let request = snapshot.job.request, crew.loads.loads(request) { await crew.gather(request) }
+    crew.dispatcher.wake()
+    return snapshot
+  }
+
+  private func change(
+    _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(JobsError) -> JobSnapshot {
+    crew.showNews(of: id)
+    let shown = crew.board.peek(id)?.job
+    if let expected, expected != shown?.version { throw .versionDiffers }
+    let job = try await storing { () async throws(StoreError) in
+      try await crew.store.update(id, under: nil) { job in
+        var changed = job
+        changed.keepWhatIsShown(shown)
+        guard change(&changed) else { return false }
+        job = changed
+        return true
+      }
+    }
+    guard let job, let snapshot = crew.board.publish(job) else { throw .unknownJob }
+    return snapshot
+  }
+}
+
+/// The cache and the network, for operators.
+extension JobEngine {
+  /// What the cache holds.
+  public func cacheCounts() async throws(JobsError) -> CacheCounts {
+    try await storing { () async throws(StoreError) in try await crew.cache.counts() }
+  }
+
+  /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
+  /// - Returns: how many stored responses there were.
+  public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+    let removed = try await storing { () async throws(StoreError) in
+      try await crew.cache.forget(url.map { Job.cacheKey(of: $0) })
+    }
+    await housekeeping.tidy()
+    return removed
+  }
+
+  /// Whether low-data images stand in for the regular ones.
+  public var isConstrained: Bool { crew.network.isConstrained }
+
+  /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
+  public func setConstrained(_ isConstrained: Bool) {
+    guard crew.network.set(isConstrained) else { return }
+    crew.log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    if !isConstrained { crew.background.replaceLowData() }
+  }
+}

@@ -1,0 +1,66 @@
+/// What only looks.
+extension JobEngine {
+  /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
+  public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
+    guard let snapshot = crew.board.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
+    else { return nil }
+    return snapshot
+  }
+
+  /// The job as it is.
+  public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    if let snapshot = crew.board.peek(id) { return try checked(snapshot, caller) }
+    let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
+    guard let found, let snapshot = crew.board.publish(found) else { throw .unknownJob }
+    return try checked(snapshot, caller)
+  }
+
+  /// The jobs that fit, newest first.
+  public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
+    var page = try await storing { () async throws(StoreError) in try await crew.store.jobs(query) }
+    page.jobs = page.jobs.map { job in
+      // Progress is known in memory only.
+      guard let shown = crew.board.peek(job.id)?.job, shown.version > job.version else {
+        return job
+      }
+      return shown
+    }
+    return page
+  }
+
+  /// The job as it is when the goal is met, or when the time is over.
+  public func wait(
+    _ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration
+  ) async throws(JobsError) -> JobSnapshot {
+    let deadline = ContinuousClock.now + limit
+    while true {
+      let snapshot = try await job(id, for: caller)
+      let left = deadline - ContinuousClock.now
+      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled || crew.board.isClosed {
+        return snapshot
+      }
+      await withTaskGroup { group in
+        group.addTask { await self.crew.board.wait(for: goal, of: id) }
+        group.addTask { try? await Task.sleep(for: left) }
+        await group.next()
+        group.cancelAll()
+      }
+    }
+  }
+
+  /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
+  public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
+    let memory = crew.cache.memory
+    if let bytes = memory.bytes(of: digest) { return StoredBytes(bytes) }
+    let stored = try await storing { () async throws(StoreError) in
+      try await crew.images.open(digest)
+    }
+    guard let stored, stored.count <= memory.largest else { return stored }
+    return await Task(executorPreference: crew.threads.lane(at: .high)) {
+      let bytes = stored.read(at: 0, count: stored.count)
+      guard bytes.count == stored.count else { return stored }
+      memory.insert(bytes, as: digest)
+      return StoredBytes(bytes)
+    }.value
+  }
+}

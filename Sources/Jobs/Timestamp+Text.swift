@@ -1,0 +1,44 @@
+internal import Caching
+
+extension Timestamp {
+  /// The moment of a date in a header field (RFC 9110 section 5.6.7), in any of its three forms:
+  /// the two-digit year of RFC 850's is at most 50 years ahead of `now`. nil for anything else, and
+  /// for moments before 1970.
+  public init?(httpDate text: String, now: Timestamp) {
+    guard let date = HTTPDate(text, now: now.milliseconds) else { return nil }
+    self.init(milliseconds: date.milliseconds)
+  }
+
+  /// As a header field tells it, to the second: `Sun, 06 Nov 1994 08:49:37 GMT`. Moments before
+  /// 1970 or after 9999 are told as the nearest within.
+  public var httpDate: String { HTTPDate(milliseconds: milliseconds).description }
+}
+
+extension Timestamp: CustomStringConvertible {
+  /// RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.000Z`. Moments outside the years 0000
+  /// to 9999 are told as the nearest within.
+  public var description: String {
+    let moment = min(max(milliseconds, -62_167_219_200_000), 253_402_300_799_999)
+    let day = (moment >= 0 ? moment : moment - 86_399_999) / 86_400_000
+    let date = CivilDay(sinceEpoch: day)
+    let rest = Int(moment - day * 86_400_000)
+    return String(unsafeUninitializedCapacity: 24) { buffer in
+      var text = FixedText(buffer)
+      text.put(date.year, 4)
+      text.put("-")
+      text.put(date.month, 2)
+      text.put("-")
+      text.put(date.day, 2)
+      text.put("T")
+      text.put(rest / 3_600_000, 2)
+      text.put(":")
+      text.put(rest / 60_000 % 60, 2)
+      text.put(":")
+      text.put(rest / 1000 % 60, 2)
+      text.put(".")
+      text.put(rest % 1000, 3)
+      text.put("Z")
+      return text.count
+    }
+  }
+}

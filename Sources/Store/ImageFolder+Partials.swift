@@ -1,0 +1,106 @@
+internal import Glibc
+internal import Jobs
+
+/// Files of unfinished transfers and their records.
+extension ImageFolder {
+  private static let suffix = ".json"
+
+  /// What an earlier run left: bytes with a record.
+  struct LeftPartial: Sendable {
+    var name: String
+    var key: Fingerprint
+    var bytes: Int
+  }
+
+  /// Finds what an earlier run left, the oldest first, and removes records without bytes and bytes without a record.
+  func leftPartials() throws(StoreError) -> [LeftPartial] {
+    let walk = try walk("partials")
+    var names: Set<String> = []
+    while let name = walk.next() { names.insert(name) }
+    var found: [(LeftPartial, modified: Moment)] = []
+    for name in names where !name.hasSuffix(Self.suffix) && !names.contains(name + Self.suffix) {
+      unlinkat(partials, name, 0)
+    }
+    for record in names where record.hasSuffix(Self.suffix) {
+      let name = String(record.dropLast(Self.suffix.count))
+      if let left = leftPartial(name) { found.append(left) } else { dropPartial(name) }
+    }
+    found.sort { $0.modified < $1.modified }
+    return found.map(\.0)
+  }
+
+  private func leftPartial(_ name: String) -> (LeftPartial, modified: Moment)? {
+    guard !name.isEmpty, let record = partialRecord(of: name) else { return nil }
+    var (told, status) = (stat(), stat())
+    guard fstatat(partials, name + Self.suffix, &told, AT_SYMLINK_NOFOLLOW) == 0,
+      fstatat(partials, name, &status, AT_SYMLINK_NOFOLLOW) == 0
+        || fstatat(incoming, name, &status, AT_SYMLINK_NOFOLLOW) == 0,
+      status.st_mode & S_IFMT == S_IFREG, status.st_size > 0
+    else { return nil }
+    let left = LeftPartial(name: name, key: record.key, bytes: Int(status.st_size))
+    // The bytes may be older than the last time they were set aside, or newer.
+    return (left, max(Moment(told.st_mtim), Moment(status.st_mtim)))
+  }
+
+  /// Moves a transfer's bytes to those that are kept.
+  /// - Returns: whether they are there now.
+  func setAside(_ name: String) -> Bool {
+    if renameat(incoming, name, partials, name) == 0 { return true }
+    return errno == ENOENT && faccessat(partials, name, F_OK, 0) == 0
+  }
+
+  /// Moves kept bytes to those that are being written.
+  func takeUp(_ name: String) -> Bool { renameat(partials, name, incoming, name) == 0 }
+
+  /// Opens kept bytes, to be read and continued; nil when they are gone.
+  func openPartial(_ name: String) throws(StoreError) -> (descriptor: Int32, size: Int)? {
+    let descriptor = openat(partials, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else {
+      guard errno != ENOENT else { return nil }
+      throw StoreError(errno: errno, "opening partials/\(name)")
+    }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      return nil
+    }
+    return (descriptor, Int(status.st_size))
+  }
+
+  /// Removes a transfer's bytes, wherever they are, and its record.
+  func dropPartial(_ name: String) {
+    unlinkat(partials, name, 0)
+    unlinkat(incoming, name, 0)
+    dropRecord(of: name)
+  }
+
+  func dropRecord(of name: String) { unlinkat(partials, name + Self.suffix, 0) }
+
+  func isRecorded(_ name: String) -> Bool {
+    faccessat(partials, name + Self.suffix, F_OK, 0) == 0
+  }
+
+  /// Writes a transfer's record in the place of the one it has. Whenever the service ends, one of both is there whole.
+  func save(_ record: PartialRecord, of name: String, synced: Bool) throws(StoreError) {
+    let (path, new) = (name + Self.suffix, name + ".new")
+    let flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC
+    let descriptor = openat(partials, new, flags, 0o600)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "making partials/\(new)") }
+    defer { close(descriptor) }
+    var code = Self.write(record.encoded(), to: descriptor)
+    if code == 0, synced, fsync(descriptor) != 0 { code = errno }
+    if code == 0, renameat(partials, new, partials, path) != 0 { code = errno }
+    guard code != 0 else { return }
+    unlinkat(partials, new, 0)
+    throw StoreError(errno: code, "writing partials/\(path)")
+  }
+
+  /// A transfer's record; nil when there is none, or none that can be read.
+  func partialRecord(of name: String) -> PartialRecord? {
+    let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let descriptor = openat(partials, name + Self.suffix, flags)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    return PartialRecord(encoded: Self.read(descriptor, at: 0, count: 1 << 16))
+  }
+}

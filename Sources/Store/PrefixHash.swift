@@ -1,0 +1,38 @@
+internal import Crypto
+internal import Glibc
+internal import Jobs
+
+/// The SHA-256 of a file's first bytes, which more may follow.
+struct PrefixHash: Sendable {
+  private var hash = SHA256()
+  /// How many bytes were taken.
+  private(set) var count = 0
+
+  /// Of what was taken so far.
+  var digest: ImageDigest {
+    guard let digest = ImageDigest(bytes: hash.finalize()) else {
+      preconditionFailure("a SHA-256 has 32 bytes")
+    }
+    return digest
+  }
+
+  mutating func take(_ bytes: UnsafeRawBufferPointer) {
+    hash.update(bufferPointer: bytes)
+    count += bytes.count
+  }
+
+  /// Takes an open file's bytes from ``count`` on. Blocks.
+  /// - Returns: whether the file has so many.
+  mutating func read(_ descriptor: Int32, upTo end: Int) -> Bool {
+    let size = min(256 << 10, max(1, end - count))
+    return withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { buffer in
+      while count < end {
+        let got = pread(descriptor, buffer.baseAddress, min(size, end - count), off_t(count))
+        if got < 0 && errno == EINTR { continue }
+        guard got > 0 else { return false }
+        take(UnsafeRawBufferPointer(rebasing: buffer[..<got]))
+      }
+      return true
+    }
+  }
+}

@@ -1,0 +1,77 @@
+internal import Foundation
+internal import GRDB
+public import Jobs
+internal import Logging
+
+/// The cache's entries, beside the jobs: both refer to images.
+extension SQLiteJobStore: CacheStore {
+  /// Looks the entries up on a thread that reads, all as of the same moment.
+  public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
+    try await read { [log] db in
+      let statement = try db.cachedStatement(
+        sql: "SELECT record FROM cache WHERE key = ? ORDER BY number")
+      return try keys.map { key in
+        try Data.fetchAll(statement, arguments: [key.data]).compactMap { Self.entry($0, log) }
+      }
+    }
+  }
+
+  /// One that can't be read is as good as none: the origin has another.
+  private static func entry(_ record: Data, _ log: Logger) -> CacheEntry? {
+    do { return try CacheRecord.entry(from: record) } catch {
+      log.error("a cache entry's record can't be read", metadata: ["error": "\(error)"])
+      return nil
+    }
+  }
+
+  /// Writes the entry's record anew. One with another image has taken its place meanwhile: then it is gone.
+  public func replace(_ entry: CacheEntry) async throws(StoreError) {
+    let record = try await compute { try CacheRecord.data(of: entry) }
+    try await writer.perform { try $0.replace(entry, record: record) }
+  }
+
+  /// Notes when entries were last used; never an earlier moment than is known.
+  public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
+    guard !uses.isEmpty else { return }
+    try await writer.perform { ledger in
+      for (id, moment) in uses { try ledger.touch(id, at: moment) }
+    }
+  }
+
+  /// Forgets entries; their images are abandoned where nothing else refers to them.
+  public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+    guard !ids.isEmpty else { return }
+    try await writer.perform { ledger in
+      var references = ReferenceChanges()
+      try ledger.drop(ids, &references)
+      try ledger.apply(references)
+    }
+  }
+
+  /// Forgets everything under a key, in one commit.
+  public func drop(key: Fingerprint) async throws(StoreError) -> Int {
+    try await writer.perform { try $0.dropEntries("key = ?", [key.data]) }
+  }
+
+  /// Forgets what there is at this moment, so many entries a commit that nobody waits for long.
+  public func clear() async throws(StoreError) -> Int {
+    let last = try await writer.perform {
+      try $0.one("SELECT max(number) FROM cache")?[0] as Int64?
+    }
+    guard let last else { return 0 }
+    var count = 0
+    while true {
+      let dropped = try await writer.perform {
+        try $0.dropEntries(
+          "number IN (SELECT number FROM cache WHERE number <= ? LIMIT 500)", [last])
+      }
+      count += dropped
+      if dropped == 0 { return count }
+    }
+  }
+
+  /// What the last commit left; asks no disk.
+  public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
+    writer.cacheCounts
+  }
+}

@@ -1,0 +1,73 @@
+import API
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("If-Match")
+struct PreconditionTests {
+  let client = Client()
+  private static let unknown = "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
+
+  /// What may be asked on condition, at the job's version 1.
+  private static let changes: [(HTTPRequest.Method, String, String, Int)] = [
+    (.patch, "", #"{"priority":"high"}"#, 200), (.delete, "", "", 200),
+    (.delete, "?purge=true", "", 204), (.post, "/fetch", "", 200),
+  ]
+
+  private func send(
+    _ change: (HTTPRequest.Method, String, String, Int), to job: String, _ condition: String
+  ) async -> Answer {
+    var fields: HTTPFields = [.ifMatch: condition]
+    if change.0 == .patch { fields[.contentType] = "application/json" }
+    return await client.send(change.0, job + change.1, fields, body: Array(change.2.utf8))
+  }
+
+  @Test(
+    "that names the job's version lets the change be made",
+    arguments: ["\"1\"", "*", "\"7\", \"1\"", "W/\"1\",\"1\"", "\"a,b\" , \"1\""])
+  func holds(condition: String) async throws {
+    for change in Self.changes {
+      let id = try await client.submitted()
+      #expect(await send(change, to: "/jobs/\(id)", condition).status == change.3, "\(change)")
+    }
+  }
+
+  @Test(
+    "that names another one is 412, and nothing is changed",
+    arguments: [
+      "\"2\"", "W/\"1\"", "\"2\", W/\"1\"", "1", "", "\"*\"", "\"01\"", "\"1", "\"2\", *",
+    ])
+  func fails(condition: String) async throws {
+    for change in Self.changes {
+      let id = try await client.submitted()
+      let before = client.service.with { $0.jobs[id] }
+      let answer = await send(change, to: "/jobs/\(id)", condition)
+      #expect(answer.status == 412, "\(change)")
+      #expect(answer.code == "precondition_failed")
+      #expect(client.service.with { $0.jobs[id] } == before)
+    }
+  }
+
+  @Test("holds at the moment of the change, not only before it")
+  func holdsAtTheChange() async throws {
+    client.service.with { kept in kept.meanwhile = { _ = $0.edit(priority: nil, tags: ["new"]) } }
+    for change in Self.changes.dropLast() {
+      let id = try await client.submitted()
+      #expect(await send(change, to: "/jobs/\(id)", "\"1\"").status == 412, "\(change)")
+      #expect(client.service.with { $0.jobs[id]?.tags } == ["new"])
+      let any = try await client.submitted()
+      #expect(await send(change, to: "/jobs/\(any)", "*").status == change.3, "\(change)")
+    }
+  }
+
+  @Test("says nothing where the request would fail without it", arguments: ["*", "\"1\""])
+  func isIgnored(condition: String) async throws {
+    for change in Self.changes {
+      #expect(await send(change, to: Self.unknown, condition).status == 404, "\(change)")
+    }
+    let id = try await client.submitted()
+    let patch: HTTPFields = [.ifMatch: "\"9\"", .contentType: "text/plain"]
+    #expect(await client.send(.patch, "/jobs/\(id)", patch).status == 415)
+    #expect(await client.send(.delete, "/jobs/\(id)?x=1", [.ifMatch: "\"9\""]).status == 422)
+  }
+}

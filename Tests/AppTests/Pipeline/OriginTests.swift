@@ -1,0 +1,166 @@
+import TestSupport
+import Testing
+
+@Suite("An origin", .timeLimit(.minutes(2)))
+struct OriginTests {
+  private let png = Fixtures.smallPNG
+
+  @Test("never has more transfers than max_per_host at once, and as many where there is work")
+  func atOnce() async throws {
+    try await withPipeline(["fetch.max_per_host": "3"]) { service, origin in
+      let other = try ScriptedOrigin()
+      defer { other.stop() }
+      other.on("/x", .ok(png))
+      let gate = Gate()
+      for number in 0..<12 { origin.on("/\(number)", .held(image("\(number)"), by: gate)) }
+      let ids = try await service.post(batch: (0..<12).map { ["url": origin.url("/\($0)")] })
+      await poll(within: .seconds(10)) { origin.unanswered == 3 }
+      // What is handed out after them has been handed out by then.
+      #expect(try await service.run(["url": other.url("/x")]).phase == "success")
+      #expect(origin.requests.count == 3)
+      gate.open()
+      for job in try await service.outcomes(ids) { #expect(job.phase == "success") }
+      #expect(origin.mostAtOnce == 3)
+    }
+  }
+
+  @Test("is asked no more often than rate_per_host")
+  func rate() async throws {
+    try await withPipeline(["fetch.rate_per_host": "10"]) { service, origin in
+      for number in 0..<20 { origin.on("/\(number)", .ok(image("\(number)"))) }
+      let ids = try await service.post(batch: (0..<20).map { ["url": origin.url("/\($0)")] })
+      for job in try await service.outcomes(ids) { #expect(job.phase == "success") }
+      let times = origin.requests.map(\.received)
+      // One second's requests may come at once; each further one takes a tenth of a second. What the
+      // way of a request took is not the rate's.
+      let slack = Duration.milliseconds(50)
+      for first in times.indices {
+        for last in times.indices.dropFirst(first + 10) {
+          let least = Duration.seconds(Double(last - first - 9) / 10) - slack
+          #expect(times[last] - times[first] >= least, "\(first) to \(last)")
+        }
+      }
+      #expect(times[19] - times[0] < .seconds(5), "nor much less often")
+    }
+  }
+
+  @Test("that never answers delays no other origin's job, however many jobs wait for it")
+  func silent() async throws {
+    let settings = ["jobs.workers": "16", "server.drain_timeout": "50ms"]
+    try await withPipeline(settings) { service, dead in
+      let alive = try ScriptedOrigin()
+      defer { alive.stop() }
+      for number in 0..<300 { dead.on("/\(number)", .silent) }
+      for number in 0..<10 { alive.on("/\(number)", .ok(image("\(number)"))) }
+      _ = try await service.post(batch: (0..<300).map { ["url": dead.url("/\($0)")] })
+      await poll(within: .seconds(10)) { dead.openConnections > 0 }
+      let start = ContinuousClock.now
+      for number in 0..<10 {
+        #expect(try await service.run(["url": alive.url("/\(number)")]).phase == "success")
+      }
+      // Alone they take some 30 ms each; one wait for a dead origin takes 15 s.
+      #expect(ContinuousClock.now - start < .seconds(5))
+      #expect(dead.openConnections <= 6)
+      #expect(try await service.all("success").count == 10)
+    }
+  }
+
+  @Test("that a redirect leads to counts like one that was asked for")
+  func redirect() async throws {
+    try await withPipeline(["fetch.max_per_host": "2"]) { service, first in
+      let second = try ScriptedOrigin()
+      defer { second.stop() }
+      let gate = Gate()
+      for number in 0..<6 {
+        first.on("/\(number)", .redirect(to: second.url("/\(number)")))
+        second.on("/\(number)", .held(image("\(number)"), by: gate))
+      }
+      // Two of its own, and those that come from the other one.
+      let own = try await service.post(batch: [4, 5].map { ["url": second.url("/\($0)")] })
+      await poll(within: .seconds(10)) { second.unanswered == 2 }
+      let led = try await service.post(batch: (0..<4).map { ["url": first.url("/\($0)")] })
+      #expect(await poll(within: .seconds(10)) { first.requests.count == 2 })
+      #expect(second.requests.count == 2)
+      gate.open()
+      for job in try await service.outcomes(own + led) {
+        #expect(job.phase == "success", "\(job.summary)")
+      }
+      #expect(second.mostAtOnce == 2 && second.requests.count == 6)
+    }
+  }
+
+  @Test("that a redirect stays at is not waited for")
+  func redirectWithin() async throws {
+    try await withPipeline(["fetch.max_per_host": "1"]) { service, origin in
+      origin.on("/a", .redirect(to: "/b"))
+      origin.on("/b", .ok(png))
+      let job = try await service.run(["url": origin.url("/a")])
+      #expect(job.phase == "success" && job.image?.url == origin.url("/b"))
+    }
+  }
+
+  @Test("two that redirect to each other, both full, end without waiting for each other for ever")
+  func crossing() async throws {
+    let settings = ["fetch.max_per_host": "1", "fetch.timeout": "2s", "jobs.max_attempts": "2"]
+    try await withPipeline(settings) { service, first in
+      let second = try ScriptedOrigin()
+      defer { second.stop() }
+      let gate = Gate()
+      let redirect = { (target: String) in
+        ScriptedReply([.hold(gate)] + ScriptedReply.redirect(to: target).steps)
+      }
+      first.on("/a", redirect(second.url("/b")))
+      second.on("/a", redirect(first.url("/b")))
+      first.on("/b", .ok(image("1")))
+      second.on("/b", .ok(image("2")))
+      let ids = try await service.post(
+        batch: [["url": first.url("/a")], ["url": second.url("/a")]])
+      await poll(within: .seconds(10)) { first.unanswered == 1 && second.unanswered == 1 }
+      gate.open()
+      for job in try await service.outcomes(ids) { #expect(job.isFinished, "\(job.summary)") }
+    }
+  }
+
+  @Test("that nobody reached five times in a row is left alone for a while, and then tried again")
+  func circuit() async throws {
+    let gone = try ScriptedOrigin()
+    gone.stop()
+    try await withPipeline { service, other in
+      other.on("/x", .ok(png))
+      // A stopped origin's port takes no connection once its thread has closed it.
+      var failures = 0
+      while failures < 5 {
+        let job = try await service.run(["url": gone.url("/\(failures)"), "max_attempts": 1])
+        try #require(job.error?.code == "connect_failure" && job.error?.retryable == true)
+        #expect(job.attempts == 1, "\(job.summary)")
+        failures += 1
+      }
+      let refused = try await service.run(["url": gone.url("/refused"), "max_attempts": 1])
+      #expect(refused.error?.code == "connect_failure" && refused.error?.retryable == true)
+      #expect(refused.attempts == 0, "nothing was asked: \(refused.summary)")
+      #expect(try await service.run(["url": other.url("/x")]).phase == "success")
+
+      // It comes back; a job that can wait finds out.
+      let back = try ScriptedOrigin(port: gone.port)
+      defer { back.stop() }
+      back.on("/x", .ok(image("x")))
+      back.on("/y", .ok(image("y")))
+      let job = try await service.run(["url": back.url("/x"), "max_attempts": 4])
+      #expect(job.phase == "success" && job.attempts == 1, "\(job.summary)")
+      #expect(try await service.run(["url": back.url("/y"), "max_attempts": 1]).phase == "success")
+    }
+  }
+
+  @Test("statuses and broken images open no circuit")
+  func answering() async throws {
+    try await withPipeline { service, origin async throws in
+      origin.on("/x", .ok(png))
+      for number in 0..<7 {
+        let path = number.isMultiple(of: 2) ? "/missing\(number)" : "/broken\(number)"
+        origin.on("/broken\(number)", .ok(Array(png.dropLast(20))))
+        #expect(try await service.run(["url": origin.url(path)]).phase == "failure")
+      }
+      #expect(try await service.run(["url": origin.url("/x")]).phase == "success")
+    }
+  }
+}

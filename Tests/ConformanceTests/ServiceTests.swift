@@ -1,0 +1,25 @@
+import Testing
+
+@Suite("HTTP caching through the service, case by case", .timeLimit(.minutes(5)))
+struct ServiceTests {
+  @Test("each case comes out as it should", arguments: Group.all.filter { !$0.cases.isEmpty })
+  func cases(group: Group) async throws {
+    // Responses that say nothing are left to the standard's heuristic; a failure is told at once.
+    let settings = [
+      "IMAGEFETCH_CACHE_DEFAULT_TTL": "0s", "IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1",
+    ]
+    try await withService(settings) { service in
+      await withTaskGroup { tasks in
+        for row in group.cases {
+          tasks.addTask {
+            do {
+              try await CaseRun(row, on: service).run()
+            } catch {
+              Issue.record(error, "\(row.id)")
+            }
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,119 @@
+import Fetch
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@Suite("Admission to other origins")
+struct AdmissionTests {
+  private let first: ScriptedOrigin
+  private let second: ScriptedOrigin
+  private let fetcher: CurlFetcher
+
+  init() throws {
+    first = try ScriptedOrigin()
+    second = try ScriptedOrigin()
+    fetcher = try FetchTests.fetcher()
+    first.on("/a", .redirect(to: second.url("/b")))
+    second.on("/b", .ok(bytes(10)))
+  }
+
+  private final class Asked: Sendable {
+    private let list = Mutex<[String]>([])
+    var origins: [String] { list.withLock { $0 } }
+    func note(_ origin: String) { list.withLock { $0.append(origin) } }
+  }
+
+  private func request(
+    _ url: String, timeout: Duration = .seconds(10),
+    _ admission: @escaping @Sendable (String) async throws(FetchError) -> Void
+  ) -> FetchRequest {
+    var request = FetchTests.request(url, timeout: timeout)
+    request.admission = admission
+    return request
+  }
+
+  @Test("each other origin is asked for once, the first one never")
+  func asked() async {
+    let asked = Asked()
+    first.on("/a", .redirect(to: "/same"))
+    first.on("/same", .redirect(to: second.url("/b")))
+    second.on("/b", .redirect(to: first.url("/again")))
+    first.on("/again", .redirect(to: second.url("/c")))
+    second.on("/c", .ok(bytes(10)))
+    let error = await failure(
+      of: fetcher, request(first.url("/a")) { (origin) throws(FetchError) in asked.note(origin) })
+    #expect(error == nil)
+    #expect(asked.origins == [SourceURL(second.url("/"))!.origin])
+  }
+
+  @Test("another port or scheme of the same host is another origin")
+  func otherOrigins() async {
+    let asked = Asked()
+    first.on("/a", .redirect(to: "https://127.0.0.1:\(first.port)/"))
+    _ = await failure(
+      of: fetcher, request(first.url("/a")) { (origin) throws(FetchError) in asked.note(origin) })
+    #expect(asked.origins == ["https://127.0.0.1:\(first.port)"])
+  }
+
+  @Test("nothing is sent there before it is given")
+  func awaited() async throws {
+    let (second, isGiven) = (second, Asked())
+    let error = await failure(
+      of: fetcher,
+      request(first.url("/a")) { (origin) throws(FetchError) in
+        try? await Task.sleep(for: .milliseconds(50))
+        #expect(second.acceptedConnections == 0)
+        isGiven.note(origin)
+      })
+    #expect(error == nil)
+    #expect(isGiven.origins.count == 1 && second.requests.count == 1)
+  }
+
+  @Test("a refusal is the fetch's error, and nothing is sent there")
+  func refused() async {
+    let refusal = FetchError.unreachable(origin: second.url(""), failures: 5, seconds: 30)
+    let error = await failure(
+      of: fetcher, request(first.url("/a")) { (_) throws(FetchError) in throw refusal })
+    #expect(error == refusal)
+    #expect(second.acceptedConnections == 0)
+  }
+
+  @Test("waiting for it counts as the fetch's time")
+  func timeout() async {
+    let start = ContinuousClock.now
+    let error = await failure(
+      of: fetcher,
+      request(first.url("/a"), timeout: .milliseconds(300)) { (_) throws(FetchError) in
+        do { try await Task.sleep(for: .seconds(60)) } catch { throw .cancelled }
+      })
+    #expect(error == .timeout(seconds: 0.3))
+    #expect(start.duration(to: .now) < .seconds(30))
+    #expect(second.acceptedConnections == 0)
+  }
+
+  @Test("cancelling ends the wait for it")
+  func cancelled() async {
+    let (fetcher, asked) = (fetcher, Asked())
+    let request = request(first.url("/a"), timeout: .seconds(1_000_000)) {
+      (origin) throws(FetchError) in
+      asked.note(origin)
+      do { try await Task.sleep(for: .seconds(60)) } catch { throw .cancelled }
+    }
+    let task = Task { await failure(of: fetcher, request) }
+    await poll(within: .seconds(10)) { !asked.origins.isEmpty }
+    task.cancel()
+    #expect(await task.value == .cancelled)
+    #expect(second.acceptedConnections == 0)
+  }
+
+  @Test("one redirect too many asks for none")
+  func notNeeded() async throws {
+    let asked = Asked()
+    let strict = try FetchTests.fetcher { $0.maxRedirects = 0 }
+    let error = await failure(
+      of: strict, request(first.url("/a")) { (origin) throws(FetchError) in asked.note(origin) })
+    #expect(error == .tooManyRedirects(limit: 0))
+    #expect(asked.origins == [])
+  }
+}

@@ -1,0 +1,192 @@
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("The cache's entries")
+struct CacheStoreTests {
+  /// Stores an entry at that moment.
+  private static func keep(
+    _ entry: CacheEntry, limit: Int = .max, _ store: SQLiteJobStore
+  ) async throws {
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(
+      entry.image.digest, bytes: entry.image.bytes, as: holder, limit: .max / 2)
+    _ = try await store.settle(
+      Settlement([], entry: entry, cacheLimit: limit, releasing: holder) { _ in false })
+  }
+
+  @Test("are found by their keys, all in one look, also after reopening")
+  func found() async throws {
+    let jobs = try OpenJobs()
+    let a = try CacheEntry.sample(1, selector: 1, .sample(1), bytes: 10)
+    let b = try CacheEntry.sample(1, selector: 2, .sample(2), bytes: 10)
+    let c = try CacheEntry.sample(2, .sample(1), bytes: 10)
+    for entry in [a, b, c] { try await Self.keep(entry, jobs.store) }
+    let keys = [c.id.key, Fingerprint(of: ["none"]), a.id.key]
+    #expect(try await jobs.store.entries(for: keys) == [[c], [], [a, b]])
+    #expect(try await jobs.store.cacheCounts() == (3, 30))
+    #expect(try await jobs.store.counts().imageBytes == 20)
+    let store = try await jobs.reopened()
+    _ = try await store.recover()
+    #expect(try await store.entries(for: keys) == [[c], [], [a, b]])
+    #expect(try await store.cacheCounts() == (3, 30))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one takes the place of the one of the same id; the image before is abandoned")
+  func replacedByStoring() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    try await Self.keep(.sample(1, .sample(1), bytes: 10), store)
+    let new = try CacheEntry.sample(1, .sample(2), bytes: 20)
+    try await Self.keep(new, store)
+    #expect(try await store.entries(for: [new.id.key]) == [[new]])
+    #expect(try await store.cacheCounts() == (1, 20))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one is replaced while its image is the same; one that is gone stays so")
+  func replaced() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let old = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    try await Self.keep(old, store)
+    let fresh = try CacheEntry.sample(1, .sample(1), bytes: 10, response: 7)
+    try await store.replace(fresh)
+    #expect(try await store.entries(for: [old.id.key]) == [[fresh]])
+    try await store.replace(.sample(1, .sample(2), bytes: 10))
+    #expect(try await store.entries(for: [old.id.key]) == [[fresh]], "it is another response now")
+    try await store.drop([old.id])
+    try await store.replace(fresh)
+    #expect(try await store.entries(for: [old.id.key]) == [[]])
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("the least recently used give way to a new one; using one keeps it")
+  func leastRecentlyUsed() async throws {
+    let jobs = try OpenJobs { $0.now = { .at(0) } }
+    let store = jobs.store
+    let entries = try (1...4).map { try CacheEntry.sample($0, .sample($0), bytes: 10) }
+    for entry in entries[..<3] { try await Self.keep(entry, limit: 30, store) }
+    try await store.touch([entries[0].id: .at(5), entries[1].id: .at(4), entries[3].id: .at(9)])
+    try await store.touch([entries[0].id: .at(1)])
+    try await Self.keep(entries[3], limit: 30, store)
+    let keys = entries.map(\.id.key)
+    let kept = try await store.entries(for: keys).map(\.isEmpty)
+    #expect(kept == [false, false, true, false])
+    _ = try await store.settle(Settlement([], cacheLimit: 19) { _ in false })
+    #expect(try await store.entries(for: keys).map(\.isEmpty) == [false, true, true, true])
+    #expect(try await store.cacheCounts() == (1, 10))
+    #expect(try await store.abandonedImages(9).count == 3)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one that is larger than the limit is not stored, and the others stay")
+  func tooLarge() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    try await Self.keep(.sample(1, .sample(1), bytes: 10), limit: 30, store)
+    try await Self.keep(.sample(2, .sample(2), bytes: 31), limit: 30, store)
+    #expect(try await store.cacheCounts() == (1, 10))
+    try await Self.keep(.sample(3, .sample(3), bytes: 1), limit: 0, store)
+    #expect(try await store.cacheCounts() == (0, 0), "a limit of nothing keeps nothing")
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one whose image is leaving, or was never kept, is not stored")
+  func withoutImage() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    _ = try await store.settle(Settlement([], entry: entry) { _ in false })
+    #expect(try await store.cacheCounts() == (0, 0))
+    try await Self.keep(entry, store)
+    try await store.drop([entry.id])
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    _ = try await store.settle(Settlement([], entry: entry) { _ in false })
+    #expect(try await store.cacheCounts() == (0, 0))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("they go with their image when it gives way, the oldest of jobs and entries first")
+  func giveWay() async throws {
+    let jobs = try OpenJobs { $0.now = { .at(10) } }
+    let store = jobs.store
+    let entry = try CacheEntry.sample(1, .sample(1), bytes: 40)
+    let other = try CacheEntry.sample(2, .sample(1), bytes: 40)
+    try await Self.keep(entry, store)
+    try await Self.keep(other, store)
+    let older = try #require(await store.succeed(5, with: .sample(2), bytes: 40))
+    let newer = try #require(await store.succeed(15, with: .sample(3), bytes: 20))
+    let first = try await store.reserve(.sample(4), bytes: 20, as: JobID(at: .at(1)), limit: 100)
+    #expect(first == .reserved(gaveWay: [.sample(2)]))
+    #expect(try await store.job(older.id)?.image?.isKept == false)
+    #expect(try await store.cacheCounts() == (2, 80))
+    let second = try await store.reserve(.sample(5), bytes: 40, as: JobID(at: .at(2)), limit: 100)
+    #expect(second == .reserved(gaveWay: [.sample(1)]))
+    #expect(try await store.cacheCounts() == (0, 0))
+    #expect(try await store.entries(for: [entry.id.key, other.id.key]) == [[], []])
+    #expect(try await store.job(newer.id) == newer)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("an image stays while a job or an entry refers to it")
+  func sharedImage() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
+    let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    try await Self.keep(entry, store)
+    #expect(try await store.remove(job.id))
+    #expect(try await store.abandonedImages(9) == [])
+    #expect(try await store.refers(to: .sample(1)))
+    #expect(try await store.drop(key: entry.id.key) == 1)
+    #expect(try await !store.refers(to: .sample(1)))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    await store.close()
+  }
+
+  @Test("are forgotten by key, or all of them, and counted")
+  func forgotten() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    for number in 0..<9 {
+      try await Self.keep(.sample(number % 3, selector: number, .sample(number), bytes: 10), store)
+    }
+    #expect(try await store.drop(key: Fingerprint(of: ["1"])) == 3)
+    #expect(try await store.drop(key: Fingerprint(of: ["1"])) == 0)
+    #expect(try await store.clear() == 6)
+    #expect(try await store.clear() == 0)
+    #expect(try await store.cacheCounts() == (0, 0))
+    #expect(try await store.abandonedImages(99).count == 9)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one whose record can't be read is no entry")
+  func unreadable() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let good = try CacheEntry.sample(1, selector: 1, .sample(1), bytes: 10)
+    let bad = try CacheEntry.sample(1, selector: 2, .sample(2), bytes: 10)
+    try await Self.keep(good, store)
+    try await Self.keep(bad, store)
+    try store.onWriter { db in
+      try db.execute(
+        sql: "UPDATE cache SET record = x'5B' WHERE selector = ?",
+        arguments: [bad.id.selector.data])
+    }
+    #expect(try await store.entries(for: [good.id.key]) == [[good]])
+    await store.close()
+  }
+}

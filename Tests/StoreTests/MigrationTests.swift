@@ -1,0 +1,94 @@
+import Foundation
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("A database of the first release")
+struct MigrationTests {
+  /// What the first release left: a queued job, one that failed, an image held by a claim that is gone.
+  private static func write(_ folder: TemporaryFolder, _ queued: Job, _ failed: Job) throws {
+    let database = try DatabasePool(path: folder.path + "/jobs.sqlite")
+    try Schema.migrator.migrate(database, upTo: "1 jobs and images")
+    try database.write { db in
+      for (rank, job) in [queued, failed].enumerated() {
+        try db.execute(
+          sql: """
+            INSERT INTO jobs (id, owner, phase, priority, rank, waiting, finished_at, expires_at, record)
+            VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?)
+            """,
+          arguments: [
+            job.id.data, job.owner.data, job.phase.code, job.priority.rawValue, rank + 1,
+            job.finishedAt?.milliseconds, job.expiresAt?.milliseconds, JobRecord.data(of: job),
+          ])
+      }
+      try db.execute(sql: "INSERT INTO sequences (name, bound) VALUES ('rank', 10000)")
+      try db.execute(
+        sql: "INSERT INTO images VALUES (?, 10, 1, 0, NULL, 0)",
+        arguments: [ImageDigest.sample(1).data])
+      try db.execute(
+        sql: "INSERT INTO reservations VALUES (?, 5, ?)",
+        arguments: [queued.id.data, ImageDigest.sample(1).data])
+    }
+    try database.close()
+  }
+
+  @Test("is brought up to date, its jobs are worked on, its reservations are gone")
+  func migrated() async throws {
+    let folder = try TemporaryFolder()
+    let queued = Job.sample(1, tags: ["t"])
+    var failed = Job.sample(2)
+    failed.fail(.notCached, at: .at(3), keptFor: .seconds(9))
+    try Self.write(folder, queued, failed)
+    let store = try folder.openJobs()
+    #expect(try await store.recover() == 0)
+    #expect(try await store.job(queued.id) == queued)
+    #expect(try await store.job(failed.id) == failed)
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    // Its origin is not known to the table yet: it is not held back.
+    let claimed = try await store.claim(9, at: .at(5), room: OriginRoom(usual: 0)).jobs
+    #expect(claimed.map(\.job.id) == [queued.id])
+    let claim = try #require(claimed.first?.claim)
+    _ = try await store.update(queued.id, under: claim) {
+      $0.putBack()
+      return true
+    }
+    #expect(try await store.claim(9, at: .at(5), room: OriginRoom(usual: 0)).jobs.isEmpty)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("each question of the hot path has its index")
+  func indexes() async throws {
+    let jobs = try OpenJobs()
+    let questions = [
+      "SELECT * FROM jobs WHERE phase = 0 AND waiting = 0 ORDER BY priority DESC, rank LIMIT 1":
+        "jobs_queue",
+      "SELECT * FROM jobs WHERE phase = 0 AND waiting = 0 AND priority = 1 ORDER BY rank LIMIT 1":
+        "jobs_queue",
+      """
+      SELECT rank, number, id FROM jobs
+      WHERE phase = 0 AND waiting = 2 AND origin = x'61' AND priority = 1 ORDER BY rank LIMIT 1
+      """: "jobs_parked",
+      "SELECT * FROM jobs WHERE phase = 0 AND request = x'61' ORDER BY priority DESC, rank LIMIT 1":
+        "jobs_request",
+      "SELECT * FROM jobs WHERE low = 1 AND id > x'61' ORDER BY id LIMIT 1": "jobs_low",
+      "SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= 5 LIMIT 9":
+        "jobs_waiting",
+      "SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1": "jobs_waiting",
+      "SELECT origin, priority, min(rank) FROM jobs WHERE phase = 0 AND waiting = 2 GROUP BY 1, 2":
+        "jobs_parked",
+      "SELECT number FROM cache ORDER BY used, number LIMIT 1": "cache_used",
+      "SELECT min(stored) FROM cache WHERE digest = x'61'": "cache_image",
+    ]
+    for (question, index) in questions {
+      let plan = try jobs.store.onWriter { db in
+        try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN " + question).map { $0["detail"] as String }
+      }.joined(separator: "; ")
+      #expect((plan + " ").contains("INDEX \(index) "), "\(plan)")
+      #expect(!plan.contains("TEMP B-TREE"), "\(plan)")
+    }
+    await jobs.store.close()
+  }
+}

@@ -1,0 +1,257 @@
+import Foundation
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("Jobs whose origin has no room")
+struct ParkingTests {
+  private static let dead = "https://dead.example"
+  private static let noneForDead = OriginRoom(usual: .max, exceptions: [dead: 0])
+
+  private static func job(
+    _ number: Int64, at origin: String = dead, priority: Priority = .normal
+  ) -> Job {
+    .sample(number, priority: priority, url: "\(origin)/\(number)")
+  }
+
+  @Test("are passed over, and come in their old place once there is room")
+  func order() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch: [Job] = [
+      Self.job(0), Self.job(1, priority: .high), Self.job(2), .sample(3), .sample(4),
+    ]
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    let others = try await store.claim(1, at: .at(9), room: Self.noneForDead).jobs.map(\.job.id)
+    #expect(others == [batch[3].id])
+    let late = Self.job(5)
+    _ = try await store.submit(late)
+    let room = OriginRoom(usual: 1, exceptions: [Self.dead: 3])
+    let rest = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
+    #expect(rest == [batch[1], batch[0], batch[2], batch[4]].map(\.id))
+    let last = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
+    #expect(last == [late.id])
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test("no origin gets more than it has room for; jobs that ask none are never held back")
+  func room() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = (0..<12).map { Self.job($0, at: "https://\(["a", "b"][Int($0 % 2)]).example") }
+    var local = Job(
+      id: JobID(at: .at(20)), owner: .anonymous, submission: Submission(source: .local("a")),
+      priority: .normal, tags: [], createdAt: .at(20))
+    _ = local.edit(priority: .veryLow, tags: nil)
+    _ = try await store.submit(batch + [local], key: nil, capacity: 99)
+    let room = OriginRoom(usual: 3, exceptions: ["https://b.example": -1])
+    let claimed = try await store.claim(99, at: .at(30), room: room).jobs.map(\.job.id)
+    #expect(claimed == [0, 2, 4].map { batch[$0].id } + [local.id])
+    await store.close()
+  }
+
+  @Test("ten thousand of them cost others' claims nothing, and no transaction looks at them all")
+  func costsNothing() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    _ = try await store.submit(.sample(0))
+    _ = try await store.claim(1, at: .at(1), room: Self.noneForDead)
+    let alone = try await Self.workOfClaim(store)
+    for batch in 0..<10 {
+      let dead = (0..<1_000).map { Self.job(Int64(batch * 1_000 + $0), priority: .veryHigh) }
+      _ = try await store.submit(dead, key: nil, capacity: .max)
+    }
+    let before = store.writer.committed.transactions
+    #expect(try await store.claim(1, at: .at(1), room: Self.noneForDead).jobs.isEmpty)
+    #expect(store.writer.committed.transactions - before == 10_000 / Handover.maxLooks + 1)
+    let crowded = try await Self.workOfClaim(store)
+    #expect(crowded.changes == alone.changes)
+    #expect(crowded.steps <= alone.steps + 20, "\(alone.steps)")
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  /// What submitting a job and claiming it takes.
+  private static func workOfClaim(_ store: SQLiteJobStore) async throws -> (
+    steps: Int, changes: Int
+  ) {
+    let job = Job.sample(99_999)
+    let before = try await store.work()
+    _ = try await store.submit(job)
+    let claimed = try await store.claim(3, at: .at(99_999), room: noneForDead).jobs
+    #expect(claimed.map(\.job.id) == [job.id])
+    let after = try await store.work()
+    return (after.steps - before.steps, after.changes - before.changes)
+  }
+
+  @Test("a claim that sees many of them goes on until it finds the others")
+  func goesOn() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let dead = (0..<Int64(Handover.maxLooks * 2)).map { Self.job($0, priority: .high) }
+    _ = try await store.submit(dead + [.sample(1), .sample(2)], key: nil, capacity: .max)
+    let claimed = try await store.claim(3, at: .at(9), room: Self.noneForDead).jobs
+    #expect(
+      claimed.map(\.job.submission.source) == [Job.sample(1), .sample(2)].map(\.submission.source))
+    await store.close()
+  }
+
+  @Test("stay so over a restart, and are found again")
+  func reopened() async throws {
+    let jobs = try OpenJobs()
+    let batch = [Self.job(0), Self.job(1)]
+    _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
+    #expect(try await jobs.store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
+    let store = try await jobs.reopened()
+    #expect(try await store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
+    let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
+    #expect(claimed == batch.map(\.id))
+    await store.close()
+  }
+
+  @Test("can be moved up, cancelled, removed and expire like any other")
+  func changed() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = (0..<4).map { Self.job($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    _ = try await store.claim(9, at: .at(9), room: Self.noneForDead)
+    _ = try await store.update(batch[3].id, under: nil) { $0.edit(priority: .high, tags: nil) }
+    _ = try await store.update(batch[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
+    #expect(try await store.remove(batch[1].id))
+    #expect(try await store.expire(at: .at(9), count: 9) == [batch[0].id])
+    try await store.auditWaiting()
+    let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
+    #expect(claimed == [batch[3].id, batch[2].id])
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one whose time has yet to come, as the clock went back, is not handed over")
+  func clockBack() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let job = Self.job(0)
+    _ = try await store.submit(job)
+    let (_, claim) = try #require(await store.claimOne(at: .at(1)))
+    _ = try await store.update(job.id, under: claim) {
+      $0.retry(from: .regular, notBefore: .at(50))
+      return true
+    }
+    #expect(try await store.claim(1, at: .at(60), room: Self.noneForDead).jobs.isEmpty)
+    let early = try await store.claim(1, at: .at(40))
+    #expect(early.jobs.isEmpty && early.nextDue == .at(50))
+    #expect(try await store.claim(1, at: .at(50)).jobs.map(\.job.id) == [job.id])
+    await store.close()
+  }
+}
+
+@Suite("Jobs that wait for long")
+struct AgeingTests {
+  private static let now = Timestamp.at(100_000)
+
+  /// Twenty urgent jobs that just came, and two old ones.
+  private static func fill(_ store: SQLiteJobStore, oldest: Int64) async throws -> [Job] {
+    let old: [Job] = [
+      .sample(1, priority: .low, at: oldest),
+      .sample(2, priority: .veryLow, url: "https://busy.example/1", at: oldest - 1),
+    ]
+    let urgent = (0..<20).map { Job.sample($0, priority: .veryHigh, at: 99_000 + $0) }
+    _ = try await store.submit(old + urgent, key: nil, capacity: 99)
+    return old
+  }
+
+  @Test("every eighth job handed over is the one submitted first, whatever its priority")
+  func everyEighth() async throws {
+    let jobs = try OpenJobs()
+    let old = try await Self.fill(jobs.store, oldest: 69_999)
+    var order: [JobID] = []
+    for count in [3, 1, 9, 7] {
+      order += try await jobs.store.claim(count, at: Self.now).jobs.map(\.job.id)
+    }
+    #expect(order.firstIndex(of: old[1].id) == 7)
+    #expect(order.firstIndex(of: old[0].id) == 15)
+    await jobs.store.close()
+  }
+
+  @Test("within thirty seconds the order of priorities holds exactly")
+  func strictOrder() async throws {
+    let jobs = try OpenJobs()
+    let old = try await Self.fill(jobs.store, oldest: 70_001)
+    let order = try await jobs.store.claim(99, at: Self.now).jobs.map(\.job)
+    #expect(order.suffix(2).map(\.id) == old.map(\.id))
+    #expect(order.map(\.priority) == order.map(\.priority).sorted(by: >))
+    await jobs.store.close()
+  }
+
+  @Test("one whose origin has no room is passed over; parked before, it has its turn all the same")
+  func parked() async throws {
+    let jobs = try OpenJobs()
+    let old = try await Self.fill(jobs.store, oldest: 60_000)
+    let room = OriginRoom(usual: .max, exceptions: ["https://busy.example": 0])
+    let first = try await jobs.store.claim(8, at: Self.now, room: room).jobs.map(\.job.id)
+    #expect(first.last == old[0].id)
+    let second = try await jobs.store.claim(8, at: Self.now).jobs.map(\.job.id)
+    #expect(second.last == old[1].id)
+    await jobs.store.close()
+  }
+}
+
+@Suite("Claiming jobs that ask the same")
+struct EqualClaimTests {
+  @Test("finds them wherever they stand, in the order of the queue, and no others")
+  func found() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let url = "https://busy.example/same"
+    let batch: [Job] = [
+      .sample(0, url: url), .sample(1), .sample(2, priority: .high, url: url),
+      .sample(3, priority: .low, url: url), .sample(4, url: url),
+    ]
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    let (first, claim) = try #require(await store.claimOne(at: .at(9)))
+    #expect(first.id == batch[2].id)
+    _ = try await store.update(first.id, under: claim) {
+      $0.retry(from: .regular, notBefore: .at(1_000))
+      return true
+    }
+    // Two of them parked.
+    let room = OriginRoom(usual: 1, exceptions: ["https://busy.example": 0])
+    _ = try await store.claim(1, at: .at(9), room: room)
+    let request = try #require(first.request)
+    let some = try await store.claim(equalTo: request, count: 3, at: .at(9))
+    #expect(some.map(\.job.id) == [2, 0, 4].map { batch[$0].id })
+    #expect(some.allSatisfy { $0.job.phase == .loading && $0.claim.job == $0.job.id })
+    let rest = try await store.claim(equalTo: request, count: 3, at: .at(9)).map(\.job.id)
+    #expect(rest == [batch[3].id])
+    #expect(try await store.claim(equalTo: request, count: 3, at: .at(9)).isEmpty)
+    try store.audit()
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test("gives claims like any other's, also to those who claim at the same time")
+  func exactlyOnce() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = (0..<60).map { Job.sample($0, url: "https://a.example/") }
+    _ = try await store.submit(batch, key: nil, capacity: 99)
+    let request = try #require(batch[0].request)
+    let claims = try await withThrowingTaskGroup(of: [Claim].self) { group in
+      for worker in 0..<20 {
+        group.addTask {
+          worker % 2 == 0
+            ? try await store.claim(equalTo: request, count: 4, at: .at(9)).map(\.claim)
+            : try await store.claim(4, at: .at(9)).jobs.map(\.claim)
+        }
+      }
+      return try await group.reduce(into: []) { $0 += $1 }
+    }
+    #expect(Set(claims.map(\.job)).count == 60 && claims.count == 60)
+    #expect(Set(claims.map(\.number)).count == 60)
+    await store.close()
+  }
+}

@@ -1,0 +1,187 @@
+import Foundation
+import Glibc
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("Unfinished transfers after a crash")
+struct PartialCrashTests {
+  private let fixture: PartialFixture
+  private let key = Fingerprint.sample("a")
+
+  init() throws { fixture = try PartialFixture() }
+
+  private var store: FileImageStore { fixture.store }
+
+  @Test("what an identified stage has written is continued", arguments: [70_000, 300_000])
+  func killed(count: Int) async throws {
+    let bytes = imageBytes(count + 100_000)
+    let staged = try await fixture.stage(key, Array(bytes.prefix(count)), .sample(bytes.count))
+    try fixture.crash()
+    let kept = try #require(try await store.take(key))
+    #expect(kept.response == .sample(bytes.count))
+    #expect(kept.count <= count && kept.count >= count - 65_536)
+    #expect(kept.bytes.read(at: 0, count: count) == Array(bytes.prefix(kept.count)))
+    try kept.staged.write(Array(bytes.dropFirst(kept.count)))
+    try await kept.staged.publish()
+    #expect(kept.staged.finish() == sha256(bytes))
+    withExtendedLifetime(staged) {}
+  }
+
+  @Test("written in small pieces over more than half a second, few bytes are lost")
+  func slow() async throws {
+    let staged = try await fixture.stage(key, imageBytes(100))
+    #expect(fixture.files("incoming") == [], "not yet")
+    try await Task.sleep(for: .milliseconds(600))
+    try staged.write([1, 2, 3])
+    try fixture.crash()
+    #expect(try await fixture.kept(key) == imageBytes(100) + [1, 2, 3])
+  }
+
+  @Test("a stage that nobody identified waits in memory, however slow, and leaves nothing")
+  func unidentified() async throws {
+    let staged = try await store.stage()
+    try staged.write([1])
+    try await Task.sleep(for: .milliseconds(600))
+    try staged.write([2])
+    #expect(fixture.files("incoming") == [])
+    try staged.write(imageBytes(100_000))
+    try fixture.crash()
+    #expect(store.keptBytes == 0)
+    #expect(try await store.sweep { _ in true } == 1)
+    #expect(fixture.files("incoming") + fixture.files("partials") == [])
+    withExtendedLifetime(staged) {}
+  }
+
+  @Test("identified late or anew, the bytes are told by the last word")
+  func identifiedAnew() async throws {
+    let staged = try await fixture.stage(.sample("b"), imageBytes(100_000))
+    staged.identify(key, .sample(500_000))
+    try staged.write(imageBytes(100_000))
+    try fixture.crash()
+    #expect(try await store.take(.sample("b")) == nil)
+    #expect(try await store.take(key)?.response == .sample(500_000))
+    withExtendedLifetime(staged) {}
+  }
+
+  @Test("after a crash of the machine they are dropped, as is all when its run can't be told")
+  func otherBoot() async throws {
+    var held = [try await fixture.stage(key, imageBytes(100_000))]
+    for bootID in ["second", nil] {
+      try fixture.crash(bootID: bootID)
+      #expect(try await store.take(key) == nil)
+      #expect(fixture.files("incoming") + fixture.files("partials") == [])
+      try await fixture.setAside(key, imageBytes(100_000))
+      #expect(try await fixture.kept(key) != nil)
+      try await store.drop(key)
+      held.append(try await fixture.stage(key, imageBytes(100_000, seed: 7)))
+    }
+    withExtendedLifetime(held) {}
+  }
+
+  @Test("what was set aside outlives the machine's crash too")
+  func setAside() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    for bootID in ["second", nil, "first"] {
+      try fixture.crash(bootID: bootID)
+      #expect(store.keptBytes == 1_000)
+      #expect(try await fixture.kept(key) == imageBytes(1_000))
+    }
+  }
+
+  @Test("bytes that follow what was set aside are as good as the run they were written in")
+  func continued() async throws {
+    let bytes = imageBytes(300_000)
+    try await fixture.setAside(key, Array(bytes.prefix(1_000)))
+    try fixture.crash(bootID: "second")
+    let kept = try #require(try await store.take(key))
+    try kept.staged.write(Array(bytes.dropFirst(1_000)))
+    try fixture.crash(bootID: "second")
+    #expect(store.keptBytes == 300_000)
+    let again = try #require(try await store.take(key))
+    #expect(again.bytes.read(at: 0, count: 300_000) == bytes)
+    try fixture.crash(bootID: "third")
+    #expect(try await fixture.kept(key) == Array(bytes.prefix(1_000)))
+    #expect(store.keptBytes == 1_000)
+    withExtendedLifetime((kept, again)) {}
+  }
+
+  @Test("what was taken and not touched is still there")
+  func taken() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    let kept = try await store.take(key)
+    try fixture.crash(bootID: "second")
+    #expect(try await fixture.kept(key) == imageBytes(1_000))
+    withExtendedLifetime(kept) {}
+  }
+
+  @Test("of two for one key the newer one is kept")
+  func two() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    let staged = try await fixture.stage(key, imageBytes(100_000, seed: 2))
+    try fixture.crash()
+    #expect(fixture.files("partials").count == 2)
+    #expect(try await fixture.kept(key) == imageBytes(100_000, seed: 2))
+    withExtendedLifetime(staged) {}
+  }
+
+  @Test("what has no record, a torn one or somebody else's is removed")
+  func torn() async throws {
+    for name in ["a", "b", "c", "d"] { try await fixture.setAside(.sample(name), imageBytes(100)) }
+    try fixture.crash { path in
+      let files = try bytesFiles(in: path + "/partials").sorted()
+      unlink(files[0] + ".json")
+      #expect(truncate(files[1] + ".json", 40) == 0)
+      try Data("{}".utf8).write(to: URL(fileURLWithPath: files[2] + ".json"))
+      unlink(files[3])
+      for name in ["/partials/stray", "/partials/x.new", "/partials/.json"] {
+        try Data([1]).write(to: URL(fileURLWithPath: path + name))
+      }
+      #expect(symlink("/etc/passwd", path + "/partials/link") == 0)
+      #expect(symlink("/etc/passwd", path + "/partials/y.json") == 0)
+    }
+    #expect(store.keptBytes == 0)
+    #expect(fixture.files("partials") == [])
+    #expect(access("/etc/passwd", R_OK) == 0)
+  }
+
+  @Test("a published image's record goes, also when the crash came in between")
+  func published() async throws {
+    let staged = try await fixture.stage(key, imageBytes(100_000))
+    try fixture.crash { path in
+      for name in try bytesFiles(in: path + "/incoming") { unlink(name) }
+    }
+    #expect(store.keptBytes == 0)
+    #expect(fixture.files("partials") == [])
+    withExtendedLifetime(staged) {}
+  }
+
+  @Test("the least recently kept still go first")
+  func order() async throws {
+    for name in ["a", "b", "c", "d"] {
+      try await fixture.setAside(.sample(name), imageBytes(100))
+      // Some kernels tell files' times by the tick.
+      try await Task.sleep(for: .milliseconds(15))
+    }
+    _ = try await fixture.kept(.sample("a"))
+    try fixture.crash(maxBytes: 250)
+    #expect(store.keptBytes == 200)
+    for (name, isKept) in [("a", true), ("b", false), ("c", false), ("d", true)] {
+      #expect(try await (fixture.kept(.sample(name)) != nil) == isKept, "\(name)")
+    }
+  }
+
+  @Test("nothing is kept where nothing may be")
+  func nothing() async throws {
+    try await fixture.setAside(key, imageBytes(100))
+    try fixture.crash(maxBytes: 0)
+    #expect(fixture.files("partials") == [])
+    #expect(store.keptBytes == 0)
+    let staged = try await fixture.stage(key, imageBytes(100_000))
+    #expect(fixture.files("partials") == [])
+    try await staged.setAside()
+    #expect(fixture.files("incoming") + fixture.files("partials") == [])
+    #expect(try await store.take(key) == nil)
+  }
+}

@@ -1,0 +1,115 @@
+import Crypto
+import Foundation
+import Jobs
+import Testing
+
+@testable import Store
+
+/// A folder with an open image store in it that can crash.
+final class PartialFixture {
+  let folder: TemporaryFolder
+  private(set) var store: FileImageStore
+  private var path: String
+  private var crashes = 0
+
+  init(maxBytes: Int = 10_000_000) throws {
+    folder = try TemporaryFolder()
+    path = folder.path + "/images"
+    store = try Self.open(path, bootID: "first", maxBytes: maxBytes, in: folder)
+  }
+
+  private static func open(
+    _ path: String, bootID: String?, maxBytes: Int, in folder: TemporaryFolder
+  ) throws -> FileImageStore {
+    var configuration = FileImageStore.Configuration(path: path)
+    configuration.maxPartialBytes = maxBytes
+    configuration.bootIDPath = folder.path + "/boot-" + (bootID ?? "none")
+    if let bootID {
+      try Data((bootID + "\n").utf8).write(to: URL(fileURLWithPath: configuration.bootIDPath))
+    }
+    return try FileImageStore(configuration)
+  }
+
+  /// Goes on with the files as they are at this moment: what a service killed now would leave.
+  /// - Parameters:
+  ///   - bootID: of the run of the system that the service starts in again; nil when it can't be told.
+  ///   - harm: what happens to the files meanwhile.
+  func crash(
+    bootID: String? = "first", maxBytes: Int = 10_000_000, harm: (String) throws -> Void = { _ in }
+  ) throws {
+    crashes += 1
+    let copy = folder.path + "/after-\(crashes)"
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/cp")
+    process.arguments = ["-a", path, copy]
+    try process.run()
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0)
+    try harm(copy)
+    path = copy
+    store = try Self.open(path, bootID: bootID, maxBytes: maxBytes, in: folder)
+  }
+
+  /// The files in a folder of the store's.
+  func files(_ name: String) -> [String] {
+    folder.files(below: String(path.dropFirst(folder.path.count + 1)) + "/" + name)
+  }
+
+  /// A stage with bytes of a response.
+  func stage(
+    _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()
+  ) async throws -> any StagedImage {
+    let staged = try await store.stage()
+    staged.identify(key, response)
+    try staged.write(bytes)
+    return staged
+  }
+
+  /// Sets bytes of a response aside.
+  func setAside(
+    _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()
+  ) async throws {
+    try await stage(key, bytes, response).setAside()
+  }
+
+  /// Takes what is kept and gives it back.
+  func kept(_ key: Fingerprint) async throws -> [UInt8]? {
+    guard let kept = try await store.take(key) else { return nil }
+    let bytes = kept.bytes.read(at: 0, count: kept.count + 1)
+    try await kept.staged.setAside()
+    return bytes
+  }
+
+  /// Waits until nothing of unfinished transfers is left.
+  func isClean() async throws -> Bool {
+    let deadline = ContinuousClock.now + .seconds(10)
+    while !(files("incoming") + files("partials")).isEmpty {
+      guard ContinuousClock.now < deadline else { return false }
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    return true
+  }
+}
+
+extension PartialResponse {
+  static func sample(_ total: Int? = nil) -> PartialResponse {
+    PartialResponse(validator: "\"v1\"", total: total)
+  }
+}
+
+extension Fingerprint {
+  static func sample(_ name: String) -> Fingerprint { Fingerprint(of: [name]) }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+func imageBytes(_ count: Int, seed: UInt8 = 1) -> [UInt8] {
+  // Made by doubling, as a step a byte takes long without the optimiser.
+  var bytes = (0..<min(count, 251)).map { UInt8($0) &* 31 ^ seed }
+  while bytes.count < count {
+    bytes.append(UInt8(truncatingIfNeeded: bytes.count >> 8))
+    bytes.append(contentsOf: bytes.prefix(count - bytes.count))
+  }
+  return bytes
+}
+
+func sha256(_ bytes: [UInt8]) -> ImageDigest? { ImageDigest(bytes: SHA256.hash(data: bytes)) }

@@ -1,0 +1,218 @@
+import Foundation
+import Glibc
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("Bytes set aside")
+struct SetAsideTests {
+  private let fixture: PartialFixture
+  private let key = Fingerprint.sample("a")
+
+  init() throws { fixture = try PartialFixture() }
+
+  private var store: FileImageStore { fixture.store }
+
+  @Test(
+    "are continued to the whole image, wherever they were broken off",
+    arguments: [1, 10, 65_535, 65_536, 65_537, 70_000, 300_000])
+  func continued(count: Int) async throws {
+    let bytes = imageBytes(400_000)
+    try await fixture.setAside(key, Array(bytes.prefix(count)), .sample(bytes.count))
+    #expect(store.keptBytes == count)
+    let kept = try #require(try await store.take(key))
+    #expect(kept.response == .sample(bytes.count))
+    #expect(kept.count == count && kept.bytes.count == count)
+    #expect(kept.bytes.read(at: 0, count: count + 1) == Array(bytes.prefix(count)))
+    try kept.staged.write(Array(bytes.dropFirst(count)))
+    #expect(kept.staged.finish() == sha256(bytes))
+    try await kept.staged.publish()
+    let image = try #require(try await store.open(kept.staged.finish()))
+    #expect(image.read(at: 0, count: bytes.count + 1) == bytes)
+    #expect(store.keptBytes == 0)
+    #expect(fixture.files("incoming") + fixture.files("partials") == [])
+  }
+
+  @Test("are handed over once, until they are set aside again, each time with more")
+  func handedOverOnce() async throws {
+    let bytes = imageBytes(500_000)
+    try await fixture.setAside(key, Array(bytes.prefix(100)))
+    for end in [200, 100_000, 100_001, 500_000] {
+      let kept = try #require(try await store.take(key))
+      #expect(try await store.take(key) == nil)
+      #expect(store.keptBytes == 0)
+      try kept.staged.write(Array(bytes[kept.count..<end]))
+      try await kept.staged.setAside()
+      #expect(store.keptBytes == end)
+    }
+    #expect(try await fixture.kept(key) == bytes)
+  }
+
+  @Test("may be set aside again as they are")
+  func unchanged() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    for _ in 0..<3 { #expect(try await fixture.kept(key) == imageBytes(1_000)) }
+    try fixture.crash(bootID: "second")
+    #expect(try await fixture.kept(key) == imageBytes(1_000))
+  }
+
+  @Test("of a key take the place of what was kept for it, and other keys' stay")
+  func replaced() async throws {
+    try await fixture.setAside(.sample("b"), imageBytes(50))
+    try await fixture.setAside(key, imageBytes(1_000))
+    try await fixture.setAside(key, imageBytes(70_000, seed: 2))
+    #expect(store.keptBytes == 70_050)
+    #expect(fixture.files("partials").count == 4)
+    #expect(try await fixture.kept(key) == imageBytes(70_000, seed: 2))
+    #expect(try await fixture.kept(.sample("b")) == imageBytes(50))
+  }
+
+  @Test("by many at once for one key: the last one's stay, whole")
+  func concurrent() async throws {
+    let (store, key) = (store, key)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for seed in UInt8(0)..<40 {
+        group.addTask {
+          let staged = try await store.stage()
+          staged.identify(key, .sample())
+          try staged.write(imageBytes(70_000, seed: seed))
+          try await staged.setAside()
+        }
+      }
+      try await group.waitForAll()
+    }
+    #expect(store.keptBytes == 70_000)
+    #expect(fixture.files("partials").count == 2)
+    let bytes = try #require(try await fixture.kept(key))
+    #expect(bytes == imageBytes(70_000, seed: bytes[0]))
+  }
+
+  @Test("without a key, or without a byte, leave nothing")
+  func nothing() async throws {
+    let unidentified = try await store.stage()
+    try unidentified.write(imageBytes(100_000))
+    try await unidentified.setAside()
+    try await fixture.setAside(key, [])
+    #expect(fixture.files("incoming") + fixture.files("partials") == [])
+    #expect(store.keptBytes == 0)
+  }
+
+  @Test("and dropped are gone")
+  func dropped() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    try await store.drop(key)
+    try await store.drop(key)
+    #expect(try await store.take(key) == nil)
+    #expect(store.keptBytes == 0)
+    #expect(fixture.files("partials") == [])
+  }
+
+  @Test("leave nothing behind when whoever took them lets go", arguments: [false, true])
+  func letGo(writes: Bool) async throws {
+    try await fixture.setAside(key, imageBytes(100_000))
+    do {
+      let kept = try #require(try await store.take(key))
+      if writes { try kept.staged.write(imageBytes(100_000)) }
+    }
+    #expect(try await fixture.isClean())
+    #expect(try await store.take(key) == nil)
+  }
+
+  @Test("stay readable for whoever decodes them, longer than the stage lives")
+  func readable() async throws {
+    try await fixture.setAside(key, imageBytes(100_000))
+    let bytes = try #require(try await store.take(key)).bytes
+    #expect(try await fixture.isClean())
+    #expect(bytes.read(at: 0, count: 200_000) == imageBytes(100_000))
+  }
+
+  @Test("that are harmed are dropped", arguments: [0, 500, 999])
+  func harmed(place: Int) async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    try fixture.crash { path in
+      try changeByte(at: place, ofFileIn: path + "/partials")
+    }
+    #expect(store.keptBytes == 1_000)
+    #expect(try await store.take(key) == nil)
+    #expect(fixture.files("partials") == [])
+  }
+
+  @Test("that became shorter are dropped, as are those beyond the whole's length")
+  func wrongLength() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    try await fixture.setAside(.sample("b"), imageBytes(1_000), .sample(999))
+    try fixture.crash { path in
+      for name in try bytesFiles(in: path + "/partials") { #expect(truncate(name, 999) == 0) }
+    }
+    #expect(try await store.take(key) == nil)
+    #expect(try await store.take(.sample("b")) == nil)
+    #expect(fixture.files("partials") == [])
+  }
+
+  @Test("whose file is gone are not handed over")
+  func deleted() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    for name in try bytesFiles(in: fixture.folder.path + "/images/partials") { unlink(name) }
+    #expect(try await store.take(key) == nil)
+    #expect(fixture.files("partials") == [])
+    #expect(store.keptBytes == 0)
+  }
+
+  @Test("on a full disk are lost, and nothing else is")
+  func full() async throws {
+    try await fixture.setAside(.sample("b"), imageBytes(10))
+    let staged = try await fixture.stage(key, imageBytes(70_000))
+    let path = fixture.folder.path + "/images/incoming/"
+    try replaceDescriptor(of: path + fixture.files("incoming")[0], by: "/dev/full")
+    try staged.write([1])
+    await #expect(throws: StoreError.full) { try await staged.setAside() }
+    #expect(fixture.files("incoming") == [])
+    #expect(store.keptBytes == 10)
+    #expect(try await store.take(key) == nil)
+    #expect(try await fixture.kept(.sample("b")) == imageBytes(10))
+  }
+
+  @Test("stay when an image is published under another key, and a sweep leaves them alone")
+  func sweep() async throws {
+    try await fixture.setAside(key, imageBytes(1_000))
+    try await fixture.setAside(.sample("b"), imageBytes(2_000))
+    try fixture.crash()
+    let taken = try #require(try await store.take(.sample("b")))
+    let staged = try await fixture.stage(.sample("c"), imageBytes(70_000, seed: 3))
+    #expect(try await store.sweep { _ in false } == 0)
+    #expect(try await fixture.kept(key) == imageBytes(1_000))
+    for stage in [taken.staged, staged] { try await stage.publish() }
+    #expect(try await store.open(sha256(imageBytes(2_000))!)?.count == 2_000)
+    #expect(try await store.open(sha256(imageBytes(70_000, seed: 3))!)?.count == 70_000)
+  }
+
+  @Test("of an image that turns out to be there already go")
+  func publishedElsewhere() async throws {
+    let staged = try await fixture.stage(key, imageBytes(100_000))
+    let other = try await fixture.stage(.sample("b"), imageBytes(100_000))
+    try await staged.publish()
+    try await other.publish()
+    #expect(fixture.files("incoming") + fixture.files("partials") == [])
+    #expect(fixture.files("").count == 1)
+  }
+}
+
+/// The files in a folder that hold bytes, not records.
+func bytesFiles(in folder: String) throws -> [String] {
+  try FileManager.default.contentsOfDirectory(atPath: folder).filter { !$0.hasSuffix(".json") }.map
+  {
+    folder + "/" + $0
+  }
+}
+
+/// Changes one byte of the only file of bytes.
+func changeByte(at place: Int, ofFileIn folder: String) throws {
+  let path = try #require(try bytesFiles(in: folder).first)
+  let descriptor = open(path, O_RDWR)
+  defer { close(descriptor) }
+  var byte: UInt8 = 0
+  #expect(pread(descriptor, &byte, 1, off_t(place)) == 1)
+  byte ^= 0x10
+  #expect(pwrite(descriptor, &byte, 1, off_t(place)) == 1)
+}

@@ -1,0 +1,272 @@
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// The store and the plain one in memory: both are told the same and must answer the same.
+struct TwoStores {
+  private(set) var store: SQLiteJobStore
+  private let folder: TemporaryFolder
+  private let model: MemoryJobStore
+  private let clock = Clock()
+  private var random: SeededNumbers
+  /// Jobs that were ever submitted, and the claims of those handed over: their numbers are each store's to choose.
+  private var known: [JobID] = []
+  private var claims: [(real: Claim, model: Claim)] = []
+  private var holders: [JobID] = []
+  private var moment: Timestamp { clock.now }
+
+  private final class Clock: Sendable {
+    private let step = Mutex(0)
+    /// Thirty seconds are six steps.
+    var now: Timestamp { .at(Int64(step.withLock(\.self)) * 5_000) }
+    func set(_ step: Int) { self.step.withLock { $0 = step } }
+  }
+
+  init(seed: Int) throws {
+    random = SeededNumbers(state: UInt64(seed))
+    folder = try TemporaryFolder()
+    store = try folder.openJobs { [clock] in $0.now = { clock.now } }
+    model = MemoryJobStore { [clock] in clock.now }
+  }
+
+  /// Does one thing, chosen at random, to both.
+  mutating func step(_ step: Int) async throws {
+    clock.set(step)
+    switch number(0..<100) {
+    case 0..<20: try await submit()
+    case 20..<40: try await claim()
+    case 40..<46: try await claimEqual()
+    case 46..<60: try await update()
+    case 60..<74: try await settle()
+    case 74..<80: try await reserve()
+    case 80..<84: try await useCache()
+    case 84..<88: try await dropFromCache()
+    case 88..<91: try await clean()
+    case 91..<94: try await expire()
+    case 94..<96: try await remove()
+    default: try await look()
+    }
+    if number(0..<60) == 0 { try await restart() }
+  }
+
+  private mutating func number(_ range: Range<Int>) -> Int { .random(in: range, using: &random) }
+
+  private mutating func digest() -> ImageDigest { .sample(number(0..<8)) }
+
+  private mutating func fingerprint() -> Fingerprint { Fingerprint(of: ["\(number(0..<5))"]) }
+
+  private mutating func entry() throws -> CacheEntry {
+    try .sample(
+      number(0..<5), selector: number(0..<2), digest(), bytes: 50, response: number(0..<9))
+  }
+}
+
+/// Jobs.
+extension TwoStores {
+  private mutating func submit() async throws {
+    let jobs = (0..<number(1..<4)).map { _ in newJob() }
+    let key = number(0..<8) == 0 ? idempotencyKey() : nil
+    let outcome = try await store.submit(jobs, key: key, capacity: 30)
+    #expect(try await model.submit(jobs, key: key, capacity: 30) == outcome)
+    if outcome == .accepted { known += jobs.map(\.id) }
+  }
+
+  private mutating func idempotencyKey() -> IdempotencyKey {
+    IdempotencyKey(
+      owner: Owner("anna"), key: "\(number(0..<3))", fingerprint: .sample(number(0..<2)))
+  }
+
+  private mutating func newJob() -> Job {
+    let tags = (0..<3).filter { _ in Bool.random(using: &random) }.map { "tag \($0)" }
+    let kind = number(0..<8)
+    var job = Job.sample(
+      Int64(number(0..<3)), owner: ["anna", "bert", ""][number(0..<3)],
+      priority: Priority.allCases[number(0..<5)], tags: tags,
+      captured: kind == 0 ? (digest(), bytes: 50) : nil,
+      url: "https://\(["a", "b", "c"][number(0..<3)]).example/\(number(0..<2))",
+      at: moment.milliseconds - Timestamp.at(0).milliseconds,
+      id: JobID(at: moment, using: &random))
+    if kind == 1 { job.succeed(with: digest(), bytes: 50, at: moment) }
+    return job
+  }
+
+  private mutating func claim() async throws {
+    let room = OriginRoom(
+      usual: number(0..<3), exceptions: ["https://a.example": number(0..<2)])
+    let count = number(1..<12)
+    let real = try await store.claim(count, at: moment, room: room)
+    let expected = try await model.claim(count, at: moment, room: room)
+    #expect(real.nextDue == expected.nextDue)
+    compare(real.jobs, expected.jobs)
+  }
+
+  private mutating func claimEqual() async throws {
+    guard let id = known.randomElement(using: &random), let job = try await store.job(id),
+      let request = job.request
+    else { return }
+    let count = number(0..<4)
+    compare(
+      try await store.claim(equalTo: request, count: count, at: moment),
+      try await model.claim(equalTo: request, count: count, at: moment))
+  }
+
+  private mutating func compare(
+    _ real: [(job: Job, claim: Claim)], _ expected: [(job: Job, claim: Claim)]
+  ) {
+    #expect(real.map(\.job) == expected.map(\.job))
+    claims += zip(real, expected).map { ($0.claim, $1.claim) }
+  }
+
+  private mutating func change() -> @Sendable (inout Job) -> Bool {
+    let (roll, moment, digest) = (number(0..<8), moment, digest())
+    let priority = Priority.allCases[number(0..<5)]
+    let variant: SourceVariant = Bool.random(using: &random) ? .lowData : .regular
+    return { job in
+      switch (roll, job.phase) {
+      case (0, .loading), (1, .loading):
+        job.succeed(with: digest, bytes: 50, variant: variant, at: moment)
+      case (2, .loading): job.fail(.notCached, at: moment, keptFor: .seconds(100))
+      case (3, .loading): job.retry(from: .regular, notBefore: moment + .seconds(12))
+      case (4, .loading): job.putBack()
+      case (5, .loading): job.report(.init(completed: 5))
+      case (0, .success): job.replaceImage(with: .sample(digest, bytes: 50), cache: nil)
+      case (6, _): return job.cancel(at: moment, keptFor: .seconds(100))
+      case (7, _): return job.fetchAgain(at: moment, from: .regular)
+      default: return job.edit(priority: priority, tags: nil)
+      }
+      return true
+    }
+  }
+
+  private mutating func update() async throws {
+    guard let id = known.randomElement(using: &random) else { return }
+    let change = change()
+    let claim = Bool.random(using: &random) ? claims.last { $0.real.job == id } : nil
+    try await isSame(
+      { try await $0.update(id, under: claim?.real, change) },
+      { try await $0.update(id, under: claim?.model, change) })
+  }
+
+  private mutating func settle() async throws {
+    let some = claims.suffix(12).shuffled(using: &random).prefix(number(0..<4))
+    let holder = holders.randomElement(using: &random)
+    let entry = number(0..<3) > 0 ? try entry() : nil
+    let (limit, change) = ([0, 49, 120, 250, .max][number(0..<5)], change())
+    let real = Settlement(
+      some.map(\.real), entry: entry, cacheLimit: limit, releasing: holder, change: change)
+    var expected = real
+    expected.claims = some.map(\.model)
+    try await isSame(
+      { [real] in try await $0.settle(real) }, { [expected] in try await $0.settle(expected) })
+  }
+
+  private mutating func remove() async throws {
+    guard let id = known.randomElement(using: &random) else { return }
+    try await isSame({ try await $0.remove(id) }, { try await $0.remove(id) })
+  }
+
+  private func expire() async throws {
+    try await isSame(
+      { try await Set($0.expire(at: moment, count: 999)) },
+      { try await Set($0.expire(at: moment, count: 999)) })
+  }
+
+  private mutating func restart() async throws {
+    await store.close()
+    store = try folder.openJobs { [clock] in $0.now = { clock.now } }
+    try await isSame({ try await $0.recover() }, { try await $0.recover() })
+    holders = []
+  }
+
+  /// Expects both to answer alike.
+  private func isSame<Value: Equatable>(
+    _ real: (SQLiteJobStore) async throws -> Value,
+    _ expected: (MemoryJobStore) async throws -> Value,
+    _ location: SourceLocation = #_sourceLocation
+  ) async throws {
+    let (real, expected) = (try await real(store), try await expected(model))
+    #expect(real == expected, sourceLocation: location)
+  }
+}
+
+/// Images and the cache.
+extension TwoStores {
+  private mutating func reserve() async throws {
+    let holder = number(0..<3) == 0 ? holders.randomElement(using: &random) : nil
+    if let holder, Bool.random(using: &random) {
+      try await store.release(holder)
+      try await model.release(holder)
+      return
+    }
+    let name = holder ?? JobID(at: moment, using: &random)
+    let (digest, limit) = (digest(), 50 * number(2..<9))
+    let real = try await store.reserve(digest, bytes: 50, as: name, limit: limit)
+    #expect(try await model.reserve(digest, bytes: 50, as: name, limit: limit) == real)
+    guard case .reserved(let gaveWay) = real else { return }
+    holders.append(name)
+    // Changes that come later name any image: none may be leaving then.
+    try await store.forget(gaveWay)
+    try await model.forget(gaveWay)
+  }
+
+  private mutating func clean() async throws {
+    let real = try await store.abandonedImages(99)
+    #expect(try await Set(model.abandonedImages(99)) == Set(real))
+    try await store.forget(real)
+    try await model.forget(real)
+  }
+
+  private mutating func useCache() async throws {
+    let (entry, moment) = (try entry(), moment)
+    if Bool.random(using: &random) {
+      try await store.replace(entry)
+      try await model.replace(entry)
+    } else {
+      try await store.touch([entry.id: moment])
+      try await model.touch([entry.id: moment])
+    }
+  }
+
+  private mutating func dropFromCache() async throws {
+    switch number(0..<5) {
+    case 0: try await isSame({ try await $0.clear() }, { try await $0.clear() })
+    case 1, 2:
+      let key = fingerprint()
+      try await isSame({ try await $0.drop(key: key) }, { try await $0.drop(key: key) })
+    default:
+      let ids = try [entry().id, entry().id]
+      try await store.drop(ids)
+      try await model.drop(ids)
+    }
+  }
+
+  private mutating func look() async throws {
+    let keys = (0..<5).map { Fingerprint(of: ["\($0)"]) }
+    try await isSame(
+      { try await $0.entries(for: keys) }, { try await $0.entries(for: keys) })
+    let (after, count) = (known.randomElement(using: &random), number(0..<5))
+    try await isSame(
+      { try await $0.jobsWithLowDataImages(after: after, count: count) },
+      { try await $0.jobsWithLowDataImages(after: after, count: count) })
+    let digest = digest()
+    try await isSame({ try await $0.refers(to: digest) }, { try await $0.refers(to: digest) })
+  }
+
+  /// Expects both to hold the same.
+  func compareEverything() async throws {
+    for id in known { try await isSame({ try await $0.job(id) }, { try await $0.job(id) }) }
+    let (real, expected) = (try await store.counts(), try await model.counts())
+    for phase in Phase.allCases { #expect(real.jobs[phase] == expected.jobs[phase] ?? 0) }
+    #expect(real.images == expected.images && real.imageBytes == expected.imageBytes)
+    #expect(try await store.cacheCounts() == model.cacheCounts())
+  }
+
+  /// Expects the store's counts to be in step with its rows.
+  func audit() async throws {
+    try store.audit()
+    try await store.auditWaiting()
+  }
+}

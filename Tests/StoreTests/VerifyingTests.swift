@@ -1,0 +1,149 @@
+import Foundation
+import Glibc
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Store
+
+@Suite("Verifying kept images")
+struct VerifyingTests {
+  private let folder: TemporaryFolder
+  private let store: FileImageStore
+  private let bytes = imageBytes(300_000)
+  private let digest: ImageDigest
+
+  init() async throws {
+    folder = try TemporaryFolder()
+    store = try folder.openImages()
+    digest = try #require(sha256(bytes))
+    try await publish(bytes)
+  }
+
+  private func publish(_ bytes: [UInt8]) async throws {
+    let staged = try await store.stage()
+    try staged.write(bytes)
+    try await staged.publish()
+  }
+
+  private var path: String {
+    "\(folder.path)/images/\(digest.hex.prefix(2))/\(digest.hex.dropFirst(2))"
+  }
+
+  private var isRemembered: Bool {
+    guard let file = FileHandle(forReadingAtPath: path),
+      let stamp = FileStamp(file.fileDescriptor)
+    else { return false }
+    return store.folder.verified.contains(digest, stamp)
+  }
+
+  private func write(_ byte: UInt8, at place: Int) throws {
+    let descriptor = Glibc.open(path, O_WRONLY)
+    defer { close(descriptor) }
+    #expect(pwrite(descriptor, [byte], 1, off_t(place)) == 1)
+  }
+
+  @Test("whole ones are there, however often one looks; who published them needn't read them")
+  func whole() async throws {
+    #expect(isRemembered)
+    for _ in 0..<3 { #expect(try await store.verify(digest, bytes: bytes.count)) }
+    #expect(try await store.open(digest)?.read(at: 0, count: bytes.count) == bytes)
+  }
+
+  @Test("after a restart they are read once")
+  func restart() async throws {
+    store.folder.verified.forget(digest)
+    #expect(try await store.verify(digest, bytes: bytes.count))
+    #expect(isRemembered)
+  }
+
+  @Test("one that isn't there is not")
+  func missing() async throws {
+    #expect(try await !store.verify(.sample(9), bytes: 10))
+    try await store.remove(digest)
+    #expect(try await !store.verify(digest, bytes: bytes.count))
+  }
+
+  @Test("one changed byte is enough to remove it", arguments: [0, 150_000, 299_999])
+  func harmed(place: Int) async throws {
+    try write(bytes[place] ^ 1, at: place)
+    #expect(try await !store.verify(digest, bytes: bytes.count))
+    #expect(try await store.open(digest) == nil)
+    #expect(folder.files(below: "images") == [])
+  }
+
+  @Test("touched but not changed, it stays")
+  func touched() async throws {
+    try write(bytes[7], at: 7)
+    #expect(!isRemembered)
+    #expect(try await store.verify(digest, bytes: bytes.count))
+    #expect(isRemembered)
+  }
+
+  @Test("another size than said is enough to remove it", arguments: [0, 299_999, 300_001])
+  func size(count: Int) async throws {
+    #expect(truncate(path, count) == 0)
+    #expect(try await !store.verify(digest, bytes: bytes.count))
+    #expect(folder.files(below: "images") == [])
+  }
+
+  @Test("a link in its place is removed, not what it leads to")
+  func link() async throws {
+    let other = folder.path + "/other"
+    try Data(bytes).write(to: URL(fileURLWithPath: other))
+    unlink(path)
+    #expect(symlink(other, path) == 0)
+    #expect(try await !store.verify(digest, bytes: bytes.count))
+    #expect(access(other, F_OK) == 0 && access(path, F_OK) != 0)
+  }
+
+  @Test("whoever has it open reads on")
+  func reading() async throws {
+    let open = try #require(try await store.open(digest))
+    try write(0, at: 1)
+    #expect(try await !store.verify(digest, bytes: bytes.count))
+    #expect(open.read(at: 2, count: 100) == Array(bytes[2..<102]))
+  }
+
+  @Test("a harmed one of the right size is replaced when the image comes again")
+  func replaced() async throws {
+    try write(bytes[5] ^ 1, at: 5)
+    try await publish(bytes)
+    #expect(try await store.open(digest)?.read(at: 0, count: bytes.count) == bytes)
+    #expect(try await store.verify(digest, bytes: bytes.count))
+  }
+
+  @Test("many at once, while it is published again and again, never lose it")
+  func concurrent() async throws {
+    let (store, digest, bytes) = (store, digest, bytes)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for number in 0..<60 {
+        group.addTask {
+          if number % 3 == 0 {
+            let staged = try await store.stage()
+            try staged.write(bytes)
+            try await staged.publish()
+          } else {
+            if number % 3 == 1 { store.folder.verified.forget(digest) }
+            #expect(try await store.verify(digest, bytes: bytes.count))
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+    #expect(folder.files(below: "images").count == 1)
+  }
+
+  @Test("what is remembered is bounded, and what was looked at lately stays")
+  func bounded() throws {
+    let verified = VerifiedFiles(limit: 100)
+    let stamp = try #require(FileStamp(0))
+    for number in 0..<1_000 {
+      verified.note(.sample(number), stamp)
+      #expect(verified.contains(.sample(0), stamp))
+      #expect(verified.count <= 100)
+    }
+    #expect(!verified.contains(.sample(500), stamp))
+    #expect(verified.contains(.sample(999), stamp))
+  }
+}

@@ -1,0 +1,30 @@
+internal import Glibc
+internal import Synchronization
+
+/// Holds back replies of a ``ScriptedOrigin`` until it is opened, once and for all.
+public final class Gate: Sendable {
+  /// Has news once the gate is open.
+  let descriptor: Int32
+  private let other: Mutex<Int32?>
+
+  /// Closed.
+  public init() {
+    var ends: [Int32] = [-1, -1]
+    // A child process must not hold the gate closed.
+    precondition(pipe(&ends) == 0, "no descriptor is left")
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    descriptor = ends[0]
+    other = Mutex(ends[1])
+  }
+
+  deinit {
+    open()
+    close(descriptor)
+  }
+
+  /// Lets everyone through.
+  public func open() {
+    let end = other.withLock { $0.take() }
+    if let end { close(end) }
+  }
+}

@@ -1,0 +1,78 @@
+public import Jobs
+
+/// What refers to images, and the room that they take.
+extension MemoryJobStore {
+  public func reserve(
+    _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
+  ) async throws(StoreError) -> Reservation {
+    try mayFail()
+    if leaving[image] != nil { return .leaving }
+    let pinned = sizes.filter { isPinned($0.key) || $0.key == image }
+    let needed = pinned.values.reduce(0, +) + (sizes[image] == nil ? bytes : 0)
+    guard needed <= limit else { return .full }
+    reservations[holder, default: []].insert(image)
+    sizes[image] = sizes[image] ?? bytes
+    var gaveWay: [ImageDigest] = []
+    while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
+      giveWay(next)
+      gaveWay.append(next)
+    }
+    return .reserved(gaveWay: gaveWay)
+  }
+
+  public func release(_ holder: JobID) async throws(StoreError) { reservations[holder] = nil }
+
+  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
+    try mayFail()
+    let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
+    for digest in abandoned { giveWay(digest) }
+    return Array(abandoned)
+  }
+
+  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
+    for image in images {
+      leaving[image] = nil
+      if !isReferred(image) { sizes[image] = nil }
+    }
+  }
+
+  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
+
+  /// Those that nothing refers to first, then the one that a finished job or the cache has had for the longest.
+  private func nextToGiveWay() -> ImageDigest? {
+    sizes.keys.filter { !isPinned($0) }.min { a, b in
+      let (first, second) = (oldest(a) ?? .first, oldest(b) ?? .first)
+      return first == second ? a.hex < b.hex : first < second
+    }
+  }
+
+  private func giveWay(_ image: ImageDigest) {
+    for (id, row) in rows {
+      if row.source == image { rows[id]?.source = nil }
+      if row.job.image?.digest == image, row.job.image?.isKept == true {
+        rows[id]?.job.loseImage()
+      }
+    }
+    cache = cache.filter { $0.value.entry.image.digest != image }
+    leaving[image] = sizes.removeValue(forKey: image)
+  }
+
+  private func isPinned(_ image: ImageDigest) -> Bool {
+    reservations.values.contains { $0.contains(image) }
+      || rows.values.contains { $0.source == image && !$0.job.phase.isFinished }
+  }
+
+  private func isReferred(_ image: ImageDigest) -> Bool { isPinned(image) || oldest(image) != nil }
+
+  private func oldest(_ image: ImageDigest) -> Timestamp? {
+    let jobs = rows.values.filter {
+      $0.source == image || ($0.job.image?.digest == image && $0.job.image?.isKept == true)
+    }.compactMap(\.job.finishedAt)
+    let entries = cache.values.filter { $0.entry.image.digest == image }.map(\.stored)
+    return (jobs + entries).min()
+  }
+}
+
+extension Timestamp {
+  fileprivate static let first = Timestamp(milliseconds: .min)
+}
