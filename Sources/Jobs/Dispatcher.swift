@@ -67,20 +67,24 @@ actor Dispatcher {
   private func claim() async {
     do throws(StoreError) {
       var nextDue: Timestamp?
+      // What time brings is judged by one moment: what came while the store was asked would else be missed.
+      var moment = origins.now
       while !idle.isEmpty, !isStopped {
         let wanted = idle.count
-        let claimed = try await store.claim(wanted, at: now(), room: origins.room(isSpare: false))
+        moment = origins.now
+        let room = origins.room(at: moment, isSpare: false)
+        let claimed = try await store.claim(wanted, at: now(), room: room)
         nextDue = claimed.nextDue
         await hand(over: claimed)
         if claimed.jobs.count < wanted { break }
       }
       // Workers that nobody else wants may try what is likely to take them long, or to fail.
-      if idle.count > reserve, !isStopped, origins.hasSpareRoom {
+      if idle.count > reserve, !isStopped, origins.hasSpareRoom(at: moment) {
         let wanted = idle.count - reserve
-        await hand(
-          over: try await store.claim(wanted, at: now(), room: origins.room(isSpare: true)))
+        let room = origins.room(at: moment, isSpare: true)
+        await hand(over: try await store.claim(wanted, at: now(), room: room))
       }
-      wake(at: nextDue)
+      wake(at: nextDue, since: moment)
     } catch {
       log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
       wake(after: .seconds(1))
@@ -114,9 +118,11 @@ actor Dispatcher {
     }
   }
 
-  private func wake(at due: Timestamp?) {
+  /// - Parameter moment: when it was looked at what origins have room.
+  private func wake(at due: Timestamp?, since moment: Origins.Instant) {
     let delays = [
-      due.map { $0 - now() }, origins.nextChange.map { ContinuousClock.now.duration(to: $0) },
+      due.map { $0 - now() },
+      origins.nextChange(after: moment).map { origins.now.duration(to: $0) },
     ]
     if let delay = delays.compactMap(\.self).min() { wake(after: delay) }
   }

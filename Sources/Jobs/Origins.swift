@@ -40,40 +40,42 @@ final class Origins: Sendable {
 
   // MARK: For who hands out jobs
 
+  /// The clock's time.
+  var now: Instant { clock() }
+
   /// Room by origin, for jobs that are about to be taken.
   /// - Parameter isSpare: whether workers would else be idle.
-  func room(isSpare: Bool) -> OriginRoom {
-    let now = clock()
-    return state.withLock { state in
-      state.tidy(at: now, rules)
-      var room = OriginRoom(usual: OriginState().room(at: now, rules, isSpare: isSpare))
+  func room(at moment: Instant, isSpare: Bool) -> OriginRoom {
+    state.withLock { state in
+      state.tidy(at: moment, rules)
+      var room = OriginRoom(usual: OriginState().room(at: moment, rules, isSpare: isSpare))
       for (origin, known) in state.origins {
-        room.exceptions[origin] = known.room(at: now, rules, isSpare: isSpare)
+        room.exceptions[origin] = known.room(at: moment, rules, isSpare: isSpare)
       }
       return room
     }
   }
 
   /// Whether idle workers could do something for an origin that has no room while they are wanted elsewhere.
-  var hasSpareRoom: Bool {
-    let now = clock()
-    return state.withLock { state in
+  func hasSpareRoom(at moment: Instant) -> Bool {
+    state.withLock { state in
       state.origins.values.contains { origin in
-        origin.room(at: now, rules, isSpare: false) == 0
-          && origin.room(at: now, rules, isSpare: true) > 0
+        origin.room(at: moment, rules, isSpare: false) == 0
+          && origin.room(at: moment, rules, isSpare: true) > 0
       }
     }
   }
 
-  /// When the next pause or rate lets something begin.
-  var nextChange: Instant? {
-    let now = clock()
-    return state.withLock { $0.origins.values.compactMap { $0.nextChange(at: now, rules) }.min() }
+  /// When, after the moment, the next pause or rate lets something begin: already past where that was since.
+  func nextChange(after moment: Instant) -> Instant? {
+    state.withLock { state in
+      state.origins.values.compactMap { $0.nextChange(at: moment, rules) }.min()
+    }
   }
 
   // MARK: For who sends requests
 
-  /// Begins a transfer for a job that was taken by ``room(isSpare:)``.
+  /// Begins a transfer for a job that was taken by ``room(at:isSpare:)``.
   /// - Throws: `.unreachable` during a pause.
   func enter(_ origin: String) throws(FetchError) -> OriginPass {
     let now = clock()
@@ -108,11 +110,12 @@ final class Origins: Sendable {
   func admit(_ origin: String) async throws(FetchError) -> OriginPass {
     while true {
       let now = clock()
-      if let refusal = state.withLock({ Self.refusal(of: origin, in: $0, at: now) }) {
-        throw refusal
-      }
       if let pass = tryEnter(origin) { return pass }
-      if Task.isCancelled { throw .cancelled }
+      let refusal = state.withLock { Self.refusal(of: origin, in: $0, at: now) }
+      if let error = refusal ?? (Task.isCancelled ? .cancelled : nil) {
+        onRoom()  // what it waited for is somebody else's
+        throw error
+      }
       await wait(for: origin)
     }
   }
@@ -164,7 +167,8 @@ final class Origins: Sendable {
       defer { if state.waiters[origin]?.isEmpty == true { state.waiters[origin] = nil } }
       return state.waiters[origin]?.removeFirst()
     }
-    if let waiter { waiter.continuation.resume(returning: true) } else { onRoom() }
+    waiter?.continuation.resume(returning: true)
+    onRoom()
   }
 
   private static func refusal(of origin: String, in state: State, at now: Instant) -> FetchError? {

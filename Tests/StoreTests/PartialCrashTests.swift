@@ -119,6 +119,7 @@ struct PartialCrashTests {
   @Test("of two for one key the newer one is kept")
   func two() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
+    try fixture.age()
     let staged = try await fixture.stage(key, imageBytes(100_000, seed: 2))
     try fixture.crash()
     #expect(fixture.files("partials").count == 2)

@@ -55,6 +55,15 @@ final class PartialFixture {
     folder.files(below: String(path.dropFirst(folder.path.count + 1)) + "/" + name)
   }
 
+  /// Has what is set aside look a minute older: the system's times of files are too coarse for what follows at once.
+  func age() throws {
+    for name in files("partials") {
+      try FileManager.default.setAttributes(
+        [.modificationDate: Date(timeIntervalSinceNow: -60)],
+        ofItemAtPath: path + "/partials/" + name)
+    }
+  }
+
   /// A stage with bytes of a response.
   func stage(
     _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()

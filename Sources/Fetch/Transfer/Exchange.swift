@@ -126,8 +126,10 @@ extension Exchange {
     let result = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let result = state.withLock { state -> Result<ResponseHead, FetchError>? in
-          if case .failed(let error) = state.ending { return .failure(error) }
+          if case .failed(.cancelled) = state.ending { return .failure(.cancelled) }
+          // Though it may have broken off since: the bytes before that are worth keeping.
           if let head = state.head { return .success(head) }
+          if case .failed(let error) = state.ending { return .failure(error) }
           state.waiter = .head(continuation)
           return nil
         }

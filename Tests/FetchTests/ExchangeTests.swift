@@ -1,0 +1,43 @@
+import Jobs
+import Testing
+
+@testable import Fetch
+
+@Suite("What passes from the loop's thread to the task")
+struct ExchangeTests {
+  private static func open() throws -> (RunningLoop, Exchange) {
+    let configuration = CurlFetcher.Configuration()
+    let settings = TransferSettings(configuration, policy: configuration.policy)
+    let running = RunningLoop(try EventLoop(settings: settings) { _ in })
+    return (running, Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000))
+  }
+
+  private static func begin(_ exchange: Exchange) {
+    exchange.deliver(
+      ResponseHead(status: 200, fields: [], contentLength: 10, timings: TransferTimings()))
+    [UInt8](repeating: 7, count: 4).withUnsafeBufferPointer { _ = exchange.append($0) }
+  }
+
+  @Test("what came before a transfer broke off is handed over, however late it is asked for")
+  func brokenBeforeAsked() async throws {
+    let (running, exchange) = try Self.open()
+    Self.begin(exchange)
+    exchange.end(.truncated(received: 4, expected: 10))
+    #expect(try await exchange.head().status == 200)
+    #expect(try await exchange.next() == [7, 7, 7, 7])
+    await #expect(throws: FetchError.truncated(received: 4, expected: 10)) {
+      try await exchange.next()
+    }
+    withExtendedLifetime(running) {}
+  }
+
+  @Test("what was cancelled hands over nothing")
+  func cancelledBeforeAsked() async throws {
+    let (running, exchange) = try Self.open()
+    Self.begin(exchange)
+    exchange.cancel()
+    await #expect(throws: FetchError.cancelled) { try await exchange.head() }
+    await #expect(throws: FetchError.cancelled) { try await exchange.next() }
+    withExtendedLifetime(running) {}
+  }
+}
