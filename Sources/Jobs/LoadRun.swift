@@ -23,6 +23,7 @@ struct LoadRun: Sendable {
     let settling = Settling(crew: crew)
     do throws(JobFailure) {
       let obtained = try await obtain(refusal)
+      passes.giveBack()
       await gathering.value
       let members = crew.loads.seal(load)
       await crew.tellDepartures(from: load)
@@ -30,6 +31,7 @@ struct LoadRun: Sendable {
         .success(obtained.image.seen(as: $0.job.target), obtained.cache)
       }
     } catch {
+      passes.giveBack()
       let members = crew.loads.seal(load)
       await crew.tellDepartures(from: load)
       // Cancelled with members left: the service stops.

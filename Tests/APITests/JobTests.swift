@@ -151,7 +151,7 @@ struct JobTests {
 struct WaitTests {
   let client = Client { $0.maxWait = .milliseconds(200) }
 
-  @Test("wait answers as soon as the job is finished", .timeLimit(.minutes(1)))
+  @Test("wait answers as soon as the job is finished", .timeLimit(.minutes(5)))
   func untilFinished() async throws {
     let client = Client()
     let id = try await client.submitted()

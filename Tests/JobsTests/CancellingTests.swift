@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Cancelling, purging, draining", .timeLimit(.minutes(1)))
+@Suite("Cancelling, purging, draining", .timeLimit(.minutes(5)))
 struct CancellingTests {
   private let url = "http://a.example/x.png"
 

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Jobs
 
-@Suite("The memory of decodes", .timeLimit(.minutes(1)))
+@Suite("The memory of decodes", .timeLimit(.minutes(5)))
 struct DecodeMemoryTests {
   @Test("who needs more than is left waits, and is served in order")
   func order() async throws {

@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("The job engine", .timeLimit(.minutes(1)))
+@Suite("The job engine", .timeLimit(.minutes(5)))
 struct JobEngineTests {
   private let url = "http://a.example/x.png"
 

@@ -155,7 +155,7 @@ struct OriginStateTests {
   }
 }
 
-@Suite("Who may ask which origin", .timeLimit(.minutes(1)))
+@Suite("Who may ask which origin", .timeLimit(.minutes(5)))
 struct OriginsTests {
   private let origin = "http://a.example"
 

@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("The queue", .timeLimit(.minutes(1)))
+@Suite("The queue", .timeLimit(.minutes(5)))
 struct QueueTests {
   @Test(
     "higher priorities go first, and within one first come, first served; a raised job goes last in its level"

@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Jobs that ask the same", .timeLimit(.minutes(1)))
+@Suite("Jobs that ask the same", .timeLimit(.minutes(5)))
 struct SharingTests {
   private let url = "http://a.example/x.png"
 
