@@ -66,7 +66,7 @@ final class RunningService: Sendable {
 
   private static func address(_ output: Output, _ process: Process) async throws -> String {
     let pattern = #/"message":"listening".*"port":"?(\d+)/#
-    let deadline = ContinuousClock.now + .seconds(30)
+    let deadline = ContinuousClock.now + .seconds(120)
     while ContinuousClock.now < deadline {
       let text = output.text.withLock { $0 }
       if let match = text.firstMatch(of: pattern) { return "http://127.0.0.1:\(match.1)" }

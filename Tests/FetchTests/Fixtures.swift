@@ -16,7 +16,7 @@ func fetcher(
 
 func request(
   _ url: String, headers: [HeaderField] = [], conditions: [HeaderField] = [],
-  timeout: Duration = .seconds(10), maxBytes: Int = 1 << 25
+  timeout: Duration = .seconds(60), maxBytes: Int = 1 << 25
 ) -> FetchRequest {
   FetchRequest(
     url: SourceURL(url)!, headers: headers, conditions: conditions, timeout: timeout,

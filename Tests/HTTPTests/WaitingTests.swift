@@ -137,13 +137,13 @@ struct SlowTests {
       }
       let begin = ContinuousClock.now
       try client.send(start)
-      while begin.duration(to: .now) < .seconds(5) {
+      while begin.duration(to: .now) < .seconds(60) {
         usleep(50_000)
         if try client.sendSome([120]) == 0 { break }
       }
       return begin.duration(to: .now)
     }
-    #expect(seconds < .seconds(2))
+    #expect(seconds < .seconds(30))
     #expect(seconds > .milliseconds(300))
   }
 

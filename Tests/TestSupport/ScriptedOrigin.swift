@@ -107,7 +107,7 @@ public final class ScriptedOrigin: Sendable {
   /// - Returns: whether they did in time.
   @discardableResult
   public func waitForRequests(
-    to path: String, count: Int = 1, within limit: Duration = .seconds(10)
+    to path: String, count: Int = 1, within limit: Duration = .seconds(60)
   ) async -> Bool {
     await poll(within: limit) { self.requests(to: path).count >= count }
   }
@@ -115,7 +115,7 @@ public final class ScriptedOrigin: Sendable {
   /// Waits until the client has closed a connection.
   /// - Returns: when it did; nil if it didn't in time.
   public func waitForClose(
-    of connection: Int, within limit: Duration = .seconds(10)
+    of connection: Int, within limit: Duration = .seconds(60)
   ) async -> ContinuousClock.Instant? {
     await poll(within: limit) { self.closed(connection) != nil }
     return closed(connection)
