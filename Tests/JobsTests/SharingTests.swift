@@ -42,4 +42,20 @@ struct SharingTests {
       #expect(shop.fetcher.requests.count == 2)
     }
   }
+
+  @Test("a thousand of them are one decode, and all have the image")
+  func oneDecode() async throws {
+    try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let jobs = try await shop.engine.submit(
+        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me.owner,
+        key: nil)
+      for job in jobs {
+        let job = try await shop.finished(job.job.id)
+        #expect(job.phase == .success && job.image != nil)
+      }
+      #expect(shop.codec.begun == 1 && shop.fetcher.requests.count == 1)
+    }
+  }
 }

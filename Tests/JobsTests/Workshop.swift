@@ -8,6 +8,7 @@ struct Workshop {
   let store: MemoryJobStore
   let images: MemoryImageStore
   let fetcher: ScriptedFetcher
+  let codec: FakeCodec
   let clock: ManualClock
   static let me = Caller(owner: Owner("me"), isAdmin: false)
 
@@ -23,14 +24,15 @@ struct Workshop {
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
     let clock = ManualClock()
+    let codec = FakeCodec()
     let parts = JobEngine.Parts(
-      store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
+      store: store, images: images, fetcher: fetcher, codec: codec, locals: locals,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let workshop = Workshop(
-      engine: engine, store: store, images: images, fetcher: fetcher, clock: clock)
+      engine: engine, store: store, images: images, fetcher: fetcher, codec: codec, clock: clock)
     async let running: Void = engine.run()
     do {
       while engine.state == .starting { await Task.yield() }

@@ -1,10 +1,19 @@
 public import Jobs
+internal import Synchronization
 
 /// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
-public struct FakeCodec: ImageCodec {
+public final class FakeCodec: ImageCodec {
+  private let decoders = Atomic(0)
+
   public init() {}
 
-  public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder { Decoder(limits: limits) }
+  /// Images whose decoding was begun.
+  public var begun: Int { decoders.load(ordering: .relaxed) }
+
+  public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder {
+    decoders.add(1, ordering: .relaxed)
+    return Decoder(limits: limits)
+  }
 
   private final class Decoder: ImageDecoder {
     private let limits: DecodeLimits

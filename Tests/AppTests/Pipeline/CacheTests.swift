@@ -416,4 +416,20 @@ struct CacheTests {
       #expect(origin.paths == ["/good", "/missing"])
     }
   }
+
+  @Test("keeps in memory no more than cache.memory of what was served")
+  func memory() async throws {
+    try await withPipeline(["cache.memory": "8KB"]) { service, origin in
+      struct Counts: Decodable { var memory_bytes: Int }
+      var most = 0
+      for number in 0..<60 {
+        origin.on("/\(number)", .ok(image("\(number)"), headers: Self.fresh))
+        let job = try await service.run(["url": origin.url("/\(number)")])
+        #expect(try await service.image(of: job.id) == image("\(number)"))
+        let answer = try await service.get("/cache")
+        most = max(most, try JSONDecoder().decode(Counts.self, from: answer.body).memory_bytes)
+      }
+      #expect(60 * png.count > 8_000 && 4_000...8_000 ~= most)
+    }
+  }
 }

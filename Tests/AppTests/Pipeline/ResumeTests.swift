@@ -117,6 +117,27 @@ struct ResumeTests {
     #expect(try await next.stop() == 0)
   }
 
+  @Test("is kept within storage.partials: the longest kept gives way")
+  func limit() async throws {
+    let settings = ["storage.partials": "\(half * 3 / 2)", "jobs.max_attempts": "1"]
+    try await withPipeline(settings) { service, origin in
+      var ids: [String] = []
+      for path in ["/a", "/b"] {
+        origin.on(
+          path, inOrder: { tagged.reply(to: $0, breakingAt: half) }, { tagged.reply(to: $0) })
+        let job = try await service.run(["url": origin.url(path)])
+        #expect(job.error?.code == "truncated")
+        ids.append(job.id)
+      }
+      for id in ids {
+        #expect(try await service.send("POST", "/jobs/\(id)/fetch").status == 200)
+        #expect(try await service.outcome(id).phase == "success")
+      }
+      #expect(asked(origin, "/a") == ["", ""])
+      #expect(asked(origin, "/b") == ["", "bytes=\(half)- \"v1\""])
+    }
+  }
+
   /// A response's header fields, and the validator that may continue it.
   private static let validators: [([(String, String)], validator: String?)] = [
     ([("ETag", "\"v1\"")], "\"v1\""),
