@@ -8,6 +8,9 @@
 #include <jpeglib.h>
 
 #define PIECE ((size_t)16 * 1024)
+// Pixels up to which the Huffman tables are made for the picture. The file is 4 % smaller then, but all
+// coefficients are held, and a second pass goes over them that nobody can interrupt.
+#define MAX_OPTIMIZED ((size_t)1 << 20)
 // From here on chroma is worth its whole resolution.
 #define WHOLE_CHROMA 90
 
@@ -101,6 +104,7 @@ static void start(Writer *writer, uint32_t width, uint32_t height, int channels,
     jpeg_set_quality(cinfo, quality, TRUE);
     if (quality >= WHOLE_CHROMA)
         cinfo->comp_info[0].h_samp_factor = cinfo->comp_info[0].v_samp_factor = 1;
+    cinfo->optimize_coding = (size_t)width * height <= MAX_OPTIMIZED;
     jpeg_start_compress(cinfo, TRUE);
 }
 

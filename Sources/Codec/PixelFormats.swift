@@ -75,7 +75,11 @@ private enum PixelMemory {
     screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 8)
   }
 
-  static func jpegWriting(_ size: VariantGeometry.Size) -> Int { (1 << 20) + size.width * 3 * 64 }
+  /// All coefficients of small pictures, some rows of large ones.
+  static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
+    let padded = (size.width + 32) * min(size.height + 32, (1 << 20) / size.width + 96)
+    return (1 << 20) + padded * 3 * 2
+  }
 
   static func pngWriting(_ size: VariantGeometry.Size) -> Int { (1 << 20) + size.width * 4 * 8 }
 }
