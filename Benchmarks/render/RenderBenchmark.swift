@@ -75,12 +75,14 @@ enum RenderBenchmark {
         }
       }
     }
+    let memory =
+      pictures.map { StreamingRenderer().memory(for: variant, from: $0.image) }.max() ?? 0
     let count = Double(rounds * threads * pictures.count)
     let seconds = (ContinuousClock.now - start) / .seconds(1)
     print(
       String(
-        format: "%.1f variants/s, %.3f CPU ms a variant, %d threads", count / seconds,
-        (cpuSeconds - cpu) * 1e3 / count, threads))
+        format: "%.1f variants/s, %.3f CPU ms a variant, %d threads, %.1f MB reckoned for each",
+        count / seconds, (cpuSeconds - cpu) * 1e3 / count, threads, Double(memory) / 1e6))
   }
 
   static var cpuSeconds: Double {

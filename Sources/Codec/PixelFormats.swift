@@ -59,9 +59,11 @@ extension OutputFormat {
 
 /// Upper bounds of what the libraries hold, from what is known of a picture without its bytes.
 private enum PixelMemory {
-  /// The profile, what Little CMS makes of it, and what does not depend on the picture.
+  /// The profile, what Little CMS makes of it, and what does not depend on the picture; where profiles may
+  /// be for printing.
   static let printing = 16 << 20
-  static let screens = 6 << 20
+  /// The same where they are bounded as screens' are; and what a few of PNG's bytes can inflate to at once.
+  static let screens = 10 << 20
 
   /// A file can have many scans without being progressive, and four components that are not
   /// subsampled: each coefficient then has two bytes.
