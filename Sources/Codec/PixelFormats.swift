@@ -22,6 +22,8 @@ struct PixelWriting {
   let maxBytes: MaxBytes
   /// What writing holds beside the file, in bytes; of a picture of that size.
   let memory: (VariantGeometry.Size) -> Int
+  /// In pixels; the library writes none longer.
+  let maxSide: Int
   let keepsAlpha: Bool
   /// Otherwise it takes RGB only.
   let takesGrey: Bool
@@ -46,10 +48,12 @@ extension OutputFormat {
     case .jpeg:
       PixelWriting(
         open: jpeg_encoder_open, maxBytes: jpeg_encoder_max_bytes,
-        memory: PixelMemory.jpegWriting, keepsAlpha: false, takesGrey: true, defaultQuality: 80)
+        memory: PixelMemory.jpegWriting, maxSide: 65_500, keepsAlpha: false, takesGrey: true,
+        defaultQuality: 80)
     case .png:
       PixelWriting(
         open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: PixelMemory.pngWriting,
+        maxSide: Int(Int32.max),
         keepsAlpha: true, takesGrey: true, defaultQuality: 100)
     case .webp, .avif:
       nil

@@ -49,6 +49,11 @@ struct VariantTests {
     let image = ImageDescription(format: .jpeg, width: 24, height: 16)
     #expect(StreamingRenderer().size(of: variant, from: image).width > 65_500)
     #expect(StreamingRenderer().memory(for: variant, from: image) > 1 << 40)
+    let refused = Rendered(Fixtures.smallJPEG, as: Variant(.jpeg, 70_000, 2, fit: .fill))
+    guard case .failure(.dimensionTooLarge(70_000, 2, limit: 65_500)) = refused.result else {
+      Issue.record("\(refused.result)")
+      return
+    }
   }
 
   @Test("is rendered in steps, and said again when asked again")
