@@ -71,7 +71,7 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: [.linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("z")]),
+      linkerSettings: ["avif", "jpeg", "png", "webp", "z"].map { .linkedLibrary($0) }),
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),

@@ -7,7 +7,10 @@ import Testing
 struct LimitTests {
   @Test(
     "is refused by its header alone",
-    arguments: ["photo.jpg", "photo-progressive.jpg", "photo.png"])
+    arguments: [
+      "photo.jpg", "photo-progressive.jpg", "photo.png", "photo.webp", "alpha.webp",
+      "animated.webp", "photo.gif", "alpha.avif", "deep.avif",
+    ])
   func header(name: String) throws {
     let whole = Fixtures.image(name)
     let (width, height) = try (

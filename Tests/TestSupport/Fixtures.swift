@@ -35,7 +35,7 @@ public enum Fixtures {
 
   private struct Facts: Decodable {
     var format: ImageFormat
-    var width, height, orientation: Int
+    var width, height, orientation, frames: Int
     var progressive, has_alpha: Bool
 
     var description: ImageDescription {
@@ -43,6 +43,7 @@ public enum Fixtures {
       description.orientation = orientation
       description.isProgressive = progressive
       description.hasAlpha = has_alpha
+      description.frames = frames
       return description
     }
   }

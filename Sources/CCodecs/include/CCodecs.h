@@ -1,7 +1,7 @@
-// Decodes JPEG and PNG in slices, over libjpeg-turbo and libpng.
+// Decodes JPEG, PNG, WebP, GIF and AVIF in slices, over libjpeg-turbo, libpng, libwebp and libavif.
 //
-// Both libraries report errors by longjmp. Every function here sets its own setjmp before it calls
-// the library and returns a value, so no jump ever leaves this module; nothing here calls back
+// The first two report errors by longjmp. Every function here sets its own setjmp before it calls
+// such a library and returns a value, so no jump ever leaves this module; nothing here calls back
 // into the caller. A decoder keeps no pointer to the bytes it was given once a step returns.
 #ifndef CCODECS_H
 #define CCODECS_H
@@ -39,6 +39,8 @@ typedef enum CODECS_CLOSED {
     CodecFaultTooLarge,
     /// More scans than allowed.
     CodecFaultTooManyScans,
+    /// More frames than allowed, or more pixels in all of them.
+    CodecFaultTooManyFrames,
     /// More memory than allowed, or than there is.
     CodecFaultTooMuchMemory,
 } CodecFault;
@@ -62,6 +64,10 @@ typedef struct {
     size_t maxBacklog;
     bool isProgressive;
     bool hasAlpha;
+    /// Of an animation, those begun so far; of a single picture 1 or not told.
+    uint64_t frames;
+    /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
+    uint8_t orientation;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
     const uint8_t *exif;
     size_t exifCount;
@@ -92,9 +98,55 @@ CodecPicture png_reader_picture(const PNGReader *reader);
 /// The library's word for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
+typedef struct WebPReader WebPReader;
+
+/// NULL when there is no memory.
+WebPReader *webp_reader_create(size_t max_memory);
+void webp_reader_destroy(WebPReader *reader);
+/// The most frames, and the most pixels in all of them; to be set before the step that follows the header.
+void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
+/// that it has already: a piece of one colour without end costs some 10 ms a megapixel in one go.
+CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture webp_reader_picture(const WebPReader *reader);
+/// A word for the fault.
+const char *webp_reader_message(const WebPReader *reader);
+
+typedef struct GIFReader GIFReader;
+
+/// NULL when there is no memory.
+GIFReader *gif_reader_create(size_t max_memory);
+void gif_reader_destroy(GIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`.
+CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture gif_reader_picture(const GIFReader *reader);
+/// A word for the fault.
+const char *gif_reader_message(const GIFReader *reader);
+
+typedef struct AVIFReader AVIFReader;
+
+/// NULL when there is no memory. `max_frames`: more than so many are not even listed.
+AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames);
+void avif_reader_destroy(AVIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
+/// be left, and takes some 20 to 40 ms a megapixel.
+CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture avif_reader_picture(const AVIFReader *reader);
+/// The library's word for the fault.
+const char *avif_reader_message(const AVIFReader *reader);
+
 /// libpng's version as linked, such as `1.6.39`.
 const char *codecs_png_version(void);
 /// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
+/// libwebp's decoder's version as linked, such as `1.2.4`. Call it from one thread at a time.
+const char *codecs_webp_version(void);
+/// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
+/// thread at a time.
+const char *codecs_avif_version(void);
 
 #endif
