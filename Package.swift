@@ -83,7 +83,8 @@ let package = Package(
     .testTarget(
       name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
+      name: "CodecTests", dependencies: ["CCodecs", "Codec", "Jobs", "TestSupport"],
+      swiftSettings: house),
     .testTarget(
       name: "StoreTests",
       dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],

@@ -222,10 +222,18 @@ def is_interlaced(image):
     return bool(image.info.get("progressive") or image.info.get("interlace"))
 
 
+def pixels_sum(image):
+    """The checksum of the first frame's RGBA, transparent pixels all alike."""
+    clear = Image.new("RGBA", image.size)
+    pixels = image.convert("RGBA")
+    seen = pixels.getchannel("A").point(lambda v: 255 if v else 0)
+    return zlib.crc32(Image.composite(pixels, clear, seen).tobytes())
+
+
 def facts(file):
     with Image.open(file) as image:
         alpha = image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info
-        return {
+        known = {
             "format": image.format.lower(),
             "width": image.width,
             "height": image.height,
@@ -235,6 +243,9 @@ def facts(file):
             # Of an animated PNG only the default image counts.
             "frames": image.n_frames if image.format in ("WEBP", "GIF") else 1,
         }
+        if image.format == "GIF" or "lossless" in file.name:
+            known["pixels"] = pixels_sum(image)
+        return known
 
 
 def main():

@@ -149,4 +149,7 @@ const char *codecs_webp_version(void);
 /// thread at a time.
 const char *codecs_avif_version(void);
 
+#include "encoder_formats.h"
+#include "pixels_formats.h"
+
 #endif
