@@ -57,6 +57,33 @@ struct LimitTests {
     #expect(bytes > limit)
   }
 
+  @Test("of sides that only its header has is refused by that: WebP, GIF, AVIF")
+  func hugeSides() throws {
+    var webp = WebPFixture(Fixtures.image("exif.webp"))
+    webp.chunks[0].content.replaceSubrange(4..<10, with: [UInt8](repeating: 0xFF, count: 6))
+    let side = 1 << 24
+    #expect(
+      Decoding(webp.bytes).error == .dimensionTooLarge(width: side, height: side, limit: 30_000))
+
+    var gif = GIFFixture(width: 4, height: 2)
+    (gif.width, gif.height) = (65_535, 65_535)
+    #expect(
+      Decoding(gif.bytes).error
+        == .dimensionTooLarge(width: 65_535, height: 65_535, limit: 30_000))
+
+    var avif = Fixtures.image("small.avif")
+    let box = try #require(avif.indices.first { avif[$0...].starts(with: "ispe".utf8) })
+    // Version and flags, then 32 bits a side.
+    avif.replaceSubrange(box + 8..<box + 16, with: [0, 0, 0x20, 0, 0, 0, 0x20, 0])
+    #expect(
+      Decoding(avif).error == .tooManyPixels(width: 8192, height: 8192, limit: 50_000_000))
+    avif.replaceSubrange(box + 8..<box + 16, with: [0, 0x20, 0, 0, 0, 0x20, 0, 0])
+    guard case .tooMuchMemory = Decoding(avif).error else {
+      Issue.record("\(Decoding(avif).result)")
+      return
+    }
+  }
+
   @Test("of a million by a million pixels is refused at its header")
   func hugePNG() {
     for side in [1_000_000, 1_000_001, UInt32(Int32.max)] {
