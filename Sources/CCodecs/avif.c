@@ -184,7 +184,7 @@ static void read_header(AVIFReader *reader) {
     picture->width = decoder->image->width;
     picture->height = decoder->image->height;
     picture->hasAlpha = decoder->alphaPresent;
-    picture->orientation = orientation_of(decoder->image);
+    picture->containerOrientation = orientation_of(decoder->image);
     reader->frames = decoder->imageCount;
     reader->needed = bytes_needed(reader);
     uint64_t pictures = reader->frames > 1 ? PICTURES_OF_ANIMATION : PICTURES_OF_STILL;

@@ -13,8 +13,8 @@ extension ImageDescription {
   init(_ picture: CodecPicture, format: ImageFormat) {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
     let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
-    let inContainer = picture.orientation == 0 ? nil : Int(picture.orientation)
-    orientation = inContainer ?? EXIFOrientation.read(exif) ?? 1
+    let inContainer = Int(picture.containerOrientation)
+    orientation = inContainer > 0 ? inContainer : EXIFOrientation.read(exif) ?? 1
     frames = max(1, Int(clamping: picture.frames))
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha

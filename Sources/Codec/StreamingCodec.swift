@@ -14,8 +14,8 @@ public import Jobs
 /// - An AVIF has all bytes that its frames are in. They are gathered before any is decoded, and
 ///   ``ImageHeader/decodingMemory`` includes them.
 ///
-/// A step is some 10 ms but for two: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so is a
-/// run of lossless WebP data that a few bytes tell, up to some 5 ms a megapixel.
+/// A step is some 10 ms but for two: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
+/// is what a few bytes of WebP tell, at some milliseconds a megapixel.
 ///
 /// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
 /// cannot wait for more. They may have 8 MiB, which ``ImageHeader/decodingMemory`` includes.

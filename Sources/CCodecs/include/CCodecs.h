@@ -67,7 +67,7 @@ typedef struct {
     /// Of an animation, those begun so far; of a single picture 1 or not told.
     uint64_t frames;
     /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
-    uint8_t orientation;
+    uint8_t containerOrientation;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
     const uint8_t *exif;
     size_t exifCount;
@@ -106,7 +106,7 @@ void webp_reader_destroy(WebPReader *reader);
 /// The most frames, and the most pixels in all of them; to be set before the step that follows the header.
 void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t max_pixels);
 /// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
-/// that it has already: a piece of one colour without end costs some 10 ms a megapixel in one go.
+/// that it has already: a few bytes can be a picture of one colour, at some milliseconds a megapixel.
 CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture webp_reader_picture(const WebPReader *reader);
 /// A word for the fault.
@@ -133,7 +133,7 @@ void avif_reader_destroy(AVIFReader *reader);
 /// As `webp_reader_allow_frames`.
 void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
 /// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
-/// be left, and takes some 20 to 40 ms a megapixel.
+/// be left, and takes some 15 to 60 ms a megapixel.
 CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture avif_reader_picture(const AVIFReader *reader);
 /// The library's word for the fault.
