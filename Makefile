@@ -10,8 +10,8 @@ export WARNINGS_AS_ERRORS
 
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
-  libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev libmicrohttpd-dev libpng-dev \
-  libsqlite3-dev libyaml-dev zlib1g-dev
+  libavif-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev libmicrohttpd-dev libpng-dev \
+  libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := curl libjpeg-turbo-progs openssl python3 python3-pil python3-yaml
 LINT_PACKAGES := python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil wrk

@@ -71,10 +71,7 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: [
-        .linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("lcms2"),
-        .linkedLibrary("m"), .linkedLibrary("z"),
-      ]),
+      linkerSettings: ["avif", "jpeg", "lcms2", "m", "png", "webp", "z"].map { .linkedLibrary($0) }),
 
     .executableTarget(
       name: "RenderBenchmark", dependencies: ["Codec", "Jobs"], path: "Benchmarks/render",
@@ -90,7 +87,8 @@ let package = Package(
     .testTarget(
       name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
+      name: "CodecTests", dependencies: ["CCodecs", "Codec", "Jobs", "TestSupport"],
+      swiftSettings: house),
     .testTarget(
       name: "StoreTests",
       dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],

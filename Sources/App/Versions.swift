@@ -10,10 +10,12 @@ public enum Versions {
   public static var all: [(name: String, version: String)] {
     [
       ("imagefetch", App.version),
+      ("libavif", CodecLibraries.avifVersion),
       ("libcurl", CurlLibrary.version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),
+      ("libwebp", CodecLibraries.webpVersion),
       ("libyaml", YAMLLibrary.version),
       ("SQLite", SQLiteLibrary.version),
     ]

@@ -13,7 +13,9 @@ extension ImageDescription {
   init(_ picture: CodecPicture, format: ImageFormat) {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
     let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
-    orientation = EXIFOrientation.read(exif) ?? 1
+    let inContainer = Int(picture.containerOrientation)
+    orientation = inContainer > 0 ? inContainer : EXIFOrientation.read(exif) ?? 1
+    frames = max(1, Int(clamping: picture.frames))
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
   }
@@ -29,7 +31,7 @@ extension CodecError {
     case .cutShort:
       self = .cutShort
     case .unsupported:
-      self = .unsupportedFormat(name: "\(format.rawValue.uppercased()) (\(reader.message))")
+      self = .unsupportedFormat(name: "\(format.name) (\(reader.message))")
     case .tooLarge:
       // The library's own limit (JPEG_MAX_DIMENSION).
       let limit = min(limits.maxDimension, 65_500)
@@ -37,6 +39,11 @@ extension CodecError {
     case .tooManyScans:
       let header = ImageHeader(reader.picture, format: format)
       self = .tooManyScans(limit: limits.scans(for: header))
+    case .tooManyFrames:
+      // Frames smaller than the picture may be more.
+      let (header, begun) = (ImageHeader(reader.picture, format: format), reader.picture.frames)
+      self = .tooManyFrames(
+        limit: min(limits.maxFrames, max(limits.frames(for: header), Int(clamping: begun))))
     case .tooMuchMemory:
       self = .tooMuchMemory(
         bytes: max(Int(clamping: reader.picture.decodingMemory), limits.maxMemory),

@@ -24,6 +24,8 @@ struct PixelWriting {
   let memory: (VariantGeometry.Size) -> Int
   /// In pixels; the library writes none longer.
   let maxSide: Int
+  /// Width times height; more would take too long.
+  var maxPixels = Int.max
   let keepsAlpha: Bool
   /// Otherwise it takes RGB only.
   let takesGrey: Bool
@@ -37,13 +39,15 @@ extension ImageFormat {
     switch self {
     case .jpeg: PixelReading(open: jpeg_pixels_open, memory: PixelMemory.jpeg)
     case .png: PixelReading(open: png_pixels_open, memory: PixelMemory.png)
+    case .webp: PixelReading(open: webp_pixels_open, memory: PixelMemory.webp)
+    case .gif: PixelReading(open: gif_pixels_open, memory: PixelMemory.gif)
+    case .avif: PixelReading(open: avif_pixels_open, memory: PixelMemory.avif)
     }
   }
 }
 
 extension OutputFormat {
-  /// Nil where it can't be written.
-  var writing: PixelWriting? {
+  var writing: PixelWriting {
     switch self {
     case .jpeg:
       PixelWriting(
@@ -55,8 +59,15 @@ extension OutputFormat {
         open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: PixelMemory.pngWriting,
         maxSide: Int(Int32.max),
         keepsAlpha: true, takesGrey: true, defaultQuality: 100)
-    case .webp, .avif:
-      nil
+    case .webp:
+      PixelWriting(
+        open: webp_encoder_open, maxBytes: webp_encoder_max_bytes, memory: PixelMemory.webpWriting,
+        maxSide: 16_383, keepsAlpha: true, takesGrey: false, defaultQuality: 80)
+    case .avif:
+      PixelWriting(
+        open: avif_encoder_open, maxBytes: avif_encoder_max_bytes, memory: PixelMemory.avifWriting,
+        maxSide: 16_383, maxPixels: 9_000_000, keepsAlpha: true, takesGrey: false,
+        defaultQuality: 60)
     }
   }
 }
@@ -85,6 +96,26 @@ private enum PixelMemory {
   static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
     let padded = (size.width + 32) * min(size.height + 32, (1 << 20) / size.width + 96)
     return (1 << 20) + padded * 3 * 2
+  }
+
+  static func webp(_ image: ImageDescription) -> Int {
+    printing + webp_pixels_memory(UInt32(image.width), UInt32(image.height), image.hasAlpha)
+  }
+
+  static func gif(_ image: ImageDescription) -> Int {
+    gif_pixels_memory(UInt32(image.width), UInt32(image.height))
+  }
+
+  static func avif(_ image: ImageDescription) -> Int {
+    printing + avif_pixels_memory(UInt32(image.width), UInt32(image.height), image.hasAlpha)
+  }
+
+  static func webpWriting(_ size: VariantGeometry.Size) -> Int {
+    webp_encoder_memory(UInt32(size.width), UInt32(size.height), 4)
+  }
+
+  static func avifWriting(_ size: VariantGeometry.Size) -> Int {
+    avif_encoder_memory(UInt32(size.width), UInt32(size.height), 4)
   }
 
   static func pngWriting(_ size: VariantGeometry.Size) -> Int { (1 << 20) + size.width * 4 * 8 }

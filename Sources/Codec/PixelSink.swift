@@ -13,6 +13,9 @@ final class PixelSink {
     guard max(size.width, size.height) <= writing.maxSide else {
       throw .dimensionTooLarge(width: size.width, height: size.height, limit: writing.maxSide)
     }
+    guard size.width * size.height <= writing.maxPixels else {
+      throw .tooManyPixels(width: size.width, height: size.height, limit: writing.maxPixels)
+    }
     let (width, height) = (UInt32(size.width), UInt32(size.height))
     let quality = Int32(min(max(1, quality ?? writing.defaultQuality), 100))
     stride = size.width * channels

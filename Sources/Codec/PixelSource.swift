@@ -56,7 +56,7 @@ final class PixelSource {
     case .cutShort: .cutShort
     case .unsupported: .unsupportedFormat(name: format.rawValue.uppercased())
     case .tooMuchMemory: .tooMuchMemory(bytes: 0, limit: 0)
-    case .none, .broken, .tooLarge, .tooManyScans:
+    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames:
       .broken(format: format, detail: "not what was decoded before")
     }
   }

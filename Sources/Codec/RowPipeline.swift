@@ -24,9 +24,7 @@ final class RowPipeline {
   private var done = 0
 
   init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) throws(CodecError) {
-    guard let writing = variant.format.writing else {
-      throw .unsupportedFormat(name: variant.format.rawValue.uppercased())
-    }
+    let writing = variant.format.writing
     geometry = VariantGeometry(of: variant, from: image)
     orientation = image.orientation
     source = try PixelSource(bytes, image, least: geometry.leastRead)

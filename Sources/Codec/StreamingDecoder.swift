@@ -55,7 +55,7 @@ final class StreamingDecoder: ImageDecoder {
       throw .unsupportedFormat(name: name)
     case .decodable(let format):
       guard limits.formats.contains(format) else {
-        throw .unsupportedFormat(name: format.rawValue.uppercased())
+        throw .unsupportedFormat(name: format.name)
       }
       guard let reader = makeReader(format) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
@@ -69,6 +69,9 @@ final class StreamingDecoder: ImageDecoder {
     switch format {
     case .jpeg: JPEGImageReader(maxMemory: limits.maxMemory)
     case .png: PNGImageReader(maxMemory: limits.maxMemory)
+    case .webp: WebPImageReader(maxMemory: limits.maxMemory)
+    case .gif: GIFImageReader(maxMemory: limits.maxMemory)
+    case .avif: AVIFImageReader(maxMemory: limits.maxMemory, maxFrames: limits.maxFrames)
     }
   }
 
@@ -86,7 +89,7 @@ final class StreamingDecoder: ImageDecoder {
     case .header:
       let header = ImageHeader(reader.picture, format: format)
       try limits.check(header)
-      reader.allowScans(limits.scans(for: header))
+      reader.bound(header, by: limits)
       return .header(header)
     case .finished:
       let description = ImageDescription(reader.picture, format: format)

@@ -12,7 +12,7 @@ public struct StreamingRenderer: ImageRenderer {
   /// A renderer without settings.
   public init() {}
 
-  public var formats: Set<OutputFormat> { Set(OutputFormat.allCases.filter { $0.writing != nil }) }
+  public var formats: Set<OutputFormat> { Set(OutputFormat.allCases) }
 
   public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
     let size = VariantGeometry(of: variant, from: image).size
@@ -22,7 +22,7 @@ public struct StreamingRenderer: ImageRenderer {
   public func memory(for variant: Variant, from image: ImageDescription) -> Int {
     let geometry = VariantGeometry(of: variant, from: image)
     let (size, stored) = (geometry.size, geometry.stored)
-    guard let writing = variant.format.writing else { return 0 }
+    let writing = variant.format.writing
     let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
     let file = writing.maxBytes(
       UInt32(clamping: size.width), UInt32(clamping: size.height), 4, quality)

@@ -59,11 +59,12 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var width: Int
   /// In pixels, as stored in the file.
   public var height: Int
-  /// EXIF's tag 0x0112, 1 to 8; 1 where there is none.
+  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's turning and mirroring come to; 1 where there is none.
   public var orientation: Int = 1
-  /// A progressive JPEG or an interlaced PNG.
+  /// A progressive JPEG, an interlaced PNG or a GIF whose first frame is interlaced.
   public var isProgressive = false
-  /// Whether pixels can be transparent: an alpha channel or a tRNS chunk.
+  /// Whether pixels can be transparent: an alpha channel, a tRNS chunk, a transparent colour; of an animation, also
+  /// that its first frame leaves some of the canvas free.
   public var hasAlpha = false
   /// Pictures in it; 1 unless animated.
   public var frames: Int = 1
@@ -78,7 +79,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png
+  case jpeg, png, webp, gif, avif
 
   /// The media type it is served as.
   public var contentType: String { "image/\(rawValue)" }
@@ -103,7 +104,7 @@ public struct DecodeLimits: Sendable, Equatable {
 
   /// The configuration's defaults.
   public init(
-    formats: Set<ImageFormat> = [.jpeg, .png], maxPixels: Int = 50_000_000,
+    formats: Set<ImageFormat> = Set(ImageFormat.allCases), maxPixels: Int = 50_000_000,
     maxDimension: Int = 30_000, maxFrames: Int = 500, maxScans: Int = 100,
     maxMemory: Int = 1 << 30
   ) {

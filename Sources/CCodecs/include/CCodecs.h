@@ -1,7 +1,7 @@
-// Decodes JPEG and PNG in slices, over libjpeg-turbo and libpng.
+// Decodes JPEG, PNG, WebP, GIF and AVIF in slices, over libjpeg-turbo, libpng, libwebp and libavif.
 //
-// Both libraries report errors by longjmp. Every function here sets its own setjmp before it calls
-// the library and returns a value, so no jump ever leaves this module; nothing here calls back
+// The first two report errors by longjmp. Every function here sets its own setjmp before it calls
+// such a library and returns a value, so no jump ever leaves this module; nothing here calls back
 // into the caller. A decoder keeps no pointer to the bytes it was given once a step returns.
 #ifndef CCODECS_H
 #define CCODECS_H
@@ -10,7 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CODECS_CLOSED __attribute__((enum_extensibility(closed)))
+#include "colour.h"
+#include "encoder.h"
+#include "encoder_formats.h"
+#include "fault.h"
+#include "orientation.h"
+#include "pixels.h"
+#include "pixels_formats.h"
+#include "resampler.h"
 
 /// What to do after a step.
 typedef enum CODECS_CLOSED {
@@ -25,23 +32,6 @@ typedef enum CODECS_CLOSED {
     /// No image: see the fault. Every later step says the same.
     CodecStatusFailed,
 } CodecStatus;
-
-/// Why there is no image.
-typedef enum CODECS_CLOSED {
-    CodecFaultNone,
-    /// The bytes ended too soon.
-    CodecFaultCutShort,
-    /// The bytes break the format's rules.
-    CodecFaultBroken,
-    /// The format's rules allow it, the library does not decode it.
-    CodecFaultUnsupported,
-    /// A side is longer than the library decodes.
-    CodecFaultTooLarge,
-    /// More scans than allowed.
-    CodecFaultTooManyScans,
-    /// More memory than allowed, or than there is.
-    CodecFaultTooMuchMemory,
-} CodecFault;
 
 /// The outcome of one slice of work.
 typedef struct {
@@ -62,6 +52,10 @@ typedef struct {
     size_t maxBacklog;
     bool isProgressive;
     bool hasAlpha;
+    /// Of an animation, those begun so far; of a single picture 1 or not told.
+    uint64_t frames;
+    /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
+    uint8_t containerOrientation;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
     const uint8_t *exif;
     size_t exifCount;
@@ -92,16 +86,55 @@ CodecPicture png_reader_picture(const PNGReader *reader);
 /// The library's word for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
+typedef struct WebPReader WebPReader;
+
+/// NULL when there is no memory.
+WebPReader *webp_reader_create(size_t max_memory);
+void webp_reader_destroy(WebPReader *reader);
+/// The most frames, and the most pixels in all of them; to be set before the step that follows the header.
+void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
+/// that it has already: a few bytes can be a picture of one colour, at some milliseconds a megapixel.
+CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture webp_reader_picture(const WebPReader *reader);
+/// A word for the fault.
+const char *webp_reader_message(const WebPReader *reader);
+
+typedef struct GIFReader GIFReader;
+
+/// NULL when there is no memory.
+GIFReader *gif_reader_create(size_t max_memory);
+void gif_reader_destroy(GIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`.
+CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture gif_reader_picture(const GIFReader *reader);
+/// A word for the fault.
+const char *gif_reader_message(const GIFReader *reader);
+
+typedef struct AVIFReader AVIFReader;
+
+/// NULL when there is no memory. `max_frames`: more than so many are not even listed.
+AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames);
+void avif_reader_destroy(AVIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
+/// be left, and takes some 15 to 60 ms a megapixel.
+CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture avif_reader_picture(const AVIFReader *reader);
+/// The library's word for the fault.
+const char *avif_reader_message(const AVIFReader *reader);
+
 /// libpng's version as linked, such as `1.6.39`.
 const char *codecs_png_version(void);
 /// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
-
-// They use what is declared above.
-#include "colour.h"
-#include "encoder.h"
-#include "orientation.h"
-#include "pixels.h"
-#include "resampler.h"
+/// libwebp's decoder's version as linked, such as `1.2.4`. Call it from one thread at a time.
+const char *codecs_webp_version(void);
+/// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
+/// thread at a time.
+const char *codecs_avif_version(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "CCodecs.h"
+#include "fault.h"
 
 /// One picture being read, which `close` frees. It is as stored: not turned, in its own colours.
 typedef struct Pixels {
