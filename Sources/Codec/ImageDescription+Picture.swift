@@ -12,10 +12,17 @@ extension ImageHeader {
 extension ImageDescription {
   init(_ picture: CodecPicture, format: ImageFormat) {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
-    let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
-    orientation = EXIFOrientation.read(exif) ?? 1
+    orientation = picture.orientation
+    placeholder = TinyPicture(picture)?.placeholder
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
+  }
+}
+
+extension CodecPicture {
+  /// EXIF's, as far as that was read.
+  var orientation: Int {
+    EXIFOrientation.read(UnsafeBufferPointer(start: exif, count: exifCount)) ?? 1
   }
 }
 

@@ -10,6 +10,18 @@ protocol ImageReader: AnyObject {
   var message: String { get }
   /// Bounds the scans that may begin.
   func allowScans(_ limit: Int)
+  /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
+  func wantPreview(orientation: Int)
+  /// The preview, once it is whole; its pointer lives until the reader is used again.
+  var preview: CodecPreview { get }
+  /// Frees it, or ends it.
+  func dropPreview()
+}
+
+extension ImageReader {
+  func wantPreview(orientation: Int) {}
+  var preview: CodecPreview { CodecPreview() }
+  func dropPreview() {}
 }
 
 final class JPEGImageReader: ImageReader {
@@ -30,6 +42,11 @@ final class JPEGImageReader: ImageReader {
   var picture: CodecPicture { jpeg_reader_picture(reader) }
   var message: String { String(cString: jpeg_reader_message(reader)) }
   func allowScans(_ limit: Int) { jpeg_reader_allow_scans(reader, Int32(clamping: limit)) }
+  func wantPreview(orientation: Int) {
+    jpeg_reader_want_preview(reader, Int32(clamping: orientation))
+  }
+  var preview: CodecPreview { jpeg_reader_preview(reader) }
+  func dropPreview() { jpeg_reader_drop_preview(reader) }
 }
 
 final class PNGImageReader: ImageReader {
@@ -51,4 +68,9 @@ final class PNGImageReader: ImageReader {
   var message: String { String(cString: png_reader_message(reader)) }
   /// Passes of an interlaced PNG are seven at the most.
   func allowScans(_ limit: Int) {}
+  func wantPreview(orientation: Int) {
+    png_reader_want_preview(reader, Int32(clamping: orientation))
+  }
+  var preview: CodecPreview { png_reader_preview(reader) }
+  func dropPreview() { png_reader_drop_preview(reader) }
 }
