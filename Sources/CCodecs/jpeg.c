@@ -12,8 +12,8 @@
 // A preview is an output pass between two scans, or within one, over the coefficients as they are then.
 #include "CCodecs.h"
 #include "jpeg_preview.h"
+#include "jpeg_thumb.h"
 #include "slice.h"
-#include "thumb.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -339,82 +339,6 @@ static void count_scan(JPEGReader *reader) {
         reader->seen |= 1u << cinfo->cur_comp_info[index]->component_index;
 }
 
-static void start_thumb(JPEGReader *reader) {
-    j_decompress_ptr cinfo = &reader->cinfo;
-    thumb_start(&reader->thumb, cinfo->image_width, cinfo->image_height);
-    for (int index = 0; index < cinfo->num_components; index++) {
-        const jpeg_component_info *component = &cinfo->comp_info[index];
-        thumb_set_plane(
-            &reader->thumb, index, component->downsampled_width, component->downsampled_height);
-    }
-}
-
-static void add_to_thumb(JPEGReader *reader, JDIMENSION mcu_row) {
-    for (int index = 0; index < reader->cinfo.num_components; index++) {
-        uint32_t count = (uint32_t)reader->cinfo.comp_info[index].v_samp_factor * DCTSIZE;
-        for (uint32_t row = 0; row < count; row++)
-            thumb_add_plane_row(
-                &reader->thumb, index, mcu_row * count + row, reader->rows[index][row]);
-    }
-}
-
-static uint8_t clamped(double value) {
-    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5);
-}
-
-// JFIF's conversion. Where there is a fourth component, it is of inverted colours.
-static void convert_ycc(const uint8_t in[3], uint8_t out[3]) {
-    double blue = in[1] - 128.0, red = in[2] - 128.0;
-    out[0] = clamped(in[0] + 1.402 * red);
-    out[1] = clamped(in[0] - 0.344136 * blue - 0.714136 * red);
-    out[2] = clamped(in[0] + 1.772 * blue);
-}
-
-// Inks on white, without a profile: inverted as stored with Adobe's marker, and then light as they are.
-static void convert_inks(const JPEGReader *reader, uint8_t colour[4]) {
-    bool inverted = reader->cinfo.saw_Adobe_marker;
-    unsigned black = inverted ? colour[3] : 255u - colour[3];
-    for (int index = 0; index < 3; index++) {
-        unsigned light = inverted ? colour[index] : 255u - colour[index];
-        colour[index] = (uint8_t)((light * black + 127) / 255);
-    }
-}
-
-static void convert_cell(const JPEGReader *reader, uint8_t colour[4]) {
-    const uint8_t stored[4] = {colour[0], colour[1], colour[2], colour[3]};
-    switch (reader->cinfo.jpeg_color_space) {
-    case JCS_GRAYSCALE:
-        colour[1] = colour[2] = colour[0];
-        break;
-    case JCS_YCbCr:
-        convert_ycc(stored, colour);
-        break;
-    case JCS_YCCK: // the YCC of inverted CMY
-        convert_ycc(stored, colour);
-        for (int index = 0; index < 3; index++) colour[index] = 255 - colour[index];
-        convert_inks(reader, colour);
-        break;
-    case JCS_CMYK:
-        convert_inks(reader, colour);
-        break;
-    default:
-        break;
-    }
-    colour[3] = 255;
-}
-
-static void finish_thumb(JPEGReader *reader) {
-    Thumb *thumb = &reader->thumb;
-    uint8_t *colour = thumb->rgba;
-    for (uint32_t row = 0; row < thumb->rows; row++)
-        for (uint32_t column = 0; column < thumb->columns; column++, colour += 4) {
-            for (int index = 0; index < reader->cinfo.num_components; index++)
-                colour[index] = thumb_mean(thumb, column, row, index);
-            convert_cell(reader, colour);
-        }
-    reader->has_thumb = true;
-}
-
 static void start(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     count_scan(reader);
@@ -431,7 +355,7 @@ static void start(JPEGReader *reader) {
         reader->rows[index] = cinfo->mem->alloc_sarray(
             (j_common_ptr)cinfo, JPOOL_IMAGE, columns, component->v_samp_factor * DCTSIZE);
     }
-    start_thumb(reader);
+    jpeg_thumb_start(&reader->thumb, cinfo);
     reader->stage = reader->many_scans ? SCANS : ROWS;
 }
 
@@ -440,7 +364,7 @@ static bool read_rows(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     JDIMENSION row = cinfo->output_iMCU_row;
     if (!jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE)) return false;
-    add_to_thumb(reader, row);
+    jpeg_thumb_add(&reader->thumb, cinfo, row, reader->rows);
     if (cinfo->output_scanline < cinfo->output_height) return true;
     // The end was read already, so this waits for nothing.
     if (reader->many_scans) jpeg_finish_output(cinfo);
@@ -520,7 +444,8 @@ static bool read_scans(JPEGReader *reader) {
 
 static bool finish(JPEGReader *reader) {
     if (!jpeg_finish_decompress(&reader->cinfo)) return false;
-    finish_thumb(reader);
+    jpeg_thumb_finish(&reader->thumb, &reader->cinfo);
+    reader->has_thumb = true;
     reader->stage = FINISHED;
     return true;
 }

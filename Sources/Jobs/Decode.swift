@@ -7,7 +7,7 @@ struct Decode {
   private let load: Load
   private let crew: Crew
   private var share: DecodeMemory.Share?
-  private var makesPreviews = true
+  private var makesPreviews: Bool
   private var pace = PreviewPace(from: .now)
   /// When the preview under way was begun, by the computing time.
   private var previewBegan: Duration?
@@ -19,6 +19,7 @@ struct Decode {
     self.memory = memory
     self.load = load
     self.crew = crew
+    makesPreviews = !load.isBackground
   }
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {

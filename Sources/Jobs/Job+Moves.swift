@@ -44,6 +44,7 @@ extension Job {
       shown.progress.completed > progress.completed
     else { return }
     progress = shown.progress
+    previews = shown.previews
   }
 
   /// The image was decoded whole and stored, now or by an earlier job that the cache remembers.

@@ -21,35 +21,51 @@ public struct ShownPixels: Sendable {
   /// RGBA, top row first.
   public let pixels: [UInt8]
 
+  /// What Pillow makes of files, in their order; nil for those that it can't decode.
+  public static func of(_ files: [[UInt8]]) async throws -> [ShownPixels?] {
+    let folder = FileManager.default.temporaryDirectory.appending(path: "pixels-\(UUID())")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    // In a file: a pipe could be held open by another test's child.
+    let output = folder.appending(path: "output")
+    var arguments = [output.path]
+    for (index, file) in files.enumerated() {
+      let input = folder.appending(path: "\(index)")
+      try Data(file).write(to: input)
+      arguments.append(input.path)
+    }
+    try await run(arguments)
+    var rest = try Data(contentsOf: output)[...]
+    return try files.map { _ in try ShownPixels(takenFrom: &rest) }
+  }
+
   /// Nil where Pillow can't decode the file.
   public init?(_ file: [UInt8]) async throws {
-    let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-      .appending(path: "Fixtures/show-pixels.py")
-    let folder = FileManager.default.temporaryDirectory
-    let input = folder.appending(path: "pixels-\(UUID().uuidString)")
-    // No pipe: another test's child could hold it open.
-    let output = input.appendingPathExtension("out")
-    defer { for file in [input, output] { try? FileManager.default.removeItem(at: file) } }
-    try Data(file).write(to: input)
-    try Data().write(to: output)
+    guard let only = try await Self.of([file])[0] else { return nil }
+    self = only
+  }
+
+  private static func run(_ arguments: [String]) async throws {
     let process = Process()
     process.executableURL = URL(filePath: "/usr/bin/python3")
-    process.arguments = [script.path]
-    process.standardInput = try FileHandle(forReadingFrom: input)
-    process.standardError = FileHandle.nullDevice
-    process.standardOutput = try FileHandle(forWritingTo: output)
+    let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .appending(path: "Fixtures/show-pixels.py")
+    process.arguments = [script.path] + arguments
     try await withCheckedThrowingContinuation { (done: CheckedContinuation<Void, any Error>) in
       process.terminationHandler = { _ in done.resume() }
       do { try process.run() } catch { done.resume(throwing: error) }
     }
-    let answer = try Data(contentsOf: output)
-    guard process.terminationStatus == 0, let end = answer.firstIndex(of: UInt8(ascii: "\n")) else {
-      return nil
-    }
-    let facts = try JSONDecoder().decode(Facts.self, from: answer[..<end])
+  }
+
+  private init?(takenFrom output: inout Data.SubSequence) throws {
+    let line = output.prefix { $0 != UInt8(ascii: "\n") }
+    output = output.dropFirst(line.count + 1)
+    guard let facts = try JSONDecoder().decode(Facts?.self, from: line) else { return nil }
     (format, width, height) = (facts.format, facts.width, facts.height)
     (orientation, isProgressive) = (facts.orientation, facts.progressive)
-    pixels = Array(answer[(end + 1)...])
+    let count = 4 * facts.width * facts.height
+    pixels = Array(output.prefix(count))
+    output = output.dropFirst(count)
   }
 
   /// The peak signal-to-noise ratio against a picture of the same size, in dB; infinite where they are equal.
