@@ -97,16 +97,20 @@ private struct Channel {
   var others: [Double] = []
 
   init(_ samples: [Double], width: Int, height: Int, across: Int, down: Int) {
-    let columns = (0..<across).map { Self.wave($0, width) }
-    let rows = (0..<down).map { Self.wave($0, height) }
+    // Along the rows first: what that gives serves all frequencies down.
+    let lines = (0..<across).map { frequency in
+      let wave = Self.wave(frequency, width)
+      return (0..<height).map { y in
+        var sum = 0.0
+        for x in 0..<width { sum += samples[y * width + x] * wave[x] }
+        return sum
+      }
+    }
     for v in 0..<down {
+      let wave = Self.wave(v, height)
       for u in 0..<across where u * down < across * (down - v) {
         var sum = 0.0
-        for y in 0..<height {
-          var line = 0.0
-          for x in 0..<width { line += samples[y * width + x] * columns[u][x] }
-          sum += line * rows[v][y]
-        }
+        for y in 0..<height { sum += lines[u][y] * wave[y] }
         others.append(sum / Double(width * height))
       }
     }

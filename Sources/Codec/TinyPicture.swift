@@ -44,13 +44,10 @@ struct TinyPicture {
   /// Red, green and blue of the mean of those pixels that are alike: in the fullest of 512 equal parts of the colours,
   /// as far as they can be seen.
   var dominantColor: [UInt8] {
-    var bins: [Int: Pixel] = [:]
-    for pixel in pixels {
-      let bin = [pixel.red, pixel.green, pixel.blue].reduce(0) { $0 << 3 | Int($1 * 7.999) }
-      bins[bin, default: Pixel(red: 0, green: 0, blue: 0, alpha: 0)].add(pixel)
-    }
-    // The lower one of two as full, so that one picture has one colour.
-    let fullest = bins.max { ($0.value.alpha, $1.key) < ($1.value.alpha, $0.key) }?.value
+    let nothing = Pixel(red: 0, green: 0, blue: 0, alpha: 0)
+    var bins = [Pixel](repeating: nothing, count: 512)
+    for pixel in pixels { bins[pixel.bin].add(pixel) }
+    let fullest = bins.max { $0.alpha < $1.alpha }
     guard let sum = fullest, sum.alpha > 0 else { return [0, 0, 0] }
     return [sum.red, sum.green, sum.blue].map { UInt8(min(255, ($0 / sum.alpha * 255).rounded())) }
   }
@@ -61,6 +58,11 @@ extension TinyPicture.Pixel {
     self.init(
       red: Double(rgba[0]) / 255, green: Double(rgba[1]) / 255, blue: Double(rgba[2]) / 255,
       alpha: Double(rgba[3]) / 255)
+  }
+
+  /// Eighths of red, green and blue.
+  fileprivate var bin: Int {
+    Int(red * 7.999) << 6 | Int(green * 7.999) << 3 | Int(blue * 7.999)
   }
 
   /// Adds colours by their opacity.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what Pillow makes of pictures: of each a line of JSON, then its pixels as RGBA. A picture that it can't decode
-has the line null.
+"""Writes what Pillow makes of pictures: of each a line of JSON, then its pixels as RGBA.
+
+A picture that it can't decode has the line null.
 
     show-pixels.py OUTPUT PICTURE...
 """
