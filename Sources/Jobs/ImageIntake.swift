@@ -1,4 +1,5 @@
-/// Takes one image in: its bytes go to the stage and the decoder as they come, and nothing is kept but both.
+/// Takes one image in: its bytes go to the stage and the decoder as they come, and nothing is kept but both, and the
+/// newest preview.
 ///
 /// Runs on the decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
 struct ImageIntake: Sendable {
