@@ -7,6 +7,7 @@ extension HTTPField.Name {
   /// HTTPTypes keeps `host` to itself, for requests in its own form.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+  static let imagePreview = HTTPField.Name("Image-Preview")!
   static let link = HTTPField.Name("Link")!
   static let prefer = HTTPField.Name("Prefer")!
   static let preferenceApplied = HTTPField.Name("Preference-Applied")!

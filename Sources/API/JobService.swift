@@ -51,6 +51,9 @@ public protocol JobService: Sendable {
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
 
+  /// The newest preview of what the job is loading; nil: there is none yet, or no more.
+  func preview(of id: JobID) -> Preview?
+
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts
 

@@ -3,7 +3,7 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, job, fetch, image, cache, network, livez, readyz, metrics, openAPI, unknown
+  case jobs, job, fetch, image, preview, cache, network, livez, readyz, metrics, openAPI, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -12,6 +12,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
     case .image: "/jobs/{id}/image"
+    case .preview: "/jobs/{id}/preview"
     case .cache: "/cache"
     case .network: "/network"
     case .livez: "/livez"
@@ -30,7 +31,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .livez, .readyz, .metrics, .openAPI: [.get, .head, .options]
+    case .image, .preview, .livez, .readyz, .metrics, .openAPI: [.get, .head, .options]
     case .unknown: []
     }
   }
@@ -38,7 +39,7 @@ enum Route: Int, CaseIterable, Sendable {
   /// What a token must be good for; nil: none is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
-    case .jobs, .job, .fetch, .image, .unknown: .jobs
+    case .jobs, .job, .fetch, .image, .preview, .unknown: .jobs
     case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
     case .livez, .readyz, .openAPI: nil
@@ -83,6 +84,7 @@ struct Destination: Sendable {
   private static func below(_ tail: Substring.UTF8View) -> Route {
     if tail.isEmpty { return .job }
     if tail.elementsEqual("/image".utf8) { return .image }
+    if tail.elementsEqual("/preview".utf8) { return .preview }
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 

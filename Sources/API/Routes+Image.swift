@@ -27,7 +27,7 @@ extension Routes {
   }
 
   /// The finished job's image; nil while it isn't finished.
-  private func image(of job: Job, _ exchange: Exchange) async throws(Problem) -> Response? {
+  func image(of job: Job, _ exchange: Exchange) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
     case .failure, .cancelled: throw Self.unavailable(job)
@@ -102,9 +102,12 @@ extension Routes {
       .cacheStatus: cacheStatus(job, at: now),
       .contentDisposition: "inline; filename=\"\(fileName(of: image, job))\"",
       .xContentTypeOptions: "nosniff",
-      .contentSecurityPolicy: "default-src 'none'; sandbox",
+      .contentSecurityPolicy: contentSecurityPolicy,
     ]
   }
+
+  /// An image opened by itself runs and loads nothing.
+  static let contentSecurityPolicy = "default-src 'none'; sandbox"
 
   /// RFC 9211. What never went through the cache, as local and captured images, bypassed it.
   private static func cacheStatus(_ job: Job, at now: Timestamp) -> String {

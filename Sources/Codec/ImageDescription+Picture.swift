@@ -12,12 +12,19 @@ extension ImageHeader {
 extension ImageDescription {
   init(_ picture: CodecPicture, format: ImageFormat) {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
-    let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
-    let inContainer = Int(picture.containerOrientation)
-    orientation = inContainer > 0 ? inContainer : EXIFOrientation.read(exif) ?? 1
+    orientation = picture.orientation
     frames = max(1, Int(clamping: picture.frames))
+    placeholder = TinyPicture(picture)?.placeholder
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
+  }
+}
+
+extension CodecPicture {
+  /// The container's, else EXIF's as far as that was read.
+  var orientation: Int {
+    if containerOrientation > 0 { return Int(containerOrientation) }
+    return EXIFOrientation.read(UnsafeBufferPointer(start: exif, count: exifCount)) ?? 1
   }
 }
 

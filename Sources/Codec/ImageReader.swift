@@ -11,4 +11,16 @@ protocol ImageReader: AnyObject {
   var message: String { get }
   /// Bounds what the file can make the reader do again and again, once the header is known.
   func bound(_ header: ImageHeader, by limits: DecodeLimits)
+  /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
+  func wantPreview(orientation: Int)
+  /// The preview, once it is whole; its pointer lives until the reader is used again.
+  var preview: CodecPreview { get }
+  /// Frees it, or ends it.
+  func dropPreview()
+}
+
+extension ImageReader {
+  func wantPreview(orientation: Int) {}
+  var preview: CodecPreview { CodecPreview() }
+  func dropPreview() {}
 }

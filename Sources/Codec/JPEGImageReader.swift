@@ -23,4 +23,11 @@ final class JPEGImageReader: ImageReader {
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
     jpeg_reader_allow_scans(reader, Int32(clamping: limits.scans(for: header)))
   }
+
+  func wantPreview(orientation: Int) {
+    jpeg_reader_want_preview(reader, Int32(clamping: orientation))
+  }
+
+  var preview: CodecPreview { jpeg_reader_preview(reader) }
+  func dropPreview() { jpeg_reader_drop_preview(reader) }
 }

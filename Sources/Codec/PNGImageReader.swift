@@ -21,4 +21,11 @@ final class PNGImageReader: ImageReader {
   var message: String { String(cString: png_reader_message(reader)) }
   /// Passes of an interlaced PNG are seven at the most.
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {}
+
+  func wantPreview(orientation: Int) {
+    png_reader_want_preview(reader, Int32(clamping: orientation))
+  }
+
+  var preview: CodecPreview { png_reader_preview(reader) }
+  func dropPreview() { png_reader_drop_preview(reader) }
 }

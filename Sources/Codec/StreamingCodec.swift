@@ -1,6 +1,11 @@
 public import Jobs
 
-/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every pixel of every frame, and keeps no pixel.
+/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every pixel of every frame, and keeps no pixel but
+/// those of previews.
+///
+/// A preview of a JPEG in several scans is a baseline JPEG of the whole scans so far, and of what came of the next; of
+/// an interlaced PNG it is a PNG of the whole passes so far, as many of the first six as have 4 MP at the most together.
+/// Its bytes are 8 MiB at the most; one that would have more is none.
 ///
 /// What counts as whole:
 /// - A JPEG ends with its EOI marker. Where only that is missing, a picture in one Huffman-coded scan

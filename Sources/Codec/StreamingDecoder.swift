@@ -65,6 +65,32 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
+  // MARK: Previews
+
+  private var reader: (any ImageReader)? {
+    if case .reading(let reader, _) = state { reader } else { nil }
+  }
+
+  var hasMoreToShow: Bool { !hasEnded && (reader?.picture.scansToShow ?? 0) > 0 }
+
+  func beginPreview() {
+    guard !hasEnded, let reader else { return }
+    reader.wantPreview(orientation: reader.picture.orientation)
+  }
+
+  func takePreview() -> Preview? {
+    guard case .reading(let reader, let format) = state else { return nil }
+    let made = reader.preview
+    guard let start = made.bytes else { return nil }
+    let bytes = Array(UnsafeBufferPointer(start: start, count: made.count))
+    reader.dropPreview()
+    return Preview(bytes: bytes, format: format, scan: Int(made.scan))
+  }
+
+  func dropPreview() { reader?.dropPreview() }
+
+  // MARK: Formats
+
   private func makeReader(_ format: ImageFormat) -> (any ImageReader)? {
     switch format {
     case .jpeg: JPEGImageReader(maxMemory: limits.maxMemory)

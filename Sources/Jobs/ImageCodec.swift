@@ -17,6 +17,30 @@ public protocol ImageDecoder: AnyObject {
 
   /// Decodes for some 10 ms at the most and tells what to do next. Bytes after the image's end are ignored.
   func step() throws(CodecError) -> DecodeStep
+
+  /// Whether a preview begun now would show more than the last one did.
+  var hasMoreToShow: Bool { get }
+
+  /// Begins a preview of what there is: the next steps compute it, before they take more bytes. It counts in
+  /// ``ImageHeader/decodingMemory``. Once ``end()`` was called none begins, and one under way is dropped.
+  func beginPreview()
+
+  /// The preview that was begun, once it is there; once. Whatever goes wrong with one, there is just none.
+  func takePreview() -> Preview?
+
+  /// Ends a preview under way.
+  func dropPreview()
+}
+
+extension ImageDecoder {
+  /// Previews are for formats that come in scans or passes.
+  public var hasMoreToShow: Bool { false }
+  /// None is begun.
+  public func beginPreview() {}
+  /// None.
+  public func takePreview() -> Preview? { nil }
+  /// None is under way.
+  public func dropPreview() {}
 }
 
 /// What a decoder says after a slice of work.
@@ -68,6 +92,8 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var hasAlpha = false
   /// Pictures in it; 1 unless animated.
   public var frames: Int = 1
+  /// What to paint while it is on its way; nil where the description was made before there were any.
+  public var placeholder: Placeholder?
 
   /// An upright, opaque, single picture.
   public init(format: ImageFormat, width: Int, height: Int) {

@@ -15,6 +15,11 @@ extension JobEngine {
     return try checked(snapshot, caller)
   }
 
+  /// The newest preview of what a job is loading; nil: there is none yet, or no more. The caller has seen the job.
+  public func preview(of id: JobID) -> Preview? {
+    crew.loads.of(id).lazy.compactMap(\.reporter.preview).first
+  }
+
   /// The jobs that fit, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var page = try await storing { () async throws(StoreError) in try await crew.store.jobs(query) }

@@ -8,6 +8,7 @@ final class FakeJobService: JobService {
   struct Kept {
     var jobs: [JobID: Job] = [:]
     var images: [ImageDigest: [UInt8]] = [:]
+    var previews: [JobID: Preview] = [:]
     var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
     var capacity = 10_000
     var state = ServiceState.ready
@@ -164,6 +165,8 @@ final class FakeJobService: JobService {
       descriptor: descriptor, count: bytes.count,
       reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
   }
+
+  func preview(of id: JobID) -> Preview? { kept.withLock { $0.previews[id] } }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {
     try check()

@@ -59,7 +59,23 @@ typedef struct {
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
     const uint8_t *exif;
     size_t exifCount;
+    /// Scans or passes that a preview begun now would show; 0 where there can be none, or none newer.
+    int scansToShow;
+    /// Once every pixel was decoded: a tiny picture of it, top row first, RGBA, alpha not premultiplied; as long as
+    /// the decoder lives. NULL before.
+    const uint8_t *thumbnail;
+    uint32_t thumbnailColumns;
+    uint32_t thumbnailRows;
 } CodecPicture;
+
+/// The picture so far, encoded; until the next call for the same decoder.
+typedef struct {
+    /// NULL: there is none.
+    const uint8_t *bytes;
+    size_t count;
+    /// The scans or passes that it shows.
+    int scan;
+} CodecPreview;
 
 typedef struct JPEGReader JPEGReader;
 
@@ -72,6 +88,13 @@ void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans);
 /// `ended`: no more will follow them.
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture jpeg_reader_picture(const JPEGReader *reader);
+/// Has the next steps encode what `scansToShow` tells of, a baseline JPEG, before they take more bytes; `orientation` is
+/// EXIF's. Once all bytes are there it is dropped, and where it fails there is none.
+void jpeg_reader_want_preview(JPEGReader *reader, int orientation);
+/// What was encoded last, unless it is under way still.
+CodecPreview jpeg_reader_preview(const JPEGReader *reader);
+/// Frees that, or ends what is under way.
+void jpeg_reader_drop_preview(JPEGReader *reader);
 /// The library's word for the fault.
 const char *jpeg_reader_message(const JPEGReader *reader);
 
@@ -83,6 +106,10 @@ void png_reader_destroy(PNGReader *reader);
 /// As `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture png_reader_picture(const PNGReader *reader);
+/// As those of `jpeg_reader`; a PNG.
+void png_reader_want_preview(PNGReader *reader, int orientation);
+CodecPreview png_reader_preview(const PNGReader *reader);
+void png_reader_drop_preview(PNGReader *reader);
 /// The library's word for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
