@@ -13,7 +13,8 @@ struct Workshop {
 
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    fetcher: ScriptedFetcher = ScriptedFetcher(), locals: (any LocalImages)? = nil,
+    fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
+    locals: (any LocalImages)? = nil,
     threads: any ComputeThreads = TestThreads(),
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
@@ -24,7 +25,8 @@ struct Workshop {
     adjust(&configuration)
     let clock = ManualClock()
     let parts = JobEngine.Parts(
-      store: store, images: images, fetcher: fetcher, codec: FakeCodec(), locals: locals,
+      store: store, images: images, fetcher: fetcher, codec: FakeCodec(), renderer: renderer,
+      locals: locals,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now },
