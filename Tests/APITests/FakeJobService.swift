@@ -2,6 +2,7 @@ import API
 import Crypto
 import Jobs
 import Synchronization
+import TestSupport
 
 /// A job engine in memory that works on nothing by itself: a test moves its jobs.
 final class FakeJobService: JobService {
@@ -12,6 +13,10 @@ final class FakeJobService: JobService {
     var capacity = 10_000
     var state = ServiceState.ready
     var failure: StoreError?
+    /// Why no variant can be had.
+    var refusal: JobsError?
+    /// Variants opened, with the priorities.
+    var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
     var captures = 0
     /// Where images are said to be; nil: in memory.
@@ -27,6 +32,10 @@ final class FakeJobService: JobService {
     var meanwhile: (@Sendable (inout Job) -> Void)?
   }
   private let kept = Mutex(Kept())
+  /// Nil: no variants are made.
+  let renderer: FakeRenderer?
+
+  init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
   func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
 
@@ -163,6 +172,24 @@ final class FakeJobService: JobService {
     return StoredBytes(
       descriptor: descriptor, count: bytes.count,
       reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
+  }
+
+  var outputFormats: Set<OutputFormat> { renderer?.formats ?? [] }
+
+  func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
+    renderer.map { Rendition(of: image, as: variant, by: $0) }
+  }
+
+  func open(
+    _ rendition: Rendition, at priority: Priority
+  ) async throws(JobsError) -> StoredBytes {
+    try check()
+    if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
+    kept.withLock { $0.opened.append((rendition, priority)) }
+    guard let source = kept.withLock({ $0.images[rendition.image.digest] }) else {
+      throw .imageGone
+    }
+    return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
   }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {
