@@ -71,7 +71,14 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: [.linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("z")]),
+      linkerSettings: [
+        .linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("lcms2"),
+        .linkedLibrary("m"), .linkedLibrary("z"),
+      ]),
+
+    .executableTarget(
+      name: "RenderBenchmark", dependencies: ["Codec", "Jobs"], path: "Benchmarks/render",
+      swiftSettings: house),
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),

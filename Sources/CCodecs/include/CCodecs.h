@@ -97,4 +97,11 @@ const char *codecs_png_version(void);
 /// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
 
+// They use what is declared above.
+#include "colour.h"
+#include "encoder.h"
+#include "orientation.h"
+#include "pixels.h"
+#include "resampler.h"
+
 #endif

@@ -1,0 +1,39 @@
+internal import CCodecs
+internal import Jobs
+
+/// Owns one C encoder.
+final class PixelSink {
+  private let encoder: UnsafeMutablePointer<Encoder>
+  private let stride: Int
+  private let limit: Int
+
+  init(
+    _ writing: PixelWriting, size: VariantGeometry.Size, channels: Int, quality: Int?
+  ) throws(CodecError) {
+    let (width, height) = (UInt32(clamping: size.width), UInt32(clamping: size.height))
+    let quality = Int32(min(max(1, quality ?? writing.defaultQuality), 100))
+    stride = size.width * channels
+    limit = writing.maxBytes(width, height, Int32(channels), quality)
+    guard let encoder = writing.open(width, height, Int32(channels), quality) else {
+      // JPEG_MAX_DIMENSION, the narrowest of the formats' limits but WebP's, which says so itself.
+      throw .dimensionTooLarge(width: size.width, height: size.height, limit: 65_500)
+    }
+    self.encoder = encoder
+  }
+
+  deinit { encoder.pointee.close(encoder) }
+
+  /// Takes rows that lie one behind the other.
+  func write(_ rows: UnsafePointer<UInt8>, count: Int) throws(CodecError) {
+    guard encoder.pointee.rows(encoder, rows, stride, Int32(count)) else { throw failure }
+  }
+
+  /// The whole file.
+  func finish() throws(CodecError) -> [UInt8] {
+    guard encoder.pointee.finish(encoder) else { throw failure }
+    return Array(UnsafeBufferPointer(start: encoder.pointee.bytes, count: encoder.pointee.count))
+  }
+
+  /// Encoders fail for want of memory alone: they are given all there is to a picture.
+  private var failure: CodecError { .tooMuchMemory(bytes: limit, limit: limit) }
+}
