@@ -57,9 +57,9 @@ public protocol JobService: Sendable {
   /// What a variant of an image comes out as, without rendering it; nil where none are made.
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
-  /// The rendition's bytes, rendered now where they aren't kept: once for all who ask at the same time. A caller whose
-  /// task is cancelled waits no more.
-  func open(_ rendition: Rendition, at priority: Priority) async throws(JobsError) -> StoredBytes
+  /// The bytes of a rendition of the job's image, rendered now where they aren't kept: once for all who ask at the same
+  /// time. A caller whose task is cancelled waits no more.
+  func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> StoredBytes
 
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts

@@ -44,15 +44,15 @@ extension Routes {
       fields[.contentDisposition] = nil
       return Response(status: .notModified, fields: fields)
     }
-    let bytes = try await bytes(of: image, rendition, at: job.priority)
+    let bytes = try await bytes(of: image, rendition, for: job)
     return try Self.answer(bytes, exchange, fields, entityTag, modifiedAt: image.modifiedAt)
   }
 
   private func bytes(
-    of image: StoredImage, _ rendition: Rendition?, at priority: Priority
+    of image: StoredImage, _ rendition: Rendition?, for job: Job
   ) async throws(Problem) -> StoredBytes {
     try await asking { () throws(JobsError) in
-      if let rendition { return try await service.open(rendition, at: priority) }
+      if let rendition { return try await service.open(rendition, for: job) }
       guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
       return bytes
     }

@@ -8,6 +8,8 @@ final class Variants: Sendable {
 
   private struct Waiter {
     let priority: Priority
+    /// Whether what comes out may be kept.
+    let keeps: Bool
     let continuation: CheckedContinuation<Outcome, Never>
   }
 
@@ -15,6 +17,7 @@ final class Variants: Sendable {
   private struct Work {
     let rendition: Rendition
     let lane: any ComputeLane
+    var keeps = false
     var waiters: [UInt64: Waiter] = [:]
     /// Nil while it waits for its turn.
     var task: Task<Void, Never>?
@@ -68,13 +71,16 @@ final class Variants: Sendable {
   ///
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`; `.draining` once closed; `.abandoned` when the task
   ///   was cancelled.
-  func bytes(of rendition: Rendition, at priority: Priority) async throws(JobsError) -> StoredBytes
-  {
-    if let kept = await shelf.bytes(of: rendition) {
+  ///
+  /// - Parameter keeping: whether the cache may be used. What others ask for at the same time is kept if they may.
+  func bytes(
+    of rendition: Rendition, at priority: Priority, keeping: Bool
+  ) async throws(JobsError) -> StoredBytes {
+    if keeping, let kept = await shelf.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       return kept
     }
-    return try await wait(for: rendition, at: priority).get()
+    return try await wait(for: rendition, at: priority, keeping).get()
   }
 
   /// Renderings under way and such that wait, and how long the oldest one has taken so far.
@@ -107,11 +113,13 @@ final class Variants: Sendable {
 
 /// Who waits for what.
 extension Variants {
-  private func wait(for rendition: Rendition, at priority: Priority) async -> Outcome {
+  private func wait(
+    for rendition: Rendition, at priority: Priority, _ keeps: Bool
+  ) async -> Outcome {
     let (me, id) = (state.withLock { $0.number() }, rendition.id)
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
-        let waiter = Waiter(priority: priority, continuation: continuation)
+        let waiter = Waiter(priority: priority, keeps: keeps, continuation: continuation)
         let answer = state.withLock { enter(rendition, id, waiter, me, &$0) }
         if let answer { continuation.resume(returning: answer) }
       }
@@ -130,7 +138,10 @@ extension Variants {
     if let number = state.open[id] {
       metrics.variant(rendition.variant.format, .joined)
       if let outcome = state.works[number]?.outcome { return outcome }
-      change(number, &state) { $0.waiters[me] = waiter }
+      change(number, &state) { work in
+        work.waiters[me] = waiter
+        work.keeps = work.keeps || waiter.keeps
+      }
       return nil
     }
     guard state.works.values.count(where: { $0.task == nil }) < maxWaiting else {
@@ -138,7 +149,8 @@ extension Variants {
       return .failure(.renderingsFull)
     }
     let lane = threads.lane(at: waiter.priority)
-    state.works[me] = Work(rendition: rendition, lane: lane, waiters: [me: waiter])
+    state.works[me] = Work(
+      rendition: rendition, lane: lane, keeps: waiter.keeps, waiters: [me: waiter])
     state.open[id] = me
     startNext(&state)
     return nil
@@ -154,7 +166,9 @@ extension Variants {
       // Whoever asks from now on must not be given what is being stopped.
       state.open[id] = nil
       guard let task = state.works[number]?.task else {
-        state.works[number] = nil
+        if let work = state.works.removeValue(forKey: number) {
+          metrics.variant(work.rendition.variant.format, .abandoned)
+        }
         return (waiter, nil)
       }
       return (waiter, task)
@@ -193,7 +207,7 @@ extension Variants {
 
   private func carryOut(_ number: UInt64, _ rendition: Rendition) async {
     // An equal one may have ended since this one's first look.
-    if let kept = await shelf.bytes(of: rendition) {
+    if keeps(number), let kept = await shelf.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept))
     } else {
@@ -205,6 +219,10 @@ extension Variants {
     }
   }
 
+  private func keeps(_ number: UInt64) -> Bool {
+    state.withLock { $0.works[number]?.keeps ?? false }
+  }
+
   private func render(_ number: UInt64, _ rendition: Rendition) async {
     let start = Instant.now
     let format = rendition.variant.format
@@ -212,7 +230,7 @@ extension Variants {
       let bytes = try await rendering.bytes(of: rendition)
       metrics.rendered(format, in: start.duration(to: .now))
       finish(number, .success(StoredBytes(bytes)))
-      await shelf.keep(bytes, of: rendition)
+      if keeps(number) { await shelf.keep(bytes, of: rendition) }
     } catch {
       metrics.variant(format, error == .abandoned ? .abandoned : .failed)
       finish(number, .failure(error))

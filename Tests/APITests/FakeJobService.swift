@@ -181,11 +181,11 @@ final class FakeJobService: JobService {
   }
 
   func open(
-    _ rendition: Rendition, at priority: Priority
+    _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> StoredBytes {
     try check()
     if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
-    kept.withLock { $0.opened.append((rendition, priority)) }
+    kept.withLock { $0.opened.append((rendition, job.priority)) }
     guard let source = kept.withLock({ $0.images[rendition.image.digest] }) else {
       throw .imageGone
     }

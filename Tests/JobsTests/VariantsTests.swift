@@ -9,8 +9,10 @@ struct VariantsTests {
   private struct Studio {
     let workshop: Workshop
     let renderer: FakeRenderer
-    let id: JobID
+    let job: Job
     let image: StoredImage
+
+    var id: JobID { job.id }
 
     var engine: JobEngine { workshop.engine }
 
@@ -20,8 +22,8 @@ struct VariantsTests {
       return try #require(engine.rendition(of: image, as: variant))
     }
 
-    func open(_ rendition: Rendition, at priority: Priority = .normal) async throws -> [UInt8] {
-      let stored = try await engine.open(rendition, at: priority)
+    func open(_ rendition: Rendition) async throws -> [UInt8] {
+      let stored = try await engine.open(rendition, for: job)
       return stored.read(at: 0, count: stored.count)
     }
 
@@ -29,9 +31,11 @@ struct VariantsTests {
     func request(
       _ rendition: Rendition, at priority: Priority = .normal
     ) -> Task<Result<[UInt8], JobsError>, Never> {
-      Task {
+      var job = job
+      _ = job.edit(priority: priority, tags: nil)
+      return Task { [job] in
         do throws(JobsError) {
-          let stored = try await engine.open(rendition, at: priority)
+          let stored = try await engine.open(rendition, for: job)
           return .success(stored.read(at: 0, count: stored.count))
         } catch {
           return .failure(error)
@@ -47,7 +51,7 @@ struct VariantsTests {
   private static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     renderer: FakeRenderer = FakeRenderer(),
-    _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
+    mode: CacheMode = .default, _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Studio) async throws -> Void
   ) async throws {
     let fetcher = ScriptedFetcher()
@@ -60,9 +64,10 @@ struct VariantsTests {
         adjust(&$0)
       }
     ) { workshop in
-      let id = try await workshop.submit("https://a.example/a.png")
-      let image = try #require(try await workshop.finished(id).image)
-      try await body(Studio(workshop: workshop, renderer: renderer, id: id, image: image))
+      let id = try await workshop.submit("https://a.example/a.png") { $0.cacheMode = mode }
+      let job = try await workshop.finished(id)
+      let image = try #require(job.image)
+      try await body(Studio(workshop: workshop, renderer: renderer, job: job, image: image))
     }
   }
 
@@ -276,6 +281,16 @@ struct VariantsTests {
         #expect(studio.renderer.begun == 2)
         #expect(try await studio.workshop.store.variant(rendition.id) == nil)
       }
+    }
+  }
+
+  @Test("nothing is kept for a job that asked for no-store")
+  func unstored() async throws {
+    try await Self.open(mode: .noStore) { studio in
+      let rendition = try studio.rendition { $0.width = 5 }
+      for _ in 0..<2 { _ = try await studio.open(rendition) }
+      #expect(studio.renderer.begun == 2)
+      #expect(try await studio.engine.cacheCounts().entries == 0)
     }
   }
 
