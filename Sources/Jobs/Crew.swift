@@ -122,7 +122,8 @@ extension Crew {
           renderer: renderer, memory: memory, opener: opener,
           maxMemory: configuration.limits.maxMemory),
         shelf: shelf, threads: parts.threads, metrics: metrics,
-        atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings)
+        queue: VariantQueue(
+          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
     }
     self.init(
       configuration: configuration,
