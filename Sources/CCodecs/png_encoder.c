@@ -6,9 +6,14 @@
 #include <string.h>
 
 #include <png.h>
+#include <zlib.h>
 
-// Measured on photographs and drawings: level 6 takes three times as long for 2 % less.
-#define LEVEL 3
+// What was scaled has soft edges, and few strings that come again: runs alone are a third of the work of
+// the library's default and the files a little smaller (photographs 384 against 401 kB, drawings 97
+// against 109). Of the filters, the two that cost least are 5 % behind all of them.
+#define STRATEGY Z_RLE
+#define LEVEL 1
+#define FILTERS (PNG_FILTER_SUB | PNG_FILTER_UP)
 
 typedef struct {
     Encoder encoder;
@@ -79,6 +84,8 @@ static void start(Writer *writer, uint32_t width, uint32_t height, int channels)
         PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_sRGB(writer->png, writer->info, PNG_sRGB_INTENT_PERCEPTUAL);
     png_set_compression_level(writer->png, LEVEL);
+    png_set_compression_strategy(writer->png, STRATEGY);
+    png_set_filter(writer->png, PNG_FILTER_TYPE_BASE, FILTERS);
     png_write_info(writer->png, writer->info);
 }
 

@@ -22,6 +22,8 @@ struct PixelWriting {
   let maxBytes: MaxBytes
   /// What writing holds beside the file, in bytes; of a picture of that size.
   let memory: (VariantGeometry.Size) -> Int
+  /// In pixels; the library writes none longer.
+  let maxSide: Int
   let keepsAlpha: Bool
   /// Otherwise it takes RGB only.
   let takesGrey: Bool
@@ -46,10 +48,12 @@ extension OutputFormat {
     case .jpeg:
       PixelWriting(
         open: jpeg_encoder_open, maxBytes: jpeg_encoder_max_bytes,
-        memory: PixelMemory.jpegWriting, keepsAlpha: false, takesGrey: true, defaultQuality: 80)
+        memory: PixelMemory.jpegWriting, maxSide: 65_500, keepsAlpha: false, takesGrey: true,
+        defaultQuality: 80)
     case .png:
       PixelWriting(
         open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: PixelMemory.pngWriting,
+        maxSide: Int(Int32.max),
         keepsAlpha: true, takesGrey: true, defaultQuality: 100)
     case .webp, .avif:
       nil
@@ -59,9 +63,11 @@ extension OutputFormat {
 
 /// Upper bounds of what the libraries hold, from what is known of a picture without its bytes.
 private enum PixelMemory {
-  /// The profile, what Little CMS makes of it, and what does not depend on the picture.
+  /// The profile, what Little CMS makes of it, and what does not depend on the picture; where profiles may
+  /// be for printing.
   static let printing = 16 << 20
-  static let screens = 6 << 20
+  /// The same where they are bounded as screens' are; and what a few of PNG's bytes can inflate to at once.
+  static let screens = 10 << 20
 
   /// A file can have many scans without being progressive, and four components that are not
   /// subsampled: each coefficient then has two bytes.
@@ -75,7 +81,11 @@ private enum PixelMemory {
     screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 8)
   }
 
-  static func jpegWriting(_ size: VariantGeometry.Size) -> Int { (1 << 20) + size.width * 3 * 64 }
+  /// All coefficients of small pictures, some rows of large ones.
+  static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
+    let padded = (size.width + 32) * min(size.height + 32, (1 << 20) / size.width + 96)
+    return (1 << 20) + padded * 3 * 2
+  }
 
   static func pngWriting(_ size: VariantGeometry.Size) -> Int { (1 << 20) + size.width * 4 * 8 }
 }

@@ -10,13 +10,15 @@ final class PixelSink {
   init(
     _ writing: PixelWriting, size: VariantGeometry.Size, channels: Int, quality: Int?
   ) throws(CodecError) {
-    let (width, height) = (UInt32(clamping: size.width), UInt32(clamping: size.height))
+    guard max(size.width, size.height) <= writing.maxSide else {
+      throw .dimensionTooLarge(width: size.width, height: size.height, limit: writing.maxSide)
+    }
+    let (width, height) = (UInt32(size.width), UInt32(size.height))
     let quality = Int32(min(max(1, quality ?? writing.defaultQuality), 100))
     stride = size.width * channels
     limit = writing.maxBytes(width, height, Int32(channels), quality)
     guard let encoder = writing.open(width, height, Int32(channels), quality) else {
-      // JPEG_MAX_DIMENSION, the narrowest of the formats' limits but WebP's, which says so itself.
-      throw .dimensionTooLarge(width: size.width, height: size.height, limit: 65_500)
+      throw .tooMuchMemory(bytes: limit, limit: limit)
     }
     self.encoder = encoder
   }
