@@ -12,6 +12,8 @@ public struct Rendition: Sendable, Equatable {
   public let width: Int
   /// Of what comes out, in pixels.
   public let height: Int
+  /// What tells it from all others, whichever service renders it.
+  public let id: CacheEntry.ID
 
   /// - Parameter renderer: knows what size comes out.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
@@ -19,13 +21,9 @@ public struct Rendition: Sendable, Equatable {
     self.image = image
     self.variant = variant.normalised(to: size, of: image.description)
     (width, height) = size
-  }
-
-  /// What tells it from all others, whichever service renders it.
-  public var id: CacheEntry.ID {
-    CacheEntry.ID(
+    id = CacheEntry.ID(
       key: Self.key(of: image.digest),
-      selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
+      selector: Fingerprint(of: ["recipe \(Self.recipe)", self.variant.name]))
   }
 
   /// A strong one (RFC 9110 section 8.8.3), known before anything is rendered.
