@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Variants by the service's renderer beside vipsthumbnail, of the same files, one after the other.
 
-Both make thumbnails within 512 x 512 as JPEG of quality 80 or as PNG, on one thread a process. vipsthumbnail
-reads and writes files (in memory, on tmpfs), the renderer works from memory; a process' start is measured and
+Both make thumbnails within 512 x 512 as JPEG of quality 80 or as PNG, on one thread a process.
+vipsthumbnail reads and writes files (on tmpfs), the renderer works from memory; a process' start is
 left out by comparing few files with many.
 
   swift build -c release --product RenderBenchmark
@@ -79,7 +79,7 @@ def main():
         (folder / "pictures").mkdir()
         (folder / "work").mkdir()
         pictures = write_pictures(folder / "pictures")
-        print("| picture | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | variants per CPU second, ratio |")
+        print("| picture | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | ratio of CPU |")
         print("|---|---|---|---|---|")
         for picture in pictures:
             for ending, format_name in (("jpg", "jpeg"), ("png", "png")):

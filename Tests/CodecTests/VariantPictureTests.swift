@@ -162,6 +162,12 @@ struct VariantPictureTests {
       Case(name: "line.png", variant: Variant(.png, 300, 40, fit: .fill)),
       Case(name: "column.png", variant: Variant(.png, 40, 300, fit: .fill)),
       Case(name: "line.jpg", variant: Variant(.png, 512, 512)),
+      Case(
+        name: "line.png", variant: Variant(.png, 40, 40, fit: .cover),
+        box: [14999.5, 0, 15000.5, 1]),
+      Case(
+        name: "column.png", variant: Variant(.png, 5, 900, fit: .cover),
+        box: [0, 14910, 1, 15090]),
     ]
     try Self.expect(cases, atLeast: 40)
   }
