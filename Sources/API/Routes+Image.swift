@@ -17,7 +17,7 @@ extension Routes {
     try query.finish()
 
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    var response = try await image(of: snapshot.job, wish, exchange) ?? pending(snapshot)
+    var response = try await image(of: snapshot.job, as: wish, exchange) ?? pending(snapshot)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }
@@ -25,8 +25,8 @@ extension Routes {
   }
 
   /// The finished job's image, or a variant of it; nil while it isn't finished.
-  private func image(
-    of job: Job, _ wish: VariantQuery?, _ exchange: Exchange
+  func image(
+    of job: Job, as wish: VariantQuery? = nil, _ exchange: Exchange
   ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil

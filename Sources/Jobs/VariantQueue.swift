@@ -131,13 +131,17 @@ struct VariantQueue {
   /// Whether what comes out may be kept.
   func keeps(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
-  /// It is rendered, or can't be. Who asks while it is being kept is told the same.
+  /// It is rendered, or can't be.
+  /// - Parameter isBeingKept: who asks meanwhile is told the same; what isn't kept is done with.
   /// - Returns: who waits for it.
-  mutating func finish(_ number: UInt64, _ outcome: Outcome) -> [Waiter] {
+  mutating func finish(
+    _ number: UInt64, _ outcome: Outcome, isBeingKept: Bool
+  ) -> [Waiter] {
     guard var work = works.removeValue(forKey: number) else { return [] }
     let waiters = work.waiters.values
     (work.waiters, work.since, work.outcome) = ([:], nil, outcome)
     works[number] = work
+    if !isBeingKept { end(number) }
     return Array(waiters)
   }
 

@@ -33,9 +33,11 @@ struct VariantShelf: Sendable {
     }
   }
 
-  /// Keeps it, if there is a place for it. What is not kept is rendered again.
+  /// Whether something of so many bytes may be kept.
+  func takes(_ bytes: Int) -> Bool { cache.isOn && bytes <= cacheLimit }
+
+  /// Keeps it, if there is room. What is not kept is rendered again.
   func keep(_ bytes: [UInt8], of rendition: Rendition) async {
-    guard cache.isOn, bytes.count <= cacheLimit else { return }
     let holder = ids.next(at: now())
     do throws(StoreError) {
       let staged = try await images.stage()

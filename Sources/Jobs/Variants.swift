@@ -115,7 +115,7 @@ final class Variants: Sendable {
     // An equal one may have ended since this one's first look.
     if keeps(number), let kept = await shelf.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
-      finish(number, .success(kept))
+      finish(number, .success(kept), isBeingKept: false)
     } else {
       await render(number, rendition)
     }
@@ -131,20 +131,21 @@ final class Variants: Sendable {
     do throws(JobsError) {
       let bytes = try await rendering.bytes(of: rendition)
       metrics.rendered(format, in: start.duration(to: .now))
-      finish(number, .success(StoredBytes(bytes)))
-      if keeps(number) { await shelf.keep(bytes, of: rendition) }
+      let isBeingKept = keeps(number) && shelf.takes(bytes.count)
+      finish(number, .success(StoredBytes(bytes)), isBeingKept: isBeingKept)
+      if isBeingKept { await shelf.keep(bytes, of: rendition) }
     } catch {
       metrics.variant(format, error == .abandoned ? .abandoned : .failed)
-      finish(number, .failure(error))
+      finish(number, .failure(error), isBeingKept: false)
     }
   }
 
   private func keeps(_ number: UInt64) -> Bool { queue.withLock { $0.keeps(number) } }
 
-  private func finish(_ number: UInt64, _ outcome: Outcome) {
+  private func finish(_ number: UInt64, _ outcome: Outcome, isBeingKept: Bool) {
     let waiters = queue.withLock { queue in
       defer { startNext(&queue) }
-      return queue.finish(number, outcome)
+      return queue.finish(number, outcome, isBeingKept: isBeingKept)
     }
     for waiter in waiters { waiter.continuation.resume(returning: outcome) }
   }
