@@ -97,7 +97,7 @@ let package = Package(
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(
       name: "APITests",
-      dependencies: ["API", "HTTP", "Jobs", "YAML", .crypto, .httpTypes, .log],
+      dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .crypto, .httpTypes, .log],
       swiftSettings: house),
     .testTarget(
       name: "AppTests",

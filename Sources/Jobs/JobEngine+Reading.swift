@@ -55,17 +55,6 @@ extension JobEngine {
 
   /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
-    let memory = crew.cache.memory
-    if let bytes = memory.bytes(of: digest) { return StoredBytes(bytes) }
-    let stored = try await storing { () async throws(StoreError) in
-      try await crew.images.open(digest)
-    }
-    guard let stored, stored.count <= memory.largest else { return stored }
-    return await Task(executorPreference: crew.threads.lane(at: .high)) {
-      let bytes = stored.read(at: 0, count: stored.count)
-      guard bytes.count == stored.count else { return stored }
-      memory.insert(bytes, as: digest)
-      return StoredBytes(bytes)
-    }.value
+    try await storing { () async throws(StoreError) in try await crew.opener.open(digest) }
   }
 }

@@ -5,14 +5,18 @@ import HTTPTypes
 import Jobs
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 /// The routes over a fake engine, asked without a socket.
 struct Client {
-  let service = FakeJobService()
+  let service: FakeJobService
   let routes: Routes
 
-  init(_ configure: (inout Configuration) -> Void = { _ in }) {
+  init(
+    renderer: FakeRenderer? = FakeRenderer(), _ configure: (inout Configuration) -> Void = { _ in }
+  ) {
+    service = FakeJobService(renderer: renderer)
     var configuration = Configuration()
     configuration.hasLocalRoot = true
     configure(&configuration)

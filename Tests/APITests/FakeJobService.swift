@@ -2,6 +2,7 @@ import API
 import Crypto
 import Jobs
 import Synchronization
+import TestSupport
 
 /// A job engine in memory that works on nothing by itself: a test moves its jobs.
 final class FakeJobService: JobService {
@@ -13,6 +14,10 @@ final class FakeJobService: JobService {
     var capacity = 10_000
     var state = ServiceState.ready
     var failure: StoreError?
+    /// Why no variant can be had.
+    var refusal: JobsError?
+    /// Variants opened, with the priorities.
+    var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
     var captures = 0
     /// Where images are said to be; nil: in memory.
@@ -28,6 +33,10 @@ final class FakeJobService: JobService {
     var meanwhile: (@Sendable (inout Job) -> Void)?
   }
   private let kept = Mutex(Kept())
+  /// Nil: no variants are made.
+  let renderer: FakeRenderer?
+
+  init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
   func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
 
@@ -167,6 +176,24 @@ final class FakeJobService: JobService {
   }
 
   func preview(of id: JobID) -> Preview? { kept.withLock { $0.previews[id] } }
+
+  var outputFormats: Set<OutputFormat> { renderer?.formats ?? [] }
+
+  func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
+    renderer.map { Rendition(of: image, as: variant, by: $0) }
+  }
+
+  func open(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> StoredBytes {
+    try check()
+    if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
+    kept.withLock { $0.opened.append((rendition, job.priority)) }
+    guard let source = kept.withLock({ $0.images[rendition.image.digest] }) else {
+      throw .imageGone
+    }
+    return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
+  }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {
     try check()

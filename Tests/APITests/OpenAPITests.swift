@@ -86,13 +86,13 @@ struct OpenAPITests {
       (.get, "/jobs/{id}/image", "/jobs/\(cancelled)/image", [:], ""),
       (.get, "/jobs/{id}/image", "/jobs/\(lost)/image", [:], ""),
       (.get, "/jobs/{id}/image", "/jobs/\(done)/image", [.range: "bytes=999-"], ""),
-      (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=5", [:], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(pending)/preview", [:], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(failed)/preview", [:], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(lost)/preview", [:], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(done)/preview", [.range: "bytes=999-"], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(done)/preview?width=5", [:], ""),
       (.get, "/jobs/{id}/preview", "/jobs/\(unknown)/preview", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=0", [:], ""),
       (.post, "/jobs/{id}/fetch", "/jobs/\(failed)/fetch", [:], ""),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", stale, #"{"priority":"low"}"#),
       (.delete, "/jobs/{id}", "/jobs/\(pending)", stale, ""),
@@ -112,6 +112,14 @@ struct OpenAPITests {
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
       try check(answer, method, path)
+    }
+    let refusals: [JobsError] = [
+      .renderingsFull, .imageGone, .unrenderable(.unsupportedFormat(name: "GIF")),
+      .unrenderable(.tooMuchMemory(bytes: 2, limit: 1)), .unrenderable(.cutShort),
+    ]
+    for refusal in refusals {
+      client.service.with { $0.refusal = refusal }
+      try check(await client.get("/jobs/\(done)/image?width=5"), .get, "/jobs/{id}/image")
     }
     client.service.with { $0.state = .draining }
     try check(await client.get("/readyz"), .get, "/readyz")
