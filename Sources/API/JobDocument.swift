@@ -60,6 +60,7 @@ enum JobDocument {
       json.object { links in
         links.member("self", "/jobs/\(id)")
         links.member("image", "/jobs/\(id)/image")
+        links.member("events", "/jobs/\(id)/events")
       }
     }
   }
