@@ -10,6 +10,7 @@ final class Outflow {
   private let connection: Connection
   private let stream: any ContentStream
   private var rest: ArraySlice<UInt8> = []
+  private var hasEnded = false
   /// Whether something was sent since the last pause.
   private var hasSent = false
 
@@ -20,31 +21,46 @@ final class Outflow {
     stream.attach { connection.wakeOutflow(serial) }
   }
 
-  /// Fills the buffer as far as there is something.
+  /// Fills the buffer as far as there is something: what has gathered goes out at once.
   /// - Returns: how many bytes, 0 with the connection suspended, or one of libmicrohttpd's two ends.
   func read(into buffer: UnsafeMutableRawBufferPointer) -> Int {
-    while rest.isEmpty {
-      switch connection.outflowTurn() {
-      case .leave: return Int(CMicroHTTPD_streamFailed)
-      case .end: return Int(CMicroHTTPD_streamEnded)
-      case .send(let bytes): rest = bytes[...]
-      case .ask:
-        switch stream.next() {
-        case .bytes(let bytes): rest = bytes[...]
-        case .end: return Int(CMicroHTTPD_streamEnded)
-        case .nothingYet:
-          if connection.pauseOutflow(afterSending: hasSent) {
-            hasSent = false
-            return 0
-          }
-        }
+    var filled = 0
+    while filled < buffer.count {
+      while rest.isEmpty {
+        if let outcome = refill(canPause: filled == 0) { return filled > 0 ? filled : outcome }
+      }
+      let count = min(rest.count, buffer.count - filled)
+      rest.prefix(count).withUnsafeBytes {
+        UnsafeMutableRawBufferPointer(rebasing: buffer[filled...]).copyMemory(from: $0)
+      }
+      rest = rest.dropFirst(count)
+      filled += count
+      hasSent = true
+    }
+    return filled
+  }
+
+  /// Asks for the next piece.
+  /// - Returns: nil to go on, or what the reader returns unless it has bytes; then it is asked again.
+  private func refill(canPause: Bool) -> Int? {
+    switch connection.outflowTurn() {
+    case .leave: return Int(CMicroHTTPD_streamFailed)
+    case .end: return Int(CMicroHTTPD_streamEnded)
+    case .send(let bytes): rest = bytes[...]
+    case .ask:
+      switch hasEnded ? .end : stream.next() {
+      case .bytes(let bytes): rest = bytes[...]
+      case .end:
+        hasEnded = true
+        return Int(CMicroHTTPD_streamEnded)
+      case .nothingYet:
+        guard canPause else { return 0 }
+        guard connection.pauseOutflow(afterSending: hasSent) else { return nil }
+        hasSent = false
+        return 0
       }
     }
-    let count = min(rest.count, buffer.count)
-    rest.prefix(count).withUnsafeBytes { buffer.copyMemory(from: $0) }
-    rest = rest.dropFirst(count)
-    hasSent = true
-    return count
+    return nil
   }
 
   /// The callback, and what frees its context.

@@ -26,6 +26,14 @@ struct EventTests {
     #expect(answer.text.contains(#""events":"/jobs/\#(id)/events""#))
   }
 
+  @Test("are kept alive by a comment at least every 15 s")
+  func comment() throws {
+    let keepAlive = try #require(EventStream(nil).keepAlive)
+    #expect(keepAlive.bytes.first == UInt8(ascii: ":") && keepAlive.bytes.suffix(2) == [10, 10])
+    // The server may be a second late.
+    #expect(keepAlive.interval + .seconds(1) <= .seconds(15))
+  }
+
   @Test("begin with all that is new to the client by its Last-Event-ID")
   func lastEventID() async throws {
     let id = try await client.submitted()
