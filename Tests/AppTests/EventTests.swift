@@ -72,10 +72,16 @@ struct EventTests {
   @Test("of a job, as curl sees them: its phases, its progress, its image, and then the end")
   func raw() async throws {
     try await withPipeline { service, origin in
-      origin.on("/x", .dripped(png, size: 400, every: .milliseconds(10)))
+      let gate = Gate()
+      origin.on("/x", .held(png, after: 1000, by: gate))
       let id = try await service.post(["url": origin.url("/x")])
       let listener = try Listener.curl("\(service.base)/jobs/\(id)/events", ["-i"])
+      try await eventually { listener.lines.contains("event: phase") }
+      gate.open()
       #expect(try await listener.ended() == 0, "the stream ends whole")
+      try await eventually {
+        listener.lines.suffix(5).first == "event: phase" && listener.lines.contains("event: image")
+      }
       let lines = listener.lines
       #expect(lines.first == "HTTP/1.1 200 OK")
       for field in [
