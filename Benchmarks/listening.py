@@ -32,9 +32,10 @@ class Listeners:
         while len(heard) < len(self.sockets):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{len(heard)} of {len(self.sockets)} heard within {seconds} s")
-            for descriptor, _ in self.poll.poll(1):
-                # Before it is read, which takes this client longer than the service takes to send.
-                now = time.monotonic()
+            ready = self.poll.poll(1)
+            # Before they are read, which takes this client longer than the service takes to send.
+            now = time.monotonic()
+            for descriptor, _ in ready:
                 said = tails[descriptor] + self.sockets[descriptor].recv(65536)
                 if mark in said:
                     heard.setdefault(descriptor, now)
