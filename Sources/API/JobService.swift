@@ -48,7 +48,7 @@ public protocol JobService: Sendable {
   func wait(_ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
-  /// Listens to the job: how it is, unless it has the version `told`, and what changes until it has finished or is gone.
+  /// Listens to the job: how it is, unless it has the version `told`, and what changes till it has finished or is gone.
   ///
   /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last listener of which that was said
   ///   is let go of.
