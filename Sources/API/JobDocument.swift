@@ -61,6 +61,7 @@ enum JobDocument {
       json.object { links in
         links.member("self", "/jobs/\(id)")
         links.member("image", "/jobs/\(id)/image")
+        links.member("events", "/jobs/\(id)/events")
         links.member("preview", "/jobs/\(id)/preview")
       }
     }

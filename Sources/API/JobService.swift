@@ -48,6 +48,16 @@ public protocol JobService: Sendable {
   func wait(_ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
+  /// Listens to the job: how it is, unless it has the version `told`, and what changes till it has finished or is gone.
+  ///
+  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last listener of which that was said
+  ///   is let go of.
+  func listen(to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool)
+    async throws(JobsError) -> any JobListener
+
+  /// Listens to all jobs that the query means.
+  func listen(_ query: ListeningQuery) -> any JobListener
+
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
 

@@ -150,6 +150,7 @@ extension Crew {
         if round.isMultiple(of: 2), let news = load.reporter.takeNews() { show(news, of: load) }
       }
       round += 1
+      board.listeners.ringAgain()
       try? await Task.sleep(for: .milliseconds(50))
     }
   }

@@ -11,7 +11,8 @@ extension JobEngine {
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = crew.board.peek(id) { return try checked(snapshot, caller) }
     let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
-    guard let found, let snapshot = crew.board.publish(found) else { throw .unknownJob }
+    guard let found, let snapshot = crew.board.publish(found, isNews: false)
+    else { throw .unknownJob }
     return try checked(snapshot, caller)
   }
 

@@ -76,6 +76,9 @@ public final class JobEngine: Sendable {
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.crew.watchLoads() }
       group.addTask { await self.followOthers() }
+      group.addTask { await self.crew.board.listeners.passOn() }
+      group.addTask { await self.informListeners() }
+      group.addTask { await self.cancelAbandoned() }
       group.addTask { await self.crew.background.run(self.crew) }
       await work()
       crew.background.stop()

@@ -31,6 +31,12 @@ final class FakeJobService: JobService {
     var outside: Set<String> = []
     /// What happens between a look at a job and its change.
     var meanwhile: (@Sendable (inout Job) -> Void)?
+    /// What was asked of listening, in order.
+    var listening: [Listening] = []
+  }
+  enum Listening: Equatable {
+    case one(JobID, told: Int?, cancels: Bool)
+    case many(ListeningQuery)
   }
   private let kept = Mutex(Kept())
   /// Nil: no variants are made.
@@ -166,6 +172,22 @@ final class FakeJobService: JobService {
     }
   }
 
+  func listen(
+    to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
+  ) async throws(JobsError) -> any JobListener {
+    let snapshot = try await job(id, for: caller)
+    kept.withLock { $0.listening.append(.one(id, told: told, cancels: cancelsAtLeaving)) }
+    return FakeListener([.job(snapshot, [.phase, .image])])
+  }
+
+  func listen(_ query: ListeningQuery) -> any JobListener {
+    let (jobs, now) = kept.withLock { kept in
+      kept.listening.append(.many(query))
+      return (kept.jobs.values.sorted { $0.id > $1.id }, Timestamp(milliseconds: kept.milliseconds))
+    }
+    return FakeListener(jobs.map { .job(JobSnapshot($0), [.phase]) } + [.caughtUp(now)])
+  }
+
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
@@ -228,6 +250,14 @@ final class FakeJobService: JobService {
   private func check() throws(JobsError) {
     if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
   }
+}
+
+/// Tells what it was given, and then nothing.
+final class FakeListener: JobListener {
+  private let news: Mutex<[JobNews]>
+  init(_ news: [JobNews]) { self.news = Mutex(news) }
+  func onNews(_ wake: @escaping @Sendable () -> Void) {}
+  func next() -> JobNews { news.withLock { $0.isEmpty ? .nothing : $0.removeFirst() } }
 }
 
 final class FakeCapture: ImageCapture {

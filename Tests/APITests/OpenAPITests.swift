@@ -78,6 +78,11 @@ struct OpenAPITests {
       (.get, "/jobs/{id}", "/jobs/\(failed)", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(unknown)", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(pending)", [.ifNoneMatch: "*"], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(pending)/events", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(pending)/events?x=1", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(unknown)/events", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(done)/events", [.init("Last-Event-ID")!: "3"], ""),
+      (.get, "/events", "/events", [:], ""), (.get, "/events", "/events?phase=x", [:], ""),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"priority":"low"}"#),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"id":1}"#),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
@@ -153,7 +158,8 @@ struct OpenAPITests {
     guard !answer.bytes.isEmpty else { return }
     let type = try #require(answer.fields[.contentType])
     let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
-    let mistakes = checker.mistakes(in: try #require(answer.json), schema: schema)
+    let content = type == "text/event-stream" ? .string(answer.text) : answer.json
+    let mistakes = checker.mistakes(in: try #require(content), schema: schema)
     #expect(mistakes == [], "\(name)")
   }
 }
