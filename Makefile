@@ -54,10 +54,13 @@ $(LINT_TOOLS)/installed: .ci/requirements.txt
 	@touch $@
 
 .PHONY: bench
-bench: build-packages ## measure beside libjpeg-turbo alone and a C server, in the same run (ARGS=…)
+bench: build-packages ## measure beside the codec alone, a C server and libvips, in the same run (ARGS=…)
 	@.ci/install $(BENCH_PACKAGES)
 	swift build -c release --product imagefetch
+	swift build -c release --product RenderBenchmark
 	$(PYTHON) Benchmarks/run.py --service .build/release/imagefetch $(ARGS)
+	$(PYTHON) Benchmarks/variants.py --renderer .build/release/RenderBenchmark
+	$(PYTHON) Benchmarks/previews.py
 
 .PHONY: sanitize-address
 sanitize-address: export ASAN_OPTIONS := detect_leaks=0

@@ -324,10 +324,23 @@ extension BlockReason {
 }
 
 extension CodecError {
+  /// Named formats that are no images.
+  private static let others: Set = [
+    "7z", "AVI", "ELF", "FLAC", "Flash", "HTML", "JSON", "MP3", "MP4", "MPEG", "Matroska", "Ogg",
+    "PDF", "PostScript", "QuickTime", "RAR", "RIFF", "WAV", "WOFF", "XML", "ZIP", "Zstandard",
+    "bzip2", "gzip", "xz",
+  ]
+
+  private static func withArticle(_ name: String) -> String {
+    if others.contains(name) { return name }
+    let article = ["AVIF", "ICO", "MNG", "OpenEXR", "SVG", "XCF"].contains(name) ? "an" : "a"
+    return "\(article) \(name) image"
+  }
+
   fileprivate var described: String {
     switch self {
     case .unsupportedFormat(let name?):
-      "The bytes are \(name.shortened), which is not taken here."
+      "This is \(Self.withArticle(name.shortened)), which is not taken here."
     case .unsupportedFormat(nil): "The bytes are no known image's."
     case .tooManyPixels(let width, let height, let limit):
       "\(width) × \(height) is more than \(limit) pixels."
