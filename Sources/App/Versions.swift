@@ -13,6 +13,7 @@ public enum Versions {
       ("libavif", CodecLibraries.avifVersion),
       ("libcurl", CurlLibrary.version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
+      ("liblcms2", CodecLibraries.lcmsVersion),
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),
       ("libwebp", CodecLibraries.webpVersion),

@@ -1,6 +1,7 @@
 #include "CCodecs.h"
 
 #include <avif/avif.h>
+#include <lcms2.h>
 #include <png.h>
 #include <stdio.h>
 #include <webp/decode.h>
@@ -14,6 +15,15 @@ const char *codecs_jpeg_version(void) {
     static char text[32];
     const long number = LIBJPEG_TURBO_VERSION_NUMBER;
     snprintf(text, sizeof text, "%ld.%ld.%ld", number / 1000000, number / 1000 % 1000, number % 1000);
+    return text;
+}
+
+// A number such as 2140 for 2.14.
+const char *codecs_lcms_version(void) {
+    static char text[32];
+    const int number = cmsGetEncodedCMMversion();
+    const int main = number / 1000, minor = number / 10 % 100, patch = number % 10;
+    snprintf(text, sizeof text, patch ? "%d.%d.%d" : "%d.%d", main, minor, patch);
     return text;
 }
 

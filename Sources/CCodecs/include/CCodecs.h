@@ -158,6 +158,8 @@ const char *avif_reader_message(const AVIFReader *reader);
 const char *codecs_png_version(void);
 /// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
+/// Little CMS's version as linked, such as `2.14`. Call it from one thread at a time.
+const char *codecs_lcms_version(void);
 /// libwebp's decoder's version as linked, such as `1.2.4`. Call it from one thread at a time.
 const char *codecs_webp_version(void);
 /// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
