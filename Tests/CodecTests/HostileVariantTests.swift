@@ -44,7 +44,7 @@ struct HostileVariantTests {
   }
 
   /// Nothing is missing of an animation whose later frames are.
-  @Test("that end too soon is an error", arguments: seeds.filter { $0 != "animated.png" })
+  @Test("that end too soon is an error", arguments: seeds.filter { !$0.hasPrefix("animated") })
   func truncation(name: String) throws {
     let seed = PillowJudge.source(name)
     let image = try Decoding(seed).result.get()
