@@ -1,9 +1,10 @@
 // GIF, read here: the libraries for it pull their bytes and cannot wait for more, and what is left to
 // them beside that is the LZW of gif_lzw.c.
 //
-// Every index of every frame is decoded, and none is kept, but for a tiny picture of the first frame. Frames are not composed: that is copying of
-// pixels already decoded and cannot fail. As browsers do, what a frame has outside of the canvas is
-// decoded and not shown, and data after a frame's last pixel is passed over.
+// Every index of every frame is decoded, and none is kept: of the first frame a tiny picture is made on
+// the way. Frames are not composed: that is copying of pixels already decoded and cannot fail. As
+// browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
+// last pixel is passed over.
 #include "CCodecs.h"
 #include "gif_format.h"
 #include "gif_lzw.h"
@@ -30,9 +31,9 @@ struct GIFReader {
     int transparent;         // of the frame that comes next
     uint64_t max_frames, pixels_left;
     uint64_t indices_left;   // of the frame
-    GIFArea first;           // frame
+    GIFArea first;           // the first frame
     int first_transparent;
-    uint8_t table[GIF_MAX_TABLE]; // the first frame's colours, or those of all before it has its own
+    uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
     uint32_t table_size;
     GIFThumb thumb;
     GIFLZW lzw;
