@@ -5,6 +5,7 @@
 // then bytes are gathered up to there, and frames are decoded one by one, each in one go.
 #include "CCodecs.h"
 #include "avif_decoder.h"
+#include "avif_thumb.h"
 #include "slice.h"
 
 #include <stdio.h>
@@ -41,6 +42,7 @@ struct AVIFReader {
     uint32_t max_listed;
     uint64_t max_frames, max_pixels;
     int frames;              // in the file
+    Thumb thumb;             // of the first one
     char message[AVIF_DIAGNOSTICS_ERROR_BUFFER_SIZE];
 };
 
@@ -117,7 +119,13 @@ void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t 
 }
 
 CodecPicture avif_reader_picture(const AVIFReader *reader) {
-    return reader->picture;
+    CodecPicture picture = reader->picture;
+    if (reader->stage == FINISHED) {
+        picture.thumbnail = reader->thumb.rgba;
+        picture.thumbnailColumns = reader->thumb.columns;
+        picture.thumbnailRows = reader->thumb.rows;
+    }
+    return picture;
 }
 
 const char *avif_reader_message(const AVIFReader *reader) {
@@ -253,6 +261,10 @@ static void take_frame(AVIFReader *reader, const avifImage *image) {
     bool is_same = image->width == reader->picture.width && image->height == reader->picture.height;
     if (!is_same) {
         fail(reader, CodecFaultBroken, "a frame of another size than the image");
+        return;
+    }
+    if (!reader->picture.frames && !avif_thumb_make(&reader->thumb, image)) {
+        fail(reader, CodecFaultTooMuchMemory, "out of memory");
         return;
     }
     reader->picture.frames++;

@@ -1,12 +1,14 @@
 // GIF, read here: the libraries for it pull their bytes and cannot wait for more, and what is left to
 // them beside that is the LZW of gif_lzw.c.
 //
-// Every index of every frame is decoded, and none is kept. Frames are not composed: that is copying of
-// pixels already decoded and cannot fail. As browsers do, what a frame has outside of the canvas is
-// decoded and not shown, and data after a frame's last pixel is passed over.
+// Every index of every frame is decoded, and none is kept: of the first frame a tiny picture is made on
+// the way. Frames are not composed: that is copying of pixels already decoded and cannot fail. As
+// browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
+// last pixel is passed over.
 #include "CCodecs.h"
 #include "gif_format.h"
 #include "gif_lzw.h"
+#include "gif_thumb.h"
 #include "slice.h"
 
 #include <stdio.h>
@@ -16,7 +18,7 @@
 #define RUN ((size_t)64 * 1024)
 #define BASE_MEMORY ((size_t)192 * 1024)
 
-typedef enum { SCREEN, BLOCK, CODE_SIZE, SKIP, BLOCKS, DATA, FINISHED, FAILED } Stage;
+typedef enum { SCREEN, BLOCK, CODE_SIZE, TABLE, SKIP, BLOCKS, DATA, FINISHED, FAILED } Stage;
 
 struct GIFReader {
     Stage stage;
@@ -29,6 +31,11 @@ struct GIFReader {
     int transparent;         // of the frame that comes next
     uint64_t max_frames, pixels_left;
     uint64_t indices_left;   // of the frame
+    GIFArea first;           // the first frame
+    int first_transparent;
+    uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
+    uint32_t table_size;
+    GIFThumb thumb;
     GIFLZW lzw;
     uint8_t indices[RUN];
     char message[80];
@@ -62,7 +69,13 @@ void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t ma
 }
 
 CodecPicture gif_reader_picture(const GIFReader *reader) {
-    return reader->picture;
+    CodecPicture picture = reader->picture;
+    if (reader->stage == FINISHED) {
+        picture.thumbnail = reader->thumb.thumb.rgba;
+        picture.thumbnailColumns = reader->thumb.thumb.columns;
+        picture.thumbnailRows = reader->thumb.thumb.rows;
+    }
+    return picture;
 }
 
 const char *gif_reader_message(const GIFReader *reader) {
@@ -75,6 +88,14 @@ static void skip(GIFReader *reader, uint32_t count, Stage after) {
     reader->after = after;
 }
 
+// A colour table: the first frame's is kept, or that of all frames.
+static void begin_table(GIFReader *reader, uint32_t size, Stage after) {
+    skip(reader, size, after);
+    if (!size || reader->picture.frames > 1) return;
+    reader->table_size = size;
+    reader->stage = TABLE;
+}
+
 static void read_screen(GIFReader *reader, const uint8_t *bytes) {
     reader->screen = gif_screen(bytes);
     if (!gif_is_screen(bytes) || !reader->screen.width || !reader->screen.height) {
@@ -84,12 +105,14 @@ static void read_screen(GIFReader *reader, const uint8_t *bytes) {
     reader->picture.width = reader->screen.width;
     reader->picture.height = reader->screen.height;
     reader->picture.decodingMemory = BASE_MEMORY;
-    skip(reader, reader->screen.table_size, BLOCK);
+    begin_table(reader, reader->screen.table_size, BLOCK);
 }
 
 // What the description says of an animation, its first frame says.
 static void note_first_frame(GIFReader *reader, GIFArea image) {
     if (reader->picture.frames) return;
+    reader->first = image;
+    reader->first_transparent = reader->transparent;
     reader->picture.isProgressive = image.is_interlaced;
     reader->picture.hasAlpha = reader->transparent >= 0 || !gif_covers(image, reader->screen);
 }
@@ -106,7 +129,7 @@ static void begin_image(GIFReader *reader, GIFArea image) {
         reader->pixels_left -= pixels;
         reader->indices_left = pixels;
         reader->transparent = -1;
-        skip(reader, image.table_size, CODE_SIZE);
+        begin_table(reader, image.table_size, CODE_SIZE);
     }
 }
 
@@ -115,14 +138,22 @@ static void begin_codes(GIFReader *reader, uint8_t size) {
         fail(reader, CodecFaultBroken, "bad code size");
         return;
     }
+    if (reader->picture.frames == 1)
+        gif_thumb_start(
+            &reader->thumb, reader->screen, reader->first, reader->table, reader->table_size,
+            reader->first_transparent);
     gif_lzw_start(&reader->lzw, size);
     reader->in_image = true;
     reader->stage = BLOCKS;
 }
 
 static void end_file(GIFReader *reader) {
-    if (reader->picture.frames) reader->stage = FINISHED;
-    else fail(reader, CodecFaultBroken, "no image");
+    if (!reader->picture.frames) {
+        fail(reader, CodecFaultBroken, "no image");
+        return;
+    }
+    thumb_finish_pixels(&reader->thumb.thumb);
+    reader->stage = FINISHED;
 }
 
 // Reads what starts a block. Returns how many bytes it took; 0: it needs more.
@@ -168,6 +199,7 @@ static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t written = gif_lzw_decode(&reader->lzw, &at, end, reader->indices, room);
     // The next `written` indices of the frame, row after row, are in `indices` now.
     reader->indices_left -= written;
+    if (reader->picture.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
     if (reader->lzw.state == GIFCodesBroken) fail(reader, CodecFaultBroken, "bad LZW code");
     // What follows the last pixel or the end code does not count.
     bool is_over = !reader->indices_left || reader->lzw.state != GIFCodesGoOn;
@@ -179,8 +211,11 @@ static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     return (size_t)(at - bytes);
 }
 
-static size_t take_skipped(GIFReader *reader, size_t count) {
+// Bytes of a table or of what does not count.
+static size_t take_others(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : reader->left;
+    if (reader->stage == TABLE)
+        memcpy(reader->table + (reader->table_size - reader->left), bytes, taken);
     reader->left -= (uint32_t)taken;
     if (!reader->left) reader->stage = reader->after;
     return taken;
@@ -204,7 +239,7 @@ static size_t advance(GIFReader *reader, const uint8_t *bytes, size_t count) {
     case DATA:
         return take_data(reader, bytes, count);
     default:
-        return take_skipped(reader, count);
+        return take_others(reader, bytes, count);
     }
 }
 

@@ -15,6 +15,7 @@
 #define GIF_EXTENSION 0x21
 #define GIF_TRAILER 0x3B
 #define GIF_CONTROL 0xF9
+#define GIF_MAX_TABLE 768
 
 /// The canvas, or an image's place on it.
 typedef struct {
@@ -65,6 +66,38 @@ static inline bool gif_covers(GIFArea image, GIFArea screen) {
 /// - Parameter bytes: `GIF_CONTROL_SIZE` from the extension's introducer.
 static inline int gif_transparent_index(const uint8_t *bytes) {
     return bytes[1] == GIF_CONTROL && bytes[2] == 4 && bytes[3] & 1 ? bytes[6] : -1;
+}
+
+typedef struct {
+    uint8_t rgba[256][4];
+} GIFColours;
+
+/// Opaque colours of a table of `size` bytes; black beyond it.
+static inline void gif_set_colours(GIFColours *colours, const uint8_t *table, uint32_t size) {
+    for (uint32_t index = 0; index < 256; index++) {
+        uint8_t *colour = colours->rgba[index];
+        memset(colour, 0, 3);
+        if (3 * index < size) memcpy(colour, table + 3 * (size_t)index, 3);
+        colour[3] = 255;
+    }
+}
+
+/// Where a row of an image is. The first one is all 0.
+typedef struct {
+    int pass;
+    uint32_t place; // from the image's top
+} GIFRow;
+
+/// Goes to the row that comes next in the file: those of an interlaced image come in four passes (GIF89a,
+/// appendix E).
+static inline void gif_next_row(GIFRow *row, GIFArea image) {
+    static const uint8_t starts[4] = {0, 4, 2, 1}, steps[4] = {8, 8, 4, 2};
+    if (!image.is_interlaced) {
+        row->place++;
+        return;
+    }
+    row->place += steps[row->pass];
+    while (row->place >= image.height && row->pass < 3) row->place = starts[++row->pass];
 }
 
 #endif

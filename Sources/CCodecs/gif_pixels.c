@@ -11,27 +11,17 @@ typedef struct {
     GIFArea image;
     uint32_t seen_width, seen_height; // of the frame, what is on the canvas
     int transparent;
-    uint8_t colours[256][4];
+    GIFColours colours;
     const uint8_t *at, *end;          // of the data blocks
     size_t block_left;
     GIFLZW lzw;
     uint8_t *row;                     // of the frame, being decoded
     uint32_t row_count;               // indices in it
     uint32_t rows_decoded;
-    int pass;
-    uint32_t place;                   // the decoded row's, from the frame's top
+    GIFRow place;                     // the decoded row's
     uint8_t *indices;                 // of what is seen
     uint32_t next_row;
 } Context;
-
-static void note_colours(Context *context, const uint8_t *table, uint32_t size) {
-    for (uint32_t index = 0; index < 256; index++) {
-        uint8_t *colour = context->colours[index];
-        memset(colour, 0, 3);
-        if (3 * index < size) memcpy(colour, table + 3 * (size_t)index, 3);
-        colour[3] = 255;
-    }
-}
 
 static bool has(const Context *context, size_t count) {
     return (size_t)(context->end - context->at) >= count;
@@ -50,7 +40,7 @@ static bool skip_blocks(Context *context) {
 
 static bool take_table(Context *context, uint32_t size) {
     if (!has(context, size)) return false;
-    if (size) note_colours(context, context->at, size);
+    if (size) gif_set_colours(&context->colours, context->at, size);
     context->at += size;
     return true;
 }
@@ -84,12 +74,12 @@ static CodecFault start(Context *context) {
     if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
     GIFArea screen = gif_screen(context->at);
     context->at += GIF_SCREEN_SIZE;
-    note_colours(context, NULL, 0);
+    gif_set_colours(&context->colours, NULL, 0);
     if (!take_table(context, screen.table_size) || !find_image(context)) return CodecFaultBroken;
     pixels->width = screen.width;
     pixels->height = screen.height;
     pixels->channels = context->transparent >= 0 || !gif_covers(context->image, screen) ? 4 : 3;
-    if (context->transparent >= 0) memset(context->colours[context->transparent], 0, 4);
+    if (context->transparent >= 0) memset(context->colours.rgba[context->transparent], 0, 4);
     context->seen_width = seen(context->image.left, context->image.width, screen.width);
     context->seen_height = seen(context->image.top, context->image.height, screen.height);
     context->row = malloc(context->image.width);
@@ -97,26 +87,14 @@ static CodecFault start(Context *context) {
     return context->row && context->indices ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
-// Rows of an interlaced image come in four passes (GIF89a, appendix E).
-static void next_place(Context *context) {
-    static const uint8_t starts[4] = {0, 4, 2, 1}, steps[4] = {8, 8, 4, 2};
-    if (!context->image.is_interlaced) {
-        context->place++;
-        return;
-    }
-    context->place += steps[context->pass];
-    while (context->place >= context->image.height && context->pass < 3)
-        context->place = starts[++context->pass];
-}
-
 static void keep_row(Context *context) {
-    if (context->place < context->seen_height)
+    if (context->place.place < context->seen_height)
         memcpy(
-            context->indices + (size_t)context->place * context->seen_width, context->row,
+            context->indices + (size_t)context->place.place * context->seen_width, context->row,
             context->seen_width);
     context->row_count = 0;
     context->rows_decoded++;
-    next_place(context);
+    gif_next_row(&context->place, context->image);
 }
 
 // The next data block, where the last one is used up. False: there is none.
@@ -156,7 +134,7 @@ static void copy_row(const Context *context, uint32_t row, uint8_t *out) {
     const uint8_t *indices = context->indices + (size_t)(row - top) * context->seen_width;
     out += context->image.left * channels;
     for (uint32_t column = 0; column < context->seen_width; column++)
-        memcpy(out + column * channels, context->colours[indices[column]], channels);
+        memcpy(out + column * channels, context->colours.rgba[indices[column]], channels);
 }
 
 static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {

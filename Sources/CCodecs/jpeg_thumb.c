@@ -63,11 +63,7 @@ static void convert(uint8_t colour[4], const struct jpeg_decompress_struct *cinf
 }
 
 void jpeg_thumb_finish(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
-    uint8_t *colour = thumb->rgba;
-    for (uint32_t row = 0; row < thumb->rows; row++)
-        for (uint32_t column = 0; column < thumb->columns; column++, colour += 4) {
-            for (int index = 0; index < cinfo->num_components; index++)
-                colour[index] = thumb_mean(thumb, column, row, index);
-            convert(colour, cinfo);
-        }
+    thumb_finish_planes(thumb, cinfo->num_components);
+    for (uint32_t cell = 0; cell < thumb->columns * thumb->rows; cell++)
+        convert(thumb->rgba + 4 * cell, cinfo);
 }

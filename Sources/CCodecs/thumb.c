@@ -78,6 +78,14 @@ uint8_t thumb_mean(const Thumb *thumb, uint32_t column, uint32_t row, int channe
     return (uint8_t)((sum + SAMPLES_PER_CELL / 2) / SAMPLES_PER_CELL);
 }
 
+void thumb_finish_planes(Thumb *thumb, int channels) {
+    uint8_t *out = thumb->rgba;
+    for (uint32_t row = 0; row < thumb->rows; row++)
+        for (uint32_t column = 0; column < thumb->columns; column++, out += 4)
+            for (int channel = 0; channel < channels; channel++)
+                out[channel] = thumb_mean(thumb, column, row, channel);
+}
+
 void thumb_finish_pixels(Thumb *thumb) {
     uint8_t *out = thumb->rgba;
     for (uint32_t row = 0; row < thumb->rows; row++)

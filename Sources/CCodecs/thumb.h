@@ -49,7 +49,9 @@ void thumb_add_rgba_row(Thumb *thumb, uint32_t y, const uint8_t *row);
 
 /// What planes added up to: the mean of a cell's channel, 0 to 255.
 uint8_t thumb_mean(const Thumb *thumb, uint32_t column, uint32_t row, int channel);
-/// Fills `rgba` from pixels that were added. From planes the caller does, who knows their colour space.
+/// Fills `rgba` from planes that were added, the first `channels` of each pixel: the caller knows their colour space.
+void thumb_finish_planes(Thumb *thumb, int channels);
+/// Fills `rgba` from pixels that were added.
 void thumb_finish_pixels(Thumb *thumb);
 
 #endif

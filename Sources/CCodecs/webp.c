@@ -9,6 +9,7 @@
 #include "CCodecs.h"
 #include "slice.h"
 #include "webp_frame.h"
+#include "webp_thumb.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,9 +43,10 @@ struct WebPReader {
     uint64_t chunk_end;        // with its padding
     bool has_canvas, is_animated;
     bool has_header, has_image, has_alpha_chunk;
-    uint32_t width, height;    // of the frame
+    WebPPlace place;           // of the frame
     uint64_t max_frames, pixels_left;
     WebPFrame frame;
+    Thumb thumb;               // of the first one
     uint8_t *exif;
     size_t exif_count;
     bool exif_done;
@@ -83,6 +85,11 @@ void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t 
 
 CodecPicture webp_reader_picture(const WebPReader *reader) {
     CodecPicture picture = reader->picture;
+    if (reader->stage == FINISHED) {
+        picture.thumbnail = reader->thumb.rgba;
+        picture.thumbnailColumns = reader->thumb.columns;
+        picture.thumbnailRows = reader->thumb.rows;
+    }
     picture.exif = reader->exif_done ? reader->exif : NULL;
     picture.exifCount = reader->exif_done ? reader->exif_count : 0;
     return picture;
@@ -108,21 +115,24 @@ static void read_canvas(WebPReader *reader, const uint8_t *content) {
     reader->is_animated = content[0] & FLAG_ANIMATION;
     reader->picture.width = webp_u24(content + 4) + 1;
     reader->picture.height = webp_u24(content + 7) + 1;
-    reader->width = reader->picture.width;
-    reader->height = reader->picture.height;
+    reader->place.width = reader->picture.width;
+    reader->place.height = reader->picture.height;
     reader->stage = SKIP;
 }
 
 static void begin_frame(WebPReader *reader, const uint8_t *content) {
-    uint64_t x = 2 * (uint64_t)webp_u24(content), y = 2 * (uint64_t)webp_u24(content + 3);
-    reader->width = webp_u24(content + 6) + 1;
-    reader->height = webp_u24(content + 9) + 1;
-    if (x + reader->width > reader->picture.width || y + reader->height > reader->picture.height) {
+    WebPPlace place = {
+        2 * webp_u24(content), 2 * webp_u24(content + 3), webp_u24(content + 6) + 1,
+        webp_u24(content + 9) + 1};
+    // No sum of two exceeds 26 bits.
+    if (place.left + place.width > reader->picture.width
+        || place.top + place.height > reader->picture.height) {
         fail(reader, CodecFaultBroken, "a frame outside of the canvas");
         return;
     }
     bool is_first = reader->picture.frames == 0;
-    bool covers = reader->width == reader->picture.width && reader->height == reader->picture.height;
+    bool covers = place.width == reader->picture.width && place.height == reader->picture.height;
+    reader->place = place;
     if (is_first && !covers) reader->picture.hasAlpha = true;
     reader->frame_end = reader->chunk_end;
     reader->offset += CHUNK_HEAD + ANMF_SIZE;
@@ -133,7 +143,7 @@ static void begin_frame(WebPReader *reader, const uint8_t *content) {
 
 // Counts a frame and its pixels before anything is allocated for it.
 static bool admit_frame(WebPReader *reader) {
-    uint64_t pixels = (uint64_t)reader->width * reader->height;
+    uint64_t pixels = (uint64_t)reader->place.width * reader->place.height;
     if (reader->picture.frames >= reader->max_frames || pixels > reader->pixels_left) {
         fail(reader, CodecFaultTooManyFrames, "too many frames");
         return false;
@@ -145,9 +155,10 @@ static bool admit_frame(WebPReader *reader) {
 
 static void begin_image(WebPReader *reader, uint32_t tag, const uint8_t *content) {
     WebPBitstream bitstream;
+    uint32_t width = reader->place.width, height = reader->place.height;
     if (!webp_bitstream_read(tag, content, &bitstream)) {
         fail(reader, CodecFaultBroken, "bad image header");
-    } else if (bitstream.width != reader->width || bitstream.height != reader->height) {
+    } else if (bitstream.width != width || bitstream.height != height) {
         fail(reader, CodecFaultBroken, "an image of another size than its frame");
     } else if (admit_frame(reader)) {
         bool is_lossless = tag == WEBP_VP8L;
@@ -156,14 +167,14 @@ static void begin_image(WebPReader *reader, uint32_t tag, const uint8_t *content
         if (bitstream.has_alpha || (!is_lossless && reader->has_alpha_chunk))
             reader->picture.hasAlpha = true;
         size_t total = reader->frame.count + (size_t)(reader->chunk_end - reader->offset);
-        bool is_small = reader->width <= THUMBNAIL && reader->height <= THUMBNAIL;
-        uint32_t longer = reader->width > reader->height ? reader->width : reader->height;
-        uint32_t across = (uint32_t)((uint64_t)reader->width * THUMBNAIL / longer);
-        uint32_t down = (uint32_t)((uint64_t)reader->height * THUMBNAIL / longer);
+        bool is_small = width <= THUMBNAIL && height <= THUMBNAIL;
+        uint32_t longer = width > height ? width : height;
+        uint32_t across = (uint32_t)((uint64_t)width * THUMBNAIL / longer);
+        uint32_t down = (uint32_t)((uint64_t)height * THUMBNAIL / longer);
         reader->stage = IMAGE;
         reader->has_image = true;
         if (!webp_frame_start(
-                &reader->frame, total, reader->height, is_lossless, MODE_RGBA,
+                &reader->frame, total, height, is_lossless, MODE_RGBA,
                 is_small ? 0 : across | !across, is_small ? 0 : down | !down))
             fail(reader, CodecFaultTooMuchMemory, "out of memory");
     }
@@ -178,8 +189,8 @@ static void tell_header(WebPReader *reader, uint32_t tag, const uint8_t *content
             fail(reader, CodecFaultBroken, "bad image header");
             return;
         }
-        picture->width = reader->width = bitstream.width;
-        picture->height = reader->height = bitstream.height;
+        picture->width = reader->place.width = bitstream.width;
+        picture->height = reader->place.height = bitstream.height;
     }
     // Of an animation, any frame may be of the costlier kind and nearly as large as the file.
     bool any = tag == TAG_ANMF;
@@ -285,6 +296,10 @@ static bool take_chunk(WebPReader *reader, const uint8_t *bytes, size_t count) {
 
 // The frame's picture is whole: its RGBA rows are in `config.output` until this returns, scaled.
 static void end_image(WebPReader *reader) {
+    if (reader->picture.frames == 1)
+        webp_thumb_make(
+            &reader->thumb, reader->picture.width, reader->picture.height, reader->place,
+            &reader->frame.config.output);
     webp_frame_reset(&reader->frame);
     reader->stage = SKIP;
 }

@@ -144,6 +144,11 @@ def moving(count):
     return frames
 
 
+def blinking():
+    """Frames that have nothing in common."""
+    return [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
+
+
 def make_webps():
     small = photo(67, 45)
     clear = small.convert("RGBA")
@@ -201,6 +206,7 @@ def make_avifs():
         "grid.avif": avif("grid.avif", [photo(160, 128)], *lossy, "--yuv", "420", "--grid", "2x1"),
         # A sequence's writer keeps an alpha plane that is opaque everywhere.
         "animated.avif": avif("animated.avif", moving(4), *lossy, has_alpha=True),
+        "blinking.avif": avif("blinking.avif", blinking(), *lossy, has_alpha=True),
     }
     for orientation, options in {
         2: ("--imir", "1"),

@@ -8,6 +8,10 @@ public struct GIFFixture {
     public var codeSize = 2
     /// LZW codes; nil: as many zeros as there are pixels.
     public var codes: [Int]?
+    /// Its rows are to come in four passes.
+    public var isInterlaced = false
+    /// Four colours of its own, as bytes; empty: it has the file's.
+    public var table: [UInt8] = []
 
     /// A frame of the first colour.
     public init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
@@ -17,7 +21,8 @@ public struct GIFFixture {
     fileprivate var bytes: [UInt8] {
       let places = [left, top, width, height].flatMap(GIFFixture.short)
       let data = GIFFixture.packed(codes ?? GIFFixture.zeros(min(width * height, 1000)))
-      return [0x2C] + places + [0, UInt8(codeSize)] + GIFFixture.blocks(data)
+      let flags: UInt8 = (isInterlaced ? 0x40 : 0) | (table.isEmpty ? 0 : 0x81)
+      return [0x2C] + places + [flags] + table + [UInt8(codeSize)] + GIFFixture.blocks(data)
     }
   }
 
@@ -43,8 +48,16 @@ public struct GIFFixture {
 
   /// The codes of so many indices 0: a clear code before the table grows.
   public static func zeros(_ count: Int) -> [Int] {
-    (0..<count).flatMap { $0.isMultiple(of: 2) ? [4, 0] : [0] } + [5]
+    codes(Array(repeating: 0, count: count))
   }
+
+  /// The codes of indices below four.
+  public static func codes(_ indices: [Int]) -> [Int] {
+    indices.enumerated().flatMap { $0.isMultiple(of: 2) ? [4, $1] : [$1] } + [5]
+  }
+
+  /// An extension that makes the next frame's pixels of an index transparent.
+  public static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
 
   private static func short(_ value: Int) -> [UInt8] {
     [UInt8(truncatingIfNeeded: value), UInt8(truncatingIfNeeded: value >> 8)]

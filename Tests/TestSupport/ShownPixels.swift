@@ -8,7 +8,7 @@ public struct ShownPixels: Sendable {
     var progressive: Bool
   }
 
-  /// `JPEG` or `PNG`.
+  /// Pillow's name, such as `JPEG`.
   public let format: String
   /// In pixels, as stored.
   public let width: Int
@@ -20,6 +20,14 @@ public struct ShownPixels: Sendable {
   public let isProgressive: Bool
   /// RGBA, top row first.
   public let pixels: [UInt8]
+
+  /// Of what Pillow can't decode.
+  /// - Parameter pixels: RGBA, top row first.
+  public init(width: Int, height: Int, orientation: Int, pixels: [UInt8]) {
+    precondition(pixels.count == 4 * width * height)
+    (self.width, self.height, self.pixels) = (width, height, pixels)
+    (self.orientation, format, isProgressive) = (orientation, "", false)
+  }
 
   /// What Pillow makes of files, in their order; nil for those that it can't decode.
   public static func of(_ files: [[UInt8]]) async throws -> [ShownPixels?] {

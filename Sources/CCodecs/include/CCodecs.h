@@ -61,8 +61,8 @@ typedef struct {
     size_t exifCount;
     /// Scans or passes that a preview begun now would show; 0 where there can be none, or none newer.
     int scansToShow;
-    /// Once every pixel was decoded: a tiny picture of it, top row first, RGBA, alpha not premultiplied; as long as
-    /// the decoder lives. NULL before.
+    /// Once every pixel was decoded: a tiny picture of it, of an animation's first frame, top row first, RGBA, alpha
+    /// not premultiplied; as long as the decoder lives. NULL before.
     const uint8_t *thumbnail;
     uint32_t thumbnailColumns;
     uint32_t thumbnailRows;
