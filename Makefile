@@ -10,11 +10,11 @@ export WARNINGS_AS_ERRORS
 
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
-  libcurl4-openssl-dev libjpeg62-turbo-dev libmicrohttpd-dev libpng-dev libsqlite3-dev \
-  libyaml-dev zlib1g-dev
+  libavif-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev libmicrohttpd-dev libpng-dev \
+  libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := curl libjpeg-turbo-progs openssl python3 python3-pil python3-yaml
 LINT_PACKAGES := python3 python3-venv shellcheck systemd
-BENCH_PACKAGES := nginx-light python3 python3-pil wrk
+BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil wrk
 
 LINT_TOOLS := .build-lint
 
@@ -54,10 +54,13 @@ $(LINT_TOOLS)/installed: .ci/requirements.txt
 	@touch $@
 
 .PHONY: bench
-bench: build-packages ## measure beside libjpeg-turbo alone and a C server, in the same run (ARGS=…)
+bench: build-packages ## measure beside the codec alone, a C server and libvips, in the same run (ARGS=…)
 	@.ci/install $(BENCH_PACKAGES)
 	swift build -c release --product imagefetch
+	swift build -c release --product RenderBenchmark
 	$(PYTHON) Benchmarks/run.py --service .build/release/imagefetch $(ARGS)
+	$(PYTHON) Benchmarks/variants.py --renderer .build/release/RenderBenchmark
+	$(PYTHON) Benchmarks/previews.py
 
 .PHONY: sanitize-address
 sanitize-address: export ASAN_OPTIONS := detect_leaks=0

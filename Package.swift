@@ -71,7 +71,11 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: [.linkedLibrary("png"), .linkedLibrary("jpeg"), .linkedLibrary("z")]),
+      linkerSettings: ["avif", "jpeg", "lcms2", "m", "png", "webp", "z"].map { .linkedLibrary($0) }),
+
+    .executableTarget(
+      name: "RenderBenchmark", dependencies: ["Codec", "Jobs"], path: "Benchmarks/render",
+      swiftSettings: house),
 
     .target(
       name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
@@ -83,7 +87,8 @@ let package = Package(
     .testTarget(
       name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "CodecTests", dependencies: ["Codec", "Jobs", "TestSupport"], swiftSettings: house),
+      name: "CodecTests", dependencies: ["CCodecs", "Codec", "Jobs", "TestSupport"],
+      swiftSettings: house),
     .testTarget(
       name: "StoreTests",
       dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
@@ -92,7 +97,7 @@ let package = Package(
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(
       name: "APITests",
-      dependencies: ["API", "HTTP", "Jobs", "YAML", .crypto, .httpTypes, .log],
+      dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .crypto, .httpTypes, .log],
       swiftSettings: house),
     .testTarget(
       name: "AppTests",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+import listening
 import measures
 from origin import Nginx, Stalled
 from pictures import photograph, write_distinct
@@ -23,6 +24,7 @@ HERE = pathlib.Path(__file__).parent
 LARGE, SMALL = 400, 6_000
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
+LISTENERS = 5_000
 
 
 def compile_c(source, target, *libraries):
@@ -86,7 +88,16 @@ class Benchmark:
             self.measure_requests(service, figures)
         with self.service(workers=1) as service:
             figures["queued"] = measures.bytes_per_queued_job(service, self.stalled, queued)
+        self.measure_listening(figures)
         return figures
+
+    def measure_listening(self, figures):
+        with self.service() as service:
+            figures["listener"] = listening.bytes_per_listener(
+                service, self.stalled, LISTENERS, measures.settled_bytes)
+        with self.service() as service:
+            for name, count in (("one heard", 1), ("all heard", LISTENERS)):
+                figures[name] = listening.median_delay(service, self.stalled, count)
 
     def measure_requests(self, service, figures):
         job = service.submit([b'[{"url": "%s"}]' % self.nginx.url("large/0.jpg").encode()])
@@ -123,6 +134,11 @@ def print_table(rounds):
         f"{dead / alone:.2f}", "1.05"))
     queued = statistics.median(figures["queued"] for figures in rounds)
     print(row.format("memory of a queued job, bytes", f"{queued:,.0f}", "", "", "2,048"))
+    listener = statistics.median(figures["listener"] for figures in rounds)
+    print(row.format(f"memory of one of {LISTENERS:,} listeners, bytes", f"{listener:,.0f}", "", "", ""))
+    for name, title in (("one heard", "1"), ("all heard", f"{LISTENERS:,}")):
+        delay = statistics.median(figures[name] for figures in rounds) * 1000
+        print(row.format(f"a change to {title} listeners, ms", f"{delay:.1f}", "", "", "50"))
 
 
 def main():

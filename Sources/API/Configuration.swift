@@ -38,6 +38,8 @@ public struct Configuration: Sendable {
     public var maxBytes = 32 << 20
     /// Of one image: width times height.
     public var maxPixels = 50_000_000
+    /// Of a variant's side, in pixels; of its width times height ``maxPixels``.
+    public var maxDimension = 30_000
     /// How long a finished job may be kept at a client's wish.
     public var maxRetention: Duration = .seconds(365 * 86_400)
 

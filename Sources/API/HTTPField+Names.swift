@@ -7,9 +7,12 @@ extension HTTPField.Name {
   /// HTTPTypes keeps `host` to itself, for requests in its own form.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+  static let imagePreview = HTTPField.Name("Image-Preview")!
+  static let lastEventID = HTTPField.Name("Last-Event-ID")!
   static let link = HTTPField.Name("Link")!
   static let prefer = HTTPField.Name("Prefer")!
   static let preferenceApplied = HTTPField.Name("Preference-Applied")!
   static let saveData = HTTPField.Name("Save-Data")!
+  static let xAccelBuffering = HTTPField.Name("X-Accel-Buffering")!
   static let xRequestID = HTTPField.Name("X-Request-Id")!
 }

@@ -1,3 +1,4 @@
+internal import FoundationEssentials
 internal import Jobs
 
 /// A job's JSON, members in the contract's order.
@@ -39,7 +40,7 @@ enum JobDocument {
       job.submission.source.write(to: &json)
       json.member("priority", job.priority.word)
       json.key("progress")
-      job.progress.write(to: &json)
+      job.progress.write(previews: job.previews, to: &json)
       json.key("image")
       if let image = job.image { image.write(to: &json) } else { json.null() }
       json.key("error")
@@ -60,6 +61,8 @@ enum JobDocument {
       json.object { links in
         links.member("self", "/jobs/\(id)")
         links.member("image", "/jobs/\(id)/image")
+        links.member("events", "/jobs/\(id)/events")
+        links.member("preview", "/jobs/\(id)/preview")
       }
     }
   }
@@ -93,12 +96,13 @@ extension Source {
 }
 
 extension Progress {
-  fileprivate func write(to writer: inout JSONWriter) {
+  fileprivate func write(previews: Int, to writer: inout JSONWriter) {
     writer.object { json in
       json.member("completed", completed)
       json.member("total", total)
       json.member("fraction", fraction)
       json.member("resumed_from", resumedFrom)
+      json.member("previews", previews)
     }
   }
 }
@@ -121,6 +125,21 @@ extension StoredImage {
       json.member("frames", description.frames)
       json.member("variant", variant.rawValue)
       json.member("url", url?.string)
+      json.member("thumbhash", description.placeholder?.base64)
+      json.member("dominant_color", description.placeholder?.colorCode)
+    }
+  }
+}
+
+extension Placeholder {
+  /// The ThumbHash, as its decoders take it.
+  fileprivate var base64: String { Data(thumbHash).base64EncodedString() }
+
+  /// As CSS writes it: `#rrggbb`.
+  fileprivate var colorCode: String {
+    dominantColor.reduce(into: "#") { code, level in
+      let digits = String(level, radix: 16)
+      code += digits.count == 1 ? "0" + digits : digits
     }
   }
 }

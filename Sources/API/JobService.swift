@@ -48,14 +48,37 @@ public protocol JobService: Sendable {
   func wait(_ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
+  /// Listens to the job: how it is, unless it has the version `told`, and what changes till it has finished or is gone.
+  ///
+  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last listener of which that was said
+  ///   is let go of.
+  func listen(to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool)
+    async throws(JobsError) -> any JobListener
+
+  /// Listens to all jobs that the query means.
+  func listen(_ query: ListeningQuery) -> any JobListener
+
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
+
+  /// The newest preview of what the job is loading; nil: there is none yet, or no more.
+  func preview(of id: JobID) -> Preview?
+
+  /// The formats that variants can be written in; none where none are made.
+  var outputFormats: Set<OutputFormat> { get }
+
+  /// What a variant of an image comes out as, without rendering it; nil where none are made.
+  func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
+
+  /// The bytes of a rendition of the job's image, rendered now where they aren't kept: once for all who ask at the same
+  /// time. A caller whose task is cancelled waits no more.
+  func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> StoredBytes
 
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts
 
   /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
-  /// - Returns: how many stored responses there were.
+  /// - Returns: how many stored responses and variants there were.
   func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int
 
   /// Whether low-data images stand in for the regular ones.

@@ -155,6 +155,16 @@ extension Problem {
     case .versionDiffers:
       self.init(
         .preconditionFailed, "If-Match names no version that the job has; GET tells its ETag.")
+    case .imageGone:
+      self.init(.imageGone, "The image gave way to newer ones. POST …/fetch asks for it again.")
+    case .renderingsFull:
+      self.init(.queueFull, "As many variants wait to be rendered as may; try again later.")
+      fields[.retryAfter] = "2"
+    case .unrenderable(let error):
+      self.init(unrenderable: error)
+    case .abandoned:
+      // Nobody reads it: the client that asked has left.
+      self.init(.malformedRequest, "The client left before its answer.")
     case .starting:
       self.init(.starting, "This service will take work in a moment.")
     case .draining:
@@ -162,6 +172,14 @@ extension Problem {
       fields[.retryAfter] = "5"
     case .store(let error): self.init(error)
     }
+  }
+
+  /// Why a variant of an image can't be made. That it is too large for that lies in the request; bytes that were decoded
+  /// whole before and now aren't, in the image.
+  private init(unrenderable error: CodecError) {
+    let code = ProblemCode(error.code)
+    let isOrigins = code == .decodeFailed
+    self.init(code, error.described, status: isOrigins ? .badGateway : .unprocessableContent)
   }
 
   /// Why the store could not.
@@ -306,10 +324,23 @@ extension BlockReason {
 }
 
 extension CodecError {
+  /// Named formats that are no images.
+  private static let others: Set = [
+    "7z", "AVI", "ELF", "FLAC", "Flash", "HTML", "JSON", "MP3", "MP4", "MPEG", "Matroska", "Ogg",
+    "PDF", "PostScript", "QuickTime", "RAR", "RIFF", "WAV", "WOFF", "XML", "ZIP", "Zstandard",
+    "bzip2", "gzip", "xz",
+  ]
+
+  private static func withArticle(_ name: String) -> String {
+    if others.contains(name) { return name }
+    let article = ["AVIF", "ICO", "MNG", "OpenEXR", "SVG", "XCF"].contains(name) ? "an" : "a"
+    return "\(article) \(name) image"
+  }
+
   fileprivate var described: String {
     switch self {
     case .unsupportedFormat(let name?):
-      "The bytes are \(name.shortened), which is not taken here."
+      "This is \(Self.withArticle(name.shortened)), which is not taken here."
     case .unsupportedFormat(nil): "The bytes are no known image's."
     case .tooManyPixels(let width, let height, let limit):
       "\(width) × \(height) is more than \(limit) pixels."

@@ -22,6 +22,9 @@ struct Query {
     }
   }
 
+  /// Whether a member of that name is left.
+  func has(_ name: String) -> Bool { items.contains { $0.name == name } }
+
   /// All values of that name.
   mutating func all(_ name: String) -> [String] {
     guard !items.isEmpty else { return [] }
@@ -62,6 +65,18 @@ struct Query {
     guard let text = one(name) else { return nil }
     guard let number = JSONValue(numberIn: text)?.int, range ~= number else {
       wrong(name, "It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+      return nil
+    }
+    return number
+  }
+
+  /// A number within the range, which may have a fraction.
+  mutating func number(_ name: String, in range: ClosedRange<Int>) -> Double? {
+    guard let text = one(name) else { return nil }
+    guard let number = JSONValue(numberIn: text)?.double,
+      Double(range.lowerBound)...Double(range.upperBound) ~= number
+    else {
+      wrong(name, "It is a number from \(range.lowerBound) to \(range.upperBound).")
       return nil
     }
     return number

@@ -3,7 +3,8 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, job, fetch, image, cache, network, livez, readyz, metrics, openAPI, unknown
+  case jobs, job, fetch, image, preview, jobEvents, events, cache, network, livez, readyz, metrics
+  case openAPI, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -12,6 +13,9 @@ enum Route: Int, CaseIterable, Sendable {
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
     case .image: "/jobs/{id}/image"
+    case .preview: "/jobs/{id}/preview"
+    case .jobEvents: "/jobs/{id}/events"
+    case .events: "/events"
     case .cache: "/cache"
     case .network: "/network"
     case .livez: "/livez"
@@ -30,7 +34,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .livez, .readyz, .metrics, .openAPI: [.get, .head, .options]
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI:
+      [.get, .head, .options]
     case .unknown: []
     }
   }
@@ -38,7 +43,7 @@ enum Route: Int, CaseIterable, Sendable {
   /// What a token must be good for; nil: none is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
-    case .jobs, .job, .fetch, .image, .unknown: .jobs
+    case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .unknown: .jobs
     case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
     case .livez, .readyz, .openAPI: nil
@@ -83,11 +88,13 @@ struct Destination: Sendable {
   private static func below(_ tail: Substring.UTF8View) -> Route {
     if tail.isEmpty { return .job }
     if tail.elementsEqual("/image".utf8) { return .image }
+    if tail.elementsEqual("/preview".utf8) { return .preview }
+    if tail.elementsEqual("/events".utf8) { return .jobEvents }
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 
   private static func operation(_ path: String.UTF8View) -> Route {
-    for route in [Route.cache, .network, .livez, .readyz, .metrics, .openAPI]
+    for route in [Route.events, .cache, .network, .livez, .readyz, .metrics, .openAPI]
     where path.elementsEqual(route.template.utf8) {
       return route
     }

@@ -5,56 +5,96 @@ internal import Jobs
 /// `GET|HEAD /jobs/{id}/image`.
 extension Routes {
   func image(_ exchange: Exchange) async throws(Problem) -> Response {
+    // Nothing is said of somebody else's job, not even what is wrong with the query.
+    var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    for name in Self.upcoming where query.one(name) != nil {
-      query.wrong(name, "It is not available in this version.")
+    let wish = VariantQuery(
+      &query, formats: service.outputFormats, longest: configuration.limits.maxDimension)
+    if query.one("placeholder") != nil {
+      query.wrong("placeholder", "It is not available in this version.")
     }
     try query.finish()
 
-    var snapshot = try await current(exchange)
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    var response = try await image(of: snapshot.job, exchange) ?? pending(snapshot)
+    var response = try await image(of: snapshot.job, as: wish, exchange) ?? pending(snapshot)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }
     return response
   }
 
-  /// Query members of the contract that ask for another picture than the origin's.
-  private static var upcoming: [String] {
-    ["width", "height", "fit", "format", "quality", "background", "dpr", "placeholder"]
-  }
-
-  /// The finished job's image; nil while it isn't finished.
-  private func image(of job: Job, _ exchange: Exchange) async throws(Problem) -> Response? {
+  /// The finished job's image, or a variant of it; nil while it isn't finished.
+  func image(
+    of job: Job, as wish: VariantQuery? = nil, _ exchange: Exchange
+  ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
     case .failure, .cancelled: throw Self.unavailable(job)
     case .success: break
     }
-    guard let image = job.image, image.isKept else { throw Self.gone }
-    var fields = Self.fields(of: image, job, at: service.now())
-    if Conditions.isCurrent(exchange.fields, image.entityTag, modifiedAt: image.modifiedAt) {
+    guard let image = job.image, image.isKept else { throw Problem(JobsError.imageGone) }
+    let rendition = try rendition(of: image, wish, exchange)
+    let entityTag = rendition?.entityTag ?? image.entityTag
+    var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
+    fields[.eTag] = entityTag
+    if wish?.format == .auto { fields[.vary] = "Accept" }
+    if Conditions.isCurrent(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       fields[.contentType] = nil
       fields[.contentDisposition] = nil
       return Response(status: .notModified, fields: fields)
     }
-    let bytes = try await asking { () throws(JobsError) in
-      try await service.openImage(image.digest)
+    let bytes = try await bytes(of: image, rendition, for: job)
+    return try Self.answer(bytes, exchange, fields, entityTag, modifiedAt: image.modifiedAt)
+  }
+
+  private func bytes(
+    of image: StoredImage, _ rendition: Rendition?, for job: Job
+  ) async throws(Problem) -> StoredBytes {
+    try await asking { () throws(JobsError) in
+      if let rendition { return try await service.open(rendition, for: job) }
+      guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
+      return bytes
     }
-    guard let bytes else { throw Self.gone }
-    return try Self.answer(bytes, exchange, fields, image)
+  }
+
+  /// What a wish comes to for this image; nil where there is none.
+  private func rendition(
+    of image: StoredImage, _ wish: VariantQuery?, _ exchange: Exchange
+  ) throws(Problem) -> Rendition? {
+    guard let wish else { return nil }
+    let variant = wish.variant(
+      of: image.description, Accept(exchange.fields[.accept]), formats: service.outputFormats)
+    guard let rendition = service.rendition(of: image, as: variant) else {
+      throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
+    }
+    let (width, height) = (rendition.width, rendition.height)
+    let limits = configuration.limits
+    var mistakes = Mistakes()
+    let place = FieldError.Place.parameter(
+      wish.width == nil && wish.height != nil ? "height" : "width")
+    if max(width, height) > limits.maxDimension {
+      mistakes.add(
+        place, .invalidOption,
+        "\(width) × \(height): a side would be longer than \(limits.maxDimension) pixels.")
+    } else if width > limits.maxPixels / max(1, height) {
+      mistakes.add(
+        place, .invalidOption,
+        "\(width) × \(height) would be more than \(limits.maxPixels) pixels.")
+    }
+    try mistakes.check()
+    return rendition
   }
 
   private static func answer(
-    _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, _ image: StoredImage
+    _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, _ entityTag: String,
+    modifiedAt: Timestamp
   ) throws(Problem) -> Response {
     var fields = fields
     // Ranges are defined for GET alone (RFC 9110 section 14.2).
     let mayBePart =
       exchange.request.method == .get
-      && Conditions.rangeHolds(exchange.fields, image.entityTag, modifiedAt: image.modifiedAt)
+      && Conditions.rangeHolds(exchange.fields, entityTag, modifiedAt: modifiedAt)
     switch ByteRange(mayBePart ? exchange.fields[.range] : nil, count: bytes.count) {
     case .whole:
       return Response(status: .ok, fields: fields, content: bytes.content(0..<bytes.count))
@@ -82,29 +122,31 @@ extension Routes {
     problem.failure = job.failure
     return problem
   }
-
-  private static let gone = Problem(
-    .imageGone, "The image gave way to newer ones. POST …/fetch asks for it again.")
 }
 
 /// The header fields of an image.
 extension Routes {
+  /// - Parameter format: of a variant; nil: the image's own.
   private static func fields(
-    of image: StoredImage, _ job: Job, at now: Timestamp
+    of image: StoredImage, _ format: OutputFormat?, _ job: Job, at now: Timestamp
   ) -> HTTPFields {
-    [
-      .contentType: image.description.format.contentType,
-      .eTag: image.entityTag,
+    let own = image.description.format
+    let ending = format?.fileExtension ?? own.fileExtension
+    return [
+      .contentType: format?.contentType ?? own.contentType,
       .lastModified: image.modifiedAt.httpDate,
       .acceptRanges: "bytes",
       // The same path may have another image after the job was fetched again.
       .cacheControl: "private, no-cache",
       .cacheStatus: cacheStatus(job, at: now),
-      .contentDisposition: "inline; filename=\"\(fileName(of: image, job))\"",
+      .contentDisposition: "inline; filename=\"\(fileName(of: image, job, ending))\"",
       .xContentTypeOptions: "nosniff",
-      .contentSecurityPolicy: "default-src 'none'; sandbox",
+      .contentSecurityPolicy: contentSecurityPolicy,
     ]
   }
+
+  /// An image opened by itself runs and loads nothing.
+  static let contentSecurityPolicy = "default-src 'none'; sandbox"
 
   /// RFC 9211. What never went through the cache, as local and captured images, bypassed it.
   private static func cacheStatus(_ job: Job, at now: Timestamp) -> String {
@@ -126,7 +168,7 @@ extension Routes {
 
   /// The source's last name without what could mean something to a shell, a path or a header; its ending
   /// tells what the bytes are.
-  static func fileName(of image: StoredImage, _ job: Job) -> String {
+  static func fileName(of image: StoredImage, _ job: Job, _ ending: String) -> String {
     let path: Substring
     switch job.submission.source {
     case .url(let url, _): path = (image.url ?? url).pathAndQuery.prefix { $0 != "?" }
@@ -145,7 +187,7 @@ extension Routes {
       }
     }
     let base = safe.isEmpty ? "image" : String(decoding: safe, as: UTF8.self)
-    return "\(base).\(image.description.format.fileExtension)"
+    return "\(base).\(ending)"
   }
 
   private static func isPlain(_ byte: UInt8) -> Bool {

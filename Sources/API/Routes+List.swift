@@ -20,13 +20,7 @@ extension Routes {
     // An admin lists everyone's.
     let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
     var wanted = JobQuery(owner: owner, now: service.now(), limit: limit)
-    for word in query.all("phase") {
-      if let phase = Phase(rawValue: word) {
-        wanted.phases.insert(phase)
-      } else {
-        query.wrong("phase", "It is one of queued, loading, success, failure, cancelled.")
-      }
-    }
+    wanted.phases = phases(&query)
     wanted.tag = query.one("tag")
     if let cursor = query.one("cursor") {
       wanted.before = Self.job(before: cursor)
@@ -34,6 +28,19 @@ extension Routes {
     }
     try query.finish()
     return wanted
+  }
+
+  /// The phases named in the query; none stands for any.
+  func phases(_ query: inout Query) -> Set<Phase> {
+    var phases: Set<Phase> = []
+    for word in query.all("phase") {
+      if let phase = Phase(rawValue: word) {
+        phases.insert(phase)
+      } else {
+        query.wrong("phase", "It is one of queued, loading, success, failure, cancelled.")
+      }
+    }
+    return phases
   }
 
   /// Opaque to clients: the last job's id in 32 digits.

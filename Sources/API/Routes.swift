@@ -97,6 +97,9 @@ public struct Routes: Sendable {
       }
     case .fetch: try await fetchAgain(exchange)
     case .image: try await image(exchange)
+    case .preview: try await preview(exchange)
+    case .jobEvents: try await jobEvents(exchange)
+    case .events: try events(exchange)
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .livez, .readyz, .metrics, .openAPI, .unknown: try await operation(route, exchange)

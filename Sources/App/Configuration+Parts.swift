@@ -25,6 +25,8 @@ extension Configuration {
     engine.timeout = fetch.timeout
     engine.maxBytes = fetch.maxBytes
     engine.limits = decodeLimits
+    engine.renderingsAtOnce =
+      decode.threads > 0 ? decode.threads : ProcessInfo.processInfo.activeProcessorCount
     engine.maxStoredBytes = storage.maxBytes
     engine.maxPerOrigin = fetch.maxPerHost
     engine.requestsPerSecondPerOrigin = fetch.ratePerHost
@@ -88,6 +90,7 @@ extension Configuration {
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes
     routes.limits.maxPixels = decode.maxPixels
+    routes.limits.maxDimension = decode.maxDimension
     return routes
   }
 

@@ -35,7 +35,8 @@ struct Parts: Sendable {
         configuration.engineConfiguration,
         JobEngine.Parts(
           store: jobs, images: images,
-          fetcher: fetcher, codec: StreamingCodec(), locals: locals,
+          fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
+          locals: locals,
           threads: ThreadPool(name: "decode", threads: configuration.decode.threads)),
         now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
     } catch {

@@ -10,10 +10,13 @@ public enum Versions {
   public static var all: [(name: String, version: String)] {
     [
       ("imagefetch", App.version),
+      ("libavif", CodecLibraries.avifVersion),
       ("libcurl", CurlLibrary.version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
+      ("liblcms2", CodecLibraries.lcmsVersion),
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),
+      ("libwebp", CodecLibraries.webpVersion),
       ("libyaml", YAMLLibrary.version),
       ("SQLite", SQLiteLibrary.version),
     ]

@@ -8,7 +8,11 @@
 // A picture in one scan is decoded as it arrives. One in several is taken in through
 // jpeg_consume_input, a row of MCUs at a time, and put out when its end was read, so that no call into
 // the library runs longer than one such row.
+//
+// A preview is an output pass between two scans, or within one, over the coefficients as they are then.
 #include "CCodecs.h"
+#include "jpeg_preview.h"
+#include "jpeg_thumb.h"
 #include "slice.h"
 
 #include <limits.h>
@@ -32,8 +36,13 @@
 #define MAX_PADDING 512
 // What the library and this file hold whatever the picture: tables, EXIF, buffers of small size.
 #define BASE_MEMORY ((size_t)256 * 1024)
+// A preview may have so many bytes, and no more than two bits a sample.
+#define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
+#define MIN_PREVIEW ((size_t)64 * 1024)
+// The bytes while they grow, and once more where the caller keeps those of the one before.
+#define PREVIEW_COPIES 3
 
-typedef enum { HEADER, START, ROWS, SCANS, OUTPUT, FINISH, FINISHED, FAILED } Stage;
+typedef enum { HEADER, START, ROWS, SCANS, PREVIEW, OUTPUT, FINISH, FINISHED, FAILED } Stage;
 
 struct JPEGReader {
     struct jpeg_decompress_struct cinfo;
@@ -51,7 +60,16 @@ struct JPEGReader {
     size_t retry_at; // the backlog that makes another try worth while
     int max_scans;
     unsigned seen;   // components that have had a scan, a bit each
-    size_t memory;
+    int whole_scans; // that were read to their end
+    int shown_scans; // of which there was a preview
+    bool complete;   // each component has had a whole scan
+    bool preview_wanted;
+    int orientation; // for the preview
+    size_t max_preview; // 0: there can be none
+    JPEGPreview *preview;
+    size_t max_memory, memory;
+    Thumb thumb;
+    bool has_thumb;
     JSAMPARRAY rows[MAX_COMPONENTS];
     uint8_t *exif;
     size_t exif_count;
@@ -190,6 +208,7 @@ JPEGReader *jpeg_reader_create(size_t max_memory) {
     JPEGReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->max_scans = 1;
+    reader->max_memory = max_memory;
     reader->cinfo.err = jpeg_std_error(&reader->errors);
     reader->errors.error_exit = on_error;
     reader->errors.emit_message = on_message;
@@ -214,12 +233,19 @@ JPEGReader *jpeg_reader_create(size_t max_memory) {
 void jpeg_reader_destroy(JPEGReader *reader) {
     if (!reader) return;
     if (!setjmp(reader->escape)) jpeg_destroy_decompress(&reader->cinfo);
+    jpeg_preview_destroy(reader->preview);
     free(reader->exif);
     free(reader);
 }
 
 void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans) {
     reader->max_scans = max_scans;
+}
+
+// Scans that a preview begun now would show; 0 where an earlier one showed as many, or none can.
+static int scans_to_show(const JPEGReader *reader) {
+    bool may = reader->stage == SCANS && reader->max_preview && reader->complete && !reader->ended;
+    return may && reader->whole_scans > reader->shown_scans ? reader->whole_scans : 0;
 }
 
 CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
@@ -232,6 +258,10 @@ CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
         .hasAlpha = false,
         .exif = reader->exif,
         .exifCount = reader->exif_count,
+        .scansToShow = scans_to_show(reader),
+        .thumbnail = reader->has_thumb ? reader->thumb.rgba : NULL,
+        .thumbnailColumns = reader->thumb.columns,
+        .thumbnailRows = reader->thumb.rows,
     };
 }
 
@@ -258,6 +288,23 @@ static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
     return sum;
 }
 
+// Previews are an addition: they never make a picture need more than it may.
+static void allow_previews(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    if (!reader->many_scans || !jpeg_preview_fits(cinfo)) return;
+    size_t samples = 0;
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        samples += (size_t)component->width_in_blocks * component->height_in_blocks * DCTSIZE2;
+    }
+    size_t bytes = samples / 4 + MIN_PREVIEW;
+    if (bytes > MAX_PREVIEW) bytes = MAX_PREVIEW;
+    size_t memory = JPEG_PREVIEW_MEMORY + PREVIEW_COPIES * bytes;
+    if (reader->memory > reader->max_memory || memory > reader->max_memory - reader->memory) return;
+    reader->max_preview = bytes;
+    reader->memory += memory;
+}
+
 // Refuses what the library could not show: its own checks would come with the conversions that
 // raw output leaves out.
 static void check_header(JPEGReader *reader) {
@@ -277,6 +324,7 @@ static bool read_header(JPEGReader *reader) {
     check_header(reader);
     reader->many_scans = jpeg_has_multiple_scans(&reader->cinfo);
     reader->memory = memory_needed(&reader->cinfo, reader->many_scans);
+    allow_previews(reader);
     reader->stage = START;
     return true;
 }
@@ -307,13 +355,16 @@ static void start(JPEGReader *reader) {
         reader->rows[index] = cinfo->mem->alloc_sarray(
             (j_common_ptr)cinfo, JPOOL_IMAGE, columns, component->v_samp_factor * DCTSIZE);
     }
+    jpeg_thumb_start(&reader->thumb, cinfo);
     reader->stage = reader->many_scans ? SCANS : ROWS;
 }
 
 // False: it needs bytes.
 static bool read_rows(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
+    JDIMENSION row = cinfo->output_iMCU_row;
     if (!jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE)) return false;
+    jpeg_thumb_add(&reader->thumb, cinfo, row, reader->rows);
     if (cinfo->output_scanline < cinfo->output_height) return true;
     // The end was read already, so this waits for nothing.
     if (reader->many_scans) jpeg_finish_output(cinfo);
@@ -321,15 +372,54 @@ static bool read_rows(JPEGReader *reader) {
     return true;
 }
 
+static unsigned all_components(const JPEGReader *reader) {
+    return (1u << reader->cinfo.num_components) - 1;
+}
+
 static void start_output(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     // A progressive picture need not refine every coefficient (T.81, G.1.1.1), but it needs some of each
     // component.
-    if (reader->seen != (1u << cinfo->num_components) - 1)
+    if (reader->seen != all_components(reader))
         fail(reader, CodecFaultBroken, "a component without data");
+    cinfo->do_block_smoothing = FALSE;
     if (!jpeg_start_output(cinfo, cinfo->input_scan_number))
         fail(reader, CodecFaultBroken, "cannot start output");
     reader->stage = OUTPUT;
+}
+
+static void drop_preview(JPEGReader *reader) {
+    jpeg_preview_destroy(reader->preview);
+    reader->preview = NULL;
+}
+
+static void start_preview(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    reader->preview_wanted = false;
+    drop_preview(reader);
+    reader->preview = jpeg_preview_create(cinfo, reader->orientation, reader->max_preview);
+    // Also where that failed: the next one is of more scans.
+    reader->shown_scans = reader->whole_scans;
+    if (!reader->preview) return;
+    cinfo->do_block_smoothing = TRUE;
+    if (!jpeg_start_output(cinfo, reader->whole_scans))
+        fail(reader, CodecFaultBroken, "cannot start output");
+    // The library takes in no bytes for a pass that is behind its input, not even the markers after the scan.
+    cinfo->output_scan_number = 0;
+    reader->stage = PREVIEW;
+}
+
+static void end_preview(JPEGReader *reader, bool whole) {
+    jpeg_finish_output(&reader->cinfo);
+    reader->stage = SCANS;
+    if (!whole || !jpeg_preview_finish(reader->preview)) drop_preview(reader);
+}
+
+static void render_preview(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE);
+    bool taken = jpeg_preview_write(reader->preview, reader->rows);
+    if (!taken || cinfo->output_scanline >= cinfo->output_height) end_preview(reader, taken);
 }
 
 static bool read_scans(JPEGReader *reader) {
@@ -341,6 +431,8 @@ static bool read_scans(JPEGReader *reader) {
         return true;
     case JPEG_SCAN_COMPLETED:
         reader->in_scan = false;
+        reader->whole_scans = reader->cinfo.input_scan_number;
+        reader->complete = reader->seen == all_components(reader);
         return true;
     case JPEG_REACHED_EOI:
         start_output(reader);
@@ -352,6 +444,8 @@ static bool read_scans(JPEGReader *reader) {
 
 static bool finish(JPEGReader *reader) {
     if (!jpeg_finish_decompress(&reader->cinfo)) return false;
+    jpeg_thumb_finish(&reader->thumb, &reader->cinfo);
+    reader->has_thumb = true;
     reader->stage = FINISHED;
     return true;
 }
@@ -369,6 +463,9 @@ static bool advance(JPEGReader *reader) {
         return read_rows(reader);
     case SCANS:
         return read_scans(reader);
+    case PREVIEW:
+        render_preview(reader);
+        return true;
     case FINISH:
         return finish(reader);
     default:
@@ -399,6 +496,9 @@ static CodecStatus out_of_bytes(JPEGReader *reader) {
 
 static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
     Slice slice = slice_start();
+    // The picture itself comes first.
+    if (reader->ended && reader->stage == PREVIEW) end_preview(reader, false);
+    if (reader->preview_wanted && scans_to_show(reader)) start_preview(reader);
     do {
         Stage stage = reader->stage;
         if (reader->cinfo.arith_code && stage == START && !reader->ended)
@@ -425,7 +525,8 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
         reader->stage = FAILED;
         return (CodecStep){CodecStatusFailed, reader->fault, count};
     }
-    if (!ended && count < reader->retry_at)
+    bool previews = reader->preview_wanted || reader->stage == PREVIEW;
+    if (!ended && !previews && count < reader->retry_at)
         return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, 0};
     static const uint8_t none = 0;
     if (!bytes) bytes = &none;
@@ -438,4 +539,25 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
     bool taken = reader->made_end || status == CodecStatusFinished;
     size_t consumed = taken ? count : (size_t)(reader->source.next_input_byte - bytes);
     return (CodecStep){status, CodecFaultNone, consumed};
+}
+
+void jpeg_reader_want_preview(JPEGReader *reader, int orientation) {
+    reader->orientation = orientation;
+    reader->preview_wanted = scans_to_show(reader) > 0;
+}
+
+void jpeg_reader_drop_preview(JPEGReader *reader) {
+    reader->preview_wanted = false;
+    if (setjmp(reader->escape)) {
+        reader->stage = FAILED;
+        return;
+    }
+    if (reader->stage == PREVIEW) end_preview(reader, false);
+    drop_preview(reader);
+}
+
+CodecPreview jpeg_reader_preview(const JPEGReader *reader) {
+    if (!reader->preview || reader->stage == PREVIEW) return (CodecPreview){0};
+    const Encoded *encoded = jpeg_preview_encoded(reader->preview);
+    return (CodecPreview){encoded->bytes, encoded->count, reader->shown_scans};
 }

@@ -5,9 +5,13 @@
 // whole, then inflate it), but for eXIf, which is kept when it is small enough. Of an animated PNG
 // that leaves the default image.
 //
-// Rows of each pass are taken as they are stored, without transformations and without a whole image.
+// Rows of each pass are taken as they are stored, without transformations and without a whole image. Of an
+// interlaced picture the pixels of the first passes are kept, for previews: as many as memory allows.
 #include "CCodecs.h"
+#include "png_pixel.h"
+#include "png_preview.h"
 #include "slice.h"
+#include "thumb.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -23,6 +27,13 @@
 #define MAX_EXIF 65535
 // zlib's window and tables, libpng's structures.
 #define BASE_MEMORY ((size_t)192 * 1024)
+// The pixels that are kept of an interlaced picture's passes: 4 MP.
+#define MAX_GRID ((size_t)16 * 1024 * 1024)
+// A preview of noise has as many bytes as its pixels; most have a fraction of that.
+#define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
+#define MIN_PREVIEW ((size_t)64 * 1024)
+// The bytes while they grow, and once more where the caller keeps those of the one before.
+#define PREVIEW_COPIES 3
 
 typedef enum { SIGNATURE, HEAD, PASS, KEEP, SKIP, FINISHED, FAILED } Stage;
 
@@ -40,6 +51,15 @@ struct PNGReader {
     uint64_t rows, rows_wanted;
     size_t allocated, max_memory;
     CodecPicture picture;
+    PNGPixels pixels;
+    Thumb thumb;
+    PassGrid grid;
+    int whole_passes; // that were read to their end
+    int shown_passes; // of which there was a preview
+    bool preview_wanted, is_last_bytes;
+    int orientation;  // for the preview
+    size_t max_preview;
+    PNGPreview *preview;
     uint8_t *exif;
     size_t exif_count;
     bool exif_done;
@@ -102,12 +122,61 @@ static void on_info(png_structp png, png_infop info) {
     PNGReader *reader = png_get_progressive_ptr(png);
     reader->picture.hasAlpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
         || png_get_valid(png, info, PNG_INFO_tRNS);
+    reader->pixels = png_pixels(png, info);
+    thumb_start(
+        &reader->thumb, png_get_image_width(png, info), png_get_image_height(png, info));
+    if (reader->grid.passes) {
+        reader->grid.pixels = calloc(1, pass_grid_bytes(&reader->grid));
+        if (!reader->grid.pixels) reader->grid.passes = 0;
+    }
     png_start_read_image(png);
 }
 
+// Where a pass has its pixels.
+typedef struct {
+    uint32_t x, y, across, down;
+} PassPlace;
+
+static PassPlace place_of(const PNGReader *reader, int pass) {
+    if (!reader->picture.isProgressive) return (PassPlace){0, 0, 1, 1};
+    return (PassPlace){
+        PNG_PASS_START_COL(pass), PNG_PASS_START_ROW(pass), PNG_PASS_COL_OFFSET(pass),
+        PNG_PASS_ROW_OFFSET(pass)};
+}
+
+static void add_to_thumb(PNGReader *reader, const uint8_t *row, uint32_t y, PassPlace place) {
+    Thumb *thumb = &reader->thumb;
+    ThumbSpan rows = thumb_span(thumb, 0, y);
+    if (rows.first == rows.end) return;
+    for (uint32_t across = 0; across < thumb->across[0].count; across++) {
+        uint32_t x = thumb->across[0].at[across];
+        if (x < place.x || (x - place.x) % place.across) continue;
+        uint8_t rgba[4];
+        png_pixel(&reader->pixels, row, (x - place.x) / place.across, rgba);
+        thumb_add_pixel(thumb, across, rows, rgba);
+    }
+}
+
+static void add_to_grid(PNGReader *reader, const uint8_t *row, uint32_t y, PassPlace place) {
+    PassGrid *grid = &reader->grid;
+    uint32_t apart = pass_step_across[grid->passes];
+    uint8_t *out = grid->pixels
+        + (size_t)4 * grid->columns * (y / pass_step_down[grid->passes]);
+    uint32_t index = 0;
+    for (uint32_t x = place.x; x < grid->width; x += place.across)
+        png_pixel(&reader->pixels, row, index++, out + (size_t)4 * (x / apart));
+}
+
 static void on_row(png_structp png, png_bytep row, png_uint_32 number, int pass) {
-    (void)number, (void)pass;
-    if (row) ((PNGReader *)png_get_progressive_ptr(png))->rows++;
+    PNGReader *reader = png_get_progressive_ptr(png);
+    if (!row) return;
+    reader->rows++;
+    PassPlace place = place_of(reader, pass);
+    uint32_t y = place.y + number * place.down;
+    add_to_thumb(reader, row, y, place);
+    if (pass >= reader->grid.passes) return;
+    add_to_grid(reader, row, y, place);
+    if (number + 1 == PNG_PASS_ROWS(reader->grid.height, pass)) reader->whole_passes = pass + 1;
 }
 
 static void on_end(png_structp png, png_infop info) {
@@ -140,12 +209,28 @@ void png_reader_destroy(PNGReader *reader) {
     if (!reader) return;
     if (!setjmp(reader->escape))
         png_destroy_read_struct(&reader->png, &reader->info, NULL);
+    png_preview_destroy(reader->preview);
+    free(reader->grid.pixels);
     free(reader->exif);
     free(reader);
 }
 
+// Passes that a preview begun now would show; 0 where an earlier one showed as many, or none can.
+static int passes_to_show(const PNGReader *reader) {
+    bool may = reader->stage < FINISHED && reader->grid.pixels && !reader->is_last_bytes;
+    bool is_idle = !reader->preview || png_preview_is_whole(reader->preview);
+    bool is_newer = reader->whole_passes > reader->shown_passes;
+    return may && is_idle && is_newer ? reader->whole_passes : 0;
+}
+
 CodecPicture png_reader_picture(const PNGReader *reader) {
     CodecPicture picture = reader->picture;
+    picture.scansToShow = passes_to_show(reader);
+    if (reader->stage == FINISHED) {
+        picture.thumbnail = reader->thumb.rgba;
+        picture.thumbnailColumns = reader->thumb.columns;
+        picture.thumbnailRows = reader->thumb.rows;
+    }
     picture.exif = reader->exif_done ? reader->exif : NULL;
     picture.exifCount = reader->exif_done ? reader->exif_count : 0;
     return picture;
@@ -160,6 +245,25 @@ static void pass_on(PNGReader *reader, const uint8_t *bytes, size_t count) {
     png_process_data(reader->png, reader->info, (png_bytep)(uintptr_t)bytes, count);
 }
 
+// Previews are an addition: they never make a picture need more than it may.
+static void allow_previews(PNGReader *reader) {
+    CodecPicture *picture = &reader->picture;
+    if (!picture->isProgressive) return;
+    PassGrid grid = pass_grid_plan(picture->width, picture->height, MAX_GRID);
+    if (!grid.passes) return;
+    size_t pixels = pass_grid_bytes(&grid), bytes = pixels + MIN_PREVIEW;
+    if (bytes > MAX_PREVIEW) bytes = MAX_PREVIEW;
+    // The writer holds two rows beside that of the preview.
+    size_t memory = PNG_PREVIEW_MEMORY + (size_t)3 * 4 * picture->width + pixels
+        + PREVIEW_COPIES * bytes;
+    if (picture->decodingMemory > reader->max_memory
+        || memory > reader->max_memory - picture->decodingMemory)
+        return;
+    reader->grid = grid;
+    reader->max_preview = bytes;
+    picture->decodingMemory += memory;
+}
+
 static void read_header(PNGReader *reader) {
     png_structp png = reader->png;
     CodecPicture *picture = &reader->picture;
@@ -169,6 +273,7 @@ static void read_header(PNGReader *reader) {
     reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
     // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
     picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);
+    allow_previews(reader);
     reader->has_header = true;
 }
 
@@ -248,6 +353,7 @@ static void end_chunk(PNGReader *reader) {
     if (!reader->saw_end) return;
     if (reader->rows != reader->rows_wanted)
         fail(reader, CodecFaultBroken, "not enough image data");
+    thumb_finish_pixels(&reader->thumb);
     reader->stage = FINISHED;
 }
 
@@ -276,9 +382,44 @@ static bool reaches_header(PNGReader *reader) {
     return true;
 }
 
+static void start_preview(PNGReader *reader) {
+    reader->preview_wanted = false;
+    int passes = passes_to_show(reader);
+    if (!passes) return;
+    png_preview_destroy(reader->preview);
+    // Also where that fails: the next one is of more passes.
+    reader->shown_passes = passes;
+    reader->preview = png_preview_create(
+        &reader->grid, passes, reader->picture.hasAlpha, reader->orientation, reader->max_preview);
+}
+
+static void drop_preview(PNGReader *reader) {
+    png_preview_destroy(reader->preview);
+    reader->preview = NULL;
+}
+
+static bool is_under_way(const PNGReader *reader) {
+    return reader->preview && !png_preview_is_whole(reader->preview);
+}
+
+// False: the time is over before the preview is whole.
+static bool render_preview(PNGReader *reader, Slice slice) {
+    if (reader->preview_wanted) start_preview(reader);
+    while (is_under_way(reader)) {
+        if (!png_preview_write_row(reader->preview)) drop_preview(reader);
+        if (slice_is_over(slice)) return !is_under_way(reader);
+    }
+    return true;
+}
+
 static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     Slice slice = slice_start();
     size_t consumed = 0;
+    reader->is_last_bytes = ended;
+    // The picture itself comes first.
+    if (ended && is_under_way(reader)) drop_preview(reader);
+    if (!render_preview(reader, slice))
+        return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
     while (consumed < count) {
         const uint8_t *rest = bytes + consumed;
         bool at_head = reader->stage == SIGNATURE || reader->stage == HEAD;
@@ -302,4 +443,20 @@ CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count,
         return (CodecStep){CodecStatusFailed, reader->fault, count};
     }
     return run(reader, bytes, count, ended);
+}
+
+void png_reader_want_preview(PNGReader *reader, int orientation) {
+    reader->orientation = orientation;
+    reader->preview_wanted = passes_to_show(reader) > 0;
+}
+
+void png_reader_drop_preview(PNGReader *reader) {
+    reader->preview_wanted = false;
+    drop_preview(reader);
+}
+
+CodecPreview png_reader_preview(const PNGReader *reader) {
+    if (!reader->preview || is_under_way(reader)) return (CodecPreview){0};
+    const Encoded *encoded = png_preview_encoded(reader->preview);
+    return (CodecPreview){encoded->bytes, encoded->count, png_preview_passes(reader->preview)};
 }

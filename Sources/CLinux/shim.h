@@ -1,6 +1,5 @@
 #pragma once
-#include <errno.h>
-#include <fcntl.h>
+// Nothing that declares `struct stat`: a Swift file that sees it here first would take it for this module's.
 #include <linux/openat2.h>
 #include <stdint.h>
 #include <sys/syscall.h>

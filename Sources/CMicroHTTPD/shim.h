@@ -16,6 +16,10 @@ static const int CMicroHTTPD_acceptFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
 static const unsigned int CMicroHTTPD_readable = EPOLLIN;
 static const unsigned int CMicroHTTPD_halfClosedOnce = (unsigned int)EPOLLRDHUP | EPOLLONESHOT;
 
+/// What a reader callback gives in place of bytes; the library's own are casts, which Swift leaves out.
+static const long CMicroHTTPD_streamEnded = MHD_CONTENT_READER_END_OF_STREAM;
+static const long CMicroHTTPD_streamFailed = MHD_CONTENT_READER_END_WITH_ERROR;
+
 /// Starts a daemon without a listening socket: connections are handed to it.
 static inline struct MHD_Daemon *CMicroHTTPD_start(
     unsigned int flags, MHD_AccessHandlerCallback handler, void *context,

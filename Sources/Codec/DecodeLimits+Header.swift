@@ -16,11 +16,20 @@ extension DecodeLimits {
     }
   }
 
-  /// The scans that a picture may have. A scan costs as much as the picture is large and can be a few bytes
-  /// in the file, so all of them together visit at most sixteen times the pixels of the largest picture.
-  func scans(for header: ImageHeader) -> Int {
-    let pixels = max(1, header.width * header.height)
+  /// The pixels that all scans or all frames of a picture may have together: sixteen times those of the largest
+  /// picture. Each costs as much as it is large and can be a few bytes in the file.
+  var maxWork: Int {
     let (work, overflow) = maxPixels.multipliedReportingOverflow(by: 16)
-    return min(maxScans, overflow ? maxScans : work / pixels)
+    return overflow ? .max : work
+  }
+
+  /// The scans that a picture may have.
+  func scans(for header: ImageHeader) -> Int {
+    min(maxScans, maxWork / max(1, header.width * header.height))
+  }
+
+  /// The frames that an animation may have where each fills it.
+  func frames(for header: ImageHeader) -> Int {
+    min(maxFrames, maxWork / max(1, header.width * header.height))
   }
 }

@@ -12,10 +12,19 @@ extension ImageHeader {
 extension ImageDescription {
   init(_ picture: CodecPicture, format: ImageFormat) {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
-    let exif = UnsafeBufferPointer(start: picture.exif, count: picture.exifCount)
-    orientation = EXIFOrientation.read(exif) ?? 1
+    orientation = picture.orientation
+    frames = max(1, Int(clamping: picture.frames))
+    placeholder = TinyPicture(picture)?.placeholder
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
+  }
+}
+
+extension CodecPicture {
+  /// The container's, else EXIF's as far as that was read.
+  var orientation: Int {
+    if containerOrientation > 0 { return Int(containerOrientation) }
+    return EXIFOrientation.read(UnsafeBufferPointer(start: exif, count: exifCount)) ?? 1
   }
 }
 
@@ -29,7 +38,7 @@ extension CodecError {
     case .cutShort:
       self = .cutShort
     case .unsupported:
-      self = .unsupportedFormat(name: "\(format.rawValue.uppercased()) (\(reader.message))")
+      self = .unsupportedFormat(name: "\(format.name) (\(reader.message))")
     case .tooLarge:
       // The library's own limit (JPEG_MAX_DIMENSION).
       let limit = min(limits.maxDimension, 65_500)
@@ -37,6 +46,11 @@ extension CodecError {
     case .tooManyScans:
       let header = ImageHeader(reader.picture, format: format)
       self = .tooManyScans(limit: limits.scans(for: header))
+    case .tooManyFrames:
+      // Frames smaller than the picture may be more.
+      let (header, begun) = (ImageHeader(reader.picture, format: format), reader.picture.frames)
+      self = .tooManyFrames(
+        limit: min(limits.maxFrames, max(limits.frames(for: header), Int(clamping: begun))))
     case .tooMuchMemory:
       self = .tooMuchMemory(
         bytes: max(Int(clamping: reader.picture.decodingMemory), limits.maxMemory),

@@ -22,7 +22,6 @@ enum KnownFormat {
   /// The more telling first.
   private static let magics: [Magic] = [
     Magic("JPEG-LS", [0xFF, 0xD8, 0xFF, 0xF7]),
-    Magic("GIF", "GIF87a"), Magic("GIF", "GIF89a"),
     Magic("TIFF", [0x49, 0x49, 42, 0]), Magic("TIFF", [0x4D, 0x4D, 0, 42]),
     Magic("TIFF", [0x49, 0x49, 43, 0]), Magic("TIFF", [0x4D, 0x4D, 0, 43]),
     Magic("ICO", [0, 0, 1, 0]), Magic("CUR", [0, 0, 2, 0]),
@@ -57,30 +56,13 @@ enum KnownFormat {
   private static func riff(_ start: [UInt8]) -> String? {
     guard start.starts(with: "RIFF".utf8) else { return nil }
     switch String(decoding: start.dropFirst(8).prefix(4), as: UTF8.self) {
-    case "WEBP": return "WebP"
     case "WAVE": return "WAV"
     case "AVI ": return "AVI"
     default: return "RIFF"
     }
   }
 
-  /// Files of ISO 14496-12: "ftyp", the major brand, a version, compatible brands.
-  private static func isoMedia(_ start: [UInt8]) -> String? {
-    guard start.count >= 16, start[4..<8].elementsEqual("ftyp".utf8) else { return nil }
-    let size = start[..<4].reduce(0) { $0 << 8 | Int($1) }
-    let end = min(max(size, 16), start.count)
-    var brands = [start[8..<12]]
-    for offset in stride(from: 16, through: end - 4, by: 4) {
-      brands.append(start[offset..<offset + 4])
-    }
-    let names = brands.map { String(decoding: $0, as: UTF8.self) }
-    if names.contains(where: { ["avif", "avis"].contains($0) }) { return "AVIF" }
-    if names.contains(where: { ["heic", "heix", "hevc", "heim", "heis"].contains($0) }) {
-      return "HEIC"
-    }
-    if names.contains(where: { ["mif1", "msf1"].contains($0) }) { return "HEIF" }
-    return names[0] == "qt  " ? "QuickTime" : "MP4"
-  }
+  private static func isoMedia(_ start: [UInt8]) -> String? { ISOMediaBrands(start)?.name }
 
   /// Markup and data formats, by their first characters; white space and a byte order mark before them
   /// do not count.

@@ -1,6 +1,11 @@
 public import Jobs
 
-/// Decodes JPEG and PNG while their bytes arrive, every pixel of them, and keeps no pixel.
+/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every pixel of every frame, and keeps no pixel but
+/// those of previews.
+///
+/// A preview of a JPEG in several scans is a baseline JPEG of the whole scans so far, and of what came of the next; of
+/// an interlaced PNG it is a PNG of the whole passes so far, as many of the first six as have 4 MP at the most together.
+/// Its bytes are 8 MiB at the most; one that would have more is none.
 ///
 /// What counts as whole:
 /// - A JPEG ends with its EOI marker. Where only that is missing, a picture in one Huffman-coded scan
@@ -9,6 +14,13 @@ public import Jobs
 /// - A PNG ends with its IEND chunk. Every checksum of the chunks that pixels depend on (IHDR, PLTE, tRNS,
 ///   IDAT, IEND) and of the compressed data is checked; other chunks are passed over. Of an animated PNG the
 ///   default image is decoded and `frames` is 1: a frame is told only where it was decoded.
+/// - A WebP has all bytes that its RIFF header tells of, and each frame's data is enough for its pixels.
+/// - A GIF ends with its trailer, and each frame has codes for all its pixels.
+/// - An AVIF has all bytes that its frames are in. They are gathered before any is decoded, and
+///   ``ImageHeader/decodingMemory`` includes them.
+///
+/// A step is some 10 ms but for two: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
+/// is what a few bytes of WebP tell, at some milliseconds a megapixel.
 ///
 /// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
 /// cannot wait for more. They may have 8 MiB, which ``ImageHeader/decodingMemory`` includes.

@@ -55,7 +55,7 @@ final class StreamingDecoder: ImageDecoder {
       throw .unsupportedFormat(name: name)
     case .decodable(let format):
       guard limits.formats.contains(format) else {
-        throw .unsupportedFormat(name: format.rawValue.uppercased())
+        throw .unsupportedFormat(name: format.name)
       }
       guard let reader = makeReader(format) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
@@ -65,10 +65,39 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
+  // MARK: Previews
+
+  private var reader: (any ImageReader)? {
+    if case .reading(let reader, _) = state { reader } else { nil }
+  }
+
+  var hasMoreToShow: Bool { !hasEnded && (reader?.picture.scansToShow ?? 0) > 0 }
+
+  func beginPreview() {
+    guard !hasEnded, let reader else { return }
+    reader.wantPreview(orientation: reader.picture.orientation)
+  }
+
+  func takePreview() -> Preview? {
+    guard case .reading(let reader, let format) = state else { return nil }
+    let made = reader.preview
+    guard let start = made.bytes else { return nil }
+    let bytes = Array(UnsafeBufferPointer(start: start, count: made.count))
+    reader.dropPreview()
+    return Preview(bytes: bytes, format: format, scan: Int(made.scan))
+  }
+
+  func dropPreview() { reader?.dropPreview() }
+
+  // MARK: Formats
+
   private func makeReader(_ format: ImageFormat) -> (any ImageReader)? {
     switch format {
     case .jpeg: JPEGImageReader(maxMemory: limits.maxMemory)
     case .png: PNGImageReader(maxMemory: limits.maxMemory)
+    case .webp: WebPImageReader(maxMemory: limits.maxMemory)
+    case .gif: GIFImageReader(maxMemory: limits.maxMemory)
+    case .avif: AVIFImageReader(maxMemory: limits.maxMemory, maxFrames: limits.maxFrames)
     }
   }
 
@@ -86,7 +115,7 @@ final class StreamingDecoder: ImageDecoder {
     case .header:
       let header = ImageHeader(reader.picture, format: format)
       try limits.check(header)
-      reader.allowScans(limits.scans(for: header))
+      reader.bound(header, by: limits)
       return .header(header)
     case .finished:
       let description = ImageDescription(reader.picture, format: format)

@@ -53,6 +53,17 @@ extension Connection {
       let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
       guard copy >= 0 else { return nil }
       return MHD_create_response_from_fd_at_offset64(UInt64(count), copy, UInt64(offset))
+    case .stream(let stream):
+      let outflow = Unmanaged.passRetained(Outflow(stream, on: self))
+      // The block is for clients of HTTP/1.0 alone: chunks are made in the connection's own memory.
+      guard
+        let response = MHD_create_response_from_callback(
+          .max, 1024, Outflow.reader, outflow.toOpaque(), Outflow.free)
+      else {
+        outflow.release()
+        return nil
+      }
+      return response
     }
   }
 }

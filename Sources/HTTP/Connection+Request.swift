@@ -133,6 +133,7 @@ extension Connection {
     }
     wake?.run()
     task?.cancel()
+    forgetOutflow()
     sending = .none
     head = nil
     line = nil

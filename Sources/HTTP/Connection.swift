@@ -19,6 +19,8 @@ final class Connection: @unchecked Sendable {
     var timing = Timing()
     var upload: Upload?
     var response: Response?
+    /// The answer's stream, if it is one.
+    var outflow: OutflowState?
     /// The handler's task, if it did not finish at once.
     var task: Task<Void, Never>?
     var isSuspended = false
@@ -77,7 +79,7 @@ final class Connection: @unchecked Sendable {
   // MARK: From outside
 
   /// The client closed its side. Its handler is told by cancelling the task; what it returns then
-  /// is sent if the client still reads, which libmicrohttpd finds out.
+  /// is sent if the client still reads, which libmicrohttpd finds out. A stream ends.
   ///
   /// Nobody can tell a client that is gone from one that only said it has no more to send (`nc
   /// -N`), so the latter is not waited for either: it gets its answer only if that is there at
@@ -86,6 +88,7 @@ final class Connection: @unchecked Sendable {
     let task = state.withLock { state in
       state.hasLeft = true
       state.timing.clientLeft(now())
+      if state.outflow != nil { resume(&state) }
       return state.task
     }
     task?.cancel()

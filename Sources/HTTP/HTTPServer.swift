@@ -45,8 +45,8 @@ public final class HTTPServer: Sendable {
   /// answer.
   public func stopAccepting() { monitor.withLock { $0 }?.stopAccepting() }
 
-  /// Stops: no more connections; requests may finish within the time; the tasks of those that did
-  /// not are cancelled, and get 5 s to return an answer; all is closed.
+  /// Stops: no more connections; streams end; requests may finish within the time; the tasks of those
+  /// that did not are cancelled, and get 5 s to return an answer; all is closed.
   public func stop(within grace: Duration) async {
     await monitor.withLock { $0 }?.stop(by: now() + grace.nanoseconds)
   }

@@ -3,8 +3,8 @@ internal import Synchronization
 
 extension Monitor {
   /// How far the stopping is. libmicrohttpd aborts the process if it is stopped with a connection
-  /// suspended, so the order matters: no new connections, no handlers, no suspended connections, no
-  /// daemon.
+  /// suspended, so the order matters: no new connections, no streams, no handlers, no suspended
+  /// connections, no daemon.
   enum Stopping: Equatable {
     case no
     /// Requests may finish till then.
@@ -28,7 +28,10 @@ extension Monitor {
     let (stopAccepting, stopBy) = requests.withLock { ($0.stopAccepting, $0.stopBy) }
     if stopAccepting || stopBy != nil { closeListener() }
     guard let stopBy else { return }
-    if stopping == .no { stopping = .draining(until: stopBy) }
+    if stopping == .no {
+      stopping = .draining(until: stopBy)
+      service.endStreams()
+    }
     advance(time, stopBy)
   }
 

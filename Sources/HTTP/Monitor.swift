@@ -4,7 +4,7 @@ import Logging
 import Synchronization
 
 /// The one thread beside libmicrohttpd's: accepts connections, notices clients that left while
-/// their answer is being made, cuts slow ones, and stops everything in order.
+/// their answer is being made, cuts slow ones, breaks streams' silence, and stops all in order.
 ///
 /// `@unchecked Sendable`: the variables below `Only the monitor's thread` are that thread's own.
 final class Monitor: @unchecked Sendable {
@@ -104,6 +104,7 @@ final class Monitor: @unchecked Sendable {
   private func sweep(_ time: Instant) {
     for connection in service.connections {
       connection.enforceDeadline(time, service.configuration)
+      connection.breakSilence(time)
     }
     expireLingering(time)
     // Also after a pause for want of descriptors.

@@ -24,6 +24,10 @@ public struct Response: Sendable {
     case bytes([UInt8])
     /// A part of an open file, sent by the kernel. `owner` keeps the descriptor open until it was sent.
     case file(descriptor: Int32, offset: Int, count: Int, owner: any Sendable & AnyObject)
+    /// What comes bit by bit, in chunks (RFC 9112 section 7.1). It has no length, and no timeout but
+    /// for a client that does not read. It ends when the client closes or half-closes its side, and,
+    /// as if it were whole, when the server stops.
+    case stream(any ContentStream)
   }
 }
 

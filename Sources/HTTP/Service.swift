@@ -25,6 +25,7 @@ final class Service: Sendable {
     let waiting = Atomic(0)
     let ids = Atomic<UInt64>(0)
     let isDraining = Atomic(false)
+    let isStopping = Atomic(false)
     let isEnding = Atomic(false)
   }
 
@@ -73,6 +74,14 @@ final class Service: Sendable {
   var isDraining: Bool { counts.isDraining.load(ordering: .relaxed) }
 
   func drain() { counts.isDraining.store(true, ordering: .relaxed) }
+
+  /// Streams, which would go on for ever, end now.
+  var isStopping: Bool { counts.isStopping.load(ordering: .sequentiallyConsistent) }
+
+  func endStreams() {
+    counts.isStopping.store(true, ordering: .sequentiallyConsistent)
+    for connection in connections { connection.endOutflow() }
+  }
 
   /// No connection may be suspended any more.
   var isEnding: Bool { counts.isEnding.load(ordering: .sequentiallyConsistent) }

@@ -1,6 +1,6 @@
 /// What the cache holds and how it did since the service started.
 public struct CacheCounts: Sendable, Equatable {
-  /// Stored responses.
+  /// Stored responses and variants.
   public var entries = 0
   /// Their images' bytes on disk.
   public var bytes = 0

@@ -10,6 +10,9 @@ struct Crew: Sendable {
   let locals: (any LocalImages)?
   let keeper: ImageKeeper
   let cache: ResponseCache
+  let opener: ImageOpener
+  /// Nil where none are made.
+  let variants: Variants?
   let fetcher: any ImageFetcher
   let intake: ImageIntake
   let threads: any ComputeThreads
@@ -104,20 +107,37 @@ extension Crew {
     let board = JobBoard(capacity: configuration.shownJobs)
     let cache = ResponseCache(
       configuration.cache, store: parts.store, images: parts.images, log: log)
+    let keeper = ImageKeeper(store: parts.store, images: parts.images)
+    let opener = ImageOpener(memory: cache.memory, images: parts.images, threads: parts.threads)
+    let (memory, metrics, ids) = (
+      DecodeMemory(bytes: configuration.limits.maxMemory), JobMetrics(), JobIDSequence()
+    )
+    let shelf = VariantShelf(
+      cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
+      cacheLimit: configuration.cache.disk, storeLimit: configuration.maxStoredBytes, ids: ids,
+      now: now, log: log)
+    let variants = parts.renderer.map { renderer in
+      Variants(
+        VariantRendering(
+          renderer: renderer, memory: memory, opener: opener,
+          maxMemory: configuration.limits.maxMemory),
+        shelf: shelf, threads: parts.threads, metrics: metrics,
+        queue: VariantQueue(
+          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
+    }
     self.init(
       configuration: configuration,
       dispatcher: Dispatcher(
         store: parts.store, origins: origins, workers: configuration.workers, bell: bell, now: now,
         log: log),
       store: parts.store, images: parts.images, partials: parts.images, locals: parts.locals,
-      keeper: ImageKeeper(store: parts.store, images: parts.images), cache: cache,
+      keeper: keeper, cache: cache, opener: opener, variants: variants,
       fetcher: parts.fetcher,
-      intake: ImageIntake(
-        codec: parts.codec, memory: DecodeMemory(bytes: configuration.limits.maxMemory)),
+      intake: ImageIntake(codec: parts.codec, memory: memory),
       threads: parts.threads, board: board, loads: Loads(board: board), origins: origins,
       background: BackgroundLoads(),
-      network: NetworkState(isConstrained: configuration.isConstrained), metrics: JobMetrics(),
-      ids: JobIDSequence(), now: now, log: log)
+      network: NetworkState(isConstrained: configuration.isConstrained), metrics: metrics,
+      ids: ids, now: now, log: log)
   }
 
   /// Shows how far loads have come, ten times a second, and ends what takes jobs too long, until cancelled.
@@ -130,6 +150,7 @@ extension Crew {
         if round.isMultiple(of: 2), let news = load.reporter.takeNews() { show(news, of: load) }
       }
       round += 1
+      board.listeners.ringAgain()
       try? await Task.sleep(for: .milliseconds(50))
     }
   }
@@ -146,7 +167,8 @@ extension Crew {
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
   func forgetBytes(of job: Job) async {
     if let key = job.partial, job.phase != .success { try? await partials.drop(key) }
-    guard let key = job.cacheKey, let image = job.image else { return }
-    await cache.forget(image.digest, under: key)
+    guard let image = job.image else { return }
+    await cache.forgetVariants(of: image.digest)
+    if let key = job.cacheKey { await cache.forget(image.digest, under: key) }
   }
 }

@@ -17,6 +17,30 @@ public protocol ImageDecoder: AnyObject {
 
   /// Decodes for some 10 ms at the most and tells what to do next. Bytes after the image's end are ignored.
   func step() throws(CodecError) -> DecodeStep
+
+  /// Whether a preview begun now would show more than the last one did.
+  var hasMoreToShow: Bool { get }
+
+  /// Begins a preview of what there is: the next steps compute it, before they take more bytes. It counts in
+  /// ``ImageHeader/decodingMemory``. Once ``end()`` was called none begins, and one under way is dropped.
+  func beginPreview()
+
+  /// The preview that was begun, once it is there; once. Whatever goes wrong with one, there is just none.
+  func takePreview() -> Preview?
+
+  /// Ends a preview under way.
+  func dropPreview()
+}
+
+extension ImageDecoder {
+  /// Previews are for formats that come in scans or passes.
+  public var hasMoreToShow: Bool { false }
+  /// None is begun.
+  public func beginPreview() {}
+  /// None.
+  public func takePreview() -> Preview? { nil }
+  /// None is under way.
+  public func dropPreview() {}
 }
 
 /// What a decoder says after a slice of work.
@@ -59,14 +83,17 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var width: Int
   /// In pixels, as stored in the file.
   public var height: Int
-  /// EXIF's tag 0x0112, 1 to 8; 1 where there is none.
+  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's turning and mirroring come to; 1 where there is none.
   public var orientation: Int = 1
-  /// A progressive JPEG or an interlaced PNG.
+  /// A progressive JPEG, an interlaced PNG or a GIF whose first frame is interlaced.
   public var isProgressive = false
-  /// Whether pixels can be transparent: an alpha channel or a tRNS chunk.
+  /// Whether pixels can be transparent: an alpha channel, a tRNS chunk, a transparent colour; of an animation, also
+  /// that its first frame leaves some of the canvas free.
   public var hasAlpha = false
   /// Pictures in it; 1 unless animated.
   public var frames: Int = 1
+  /// What to paint while it is on its way; nil where the description was made before there were any.
+  public var placeholder: Placeholder?
 
   /// An upright, opaque, single picture.
   public init(format: ImageFormat, width: Int, height: Int) {
@@ -78,7 +105,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png
+  case jpeg, png, webp, gif, avif
 
   /// The media type it is served as.
   public var contentType: String { "image/\(rawValue)" }
@@ -103,7 +130,7 @@ public struct DecodeLimits: Sendable, Equatable {
 
   /// The configuration's defaults.
   public init(
-    formats: Set<ImageFormat> = [.jpeg, .png], maxPixels: Int = 50_000_000,
+    formats: Set<ImageFormat> = Set(ImageFormat.allCases), maxPixels: Int = 50_000_000,
     maxDimension: Int = 30_000, maxFrames: Int = 500, maxScans: Int = 100,
     maxMemory: Int = 1 << 30
   ) {

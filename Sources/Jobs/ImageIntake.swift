@@ -1,6 +1,5 @@
-internal import Logging
-
-/// Takes one image in: its bytes go to the stage and the decoder as they come, and nothing is kept but both.
+/// Takes one image in: its bytes go to the stage and the decoder as they come, and nothing is kept but both, and the
+/// newest preview.
 ///
 /// Runs on the decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
 struct ImageIntake: Sendable {
@@ -27,13 +26,14 @@ struct ImageIntake: Sendable {
       decoder: codec.makeDecoder(limits: crew.configuration.limits), memory: memory, load: load,
       crew: crew)
     var count = 0
-    while let piece = try await Self.piece(of: kept) {
+    while let piece = try await Decode.next(of: kept) {
       count += piece.count
       try await decode.proceed(with: piece)
     }
-    while let piece = try await Self.piece(of: source) {
+    while let piece = try await decode.piece(of: source) {
       count += piece.count
       do throws(StoreError) { try staged.write(piece) } catch { throw JobFailure(error) }
+      if load.reporter.isWhole(with: count) { decode.endPreviews() }
       try await decode.proceed(with: piece)
       load.reporter.advance(to: count, decodeTime: decode.time)
       load.came(bytes: count)
@@ -43,67 +43,6 @@ struct ImageIntake: Sendable {
     let description = try await decode.finish()
     load.reporter.advance(to: count, decodeTime: decode.time)
     return Taken(description: description, digest: staged.finish(), bytes: count, staged: staged)
-  }
-
-  private static func piece(of source: (any ImageBytes)?) async throws(JobFailure) -> [UInt8]? {
-    do throws(FetchError) { return try await source?.next() } catch { throw .fetch(error) }
-  }
-}
-
-/// One decode under way, with its share of the memory.
-private struct Decode {
-  let decoder: any ImageDecoder
-  let memory: DecodeMemory
-  let load: Load
-  let crew: Crew
-  var share: DecodeMemory.Share?
-  var time: Duration = .zero
-
-  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, crew: Crew) {
-    self.decoder = decoder
-    self.memory = memory
-    self.load = load
-    self.crew = crew
-  }
-
-  mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
-    decoder.append(piece)
-    _ = try await steps()
-  }
-
-  mutating func finish() async throws(JobFailure) -> ImageDescription {
-    decoder.end()
-    // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
-    guard let description = try await steps() else { throw .codec(.cutShort) }
-    return description
-  }
-
-  /// Lets other images have a turn between the slices, each of some 10 ms.
-  private mutating func steps() async throws(JobFailure) -> ImageDescription? {
-    while true {
-      switch try slice() {
-      case .needsBytes: return nil
-      case .finished(let description): return description
-      case .hasMore: await Task.yield()
-      case .header(let header): await take(header)
-      }
-      if Task.isCancelled { throw .fetch(.cancelled) }
-    }
-  }
-
-  private mutating func take(_ header: ImageHeader) async {
-    load.came(header)
-    await crew.tellDepartures(from: load)
-    // The origin isn't to blame for this wait.
-    load.pause()
-    share = await memory.share(header.decodingMemory)
-    load.resume()
-  }
-
-  private mutating func slice() throws(JobFailure) -> DecodeStep {
-    let start = ContinuousClock.now
-    defer { time += ContinuousClock.now - start }
-    do throws(CodecError) { return try decoder.step() } catch { throw .codec(error) }
   }
 }
 

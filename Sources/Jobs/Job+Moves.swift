@@ -19,6 +19,7 @@ extension Job {
     guard phase == .loading else { return }
     progress = report.progress
     attempts = max(attempts, report.attempts)
+    previews = report.previews
     timings.take(report.timings)
     version = max(version, shown)
     version += 1
@@ -33,6 +34,7 @@ extension Job {
     progress = shown.progress
     attempts = shown.attempts
     timings = shown.timings
+    previews = shown.previews
     version = max(version, shown.version + Self.versionsPerChange)
   }
 
@@ -42,6 +44,7 @@ extension Job {
       shown.progress.completed > progress.completed
     else { return }
     progress = shown.progress
+    previews = shown.previews
   }
 
   /// The image was decoded whole and stored, now or by an earlier job that the cache remembers.
@@ -177,6 +180,7 @@ extension Job {
   private mutating func move(to next: Phase) {
     precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers ask the phase first
     phase = next
+    previews = 0
     version += 1
   }
 }

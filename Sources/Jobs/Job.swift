@@ -15,6 +15,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public internal(set) var phase: Phase = .queued
   /// Which of its URLs is asked next, where that is not the regular one.
   private var otherTarget: Target?
+  private var newPreviews: Int?
   /// How soon its turn comes.
   public internal(set) var priority: Priority
   /// The owner's labels.
@@ -43,6 +44,12 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public internal(set) var expiresAt: Timestamp?
   /// Not before this moment may a worker take it (a retry's back-off).
   public internal(set) var notBefore: Timestamp?
+
+  /// Previews of the picture that is loading, so far; 0 in any other phase.
+  public internal(set) var previews: Int {
+    get { newPreviews ?? 0 }
+    set { newPreviews = newValue == 0 ? nil : newValue }
+  }
 
   /// Which of its URLs is asked next.
   public internal(set) var target: Target {

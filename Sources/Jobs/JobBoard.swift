@@ -56,6 +56,8 @@ final class JobBoard: Sendable {
 
   private let state = Mutex(State())
   private let capacity: Int
+  /// Who is told of changes.
+  let listeners = Listeners()
 
   /// - Parameter capacity: jobs of the usual size in a generation; at most twice as many are held.
   init(capacity: Int) { self.capacity = capacity }
@@ -65,18 +67,21 @@ final class JobBoard: Sendable {
   }
 
   /// Shows a state, unless a newer one is shown already.
+  /// - Parameter isNews: whether something happened to the job; false where it was only read.
   /// - Returns: what is shown now; nil when the job was purged.
   @discardableResult
-  func publish(_ job: Job) -> JobSnapshot? {
+  func publish(_ job: Job, isNews: Bool = true) -> JobSnapshot? {
     let (shown, met) = state.withLock { state -> (JobSnapshot?, [Waiter]) in
       if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) { return (nil, []) }
       var job = job
-      if let shown = state.find(job.id, capacity: capacity) {
-        if shown.job.version >= job.version { return (shown, []) }
-        job.keepProgress(of: shown.job)
+      let before = state.find(job.id, capacity: capacity)
+      if let before {
+        if before.job.version >= job.version { return (before, []) }
+        job.keepProgress(of: before.job)
       }
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
+      if isNews || before != nil { listeners.note(snapshot, from: before?.job) }
       return (snapshot, state.takeWaiters(metBy: job))
     }
     for waiter in met { waiter.continuation.resume() }
@@ -91,7 +96,9 @@ final class JobBoard: Sendable {
       }
       var job = shown.job
       job.note(report, shown: job.version)
-      state.put(JobSnapshot(job), capacity: capacity)
+      let snapshot = JobSnapshot(job)
+      state.put(snapshot, capacity: capacity)
+      listeners.note(snapshot, from: shown.job)
       return state.takeWaiters(metBy: job)
     }
     for waiter in met { waiter.continuation.resume() }
@@ -101,6 +108,7 @@ final class JobBoard: Sendable {
   func remove(_ ids: [JobID]) {
     let waiting = state.withLock { state in ids.flatMap { state.remove($0) } }
     for waiter in waiting { waiter.continuation.resume() }
+    listeners.forget(ids)
   }
 
   /// Forgets a job for good: what was read or changed before and comes only now is not shown either.
@@ -114,9 +122,10 @@ final class JobBoard: Sendable {
       return state.remove(id)
     }
     for waiter in waiting { waiter.continuation.resume() }
+    listeners.forget([id])
   }
 
-  /// Ends all waiting, now and from now on.
+  /// Ends all waiting and listening, now and from now on.
   func close() {
     let waiting = state.withLock { state in
       state.isClosed = true
@@ -124,6 +133,7 @@ final class JobBoard: Sendable {
       return state.waiters.values.flatMap(\.values)
     }
     for waiter in waiting { waiter.continuation.resume() }
+    listeners.close()
   }
 
   var isClosed: Bool { state.withLock { $0.isClosed } }

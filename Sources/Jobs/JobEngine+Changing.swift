@@ -89,7 +89,7 @@ extension JobEngine {
   }
 
   /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
-  /// - Returns: how many stored responses there were.
+  /// - Returns: how many stored responses and variants there were.
   public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     let removed = try await storing { () async throws(StoreError) in
       try await crew.cache.forget(url.map { Job.cacheKey(of: $0) })

@@ -26,6 +26,10 @@ extension JobEngine {
     public var maxPerOrigin = 6
     /// New requests a second to one origin; 0 is no limit.
     public var requestsPerSecondPerOrigin = 0.0
+    /// Variants rendered at the same time.
+    public var renderingsAtOnce = 2
+    /// Variants that wait to be rendered; beyond that a request for one is refused.
+    public var maxWaitingRenderings = 256
     /// What is kept of responses.
     public var cache = CacheConfiguration()
 

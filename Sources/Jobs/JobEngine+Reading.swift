@@ -11,8 +11,14 @@ extension JobEngine {
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = crew.board.peek(id) { return try checked(snapshot, caller) }
     let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
-    guard let found, let snapshot = crew.board.publish(found) else { throw .unknownJob }
+    guard let found, let snapshot = crew.board.publish(found, isNews: false)
+    else { throw .unknownJob }
     return try checked(snapshot, caller)
+  }
+
+  /// The newest preview of what a job is loading; nil: there is none yet, or no more. The caller has seen the job.
+  public func preview(of id: JobID) -> Preview? {
+    crew.loads.of(id).lazy.compactMap(\.reporter.preview).first
   }
 
   /// The jobs that fit, newest first.
@@ -50,17 +56,6 @@ extension JobEngine {
 
   /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
-    let memory = crew.cache.memory
-    if let bytes = memory.bytes(of: digest) { return StoredBytes(bytes) }
-    let stored = try await storing { () async throws(StoreError) in
-      try await crew.images.open(digest)
-    }
-    guard let stored, stored.count <= memory.largest else { return stored }
-    return await Task(executorPreference: crew.threads.lane(at: .high)) {
-      let bytes = stored.read(at: 0, count: stored.count)
-      guard bytes.count == stored.count else { return stored }
-      memory.insert(bytes, as: digest)
-      return StoredBytes(bytes)
-    }.value
+    try await storing { () async throws(StoreError) in try await crew.opener.open(digest) }
   }
 }

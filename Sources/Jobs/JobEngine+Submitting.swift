@@ -39,7 +39,7 @@ extension JobEngine {
     }
     switch outcome {
     case .accepted: return await accepted(jobs)
-    case .repeated(let jobs): return jobs.compactMap { crew.board.publish($0) }
+    case .repeated(let jobs): return jobs.compactMap { crew.board.publish($0, isNews: false) }
     case .keyReused: throw .keyReused
     case .queueFull: throw .queueFull
     case .imageGone: return nil

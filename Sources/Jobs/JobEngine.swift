@@ -18,6 +18,8 @@ public final class JobEngine: Sendable {
     public var fetcher: any ImageFetcher
     /// Decodes them.
     public var codec: any ImageCodec
+    /// Makes variants; nil: there are none.
+    public var renderer: (any ImageRenderer)?
     /// Named images; nil: there are none.
     public var locals: (any LocalImages)?
     /// Where hashing, decoding and writing may compute and wait.
@@ -26,13 +28,15 @@ public final class JobEngine: Sendable {
     /// The parts.
     public init(
       store: any JobStore & CacheStore, images: any ImageStore & PartialStore,
-      fetcher: any ImageFetcher, codec: any ImageCodec, locals: (any LocalImages)? = nil,
+      fetcher: any ImageFetcher, codec: any ImageCodec,
+      renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
       threads: any ComputeThreads
     ) {
       self.store = store
       self.images = images
       self.fetcher = fetcher
       self.codec = codec
+      self.renderer = renderer
       self.locals = locals
       self.threads = threads
     }
@@ -72,6 +76,9 @@ public final class JobEngine: Sendable {
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.crew.watchLoads() }
       group.addTask { await self.followOthers() }
+      group.addTask { await self.crew.board.listeners.passOn() }
+      group.addTask { await self.informListeners() }
+      group.addTask { await self.cancelAbandoned() }
       group.addTask { await self.crew.background.run(self.crew) }
       await work()
       crew.background.stop()
@@ -111,6 +118,7 @@ public final class JobEngine: Sendable {
     }
     crew.loads.close()
     crew.board.close()
+    await crew.variants?.close()
   }
 
   var housekeeping: Housekeeping {

@@ -58,7 +58,8 @@ extension FetchError {
 }
 
 extension CodecError {
-  var code: FailureCode {
+  /// The contract's name for it.
+  public var code: FailureCode {
     switch self {
     case .unsupportedFormat: .unsupportedFormat
     case .tooManyPixels, .dimensionTooLarge, .tooManyScans, .tooManyFrames, .tooMuchMemory:

@@ -11,6 +11,9 @@ struct JobMetrics: Sendable {
   private let cacheBytes = Gauge(label: "imagefetch_cache_bytes")
   private let cacheMemory = Gauge(label: "imagefetch_cache_memory_bytes")
   private let oldest = Gauge(label: "imagefetch_oldest_running_job_seconds")
+  private let renderings = Gauge(label: "imagefetch_variants_rendering")
+  private let waitingRenderings = Gauge(label: "imagefetch_variants_waiting")
+  private let oldestRendering = Gauge(label: "imagefetch_oldest_variant_seconds")
   private let images = Gauge(label: "imagefetch_images")
   private let imageBytes = Gauge(label: "imagefetch_image_bytes")
   private let decode = Timer(label: "imagefetch_decode_seconds")
@@ -38,6 +41,26 @@ struct JobMetrics: Sendable {
     }
   }
 
+  /// What came of a request for a variant.
+  enum VariantOutcome: String {
+    /// It was kept.
+    case hit
+    case rendered, joined, refused, failed, abandoned
+  }
+
+  func variant(_ format: OutputFormat, _ outcome: VariantOutcome) {
+    Counter(
+      label: "imagefetch_variants_total",
+      dimensions: [("format", format.rawValue), ("outcome", outcome.rawValue)]
+    ).increment()
+  }
+
+  func rendered(_ format: OutputFormat, in time: Duration) {
+    variant(format, .rendered)
+    Timer(label: "imagefetch_variant_seconds", dimensions: [("format", format.rawValue)])
+      .record(duration: time)
+  }
+
   /// Sets the gauges: called when somebody is about to read them.
   func observe(_ counts: StoreCounts, _ cache: CacheCounts, _ crew: Crew) {
     for phase in Phase.allCases {
@@ -46,6 +69,11 @@ struct JobMetrics: Sendable {
     }
     running.record(crew.loads.count)
     oldest.record(crew.loads.oldest.map { (crew.now() - $0).inSeconds } ?? 0)
+    if let load = crew.variants?.load {
+      renderings.record(load.rendering)
+      waitingRenderings.record(load.waiting)
+      oldestRendering.record(load.oldest.inSeconds)
+    }
     images.record(counts.images)
     imageBytes.record(counts.imageBytes)
     pausedOrigins.record(crew.origins.paused)

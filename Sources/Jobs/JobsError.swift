@@ -10,6 +10,14 @@ public enum JobsError: Error, Sendable, Equatable {
   case invalidLocalNames([Int])
   /// The job has another version than the client said.
   case versionDiffers
+  /// The image's bytes are no longer kept.
+  case imageGone
+  /// As many variants wait to be rendered as may.
+  case renderingsFull
+  /// No variant can be made of the image, or not this one.
+  case unrenderable(CodecError)
+  /// The client that asked has left.
+  case abandoned
   /// The service is still picking up what an earlier run left.
   case starting
   /// The service is stopping.

@@ -7,6 +7,7 @@ final class Reporter: Sendable {
     var news = LoadNews()
     var began = ContinuousClock.now
     var isShown = true
+    var preview: Preview?
   }
 
   private let state = Mutex(State())
@@ -16,6 +17,8 @@ final class Reporter: Sendable {
     note { state in
       state.began = .now
       state.news.progress = Progress()
+      state.news.previews = 0
+      state.preview = nil
       state.news.requests += 1
     }
   }
@@ -57,10 +60,24 @@ final class Reporter: Sendable {
     }
   }
 
+  /// There is a newer preview.
+  func made(_ preview: Preview) {
+    note { state in
+      state.preview = preview
+      state.news.previews += 1
+    }
+  }
+
+  /// The newest one, for as long as the load lasts.
+  var preview: Preview? { state.withLock { $0.preview } }
+
   var news: LoadNews { state.withLock { $0.news } }
 
   /// Bytes so far.
   var received: Int { state.withLock { $0.news.progress.completed } }
+
+  /// Whether so many bytes are all that were announced.
+  func isWhole(with count: Int) -> Bool { state.withLock { $0.news.progress.total == count } }
 
   /// What is there to show, once.
   func takeNews() -> LoadNews? {
@@ -85,4 +102,6 @@ struct LoadNews: Sendable, Equatable {
   /// Requests sent to the origin.
   var requests = 0
   var timings = Timings()
+  /// Previews of what came.
+  var previews = 0
 }

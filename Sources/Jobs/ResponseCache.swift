@@ -26,7 +26,7 @@ final class ResponseCache: Sendable {
     memory = ImageMemory(capacity: configuration.isEnabled ? configuration.memory : 0)
   }
 
-  private var isOn: Bool { configuration.isEnabled && configuration.disk > 0 }
+  var isOn: Bool { configuration.isEnabled && configuration.disk > 0 }
 
   private var fallback: Int? {
     configuration.defaultTTL > .zero ? Int(configuration.defaultTTL.inSeconds) : nil
@@ -77,6 +77,11 @@ final class ResponseCache: Sendable {
       state.uses[entry.id] = now
       state.counts.count(status)
     }
+  }
+
+  /// A variant was used.
+  func used(_ variant: CacheEntry.ID, at now: Timestamp) {
+    state.withLock { $0.uses[variant] = now }
   }
 
   /// Writes down which entries were used since this was last done: the order in which they give way depends on it.
@@ -158,6 +163,13 @@ final class ResponseCache: Sendable {
     }
   }
 
+  /// Forgets what was made of an image.
+  func forgetVariants(of image: ImageDigest) async {
+    do throws(StoreError) { _ = try await store.drop(key: Rendition.key(of: image)) } catch {
+      log.error("an image's variants can't be dropped", metadata: ["error": "\(error)"])
+    }
+  }
+
   func counts() async throws(StoreError) -> CacheCounts {
     let (entries, bytes) = try await store.cacheCounts()
     var counts = state.withLock { $0.counts }
@@ -169,7 +181,10 @@ final class ResponseCache: Sendable {
   func forget(_ key: Fingerprint?) async throws(StoreError) -> Int {
     memory.clear()
     guard let key else { return try await store.clear() }
-    return try await store.drop(key: key)
+    let images = Set(try await store.entries(for: [key]).joined().map(\.image.digest))
+    var count = try await store.drop(key: key)
+    for image in images { count += try await store.drop(key: Rendition.key(of: image)) }
+    return count
   }
 }
 

@@ -6,6 +6,8 @@ public struct RunReport: Sendable, Equatable {
   public var attempts: Int
   /// How long each step took so far.
   public var timings: Timings
+  /// Previews so far.
+  public var previews: Int
 
   /// Where the job stands when a worker takes it.
   public init(of job: Job) { self.init(of: job, LoadNews()) }
@@ -13,6 +15,7 @@ public struct RunReport: Sendable, Equatable {
   /// What a load's news mean for one of its jobs, given as it was taken.
   init(of job: Job, _ news: LoadNews) {
     progress = news.progress
+    previews = news.previews
     attempts = job.attempts + news.requests
     timings = job.timings
     timings.take(news.timings)

@@ -135,7 +135,7 @@ struct Settling: Sendable {
       crew.log.info(
         "job will be tried again",
         metadata: [
-          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "delay": "\(delay.inSeconds)",
+          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "delay": "\(delay.toldInSeconds)",
           "error": "\(failure)",
         ])
       let first = crew.network.firstTarget(of: job.submission)
@@ -168,7 +168,7 @@ struct Settling: Sendable {
       metadata["error"] = "\(failure)"
     }
     if let started = job.startedAt, let finished = job.finishedAt {
-      metadata["seconds"] = "\((finished - started).inSeconds)"
+      metadata["seconds"] = "\((finished - started).toldInSeconds)"
     }
     crew.log.info("job finished", metadata: metadata)
   }

@@ -41,6 +41,9 @@ extension Duration {
     return whole + attoseconds / 1_000_000_000_000_000
   }
 
+  /// Seconds as they are told to people: no finer than a millisecond.
+  var toldInSeconds: Double { Double(inMilliseconds) / 1_000 }
+
   /// Seconds, with their fraction.
   public var inSeconds: Double {
     let (seconds, attoseconds) = components

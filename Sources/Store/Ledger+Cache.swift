@@ -7,13 +7,12 @@ extension Ledger {
   /// Stores an entry in the place of the one of the same id; others give way to it, the least recently used ones first.
   ///
   /// One that is larger than the limit, or whose image is not kept, is not stored. The one before is gone all the same:
-  /// the origin has a newer response.
+  /// there is something newer.
   mutating func keep(
-    _ entry: CacheEntry, record: Data, within limit: Int, at moment: Timestamp,
-    _ references: inout ReferenceChanges
+    _ row: CacheRow, within limit: Int, at moment: Timestamp, _ references: inout ReferenceChanges
   ) throws {
-    try drop([entry.id], &references)
-    let (digest, bytes) = (entry.image.digest.data, entry.image.bytes)
+    try drop([row.id], &references)
+    let (digest, bytes) = (row.digest.data, row.bytes)
     guard bytes <= limit, try references.begins(digest) || isKept(digest) else { return }
     try evict(downTo: limit - bytes, &references)
     try execute(
@@ -21,12 +20,22 @@ extension Ledger {
       INSERT INTO cache (key, selector, digest, bytes, stored, used, record) VALUES (?, ?, ?, ?, ?, ?, ?)
       """,
       [
-        entry.id.key.data, entry.id.selector.data, digest, bytes, moment.milliseconds,
-        moment.milliseconds, record,
+        row.id.key.data, row.id.selector.data, digest, bytes, moment.milliseconds,
+        moment.milliseconds, row.record,
       ])
     tallies.cacheEntries += 1
     tallies.cacheBytes += bytes
     references.store(digest, bytes: bytes, at: moment)
+  }
+
+  /// Stores a variant and ends the reservation of its image.
+  mutating func keep(
+    _ variant: CacheRow, within limit: Int, releasing holder: Data, at moment: Timestamp
+  ) throws {
+    var references = ReferenceChanges()
+    try keep(variant, within: limit, at: moment, &references)
+    try endReservations(of: holder, &references)
+    try apply(references)
   }
 
   /// Lets the least recently used entries go until the others fit.

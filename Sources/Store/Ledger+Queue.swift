@@ -133,19 +133,18 @@ extension Ledger {
 
   /// Does what a settlement asks for.
   /// - Parameters:
-  ///   - record: its entry's.
+  ///   - row: its entry's.
   ///   - moment: when its entry is stored.
   /// - Returns: for each claim the job as it then is, or why it can't be changed.
-  mutating func settle(_ settlement: Settlement, record: Data?, at moment: Timestamp) throws
+  mutating func settle(_ settlement: Settlement, row: CacheRow?, at moment: Timestamp) throws
     -> [Result<Job?, StoreError>]
   {
     var references = ReferenceChanges()
     let jobs = try settlement.claims.map {
       try settle($0, settlement.change, &references)
     }
-    if let entry = settlement.entry, let record {
-      try keep(
-        entry, record: record, within: settlement.cacheLimit, at: moment, &references)
+    if let row {
+      try keep(row, within: settlement.cacheLimit, at: moment, &references)
     }
     try evict(downTo: settlement.cacheLimit, &references)
     if let holder = settlement.releasing { try endReservations(of: holder.data, &references) }

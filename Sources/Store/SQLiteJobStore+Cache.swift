@@ -70,6 +70,29 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
+  /// Looks the variant up on a thread that reads.
+  public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
+    try await read { db in
+      let statement = try db.cachedStatement(
+        sql: "SELECT record, digest, bytes FROM cache WHERE key = ? AND selector = ?")
+      guard
+        let row = try Row.fetchOne(statement, arguments: [id.key.data, id.selector.data]),
+        let digest = ImageDigest(bytes: row[1] as Data)
+      else { return nil }
+      let name = String(decoding: row[0] as Data, as: UTF8.self)
+      return StoredVariant(id: id, name: name, digest: digest, bytes: row[2])
+    }
+  }
+
+  /// Keeps a variant and ends the reservation of its image, in one commit.
+  public func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID
+  ) async throws(StoreError) {
+    try await writer.perform { [now] in
+      try $0.keep(CacheRow(variant), within: limit, releasing: holder.data, at: now())
+    }
+  }
+
   /// What the last commit left; asks no disk.
   public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     writer.cacheCounts

@@ -117,12 +117,10 @@ extension SQLiteJobStore {
   /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
   /// as lost.
   public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
-    var record: Data?
-    if let entry = settlement.entry {
-      record = try await compute { try CacheRecord.data(of: entry) }
-    }
-    let results = try await writer.perform { [now, record] in
-      try $0.settle(settlement, record: record, at: now())
+    var row: CacheRow?
+    if let entry = settlement.entry { row = try await compute { try CacheRow(entry) } }
+    let results = try await writer.perform { [now, row] in
+      try $0.settle(settlement, row: row, at: now())
     }
     return zip(settlement.claims, results).map { claim, result in
       do throws(StoreError) { return try result.get() } catch {

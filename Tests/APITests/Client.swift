@@ -5,14 +5,18 @@ import HTTPTypes
 import Jobs
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 /// The routes over a fake engine, asked without a socket.
 struct Client {
-  let service = FakeJobService()
+  let service: FakeJobService
   let routes: Routes
 
-  init(_ configure: (inout Configuration) -> Void = { _ in }) {
+  init(
+    renderer: FakeRenderer? = FakeRenderer(), _ configure: (inout Configuration) -> Void = { _ in }
+  ) {
+    service = FakeJobService(renderer: renderer)
     var configuration = Configuration()
     configuration.hasLocalRoot = true
     configure(&configuration)
@@ -94,7 +98,12 @@ struct Answer {
   init(_ response: Response) {
     status = response.status.code
     fields = response.fields
-    bytes = if case .bytes(let bytes) = response.content { bytes } else { [] }
+    bytes =
+      switch response.content {
+      case .bytes(let bytes): bytes
+      case .stream(let stream): stream.atOnce
+      case .none, .file: []
+      }
     json = try? JSONDecoder().decode(JSON.self, from: Data(bytes))
   }
 
@@ -137,6 +146,15 @@ enum JSON: Decodable, Equatable {
   var array: [JSON]? { if case .array(let value) = self { value } else { nil } }
   var string: String? { if case .string(let value) = self { value } else { nil } }
   var number: Double? { if case .number(let value) = self { value } else { nil } }
+}
+
+extension ContentStream {
+  /// What comes without waiting.
+  var atOnce: [UInt8] {
+    var all: [UInt8] = []
+    while case .bytes(let bytes) = next() { all += bytes }
+    return all
+  }
 }
 
 extension RequestBody {

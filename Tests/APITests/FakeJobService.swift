@@ -2,16 +2,22 @@ import API
 import Crypto
 import Jobs
 import Synchronization
+import TestSupport
 
 /// A job engine in memory that works on nothing by itself: a test moves its jobs.
 final class FakeJobService: JobService {
   struct Kept {
     var jobs: [JobID: Job] = [:]
     var images: [ImageDigest: [UInt8]] = [:]
+    var previews: [JobID: Preview] = [:]
     var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
     var capacity = 10_000
     var state = ServiceState.ready
     var failure: StoreError?
+    /// Why no variant can be had.
+    var refusal: JobsError?
+    /// Variants opened, with the priorities.
+    var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
     var captures = 0
     /// Where images are said to be; nil: in memory.
@@ -25,8 +31,18 @@ final class FakeJobService: JobService {
     var outside: Set<String> = []
     /// What happens between a look at a job and its change.
     var meanwhile: (@Sendable (inout Job) -> Void)?
+    /// What was asked of listening, in order.
+    var listening: [Listening] = []
+  }
+  enum Listening: Equatable {
+    case one(JobID, told: Int?, cancels: Bool)
+    case many(ListeningQuery)
   }
   private let kept = Mutex(Kept())
+  /// Nil: no variants are made.
+  let renderer: FakeRenderer?
+
+  init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
   func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
 
@@ -156,6 +172,22 @@ final class FakeJobService: JobService {
     }
   }
 
+  func listen(
+    to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
+  ) async throws(JobsError) -> any JobListener {
+    let snapshot = try await job(id, for: caller)
+    kept.withLock { $0.listening.append(.one(id, told: told, cancels: cancelsAtLeaving)) }
+    return FakeListener([.job(snapshot, [.phase, .image])])
+  }
+
+  func listen(_ query: ListeningQuery) -> any JobListener {
+    let (jobs, now) = kept.withLock { kept in
+      kept.listening.append(.many(query))
+      return (kept.jobs.values.sorted { $0.id > $1.id }, Timestamp(milliseconds: kept.milliseconds))
+    }
+    return FakeListener(jobs.map { .job(JobSnapshot($0), [.phase]) } + [.caughtUp(now)])
+  }
+
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
@@ -163,6 +195,26 @@ final class FakeJobService: JobService {
     return StoredBytes(
       descriptor: descriptor, count: bytes.count,
       reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
+  }
+
+  func preview(of id: JobID) -> Preview? { kept.withLock { $0.previews[id] } }
+
+  var outputFormats: Set<OutputFormat> { renderer?.formats ?? [] }
+
+  func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
+    renderer.map { Rendition(of: image, as: variant, by: $0) }
+  }
+
+  func open(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> StoredBytes {
+    try check()
+    if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
+    kept.withLock { $0.opened.append((rendition, job.priority)) }
+    guard let source = kept.withLock({ $0.images[rendition.image.digest] }) else {
+      throw .imageGone
+    }
+    return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
   }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {
@@ -198,6 +250,14 @@ final class FakeJobService: JobService {
   private func check() throws(JobsError) {
     if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
   }
+}
+
+/// Tells what it was given, and then nothing.
+final class FakeListener: JobListener {
+  private let news: Mutex<[JobNews]>
+  init(_ news: [JobNews]) { self.news = Mutex(news) }
+  func onNews(_ wake: @escaping @Sendable () -> Void) {}
+  func next() -> JobNews { news.withLock { $0.isEmpty ? .nothing : $0.removeFirst() } }
 }
 
 final class FakeCapture: ImageCapture {

@@ -183,16 +183,16 @@ struct ImageTests {
   }
 
   @Test(
-    "a variant is refused, not ignored",
+    "what this service can't do is refused, not ignored",
     arguments: [
       "width=5", "height=5", "fit=cover", "format=png", "quality=5", "background=fff", "dpr=2",
       "placeholder=true",
     ])
   func refusesVariants(query: String) async throws {
+    let client = Client(renderer: nil)
     let id = try await client.succeeded(bytes)
     let answer = await client.get("/jobs/\(id)/image?\(query)")
     #expect(answer.status == 422)
     #expect(answer.mistakes == ["\(query.prefix { $0 != "=" }) invalid_option"])
-    #expect(answer.json?["detail"]?.string?.contains("not available") == true)
   }
 }

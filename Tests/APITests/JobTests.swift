@@ -75,6 +75,7 @@ struct JobTests {
       var report = RunReport(of: job)
       report.progress = .init(completed: 131_072, total: 524_288)
       report.attempts = 1
+      report.previews = 2
       report.timings.body = .microseconds(1500)
       job.note(report, shown: job.version)
     }
@@ -84,7 +85,7 @@ struct JobTests {
       json?["progress"]
         == .object([
           "completed": .number(131_072), "total": .number(524_288), "fraction": .number(0.25),
-          "resumed_from": .number(0),
+          "resumed_from": .number(0), "previews": .number(2),
         ]))
     #expect(json?["created_at"] == .string("2026-11-18T11:06:40.001Z"))
     #expect(json?["started_at"] == .string("2026-11-18T11:06:40.002Z"))

@@ -78,6 +78,11 @@ struct OpenAPITests {
       (.get, "/jobs/{id}", "/jobs/\(failed)", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(unknown)", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(pending)", [.ifNoneMatch: "*"], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(pending)/events", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(pending)/events?x=1", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(unknown)/events", [:], ""),
+      (.get, "/jobs/{id}/events", "/jobs/\(done)/events", [.init("Last-Event-ID")!: "3"], ""),
+      (.get, "/events", "/events", [:], ""), (.get, "/events", "/events?phase=x", [:], ""),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"priority":"low"}"#),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", json, #"{"id":1}"#),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
@@ -86,7 +91,13 @@ struct OpenAPITests {
       (.get, "/jobs/{id}/image", "/jobs/\(cancelled)/image", [:], ""),
       (.get, "/jobs/{id}/image", "/jobs/\(lost)/image", [:], ""),
       (.get, "/jobs/{id}/image", "/jobs/\(done)/image", [.range: "bytes=999-"], ""),
-      (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=5", [:], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(pending)/preview", [:], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(failed)/preview", [:], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(lost)/preview", [:], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(done)/preview", [.range: "bytes=999-"], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(done)/preview?width=5", [:], ""),
+      (.get, "/jobs/{id}/preview", "/jobs/\(unknown)/preview", [:], ""),
+      (.get, "/jobs/{id}/image", "/jobs/\(done)/image?width=0", [:], ""),
       (.post, "/jobs/{id}/fetch", "/jobs/\(failed)/fetch", [:], ""),
       (.patch, "/jobs/{id}", "/jobs/\(pending)", stale, #"{"priority":"low"}"#),
       (.delete, "/jobs/{id}", "/jobs/\(pending)", stale, ""),
@@ -106,6 +117,14 @@ struct OpenAPITests {
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
       try check(answer, method, path)
+    }
+    let refusals: [JobsError] = [
+      .renderingsFull, .imageGone, .unrenderable(.unsupportedFormat(name: "GIF")),
+      .unrenderable(.tooMuchMemory(bytes: 2, limit: 1)), .unrenderable(.cutShort),
+    ]
+    for refusal in refusals {
+      client.service.with { $0.refusal = refusal }
+      try check(await client.get("/jobs/\(done)/image?width=5"), .get, "/jobs/{id}/image")
     }
     client.service.with { $0.state = .draining }
     try check(await client.get("/readyz"), .get, "/readyz")
@@ -139,7 +158,8 @@ struct OpenAPITests {
     guard !answer.bytes.isEmpty else { return }
     let type = try #require(answer.fields[.contentType])
     let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
-    let mistakes = checker.mistakes(in: try #require(answer.json), schema: schema)
+    let content = type == "text/event-stream" ? .string(answer.text) : answer.json
+    let mistakes = checker.mistakes(in: try #require(content), schema: schema)
     #expect(mistakes == [], "\(name)")
   }
 }

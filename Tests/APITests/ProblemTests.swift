@@ -56,6 +56,23 @@ struct FailureTests {
         ))
   }
 
+  @Test(
+    "names the format that is not taken, precisely",
+    arguments: [
+      ("HEIC", "This is a HEIC image, which is not taken here."),
+      ("SVG", "This is an SVG image, which is not taken here."),
+      ("JPEG XL", "This is a JPEG XL image, which is not taken here."),
+      ("HTML", "This is HTML, which is not taken here."),
+    ])
+  func unsupported(name: String, detail: String) async throws {
+    let client = Client()
+    let id = try await client.submitted()
+    client.service.change(id) { job in
+      job.fail(.codec(.unsupportedFormat(name: name)), at: job.createdAt, keptFor: .seconds(1))
+    }
+    #expect(await client.get("/jobs/\(id)").json?["error"]?["detail"] == .string(detail))
+  }
+
   @Test("has the contract's code, and tells nothing of the inside", arguments: failures)
   func codes(failure: JobFailure, code: String, originStatus: Int?) async throws {
     let client = Client()

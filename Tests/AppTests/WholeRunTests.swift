@@ -31,6 +31,34 @@ struct WholeRunTests {
     }
   }
 
+  @Test(
+    "brings WebP, GIF and AVIF, animated too, and names what it does not take",
+    arguments: [("animated.webp", "webp"), ("animated.gif", "gif"), ("animated.avif", "avif")])
+  func formats(name: String, format: String) async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let file = Fixtures.image(name)
+    origin.on("/whole", .ok(file))
+    origin.on("/cut", .ok(Array(file.prefix(file.count - 40))))
+    origin.on("/heic", .ok([0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1heic".utf8)))
+    try await withService { service in
+      let job = try await service.finished(service.submit(url: origin.url("/whole")))
+      let image = try #require(job["image"] as? [String: Any], "\(job)")
+      #expect(image["format"] as? String == format && image["frames"] as? Int == 4)
+      #expect(image["width"] as? Int == 40 && image["height"] as? Int == 30)
+      let links = try #require(job["links"] as? [String: String])
+      let answer = try await service.get(links["image"]!)
+      #expect(Array(answer.body) == file)
+      #expect(answer.headers["content-type"] == "image/\(format)")
+      let cut = try await service.finished(service.submit(url: origin.url("/cut")))
+      #expect((cut["error"] as? [String: Any])?["code"] as? String == "decode_failed")
+      let heic = try await service.finished(service.submit(url: origin.url("/heic")))
+      let error = try #require(heic["error"] as? [String: Any])
+      #expect(error["code"] as? String == "unsupported_format")
+      #expect((error["detail"] as? String)?.contains("HEIC") == true)
+    }
+  }
+
   @Test("says precisely what a misbehaving origin did")
   func misbehaving() async throws {
     let origin = try ScriptedOrigin()

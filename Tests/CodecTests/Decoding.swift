@@ -51,7 +51,14 @@ struct Decoding {
     return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
   }
 
-  var description: ImageDescription? { try? result.get() }
+  /// All but the placeholder, which no other library tells.
+  var description: ImageDescription? {
+    var description = try? result.get()
+    description?.placeholder = nil
+    return description
+  }
+
+  var placeholder: Placeholder? { try? result.get().placeholder }
 
   var error: CodecError? {
     if case .failure(let error) = result { return error }

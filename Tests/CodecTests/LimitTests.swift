@@ -7,7 +7,10 @@ import Testing
 struct LimitTests {
   @Test(
     "is refused by its header alone",
-    arguments: ["photo.jpg", "photo-progressive.jpg", "photo.png"])
+    arguments: [
+      "photo.jpg", "photo-progressive.jpg", "photo.png", "photo.webp", "alpha.webp",
+      "animated.webp", "photo.gif", "alpha.avif", "deep.avif",
+    ])
   func header(name: String) throws {
     let whole = Fixtures.image(name)
     let (width, height) = try (
@@ -32,8 +35,11 @@ struct LimitTests {
     let whole = Fixtures.image(name)
     let needed = try #require(Decoding(whole).headers.first).decodingMemory
     #expect(Decoding(whole, limits: DecodeLimits(maxMemory: needed)).description != nil)
-    let less = Decoding(whole, limits: DecodeLimits(maxMemory: needed - 1))
-    #expect(less.error == .tooMuchMemory(bytes: needed, limit: needed - 1))
+    // Where there is less, previews are left out first.
+    let without = Decoding(whole, limits: DecodeLimits(maxMemory: needed - 1))
+    let least = without.headers.first?.decodingMemory ?? needed
+    let less = Decoding(whole, limits: DecodeLimits(maxMemory: least - 1))
+    #expect(less.error == .tooMuchMemory(bytes: least, limit: least - 1))
   }
 
   @Test(
@@ -52,6 +58,33 @@ struct LimitTests {
       return
     }
     #expect(bytes > limit)
+  }
+
+  @Test("of sides that only its header has is refused by that: WebP, GIF, AVIF")
+  func hugeSides() throws {
+    var webp = WebPFixture(Fixtures.image("exif.webp"))
+    webp.chunks[0].content.replaceSubrange(4..<10, with: [UInt8](repeating: 0xFF, count: 6))
+    let side = 1 << 24
+    #expect(
+      Decoding(webp.bytes).error == .dimensionTooLarge(width: side, height: side, limit: 30_000))
+
+    var gif = GIFFixture(width: 4, height: 2)
+    (gif.width, gif.height) = (65_535, 65_535)
+    #expect(
+      Decoding(gif.bytes).error
+        == .dimensionTooLarge(width: 65_535, height: 65_535, limit: 30_000))
+
+    var avif = Fixtures.image("small.avif")
+    let box = try #require(avif.indices.first { avif[$0...].starts(with: "ispe".utf8) })
+    // Version and flags, then 32 bits a side.
+    avif.replaceSubrange(box + 8..<box + 16, with: [0, 0, 0x20, 0, 0, 0, 0x20, 0])
+    #expect(
+      Decoding(avif).error == .tooManyPixels(width: 8192, height: 8192, limit: 50_000_000))
+    avif.replaceSubrange(box + 8..<box + 16, with: [0, 0x20, 0, 0, 0, 0x20, 0, 0])
+    guard case .tooMuchMemory = Decoding(avif).error else {
+      Issue.record("\(Decoding(avif).result)")
+      return
+    }
   }
 
   @Test("of a million by a million pixels is refused at its header")

@@ -6,10 +6,9 @@ import Testing
 @Suite("A file's signature")
 struct SignatureTests {
   static let others: [(name: String?, start: [UInt8])] = [
-    ("GIF", Array("GIF89a".utf8)), ("WebP", Array("RIFF\u{1}\u{2}\u{3}\u{4}WEBPVP8 ".utf8)),
     ("WAV", Array("RIFF\u{1}\u{2}\u{3}\u{4}WAVEfmt ".utf8)),
-    ("AVIF", [0, 0, 0, 28] + Array("ftypavif\0\0\0\0mif1miaf".utf8)),
-    ("AVIF", [0, 0, 0, 28] + Array("ftypmif1\0\0\0\0mif1avif".utf8)),
+    ("HEIC", [0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1avif".utf8)),
+    ("HEIC", [0, 0, 0, 24] + Array("ftypmsf1\0\0\0\0hevcmsf1".utf8)),
     ("HEIC", [0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1heic".utf8)),
     ("HEIF", [0, 0, 0, 20] + Array("ftypmif1\0\0\0\0mif1".utf8)),
     ("MP4", [0, 0, 0, 24] + Array("ftypisom\0\0\0\0isomiso2".utf8)),
@@ -39,8 +38,24 @@ struct SignatureTests {
     }
   }
 
+  @Test("of AVIF is a brand, the first or another, of a still picture or a sequence")
+  func brands() {
+    for text in ["avif\0\0\0\0mif1miaf", "avis\0\0\0\0msf1miaf", "mif1\0\0\0\0mif1avif"] {
+      for size in [1, .max] {
+        // Taken for one: so it is its boxes that are missing.
+        let start = [0, 0, 0, 24] + Array("ftyp".utf8) + Array(text.utf8)
+        #expect(Decoding(start, pieces: size).error == .cutShort, "\(text)")
+      }
+    }
+  }
+
   @Test("of ours that is not all there is cut short")
   func cut() {
+    for name in ["small.webp", "small.gif"] {
+      for count in 1...12 {
+        #expect(Decoding(Array(Fixtures.image(name).prefix(count))).error == .cutShort)
+      }
+    }
     for count in 1...3 {
       #expect(Decoding(Array(Fixtures.smallJPEG.prefix(count))).error == .cutShort)
     }
@@ -55,5 +70,9 @@ struct SignatureTests {
     #expect(onlyPNG.error == .unsupportedFormat(name: "JPEG"))
     let onlyJPEG = Decoding(Fixtures.smallPNG, limits: DecodeLimits(formats: [.jpeg]))
     #expect(onlyJPEG.error == .unsupportedFormat(name: "PNG"))
+    for (file, name) in [("small.webp", "WebP"), ("small.gif", "GIF"), ("small.avif", "AVIF")] {
+      let decoding = Decoding(Fixtures.image(file), limits: DecodeLimits(formats: [.jpeg, .png]))
+      #expect(decoding.error == .unsupportedFormat(name: name))
+    }
   }
 }

@@ -41,7 +41,12 @@ struct WholeImageTests {
     }
   }
 
-  @Test("ends where it ends: bytes after it don't matter", arguments: ["photo.jpg", "photo.png"])
+  @Test(
+    "ends where it ends: bytes after it don't matter",
+    arguments: [
+      "photo.jpg", "photo.png", "photo.webp", "animated.webp", "photo.gif", "small.avif",
+      "animated.avif",
+    ])
   func trailingBytes(name: String) {
     let image = Fixtures.image(name)
     for tail in [[0], [UInt8](repeating: 0xFF, count: 100_000), image, Fixtures.progressiveJPEG] {

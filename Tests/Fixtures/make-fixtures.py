@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures in images/ and facts.json, which tells what Pillow knows of each.
 
-Needs Pillow, and cjpeg and jpegtran of libjpeg-turbo. The results are committed: tests don't run this.
+Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, and avifenc of libavif. The results are committed: tests don't run this.
 """
 import json
 import pathlib
@@ -135,25 +135,136 @@ def make_pngs():
     flat_png("flat-paeth.png", 4000, 3000)
 
 
+def moving(count):
+    """Frames that differ in a part, so that writers store only that."""
+    base = photo(40, 30)
+    frames = [base.copy() for _ in range(count)]
+    for index, frame in enumerate(frames[1:], 1):
+        frame.paste(photo(12, 10, seed=index), (2 + 4 * index, 6))
+    return frames
+
+
+def blinking():
+    """Frames that have nothing in common."""
+    return [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
+
+
+def make_webps():
+    small = photo(67, 45)
+    clear = small.convert("RGBA")
+    clear.putalpha(small.convert("L"))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo(24, 16).save(path("small.webp"), quality=90)
+    photo(24, 16).save(path("small-lossless.webp"), lossless=True)
+    photo(480, 320).save(path("photo.webp"), quality=40)
+    clear.save(path("alpha.webp"), quality=60)
+    clear.resize((30, 20)).save(path("alpha-lossless.webp"), lossless=True)
+    small.save(path("exif.webp"), quality=60, exif=exif, icc_profile=b"x" * 601)
+    Image.new("RGB", (4000, 3000), "teal").save(path("flat-lossless.webp"), lossless=True)
+    for name, options in {"": {"quality": 40}, "-lossless": {"lossless": True}}.items():
+        frames = moving(4)
+        options.update(save_all=True, append_images=frames[1:], duration=100)
+        frames[0].save(path(f"animated{name}.webp"), **options)
+
+
+def make_gifs():
+    small = photo(67, 45)
+    photo(24, 16).quantize(16).save(path("small.gif"), interlace=0)
+    small.quantize(64).save(path("interlaced.gif"), interlace=1)
+    small.quantize(64).save(path("transparent.gif"), interlace=0, transparency=3)
+    small.convert("1").save(path("mono.gif"), interlace=0)
+    photo(160, 120).quantize(256).save(path("photo.gif"), interlace=0)
+    Image.new("P", (4000, 3000)).save(path("flat.gif"), interlace=0)
+    frames = [frame.quantize(16) for frame in moving(4)]
+    options = {"save_all": True, "append_images": frames[1:], "duration": 100, "interlace": 0}
+    frames[0].save(path("animated.gif"), **options)
+
+
+def avif(name, images, *options, **told):
+    """Pillow can't read these here: what is asked of the encoder is told of its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = [f"{folder}/{index}.png" for index in range(len(images))]
+        for image, source in zip(images, sources, strict=True):
+            image.save(source)
+        run("avifenc", "--jobs", "1", "--speed", "8", *options, *sources, path(name))
+    known = {"format": "avif", "width": images[0].width, "height": images[0].height}
+    known |= {"orientation": 1, "progressive": False, "has_alpha": False}
+    return known | {"frames": len(images)} | told
+
+
+def make_avifs():
+    small = photo(67, 45)
+    clear = small.convert("RGBA")
+    clear.putalpha(small.convert("L"))
+    lossy = ("--min", "20", "--max", "40")
+    told = {
+        "small.avif": avif("small.avif", [photo(24, 16)], *lossy, "--yuv", "420"),
+        "alpha.avif": avif("alpha.avif", [clear], *lossy, has_alpha=True),
+        "deep.avif": avif("deep.avif", [small], *lossy, "--depth", "10"),
+        "grey.avif": avif("grey.avif", [small], *lossy, "--yuv", "400"),
+        "grid.avif": avif("grid.avif", [photo(160, 128)], *lossy, "--yuv", "420", "--grid", "2x1"),
+        # A sequence's writer keeps an alpha plane that is opaque everywhere.
+        "animated.avif": avif("animated.avif", moving(4), *lossy, has_alpha=True),
+        "blinking.avif": avif("blinking.avif", blinking(), *lossy, has_alpha=True),
+    }
+    for orientation, options in {
+        2: ("--imir", "1"),
+        3: ("--irot", "2"),
+        4: ("--imir", "0"),
+        5: ("--irot", "1", "--imir", "0"),
+        6: ("--irot", "3"),
+        7: ("--irot", "3", "--imir", "0"),
+        8: ("--irot", "1"),
+    }.items():
+        name = f"turned-{orientation}.avif"
+        told[name] = avif(name, [photo(12, 9)], *lossy, *options, orientation=orientation)
+    return told
+
+
+def is_interlaced(image):
+    if image.format == "GIF":
+        return image.tile[0][3][1]
+    return bool(image.info.get("progressive") or image.info.get("interlace"))
+
+
+def pixels_sum(image):
+    """The checksum of the first frame's RGBA, transparent pixels all alike."""
+    clear = Image.new("RGBA", image.size)
+    pixels = image.convert("RGBA")
+    seen = pixels.getchannel("A").point(lambda v: 255 if v else 0)
+    return zlib.crc32(Image.composite(pixels, clear, seen).tobytes())
+
+
 def facts(file):
     with Image.open(file) as image:
         alpha = image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info
-        return {
+        known = {
             "format": image.format.lower(),
             "width": image.width,
             "height": image.height,
             "orientation": image.getexif().get(0x0112, 1),
-            "progressive": bool(image.info.get("progressive") or image.info.get("interlace")),
+            "progressive": is_interlaced(image),
             "has_alpha": alpha,
+            # Of an animated PNG only the default image counts.
+            "frames": image.n_frames if image.format in ("WEBP", "GIF") else 1,
         }
+        if image.format == "GIF" or "lossless" in file.name:
+            known["pixels"] = pixels_sum(image)
+        return known
 
 
 def main():
     FOLDER.mkdir(exist_ok=True)
     make_jpegs()
     make_pngs()
-    known = {file.name: facts(file) for file in sorted(FOLDER.glob("*.[jp][pn]g"))}
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in known)
+    make_webps()
+    make_gifs()
+    known = make_avifs()
+    for file in FOLDER.iterdir():
+        if file.suffix in (".jpg", ".png", ".webp", ".gif"):
+            known[file.name] = facts(file)
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
     (FOLDER / "facts.json").write_text("{\n" + lines + "\n}\n")
 
 

@@ -116,6 +116,24 @@ final class RawClient: Sendable {
     return String(decoding: all, as: UTF8.self)
   }
 
+  /// Everything up to that text, which has to come.
+  @discardableResult
+  func read(upTo text: String) throws -> String {
+    var all: [UInt8] = []
+    let mark = Array(text.utf8)
+    while true {
+      if let end = all.firstRange(of: mark)?.upperBound {
+        let rest = Array(all[end...])
+        pending.withLock { $0 = rest }
+        return String(decoding: all[..<end], as: UTF8.self)
+      }
+      guard let more = try receive() else {
+        throw Failure(what: "closed after \(String(decoding: all, as: UTF8.self))")
+      }
+      all += more
+    }
+  }
+
   /// Whether the server closed, having sent nothing more.
   func isClosed() throws -> Bool { try receive() == nil }
 

@@ -14,7 +14,8 @@ struct Workshop {
 
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    fetcher: ScriptedFetcher = ScriptedFetcher(), locals: (any LocalImages)? = nil,
+    fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
+    locals: (any LocalImages)? = nil,
     threads: any ComputeThreads = TestThreads(),
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
     _ body: (Workshop) async throws -> Void
@@ -26,7 +27,8 @@ struct Workshop {
     let clock = ManualClock()
     let codec = FakeCodec()
     let parts = JobEngine.Parts(
-      store: store, images: images, fetcher: fetcher, codec: codec, locals: locals,
+      store: store, images: images, fetcher: fetcher, codec: codec, renderer: renderer,
+      locals: locals,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now },

@@ -41,7 +41,8 @@ struct TwoStores {
     case 40..<46: try await claimEqual()
     case 46..<60: try await update()
     case 60..<74: try await settle()
-    case 74..<80: try await reserve()
+    case 74..<78: try await reserve()
+    case 78..<80: try await keepVariant()
     case 80..<84: try await useCache()
     case 84..<88: try await dropFromCache()
     case 88..<91: try await clean()
@@ -61,6 +62,20 @@ struct TwoStores {
   private mutating func entry() throws -> CacheEntry {
     try .sample(
       number(0..<5), selector: number(0..<2), digest(), bytes: 50, response: number(0..<9))
+  }
+}
+
+/// Variants.
+extension TwoStores {
+  private mutating func variant() -> StoredVariant {
+    .sample(number(0..<3), number(0..<2), digest(), bytes: 50)
+  }
+
+  private mutating func keepVariant() async throws {
+    let (variant, limit) = (variant(), [0, 49, 120, 250, .max][number(0..<5)])
+    let holder = holders.randomElement(using: &random) ?? JobID(at: moment, using: &random)
+    try await store.keep(variant, within: limit, releasing: holder)
+    try await model.keep(variant, within: limit, releasing: holder)
   }
 }
 
@@ -231,10 +246,13 @@ extension TwoStores {
   }
 
   private mutating func dropFromCache() async throws {
-    switch number(0..<5) {
+    switch number(0..<6) {
     case 0: try await isSame({ try await $0.clear() }, { try await $0.clear() })
     case 1, 2:
       let key = fingerprint()
+      try await isSame({ try await $0.drop(key: key) }, { try await $0.drop(key: key) })
+    case 3:
+      let key = variant().id.key
       try await isSame({ try await $0.drop(key: key) }, { try await $0.drop(key: key) })
     default:
       let ids = try [entry().id, entry().id]
@@ -247,6 +265,8 @@ extension TwoStores {
     let keys = (0..<5).map { Fingerprint(of: ["\($0)"]) }
     try await isSame(
       { try await $0.entries(for: keys) }, { try await $0.entries(for: keys) })
+    let variant = variant().id
+    try await isSame({ try await $0.variant(variant) }, { try await $0.variant(variant) })
     let (after, count) = (known.randomElement(using: &random), number(0..<5))
     try await isSame(
       { try await $0.jobsWithLowDataImages(after: after, count: count) },

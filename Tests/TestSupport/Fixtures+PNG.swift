@@ -96,7 +96,8 @@ public struct PNGFixture: Sendable {
     [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: value >> $0) }
   }
 
-  private static func crc32(_ bytes: [UInt8]) -> UInt32 {
+  /// Of a chunk, or of anything (ISO 3309).
+  public static func crc32(_ bytes: [UInt8]) -> UInt32 {
     ~bytes.reduce(~0) { sum, byte in
       (0..<8).reduce(sum ^ UInt32(byte)) { sum, _ in sum >> 1 ^ (sum & 1 == 1 ? 0xEDB8_8320 : 0) }
     }

@@ -23,11 +23,18 @@ public enum Fixtures {
   public static let smallPNG = image("small.png")
 
   /// Every file's name and what Pillow says of it.
-  public static let known: [(name: String, description: ImageDescription)] = {
+  public static let known: [(name: String, description: ImageDescription)] =
+    facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
+
+  private static let facts: [String: Facts] = {
     let facts = try? JSONDecoder().decode([String: Facts].self, from: Data(image("facts.json")))
     guard let facts else { fatalError("facts.json is not as make-fixtures.py writes it") }
-    return facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
+    return facts
   }()
+
+  /// CRC-32 of the first frame's RGBA, its transparent pixels all 0, as Pillow has it: of files whose pixels
+  /// leave nothing to the decoder.
+  public static let pixelSums: [String: UInt32] = facts.compactMapValues(\.pixels)
 
   private static let folder =
     String(#filePath.dropLast("TestSupport/Fixtures.swift".count))
@@ -35,14 +42,16 @@ public enum Fixtures {
 
   private struct Facts: Decodable {
     var format: ImageFormat
-    var width, height, orientation: Int
+    var width, height, orientation, frames: Int
     var progressive, has_alpha: Bool
+    var pixels: UInt32?
 
     var description: ImageDescription {
       var description = ImageDescription(format: format, width: width, height: height)
       description.orientation = orientation
       description.isProgressive = progressive
       description.hasAlpha = has_alpha
+      description.frames = frames
       return description
     }
   }

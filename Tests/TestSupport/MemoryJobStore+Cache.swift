@@ -2,11 +2,26 @@ public import Jobs
 
 /// An entry, and when it came and was last used.
 struct CachedEntry {
-  var entry: CacheEntry
+  /// Both kinds of entries.
+  enum Content {
+    case response(CacheEntry)
+    case variant(StoredVariant)
+  }
+  var content: Content
   var stored: Timestamp
   var used: Timestamp
   /// Its place among those stored.
   var number: Int
+
+  var response: CacheEntry? { if case .response(let entry) = content { entry } else { nil } }
+  var variant: StoredVariant? { if case .variant(let variant) = content { variant } else { nil } }
+
+  var image: (digest: ImageDigest, bytes: Int) {
+    switch content {
+    case .response(let entry): (entry.image.digest, entry.image.bytes)
+    case .variant(let variant): (variant.digest, variant.bytes)
+    }
+  }
 
   /// Whether it gives way before the other.
   static func < (a: CachedEntry, b: CachedEntry) -> Bool { (a.used, a.number) < (b.used, b.number) }
@@ -16,14 +31,15 @@ extension MemoryJobStore: CacheStore {
   public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
     try mayFail()
     return keys.map { key in
-      cache.values.filter { $0.entry.id.key == key }.sorted { $0.number < $1.number }.map(\.entry)
+      cache.filter { $0.key.key == key }.values.sorted { $0.number < $1.number }
+        .compactMap(\.response)
     }
   }
 
   public func replace(_ entry: CacheEntry) async throws(StoreError) {
     try mayFail()
-    guard cache[entry.id]?.entry.image.digest == entry.image.digest else { return }
-    cache[entry.id]?.entry = entry
+    guard cache[entry.id]?.image.digest == entry.image.digest else { return }
+    cache[entry.id]?.content = .response(entry)
   }
 
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
@@ -56,13 +72,27 @@ extension MemoryJobStore: CacheStore {
     (cache.count, cachedBytes)
   }
 
+  public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
+    try mayFail()
+    return cache[id]?.variant
+  }
+
+  public func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID
+  ) async throws(StoreError) {
+    try mayFail()
+    keep(.variant(variant), as: variant.id, within: limit)
+    reservations[holder] = nil
+  }
+
   /// Stores an entry in the place of the one of the same id, if it is small enough and its image is kept.
-  func keep(_ entry: CacheEntry, within limit: Int) {
-    cache[entry.id] = nil
-    guard entry.image.bytes <= limit, sizes[entry.image.digest] != nil else { return }
-    evict(downTo: limit - entry.image.bytes)
+  func keep(_ content: CachedEntry.Content, as id: CacheEntry.ID, within limit: Int) {
+    cache[id] = nil
+    let new = CachedEntry(content: content, stored: now, used: now, number: lastEntry + 1)
+    guard new.image.bytes <= limit, sizes[new.image.digest] != nil else { return }
+    evict(downTo: limit - new.image.bytes)
     lastEntry += 1
-    cache[entry.id] = CachedEntry(entry: entry, stored: now, used: now, number: lastEntry)
+    cache[id] = new
   }
 
   /// Lets the least recently used entries go until the others fit.
@@ -72,5 +102,5 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  private var cachedBytes: Int { cache.values.map(\.entry.image.bytes).reduce(0, +) }
+  private var cachedBytes: Int { cache.values.map(\.image.bytes).reduce(0, +) }
 }

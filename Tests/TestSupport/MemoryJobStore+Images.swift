@@ -53,7 +53,7 @@ extension MemoryJobStore {
         rows[id]?.job.loseImage()
       }
     }
-    cache = cache.filter { $0.value.entry.image.digest != image }
+    cache = cache.filter { $0.value.image.digest != image }
     leaving[image] = sizes.removeValue(forKey: image)
   }
 
@@ -68,7 +68,7 @@ extension MemoryJobStore {
     let jobs = rows.values.filter {
       $0.source == image || ($0.job.image?.digest == image && $0.job.image?.isKept == true)
     }.compactMap(\.job.finishedAt)
-    let entries = cache.values.filter { $0.entry.image.digest == image }.map(\.stored)
+    let entries = cache.values.filter { $0.image.digest == image }.map(\.stored)
     return (jobs + entries).min()
   }
 }

@@ -186,7 +186,9 @@ public actor MemoryJobStore: JobStore {
   public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
     try mayFail()
     let jobs = settlement.claims.map { make(settlement.change, to: $0.job, under: $0) }
-    if let entry = settlement.entry { keep(entry, within: settlement.cacheLimit) }
+    if let entry = settlement.entry {
+      keep(.response(entry), as: entry.id, within: settlement.cacheLimit)
+    }
     evict(downTo: settlement.cacheLimit)
     if let holder = settlement.releasing { reservations[holder] = nil }
     return jobs

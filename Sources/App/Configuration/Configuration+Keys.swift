@@ -57,7 +57,7 @@ extension Configuration {
     Key("fetch.allow_hosts", \.fetch.allowHosts, .list(.hostPattern)),
     Key("fetch.deny_hosts", \.fetch.denyHosts, .list(.hostPattern)),
     Key("fetch.allow_ports", \.fetch.allowPorts, .list(.integer(1...65_535))),
-    Key("decode.formats", \.decode.formats, .list(.choice(butNot: notYet), minimum: 1)),
+    Key("decode.formats", \.decode.formats, .list(.choice(), minimum: 1)),
     Key("decode.threads", \.decode.threads, .integer(0...1024)),
     Key("decode.max_pixels", \.decode.maxPixels, .integer(1...2_000_000_000)),
     Key("decode.max_dimension", \.decode.maxDimension, .integer(1...1_000_000)),
@@ -84,7 +84,4 @@ extension Configuration {
   private static let anHour: Duration = .seconds(3600)
   private static let aDay: Duration = .seconds(86_400)
   private static let petabyte = 1_000_000_000_000_000
-
-  private static let notYet = Dictionary(
-    uniqueKeysWithValues: ["webp", "gif", "avif"].map { ($0, "is not built into this version") })
 }

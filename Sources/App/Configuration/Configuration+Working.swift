@@ -66,7 +66,7 @@ extension Configuration {
   /// `decode`: the images that are taken.
   public struct Decode: Sendable, Equatable {
     /// Formats decoded.
-    public var formats: [ImageFormat] = [.jpeg, .png]
+    public var formats: [ImageFormat] = ImageFormat.allCases
     /// Threads that decode; 0 is one a core.
     public var threads = 0
     /// Pixels of an image.
@@ -87,5 +87,11 @@ extension Configuration {
     case jpeg
     /// PNG.
     case png
+    /// WebP, animated too.
+    case webp
+    /// GIF, animated too.
+    case gif
+    /// AVIF, animated too.
+    case avif
   }
 }

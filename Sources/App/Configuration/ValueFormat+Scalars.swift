@@ -76,13 +76,11 @@ extension ValueFormat<Double> {
 
 extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
   /// One of the cases' names.
-  ///
-  /// - Parameter known: names that are right but not in this version, and what to say of them.
-  static func choice(butNot known: [String: String] = [:]) -> ValueFormat {
+  static func choice() -> ValueFormat {
     let takes = "one of " + Value.allCases.map(\.rawValue).joined(separator: ", ")
     return ValueFormat(takes, form: .text) { scalar in
       if let value = Value(rawValue: scalar.text) { return .value(value) }
-      return .wrong(known[scalar.text] ?? "is not \(takes)")
+      return .wrong("is not \(takes)")
     } show: {
       $0.rawValue
     }

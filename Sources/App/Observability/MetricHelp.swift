@@ -3,7 +3,7 @@ enum MetricHelp {
   /// By metric name without `_total`.
   static let sentences: [String: String] = [
     "imagefetch_cache_bytes": "Bytes on disk of the images that the cache refers to.",
-    "imagefetch_cache_entries": "Responses that the cache holds.",
+    "imagefetch_cache_entries": "Responses and variants that the cache holds.",
     "imagefetch_cache_memory_bytes": "Bytes of cached images that are also held in memory.",
     "imagefetch_cache_outcomes": "Jobs finished, by what the cache did for them.",
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
@@ -23,9 +23,15 @@ enum MetricHelp {
     "imagefetch_jobs_submitted": "Jobs accepted.",
     "imagefetch_oldest_running_job_seconds":
       "How long the oldest work under way has taken so far; 0 where there is none.",
+    "imagefetch_oldest_variant_seconds":
+      "How long the oldest rendering under way has taken so far; 0 where there is none.",
     "imagefetch_partial_bytes": "Bytes kept of broken-off transfers, to go on from.",
     "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
     "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
     "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
+    "imagefetch_variant_seconds": "Time that rendering one variant took, by its format.",
+    "imagefetch_variants": "Variants asked for, by format and by what came of it.",
+    "imagefetch_variants_rendering": "Variants being rendered.",
+    "imagefetch_variants_waiting": "Variants that wait to be rendered.",
   ]
 }

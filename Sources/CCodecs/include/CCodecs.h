@@ -1,7 +1,7 @@
-// Decodes JPEG and PNG in slices, over libjpeg-turbo and libpng.
+// Decodes JPEG, PNG, WebP, GIF and AVIF in slices, over libjpeg-turbo, libpng, libwebp and libavif.
 //
-// Both libraries report errors by longjmp. Every function here sets its own setjmp before it calls
-// the library and returns a value, so no jump ever leaves this module; nothing here calls back
+// The first two report errors by longjmp. Every function here sets its own setjmp before it calls
+// such a library and returns a value, so no jump ever leaves this module; nothing here calls back
 // into the caller. A decoder keeps no pointer to the bytes it was given once a step returns.
 #ifndef CCODECS_H
 #define CCODECS_H
@@ -10,7 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CODECS_CLOSED __attribute__((enum_extensibility(closed)))
+#include "colour.h"
+#include "encoder.h"
+#include "encoder_formats.h"
+#include "fault.h"
+#include "orientation.h"
+#include "pixels.h"
+#include "pixels_formats.h"
+#include "resampler.h"
 
 /// What to do after a step.
 typedef enum CODECS_CLOSED {
@@ -25,23 +32,6 @@ typedef enum CODECS_CLOSED {
     /// No image: see the fault. Every later step says the same.
     CodecStatusFailed,
 } CodecStatus;
-
-/// Why there is no image.
-typedef enum CODECS_CLOSED {
-    CodecFaultNone,
-    /// The bytes ended too soon.
-    CodecFaultCutShort,
-    /// The bytes break the format's rules.
-    CodecFaultBroken,
-    /// The format's rules allow it, the library does not decode it.
-    CodecFaultUnsupported,
-    /// A side is longer than the library decodes.
-    CodecFaultTooLarge,
-    /// More scans than allowed.
-    CodecFaultTooManyScans,
-    /// More memory than allowed, or than there is.
-    CodecFaultTooMuchMemory,
-} CodecFault;
 
 /// The outcome of one slice of work.
 typedef struct {
@@ -62,10 +52,30 @@ typedef struct {
     size_t maxBacklog;
     bool isProgressive;
     bool hasAlpha;
+    /// Of an animation, those begun so far; of a single picture 1 or not told.
+    uint64_t frames;
+    /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
+    uint8_t containerOrientation;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
     const uint8_t *exif;
     size_t exifCount;
+    /// Scans or passes that a preview begun now would show; 0 where there can be none, or none newer.
+    int scansToShow;
+    /// Once every pixel was decoded: a tiny picture of it, of an animation's first frame, top row first, RGBA, alpha
+    /// not premultiplied; as long as the decoder lives. NULL before.
+    const uint8_t *thumbnail;
+    uint32_t thumbnailColumns;
+    uint32_t thumbnailRows;
 } CodecPicture;
+
+/// The picture so far, encoded; until the next call for the same decoder.
+typedef struct {
+    /// NULL: there is none.
+    const uint8_t *bytes;
+    size_t count;
+    /// The scans or passes that it shows.
+    int scan;
+} CodecPreview;
 
 typedef struct JPEGReader JPEGReader;
 
@@ -78,6 +88,13 @@ void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans);
 /// `ended`: no more will follow them.
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture jpeg_reader_picture(const JPEGReader *reader);
+/// Has the next steps encode what `scansToShow` tells of, a baseline JPEG, before they take more bytes; `orientation` is
+/// EXIF's. Once all bytes are there it is dropped, and where it fails there is none.
+void jpeg_reader_want_preview(JPEGReader *reader, int orientation);
+/// What was encoded last, unless it is under way still.
+CodecPreview jpeg_reader_preview(const JPEGReader *reader);
+/// Frees that, or ends what is under way.
+void jpeg_reader_drop_preview(JPEGReader *reader);
 /// The library's word for the fault.
 const char *jpeg_reader_message(const JPEGReader *reader);
 
@@ -89,12 +106,64 @@ void png_reader_destroy(PNGReader *reader);
 /// As `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture png_reader_picture(const PNGReader *reader);
+/// As those of `jpeg_reader`; a PNG.
+void png_reader_want_preview(PNGReader *reader, int orientation);
+CodecPreview png_reader_preview(const PNGReader *reader);
+void png_reader_drop_preview(PNGReader *reader);
 /// The library's word for the fault.
 const char *png_reader_message(const PNGReader *reader);
+
+typedef struct WebPReader WebPReader;
+
+/// NULL when there is no memory.
+WebPReader *webp_reader_create(size_t max_memory);
+void webp_reader_destroy(WebPReader *reader);
+/// The most frames, and the most pixels in all of them; to be set before the step that follows the header.
+void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
+/// that it has already: a few bytes can be a picture of one colour, at some milliseconds a megapixel.
+CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture webp_reader_picture(const WebPReader *reader);
+/// A word for the fault.
+const char *webp_reader_message(const WebPReader *reader);
+
+typedef struct GIFReader GIFReader;
+
+/// NULL when there is no memory.
+GIFReader *gif_reader_create(size_t max_memory);
+void gif_reader_destroy(GIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`.
+CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture gif_reader_picture(const GIFReader *reader);
+/// A word for the fault.
+const char *gif_reader_message(const GIFReader *reader);
+
+typedef struct AVIFReader AVIFReader;
+
+/// NULL when there is no memory. `max_frames`: more than so many are not even listed.
+AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames);
+void avif_reader_destroy(AVIFReader *reader);
+/// As `webp_reader_allow_frames`.
+void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
+/// be left, and takes some 15 to 60 ms a megapixel.
+CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
+CodecPicture avif_reader_picture(const AVIFReader *reader);
+/// The library's word for the fault.
+const char *avif_reader_message(const AVIFReader *reader);
 
 /// libpng's version as linked, such as `1.6.39`.
 const char *codecs_png_version(void);
 /// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
+/// Little CMS's version as linked, such as `2.14`. Call it from one thread at a time.
+const char *codecs_lcms_version(void);
+/// libwebp's decoder's version as linked, such as `1.2.4`. Call it from one thread at a time.
+const char *codecs_webp_version(void);
+/// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
+/// thread at a time.
+const char *codecs_avif_version(void);
 
 #endif

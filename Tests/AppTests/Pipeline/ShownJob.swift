@@ -10,6 +10,7 @@ struct ShownJob: Decodable, Sendable {
     var total: Int?
     var fraction: Double?
     var resumedFrom: Int
+    var previews: Int
   }
 
   struct Image: Decodable, Sendable {
@@ -17,6 +18,8 @@ struct ShownJob: Decodable, Sendable {
     var etag: String
     var variant: String
     var url: String?
+    var thumbhash: String?
+    var dominantColor: String?
   }
 
   struct Failure: Decodable, Sendable {

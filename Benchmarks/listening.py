@@ -1,0 +1,85 @@
+"""Thousands of clients that listen to one imagefetch: what each costs it, and when each hears of a change."""
+
+import resource
+import select
+import socket
+import statistics
+import time
+
+from service import batches_of
+
+ROUNDS = 5
+
+
+class Listeners:
+    """Connections that have each asked for events and got the first answer."""
+
+    def __init__(self, port, path, count):
+        allow_descriptors(count + 100)
+        self.sockets, self.poll = {}, select.epoll()
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        for _ in range(count):
+            client = socket.create_connection(("127.0.0.1", port), timeout=30)
+            self.sockets[client.fileno()] = client
+            # Told of once for each arrival: what came is read only after all have been told of.
+            self.poll.register(client, select.EPOLLIN | select.EPOLLET)
+            client.sendall(request)
+        self.hear(b"\nid: ", 60)
+
+    def hear(self, mark, seconds):
+        """When each was sent something, on the monotonic clock. Raises where that is not the mark."""
+        heard, deadline = {}, time.monotonic() + seconds
+        while len(heard) < len(self.sockets):
+            ready = self.poll.poll(1, len(self.sockets))
+            now = time.monotonic()
+            if now > deadline:
+                raise RuntimeError(f"{len(heard)} of {len(self.sockets)} heard within {seconds} s")
+            for descriptor, _ in ready:
+                heard.setdefault(descriptor, now)
+        for client in self.sockets.values():
+            said = b""
+            while mark not in said:
+                piece = client.recv(65536)
+                if not piece:
+                    raise RuntimeError("a listener was cut off")
+                said += piece
+        # What belongs to none of the marks, such as the rest of an answer in two pieces.
+        time.sleep(0.2)
+        self.poll.poll(0, len(self.sockets))
+        return list(heard.values())
+
+    def close(self):
+        for client in self.sockets.values():
+            client.close()
+        self.poll.close()
+
+
+def allow_descriptors(count):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(count, 8192)), hard))
+
+
+def bytes_per_listener(service, stalled, count, settled_bytes):
+    """Growth of resident memory by so many who listen to a job that never ends."""
+    job = service.submit(batches_of(1, [stalled.url("listened-to.jpg")]))
+    path = f"/jobs/{job}/events"
+    Listeners(service.port, path, 100).close()
+    before = settled_bytes(service)
+    listeners = Listeners(service.port, path, count)
+    grown = settled_bytes(service) - before
+    listeners.close()
+    return grown / count
+
+
+def median_delay(service, stalled, count):
+    """Seconds from before a job's cancellation is asked for until a listener hears of it, over all and some rounds."""
+    listeners = Listeners(service.port, "/events?phase=cancelled", count)
+    delays = []
+    for number in range(ROUNDS):
+        job = service.submit(batches_of(1, [stalled.url(f"cancelled/{number}.jpg")]))
+        time.sleep(0.2)
+        begin = time.monotonic()
+        service.ask("DELETE", f"/jobs/{job}")
+        delays += [moment - begin for moment in listeners.hear(job.encode(), 60)]
+    listeners.close()
+    return statistics.median(delays)

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Variants by the service's renderer beside vipsthumbnail, of the same files, one after the other.
+
+Both make thumbnails within 512 x 512 as JPEG of quality 80 or as PNG, on one thread a process.
+vipsthumbnail reads and writes files (on tmpfs), the renderer works from memory; a process' start is
+left out by comparing few files with many.
+
+  swift build -c release --product RenderBenchmark
+  python3 Benchmarks/variants.py --renderer .build/release/RenderBenchmark
+"""
+
+import argparse
+import io
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from PIL import Image
+
+from pictures import photograph
+
+FEW, MANY = 4, 24
+ROUNDS = 20
+
+
+def write_pictures(folder):
+    large, middle = photograph(4000, 3000, 85), photograph(1600, 1250, 85)
+    (folder / "12 MP.jpg").write_bytes(large)
+    (folder / "2 MP.jpg").write_bytes(middle)
+    with Image.open(io.BytesIO(middle)) as picture:
+        picture.save(folder / "2 MP progressive.jpg", quality=85, progressive=True)
+        picture.save(folder / "2 MP.png")
+        picture.convert("RGBA").save(folder / "2 MP alpha.png")
+    return sorted(folder.iterdir())
+
+
+def times(command, **options):
+    """Seconds on the clock and on the processor."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, cpu
+
+
+def vips(picture, ending, folder):
+    copies = []
+    for number in range(MANY):
+        copies.append(folder / f"{number}{picture.suffix}")
+        shutil.copy(picture, copies[-1])
+    output = f"{folder}/%s-thumbnail.{ending}" + ("[Q=80,strip]" if ending == "jpg" else "[strip]")
+    command = ["vipsthumbnail", "--size", "512x512", "--output", output]
+    environment = {**os.environ, "VIPS_CONCURRENCY": "1"}
+    few = times(command + copies[:FEW], env=environment)
+    many = times(command + copies, env=environment)
+    return [1e3 * (more - less) / (MANY - FEW) for more, less in zip(many, few)]
+
+
+def ours(renderer, picture, name):
+    said = subprocess.run(
+        [renderer, "512", "512", name, str(ROUNDS), "1", picture], check=True,
+        capture_output=True, text=True).stdout
+    a_second, cpu = re.match(r"([\d.]+) variants/s, ([\d.]+) CPU ms", said).groups()
+    return 1e3 / float(a_second), float(cpu)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--renderer", required=True)
+    renderer = str(pathlib.Path(parser.parse_args().renderer).absolute())
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder = pathlib.Path(name)
+        (folder / "pictures").mkdir()
+        (folder / "work").mkdir()
+        pictures = write_pictures(folder / "pictures")
+        print("| picture | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | ratio of CPU |")
+        print("|---|---|---|---|---|")
+        for picture in pictures:
+            for ending, format_name in (("jpg", "jpeg"), ("png", "png")):
+                wall, cpu = ours(renderer, picture, format_name)
+                their_wall, their_cpu = vips(picture, ending, folder / "work")
+                print(f"| {picture.name} | {format_name} | {wall:.1f} ({cpu:.1f}) "
+                      f"| {their_wall:.1f} ({their_cpu:.1f}) | {their_cpu / cpu:.2f} |")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

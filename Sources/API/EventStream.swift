@@ -1,0 +1,74 @@
+internal import HTTP
+internal import Jobs
+
+/// What a listener hears, as server-sent events (the HTML standard, section 9.2).
+///
+/// An event's `id` is the job's version. Where many jobs are told of that says nothing of what a client has missed, so
+/// whenever it has been told all, a block without an event gives it the moment as its last event ID.
+final class EventStream: ContentStream {
+  private let listener: (any JobListener)?
+
+  /// - Parameter listener: nil ends at once, as an answer to HEAD does.
+  init(_ listener: (any JobListener)?) { self.listener = listener }
+
+  func attach(_ wake: @escaping @Sendable () -> Void) { listener?.onNews(wake) }
+
+  func next() -> StreamPiece {
+    switch listener?.next() {
+    case .job(let snapshot, let events)?: .bytes(Self.encode(snapshot, events))
+    case .caughtUp(let moment)?:
+      .bytes(Array("id: \(LastEventID.told(until: moment).text)\n\n".utf8))
+    case .nothing?: .nothingYet
+    case .end?, nil: .end
+    }
+  }
+
+  /// A comment, so that the line is used every 15 s.
+  var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
+
+  private static func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
+    // One line: JSON text of ours has no line breaks.
+    let document = snapshot.document
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(events.count * (document.count + 64))
+    for event in events {
+      bytes +=
+        "event: \(event.rawValue)\nid: \(LastEventID.version(snapshot.job.version).text)\ndata: "
+        .utf8
+      bytes += document
+      bytes += "\n\n".utf8
+    }
+    return bytes
+  }
+}
+
+/// `Last-Event-ID`: what a client that was cut off heard last.
+enum LastEventID: Equatable, Sendable {
+  /// A job of that version.
+  case version(Int)
+  /// All that happened until then.
+  case told(until: Timestamp)
+
+  /// Nil where there is none of ours.
+  init?(_ field: String?) {
+    guard let field, field.utf8.count <= 20, field.utf8.first != UInt8(ascii: "+") else {
+      return nil
+    }
+    if field.hasPrefix(Self.mark), let milliseconds = Int64(field.dropFirst(Self.mark.count)) {
+      self = .told(until: Timestamp(milliseconds: max(0, milliseconds)))
+    } else if let version = Int(field) {
+      self = .version(version)
+    } else {
+      return nil
+    }
+  }
+
+  var text: String {
+    switch self {
+    case .version(let version): "\(version)"
+    case .told(let moment): "\(Self.mark)\(moment.milliseconds)"
+    }
+  }
+
+  private static let mark = "at-"
+}

@@ -1,0 +1,49 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// Server-sent events.
+extension Routes {
+  /// `GET /jobs/{id}/events`.
+  func jobEvents(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let cancels = query.bool("cancel_on_disconnect")
+    try query.finish()
+    let job = try await current(exchange).job
+    var told: Int?
+    if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { told = version }
+    // The only answer after which a browser's EventSource does not come back.
+    if job.isSettled, told == job.version { return Response(status: .noContent) }
+    guard exchange.request.method != .head else { return Self.events(nil) }
+    return Self.events(
+      try await asking { () throws(JobsError) in
+        try await service.listen(
+          to: exchange.id, for: exchange.caller, told: told, cancelsAtLeaving: cancels)
+      })
+  }
+
+  /// `GET /events`.
+  func events(_ exchange: Exchange) throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    var wanted = ListeningQuery(caller: exchange.caller)
+    wanted.phases = phases(&query)
+    wanted.tag = query.one("tag")
+    try query.finish()
+    switch LastEventID(exchange.fields[.lastEventID]) {
+    case .told(let moment)?: wanted.toldUntil = moment
+    // Cut off between an event and the word that it was the last: nobody knows when.
+    case .version?: wanted.toldUntil = Timestamp(milliseconds: 0)
+    case nil: break
+    }
+    return Self.events(exchange.request.method == .head ? nil : service.listen(wanted))
+  }
+
+  private static func events(_ listener: (any JobListener)?) -> Response {
+    let fields: HTTPFields = [
+      .contentType: "text/event-stream", .cacheControl: "no-store",
+      // nginx would hold events back otherwise.
+      .xAccelBuffering: "no",
+    ]
+    return Response(status: .ok, fields: fields, content: .stream(EventStream(listener)))
+  }
+}

@@ -1,0 +1,111 @@
+internal import Jobs
+
+/// The members of a query that ask for another picture than the origin's.
+struct VariantQuery: Sendable, Equatable {
+  /// What is said of the format.
+  enum Format: Sendable, Equatable {
+    /// Nothing.
+    case any
+    /// As the client's `Accept` says.
+    case auto
+    case given(OutputFormat)
+  }
+
+  /// In pixels, `dpr` multiplied in.
+  var width: Int?
+  /// In pixels, `dpr` multiplied in.
+  var height: Int?
+  var fit: Variant.Fit
+  var format: Format
+  var quality: Int?
+  var background: Variant.Color?
+
+  static let names = ["width", "height", "fit", "format", "quality", "background", "dpr"]
+
+  /// Takes its members out of a query; nil where there are none. What is wrong with them the query notes.
+  ///
+  /// - Parameters:
+  ///   - formats: those that can be written.
+  ///   - longest: what a side may be at the most, in pixels.
+  init?(_ query: inout Query, formats: Set<OutputFormat>, longest: Int) {
+    let given = Self.names.filter(query.has)
+    guard !given.isEmpty else { return nil }
+    guard !formats.isEmpty else {
+      for name in given where query.one(name) != nil {
+        query.wrong(name, "This service makes no variants.")
+      }
+      return nil
+    }
+    let density = query.number("dpr", in: 1...4) ?? 1
+    width = query.side("width", times: density, longest: longest)
+    height = query.side("height", times: density, longest: longest)
+    fit = query.choice("fit", of: Variant.Fit.self) ?? .contain
+    format = query.format(among: formats)
+    quality = query.int("quality", in: 1...100)
+    background = query.color("background")
+  }
+
+  /// What it asks of an image.
+  func variant(
+    of image: ImageDescription, _ accept: Accept, formats: Set<OutputFormat>
+  ) -> Variant {
+    let isTransparent = image.hasAlpha && background == nil
+    let choice = FormatChoice(formats, for: image, isTransparent: isTransparent)
+    var variant =
+      switch format {
+      case .any: Variant(format: choice.plain)
+      case .auto: Variant(format: choice.best(accept))
+      case .given(let format): Variant(format: format)
+      }
+    (variant.width, variant.height, variant.fit) = (width, height, fit)
+    (variant.quality, variant.background) = (quality, background)
+    return variant
+  }
+}
+
+extension Query {
+  fileprivate mutating func side(_ name: String, times density: Double, longest: Int) -> Int? {
+    guard let side = int(name, in: 1...longest) else { return nil }
+    let pixels = (Double(side) * density).rounded()
+    guard pixels <= Double(longest) else {
+      wrong(name, "Times dpr it is more than \(longest) pixels.")
+      return nil
+    }
+    return Int(pixels)
+  }
+
+  /// One of a few words.
+  fileprivate mutating func choice<Word: RawRepresentable<String> & CaseIterable>(
+    _ name: String, of words: Word.Type
+  ) -> Word? {
+    guard let text = one(name) else { return nil }
+    guard let word = Word(rawValue: text) else {
+      wrong(name, "It is one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
+      return nil
+    }
+    return word
+  }
+
+  fileprivate mutating func format(among formats: Set<OutputFormat>) -> VariantQuery.Format {
+    guard let text = one("format") else { return .any }
+    if text == "auto" { return .auto }
+    guard let format = OutputFormat(rawValue: text), formats.contains(format) else {
+      let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
+      wrong("format", "It is one of \((known + ["auto"]).joined(separator: ", ")).")
+      return .any
+    }
+    return .given(format)
+  }
+
+  /// Six hexadecimal digits.
+  fileprivate mutating func color(_ name: String) -> Variant.Color? {
+    guard let text = one(name) else { return nil }
+    let isPlain = text.utf8.count == 6 && text.allSatisfy { $0.isASCII && $0.isHexDigit }
+    guard isPlain, let value = UInt32(text, radix: 16) else {
+      wrong(name, "It is six hexadecimal digits, such as ff8800.")
+      return nil
+    }
+    return Variant.Color(
+      red: UInt8(value >> 16), green: UInt8(value >> 8 & 255), blue: UInt8(value & 255))
+  }
+}

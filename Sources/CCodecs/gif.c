@@ -1,0 +1,275 @@
+// GIF, read here: the libraries for it pull their bytes and cannot wait for more, and what is left to
+// them beside that is the LZW of gif_lzw.c.
+//
+// Every index of every frame is decoded, and none is kept: of the first frame a tiny picture is made on
+// the way. Frames are not composed: that is copying of pixels already decoded and cannot fail. As
+// browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
+// last pixel is passed over.
+#include "CCodecs.h"
+#include "gif_format.h"
+#include "gif_lzw.h"
+#include "gif_thumb.h"
+#include "slice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// Indices decoded between looks at the clock.
+#define RUN ((size_t)64 * 1024)
+#define BASE_MEMORY ((size_t)192 * 1024)
+
+typedef enum { SCREEN, BLOCK, CODE_SIZE, TABLE, SKIP, BLOCKS, DATA, FINISHED, FAILED } Stage;
+
+struct GIFReader {
+    Stage stage;
+    CodecFault fault;
+    CodecPicture picture;
+    GIFArea screen;
+    uint32_t left;           // bytes of a table or a data block
+    Stage after;             // what comes after them
+    bool in_image;           // data blocks are an image's
+    int transparent;         // of the frame that comes next
+    uint64_t max_frames, pixels_left;
+    uint64_t indices_left;   // of the frame
+    GIFArea first;           // the first frame
+    int first_transparent;
+    uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
+    uint32_t table_size;
+    GIFThumb thumb;
+    GIFLZW lzw;
+    uint8_t indices[RUN];
+    char message[80];
+};
+
+// A failure is told by the stage; callers return at once.
+static void fail(GIFReader *reader, CodecFault fault, const char *message) {
+    if (reader->stage == FAILED) return;
+    reader->stage = FAILED;
+    reader->fault = fault;
+    snprintf(reader->message, sizeof reader->message, "%s", message);
+}
+
+GIFReader *gif_reader_create(size_t max_memory) {
+    (void)max_memory; // It takes the same for every picture.
+    GIFReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->max_frames = UINT64_MAX;
+    reader->pixels_left = UINT64_MAX;
+    reader->transparent = -1;
+    return reader;
+}
+
+void gif_reader_destroy(GIFReader *reader) {
+    free(reader);
+}
+
+void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels) {
+    reader->max_frames = max_frames;
+    reader->pixels_left = max_pixels;
+}
+
+CodecPicture gif_reader_picture(const GIFReader *reader) {
+    CodecPicture picture = reader->picture;
+    if (reader->stage == FINISHED) {
+        picture.thumbnail = reader->thumb.thumb.rgba;
+        picture.thumbnailColumns = reader->thumb.thumb.columns;
+        picture.thumbnailRows = reader->thumb.thumb.rows;
+    }
+    return picture;
+}
+
+const char *gif_reader_message(const GIFReader *reader) {
+    return reader->message;
+}
+
+static void skip(GIFReader *reader, uint32_t count, Stage after) {
+    reader->left = count;
+    reader->stage = count ? SKIP : after;
+    reader->after = after;
+}
+
+// A colour table: the first frame's is kept, or that of all frames.
+static void begin_table(GIFReader *reader, uint32_t size, Stage after) {
+    skip(reader, size, after);
+    if (!size || reader->picture.frames > 1) return;
+    reader->table_size = size;
+    reader->stage = TABLE;
+}
+
+static void read_screen(GIFReader *reader, const uint8_t *bytes) {
+    reader->screen = gif_screen(bytes);
+    if (!gif_is_screen(bytes) || !reader->screen.width || !reader->screen.height) {
+        fail(reader, CodecFaultBroken, "bad header");
+        return;
+    }
+    reader->picture.width = reader->screen.width;
+    reader->picture.height = reader->screen.height;
+    reader->picture.decodingMemory = BASE_MEMORY;
+    begin_table(reader, reader->screen.table_size, BLOCK);
+}
+
+// What the description says of an animation, its first frame says.
+static void note_first_frame(GIFReader *reader, GIFArea image) {
+    if (reader->picture.frames) return;
+    reader->first = image;
+    reader->first_transparent = reader->transparent;
+    reader->picture.isProgressive = image.is_interlaced;
+    reader->picture.hasAlpha = reader->transparent >= 0 || !gif_covers(image, reader->screen);
+}
+
+static void begin_image(GIFReader *reader, GIFArea image) {
+    uint64_t pixels = (uint64_t)image.width * image.height;
+    if (!pixels) {
+        fail(reader, CodecFaultBroken, "a frame without pixels");
+    } else if (reader->picture.frames >= reader->max_frames || pixels > reader->pixels_left) {
+        fail(reader, CodecFaultTooManyFrames, "too many frames");
+    } else {
+        note_first_frame(reader, image);
+        reader->picture.frames++;
+        reader->pixels_left -= pixels;
+        reader->indices_left = pixels;
+        reader->transparent = -1;
+        begin_table(reader, image.table_size, CODE_SIZE);
+    }
+}
+
+static void begin_codes(GIFReader *reader, uint8_t size) {
+    if (size < 1 || size > 8) {
+        fail(reader, CodecFaultBroken, "bad code size");
+        return;
+    }
+    if (reader->picture.frames == 1)
+        gif_thumb_start(
+            &reader->thumb, reader->screen, reader->first, reader->table, reader->table_size,
+            reader->first_transparent);
+    gif_lzw_start(&reader->lzw, size);
+    reader->in_image = true;
+    reader->stage = BLOCKS;
+}
+
+static void end_file(GIFReader *reader) {
+    if (!reader->picture.frames) {
+        fail(reader, CodecFaultBroken, "no image");
+        return;
+    }
+    thumb_finish_pixels(&reader->thumb.thumb);
+    reader->stage = FINISHED;
+}
+
+// Reads what starts a block. Returns how many bytes it took; 0: it needs more.
+static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) {
+    switch (bytes[0]) {
+    case GIF_IMAGE:
+        if (count < GIF_IMAGE_SIZE) return 0;
+        begin_image(reader, gif_image(bytes));
+        return GIF_IMAGE_SIZE;
+    case GIF_EXTENSION:
+        if (count < 2 || (bytes[1] == GIF_CONTROL && count < GIF_CONTROL_SIZE)) return 0;
+        if (bytes[1] == GIF_CONTROL) reader->transparent = gif_transparent_index(bytes);
+        reader->in_image = false;
+        reader->stage = BLOCKS;
+        return 2;
+    case GIF_TRAILER:
+        end_file(reader);
+        return 1;
+    default:
+        fail(reader, CodecFaultBroken, "bytes between blocks");
+        return 1;
+    }
+}
+
+// Reads a data block's length; none ends them.
+static void take_length(GIFReader *reader, uint8_t length) {
+    if (length) {
+        bool counts = reader->in_image && reader->indices_left;
+        skip(reader, length, BLOCKS);
+        if (counts) reader->stage = DATA;
+    } else if (reader->in_image && reader->indices_left) {
+        fail(reader, CodecFaultBroken, "not enough image data");
+    } else {
+        reader->stage = BLOCK;
+    }
+}
+
+// Decodes a data block's bytes, as far as one run goes. Returns how many it took.
+static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
+    const uint8_t *at = bytes;
+    const uint8_t *end = bytes + (count < reader->left ? count : reader->left);
+    size_t room = reader->indices_left < RUN ? (size_t)reader->indices_left : RUN;
+    size_t written = gif_lzw_decode(&reader->lzw, &at, end, reader->indices, room);
+    // The next `written` indices of the frame, row after row, are in `indices` now.
+    reader->indices_left -= written;
+    if (reader->picture.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
+    if (reader->lzw.state == GIFCodesBroken) fail(reader, CodecFaultBroken, "bad LZW code");
+    // What follows the last pixel or the end code does not count.
+    bool is_over = !reader->indices_left || reader->lzw.state != GIFCodesGoOn;
+    if (is_over) at = end;
+    reader->left -= (uint32_t)(at - bytes);
+    // A full run may have left some of a string behind.
+    bool is_done = is_over || written < room;
+    if (reader->stage == DATA && !reader->left && is_done) reader->stage = BLOCKS;
+    return (size_t)(at - bytes);
+}
+
+// Bytes of a table or of what does not count.
+static size_t take_others(GIFReader *reader, const uint8_t *bytes, size_t count) {
+    size_t taken = count < reader->left ? count : reader->left;
+    if (reader->stage == TABLE)
+        memcpy(reader->table + (reader->table_size - reader->left), bytes, taken);
+    reader->left -= (uint32_t)taken;
+    if (!reader->left) reader->stage = reader->after;
+    return taken;
+}
+
+// Does one thing. Returns how many bytes it took; 0: it needs more.
+static size_t advance(GIFReader *reader, const uint8_t *bytes, size_t count) {
+    switch (reader->stage) {
+    case SCREEN:
+        if (count < GIF_SCREEN_SIZE) return 0;
+        read_screen(reader, bytes);
+        return GIF_SCREEN_SIZE;
+    case BLOCK:
+        return take_block(reader, bytes, count);
+    case CODE_SIZE:
+        begin_codes(reader, bytes[0]);
+        return 1;
+    case BLOCKS:
+        take_length(reader, bytes[0]);
+        return 1;
+    case DATA:
+        return take_data(reader, bytes, count);
+    default:
+        return take_others(reader, bytes, count);
+    }
+}
+
+static CodecStatus run(GIFReader *reader, const uint8_t *bytes, size_t count, size_t *consumed) {
+    Slice slice = slice_start();
+    do {
+        Stage stage = reader->stage;
+        bool has_string = stage == DATA && !reader->left;
+        if (*consumed == count && !has_string) return CodecStatusNeedsBytes;
+        size_t taken = advance(reader, bytes + *consumed, count - *consumed);
+        *consumed += taken;
+        if (reader->stage == FINISHED) return CodecStatusFinished;
+        if (reader->stage == FAILED) return CodecStatusFailed;
+        if (stage == SCREEN && taken) return CodecStatusHeader;
+        // A run of indices may come from bytes taken before.
+        if (!taken && stage != DATA) return CodecStatusNeedsBytes;
+    } while (!slice_is_over(slice));
+    return CodecStatusHasMore;
+}
+
+CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    static const uint8_t none = 0;
+    size_t consumed = 0;
+    CodecStatus status = run(reader, bytes ? bytes : &none, count, &consumed);
+    if (status == CodecStatusNeedsBytes && ended) {
+        fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        status = CodecStatusFailed;
+    }
+    bool is_over = status == CodecStatusFinished || status == CodecStatusFailed;
+    return (CodecStep){status, reader->fault, is_over ? count : consumed};
+}

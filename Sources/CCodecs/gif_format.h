@@ -1,0 +1,103 @@
+// The fixed parts of a GIF file (GIF89a, sections 18 to 23).
+#ifndef GIF_FORMAT_H
+#define GIF_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define GIF_SCREEN_SIZE 13
+#define GIF_IMAGE_SIZE 10
+// An introducer, a label, a length and the content of a graphic control extension.
+#define GIF_CONTROL_SIZE 7
+#define GIF_IMAGE 0x2C
+#define GIF_EXTENSION 0x21
+#define GIF_TRAILER 0x3B
+#define GIF_CONTROL 0xF9
+#define GIF_MAX_TABLE 768
+
+/// The canvas, or an image's place on it.
+typedef struct {
+    uint32_t left, top, width, height;
+    bool is_interlaced;
+    uint32_t table_size; // bytes of the colour table that follows; 0: none does
+} GIFArea;
+
+static inline uint32_t gif_u16(const uint8_t *bytes) {
+    return bytes[0] | (uint32_t)bytes[1] << 8;
+}
+
+static inline uint32_t gif_table_size(uint8_t flags) {
+    return flags & 0x80 ? 3u << ((flags & 7) + 1) : 0;
+}
+
+static inline bool gif_is_screen(const uint8_t *bytes) {
+    return !memcmp(bytes, "GIF87a", 6) || !memcmp(bytes, "GIF89a", 6);
+}
+
+/// - Parameter bytes: `GIF_SCREEN_SIZE` from the file's start.
+static inline GIFArea gif_screen(const uint8_t *bytes) {
+    return (GIFArea){
+        .width = gif_u16(bytes + 6),
+        .height = gif_u16(bytes + 8),
+        .table_size = gif_table_size(bytes[10]),
+    };
+}
+
+/// - Parameter bytes: `GIF_IMAGE_SIZE` from the image separator.
+static inline GIFArea gif_image(const uint8_t *bytes) {
+    return (GIFArea){
+        .left = gif_u16(bytes + 1),
+        .top = gif_u16(bytes + 3),
+        .width = gif_u16(bytes + 5),
+        .height = gif_u16(bytes + 7),
+        .is_interlaced = bytes[9] & 0x40,
+        .table_size = gif_table_size(bytes[9]),
+    };
+}
+
+static inline bool gif_covers(GIFArea image, GIFArea screen) {
+    return !image.left && !image.top && image.width >= screen.width
+        && image.height >= screen.height;
+}
+
+/// The colour index that is transparent; -1: none, or no such extension.
+/// - Parameter bytes: `GIF_CONTROL_SIZE` from the extension's introducer.
+static inline int gif_transparent_index(const uint8_t *bytes) {
+    return bytes[1] == GIF_CONTROL && bytes[2] == 4 && bytes[3] & 1 ? bytes[6] : -1;
+}
+
+typedef struct {
+    uint8_t rgba[256][4];
+} GIFColours;
+
+/// Opaque colours of a table of `size` bytes; black beyond it.
+static inline void gif_set_colours(GIFColours *colours, const uint8_t *table, uint32_t size) {
+    for (uint32_t index = 0; index < 256; index++) {
+        uint8_t *colour = colours->rgba[index];
+        memset(colour, 0, 3);
+        if (3 * index < size) memcpy(colour, table + 3 * (size_t)index, 3);
+        colour[3] = 255;
+    }
+}
+
+/// Where a row of an image is. The first one is all 0.
+typedef struct {
+    int pass;
+    uint32_t place; // from the image's top
+} GIFRow;
+
+/// Goes to the row that comes next in the file: those of an interlaced image come in four passes (GIF89a,
+/// appendix E).
+static inline void gif_next_row(GIFRow *row, GIFArea image) {
+    static const uint8_t starts[4] = {0, 4, 2, 1}, steps[4] = {8, 8, 4, 2};
+    if (!image.is_interlaced) {
+        row->place++;
+        return;
+    }
+    row->place += steps[row->pass];
+    while (row->place >= image.height && row->pass < 3) row->place = starts[++row->pass];
+}
+
+#endif

@@ -1,0 +1,185 @@
+#include "CCodecs.h"
+#include "gif_format.h"
+#include "gif_lzw.h"
+#include "slice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    Pixels pixels;
+    GIFArea image;
+    uint32_t seen_width, seen_height; // of the frame, what is on the canvas
+    int transparent;
+    GIFColours colours;
+    const uint8_t *at, *end;          // of the data blocks
+    size_t block_left;
+    GIFLZW lzw;
+    uint8_t *row;                     // of the frame, being decoded
+    uint32_t row_count;               // indices in it
+    uint32_t rows_decoded;
+    GIFRow place;                     // the decoded row's
+    uint8_t *indices;                 // of what is seen
+    uint32_t next_row;
+} Context;
+
+static bool has(const Context *context, size_t count) {
+    return (size_t)(context->end - context->at) >= count;
+}
+
+// Passes over data blocks, up to the one that ends them.
+static bool skip_blocks(Context *context) {
+    while (has(context, 1)) {
+        size_t length = *context->at++;
+        if (!length) return true;
+        if (!has(context, length)) return false;
+        context->at += length;
+    }
+    return false;
+}
+
+static bool take_table(Context *context, uint32_t size) {
+    if (!has(context, size)) return false;
+    if (size) gif_set_colours(&context->colours, context->at, size);
+    context->at += size;
+    return true;
+}
+
+// Goes to the first image's codes.
+static bool find_image(Context *context) {
+    while (has(context, GIF_CONTROL_SIZE) && *context->at == GIF_EXTENSION) {
+        if (context->at[1] == GIF_CONTROL)
+            context->transparent = gif_transparent_index(context->at);
+        context->at += 2;
+        if (!skip_blocks(context)) return false;
+    }
+    if (!has(context, GIF_IMAGE_SIZE) || *context->at != GIF_IMAGE) return false;
+    context->image = gif_image(context->at);
+    context->at += GIF_IMAGE_SIZE;
+    if (!take_table(context, context->image.table_size) || !has(context, 1)) return false;
+    int code_size = *context->at++;
+    if (code_size < 1 || code_size > 8 || !context->image.width || !context->image.height)
+        return false;
+    gif_lzw_start(&context->lzw, code_size);
+    return true;
+}
+
+static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
+    uint32_t room = start < side ? side - start : 0;
+    return length < room ? length : room;
+}
+
+static CodecFault start(Context *context) {
+    Pixels *pixels = &context->pixels;
+    if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
+    GIFArea screen = gif_screen(context->at);
+    context->at += GIF_SCREEN_SIZE;
+    gif_set_colours(&context->colours, NULL, 0);
+    if (!take_table(context, screen.table_size) || !find_image(context)) return CodecFaultBroken;
+    pixels->width = screen.width;
+    pixels->height = screen.height;
+    pixels->channels = context->transparent >= 0 || !gif_covers(context->image, screen) ? 4 : 3;
+    if (context->transparent >= 0) memset(context->colours.rgba[context->transparent], 0, 4);
+    context->seen_width = seen(context->image.left, context->image.width, screen.width);
+    context->seen_height = seen(context->image.top, context->image.height, screen.height);
+    context->row = malloc(context->image.width);
+    context->indices = malloc((size_t)context->seen_width * context->seen_height + 1);
+    return context->row && context->indices ? CodecFaultNone : CodecFaultTooMuchMemory;
+}
+
+static void keep_row(Context *context) {
+    if (context->place.place < context->seen_height)
+        memcpy(
+            context->indices + (size_t)context->place.place * context->seen_width, context->row,
+            context->seen_width);
+    context->row_count = 0;
+    context->rows_decoded++;
+    gif_next_row(&context->place, context->image);
+}
+
+// The next data block, where the last one is used up. False: there is none.
+static bool enter_block(Context *context) {
+    if (context->block_left) return true;
+    if (!has(context, 1) || !*context->at || !has(context, 1 + (size_t)*context->at)) return false;
+    context->block_left = *context->at++;
+    return true;
+}
+
+// Decodes to the end of the row or of the block. False: it failed.
+static bool decode_some(Context *context) {
+    const uint8_t *start = context->at;
+    size_t room = context->image.width - context->row_count;
+    size_t written = gif_lzw_decode(
+        &context->lzw, &context->at, start + context->block_left,
+        context->row + context->row_count, room);
+    context->block_left -= (size_t)(context->at - start);
+    context->row_count += (uint32_t)written;
+    if (written == room) keep_row(context);
+    else if (context->lzw.state != GIFCodesGoOn || !enter_block(context)) return false;
+    return true;
+}
+
+static bool is_ready(const Context *context, uint32_t row) {
+    uint32_t top = context->image.top;
+    if (row < top || row - top >= context->seen_height) return true;
+    if (context->rows_decoded == context->image.height) return true;
+    return !context->image.is_interlaced && row - top < context->rows_decoded;
+}
+
+static void copy_row(const Context *context, uint32_t row, uint8_t *out) {
+    size_t channels = (size_t)context->pixels.channels;
+    uint32_t top = context->image.top;
+    if (channels == 4) memset(out, 0, 4 * (size_t)context->pixels.width);
+    if (row < top || row - top >= context->seen_height || !context->seen_width) return;
+    const uint8_t *indices = context->indices + (size_t)(row - top) * context->seen_width;
+    out += context->image.left * channels;
+    for (uint32_t column = 0; column < context->seen_width; column++)
+        memcpy(out + column * channels, context->colours.rgba[indices[column]], channels);
+}
+
+static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
+    Context *context = pixels->context;
+    if (context->next_row == pixels->height) return 0;
+    Slice slice = slice_start();
+    while (!is_ready(context, context->next_row)) {
+        if (!decode_some(context)) return -1;
+        if (slice_is_over(slice)) return PIXELS_NOT_YET;
+    }
+    int written = 0;
+    while (written < count && context->next_row < pixels->height
+           && is_ready(context, context->next_row)) {
+        copy_row(context, context->next_row, out + (size_t)written * stride);
+        context->next_row++;
+        written++;
+    }
+    return written;
+}
+
+static void close_pixels(Pixels *pixels) {
+    Context *context = pixels->context;
+    free(context->row);
+    free(context->indices);
+    free(context);
+}
+
+Pixels *gif_pixels_open(
+    const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height, CodecFault *fault) {
+    (void)min_width, (void)min_height;
+    Context *context = calloc(1, sizeof *context);
+    *fault = CodecFaultTooMuchMemory;
+    if (!context) return NULL;
+    context->pixels.context = context;
+    context->pixels.rows = read_rows;
+    context->pixels.close = close_pixels;
+    context->transparent = -1;
+    context->at = bytes;
+    context->end = bytes + count;
+    *fault = start(context);
+    if (!*fault) return &context->pixels;
+    close_pixels(&context->pixels);
+    return NULL;
+}
+
+size_t gif_pixels_memory(uint32_t width, uint32_t height) {
+    return sizeof(Context) + 65536 + (size_t)width * height;
+}

@@ -1,0 +1,37 @@
+// Readers of pixels: rows of 8-bit samples from an image's bytes, top row first.
+#ifndef PIXELS_H
+#define PIXELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fault.h"
+
+/// One picture being read, which `close` frees. It is as stored: not turned, in its own colours.
+typedef struct Pixels {
+    uint32_t width, height;
+    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha (not premultiplied), or CMYK where a JPEG's
+    /// profile is of that space: then 255 is no ink.
+    int channels;
+    /// The colour profile, as long as the reader lives; NULL where there is none.
+    const uint8_t *icc;
+    size_t icc_count;
+    void *context;
+    int (*rows)(struct Pixels *, uint8_t *out, size_t stride, int count); /* rows written, 0 at the end, -1 on failure */
+    void (*close)(struct Pixels *);
+} Pixels;
+
+/// What `rows` may say besides: nothing yet, call again. A reader that has to take in all of the
+/// picture before its first row does so in slices.
+#define PIXELS_NOT_YET (-2)
+
+/// Scales down by itself, by 2, 4 or 8 with sides rounded up, as long as it stays at least
+/// `min_width` × `min_height`; 0: no scaling. The bytes must outlive the reader.
+/// - Returns: NULL with the fault.
+Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault);
+/// As `jpeg_pixels_open`; never scales.
+Pixels *png_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault);
+
+#endif

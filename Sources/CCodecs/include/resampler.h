@@ -1,0 +1,33 @@
+// Brings rows of pixels to another size: Lanczos with three lobes, in floating point, as rows come.
+#ifndef RESAMPLER_H
+#define RESAMPLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/// The most rows that it takes at once.
+#define RESAMPLER_BATCH 8
+
+/// The part of a picture that is shown, in its pixels; edges may lie within a pixel.
+typedef struct {
+    double left, top, right, bottom;
+} ResamplerBox;
+
+typedef struct Resampler Resampler;
+
+/// What one would hold, in bytes.
+size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
+    uint32_t out_width, uint32_t out_height);
+/// - Parameter has_alpha: the last channel is alpha: colours are premultiplied while scaling.
+/// - Returns: NULL where there is no memory.
+Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
+    ResamplerBox box, uint32_t out_width, uint32_t out_height);
+void resampler_close(Resampler *resampler);
+/// Takes the next rows of the source, up to RESAMPLER_BATCH; only after `resampler_pull` gave 0.
+void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count);
+/// Writes the rows that are ready.
+/// - Returns: how many, up to `count`; 0: it needs rows, or has written all.
+int resampler_pull(Resampler *resampler, uint8_t *out, size_t stride, int count);
+
+#endif

@@ -1,0 +1,137 @@
+// JPEG over libjpeg-turbo: baseline, to memory.
+#include "encoder.h"
+#include "output.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+#define PIECE ((size_t)16 * 1024)
+// Pixels up to which the Huffman tables are made for the picture. The file is 4 % smaller then, but all
+// coefficients are held, and a second pass goes over them that nobody can interrupt.
+#define MAX_OPTIMIZED ((size_t)1 << 20)
+// From here on chroma is worth its whole resolution.
+#define WHOLE_CHROMA 90
+
+typedef struct {
+    Encoder encoder;
+    struct jpeg_compress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    struct jpeg_destination_mgr destination;
+    jmp_buf escape;
+    Output output;
+    bool failed;
+} Writer;
+
+_Noreturn static void fail(Writer *writer) {
+    writer->failed = true;
+    longjmp(writer->escape, 1);
+}
+
+static void on_error(j_common_ptr cinfo) {
+    fail(cinfo->client_data);
+}
+
+static void ignore(j_common_ptr cinfo) {
+    (void)cinfo;
+}
+
+static void ignore_level(j_common_ptr cinfo, int level) {
+    (void)cinfo, (void)level;
+}
+
+static void more_room(j_compress_ptr cinfo) {
+    Writer *writer = cinfo->client_data;
+    Output *output = &writer->output;
+    size_t left = output->limit - output->count;
+    if (!left || !output_reserve(output, left < PIECE ? left : PIECE)) fail(writer);
+    cinfo->dest->next_output_byte = output->bytes + output->count;
+    cinfo->dest->free_in_buffer = output->room - output->count;
+}
+
+// All that there was room for is written.
+static boolean flush(j_compress_ptr cinfo) {
+    Writer *writer = cinfo->client_data;
+    writer->output.count = writer->output.room;
+    more_room(cinfo);
+    return TRUE;
+}
+
+static void end(j_compress_ptr cinfo) {
+    Output *output = &((Writer *)cinfo->client_data)->output;
+    output->count = output->room - cinfo->dest->free_in_buffer;
+}
+
+static bool rows(Encoder *encoder, const uint8_t *bytes, size_t stride, int count) {
+    Writer *writer = encoder->context;
+    if (writer->failed || setjmp(writer->escape)) return false;
+    for (int row = 0; row < count; row++) {
+        // The parameter lacks a const: the library only reads.
+        JSAMPROW pointer = (JSAMPROW)(uintptr_t)(bytes + (size_t)row * stride);
+        jpeg_write_scanlines(&writer->cinfo, &pointer, 1);
+    }
+    return true;
+}
+
+static bool finish(Encoder *encoder) {
+    Writer *writer = encoder->context;
+    if (writer->failed || setjmp(writer->escape)) return false;
+    jpeg_finish_compress(&writer->cinfo);
+    encoder->bytes = writer->output.bytes;
+    encoder->count = writer->output.count;
+    return true;
+}
+
+static void close_writer(Encoder *encoder) {
+    Writer *writer = encoder->context;
+    if (!setjmp(writer->escape)) jpeg_destroy_compress(&writer->cinfo);
+    free(writer->output.bytes);
+    free(writer);
+}
+
+static void start(Writer *writer, uint32_t width, uint32_t height, int channels, int quality) {
+    j_compress_ptr cinfo = &writer->cinfo;
+    jpeg_create_compress(cinfo);
+    writer->destination = (struct jpeg_destination_mgr){
+        .init_destination = more_room, .empty_output_buffer = flush, .term_destination = end};
+    cinfo->dest = &writer->destination;
+    cinfo->image_width = width;
+    cinfo->image_height = height;
+    cinfo->input_components = channels;
+    cinfo->in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_set_defaults(cinfo);
+    jpeg_set_quality(cinfo, quality, TRUE);
+    if (quality >= WHOLE_CHROMA)
+        cinfo->comp_info[0].h_samp_factor = cinfo->comp_info[0].v_samp_factor = 1;
+    cinfo->optimize_coding = (size_t)width * height <= MAX_OPTIMIZED;
+    jpeg_start_compress(cinfo, TRUE);
+}
+
+size_t jpeg_encoder_max_bytes(uint32_t width, uint32_t height, int channels, int quality) {
+    // Black and white noise, the worst there is, has 1.1 bytes a pixel at 89, and at 100 1.6 a sample in
+    // colour, 1.9 in grey.
+    size_t each = quality >= WHOLE_CHROMA ? 2 * (size_t)channels + 1 : 2;
+    size_t across = (size_t)width + 16, down = (size_t)height + 16;
+    return across * down * each + PIECE;
+}
+
+Encoder *jpeg_encoder_open(uint32_t width, uint32_t height, int channels, int quality) {
+    if (channels != 1 && channels != 3) return NULL;
+    Writer *writer = calloc(1, sizeof *writer);
+    if (!writer) return NULL;
+    writer->encoder = (Encoder){
+        .context = writer, .rows = rows, .finish = finish, .close = close_writer};
+    writer->output.limit = jpeg_encoder_max_bytes(width, height, channels, quality);
+    writer->cinfo.err = jpeg_std_error(&writer->errors);
+    writer->errors.error_exit = on_error;
+    writer->errors.output_message = ignore;
+    writer->errors.emit_message = ignore_level;
+    writer->cinfo.client_data = writer;
+    if (setjmp(writer->escape)) {
+        close_writer(&writer->encoder);
+        return NULL;
+    }
+    start(writer, width, height, channels, quality);
+    return &writer->encoder;
+}

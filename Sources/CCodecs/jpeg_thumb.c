@@ -1,0 +1,69 @@
+#include "jpeg_thumb.h"
+
+#include <stdbool.h>
+
+void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
+    thumb_start(thumb, cinfo->image_width, cinfo->image_height);
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        thumb_set_plane(thumb, index, component->downsampled_width, component->downsampled_height);
+    }
+}
+
+void jpeg_thumb_add(
+    Thumb *thumb, const struct jpeg_decompress_struct *cinfo, JDIMENSION mcu_row, JSAMPARRAY *rows) {
+    for (int index = 0; index < cinfo->num_components; index++) {
+        uint32_t count = (uint32_t)cinfo->comp_info[index].v_samp_factor * DCTSIZE;
+        for (uint32_t row = 0; row < count; row++)
+            thumb_add_plane_row(thumb, index, mcu_row * count + row, rows[index][row]);
+    }
+}
+
+static uint8_t clamped(double value) {
+    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5);
+}
+
+// JFIF's conversion.
+static void convert_ycc(uint8_t colour[3]) {
+    double light = colour[0], blue = colour[1] - 128.0, red = colour[2] - 128.0;
+    colour[0] = clamped(light + 1.402 * red);
+    colour[1] = clamped(light - 0.344136 * blue - 0.714136 * red);
+    colour[2] = clamped(light + 1.772 * blue);
+}
+
+// Inks on white, without a profile. Files with Adobe's marker store them inverted, which is light.
+static void convert_inks(uint8_t colour[4], bool inverted) {
+    unsigned black = inverted ? colour[3] : 255u - colour[3];
+    for (int index = 0; index < 3; index++) {
+        unsigned light = inverted ? colour[index] : 255u - colour[index];
+        colour[index] = (uint8_t)((light * black + 127) / 255);
+    }
+}
+
+static void convert(uint8_t colour[4], const struct jpeg_decompress_struct *cinfo) {
+    switch (cinfo->jpeg_color_space) {
+    case JCS_GRAYSCALE:
+        colour[1] = colour[2] = colour[0];
+        break;
+    case JCS_YCbCr:
+        convert_ycc(colour);
+        break;
+    case JCS_YCCK: // what it makes red, green and blue of are CMY inverted
+        convert_ycc(colour);
+        for (int index = 0; index < 3; index++) colour[index] = 255 - colour[index];
+        convert_inks(colour, cinfo->saw_Adobe_marker);
+        break;
+    case JCS_CMYK:
+        convert_inks(colour, cinfo->saw_Adobe_marker);
+        break;
+    default:
+        break;
+    }
+    colour[3] = 255;
+}
+
+void jpeg_thumb_finish(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
+    thumb_finish_planes(thumb, cinfo->num_components);
+    for (uint32_t cell = 0; cell < thumb->columns * thumb->rows; cell++)
+        convert(thumb->rgba + 4 * cell, cinfo);
+}

@@ -1,0 +1,28 @@
+// The weights of Lanczos' filter along one axis.
+#ifndef LANCZOS_H
+#define LANCZOS_H
+
+#include <stdint.h>
+
+/// `count` pixels of the source, each `1 / scale` of an output pixel wide, from `start` in the source.
+typedef struct {
+    double start;   // where the output's first pixel begins, in the source
+    double scale;   // source pixels an output pixel
+    double support; // half a kernel's width, in source pixels
+    uint32_t size;  // of the source
+} Axis;
+
+typedef struct {
+    uint32_t first;
+    uint32_t count;
+} Taps;
+
+Axis axis_make(uint32_t size, double start, double end, uint32_t out_size);
+/// The most taps that an output pixel has.
+uint32_t axis_max_taps(Axis axis);
+/// The source pixels that an output pixel is made of; never none.
+Taps axis_taps(Axis axis, uint32_t index);
+/// Their weights, of sum 1.
+void axis_weights(Axis axis, uint32_t index, Taps taps, float *weights);
+
+#endif

@@ -1,0 +1,19 @@
+// What a colour profile says of itself in its header (ICC.1, 7.2).
+#ifndef PROFILE_H
+#define PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+// Bytes of a profile; those for printing have up to some 2.5 MB.
+#define MAX_PROFILE ((size_t)4 * 1024 * 1024)
+#define PROFILE_HEADER 128
+
+/// Whether its colours are of that space, such as "RGB ", "GRAY" or "CMYK".
+static inline bool profile_is_of(const uint8_t *profile, size_t count, const char *space) {
+    return count > PROFILE_HEADER && !memcmp(profile + 16, space, 4);
+}
+
+#endif

@@ -1,0 +1,28 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `avif.c`.
+final class AVIFImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int, maxFrames: Int) {
+    guard let reader = avif_reader_create(maxMemory, UInt32(clamping: maxFrames)) else {
+      return nil
+    }
+    self.reader = reader
+  }
+
+  deinit { avif_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    avif_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { avif_reader_picture(reader) }
+  var message: String { String(cString: avif_reader_message(reader)) }
+
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    avif_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+  }
+}

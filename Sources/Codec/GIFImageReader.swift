@@ -1,0 +1,26 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `gif.c`.
+final class GIFImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int) {
+    guard let reader = gif_reader_create(maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { gif_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    gif_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { gif_reader_picture(reader) }
+  var message: String { String(cString: gif_reader_message(reader)) }
+
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    gif_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+  }
+}

@@ -1,0 +1,31 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `png.c`.
+final class PNGImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int) {
+    guard let reader = png_reader_create(maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { png_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    png_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { png_reader_picture(reader) }
+  var message: String { String(cString: png_reader_message(reader)) }
+  /// Passes of an interlaced PNG are seven at the most.
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {}
+
+  func wantPreview(orientation: Int) {
+    png_reader_want_preview(reader, Int32(clamping: orientation))
+  }
+
+  var preview: CodecPreview { png_reader_preview(reader) }
+  func dropPreview() { png_reader_drop_preview(reader) }
+}

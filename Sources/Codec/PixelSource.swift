@@ -1,0 +1,63 @@
+internal import CCodecs
+internal import Jobs
+
+/// Owns one C reader of pixels, and the bytes that it reads.
+final class PixelSource {
+  private let bytes: [UInt8]
+  private let pixels: UnsafeMutablePointer<Pixels>
+  private let format: ImageFormat
+
+  /// - Parameter least: what it may not scale down below.
+  init(
+    _ bytes: [UInt8], _ image: ImageDescription, least: (width: UInt32, height: UInt32)
+  ) throws(CodecError) {
+    (self.bytes, format) = (bytes, image.format)
+    var fault = CodecFault.none
+    // The address stays good: an array's elements lie in one heap object, which `bytes` keeps and
+    // nobody changes.
+    let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
+    guard let pixels = format.reading.open(start, bytes.count, least.width, least.height, &fault)
+    else { throw Self.error(fault, format) }
+    self.pixels = pixels
+    // What is held was reckoned with the sides that were described.
+    guard size.width <= image.width, size.height <= image.height else { throw harmed }
+  }
+
+  deinit { pixels.pointee.close(pixels) }
+
+  var size: VariantGeometry.Size {
+    VariantGeometry.Size(width: Int(pixels.pointee.width), height: Int(pixels.pointee.height))
+  }
+
+  var channels: Int { Int(pixels.pointee.channels) }
+
+  /// Only a JPEG is in inks; four channels are alpha's otherwise.
+  var isCMYK: Bool { format == .jpeg && channels == 4 }
+  var hasAlpha: Bool { !isCMYK && (channels == 2 || channels == 4) }
+
+  /// The colour profile; its bytes live as long as this.
+  var profile: UnsafeBufferPointer<UInt8> {
+    UnsafeBufferPointer(start: pixels.pointee.icc, count: pixels.pointee.icc_count)
+  }
+
+  /// Reads rows one behind the other.
+  /// - Returns: how many; nil while the reader is still on its way to the first.
+  func read(into rows: UnsafeMutablePointer<UInt8>, count: Int) throws(CodecError) -> Int? {
+    let read = pixels.pointee.rows(pixels, rows, size.width * channels, Int32(count))
+    if read == PIXELS_NOT_YET { return nil }
+    guard read > 0 else { throw harmed }
+    return Int(read)
+  }
+
+  private var harmed: CodecError { Self.error(.broken, format) }
+
+  private static func error(_ fault: CodecFault, _ format: ImageFormat) -> CodecError {
+    switch fault {
+    case .cutShort: .cutShort
+    case .unsupported: .unsupportedFormat(name: format.rawValue.uppercased())
+    case .tooMuchMemory: .tooMuchMemory(bytes: 0, limit: 0)
+    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames:
+      .broken(format: format, detail: "not what was decoded before")
+    }
+  }
+}

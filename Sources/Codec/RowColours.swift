@@ -1,0 +1,68 @@
+internal import CCodecs
+internal import Jobs
+
+/// Brings scaled rows to what the encoder takes: sRGB, on a background where there is to be no alpha.
+///
+/// After scaling, as there are fewer pixels then.
+final class RowColours {
+  /// Of what comes out.
+  let channels: Int
+
+  private let transform: OpaquePointer?
+  private let isInk: Bool
+  private let read, converted: Int
+  private let flattens, widens: Bool
+  private let background: [UInt8]
+  private let buffers: [RowBuffer]
+
+  /// - Parameter pixels: the most that come at once.
+  init(
+    _ source: PixelSource, _ writing: PixelWriting, background: Variant.Color?, pixels: Int
+  ) {
+    let profile = source.profile
+    transform =
+      profile.isEmpty
+      ? nil
+      : colour_transform_open(
+        profile.baseAddress, profile.count, Int32(source.channels), source.isCMYK)
+    isInk = source.isCMYK && transform == nil
+    read = source.channels
+    converted = source.isCMYK ? 3 : read
+    flattens = source.hasAlpha && (background != nil || !writing.keepsAlpha)
+    let paint = background ?? Variant.Color(red: 255, green: 255, blue: 255)
+    self.background = [paint.red, paint.green, paint.blue]
+    let isGrey = converted < 3 && (!flattens || Set(self.background).count == 1)
+    widens = !flattens && isGrey && !writing.takesGrey
+    let flat = isGrey && writing.takesGrey ? 1 : 3
+    channels = flattens ? flat : widens ? converted + 2 : converted
+    buffers = (0..<2).map { _ in RowBuffer(count: pixels * 4) }
+  }
+
+  deinit { colour_transform_close(transform) }
+
+  /// - Returns: where the result is, until the next call.
+  func run(_ rows: UnsafePointer<UInt8>, pixels: Int) -> UnsafePointer<UInt8> {
+    let inSRGB = convert(rows, pixels)
+    let out = buffers[1].start
+    if flattens {
+      colour_flatten(inSRGB, Int32(converted), out, Int32(channels), pixels, background)
+    } else if widens {
+      colour_widen(inSRGB, Int32(converted), out, pixels)
+    } else {
+      return inSRGB
+    }
+    return UnsafePointer(out)
+  }
+
+  private func convert(_ rows: UnsafePointer<UInt8>, _ pixels: Int) -> UnsafePointer<UInt8> {
+    let out = buffers[0].start
+    if let transform {
+      colour_transform_run(transform, rows, out, pixels)
+    } else if isInk {
+      colour_print(rows, out, pixels)
+    } else {
+      return rows
+    }
+    return UnsafePointer(out)
+  }
+}

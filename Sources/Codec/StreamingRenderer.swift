@@ -1,0 +1,41 @@
+internal import CCodecs
+public import Jobs
+
+/// Renders variants row by row: decoded, scaled, turned upright, brought to sRGB and encoded in slices, without
+/// ever holding a picture of the image's size where its format can be read from top to bottom.
+///
+/// - A JPEG is decoded at a half, a quarter or an eighth of its size where at least twice the variant's is left.
+/// - Scaling is Lanczos with three lobes, colours premultiplied.
+/// - A colour profile is followed; one that is broken is passed over. Without one colours are sRGB's, and inks
+///   naively complementary.
+public struct StreamingRenderer: ImageRenderer {
+  /// A renderer without settings.
+  public init() {}
+
+  public var formats: Set<OutputFormat> { Set(OutputFormat.allCases) }
+
+  public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+    let size = VariantGeometry(of: variant, from: image).size
+    return (size.width, size.height)
+  }
+
+  public func memory(for variant: Variant, from image: ImageDescription) -> Int {
+    let geometry = VariantGeometry(of: variant, from: image)
+    let (size, stored) = (geometry.size, geometry.stored)
+    let writing = variant.format.writing
+    let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
+    let file = writing.maxBytes(
+      UInt32(clamping: size.width), UInt32(clamping: size.height), 4, quality)
+    let rows = StreamingRendering.batch * 4 * (stored.width + 4 * max(size.width, size.height))
+    let turned = image.orientation > 1 ? size.width * size.height * 4 : 0
+    // The file twice: as the encoder has it, and as it is handed over.
+    return image.format.reading.memory(image) + RowResampler.memory(geometry) + rows + turned
+      + writing.memory(size) + 2 * file
+  }
+
+  public func render(
+    _ bytes: [UInt8], of image: ImageDescription, as variant: Variant
+  ) -> any Rendering {
+    StreamingRendering(bytes, image, variant)
+  }
+}

@@ -1,0 +1,75 @@
+internal import CCodecs
+internal import Jobs
+
+/// A picture of at most 32 pixels a side, upright: what a placeholder is made of.
+struct TinyPicture {
+  /// A colour from 0 to 1, alpha not premultiplied.
+  struct Pixel {
+    var red, green, blue, alpha: Double
+  }
+
+  let width: Int
+  let height: Int
+  /// Top row first.
+  let pixels: [Pixel]
+
+  init(width: Int, height: Int, pixels: [Pixel]) {
+    (self.width, self.height, self.pixels) = (width, height, pixels)
+  }
+
+  /// What a reader saw of its picture; nil before that was all of it.
+  init?(_ picture: CodecPicture) {
+    guard let bytes = picture.thumbnail else { return nil }
+    let (columns, rows) = (Int(picture.thumbnailColumns), Int(picture.thumbnailRows))
+    let orientation = picture.orientation
+    let isTurned = orientation > 4
+    let (width, height) = isTurned ? (rows, columns) : (columns, rows)
+    var pixels: [Pixel] = []
+    for y in 0..<height {
+      for x in 0..<width {
+        // The sides change places from 5 on; 2, 3, 7 and 8 are mirrored across, 3, 4, 6 and 7 down.
+        let (across, down) = isTurned ? (y, x) : (x, y)
+        let column = [2, 3, 7, 8].contains(orientation) ? columns - 1 - across : across
+        let row = [3, 4, 6, 7].contains(orientation) ? rows - 1 - down : down
+        pixels.append(Pixel(bytes + 4 * (row * columns + column)))
+      }
+    }
+    self.init(width: width, height: height, pixels: pixels)
+  }
+
+  var placeholder: Placeholder {
+    Placeholder(thumbHash: ThumbHash.encode(self), dominantColor: dominantColor)
+  }
+
+  /// Red, green and blue of the mean of those pixels that are alike: in the fullest of 512 equal parts of the colours,
+  /// as far as they can be seen.
+  var dominantColor: [UInt8] {
+    let nothing = Pixel(red: 0, green: 0, blue: 0, alpha: 0)
+    var bins = [Pixel](repeating: nothing, count: 512)
+    for pixel in pixels { bins[pixel.bin].add(pixel) }
+    let fullest = bins.max { $0.alpha < $1.alpha }
+    guard let sum = fullest, sum.alpha > 0 else { return [0, 0, 0] }
+    return [sum.red, sum.green, sum.blue].map { UInt8(min(255, ($0 / sum.alpha * 255).rounded())) }
+  }
+}
+
+extension TinyPicture.Pixel {
+  init(_ rgba: UnsafePointer<UInt8>) {
+    self.init(
+      red: Double(rgba[0]) / 255, green: Double(rgba[1]) / 255, blue: Double(rgba[2]) / 255,
+      alpha: Double(rgba[3]) / 255)
+  }
+
+  /// Eighths of red, green and blue.
+  fileprivate var bin: Int {
+    Int(red * 7.999) << 6 | Int(green * 7.999) << 3 | Int(blue * 7.999)
+  }
+
+  /// Adds colours by their opacity.
+  mutating func add(_ pixel: Self) {
+    red += pixel.red * pixel.alpha
+    green += pixel.green * pixel.alpha
+    blue += pixel.blue * pixel.alpha
+    alpha += pixel.alpha
+  }
+}

@@ -1,0 +1,102 @@
+internal import CCodecs
+internal import Jobs
+
+/// Which part of a picture a variant shows, and at which size.
+struct VariantGeometry {
+  /// In pixels.
+  struct Size: Equatable {
+    var width, height: Int
+    var turned: Size { Size(width: height, height: width) }
+  }
+
+  /// Of what comes out, upright.
+  let size: Size
+  /// Of the picture as stored.
+  let stored: Size
+  /// Of what comes out, lying as the picture is stored.
+  let scaled: Size
+  /// What is shown of the picture as stored, in its pixels. It lies in the middle: turning moves nothing.
+  let crop: ResamplerBox
+
+  init(of variant: Variant, from image: ImageDescription) {
+    stored = Size(width: max(1, image.width), height: max(1, image.height))
+    let isTurned = image.orientation >= 5
+    let upright = isTurned ? stored.turned : stored
+    size = Self.size(of: variant, from: upright)
+    scaled = isTurned ? size.turned : size
+    let isCropped = variant.fit == .cover && variant.width != nil && variant.height != nil
+    crop = Self.crop(of: stored, as: isCropped ? scaled : stored)
+  }
+
+  /// Whether nothing is cut off.
+  var isWhole: Bool {
+    crop.right - crop.left == Double(stored.width)
+      && crop.bottom - crop.top == Double(stored.height)
+  }
+
+  /// No side that is asked for is longer: it keeps the arithmetic from overflowing.
+  private static let longest = 1 << 24
+
+  private static func size(of variant: Variant, from own: Size) -> Size {
+    let width = variant.width.map { min(max(1, $0), longest) }
+    let height = variant.height.map { min(max(1, $0), longest) }
+    switch variant.fit {
+    case .contain, .scaleDown:
+      return fitted(
+        own, width: min(width ?? .max, own.width), height: min(height ?? .max, own.height))
+    case .cover, .fill:
+      switch (width, height) {
+      case (nil, nil): return own
+      case (let width?, nil): return wide(own, width)
+      case (nil, let height?): return wide(own.turned, height).turned
+      case (let width?, let height?): return Size(width: width, height: height)
+      }
+    }
+  }
+
+  private static func fitted(_ own: Size, width: Int, height: Int) -> Size {
+    width * own.height <= height * own.width ? wide(own, width) : wide(own.turned, height).turned
+  }
+
+  /// So wide, with the proportions kept as near as whole pixels can.
+  private static func wide(_ own: Size, _ width: Int) -> Size {
+    Size(width: width, height: max(1, (2 * own.height * width + own.width) / (2 * own.width)))
+  }
+
+  /// The largest part in the middle that has the shape's proportions.
+  private static func crop(of own: Size, as shape: Size) -> ResamplerBox {
+    let (width, height) = (Double(own.width), Double(own.height))
+    let across = min(width, height * Double(shape.width) / Double(shape.height))
+    let down = min(height, width * Double(shape.height) / Double(shape.width))
+    return ResamplerBox(
+      left: (width - across) / 2, top: (height - down) / 2, right: (width + across) / 2,
+      bottom: (height + down) / 2)
+  }
+
+  /// Twice what the whole picture is scaled to: a reader that scales down by itself leaves this much. It is
+  /// less careful than the resampler, which then has a factor of two to make up for it.
+  var leastRead: (width: UInt32, height: UInt32) {
+    let across = Double(scaled.width * stored.width) / (crop.right - crop.left)
+    let down = Double(scaled.height * stored.height) / (crop.bottom - crop.top)
+    return (UInt32(min(2 * across, 4e9).rounded(.up)), UInt32(min(2 * down, 4e9).rounded(.up)))
+  }
+
+  /// ``crop`` in the pixels of a reader that may have scaled the picture down.
+  func box(in read: Size) -> ResamplerBox {
+    let across = Self.ratio(read.width, of: stored.width)
+    let down = Self.ratio(read.height, of: stored.height)
+    return ResamplerBox(
+      left: crop.left * across, top: crop.top * down,
+      right: min(crop.right * across, Double(read.width)),
+      bottom: min(crop.bottom * down, Double(read.height)))
+  }
+
+  /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
+  /// picture ends within it.
+  private static func ratio(_ read: Int, of stored: Int) -> Double {
+    for factor in [1, 2, 4, 8] where (stored + factor - 1) / factor == read {
+      return 1 / Double(factor)
+    }
+    return Double(read) / Double(stored)
+  }
+}

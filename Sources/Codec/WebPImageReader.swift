@@ -1,0 +1,26 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `webp.c`.
+final class WebPImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int) {
+    guard let reader = webp_reader_create(maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { webp_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    webp_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { webp_reader_picture(reader) }
+  var message: String { String(cString: webp_reader_message(reader)) }
+
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    webp_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+  }
+}

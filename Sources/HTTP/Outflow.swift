@@ -1,0 +1,180 @@
+internal import CMicroHTTPD
+import Glibc
+internal import Synchronization
+
+/// A stream on its way to the client, as libmicrohttpd's reader callback knows it. It lives as long
+/// as libmicrohttpd keeps the answer.
+///
+/// Not `Sendable`: only libmicrohttpd's thread for the connection has it.
+final class Outflow {
+  private let connection: Connection
+  private let stream: any ContentStream
+  private var rest: ArraySlice<UInt8> = []
+  private var hasEnded = false
+  /// Whether something was sent since the last pause.
+  private var hasSent = false
+
+  init(_ stream: any ContentStream, on connection: Connection) {
+    self.stream = stream
+    self.connection = connection
+    let serial = connection.beginOutflow(stream.keepAlive)
+    stream.attach { connection.wakeOutflow(serial) }
+  }
+
+  /// Fills the buffer as far as there is something: what has gathered goes out at once.
+  /// - Returns: how many bytes, 0 with the connection suspended, or one of libmicrohttpd's two ends.
+  func read(into buffer: UnsafeMutableRawBufferPointer) -> Int {
+    var filled = 0
+    while filled < buffer.count {
+      while rest.isEmpty {
+        if let outcome = refill(canPause: filled == 0) { return filled > 0 ? filled : outcome }
+      }
+      let count = min(rest.count, buffer.count - filled)
+      rest.prefix(count).withUnsafeBytes {
+        UnsafeMutableRawBufferPointer(rebasing: buffer[filled...]).copyMemory(from: $0)
+      }
+      rest = rest.dropFirst(count)
+      filled += count
+      hasSent = true
+    }
+    return filled
+  }
+
+  /// Asks for the next piece.
+  /// - Returns: nil to go on, or what the reader returns unless it has bytes; then it is asked again.
+  private func refill(canPause: Bool) -> Int? {
+    switch connection.outflowTurn() {
+    case .leave: return Int(CMicroHTTPD_streamFailed)
+    case .end: return Int(CMicroHTTPD_streamEnded)
+    case .send(let bytes): rest = bytes[...]
+    case .ask:
+      switch hasEnded ? .end : stream.next() {
+      case .bytes(let bytes): rest = bytes[...]
+      case .end:
+        hasEnded = true
+        return Int(CMicroHTTPD_streamEnded)
+      case .nothingYet:
+        guard canPause else { return 0 }
+        guard connection.pauseOutflow(afterSending: hasSent) else { return nil }
+        hasSent = false
+        return 0
+      }
+    }
+    return nil
+  }
+
+  /// The callback, and what frees its context.
+  static let reader: MHD_ContentReaderCallback = { context, _, buffer, capacity in
+    guard let context, let buffer else { return Int(CMicroHTTPD_streamFailed) }
+    return Unmanaged<Outflow>.fromOpaque(context).takeUnretainedValue()
+      .read(into: UnsafeMutableRawBufferPointer(start: buffer, count: capacity))
+  }
+  static let free: MHD_ContentReaderFreeCallback = { context in
+    if let context { Unmanaged<Outflow>.fromOpaque(context).release() }
+  }
+}
+
+/// How far a connection's stream is; behind the connection's lock.
+struct OutflowState {
+  let keepAlive: KeepAlive?
+  /// The stream was not asked since it may have something.
+  var isReady = true
+  /// A silence is to be broken.
+  var isPulseDue = false
+  var silentSince = now()
+}
+
+/// Streams. What another thread wants of one is noted and the connection resumed, in one step; what
+/// is to be sent is then decided on libmicrohttpd's thread.
+extension Connection {
+  /// What the reader does next.
+  enum OutflowTurn {
+    case ask, send([UInt8])
+    /// The content ends here.
+    case end
+    /// The client is gone.
+    case leave
+  }
+
+  /// - Returns: the request's number, for ``wakeOutflow(_:)``.
+  func beginOutflow(_ keepAlive: KeepAlive?) -> UInt64 {
+    limitUnsent(Self.maxUnsent, patience: service.configuration.idleTimeout)
+    return state.withLock { state in
+      state.outflow = OutflowState(keepAlive: keepAlive)
+      return state.serial
+    }
+  }
+
+  /// Another request's stream is none of its business.
+  func wakeOutflow(_ serial: UInt64) {
+    state.withLock { state in
+      guard state.serial == serial, state.outflow != nil else { return }
+      state.outflow?.isReady = true
+      resume(&state)
+    }
+  }
+
+  func outflowTurn() -> OutflowTurn {
+    state.withLock { state in
+      if state.hasLeft { return .leave }
+      guard !service.isStopping, !state.isEnding, var outflow = state.outflow else { return .end }
+      outflow.isReady = false
+      defer { state.outflow = outflow }
+      guard outflow.isPulseDue, let keepAlive = outflow.keepAlive else { return .ask }
+      outflow.isPulseDue = false
+      // The stream may have woken the connection as well.
+      outflow.isReady = true
+      return .send(keepAlive.bytes)
+    }
+  }
+
+  /// Suspends the connection unless something has come up since the stream was asked.
+  func pauseOutflow(afterSending hasSent: Bool) -> Bool {
+    state.withLock { state in
+      guard let outflow = state.outflow, !outflow.isReady, !outflow.isPulseDue, !state.hasLeft,
+        !state.isEnding, !service.isStopping
+      else { return false }
+      if hasSent { state.outflow?.silentSince = now() }
+      suspend(&state)
+      return true
+    }
+  }
+
+  /// Has a silence broken that lasts too long.
+  func breakSilence(_ now: Instant) {
+    state.withLock { state in
+      guard state.isSuspended, let outflow = state.outflow, let keepAlive = outflow.keepAlive,
+        now >= outflow.silentSince + keepAlive.interval.nanoseconds
+      else { return }
+      state.outflow?.isPulseDue = true
+      resume(&state)
+    }
+  }
+
+  /// Lets the stream, if there is one, look at what became of the service or the client.
+  func endOutflow() {
+    state.withLock { state in if state.outflow != nil { resume(&state) } }
+  }
+
+  /// No stream, or no more.
+  func forgetOutflow() {
+    let had = state.withLock { $0.outflow.take() != nil }
+    if had { limitUnsent(.max, patience: .zero) }
+  }
+
+  /// So many bytes may wait in the kernel for a client that does not read; then libmicrohttpd has to,
+  /// and its idle timeout cuts the client.
+  private static let maxUnsent: UInt32 = 16 << 10
+
+  /// - Parameter patience: how long sent bytes may stay unacknowledged, by a client whose machine is
+  ///   gone, before the kernel closes; zero is its own many minutes.
+  private func limitUnsent(_ bytes: UInt32, patience: Duration) {
+    let milliseconds = UInt32(clamping: patience.nanoseconds / 1_000_000)
+    for (option, value) in [(TCP_NOTSENT_LOWAT, bytes), (TCP_USER_TIMEOUT, milliseconds)] {
+      withUnsafePointer(to: value) {
+        _ = setsockopt(
+          descriptor, Int32(IPPROTO_TCP), option, $0, socklen_t(MemoryLayout<UInt32>.size))
+      }
+    }
+  }
+}

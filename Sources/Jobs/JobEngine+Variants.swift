@@ -1,0 +1,22 @@
+/// Other pictures of a kept image.
+extension JobEngine {
+  /// The formats that variants can be written in; none where none are made.
+  public var outputFormats: Set<OutputFormat> { crew.variants?.rendering.renderer.formats ?? [] }
+
+  /// What a variant of an image comes out as; nothing is rendered. Nil where none are made.
+  public func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
+    crew.variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
+  }
+
+  /// The bytes of a rendition of the job's image: kept ones, or rendered now, once for all who ask at the same time.
+  /// When the calling task is cancelled and no other one waits, the rendering stops. What is made for a job that asked
+  /// for `no-store` is not kept.
+  /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
+  public func open(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> StoredBytes {
+    guard let variants = crew.variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
+    return try await variants.bytes(
+      of: rendition, at: job.priority, keeping: job.submission.cacheMode != .noStore)
+  }
+}

@@ -1,0 +1,22 @@
+internal import Foundation
+internal import Jobs
+
+/// What is to be stored as an entry, a response's or a variant's.
+struct CacheRow: Sendable {
+  let id: CacheEntry.ID
+  let digest: ImageDigest
+  let bytes: Int
+  /// A response as JSON. Of a variant only its name, for people: the other columns tell everything.
+  let record: Data
+
+  /// - Throws: where it can't be encoded.
+  init(_ entry: CacheEntry) throws {
+    (id, digest, bytes) = (entry.id, entry.image.digest, entry.image.bytes)
+    record = try CacheRecord.data(of: entry)
+  }
+
+  init(_ variant: StoredVariant) {
+    (id, digest, bytes) = (variant.id, variant.digest, variant.bytes)
+    record = Data(variant.name.utf8)
+  }
+}

@@ -1,0 +1,109 @@
+import FoundationEssentials
+import HTTP
+import HTTPTypes
+import Jobs
+import Testing
+
+@testable import API
+
+@Suite("Server-sent events")
+struct EventTests {
+  let client = Client()
+
+  @Test("tell a job in one line, its version as the id, under each name")
+  func format() async throws {
+    let id = try await client.submitted(#"{"url":"http://a/","tags":["x"]}"#)
+    let answer = await client.get("/jobs/\(id)/events")
+    #expect(answer.status == 200)
+    #expect(answer.fields[.contentType] == "text/event-stream")
+    #expect(answer.fields[.cacheControl] == "no-store")
+    #expect(answer.fields[.xAccelBuffering] == "no")
+    let document = await client.get("/jobs/\(id)").text
+    #expect(
+      answer.text
+        == ["phase", "image"].map { "event: \($0)\nid: 1\ndata: \(document)\n\n" }.joined()
+    )
+    #expect(answer.text.contains(#""events":"/jobs/\#(id)/events""#))
+  }
+
+  @Test("are kept alive by a comment at least every 15 s")
+  func comment() throws {
+    let keepAlive = try #require(EventStream(nil).keepAlive)
+    #expect(keepAlive.bytes.first == UInt8(ascii: ":") && keepAlive.bytes.suffix(2) == [10, 10])
+    // The server may be a second late.
+    #expect(keepAlive.interval + .seconds(1) <= .seconds(15))
+  }
+
+  @Test("begin with all that is new to the client by its Last-Event-ID")
+  func lastEventID() async throws {
+    let id = try await client.submitted()
+    for field in ["", "x", "+1", "at-", "at-x", "99999999999999999999", "\u{0}"] {
+      #expect(await client.get("/jobs/\(id)/events", [.lastEventID: field]).status == 200)
+    }
+    _ = await client.get("/jobs/\(id)/events", [.lastEventID: "1"])
+    _ = await client.get("/jobs/\(id)/events?cancel_on_disconnect=true")
+    let asked = client.service.with { $0.listening }
+    #expect(asked.dropLast(2).allSatisfy { $0 == .one(id, told: nil, cancels: false) })
+    #expect(
+      asked.suffix(2) == [.one(id, told: 1, cancels: false), .one(id, told: nil, cancels: true)])
+  }
+
+  @Test("of a finished job are none, and for good, for a client that has heard of its end")
+  func heardOfTheEnd() async throws {
+    let id = try await client.succeeded()
+    let version = try #require(client.service.peek(id, for: .all)?.job.version)
+    #expect(await client.get("/jobs/\(id)/events", [.lastEventID: "\(version)"]).status == 204)
+    #expect(await client.get("/jobs/\(id)/events", [.lastEventID: "\(version - 1)"]).status == 200)
+  }
+
+  @Test("answer HEAD without listening")
+  func head() async throws {
+    let id = try await client.submitted()
+    for path in ["/jobs/\(id)/events", "/events"] {
+      let answer = await client.send(.head, path)
+      #expect(answer.status == 200)
+      #expect(answer.fields[.contentType] == "text/event-stream")
+      #expect(answer.bytes.isEmpty)
+    }
+    #expect(client.service.with { $0.listening } == [])
+  }
+
+  @Test("of another's job are of none, and a wrong query is told as everywhere")
+  func refused() async throws {
+    let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
+    #expect(await client.get("/jobs/\(unknown)/events").status == 404)
+    #expect(await client.send(.post, "/events").status == 405)
+    let id = try await client.submitted()
+    for target in [
+      "/jobs/\(id)/events?cancel_on_disconnect=yes", "/jobs/\(id)/events?phase=queued",
+      "/events?phase=gone", "/events?cancel_on_disconnect=true", "/events?tag=a&tag=b",
+    ] {
+      #expect(await client.get(target).code == "invalid_option", "\(target)")
+    }
+    #expect(client.service.with { $0.listening } == [])
+  }
+
+  @Test("of many jobs end each batch with the moment up to which all was told")
+  func many() async throws {
+    let id = try await client.submitted()
+    let now = client.service.now().milliseconds
+    let answer = await client.get("/events?phase=queued&phase=loading&tag=x")
+    let document = await client.get("/jobs/\(id)").text
+    #expect(answer.text == "event: phase\nid: 1\ndata: \(document)\n\nid: at-\(now)\n\n")
+    _ = await client.get("/events", [.lastEventID: "at-\(now)"])
+    _ = await client.get("/events", [.lastEventID: "7"])
+    var first = ListeningQuery(caller: .all)
+    first.phases = [.queued, .loading]
+    first.tag = "x"
+    var second = ListeningQuery(caller: .all)
+    second.toldUntil = Timestamp(milliseconds: now)
+    var third = ListeningQuery(caller: .all)
+    third.toldUntil = Timestamp(milliseconds: 0)
+    #expect(client.service.with { $0.listening } == [.many(first), .many(second), .many(third)])
+  }
+}
+
+extension Caller {
+  /// Who asks where there are no tokens.
+  fileprivate static let all = Caller(owner: .anonymous, isAdmin: true)
+}

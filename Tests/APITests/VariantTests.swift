@@ -1,0 +1,298 @@
+import API
+import HTTPTypes
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("GET /jobs/{id}/image with a variant's query")
+struct VariantTests {
+  let client = Client()
+  let bytes: [UInt8] = Array(7..<200)
+
+  /// A job whose image has that description.
+  private func succeeded(
+    _ format: ImageFormat = .jpeg, width: Int = 400, height: Int = 300, alpha: Bool = false,
+    in client: Client? = nil
+  ) async throws -> JobID {
+    let client = client ?? self.client
+    let id = try await client.succeeded(bytes)
+    client.service.change(id) { job in
+      guard var image = job.image else { return }
+      image.description = ImageDescription(format: format, width: width, height: height)
+      image.description.hasAlpha = alpha
+      job.replaceImage(with: image, cache: job.cache)
+    }
+    return id
+  }
+
+  private func opened() -> [Variant] { client.service.with { $0.opened.map(\.rendition.variant) } }
+
+  @Test("gives the variant's bytes, with what makes them safe to show")
+  func serves() async throws {
+    let id = try await succeeded()
+    let image = await client.get("/jobs/\(id)/image")
+    let answer = await client.get("/jobs/\(id)/image?width=100&format=png")
+    #expect(answer.status == 200)
+    var variant = Variant(format: .png)
+    (variant.width, variant.height, variant.fit) = (100, 75, .fill)
+    #expect(opened() == [variant])
+    #expect(answer.bytes == FakeRenderer.picture(variant, of: bytes))
+    #expect(answer.fields[.contentType] == "image/png")
+    #expect(answer.fields[.contentDisposition] == #"inline; filename="cat.png""#)
+    #expect(answer.fields[.eTag]?.hasPrefix("\"variant-") == true)
+    #expect(answer.fields[.vary] == nil)
+    for name: HTTPField.Name in [
+      .acceptRanges, .lastModified, .cacheControl, .cacheStatus, .xContentTypeOptions,
+      .contentSecurityPolicy,
+    ] {
+      #expect(answer.fields[name] != nil)
+      #expect(answer.fields[name] == image.fields[name])
+    }
+  }
+
+  @Test(
+    "has one tag however it is asked for",
+    arguments: [
+      (["width=100", "height=75", "width=100&height=75", "height=75&width=100"], "width=101"),
+      (["width=100", "width=50&dpr=2", "dpr=4&width=25", "width=80&dpr=1.25"], "width=200"),
+      (
+        ["width=100", "width=100&fit=contain", "fit=scale-down&width=100"],
+        "width=100&fit=cover&height=9"
+      ),
+      (["fit=cover", "width=400", "width=9999", "dpr=3", "format=jpeg"], "quality=80"),
+      (["format=png", "format=png&quality=1", "quality=99&format=png"], "format=webp"),
+      (["background=ff0000", "background=00FF00", "format=jpeg"], "format=png"),
+    ])
+  func equalQueries(equal: [String], other: String) async throws {
+    let id = try await succeeded()
+    var tags: Set<String?> = []
+    for query in equal { tags.insert(await client.get("/jobs/\(id)/image?\(query)").fields[.eTag]) }
+    #expect(tags.count == 1)
+    tags.insert(await client.get("/jobs/\(id)/image?\(other)").fields[.eTag])
+    tags.insert(await client.get("/jobs/\(id)/image").fields[.eTag])
+    #expect(tags.count == 3)
+  }
+
+  @Test("a client's current copy is 304, and nothing is rendered")
+  func notModified() async throws {
+    let id = try await succeeded()
+    let target = "/jobs/\(id)/image?width=100&format=auto"
+    let whole = await client.get(target)
+    let (tag, date) = (try #require(whole.fields[.eTag]), try #require(whole.fields[.lastModified]))
+    client.service.with { $0.opened = [] }
+    for fields: HTTPFields in [
+      [.ifNoneMatch: tag], [.ifNoneMatch: "\"x\", W/\(tag)"], [.ifModifiedSince: date],
+    ] {
+      for method in [HTTPRequest.Method.get, .head] {
+        let answer = await client.send(method, target, fields)
+        #expect(answer.status == 304)
+        #expect(answer.fields[.eTag] == tag)
+        #expect(answer.fields[.vary] == "Accept")
+        #expect(answer.bytes.isEmpty)
+      }
+    }
+    #expect(opened().isEmpty)
+    let image = try #require(await client.get("/jobs/\(id)/image").fields[.eTag])
+    #expect(await client.get(target, [.ifNoneMatch: image]).status == 200)
+  }
+
+  @Test("HEAD has GET's fields")
+  func head() async throws {
+    let id = try await succeeded()
+    let get = await client.get("/jobs/\(id)/image?width=100")
+    let head = await client.send(.head, "/jobs/\(id)/image?width=100", [.range: "bytes=0-1"])
+    #expect(head.status == 200)
+    #expect(head.bytes.count == get.bytes.count)
+    for field in get.fields where field.name.canonicalName != "x-request-id" {
+      #expect(head.fields[field.name] == field.value)
+    }
+  }
+
+  @Test("a range is of the variant's bytes, if it is still the same one")
+  func ranges() async throws {
+    let id = try await succeeded()
+    let target = "/jobs/\(id)/image?width=100"
+    let whole = await client.get(target)
+    let tag = try #require(whole.fields[.eTag])
+    let part = await client.get(target, [.range: "bytes=3-9", .ifRange: tag])
+    #expect(part.status == 206)
+    #expect(part.bytes == Array(whole.bytes[3...9]))
+    #expect(part.fields[.contentRange] == "bytes 3-9/\(whole.bytes.count)")
+    let image = try #require(await client.get("/jobs/\(id)/image").fields[.eTag])
+    #expect(await client.get(target, [.range: "bytes=3-9", .ifRange: image]).status == 200)
+    let none = await client.get(target, [.range: "bytes=\(whole.bytes.count)-"])
+    #expect(none.status == 416)
+  }
+
+  @Test(
+    "format=auto sends what Accept likes best, of those that can be written",
+    arguments: [
+      // Accept, the image's format, whether it can be transparent, what is sent.
+      (nil, .jpeg, false, "jpeg"), (nil, .png, false, "png"), (nil, .png, true, "png"),
+      ("*/*", .jpeg, false, "jpeg"), ("image/*", .png, true, "png"),
+      (
+        "image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5", .jpeg, false,
+        "webp"
+      ),
+      ("image/avif,*/*;q=0.8", .jpeg, false, "avif"),
+      ("image/webp;q=0.9,*/*;q=0.8", .png, true, "webp"),
+      ("image/webp;q=0.5,image/jpeg", .png, false, "jpeg"),
+      ("image/webp;q=0,*/*", .jpeg, false, "jpeg"),
+      ("image/jpeg,image/png;q=0.9", .png, false, "jpeg"),
+      ("image/jpeg,image/png;q=0.1", .png, true, "png"), ("image/jpeg", .png, true, "jpeg"),
+      ("image/png;q=0.3, image/jpeg;q=0.4", .png, false, "jpeg"),
+      ("IMAGE/WebP", .jpeg, false, "webp"), ("image/webp;q=1.000", .jpeg, false, "webp"),
+      ("image/webp;q=0.1;x=\"a\"", .jpeg, false, "webp"),
+      ("image/webp ; q=0.2", .jpeg, false, "webp"),
+      ("image/webp;q=2,image/png;q=0.2", .jpeg, false, "png"),
+      ("image/webp;q=0.0001,image/png", .jpeg, false, "png"),
+      ("image/*;q=0.2,image/jpeg;q=0.1", .jpeg, false, "png"),
+      ("*/jpeg, nonsense,,;q=1,image/png", .jpeg, false, "png"),
+      ("text/html", .jpeg, false, "jpeg"), ("image/*;q=0", .png, true, "png"),
+      ("image/gif", .png, false, "png"), ("", .jpeg, false, "jpeg"),
+    ] as [(String?, ImageFormat, Bool, String)])
+  func negotiates(accept: String?, own: ImageFormat, alpha: Bool, sent: String) async throws {
+    let client = Client(renderer: FakeRenderer(formats: Set(OutputFormat.allCases)))
+    let id = try await succeeded(own, alpha: alpha, in: client)
+    var fields = HTTPFields()
+    fields[.accept] = accept
+    let answer = await client.get("/jobs/\(id)/image?format=auto", fields)
+    #expect(answer.fields[.contentType] == "image/\(sent)")
+    #expect(answer.fields[.vary] == "Accept")
+  }
+
+  @Test("what can't be written is neither sent nor taken")
+  func unwritten() async throws {
+    let client = Client(renderer: FakeRenderer(formats: [.jpeg]))
+    let id = try await succeeded(.png, alpha: true, in: client)
+    for (query, accept) in [
+      ("format=auto", "image/avif,image/webp,image/png"), ("format=auto", "image/webp"),
+      ("width=5", "*/*"),
+    ] {
+      let answer = await client.get("/jobs/\(id)/image?\(query)", [.accept: accept])
+      #expect(answer.fields[.contentType] == "image/jpeg")
+    }
+    let answer = await client.get("/jobs/\(id)/image?format=webp")
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == ["format invalid_option"])
+    #expect(answer.json?["detail"]?.string == "It is one of jpeg, auto.")
+  }
+
+  @Test(
+    "without a format it is the image's own, or one that can hold it",
+    arguments: [
+      ([.jpeg, .png], .jpeg, false, "jpeg"), ([.jpeg, .png], .png, false, "png"),
+      ([.jpeg, .webp], .png, false, "jpeg"), ([.png, .webp], .jpeg, false, "png"),
+      ([.webp], .jpeg, false, "webp"),
+    ] as [(Set<OutputFormat>, ImageFormat, Bool, String)])
+  func ownFormat(
+    formats: Set<OutputFormat>, own: ImageFormat, alpha: Bool, sent: String
+  ) async throws {
+    let client = Client(renderer: FakeRenderer(formats: formats))
+    let id = try await succeeded(own, alpha: alpha, in: client)
+    let answer = await client.get("/jobs/\(id)/image?width=5", [.accept: "image/webp"])
+    #expect(answer.fields[.contentType] == "image/\(sent)")
+    #expect(answer.fields[.vary] == nil)
+  }
+
+  @Test("a background makes a transparent picture one that JPEG can hold")
+  func background() async throws {
+    let id = try await succeeded(.png, alpha: true)
+    let accept: HTTPFields = [.accept: "image/jpeg,image/png;q=0.5"]
+    let plain = await client.get("/jobs/\(id)/image?format=auto", accept)
+    #expect(plain.fields[.contentType] == "image/png")
+    let painted = await client.get("/jobs/\(id)/image?format=auto&background=ff8000", accept)
+    #expect(painted.fields[.contentType] == "image/jpeg")
+    #expect(opened().last?.background == .init(red: 255, green: 128, blue: 0))
+  }
+
+  @Test(
+    "a wrong value is named",
+    arguments: [
+      ("width=0", "width"), ("width=-1", "width"), ("width=1.5", "width"), ("width=x", "width"),
+      ("width=", "width"), ("width=30001", "width"), ("height=99999999999999999999", "height"),
+      ("width=20000&dpr=2", "width"), ("height=15001&dpr=2", "height"),
+      ("fit=stretch", "fit"), ("fit=Cover", "fit"), ("format=gif", "format"),
+      ("format=jpg", "format"),
+      ("format=avif", "format"), ("quality=0", "quality"), ("quality=101", "quality"),
+      ("background=fff", "background"), ("background=%23ff0000", "background"),
+      ("background=gg0000", "background"), ("background=+f0000f", "background"),
+      ("background=%EF%BC%91%EF%BC%91", "background"), ("dpr=0.5", "dpr"), ("dpr=4.1", "dpr"),
+      ("dpr=NaN", "dpr"), ("dpr=1e999", "dpr"), ("width=1&width=2", "width"), ("widht=5", "widht"),
+      ("width=10000&height=10000&fit=fill", "width"), ("height=20000&fit=cover", "height"),
+      ("height=25000&width=30000&fit=cover", "width"),
+    ])
+  func wrong(query: String, member: String) async throws {
+    let id = try await succeeded()
+    let answer = await client.get("/jobs/\(id)/image?\(query)")
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == ["\(member) invalid_option"])
+    #expect(opened().isEmpty)
+  }
+
+  @Test("a size larger than the image is none that is too large, as contain never enlarges")
+  func larger() async throws {
+    let id = try await succeeded()
+    let answer = await client.get("/jobs/\(id)/image?width=30000&height=30000")
+    #expect(answer.status == 200)
+    #expect(opened() == [Variant(format: .jpeg)])
+  }
+
+  @Test(
+    "what keeps a variant from being made",
+    arguments: [
+      (.renderingsFull, 503, "queue_full"), (.draining, 503, "draining"),
+      (.imageGone, 410, "image_gone"),
+      (.unrenderable(.unsupportedFormat(name: "GIF")), 422, "unsupported_format"),
+      (.unrenderable(.tooMuchMemory(bytes: 2, limit: 1)), 422, "too_many_pixels"),
+      (.unrenderable(.broken(format: .jpeg, detail: "bad")), 502, "decode_failed"),
+      (.store(.unavailable(detail: "secret")), 500, "internal"),
+    ] as [(JobsError, Int, String)])
+  func refusals(error: JobsError, status: Int, code: String) async throws {
+    let id = try await succeeded()
+    client.service.with { $0.refusal = error }
+    let answer = await client.get("/jobs/\(id)/image?width=5")
+    #expect(answer.status == status)
+    #expect(answer.code == code)
+    #expect((answer.fields[.retryAfter] != nil) == (status == 503))
+    #expect(!answer.text.contains("secret"))
+  }
+
+  @Test("is as far away as the image: unfinished, failed, gone, somebody else's")
+  func unavailable() async throws {
+    let client = Client { $0.tokens = [.of("web", [.jobs]), .of("other", [.jobs])] }
+    let (web, other): (HTTPFields, HTTPFields) = (
+      [.authorization: "Bearer web"], [.authorization: "Bearer other"]
+    )
+    let id = try await client.submitted(#"{"url":"http://a/"}"#, web)
+    func status(_ fields: HTTPFields, _ query: String = "width=5") async -> Int {
+      await client.get("/jobs/\(id)/image?\(query)", fields).status
+    }
+    #expect(await status(web) == 202)
+    #expect(await status(other) == 404)
+    // A mistake would tell that the job is there.
+    #expect(await status(other, "width=0") == 404)
+    #expect(await status(web, "width=0") == 422)
+    client.service.change(id) { $0.fail(.codec(.cutShort), at: $0.createdAt, keptFor: .seconds(1)) }
+    #expect(await status(web) == 404)
+    let done = try await succeeded()
+    self.client.service.change(done) { $0.loseImage() }
+    let gone = await self.client.get("/jobs/\(done)/image?width=5")
+    #expect(gone.status == 410)
+    #expect(gone.code == "image_gone")
+  }
+
+  @Test("waits for the job, and is rendered at the job's priority")
+  func waits() async throws {
+    let id = try await client.submitted(#"{"url":"http://a/","priority":"high"}"#)
+    async let waiting = client.get("/jobs/\(id)/image?width=5&wait=60")
+    let image = try await StoredImage.of(bytes, url: #require(SourceURL("http://a/")))
+    client.service.with { $0.images[image.digest] = bytes }
+    client.service.change(id) { job in
+      job.start(at: job.createdAt)
+      job.succeed(with: image, cache: nil, at: job.createdAt, keptFor: .seconds(3600))
+    }
+    #expect(await waiting.status == 200)
+    #expect(client.service.with { $0.opened.map(\.priority) } == [.high])
+  }
+}

@@ -1,0 +1,61 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("An animation")
+struct AnimationTests {
+  static let samples = [
+    "animated.webp", "animated-lossless.webp", "animated.gif", "animated.avif",
+  ]
+
+  @Test("of more frames than allowed is refused", arguments: samples)
+  func frames(name: String) {
+    let whole = Fixtures.image(name)
+    #expect(Decoding(whole, limits: DecodeLimits(maxFrames: 4)).description?.frames == 4)
+    for pieces in [10, .max] {
+      let decoding = Decoding(whole, pieces: pieces, limits: DecodeLimits(maxFrames: 3))
+      #expect(decoding.error == .tooManyFrames(limit: 3))
+    }
+  }
+
+  @Test("of GIF may be thousands of frames in few bytes: it ends at the limit")
+  func many() {
+    var gif = GIFFixture(width: 4, height: 2)
+    gif.frames = Array(repeating: gif.frames[0], count: 20_000)
+    #expect(Decoding(gif.bytes).error == .tooManyFrames(limit: 500))
+    let all = Decoding(gif.bytes, pieces: 4096, limits: DecodeLimits(maxFrames: 20_000))
+    #expect(all.description?.frames == 20_000)
+  }
+
+  @Test("may have sixteen times the pixels of the largest picture in all frames")
+  func pixels() {
+    var gif = GIFFixture(width: 4, height: 2)
+    gif.frames = Array(repeating: gif.frames[0], count: 16)
+    let limits = DecodeLimits(maxPixels: 8)
+    #expect(Decoding(gif.bytes, limits: limits).description?.frames == 16)
+    gif.frames.append(gif.frames[0])
+    #expect(Decoding(gif.bytes, limits: limits).error == .tooManyFrames(limit: 16))
+
+    var webp = WebPFixture(Fixtures.image("animated.webp"))
+    let frame = webp.chunks.first { $0.tag == "ANMF" }
+    webp.chunks.append(contentsOf: repeatElement(frame!, count: 30))
+    let tight = DecodeLimits(maxPixels: 40 * 30)
+    #expect(Decoding(webp.bytes).description?.frames == 34)
+    guard case .tooManyFrames(let limit) = Decoding(webp.bytes, limits: tight).error else {
+      Issue.record("all frames were decoded")
+      return
+    }
+    // Some are smaller than the canvas.
+    #expect(16..<34 ~= limit)
+  }
+
+  @Test("has frames of 65,535 pixels a side on a small canvas: they count as they are")
+  func hugeFrames() {
+    var gif = GIFFixture(width: 4, height: 2)
+    gif.frames[0].width = 65_535
+    gif.frames[0].height = 65_535
+    let decoding = Decoding(gif.bytes, limits: DecodeLimits(maxPixels: 1_000_000))
+    #expect(decoding.error == .tooManyFrames(limit: 500))
+  }
+}

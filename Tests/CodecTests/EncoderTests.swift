@@ -1,0 +1,100 @@
+import CCodecs
+import Codec
+import Jobs
+import Testing
+
+@Suite("A picture that is written")
+struct EncoderTests {
+  typealias Open = @convention(c) (UInt32, UInt32, Int32, Int32) -> UnsafeMutablePointer<Encoder>?
+
+  private static let width = 50, height = 33
+
+  /// Red rises to the right, green to the bottom; alpha is 0 in the left half.
+  private static func rows(channels: Int) -> [UInt8] {
+    var rows: [UInt8] = []
+    for y in 0..<height {
+      for x in 0..<width {
+        rows += [UInt8(x * 5), UInt8(y * 7), 99]
+        if channels == 4 { rows.append(x < width / 2 ? 0 : 255) }
+      }
+    }
+    return rows
+  }
+
+  private static func encode(
+    _ open: Open, channels: Int, quality: Int32, rowsAtOnce: Int = 8
+  ) -> [UInt8]? {
+    guard let encoder = open(UInt32(width), UInt32(height), Int32(channels), quality) else {
+      return nil
+    }
+    defer { encoder.pointee.close(encoder) }
+    let (pixels, stride) = (rows(channels: channels), width * channels)
+    for start in Swift.stride(from: 0, to: height, by: rowsAtOnce) {
+      let count = min(rowsAtOnce, height - start)
+      let block = Array(pixels[start * stride..<(start + count) * stride])
+      guard encoder.pointee.rows(encoder, block, stride, Int32(count)) else { return nil }
+    }
+    #expect(!encoder.pointee.rows(encoder, pixels, stride, 1))
+    guard encoder.pointee.finish(encoder) else { return nil }
+    return Array(UnsafeBufferPointer(start: encoder.pointee.bytes, count: encoder.pointee.count))
+  }
+
+  @Test("is an image of its format, size and transparency", arguments: [3, 4], [1, 60, 100])
+  func sound(channels: Int, quality: Int32) throws {
+    for (open, format) in [
+      (webp_encoder_open, .webp), (avif_encoder_open, .avif),
+    ] as [(Open, ImageFormat)] {
+      let file = try #require(Self.encode(open, channels: channels, quality: quality))
+      var expected = ImageDescription(format: format, width: Self.width, height: Self.height)
+      expected.hasAlpha = channels == 4
+      #expect(Decoding(file).description == expected, "\(Decoding(file).result)")
+    }
+  }
+
+  @Test("is larger the better it is to be, and shows what was written")
+  func quality() throws {
+    for (open, read) in [
+      (webp_encoder_open, webp_pixels_open), (avif_encoder_open, avif_pixels_open),
+    ] as [(Open, OpenPixels)] {
+      let low = try #require(Self.encode(open, channels: 3, quality: 5))
+      let high = try #require(Self.encode(open, channels: 3, quality: 95, rowsAtOnce: 1))
+      #expect(low.count < high.count)
+      #expect(try Self.meanError(of: high, by: read) < 3)
+      #expect(try Self.meanError(of: low, by: read) < 30)
+    }
+  }
+
+  private static func meanError(
+    of file: [UInt8], by open: OpenPixels
+  ) throws -> Double {
+    var fault = CodecFault.none
+    var pixels = [UInt8](repeating: 0, count: width * height * 3)
+    let reader = try #require(open(file, file.count, 0, 0, &fault))
+    defer { reader.pointee.close(reader) }
+    try #require(reader.pointee.channels == 3)
+    var row = 0
+    while row < height {
+      let count = pixels.withUnsafeMutableBufferPointer {
+        reader.pointee.rows(
+          reader, $0.baseAddress! + row * width * 3, width * 3, Int32(height - row))
+      }
+      if count == PIXELS_NOT_YET { continue }
+      try #require(count > 0)
+      row += Int(count)
+    }
+    let differences = zip(pixels, rows(channels: 3)).map { abs(Int($0) - Int($1)) }
+    return Double(differences.reduce(0, +)) / Double(differences.count)
+  }
+
+  @Test("is refused where it is too large, of other channels or not all there")
+  func refused() throws {
+    for open in [webp_encoder_open, avif_encoder_open] as [Open] {
+      #expect(open(0, 5, 3, 80) == nil && open(5, 16_384, 3, 80) == nil)
+      #expect(open(5, 5, 2, 80) == nil && open(5, 5, 3, 101) == nil)
+      let encoder = try #require(open(5, 5, 3, 80))
+      #expect(!encoder.pointee.finish(encoder))
+      encoder.pointee.close(encoder)
+    }
+    #expect(avif_encoder_open(3001, 3000, 3, 80) == nil)
+  }
+}

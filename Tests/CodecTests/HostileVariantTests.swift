@@ -1,0 +1,79 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+/// Images were decoded whole before; these were harmed since.
+@Suite("Rendering harmed bytes")
+struct HostileVariantTests {
+  static let seeds =
+    HostileTests.seeds + [
+      "icc.jpg", "ycck.jpg", "cmyk.jpg", "animated.png", "wide.png", "inks-profile.jpg",
+      "interlaced-alpha.png", "grey-gamma.png",
+    ]
+
+  static let variants = [
+    Variant(.png, 9, 40, fit: .cover), Variant(.jpeg, 20, 20), Variant(.png),
+    Variant(.jpeg, 90, 50, fit: .fill),
+  ]
+
+  @Test("ends, one way or the other", arguments: seeds)
+  func mutants(name: String) throws {
+    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(9) { $0 &* 31 &+ UInt64($1) }))
+    let seed = PillowJudge.source(name)
+    let image = try Decoding(seed).result.get()
+    for round in 0..<60 {
+      var bytes = seed
+      for _ in 0..<Int.random(in: 1...5, using: &random) {
+        // Most of what there is to break stands before the pixels.
+        let end = Bool.random(using: &random) ? bytes.count : min(bytes.count, 700)
+        let index = Int.random(in: 0..<end, using: &random)
+        if Bool.random(using: &random) {
+          bytes[index] = UInt8.random(in: 0...255, using: &random)
+        } else {
+          bytes[index] ^= 1 << Int.random(in: 0..<8, using: &random)
+        }
+      }
+      let variant = Self.variants[round % Self.variants.count]
+      let rendered = Rendered(bytes, as: variant, described: image)
+      guard let file = rendered.file else { continue }
+      let size = StreamingRenderer().size(of: variant, from: image)
+      let description = Decoding(file).description
+      #expect(description?.width == size.width && description?.height == size.height)
+    }
+  }
+
+  /// Nothing is missing of an animation whose later frames are.
+  @Test("that end too soon is an error", arguments: seeds.filter { !$0.hasPrefix("animated") })
+  func truncation(name: String) throws {
+    let seed = PillowJudge.source(name)
+    let image = try Decoding(seed).result.get()
+    for part in 0..<12 {
+      let bytes = Array(seed.prefix(seed.count * part / 16))
+      let rendered = Rendered(bytes, as: Variant(.jpeg, 30), described: image)
+      // Of a JPEG in many scans those that are there make a picture.
+      if rendered.file != nil { #expect(image.format == .jpeg && part > 2) }
+    }
+  }
+
+  @Test("of larger sides than were described is an error before they are held")
+  func largerSides() throws {
+    var jpeg = JPEGFixture(Fixtures.image("small-progressive.jpg"))
+    let image = try Decoding(jpeg.bytes).result.get()
+    jpeg.resize(width: 65_500, height: 65_500)
+    var png = PNGFixture(width: 900_000, height: 900_000)
+    png.isInterlaced = true
+    let described = ImageDescription(format: .png, width: 12, height: 9)
+    let ends = png.start + PNGFixture.chunk("IDAT", PNGFixture.zlib([0, 0, 0])) + png.end
+    for variant in Self.variants {
+      let first = Rendered(jpeg.bytes, as: variant, described: image)
+      let second = Rendered(ends, as: variant, described: described)
+      for result in [first.result, second.result] {
+        guard case .failure(.broken) = result else {
+          Issue.record("\(result)")
+          continue
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,90 @@
+import Codec
+import Foundation
+import Glibc
+import Jobs
+import TestSupport
+
+/// Has Pillow open variants and compare them with what it makes of the same image: see
+/// Tests/Fixtures/variants.py.
+enum PillowJudge {
+  /// What Pillow found.
+  struct Verdict: Decodable {
+    var format, mode: String
+    var width, height: Int
+    var metadata: [String]
+    /// In decibels, on black or on white, whichever is less; 0: other sides, 99: the same.
+    var psnr: Double
+    /// Of the alpha channel.
+    var alpha: Double?
+    /// RGBA.
+    var centre: [Int]?
+  }
+
+  struct Case {
+    var name: String
+    var variant: Variant
+    /// What `cover` is to show, upright: left, top, right, bottom.
+    var box: [Double]?
+  }
+
+  private struct Order: Encodable {
+    var source, variant: String
+    var width, height: Int
+    var box: [Double]?
+    var background: [UInt8]?
+  }
+
+  private static let folder: String = {
+    let folder = NSTemporaryDirectory() + "variants-\(UUID().uuidString)"
+    do {
+      try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+      _ = try run("sources", folder)
+    } catch { fatalError("Pillow can't write the sources: \(error)") }
+    atexit { try? FileManager.default.removeItem(atPath: PillowJudge.folder) }
+    return folder
+  }()
+
+  /// One of the pictures that variants.py writes, or else a fixture.
+  static func source(_ name: String) -> [UInt8] {
+    guard let data = FileManager.default.contents(atPath: "\(folder)/\(name)") else {
+      return Fixtures.image(name)
+    }
+    return Array(data)
+  }
+
+  /// Renders and judges; all in one process, as starting it costs most.
+  static func judge(_ cases: [Case]) throws -> [Verdict] {
+    let id = UUID().uuidString
+    let orders = try cases.enumerated().map { index, item in
+      let bytes = source(item.name)
+      let rendered = Rendered(bytes, as: item.variant)
+      let source = "\(folder)/\(id)-\(index)-source"
+      let variant = "\(folder)/\(id)-\(index)-variant"
+      try Data(bytes).write(to: URL(fileURLWithPath: source))
+      try Data(rendered.result.get()).write(to: URL(fileURLWithPath: variant))
+      let size = StreamingRenderer().size(of: item.variant, from: rendered.image)
+      let colour = item.variant.background.map { [$0.red, $0.green, $0.blue] }
+      return Order(
+        source: source, variant: variant, width: size.width, height: size.height, box: item.box,
+        background: colour ?? (item.variant.format == .jpeg ? [255, 255, 255] : nil))
+    }
+    let file = "\(folder)/\(id).json"
+    try JSONEncoder().encode(orders).write(to: URL(fileURLWithPath: file))
+    return try JSONDecoder().decode([Verdict].self, from: run("judge", file))
+  }
+
+  private static func run(_ command: String, _ argument: String) throws -> Data {
+    let script =
+      String(#filePath.dropLast("CodecTests/PillowJudge.swift".count)) + "Fixtures/variants.py"
+    guard let pipe = popen("/usr/bin/python3 '\(script)' \(command) '\(argument)'", "r") else {
+      throw CocoaError(.executableLoad)
+    }
+    var output = Data()
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while case let count = fread(&buffer, 1, buffer.count, pipe), count > 0 {
+      output.append(contentsOf: buffer.prefix(count))
+    }
+    guard pclose(pipe) == 0 else { throw CocoaError(.executableLoad) }
+    return output
+  }
+}

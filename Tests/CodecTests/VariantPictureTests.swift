@@ -1,0 +1,186 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A variant's picture")
+struct VariantPictureTests {
+  typealias Case = PillowJudge.Case
+
+  /// Judges, and expects each to be at least so near to Pillow's.
+  static func expect(
+    _ cases: [Case], atLeast floor: Double,
+    _ more: (Case, PillowJudge.Verdict) -> Void = { _, _ in }
+  ) throws {
+    for (item, verdict) in zip(cases, try PillowJudge.judge(cases)) {
+      #expect(verdict.psnr >= floor, "\(item.name) \(item.variant): \(verdict)")
+      #expect(verdict.format == item.variant.format.rawValue)
+      #expect(verdict.metadata == [])
+      more(item, verdict)
+    }
+  }
+
+  @Test("is what Pillow's Lanczos makes of the same pixels")
+  func scaling() throws {
+    let sizes = [(500, 500), (333, 90), (64, 64), (17, 400), (1, 1), (1002, 756)]
+    var cases = sizes.map { Case(name: "large.png", variant: Variant(.png, $0.0, $0.1)) }
+    cases += ["photo.png", "interlaced.png", "small.png", "grey.png"].flatMap { name in
+      [
+        Case(name: name, variant: Variant(.png, 47)),
+        Case(name: name, variant: Variant(.png, nil, 7)),
+      ]
+    }
+    try Self.expect(cases, atLeast: 45)
+  }
+
+  @Test("is enlarged and distorted as Pillow does")
+  func enlarging() throws {
+    let sizes = [(400, 300), (161, 121), (10, 500), (700, 11), (640, 120)]
+    try Self.expect(
+      sizes.map { Case(name: "photo.png", variant: Variant(.png, $0.0, $0.1, fit: .fill)) },
+      atLeast: 45)
+    try Self.expect(
+      ["alpha.png", "dot.png"].map { Case(name: $0, variant: Variant(.png, 450, 450, fit: .fill)) },
+      atLeast: 40)
+  }
+
+  @Test("is cut off the same on both sides where it covers")
+  func covering() throws {
+    // 160 x 120: of a square the middle 120, of 2:1 the middle 80 rows.
+    try Self.expect(
+      [
+        Case(
+          name: "photo.png", variant: Variant(.png, 50, 50, fit: .cover), box: [20, 0, 140, 120]),
+        Case(
+          name: "photo.png", variant: Variant(.png, 80, 40, fit: .cover), box: [0, 20, 160, 100]),
+        Case(
+          name: "photo.png", variant: Variant(.png, 300, 300, fit: .cover), box: [20, 0, 140, 120]),
+      ], atLeast: 45)
+  }
+
+  @Test("is upright whatever the orientation, pixel by pixel", arguments: 1...8)
+  func orientation(value: Int) throws {
+    try Self.expect([Case(name: "turned-\(value).png", variant: Variant(.png))], atLeast: 99)
+    var best = Variant(.jpeg, 40, 40)
+    best.quality = 100
+    try Self.expect(
+      [
+        Case(name: "turned-\(value).png", variant: Variant(.png, 31, 40)),
+        Case(name: "turned-\(value).png", variant: Variant(.png, 150, 90, fit: .fill)),
+        Case(name: "turned-\(value).png", variant: best),
+      ], atLeast: 38)
+    try Self.expect(
+      [Case(name: "turned-\(value).jpg", variant: Variant(.png, 200, 200))], atLeast: 40)
+  }
+
+  @Test("has no fringe where it is transparent")
+  func alpha() throws {
+    let red = Variant.Color(red: 230, green: 20, blue: 90)
+    for name in ["alpha.png", "interlaced-alpha.png"] {
+      try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: 99)
+      let cases = [
+        Case(name: name, variant: Variant(.png, 77)), Case(name: name, variant: Variant(.png, 150)),
+        Case(name: name, variant: Variant(.png, 100, background: red)),
+      ]
+      try Self.expect(cases, atLeast: 42) { item, verdict in
+        #expect(verdict.mode == (item.variant.background == nil ? "RGBA" : "RGB"))
+        #expect(verdict.alpha ?? 0 >= 45)
+      }
+      try Self.expect(
+        [
+          Case(name: name, variant: Variant(.jpeg, 120)),
+          Case(name: name, variant: Variant(.jpeg, 120, background: red)),
+        ], atLeast: 27)
+    }
+    // Grey on a colour is not grey.
+    for background in [red, Variant.Color(red: 9, green: 9, blue: 9)] {
+      let variant = Variant(.png, 40, background: background)
+      try Self.expect([Case(name: "grey-alpha.png", variant: variant)], atLeast: 42) {
+        #expect($1.mode == (background == red ? "RGB" : "L"))
+      }
+    }
+  }
+
+  @Test(
+    "is the same pixels at its own size, of any PNG kind",
+    arguments: [
+      "mono.png", "grey.png", "grey-alpha.png", "grey16.png", "palette.png", "palette-2bit.png",
+      "palette-transparent.png", "rgb.png", "rgb-transparent.png", "rgba.png", "rgb16.png",
+      "interlaced.png", "animated.png", "srgb.png", "grey-wide.png", "broken-profile.png",
+    ])
+  func kinds(name: String) throws {
+    // Sixteen bits may be rounded either way.
+    let floor = name.contains("16") ? 48.0 : 99
+    try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: floor)
+  }
+
+  @Test("follows its colour profile", arguments: ["wide.png", "wide-alpha.png", "grey-gamma.png"])
+  func profiles(name: String) throws {
+    try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: 50)
+    try Self.expect([Case(name: name, variant: Variant(.png, 60))], atLeast: 40)
+    // It makes a difference at all.
+    var png = Rendered(PillowJudge.source(name), as: Variant(.png)).file
+    let plain = Rendered(PillowJudge.source("photo.png"), as: Variant(.png)).file
+    #expect(png != plain)
+    png = Rendered(PillowJudge.source("srgb.png"), as: Variant(.png)).file
+    #expect(png == plain)
+  }
+
+  @Test("of a JPEG has its profile and its inks brought to sRGB")
+  func inks() throws {
+    try Self.expect([Case(name: "wide.jpg", variant: Variant(.png))], atLeast: 45)
+    try Self.expect([Case(name: "wide.jpg", variant: Variant(.png, 60))], atLeast: 36)
+    for name in ["inks.jpg", "inks-profile.jpg"] {
+      let sizes: [Int?] = [nil, 190, 90]
+      try Self.expect(sizes.map { Case(name: name, variant: Variant(.png, $0)) }, atLeast: 38)
+    }
+  }
+
+  @Test(
+    "of a JPEG is near to Pillow's also where detail was left out in decoding",
+    arguments: ["large.jpg", "large-progressive.jpg", "large-grey.jpg"])
+  func shrinking(name: String) throws {
+    let widths = [1003, 700, 502, 501, 251, 250, 126, 125, 63, 62, 31, 5, 1]
+    try Self.expect(widths.map { Case(name: name, variant: Variant(.png, $0)) }, atLeast: 40)
+  }
+
+  @Test(
+    "of any JPEG kind is near to Pillow's",
+    arguments: Fixtures.known.map(\.name).filter {
+      $0.hasSuffix(".jpg") && !$0.hasPrefix("flat")
+    })
+  func jpegKinds(name: String) throws {
+    try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: 40)
+  }
+
+  @Test("of extreme proportions has a pixel at least")
+  func extremes() throws {
+    let cases = [
+      Case(name: "dot.png", variant: Variant(.png, 9, 9)),
+      Case(name: "line.png", variant: Variant(.png, 512, 512)),
+      Case(name: "column.png", variant: Variant(.png, 512, 512)),
+      Case(name: "line.png", variant: Variant(.png, 300, 40, fit: .fill)),
+      Case(name: "column.png", variant: Variant(.png, 40, 300, fit: .fill)),
+      Case(name: "line.jpg", variant: Variant(.png, 512, 512)),
+      Case(
+        name: "line.png", variant: Variant(.png, 40, 40, fit: .cover),
+        box: [14999.5, 0, 15000.5, 1]),
+      Case(
+        name: "column.png", variant: Variant(.png, 5, 900, fit: .cover),
+        box: [0, 14910, 1, 15090]),
+    ]
+    try Self.expect(cases, atLeast: 40)
+  }
+
+  @Test("as a JPEG is as good as its quality says")
+  func quality() throws {
+    var sizes: [Int] = []
+    for (quality, floor) in [(1, 18.0), (50, 28), (80, 31), (100, 40)] {
+      var variant = Variant(.jpeg, 400)
+      variant.quality = quality
+      try Self.expect([Case(name: "large.png", variant: variant)], atLeast: floor)
+      sizes.append(Rendered(PillowJudge.source("large.png"), as: variant).file?.count ?? 0)
+    }
+    #expect(sizes == sizes.sorted() && Set(sizes).count == sizes.count)
+  }
+}

@@ -1,0 +1,101 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A variant")
+struct VariantTests {
+  struct Expected: Sendable {
+    var width, height: Int?
+    var fit: Variant.Fit
+    var size: [Int]
+  }
+
+  /// Of a picture of 1600 x 1200.
+  static let sizes: [Expected] = [
+    Expected(fit: .contain, size: [1600, 1200]),
+    Expected(fit: .fill, size: [1600, 1200]),
+    Expected(width: 800, fit: .contain, size: [800, 600]),
+    Expected(height: 333, fit: .scaleDown, size: [444, 333]),
+    Expected(width: 333, fit: .scaleDown, size: [333, 250]),
+    Expected(width: 100, height: 100, fit: .contain, size: [100, 75]),
+    Expected(width: 3000, height: 100, fit: .contain, size: [133, 100]),
+    Expected(width: 3000, height: 3000, fit: .contain, size: [1600, 1200]),
+    Expected(width: 3000, fit: .scaleDown, size: [1600, 1200]),
+    Expected(width: 1, height: 1000, fit: .contain, size: [1, 1]),
+    Expected(width: 3200, fit: .cover, size: [3200, 2400]),
+    Expected(height: 2400, fit: .fill, size: [3200, 2400]),
+    Expected(width: 3000, height: 100, fit: .cover, size: [3000, 100]),
+    Expected(width: 3000, height: 100, fit: .fill, size: [3000, 100]),
+    Expected(width: 0, height: -5, fit: .fill, size: [1, 1]),
+  ]
+
+  @Test("has the size that its fit says", arguments: sizes)
+  func size(expected: Expected) {
+    let renderer = StreamingRenderer()
+    let variant = Variant(.png, expected.width, expected.height, fit: expected.fit)
+    var image = ImageDescription(format: .jpeg, width: 1600, height: 1200)
+    for orientation in 1...8 {
+      image.orientation = orientation
+      if orientation == 5 { swap(&image.width, &image.height) }
+      let size = renderer.size(of: variant, from: image)
+      #expect([size.width, size.height] == expected.size, "orientation \(orientation)")
+    }
+  }
+
+  @Test("of absurd size is told, refused and reckoned without overflow")
+  func absurd() {
+    let variant = Variant(.jpeg, .max, .max, fit: .fill)
+    let image = ImageDescription(format: .jpeg, width: 24, height: 16)
+    #expect(StreamingRenderer().size(of: variant, from: image).width > 65_500)
+    #expect(StreamingRenderer().memory(for: variant, from: image) > 1 << 40)
+    let refused = Rendered(Fixtures.smallJPEG, as: Variant(.jpeg, 70_000, 2, fit: .fill))
+    guard case .failure(.dimensionTooLarge(70_000, 2, limit: 65_500)) = refused.result else {
+      Issue.record("\(refused.result)")
+      return
+    }
+  }
+
+  @Test("is rendered in steps, and said again when asked again")
+  func steps() throws {
+    let bytes = Fixtures.image("flat-paeth.png")
+    let rendered = Rendered(bytes, as: Variant(.png, 100))
+    #expect(rendered.file != nil)
+    #expect(rendered.steps > 10)
+    let image = ImageDescription(format: .jpeg, width: 24, height: 16)
+    let rendering = StreamingRenderer().render(Fixtures.smallJPEG, of: image, as: Variant(.png))
+    var file: [UInt8]?
+    while file == nil { file = try rendering.step() }
+    #expect(try rendering.step() == file)
+  }
+
+  @Test("is the same bytes each time", arguments: [OutputFormat.jpeg, .png])
+  func determinism(format: OutputFormat) {
+    let variant = Variant(format, 77, 50, fit: .cover)
+    let first = Rendered(Fixtures.progressiveJPEG, as: variant).file
+    #expect(first != nil)
+    #expect(Rendered(Fixtures.progressiveJPEG, as: variant).file == first)
+  }
+
+  @Test("is let go at any moment")
+  func lettingGo() throws {
+    for name in ["photo.jpg", "photo-progressive.jpg", "flat-paeth.png", "rgba.png"] {
+      let bytes = Fixtures.image(name)
+      let image = try Decoding(bytes).result.get()
+      for count in 0..<4 {
+        let rendering = StreamingRenderer().render(bytes, of: image, as: Variant(.jpeg, 900))
+        for _ in 0..<count { _ = try rendering.step() }
+      }
+    }
+  }
+
+  @Test("in a format that nobody writes is refused")
+  func unwritten() {
+    for format in OutputFormat.allCases {
+      let isWritten = StreamingRenderer().formats.contains(format)
+      let rendered = Rendered(Fixtures.smallPNG, as: Variant(format))
+      #expect((rendered.file != nil) == isWritten)
+    }
+    #expect(StreamingRenderer().formats.isSuperset(of: [.jpeg, .png]))
+  }
+}

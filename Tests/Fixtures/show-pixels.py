@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Writes what Pillow makes of pictures: of each a line of JSON, then its pixels as RGBA.
+
+A picture that it can't decode has the line null.
+
+    show-pixels.py OUTPUT PICTURE...
+"""
+import json
+import sys
+
+from PIL import Image
+
+
+def show(name, output):
+    try:
+        image = Image.open(name)
+        image.load()
+    except (OSError, SyntaxError):
+        output.write(b"null\n")
+        return
+    facts = {
+        "format": image.format,
+        "width": image.width,
+        "height": image.height,
+        "progressive": bool(image.info.get("progressive")),
+        "orientation": image.getexif().get(0x112, 1),
+    }
+    if image.mode == "I":
+        image = image.point(lambda value: value * (1 / 256) + 0)
+        image = image.convert("L")
+    output.write(json.dumps(facts).encode() + b"\n")
+    output.write(image.convert("RGBA").tobytes())
+
+
+with open(sys.argv[1], "wb") as stream:
+    for name in sys.argv[2:]:
+        show(name, stream)

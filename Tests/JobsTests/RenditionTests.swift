@@ -1,0 +1,108 @@
+import TestSupport
+import Testing
+
+@testable import Jobs
+
+@Suite("A rendition")
+struct RenditionTests {
+  private static func rendition(
+    _ format: OutputFormat = .jpeg, alpha: Bool = false, orientation: Int = 1, digest: UInt8 = 1,
+    _ ask: (inout Variant) -> Void = { _ in }
+  ) -> Rendition {
+    var description = ImageDescription(format: .png, width: 400, height: 300)
+    description.hasAlpha = alpha
+    description.orientation = orientation
+    let image = StoredImage(
+      description: description, digest: ImageDigest(bytes: [UInt8](repeating: digest, count: 32))!,
+      bytes: 10, url: nil, variant: .regular, modifiedAt: Timestamp(milliseconds: 0))
+    var variant = Variant(format: format)
+    ask(&variant)
+    return Rendition(of: image, as: variant, by: FakeRenderer())
+  }
+
+  private static let equal: [(String, [Rendition])] = [
+    (
+      "jpeg",
+      [
+        rendition(), rendition { $0.width = 400 }, rendition { $0.width = 9_999 },
+        rendition { ($0.width, $0.height) = (400, 9_999) },
+        rendition { ($0.width, $0.height, $0.fit) = (400, 300, .cover) },
+        rendition { ($0.width, $0.height, $0.fit) = (400, 300, .fill) },
+        rendition { $0.background = .init(red: 1, green: 2, blue: 3) },
+      ]
+    ),
+    (
+      "jpeg 100x75 fill",
+      [
+        rendition { $0.width = 100 }, rendition { $0.height = 75 },
+        rendition { ($0.width, $0.height) = (100, 75) },
+        rendition { ($0.width, $0.height) = (100, 200) },
+        rendition { ($0.width, $0.height, $0.fit) = (100, 200, .scaleDown) },
+        rendition { ($0.width, $0.fit) = (100, .fill) },
+        rendition { ($0.width, $0.height, $0.fit) = (100, 75, .cover) },
+      ]
+    ),
+    ("jpeg 100x100 cover", [rendition { ($0.width, $0.height, $0.fit) = (100, 100, .cover) }]),
+    ("jpeg 100x100 fill", [rendition { ($0.width, $0.height, $0.fit) = (100, 100, .fill) }]),
+    ("jpeg 800x600 fill", [rendition { ($0.width, $0.height, $0.fit) = (800, 600, .cover) }]),
+    ("jpeg 75x100 fill", [rendition(orientation: 6) { $0.width = 75 }]),
+    ("png", [rendition(.png), rendition(.png) { $0.quality = 7 }, rendition(.png, alpha: true)]),
+    ("jpeg q7", [rendition { $0.quality = 7 }]),
+    ("webp q7", [rendition(.webp) { $0.quality = 7 }]),
+    (
+      "jpeg #ffffff",
+      [
+        rendition(alpha: true),
+        rendition(alpha: true) { $0.background = .init(red: 255, green: 255, blue: 255) },
+      ]
+    ),
+    (
+      "webp q80 #0a0b0c",
+      [
+        rendition(.webp, alpha: true) {
+          ($0.quality, $0.background) = (80, .init(red: 10, green: 11, blue: 12))
+        }
+      ]
+    ),
+  ]
+
+  @Test("is the same however it was asked for", arguments: equal)
+  func normalised(name: String, renditions: [Rendition]) {
+    for rendition in renditions { #expect(rendition.variant.name == name) }
+  }
+
+  @Test("stays what it is when asked for as it is said", arguments: equal)
+  func settled(name: String, renditions: [Rendition]) {
+    for rendition in renditions {
+      let again = Rendition(of: rendition.image, as: rendition.variant, by: FakeRenderer())
+      #expect(again == rendition)
+    }
+  }
+
+  @Test("has a tag and a name of its own")
+  func distinct() throws {
+    let all = Self.equal.compactMap(\.1.first) + [Self.rendition(digest: 2)]
+    #expect(Set(all.map(\.entityTag)).count == all.count)
+    #expect(Set(all.map(\.id)).count == all.count)
+    let keys = Set(all.map(\.id.key))
+    #expect(keys.count == 2, "one an image")
+    let tag = all[0].entityTag
+    #expect(tag.wholeMatch(of: #/"variant-[0-9a-f]{64}"/#) != nil, "\(tag)")
+  }
+
+  @Test("has a tag that outlives the process")
+  func lasting() {
+    // Another value is right only together with another recipe.
+    #expect(Rendition.recipe == 1)
+    #expect(
+      Self.rendition { $0.width = 100 }.entityTag
+        == "\"variant-dbc672ae6523ba5398d87e3512f2597557199cc4a75a1095174245a1d87a4bd3\"")
+  }
+
+  @Test("tells what size comes out")
+  func size() {
+    let rendition = Self.rendition(orientation: 8) { $0.height = 200 }
+    #expect(rendition.width == 150)
+    #expect(rendition.height == 200)
+  }
+}

@@ -1,0 +1,130 @@
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("Variants beside the cache's responses")
+struct VariantStoreTests {
+  /// Keeps a variant as the engine does.
+  private static func keep(
+    _ variant: StoredVariant, limit: Int = .max, _ store: SQLiteJobStore
+  ) async throws {
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(
+      variant.digest, bytes: variant.bytes, as: holder, limit: .max / 2)
+    try await store.keep(variant, within: limit, releasing: holder)
+  }
+
+  @Test("are found by their names, also after reopening")
+  func found() async throws {
+    let jobs = try OpenJobs()
+    let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
+    try await Self.keep(variant, jobs.store)
+    #expect(try await jobs.store.variant(variant.id) == variant)
+    #expect(
+      try await jobs.store.variant(StoredVariant.sample(1, 2, .sample(1), bytes: 1).id) == nil)
+    #expect(try await jobs.store.cacheCounts() == (1, 10))
+    let store = try await jobs.reopened()
+    _ = try await store.recover()
+    #expect(try await store.variant(variant.id) == variant)
+    #expect(try await store.cacheCounts() == (1, 10))
+    #expect(try await store.abandonedImages(9) == [])
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("hold their image once the reservation has ended, until they are dropped")
+  func references() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
+    try await Self.keep(variant, store)
+    #expect(try await store.refers(to: .sample(1)))
+    let newer = StoredVariant.sample(1, 1, .sample(2), bytes: 20)
+    try await Self.keep(newer, store)
+    #expect(try await store.variant(variant.id) == newer)
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.drop(key: variant.id.key) == 1)
+    #expect(try await store.abandonedImages(9) == [.sample(2)])
+    #expect(try await store.cacheCounts() == (0, 0))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("give way to each other and to responses, the least recently used first")
+  func leastRecentlyUsed() async throws {
+    let jobs = try OpenJobs { $0.now = { .at(0) } }
+    let store = jobs.store
+    let variants = (1...3).map { StoredVariant.sample($0, 0, .sample($0), bytes: 10) }
+    for variant in variants { try await Self.keep(variant, limit: 30, store) }
+    try await store.touch([variants[0].id: .at(5)])
+    let entry = try CacheEntry.sample(9, .sample(9), bytes: 10)
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(entry.image.digest, bytes: 10, as: holder, limit: .max / 2)
+    _ = try await store.settle(
+      Settlement([], entry: entry, cacheLimit: 30, releasing: holder) { _ in false })
+    #expect(try await store.variant(variants[1].id) == nil)
+    try await Self.keep(.sample(4, 0, .sample(4), bytes: 20), limit: 30, store)
+    #expect(try await store.variant(variants[0].id) == variants[0])
+    #expect(try await store.variant(variants[2].id) == nil)
+    #expect(try await store.entries(for: [entry.id.key]) == [[]])
+    #expect(try await store.cacheCounts() == (2, 30))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one that is too large, or whose image is not kept, is not stored; its reservation ends")
+  func unkept() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
+    try await Self.keep(variant, limit: 9, store)
+    #expect(try await store.variant(variant.id) == nil)
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    try await store.keep(variant, within: 99, releasing: JobID(at: .at(1)))
+    #expect(try await store.variant(variant.id) == nil, "it is leaving")
+    try await store.forget([.sample(1)])
+    try await store.keep(variant, within: 99, releasing: JobID(at: .at(1)))
+    #expect(try await store.variant(variant.id) == nil, "it is gone")
+    #expect(try await store.cacheCounts() == (0, 0))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("go with their image when it gives way")
+  func giveWay() async throws {
+    let jobs = try OpenJobs { $0.now = { .at(10) } }
+    let store = jobs.store
+    let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 40)
+    try await Self.keep(variant, store)
+    let made = try await store.reserve(.sample(2), bytes: 80, as: JobID(at: .at(2)), limit: 100)
+    #expect(made == .reserved(gaveWay: [.sample(1)]))
+    #expect(try await store.variant(variant.id) == nil)
+    #expect(try await store.cacheCounts() == (0, 0))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("are forgotten when everything is")
+  func forgotten() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
+    try await Self.keep(variant, store)
+    #expect(try await store.clear() == 1)
+    #expect(try await store.variant(variant.id) == nil)
+    try store.audit()
+    await store.close()
+  }
+}
+
+extension StoredVariant {
+  /// A variant of that number of an image, whose own image has that digest.
+  static func sample(
+    _ image: Int, _ number: Int, _ digest: ImageDigest, bytes: Int
+  ) -> StoredVariant {
+    let id = CacheEntry.ID(
+      key: Fingerprint(of: ["variants", "\(image)"]), selector: Fingerprint(of: ["\(number)"]))
+    return StoredVariant(id: id, name: "webp 1x\(number) fill", digest: digest, bytes: bytes)
+  }
+}

@@ -1,0 +1,107 @@
+public import Jobs
+import Synchronization
+
+/// Renders a variant as a text that tells what was asked for, in a few steps; can be held, and told to fail.
+public final class FakeRenderer: ImageRenderer {
+  private struct State {
+    var isHeld = false
+    var error: CodecError?
+    var begun = 0
+    var finished = 0
+    var underWay = 0
+    var mostUnderWay = 0
+    var order: [Variant] = []
+    var padding = 0
+    var memory = 1_000
+  }
+
+  public let formats: Set<OutputFormat>
+  private let state = Mutex(State())
+
+  public init(formats: Set<OutputFormat> = [.jpeg, .png, .webp]) { self.formats = formats }
+
+  /// Renderings that made their first step.
+  public var begun: Int { state.withLock { $0.begun } }
+  /// Renderings that gave a picture.
+  public var finished: Int { state.withLock { $0.finished } }
+  /// Renderings that have begun and were not let go.
+  public var underWay: Int { state.withLock { $0.underWay } }
+  /// The most of them at one time.
+  public var mostUnderWay: Int { state.withLock { $0.mostUnderWay } }
+  /// What was begun, in that order.
+  public var order: [Variant] { state.withLock { $0.order } }
+
+  /// While held, no rendering comes to its end.
+  public func hold(_ isHeld: Bool = true) { state.withLock { $0.isHeld = isHeld } }
+  /// Lets renderings fail from now on; nil: no more.
+  public func fail(with error: CodecError?) { state.withLock { $0.error = error } }
+  /// Lets each picture have at least that many bytes.
+  public func pad(to bytes: Int) { state.withLock { $0.padding = bytes } }
+  /// Says that a rendering holds so many bytes.
+  public func need(_ bytes: Int) { state.withLock { $0.memory = bytes } }
+
+  /// The picture that comes out.
+  public static func picture(
+    _ variant: Variant, of bytes: [UInt8], padding: Int = 0
+  ) -> [UInt8] {
+    let text = Array("\(variant) of \(bytes.count) bytes, the first \(bytes.first ?? 0)".utf8)
+    return text + [UInt8](repeating: 0, count: max(0, padding - text.count))
+  }
+
+  public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+    let own =
+      image.orientation > 4 ? (image.height, image.width) : (image.width, image.height)
+    let (width, height) = (Double(own.0), Double(own.1))
+    switch (variant.width.map(Double.init), variant.height.map(Double.init), variant.fit) {
+    case (nil, nil, _): return own
+    case (let wide?, let high?, .cover), (let wide?, let high?, .fill):
+      return (Int(wide), Int(high))
+    case (let wide, let high, let fit):
+      let scale = min(wide.map { $0 / width } ?? .infinity, high.map { $0 / height } ?? .infinity)
+      let bound = fit == .contain || fit == .scaleDown ? min(1, scale) : scale
+      return (
+        max(1, Int((width * bound).rounded())), max(1, Int((height * bound).rounded()))
+      )
+    }
+  }
+
+  public func memory(for variant: Variant, from image: ImageDescription) -> Int {
+    state.withLock { $0.memory }
+  }
+
+  public func render(
+    _ bytes: [UInt8], of image: ImageDescription, as variant: Variant
+  ) -> any Rendering {
+    Run(self, bytes, variant)
+  }
+
+  private final class Run: Rendering {
+    private let renderer: FakeRenderer
+    private let bytes: [UInt8]
+    private let variant: Variant
+    private var steps = 0
+
+    init(_ renderer: FakeRenderer, _ bytes: [UInt8], _ variant: Variant) {
+      self.renderer = renderer
+      self.bytes = bytes
+      self.variant = variant
+      renderer.state.withLock { state in
+        state.begun += 1
+        state.underWay += 1
+        state.mostUnderWay = max(state.mostUnderWay, state.underWay)
+        state.order.append(variant)
+      }
+    }
+
+    deinit { renderer.state.withLock { $0.underWay -= 1 } }
+
+    func step() throws(CodecError) -> [UInt8]? {
+      let (isHeld, error, padding) = renderer.state.withLock { ($0.isHeld, $0.error, $0.padding) }
+      if let error { throw error }
+      steps += 1
+      guard !isHeld, steps > 3 else { return nil }
+      renderer.state.withLock { $0.finished += 1 }
+      return FakeRenderer.picture(variant, of: bytes, padding: padding)
+    }
+  }
+}

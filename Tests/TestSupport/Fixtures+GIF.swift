@@ -1,0 +1,83 @@
+/// A GIF file of four colours, written code by code.
+public struct GIFFixture {
+  /// One frame.
+  public struct Frame: Sendable {
+    /// In pixels, on the canvas.
+    public var left = 0, top = 0, width: Int, height: Int
+    /// 2 for four colours: codes have three bits then, until the table grows.
+    public var codeSize = 2
+    /// LZW codes; nil: as many zeros as there are pixels.
+    public var codes: [Int]?
+    /// Its rows are to come in four passes.
+    public var isInterlaced = false
+    /// Four colours of its own, as bytes; empty: it has the file's.
+    public var table: [UInt8] = []
+
+    /// A frame of the first colour.
+    public init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
+      (self.left, self.top, self.width, self.height) = (left, top, width, height)
+    }
+
+    fileprivate var bytes: [UInt8] {
+      let places = [left, top, width, height].flatMap(GIFFixture.short)
+      let data = GIFFixture.packed(codes ?? GIFFixture.zeros(min(width * height, 1000)))
+      let flags: UInt8 = (isInterlaced ? 0x40 : 0) | (table.isEmpty ? 0 : 0x81)
+      return [0x2C] + places + [flags] + table + [UInt8(codeSize)] + GIFFixture.blocks(data)
+    }
+  }
+
+  /// Of the canvas.
+  public var width: Int, height: Int
+  /// Bytes before the first frame.
+  public var before: [UInt8] = []
+  /// In order.
+  public var frames: [Frame]
+
+  /// One frame that fills the canvas.
+  public init(width: Int, height: Int) {
+    (self.width, self.height) = (width, height)
+    frames = [Frame(width: width, height: height)]
+  }
+
+  /// The file.
+  public var bytes: [UInt8] {
+    Array("GIF89a".utf8) + Self.short(width) + Self.short(height) + [0x81, 0, 0]
+      + [0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255]
+      + before + frames.flatMap(\.bytes) + [0x3B]
+  }
+
+  /// The codes of so many indices 0: a clear code before the table grows.
+  public static func zeros(_ count: Int) -> [Int] {
+    codes(Array(repeating: 0, count: count))
+  }
+
+  /// The codes of indices below four.
+  public static func codes(_ indices: [Int]) -> [Int] {
+    indices.enumerated().flatMap { $0.isMultiple(of: 2) ? [4, $1] : [$1] } + [5]
+  }
+
+  /// An extension that makes the next frame's pixels of an index transparent.
+  public static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
+
+  private static func short(_ value: Int) -> [UInt8] {
+    [UInt8(truncatingIfNeeded: value), UInt8(truncatingIfNeeded: value >> 8)]
+  }
+
+  /// Three bits a code, the lowest first.
+  private static func packed(_ codes: [Int]) -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: (codes.count * 3 + 7) / 8)
+    for (index, code) in codes.enumerated() {
+      for bit in 0..<3 where code >> bit & 1 == 1 {
+        bytes[(3 * index + bit) / 8] |= 1 << ((3 * index + bit) % 8)
+      }
+    }
+    return bytes
+  }
+
+  private static func blocks(_ data: [UInt8]) -> [UInt8] {
+    stride(from: 0, to: data.count, by: 255).flatMap { start in
+      let block = data[start..<min(start + 255, data.count)]
+      return [UInt8(block.count)] + block
+    } + [0]
+  }
+}
