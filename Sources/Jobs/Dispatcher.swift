@@ -19,7 +19,7 @@ actor Dispatcher {
   private let origins: Origins
   private let now: WallClock
   private let log: Logger
-  /// Workers that are kept for jobs of origins which answer, where there are many.
+  /// Workers that are kept for jobs of origins which answer, where there is more than one.
   private let reserve: Int
   private let bell: DispatcherBell
   private var idle: [CheckedContinuation<Work?, Never>] = []
@@ -35,7 +35,7 @@ actor Dispatcher {
     self.bell = bell
     self.now = now
     self.log = log
-    reserve = workers >= 16 ? workers / 4 : 0
+    reserve = workers > 1 ? max(1, workers / 4) : 0
   }
 
   /// Says that there may be a job to claim. Many calls in a row cost one look.

@@ -46,4 +46,34 @@ struct DispatcherTests {
     await dispatcher.stop()
     await running
   }
+
+  @Test("one worker is left for others, however many jobs wait for an origin that says nothing")
+  func reserve() async throws {
+    let bell = DispatcherBell()
+    let origins = Origins(OriginRules()) { bell.ring() }
+    let store = MemoryJobStore()
+    let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
+    #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
+    let dispatcher = Dispatcher(
+      store: store, origins: origins, workers: 4, bell: bell, now: { Self.moment },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    async let running: Void = dispatcher.run()
+    let taken = AsyncStream<Dispatcher.Work>.makeStream()
+    let workers = (0..<4).map { _ in
+      Task { if let work = await dispatcher.next() { taken.continuation.yield(work) } }
+    }
+    var works = taken.stream.makeAsyncIterator()
+    // What is handed out is held: it would else be over at once.
+    var held: [Dispatcher.Work] = []
+    for _ in 0..<3 { held += [await works.next()].compactMap(\.self) }
+    #expect(held.allSatisfy { $0.job.origin == "http://silent.example" })
+    let other = Self.queued("http://other.example/")
+    #expect(try await store.submit([other], key: nil, capacity: 100) == .accepted)
+    dispatcher.wake()
+    #expect(await works.next()?.job.id == other.id)
+    await dispatcher.stop()
+    await running
+    for worker in workers { await worker.value }
+    withExtendedLifetime(held) {}
+  }
 }
