@@ -136,12 +136,7 @@ extension Placeholder {
   fileprivate var base64: String { Data(thumbHash).base64EncodedString() }
 
   /// As CSS writes it: `#rrggbb`.
-  fileprivate var colorCode: String {
-    dominantColor.reduce(into: "#") { code, level in
-      let digits = String(level, radix: 16)
-      code += digits.count == 1 ? "0" + digits : digits
-    }
-  }
+  fileprivate var colorCode: String { "#" + dominantColor.hexDigits }
 }
 
 extension CacheOutcome {

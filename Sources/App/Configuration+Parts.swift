@@ -10,7 +10,6 @@ typealias RoutesConfiguration = API.Configuration
 private typealias RoutesToken = API.Token
 private typealias RoutesScope = API.Scope
 private typealias RoutesRateLimit = API.RateLimit
-private typealias CodecFormat = Jobs.ImageFormat
 
 /// What each part is told of the configuration: the only place that knows both.
 extension Configuration {
@@ -40,7 +39,7 @@ extension Configuration {
 
   private var decodeLimits: DecodeLimits {
     DecodeLimits(
-      formats: Set(decode.formats.compactMap { CodecFormat(rawValue: $0.rawValue) }),
+      formats: Set(decode.formats),
       maxPixels: decode.maxPixels, maxDimension: decode.maxDimension, maxFrames: decode.maxFrames,
       maxScans: decode.maxScans, maxMemory: decode.maxMemory)
   }

@@ -120,11 +120,7 @@ void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t 
 
 CodecPicture avif_reader_picture(const AVIFReader *reader) {
     CodecPicture picture = reader->picture;
-    if (reader->stage == FINISHED) {
-        picture.thumbnail = reader->thumb.rgba;
-        picture.thumbnailColumns = reader->thumb.columns;
-        picture.thumbnailRows = reader->thumb.rows;
-    }
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     return picture;
 }
 

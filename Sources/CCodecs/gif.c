@@ -70,11 +70,7 @@ void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t ma
 
 CodecPicture gif_reader_picture(const GIFReader *reader) {
     CodecPicture picture = reader->picture;
-    if (reader->stage == FINISHED) {
-        picture.thumbnail = reader->thumb.thumb.rgba;
-        picture.thumbnailColumns = reader->thumb.thumb.columns;
-        picture.thumbnailRows = reader->thumb.thumb.rows;
-    }
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb.thumb, &picture);
     return picture;
 }
 

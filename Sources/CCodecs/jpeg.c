@@ -249,7 +249,7 @@ static int scans_to_show(const JPEGReader *reader) {
 }
 
 CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
-    return (CodecPicture){
+    CodecPicture picture = {
         .width = reader->cinfo.image_width,
         .height = reader->cinfo.image_height,
         .decodingMemory = reader->memory,
@@ -259,10 +259,9 @@ CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
         .exif = reader->exif,
         .exifCount = reader->exif_count,
         .scansToShow = scans_to_show(reader),
-        .thumbnail = reader->has_thumb ? reader->thumb.rgba : NULL,
-        .thumbnailColumns = reader->thumb.columns,
-        .thumbnailRows = reader->thumb.rows,
     };
+    if (reader->has_thumb) thumb_tell(&reader->thumb, &picture);
+    return picture;
 }
 
 const char *jpeg_reader_message(const JPEGReader *reader) {

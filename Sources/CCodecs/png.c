@@ -226,11 +226,7 @@ static int passes_to_show(const PNGReader *reader) {
 CodecPicture png_reader_picture(const PNGReader *reader) {
     CodecPicture picture = reader->picture;
     picture.scansToShow = passes_to_show(reader);
-    if (reader->stage == FINISHED) {
-        picture.thumbnail = reader->thumb.rgba;
-        picture.thumbnailColumns = reader->thumb.columns;
-        picture.thumbnailRows = reader->thumb.rows;
-    }
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     picture.exif = reader->exif_done ? reader->exif : NULL;
     picture.exifCount = reader->exif_done ? reader->exif_count : 0;
     return picture;

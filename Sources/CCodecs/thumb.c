@@ -96,3 +96,9 @@ void thumb_finish_pixels(Thumb *thumb) {
             out[3] = thumb_mean(thumb, column, row, 3);
         }
 }
+
+void thumb_tell(const Thumb *thumb, CodecPicture *picture) {
+    picture->thumbnail = thumb->rgba;
+    picture->thumbnailColumns = thumb->columns;
+    picture->thumbnailRows = thumb->rows;
+}

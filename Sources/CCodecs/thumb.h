@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "CCodecs.h"
+
 #define THUMB_SIDE 32
 // Along each side, so 16 a cell.
 #define THUMB_SAMPLES_PER_CELL 4
@@ -53,5 +55,7 @@ uint8_t thumb_mean(const Thumb *thumb, uint32_t column, uint32_t row, int channe
 void thumb_finish_planes(Thumb *thumb, int channels);
 /// Fills `rgba` from pixels that were added.
 void thumb_finish_pixels(Thumb *thumb);
+/// Tells of a finished one, which has to live as long as the picture is looked at.
+void thumb_tell(const Thumb *thumb, CodecPicture *picture);
 
 #endif

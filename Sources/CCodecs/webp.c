@@ -85,11 +85,7 @@ void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t 
 
 CodecPicture webp_reader_picture(const WebPReader *reader) {
     CodecPicture picture = reader->picture;
-    if (reader->stage == FINISHED) {
-        picture.thumbnail = reader->thumb.rgba;
-        picture.thumbnailColumns = reader->thumb.columns;
-        picture.thumbnailRows = reader->thumb.rows;
-    }
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     picture.exif = reader->exif_done ? reader->exif : NULL;
     picture.exifCount = reader->exif_done ? reader->exif_count : 0;
     return picture;

@@ -17,7 +17,7 @@ final class PixelSource {
     // nobody changes.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     guard let pixels = format.reading.open(start, bytes.count, least.width, least.height, &fault)
-    else { throw Self.error(fault, format) }
+    else { throw Self.error(fault, image) }
     self.pixels = pixels
     // What is held was reckoned with the sides that were described.
     guard size.width <= image.width, size.height <= image.height else { throw harmed }
@@ -49,15 +49,21 @@ final class PixelSource {
     return Int(read)
   }
 
-  private var harmed: CodecError { Self.error(.broken, format) }
+  private var harmed: CodecError { Self.harmed(format) }
 
-  private static func error(_ fault: CodecFault, _ format: ImageFormat) -> CodecError {
+  private static func harmed(_ format: ImageFormat) -> CodecError {
+    .broken(format: format, detail: "not what was decoded before")
+  }
+
+  private static func error(_ fault: CodecFault, _ image: ImageDescription) -> CodecError {
     switch fault {
-    case .cutShort: .cutShort
-    case .unsupported: .unsupportedFormat(name: format.rawValue.uppercased())
-    case .tooMuchMemory: .tooMuchMemory(bytes: 0, limit: 0)
-    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames:
-      .broken(format: format, detail: "not what was decoded before")
+    case .cutShort: return .cutShort
+    case .unsupported: return .unsupportedFormat(name: image.format.name)
+    case .tooMuchMemory:
+      // There is less than was reckoned with.
+      let reckoned = image.format.reading.memory(image)
+      return .tooMuchMemory(bytes: reckoned, limit: reckoned)
+    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames: return harmed(image.format)
     }
   }
 }

@@ -15,7 +15,11 @@ final class RowResampler {
       let resampler = resampler_open(
         UInt32(read.width), UInt32(read.height), Int32(source.channels), source.hasAlpha,
         geometry.box(in: read), UInt32(scaled.width), UInt32(scaled.height))
-    else { throw .tooMuchMemory(bytes: Self.memory(geometry), limit: 0) }
+    else {
+      // There is less than was reckoned with.
+      let reckoned = Self.memory(geometry)
+      throw .tooMuchMemory(bytes: reckoned, limit: reckoned)
+    }
     self.resampler = resampler
     strides = (read.width * source.channels, scaled.width * source.channels)
   }

@@ -21,18 +21,16 @@ struct TinyPicture {
   init?(_ picture: CodecPicture) {
     guard let bytes = picture.thumbnail else { return nil }
     let (columns, rows) = (Int(picture.thumbnailColumns), Int(picture.thumbnailRows))
-    let orientation = picture.orientation
-    let isTurned = orientation > 4
+    let isTurned = picture.orientation > 4
     let (width, height) = isTurned ? (rows, columns) : (columns, rows)
-    var pixels: [Pixel] = []
-    for y in 0..<height {
-      for x in 0..<width {
-        // The sides change places from 5 on; 2, 3, 7 and 8 are mirrored across, 3, 4, 6 and 7 down.
-        let (across, down) = isTurned ? (y, x) : (x, y)
-        let column = [2, 3, 7, 8].contains(orientation) ? columns - 1 - across : across
-        let row = [3, 4, 6, 7].contains(orientation) ? rows - 1 - down : down
-        pixels.append(Pixel(bytes + 4 * (row * columns + column)))
-      }
+    let upright = [UInt8](unsafeUninitializedCapacity: 4 * width * height) { buffer, count in
+      orientation_rows(
+        bytes, UInt32(columns), UInt32(rows), 4, Int32(picture.orientation), 0, Int32(height),
+        buffer.baseAddress, 4 * width)
+      count = 4 * width * height
+    }
+    let pixels = upright.withUnsafeBufferPointer { upright in
+      upright.baseAddress.map { start in (0..<width * height).map { Pixel(start + 4 * $0) } } ?? []
     }
     self.init(width: width, height: height, pixels: pixels)
   }

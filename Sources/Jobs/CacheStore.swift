@@ -2,8 +2,8 @@ public import Caching
 
 /// Keeps what the cache knows of stored responses, and of variants; their bytes are images of the image store.
 ///
-/// An entry, of either kind, refers to its image as a finished job does: the image stays while any of both does, and when it has to give
-/// way to newer ones (``JobStore/reserve(_:bytes:as:limit:)``) the entry goes with it.
+/// An entry, of either kind, refers to its image as a finished job does: the image stays while any of both does, and
+/// when it has to give way to newer ones (``JobStore/reserve(_:bytes:as:limit:)``) the entry goes with it.
 public protocol CacheStore: Sendable {
   /// What is stored under each of the keys, in their order.
   func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]]

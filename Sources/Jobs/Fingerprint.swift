@@ -22,7 +22,5 @@ public struct Fingerprint: Hashable, Sendable, Codable {
   }
 
   /// 64 hexadecimal digits, lower case.
-  public var hex: String {
-    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-  }
+  public var hex: String { bytes.hexDigits }
 }

@@ -22,15 +22,7 @@ public struct ImageDigest: Hashable, Sendable, Codable {
   }
 
   /// 64 hexadecimal digits, lower case.
-  public var hex: String {
-    String(unsafeUninitializedCapacity: 64) { buffer in
-      for (index, byte) in bytes.enumerated() {
-        buffer[2 * index] = hexDigit(UInt64(byte >> 4))
-        buffer[2 * index + 1] = hexDigit(UInt64(byte & 15))
-      }
-      return 64
-    }
-  }
+  public var hex: String { bytes.hexDigits }
 
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()

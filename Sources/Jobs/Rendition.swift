@@ -47,10 +47,7 @@ extension Variant {
     }
     if let quality { words.append("q\(quality)") }
     if let background {
-      let digits = [background.red, background.green, background.blue].map {
-        ($0 < 16 ? "0" : "") + String($0, radix: 16)
-      }
-      words.append("#" + digits.joined())
+      words.append("#" + [background.red, background.green, background.blue].hexDigits)
     }
     return words.joined(separator: " ")
   }
@@ -87,9 +84,4 @@ extension ImageDescription {
   fileprivate var uprightSize: (width: Int, height: Int) {
     orientation > 4 ? (height, width) : (width, height)
   }
-}
-
-extension OutputFormat {
-  /// The usual ending of a file's name, without the dot.
-  public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
 }

@@ -46,4 +46,6 @@ public enum OutputFormat: String, Sendable, CaseIterable, Codable {
 
   /// The media type it is served as.
   public var contentType: String { "image/\(rawValue)" }
+  /// The usual ending of a file's name, without the dot.
+  public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
 }

@@ -1,3 +1,5 @@
+public import Jobs
+
 extension Configuration {
   /// `jobs`: queueing, working and keeping them.
   public struct Jobs: Sendable, Equatable {
@@ -79,19 +81,5 @@ extension Configuration {
     public var maxScans = 100
     /// Bytes of pixels being decoded at once.
     public var maxMemory = 1 << 30
-  }
-
-  /// An image format that this version decodes.
-  public enum ImageFormat: String, Sendable, Equatable, CaseIterable {
-    /// JPEG.
-    case jpeg
-    /// PNG.
-    case png
-    /// WebP, animated too.
-    case webp
-    /// GIF, animated too.
-    case gif
-    /// AVIF, animated too.
-    case avif
   }
 }
