@@ -1,0 +1,229 @@
+public import Foundation
+internal import Synchronization
+
+/// A headless Chromium of its own, driven by WebDriver (https://www.w3.org/TR/webdriver2/). It reaches nothing but
+/// 127.0.0.1.
+public final class Browser: Sendable {
+  /// Why the browser didn't do as asked, in WebDriver's words.
+  public struct Failure: Error, CustomStringConvertible {
+    /// The error and its message.
+    public let description: String
+  }
+
+  private let driver: Process
+  private let base: String
+  private let session: String
+  private let isClosed = Mutex(false)
+
+  /// Starts the driver and the browser.
+  ///
+  /// - Parameters:
+  ///   - width: of the page, in CSS pixels.
+  ///   - height: of the page, in CSS pixels.
+  public init(width: Int = 1280, height: Int = 900) async throws {
+    driver = Process()
+    base = try await Self.start(driver)
+    do {
+      session = try await Self.open(at: base, width: width, height: height)
+    } catch {
+      Self.kill(driver)
+      throw error
+    }
+    try await emulate(width: width, height: height, isDark: false)
+  }
+
+  deinit { if !isClosed.withLock({ $0 }) { Self.kill(driver) } }
+
+  /// Ends browser and driver.
+  public func close() async {
+    let wasClosed = isClosed.withLock { isClosed in
+      defer { isClosed = true }
+      return isClosed
+    }
+    if wasClosed { return }
+    _ = try? await Self.send("DELETE", base + "/session/\(session)")
+    Self.kill(driver)
+  }
+
+  /// The driver inherits that SIGTERM is blocked on the threads here.
+  private static func kill(_ driver: Process) { Foundation.kill(driver.processIdentifier, SIGKILL) }
+
+  /// Goes to a page and waits until it is loaded.
+  public func open(_ url: String) async throws {
+    try await command("POST", "/url", ["url": url])
+  }
+
+  /// Runs the body of a JavaScript function on the page: its `arguments` are those given, a promise that it returns is
+  /// waited for, for up to 60 s.
+  ///
+  /// - Returns: what JSON can say of what it returned; nil for null and undefined.
+  @discardableResult
+  public func run(_ body: String, _ arguments: [Any] = []) async throws -> Any? {
+    let value = try await command(
+      "POST", "/execute/sync", ["script": body, "args": arguments])
+    return value is NSNull ? nil : value
+  }
+
+  /// Clicks the middle of the first element that the CSS selector finds, as a mouse would.
+  public func click(_ selector: String) async throws {
+    try await command("POST", "/element/\(element(selector))/click", [:])
+  }
+
+  /// Types into the first element that the CSS selector finds; a file's path into a file input chooses it.
+  public func type(_ text: String, into selector: String) async throws {
+    try await command("POST", "/element/\(element(selector))/value", ["text": text])
+  }
+
+  /// Presses a key wherever the focus is: a character, or one of WebDriver's codes for others.
+  public func press(_ key: String) async throws {
+    let presses = ["keyDown", "keyUp"].map { ["type": $0, "value": key] }
+    let keyboard: [String: Any] = ["type": "key", "id": "keyboard", "actions": presses]
+    try await command("POST", "/actions", ["actions": [keyboard]])
+  }
+
+  /// Makes the page another size, or shows it as to people who like it dark.
+  public func emulate(width: Int, height: Int, isDark: Bool) async throws {
+    let metrics: [String: Any] = [
+      "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+    ]
+    try await devTools("Emulation.setDeviceMetricsOverride", metrics)
+    let scheme = ["name": "prefers-color-scheme", "value": isDark ? "dark" : "light"]
+    try await devTools("Emulation.setEmulatedMedia", ["features": [scheme]])
+  }
+
+  /// The page as it is seen, a PNG.
+  public func screenshot() async throws -> Data {
+    let value = try await command("GET", "/screenshot") as? String
+    guard let data = value.flatMap({ Data(base64Encoded: $0) }) else {
+      throw Failure(description: "no screenshot")
+    }
+    return data
+  }
+
+  /// What the page complained of since the last call: errors of scripts, loads that failed or were refused.
+  public func complaints() async throws -> [String] {
+    let entries = try await command("POST", "/se/log", ["type": "browser"]) as? [[String: Any]]
+    return (entries ?? []).compactMap { $0["message"] as? String }
+  }
+
+  /// The name of the first element that the selector finds, waited for up to 20 s.
+  private func element(_ selector: String) async throws -> String {
+    let search = ["using": "css selector", "value": selector]
+    let found = try await command("POST", "/element", search) as? [String: Any]
+    guard let name = found?.values.first as? String else {
+      throw Failure(description: "\(selector): no element")
+    }
+    return name
+  }
+
+  private func devTools(_ method: String, _ parameters: [String: Any]) async throws {
+    try await command(
+      "POST", "/goog/cdp/execute", ["cmd": method, "params": parameters])
+  }
+
+  @discardableResult
+  private func command(
+    _ method: String, _ path: String, _ body: [String: Any]? = nil
+  ) async throws -> Any {
+    try await Self.send(method, base + "/session/\(session)" + path, body)
+  }
+}
+
+extension Browser {
+  /// Starts the driver on a free port.
+  /// - Returns: where it is.
+  private static func start(_ driver: Process) async throws -> String {
+    driver.executableURL = URL(filePath: "/usr/bin/chromedriver")
+    driver.arguments = ["--port=0"]
+    let pipe = Pipe()
+    driver.standardOutput = pipe
+    driver.standardError = FileHandle.nullDevice
+    try driver.run()
+    let output = Mutex("")
+    for try await line in lines(of: pipe.fileHandleForReading) {
+      output.withLock { $0 += line + "\n" }
+      if let match = line.firstMatch(of: #/started successfully on port (\d+)/#) {
+        return "http://127.0.0.1:\(match.1)"
+      }
+    }
+    throw Failure(description: "the driver doesn't start: \(output.withLock { $0 })")
+  }
+
+  private static func lines(of handle: FileHandle) -> AsyncStream<String> {
+    AsyncStream { continuation in
+      // A thread of its own reads: the shared ones must not wait for another process.
+      Thread.detachNewThread {
+        var rest = Data()
+        while true {
+          let data = handle.availableData
+          if data.isEmpty { break }
+          rest += data
+          while let end = rest.firstIndex(of: 10) {
+            continuation.yield(String(decoding: rest[rest.startIndex..<end], as: UTF8.self))
+            rest = Data(rest[(end + 1)...])
+          }
+        }
+        continuation.finish()
+      }
+    }
+  }
+
+  private static func open(at base: String, width: Int, height: Int) async throws -> String {
+    let options: [String: Any] = [
+      "binary": "/usr/bin/chromium",
+      "args": [
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--disable-background-networking", "--disable-component-update", "--no-first-run",
+        "--no-proxy-server", "--hide-scrollbars", "--window-size=\(width),\(height)",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+      ],
+    ]
+    let capabilities: [String: Any] = [
+      "browserName": "chrome", "goog:chromeOptions": options,
+      "goog:loggingPrefs": ["browser": "ALL"],
+      "timeouts": ["implicit": 20_000, "script": 60_000, "pageLoad": 60_000],
+    ]
+    let answer = try await send(
+      "POST", base + "/session", ["capabilities": ["alwaysMatch": capabilities]])
+    guard let session = (answer as? [String: Any])?["sessionId"] as? String else {
+      throw Failure(description: "no session: \(answer)")
+    }
+    return session
+  }
+
+  /// By curl: the driver's header fields have no space behind their colon, which `URLSession` on Linux doesn't take.
+  @discardableResult
+  private static func send(
+    _ method: String, _ url: String, _ body: [String: Any]? = nil
+  ) async throws -> Any {
+    var arguments = ["curl", "--silent", "--max-time", "120", "--request", method, url]
+    if body != nil {
+      arguments += ["--header", "Content-Type: application/json", "--data-binary", "@-"]
+    }
+    let input = try body.map { try JSONSerialization.data(withJSONObject: $0) }
+    let data = try await output(of: arguments, input: input ?? Data())
+    let answer = try? JSONSerialization.jsonObject(with: data) as? [String: Any]
+    guard let value = answer?["value"] else { throw Failure(description: "no answer") }
+    if let failure = value as? [String: Any], let error = failure["error"] as? String {
+      throw Failure(description: "\(error): \(failure["message"] ?? "")")
+    }
+    return value
+  }
+
+  private static func output(of arguments: [String], input: Data) async throws -> Data {
+    let process = Process()
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = arguments
+    let (standardInput, standardOutput) = (Pipe(), Pipe())
+    process.standardInput = standardInput
+    process.standardOutput = standardOutput
+    try process.run()
+    return await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        try? standardInput.fileHandleForWriting.write(contentsOf: input)
+        try? standardInput.fileHandleForWriting.close()
+        continuation.resume(returning: standardOutput.fileHandleForReading.readDataToEndOfFile())
+      }
+    }
+  }
+}
