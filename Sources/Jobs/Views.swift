@@ -5,27 +5,17 @@ final class Views: Sendable {
   typealias Outcome = Result<JobSnapshot, JobsError>
 
   private struct State {
-    /// Two generations: when the younger is full the older is dropped.
-    var young: [Fingerprint: JobID] = [:]
-    var old: [Fingerprint: JobID] = [:]
+    var jobs: RecentValues<Fingerprint, JobID>
     var submitting: [Fingerprint: Task<Outcome, Never>] = [:]
   }
 
-  private let state = Mutex(State())
-  private let capacity: Int
+  private let state: Mutex<State>
 
   /// - Parameter capacity: jobs that are remembered, up to twice as many.
-  init(capacity: Int) { self.capacity = capacity }
+  init(capacity: Int) { state = Mutex(State(jobs: RecentValues(capacity: capacity))) }
 
   /// The job that was given last to who asked the same; it may have ended or be gone.
-  func job(for view: Fingerprint) -> JobID? {
-    state.withLock { state in
-      if let id = state.young[view] { return id }
-      guard let id = state.old[view] else { return nil }
-      remember(id, view, in: &state)
-      return id
-    }
-  }
+  func job(for view: Fingerprint) -> JobID? { state.withLock { $0.jobs.value(for: view) } }
 
   /// Submits a job, once for all who ask the same at the same time.
   func submit(
@@ -41,12 +31,7 @@ final class Views: Sendable {
   }
 
   /// Has every view be given a new job.
-  func clear() {
-    state.withLock { state in
-      state.young = [:]
-      state.old = [:]
-    }
-  }
+  func clear() { state.withLock { $0.jobs.removeAll() } }
 
   private func carryOut(
     _ view: Fingerprint, _ submit: @Sendable () async -> Outcome
@@ -54,16 +39,9 @@ final class Views: Sendable {
     let outcome = await submit()
     state.withLock { state in
       state.submitting[view] = nil
-      if case .success(let snapshot) = outcome { remember(snapshot.job.id, view, in: &state) }
+      if case .success(let snapshot) = outcome { state.jobs.set(snapshot.job.id, for: view) }
     }
     return outcome
-  }
-
-  private func remember(_ id: JobID, _ view: Fingerprint, in state: inout State) {
-    state.young[view] = id
-    guard state.young.count >= capacity else { return }
-    state.old = state.young
-    state.young = [:]
   }
 }
 
