@@ -113,6 +113,8 @@ struct OpenAPITests {
       (.put, "/network", "/network", [:], ""),
       (.put, "/network", "/network", json, "[\(String(repeating: " ", count: 70_000))]"),
       (.get, "/livez", "/livez", [:], ""), (.get, "/readyz", "/readyz", [:], ""),
+      (.get, "/", "/", [:], ""), (.get, "/", "/", [.ifNoneMatch: "*"], ""),
+      (.get, "/", "/?x=1", [:], ""),
     ]
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
