@@ -89,7 +89,11 @@ struct DashboardTests {
       try await page.sees("text(card('gone.png')).includes('The origin answered 404.')")
       try await page.sees("text(card('gone.png')).includes('ask its operator')")
       try await page.sees("text(card('latest')).includes('fetch.allow_networks')")
-      try await page.run("document.querySelector('.chip[data-phase=success]').click()")
+      page.origin.on("/gone.png", .ok(Fixtures.png))
+      try await page.browser.click("#show-all")
+      try await page.browser.click("#all [data-all=again]")
+      try await page.sees("is('gone.png', 'success') && is('latest', 'failure')")
+      try await page.run("document.querySelector('.chip[data-phase=cancelled]').click()")
       try await page.sees(
         "cards.length === 0 && text($('nothing')).includes('No job is like that')")
 

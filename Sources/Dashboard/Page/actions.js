@@ -35,9 +35,53 @@ async function copy(text, what) {
   toast(`${what} is copied.`);
 }
 
+const allWords = {
+  cancel: (n) => `Cancel ${number.format(n)}`, again: (n) => `Fetch ${number.format(n)} again`,
+  forget: (n) => `Forget ${number.format(n)} and their images`,
+};
+const changesAtOnce = 3;
+
 class Actions {
   constructor(jobs) {
     this.jobs = jobs;
+    for (const button of $('all').querySelectorAll('[data-all]')) {
+      button.addEventListener('click', () => {
+        $('all').close();
+        this.runAll(button.dataset.all);
+      });
+    }
+  }
+
+  /** Asks what to do with all of these. */
+  offerAll(entries) {
+    this.offered = entries;
+    say($('all-title'), `Of ${count(entries.length, 'job')} shown`);
+    for (const button of $('all').querySelectorAll('[data-all]')) {
+      const { all } = button.dataset;
+      const n = entries.filter((entry) => allowed(entry, all)).length;
+      button.disabled = n === 0;
+      say(button, allWords[all](n));
+    }
+    $('all').showModal();
+  }
+
+  async runAll(name) {
+    const waiting = this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
+    const all = waiting.length;
+    let failed = 0;
+    const work = async () => {
+      for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
+        try {
+          await (name === 'forget' ? this.purge(entry) : this[name](entry));
+        } catch (problem) {
+          if (problem.status === 404) this.jobs.drop(entry.id);
+          else failed += 1;
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: changesAtOnce }, work));
+    const jobs = count(all, 'job');
+    toast(failed ? `${number.format(failed)} of ${jobs} could not be changed.` : `${jobs} changed.`);
   }
 
   /** Does what a button or a key says, if the job's phase allows it. */
@@ -80,7 +124,10 @@ class Actions {
 
   async forget(entry) {
     const text = `${cut(entry.name, 80)}: the job and its image are removed from the service.`;
-    if (!await sure('Forget this job?', text, 'Forget')) return;
+    if (await sure('Forget this job?', text, 'Forget')) await this.purge(entry);
+  }
+
+  async purge(entry) {
     await ask(`jobs/${entry.id}?purge=true`, { method: 'DELETE' });
     this.jobs.drop(entry.id);
   }

@@ -72,24 +72,30 @@ class Card {
   /** Shows another job. */
   bind(entry, box) {
     this.entry = entry;
-    this.thumbnail = null;
-    this.preview = 0;
-    this.isAsking = false;
     this.phase = null;
     this.element.dataset.id = entry.id;
-    this.parts.hash.hidden = true;
-    this.parts.media.style.removeProperty('--tint');
+    this.clear();
     this.resize(box);
     this.update();
   }
 
   /** Lets go of what was for the job alone. */
   unbind() {
+    this.clear();
+    this.entry = null;
+  }
+
+  /** Shows no picture, nor what stands for one, and wants none. */
+  clear() {
     this.takeBack?.();
     this.takeBack = null;
     clearTimeout(this.retry);
+    this.thumbnail = null;
+    this.preview = 0;
+    this.isAsking = false;
+    this.parts.hash.hidden = true;
+    this.parts.media.style.removeProperty('--tint');
     this.show(null);
-    this.entry = null;
   }
 
   place(x, y, index, all) {
@@ -133,7 +139,7 @@ class Card {
   enterPhase(job) {
     const { parts, element } = this;
     // What a picture so far showed stays until the whole one is there.
-    if (this.phase !== null && job.phase !== 'success') this.show(null);
+    if (job.phase !== 'success') this.clear();
     this.phase = job.phase;
     this.wasGone = this.entry.isGone;
     element.dataset.phase = job.phase;

@@ -38,8 +38,22 @@ class Details {
     say($('details-title'), cut(entry.name, 200));
     for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
     this.say(job.error);
-    $('details-facts').replaceChildren(...facts(entry).flatMap(([term, content]) => row(term, content)));
+    this.showFacts(facts(entry));
     this.showPicture(job);
+  }
+
+  /** Touches what differs, so that text can be marked while a job loads. */
+  showFacts(rows) {
+    const list = $('details-facts');
+    const terms = rows.map(([term]) => term).join();
+    if (list.terms !== terms) list.replaceChildren(...rows.flatMap(([term]) => row(term)));
+    list.terms = terms;
+    rows.forEach(([, content], index) => {
+      const cell = list.children[2 * index + 1];
+      const text = content.textContent ?? content;
+      if (cell.said !== text) cell.replaceChildren(content);
+      cell.said = text;
+    });
   }
 
   say(error) {
@@ -72,10 +86,9 @@ class Details {
   }
 }
 
-function row(term, content) {
+function row(term) {
   const [dt, dd] = [document.createElement('dt'), document.createElement('dd')];
   dt.textContent = term;
-  dd.append(...[content].flat());
   return [dt, dd];
 }
 
@@ -125,7 +138,10 @@ function imageWords(image) {
 }
 
 function timingWords(timings) {
-  const names = { queued_ms: 'queued', dns_ms: 'DNS', connect_ms: 'connect', tls_ms: 'TLS', first_byte_ms: 'first byte', body_ms: 'body', decode_ms: 'decode' };
+  const names = {
+    queued_ms: 'queued', dns_ms: 'DNS', connect_ms: 'connect', tls_ms: 'TLS', first_byte_ms: 'first byte',
+    body_ms: 'body', decode_ms: 'decode',
+  };
   return Object.entries(names).filter(([key]) => timings[key] >= 0.01)
     .map(([key, name]) => `${name} ${span(timings[key])}`).join(', ');
 }

@@ -52,12 +52,15 @@ class EventParser {
   }
 }
 
-/** Listens to all jobs, for ever: comes back with what it heard last, later and later while nobody answers. */
+/**
+ * Listens to all jobs, for ever: comes back with what it heard last, later and later while nobody answers. A page that
+ * nobody has looked at for a minute lets go: a browser has few connections to a service.
+ */
 class LiveEvents {
   /**
    * @param onJob called with each job that is told of.
    * @param onOpen called when the stream is there.
-   * @param onState called with `live`, `reconnecting` or `offline` and a word on why.
+   * @param onState called with `live`, `paused`, `reconnecting` or `offline` and a sentence on why.
    */
   constructor({ onJob, onOpen, onState }) {
     this.onOpen = onOpen;
@@ -66,7 +69,13 @@ class LiveEvents {
     this.parser = new EventParser(({ data }) => onJob(JSON.parse(data)));
     this.hurry = () => {};
     window.addEventListener('online', () => this.hurry());
-    document.addEventListener('visibilitychange', () => document.hidden || this.hurry());
+    document.addEventListener('visibilitychange', () => this.look());
+  }
+
+  look() {
+    clearTimeout(this.leaving);
+    if (document.hidden) this.leaving = setTimeout(() => this.abort?.abort(), 60_000);
+    else this.hurry();
   }
 
   async run() {
@@ -79,9 +88,20 @@ class LiveEvents {
         why = error.message;
         wait = (error.retryAfter ?? 0) * 1000;
       }
+      if (document.hidden) {
+        this.onState('paused', '');
+        await this.seen();
+        continue;
+      }
       this.failures += 1;
       this.onState(this.failures > 2 || !navigator.onLine ? 'offline' : 'reconnecting', why);
       await this.rest(wait);
+    }
+  }
+
+  async seen() {
+    while (document.hidden) {
+      await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
     }
   }
 
@@ -95,6 +115,7 @@ class LiveEvents {
 
   async listen() {
     const abort = new AbortController();
+    this.abort = abort;
     const { parser } = this;
     parser.rest = '';
     parser.endedWithCR = false;

@@ -44,7 +44,7 @@ class Glance {
   constructor(jobs) {
     this.jobs = jobs;
     this.metrics = null;
-    /** What a token may not see is not asked for again; by path, why. */
+    /** What a token may not see is not asked for again with it; by path. */
     this.refused = new Map();
     this.queue = [];
     this.element = $('glance');
@@ -62,10 +62,7 @@ class Glance {
   /** Asks and draws every two seconds while the page is seen. */
   async run() {
     for (;;) {
-      if (document.hidden) {
-        await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
-        continue;
-      }
+      await events.seen();
       await Promise.all([this.askMetrics(), this.askCache(), this.askNetwork()]);
       this.jobs.expire();
       this.sample();
@@ -76,11 +73,12 @@ class Glance {
 
   /** Asks for something that needs the scope admin; null where it can't be had. */
   async poll(path) {
-    if (this.refused.has(path)) return null;
+    if (this.refused.get(path) === access.token) return null;
+    this.refused.delete(path);
     try {
       return await ask(path, { cache: 'no-store' });
     } catch (problem) {
-      if (problem.status === 403) this.refused.set(path, problem.message);
+      if (problem.status === 403) this.refused.set(path, access.token);
       return null;
     }
   }
@@ -183,7 +181,8 @@ class Glance {
     const most = Math.max(1, ...shown.map((origin) => origin.all));
     shown.forEach((origin, index) => showOrigin(list.children[index], origin, most));
     const more = origins.length - shown.length;
-    say($('origins-text'), origins.length === 0 ? 'No job names one yet' : more > 0 ? `and ${count(more, 'other')}` : '');
+    const rest = more > 0 ? `and ${count(more, 'other')}` : '';
+    say($('origins-text'), origins.length === 0 ? 'No job names one yet' : rest);
     const paused = this.metrics?.get('imagefetch_paused_origins') ?? 0;
     say($('origins-paused'), paused ? `${number.format(paused)} out of reach` : '');
   }
@@ -191,7 +190,8 @@ class Glance {
   // MARK: Doing
 
   async clearCache() {
-    if (!await sure('Clear the cache?', 'Jobs keep their images; what comes next is asked from the origins again.', 'Clear')) return;
+    const text = 'Jobs keep their images; what comes next is asked from the origins again.';
+    if (!await sure('Clear the cache?', text, 'Clear')) return;
     try {
       const { removed } = await (await ask('cache', { method: 'DELETE' })).json();
       toast(`${count(removed, 'entry', 'entries')} removed.`);

@@ -1,6 +1,6 @@
 // The jobs that the page knows: one truth, from the list and from the events; of two states the newer version wins.
 
-/** More than these are not held: of a long queue the newest are shown. */
+/** More than these are not held: of a long queue the newest are shown, and all that run or have ended. */
 const maxHeld = 4000;
 /** So many are asked for at the start, in pages. */
 const firstListed = 1000;
@@ -17,6 +17,8 @@ class Jobs {
     this.throughput = new Throughput();
     /** What this page sent was called something. */
     this.names = new Map();
+    /** Whether the service has, or had, more than is held. */
+    this.isFull = false;
     /** Where the list goes on; null: nowhere. */
     this.cursor = null;
     /** Called with an entry and whether it is new, has another phase, or is gone. */
@@ -42,6 +44,7 @@ class Jobs {
     const known = this.byID.get(job.id);
     if (known) this.update(known, job);
     else if (this.hasRoom(job)) this.add(job);
+    else this.throughput.note(job, null);
   }
 
   update(entry, job) {
@@ -68,11 +71,18 @@ class Jobs {
     this.onChange(entry, true, null);
   }
 
+  /** Makes room if it must: the oldest queued job goes, or else the oldest that has ended. */
   hasRoom(job) {
     if (this.order.length < maxHeld) return true;
-    const oldest = this.order.at(-1);
-    if (job.id < oldest) return false;
-    this.drop(oldest);
+    this.isFull = true;
+    const phase = (id) => this.byID.get(id).job.phase;
+    const victim = this.order.findLast((id) => phase(id) === 'queued')
+      ?? this.order.findLast((id) => phase(id) !== 'loading');
+    if (victim === undefined) return false;
+    // What waits behind it, in a queue or among the ended, is worth no more.
+    const isBetter = job.phase === 'loading' || (job.phase !== 'queued' && phase(victim) === 'queued');
+    if (!isBetter && job.id < victim) return false;
+    this.drop(victim);
     return true;
   }
 
@@ -200,7 +210,7 @@ class Throughput {
     return parts;
   }
 
-  /** Of the last seconds, those that just began left out. */
+  /** Of the last seconds. */
   sum(seconds) {
     const now = Math.floor(clock.now() / 1000);
     const sum = { success: 0, failure: 0 };

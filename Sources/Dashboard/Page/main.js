@@ -26,14 +26,10 @@ function imageGone(entry, status) {
 
 // MARK: The connection
 
-const connectionWords = {
-  live: 'live', reconnecting: 'reconnecting', offline: 'offline, tries again',
-};
-
 function showConnection(state, why) {
   $('connection').dataset.state = state;
-  say($('connection-text'), connectionWords[state]);
-  $('connection').title = why;
+  say($('connection-text'), why ? `${state}. ${cut(why, 120)}` : state);
+  $('try-now').hidden = state !== 'offline';
 }
 
 const events = new LiveEvents({
@@ -43,15 +39,23 @@ const events = new LiveEvents({
   onState: showConnection,
 });
 
+let isLoading = false;
+
 async function loadList() {
-  try {
-    await jobs.load();
-  } catch (problem) {
-    toast(problem.message);
+  if (isLoading) return;
+  isLoading = true;
+  for (let isDone = false; !isDone;) {
+    try {
+      await jobs.load();
+      isDone = true;
+    } catch (problem) {
+      toast(problem.message);
+      await pause(1000 * (problem.retryAfter ?? 5));
+    }
   }
-  wall.isStale = true;
+  isLoading = false;
   wall.hasLoaded = true;
-  wall.request();
+  wall.renewSoon();
 }
 
 // MARK: Filters and counts
@@ -98,7 +102,8 @@ function showCounts() {
   for (const [phase, { number: element }] of chips) say(element, number.format(jobs.counts[phase]));
   const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
   say($('shown'), shown < held ? `${number.format(shown)} of ${count(held, 'job')}`
-    : held > 0 ? count(held, 'job') : '');
+    : held > 0 ? count(held, 'job') + (jobs.isFull ? '; the service has more' : '') : '');
+  $('show-all').disabled = wall.view.length === 0;
   $('newer').hidden = wall.newer === 0;
   say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
   $('older').hidden = !jobs.cursor || held >= maxHeld;
@@ -148,7 +153,7 @@ const news = {
 $('wall').addEventListener('click', (event) => {
   const entry = jobs.get(event.target.closest('.card')?.dataset.id);
   if (!entry) return;
-  wall.setCurrent(entry.id);
+  wall.visit(entry.id);
   const action = event.target.closest('[data-do]')?.dataset.do;
   if (action) actions.run(action, entry);
   else if (event.target.closest('.media')) actions.run('details', entry);
@@ -159,7 +164,7 @@ $('wall').addEventListener('change', (event) => {
 });
 $('wall').addEventListener('focusin', (event) => {
   const id = event.target.closest('.card')?.dataset.id;
-  if (id) wall.setCurrent(id);
+  if (id) wall.visit(id);
 });
 
 /** What a key does to the card that has the focus. */
@@ -203,6 +208,8 @@ for (const dialog of document.querySelectorAll('dialog')) {
 $('show-help').addEventListener('click', () => $('help').showModal());
 $('keys-on').checked = kept.get(forEver, 'keys') !== 'off';
 $('keys-on').addEventListener('change', () => kept.set(forEver, 'keys', $('keys-on').checked ? null : 'off'));
+$('show-all').addEventListener('click', () => actions.offerAll(wall.view.map((id) => jobs.get(id))));
+$('try-now').addEventListener('click', () => events.hurry());
 $('newer').addEventListener('click', () => wall.toTop());
 $('older').addEventListener('click', async () => {
   try {
@@ -210,8 +217,7 @@ $('older').addEventListener('click', async () => {
   } catch (problem) {
     toast(problem.message);
   }
-  wall.isStale = true;
-  wall.request();
+  wall.renewSoon();
 });
 $('search').addEventListener('input', applyFilter);
 

@@ -50,7 +50,12 @@ class Submitting {
       this.field.focus();
       return;
     }
-    if (!await this.submitURLs(urls)) return;
+    // A second Enter while the first is answered is not meant.
+    if (this.isBusy) return;
+    this.isBusy = true;
+    const isDone = await this.submitURLs(urls);
+    this.isBusy = false;
+    if (!isDone) return;
     this.field.value = '';
     this.fit();
   }
@@ -187,8 +192,9 @@ class Submitting {
   listenToDrop() {
     let isOurs = false;
     const show = (isShown) => { $('drop').hidden = !isShown; };
-    const takes = (event) => !isOurs && !event.target.closest?.('input, textarea')
-      && event.dataTransfer.types.some((type) => ['Files', 'text/uri-list', 'text/plain'].includes(type));
+    // Text may go into a field; a file there would make the browser leave the page.
+    const takes = ({ dataTransfer: { types }, target }) => !isOurs && (types.includes('Files')
+      || (!target.closest?.('input, textarea') && types.some((type) => /^text\/(uri-list|plain)$/.test(type))));
     // What is dragged from this page is not for it.
     document.addEventListener('dragstart', () => { isOurs = true; });
     document.addEventListener('dragend', () => { isOurs = false; });

@@ -18,8 +18,9 @@ class Wall {
     this.changed = new Set();
     this.phases = new Set();
     this.words = [];
-    /** Where the keyboard is. */
+    /** Where the keyboard is; before it ever was on the wall, at the first card. */
     this.current = null;
+    this.isTouched = false;
     /** Jobs newer than this wait behind a button, so that cards don't move under those who scrolled down. */
     this.ceiling = null;
     this.isStale = true;
@@ -42,16 +43,20 @@ class Wall {
   filter({ phases: wanted, words }) {
     this.phases = wanted;
     this.words = words;
-    this.isStale = true;
     this.ceiling = null;
-    this.request();
+    this.renewSoon();
   }
 
   /** Shows the newest. */
   toTop() {
     this.ceiling = null;
-    this.isStale = true;
     window.scrollTo({ top: 0 });
+    this.renewSoon();
+  }
+
+  /** Makes the view anew in the next frame. */
+  renewSoon() {
+    this.isStale = true;
     this.request();
   }
 
@@ -196,6 +201,7 @@ class Wall {
 
   /** Where an id is in the view; -1: it isn't. */
   indexOf(id) {
+    if (id === null) return -1;
     let low = 0;
     let high = this.view.length;
     while (low < high) {
@@ -213,9 +219,19 @@ class Wall {
 
   // MARK: The keyboard
 
+  /** The focus has come to a card. */
+  visit(id) {
+    this.isTouched = true;
+    this.setCurrent(id);
+  }
+
   /** Where the current card left the view, the focus goes to the one that took its place. */
   keepCurrent() {
-    if (this.current !== null && this.indexOf(this.current) >= 0) return;
+    if (!this.isTouched) {
+      this.setCurrent(this.view[0] ?? null);
+      return;
+    }
+    if (this.indexOf(this.current) >= 0) return;
     const card = this.cards.get(this.current);
     const hadFocus = card?.element.contains(document.activeElement);
     const next = this.view.findIndex((id) => id < this.current);
@@ -233,11 +249,11 @@ class Wall {
   focus(id) {
     const index = this.indexOf(id);
     if (index < 0) return;
-    this.setCurrent(id);
+    this.visit(id);
     this.put(id, index);
     const { top } = this.element.getBoundingClientRect();
     const [, y] = this.corner(index);
-    const bar = $('wall').offsetTop && document.querySelector('.top').offsetHeight + Wall.gap;
+    const bar = document.querySelector('.top').offsetHeight + Wall.gap;
     const above = top + y - bar;
     const below = top + y + this.box.height + Wall.gap - window.innerHeight;
     if (above < 0) window.scrollBy({ top: above, behavior: 'instant' });
