@@ -270,14 +270,12 @@ struct DashboardWallTests {
     defer { origin.stop() }
     try await withService { service in
       let page = try await service.get("/")
-      let id = try await service.submit(["url": "http://127.0.0.1:1/one.png", "max_attempts": 1])
-      var job = try await service.finished(id.json()["id"] as? String ?? "")
+      var job = try await Self.failedJob(service)
       let json = String(decoding: try JSONSerialization.data(withJSONObject: job), as: UTF8.self)
       let middle = json.index(after: json.firstIndex(of: ",")!)
       // The list knows less than the events.
       job.merge(["version": 1, "phase": "queued", "error": NSNull()]) { $1 }
-      let list = try JSONSerialization.data(
-        withJSONObject: ["jobs": [job], "next_cursor": NSNull()] as [String: Any])
+      let list = try Self.list([job])
       let head = ScriptedReply.head(
         200, [("Content-Type", "text/event-stream"), ("Connection", "close")])
       let pieces = [
@@ -286,7 +284,7 @@ struct DashboardWallTests {
         "\ndata: {\"lost\":",
       ]
       origin.on("/", .ok(Array(page.body), type: "text/html"))
-      origin.on("/jobs", .ok(Array(list), type: "application/json"))
+      origin.on("/jobs", .ok(list, type: "application/json"))
       origin.on(
         "/events",
         inOrder: [
@@ -304,6 +302,49 @@ struct DashboardWallTests {
       #expect(try await seen.complaints() == [])
       await browser.close()
     }
+  }
+
+  @Test("holds what runs also behind a queue that is longer than it can show")
+  func holdsRunning() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    try await withService { service in
+      var job = try await Self.failedJob(service)
+      let id = try #require(job["id"] as? String)
+      // Newest first, as the service tells them: the oldest of them run.
+      let events = try (0..<4_100).map { index in
+        let end = String(10_000 - index)
+        let phase = index < 4_090 ? "queued" : "loading"
+        job.merge(["id": id.dropLast(end.count) + end, "phase": phase, "error": NSNull()]) { $1 }
+        let data = try JSONSerialization.data(withJSONObject: job)
+        return "event: phase\nid: 1\ndata: \(String(decoding: data, as: UTF8.self))\n\n"
+      }
+      let head = ScriptedReply.head(200, [("Content-Type", "text/event-stream")])
+      origin.on("/", .ok(Array(try await service.get("/").body), type: "text/html"))
+      origin.on("/jobs", .ok(try Self.list([]), type: "application/json"))
+      origin.on(
+        "/events", ScriptedReply(.send(head + Array(events.joined().utf8)), .waitForClose))
+      let browser = try await Browser()
+      let page = Dashboard(service: service, origin: origin, browser: browser)
+      try await browser.open(origin.url("/"))
+      try await page.sees("text($('shown')) === '4,000 jobs; the service has more'")
+      try await page.sees(
+        "text(document.querySelector('.chip[data-phase=loading]')).includes('10')")
+      #expect(try await page.complaints() == [])
+      await browser.close()
+    }
+  }
+
+  /// A job as the service tells of it.
+  private static func failedJob(_ service: RunningService) async throws -> [String: Any] {
+    let answer = try await service.submit(["url": "http://127.0.0.1:1/one.png", "max_attempts": 1])
+    return try await service.finished(try #require(answer.json()["id"] as? String))
+  }
+
+  /// What `GET /jobs` answers with these.
+  private static func list(_ jobs: [[String: Any]]) throws -> [UInt8] {
+    let list: [String: Any] = ["jobs": jobs, "next_cursor": NSNull()]
+    return Array(try JSONSerialization.data(withJSONObject: list))
   }
 
   /// The texts whose contrast (WCAG 2.2, 1.4.3) is below 4.5; those over pictures have a ground of their own.
