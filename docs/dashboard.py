@@ -113,8 +113,8 @@ def serve(command, folder):
     return subprocess.Popen([command, "serve"], env=environment, stderr=subprocess.DEVNULL)
 
 
-def screenshot(url):
-    """By WebDriver, once the page has been there for some seconds."""
+def screenshot(url, work):
+    """The page after the work that it saw, by WebDriver."""
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-proxy-server",
                "--window-size=1280,1010"]
     driver = subprocess.Popen(["chromedriver", "--port=9517"], stdout=subprocess.DEVNULL)
@@ -132,7 +132,8 @@ def screenshot(url):
         screen = {"width": 1280, "height": 1010, "deviceScaleFactor": 1, "mobile": False}
         command("POST", session + "/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=screen)
         command("POST", session + "/url", url=url)
-        time.sleep(8)
+        work()
+        time.sleep(5)
         picture = base64.b64decode(command("GET", session + "/screenshot"))
         command("DELETE", session)
     finally:
@@ -150,8 +151,7 @@ def main():
         service = serve(sys.argv[1], folder)
         try:
             time.sleep(3)
-            work(api, f"http://127.0.0.1:{origin.server_port}")
-            picture = screenshot(f"{api}/")
+            picture = screenshot(f"{api}/", lambda: work(api, f"http://127.0.0.1:{origin.server_port}"))
         finally:
             service.terminate()
             service.wait()

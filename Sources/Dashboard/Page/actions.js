@@ -108,9 +108,8 @@ class Actions {
     return this.change(entry, '', { method: 'DELETE' });
   }
 
-  async again(entry) {
-    await this.change(entry, '/fetch', { method: 'POST' });
-    entry.isGone = false;
+  again(entry) {
+    return this.change(entry, '/fetch', { method: 'POST' });
   }
 
   async prioritise(entry, priority) {

@@ -55,7 +55,7 @@ class Jobs {
     if (old.phase !== job.phase) {
       this.counts[old.phase] -= 1;
       this.counts[job.phase] += 1;
-      entry.phaseSince = performance.now();
+      entry.isGone = false;
     }
     this.throughput.note(job, old.finished_at);
     this.onChange(entry, old.phase !== job.phase, old.phase);

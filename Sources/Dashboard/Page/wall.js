@@ -89,6 +89,7 @@ class Wall {
 
   frame() {
     this.isRequested = false;
+    if (!this.box) return;
     // Read before anything is written.
     let { top } = this.element.getBoundingClientRect();
     if (this.holdBack(top)) this.isStale = true;
@@ -99,7 +100,7 @@ class Wall {
     this.isMoved = false;
   }
 
-  /** @returns {boolean} whether the ceiling was raised or removed. */
+  /** @returns {boolean} whether nothing is held back any more. */
   holdBack(top) {
     const isAway = top < -this.rowHeight / 2;
     if (isAway && this.ceiling === null && this.view.length) [this.ceiling] = this.view;
