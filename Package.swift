@@ -15,6 +15,13 @@ let house: [SwiftSetting] =
     .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
   ]
 
+/// The parts of the dashboard's page, which the target puts together.
+let dashboard: [Resource] = [
+  "dashboard.html", "dashboard.css", "words.js", "access.js", "events.js", "jobs.js",
+  "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js", "glance.js",
+  "main.js",
+].map { .embedInCode("Page/\($0)") }
+
 // One arrow a line: a target sees what it names here and nothing else.
 let package = Package(
   name: "imagefetch",
@@ -35,8 +42,8 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CMalloc", "Codec", "Contract", "Executors", "Fetch", "HTTP", "Jobs", "Store",
-        "YAML",
+        "API", "CMalloc", "Codec", "Contract", "Dashboard", "Executors", "Fetch", "HTTP", "Jobs",
+        "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -59,6 +66,8 @@ let package = Package(
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
+    .target(
+      name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
     .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
 
     .systemLibrary(

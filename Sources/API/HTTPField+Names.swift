@@ -13,6 +13,7 @@ extension HTTPField.Name {
   static let link = HTTPField.Name("Link")!
   static let prefer = HTTPField.Name("Prefer")!
   static let preferenceApplied = HTTPField.Name("Preference-Applied")!
+  static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
   static let saveData = HTTPField.Name("Save-Data")!
   static let xAccelBuffering = HTTPField.Name("X-Accel-Buffering")!
   static let xRequestID = HTTPField.Name("X-Request-Id")!

@@ -8,6 +8,7 @@ public struct Routes: Sendable {
   let service: any JobService
   let configuration: Configuration
   let openAPI: [UInt8]
+  let dashboard: WebPage
   let metrics: @Sendable () async -> String
   let log: Logger
   private let authentication: Authentication
@@ -21,14 +22,16 @@ public struct Routes: Sendable {
   ///
   /// - Parameters:
   ///   - openAPI: the bytes of `openapi.yaml`.
+  ///   - dashboard: what `/` shows.
   ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
   public init(
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
-    metrics: @escaping @Sendable () async -> String, log: Logger
+    dashboard: WebPage, metrics: @escaping @Sendable () async -> String, log: Logger
   ) {
     self.service = service
     self.configuration = configuration
     self.openAPI = openAPI
+    self.dashboard = dashboard
     self.metrics = metrics
     self.log = log
     authentication = Authentication(tokens: configuration.tokens)
@@ -103,7 +106,8 @@ public struct Routes: Sendable {
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)
-    case .livez, .readyz, .metrics, .openAPI, .unknown: try await operation(route, exchange)
+    case .livez, .readyz, .metrics, .openAPI, .dashboard, .unknown:
+      try await operation(route, exchange)
     }
   }
 

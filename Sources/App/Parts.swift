@@ -1,6 +1,7 @@
 internal import API
 internal import Codec
 internal import Contract
+internal import Dashboard
 internal import Executors
 internal import Fetch
 internal import Foundation
@@ -47,7 +48,7 @@ struct Parts: Sendable {
     let engine = engine
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
-      openAPI: OpenAPIDocument.bytes,
+      openAPI: OpenAPIDocument.bytes, dashboard: WebPage(DashboardPage()),
       metrics: {
         await engine.observe()
         return registry.render() + ProcessMetrics.render()
@@ -107,6 +108,13 @@ struct Parts: Sendable {
     await server.stop(within: .seconds(2))
     fetcher.shutdown()
     await jobs.close()
+  }
+}
+
+extension WebPage {
+  /// The dashboard, as the API answers with it.
+  init(_ page: DashboardPage) {
+    self.init(page.bytes, contentSecurityPolicy: page.contentSecurityPolicy)
   }
 }
 

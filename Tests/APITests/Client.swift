@@ -22,6 +22,8 @@ struct Client {
     configure(&configuration)
     routes = Routes(
       service: service, configuration: configuration, openAPI: Array("openapi: 3.1.0\n".utf8),
+      dashboard: WebPage(
+        Array("<!DOCTYPE html>".utf8), contentSecurityPolicy: "default-src 'none'"),
       metrics: { "imagefetch_jobs 1\n" },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }

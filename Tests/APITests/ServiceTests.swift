@@ -26,7 +26,7 @@ struct ServiceTests {
   @Test(
     "to an unknown path is 404 with a problem",
     arguments: [
-      "/", "/job", "/jobs/x/y", "/caches", "/cache/", "/network/x", "/jobsx", "*", "/livez/",
+      "//", "/job", "/jobs/x/y", "/caches", "/cache/", "/network/x", "/jobsx", "*", "/livez/",
     ])
   func unknownPath(path: String) async {
     for method: HTTPRequest.Method in [.get, .post, .options] {
@@ -66,7 +66,7 @@ struct ServiceTests {
     let id = try await client.submitted()
     for path in [
       "/jobs", "/jobs/\(id)", "/jobs/\(id)/image", "/cache", "/network", "/livez", "/readyz",
-      "/metrics", "/openapi.yaml",
+      "/metrics", "/openapi.yaml", "/",
     ] {
       let get = await client.get(path)
       let head = await client.send(.head, path)

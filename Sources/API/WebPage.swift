@@ -1,0 +1,38 @@
+internal import Crypto
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// A page for people, the same for everyone until the next version of this service.
+public struct WebPage: Sendable {
+  private let bytes: [UInt8]
+  private let fields: HTTPFields
+  private let entityTag: String
+
+  /// - Parameters:
+  ///   - bytes: HTML, UTF-8.
+  ///   - contentSecurityPolicy: what a browser is to hold it to.
+  public init(_ bytes: [UInt8], contentSecurityPolicy: String) {
+    self.bytes = bytes
+    entityTag = "\"sha256-\(ImageDigest(SHA256.hash(data: bytes)).hex)\""
+    fields = [
+      .contentType: "text/html; charset=utf-8",
+      // Kept, and asked about at each visit: nobody uses a new service with an old page.
+      .cacheControl: "no-cache",
+      .eTag: entityTag,
+      .contentSecurityPolicy: contentSecurityPolicy,
+      .xContentTypeOptions: "nosniff",
+      .referrerPolicy: "no-referrer",
+    ]
+  }
+
+  /// 200, or 304 for whoever has it.
+  func answer(_ requestFields: HTTPFields) -> Response {
+    if let field = requestFields[.ifNoneMatch], Conditions.names(entityTag, in: field) {
+      var fields = fields
+      fields[.contentType] = nil
+      return Response(status: .notModified, fields: fields)
+    }
+    return Response(status: .ok, fields: fields, content: .bytes(bytes))
+  }
+}

@@ -1,0 +1,163 @@
+// What people do with a job. Each action tells the service, takes in its answer, and says what went wrong.
+
+let toastEnd;
+
+/** Says something for a while, where it is seen wherever the page is scrolled to. */
+function toast(text) {
+  const element = $('toast');
+  say(element, cut(text, 400));
+  element.hidden = false;
+  clearTimeout(toastEnd);
+  toastEnd = setTimeout(() => { element.hidden = true; }, 6000);
+}
+
+/** Asks before what can't be undone. */
+function sure(title, text, yes) {
+  say($('sure-title'), title);
+  say($('sure-text'), text);
+  say($('sure-yes'), yes);
+  const dialog = $('sure');
+  dialog.returnValue = 'no';
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener('close', () => resolve(dialog.returnValue === 'yes'), { once: true });
+  });
+}
+
+async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS, and not on this machine, a page may not write to the clipboard: here it can be copied by hand.
+    toast(text);
+    return;
+  }
+  toast(`${what} is copied.`);
+}
+
+const allWords = {
+  cancel: (n) => `Cancel ${number.format(n)}`, again: (n) => `Fetch ${number.format(n)} again`,
+  forget: (n) => `Forget ${number.format(n)} and their images`,
+};
+const changesAtOnce = 3;
+
+class Actions {
+  constructor(jobs) {
+    this.jobs = jobs;
+    for (const button of $('all').querySelectorAll('[data-all]')) {
+      button.addEventListener('click', () => {
+        $('all').close();
+        this.runAll(button.dataset.all);
+      });
+    }
+  }
+
+  /** Asks what to do with all of these. */
+  offerAll(entries) {
+    this.offered = entries;
+    say($('all-title'), `Of ${count(entries.length, 'job')} shown`);
+    for (const button of $('all').querySelectorAll('[data-all]')) {
+      const { all } = button.dataset;
+      const n = entries.filter((entry) => allowed(entry, all)).length;
+      button.disabled = n === 0;
+      say(button, allWords[all](n));
+    }
+    $('all').showModal();
+  }
+
+  async runAll(name) {
+    const waiting = this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
+    const all = waiting.length;
+    let failed = 0;
+    const work = async () => {
+      for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
+        try {
+          await (name === 'forget' ? this.purge(entry) : this[name](entry));
+        } catch (problem) {
+          if (problem.status === 404) this.jobs.drop(entry.id);
+          else failed += 1;
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: changesAtOnce }, work));
+    const jobs = count(all, 'job');
+    toast(failed ? `${number.format(failed)} of ${jobs} could not be changed.` : `${jobs} changed.`);
+  }
+
+  /** Does what a button or a key says, if the job's phase allows it. */
+  async run(name, entry) {
+    if (!entry || !allowed(entry, name)) return;
+    try {
+      await this[name.replace(/-./, (match) => match[1].toUpperCase())](entry);
+    } catch (problem) {
+      this.failed(problem, entry);
+    }
+  }
+
+  failed(problem, entry) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (problem.status === 404) this.jobs.drop(entry.id);
+    toast(problem.status === 404 ? 'The service no longer has this job.' : problem.message);
+  }
+
+  async change(entry, path, options) {
+    this.jobs.take(await (await ask(`jobs/${entry.id}${path}`, options)).json());
+  }
+
+  cancel(entry) {
+    return this.change(entry, '', { method: 'DELETE' });
+  }
+
+  again(entry) {
+    return this.change(entry, '/fetch', { method: 'POST' });
+  }
+
+  async prioritise(entry, priority) {
+    const patch = asJSON('PATCH', { priority }, 'application/merge-patch+json');
+    try {
+      await this.change(entry, '', patch);
+    } catch (problem) {
+      this.failed(problem, entry);
+    }
+  }
+
+  async forget(entry) {
+    const text = `${cut(entry.name, 80)}: the job and its image are removed from the service.`;
+    if (await sure('Forget this job?', text, 'Forget')) await this.purge(entry);
+  }
+
+  async purge(entry) {
+    await ask(`jobs/${entry.id}?purge=true`, { method: 'DELETE' });
+    this.jobs.drop(entry.id);
+  }
+
+  /** In a tab of its own; with a token, which a link can't send, by way of a download. */
+  async open(entry) {
+    const link = document.createElement('a');
+    link.rel = 'noreferrer noopener';
+    if (access.token) {
+      const blob = await (await ask(`jobs/${entry.id}/image`)).blob();
+      link.href = URL.createObjectURL(blob);
+      link.download = `${entry.id}.${entry.job.image.format}`;
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    } else {
+      link.href = `jobs/${entry.id}/image`;
+      link.target = '_blank';
+    }
+    link.click();
+  }
+
+  copyId(entry) {
+    return copy(entry.id, 'The id');
+  }
+
+  copyCurl(entry) {
+    const url = new URL(`jobs/${entry.id}/image`, location.href);
+    const token = access.token ? ' -H "Authorization: Bearer $TOKEN"' : '';
+    return copy(`curl${token} -o ${entry.id}.${entry.job.image.format} ${url}`, 'The command');
+  }
+
+  details(entry) {
+    this.onDetails(entry);
+  }
+}

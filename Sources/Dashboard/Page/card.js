@@ -1,0 +1,255 @@
+// One job as a card. A change touches what differs and nothing else; all that comes from a job is text.
+
+/** Sets the text unless it is that already: reading the DOM back costs more. */
+function say(element, text) {
+  if (element.said === text) return;
+  element.said = text;
+  element.textContent = text;
+}
+
+/** What a job's card says under its name: a short fact and a longer detail. */
+function told(entry) {
+  const { job } = entry;
+  const { progress } = job;
+  const tags = job.tags.map((tag) => `#${tag}`).join(' ');
+  switch (job.phase) {
+    case 'queued':
+      return [job.attempts ? 'Waits for its next try' : 'Waits for its turn', tags];
+    case 'loading': return [loaded(progress), tags];
+    case 'success': {
+      const [width, height] = upright(job.image);
+      const facts = `${formatWord(job.image.format)}, ${width} × ${height}, ${size(job.image.bytes)}`;
+      if (entry.isGone) return [facts, 'The image gave way to newer ones.'];
+      return [facts, [job.cache && cacheWords[job.cache.status], tags].filter(Boolean).join(' · ')];
+    }
+    // What went wrong stands where the picture would be.
+    case 'failure': return ['', remedy(job.error)];
+    default:
+      return [progress.completed ? `Stopped after ${size(progress.completed)}` : 'Stopped before it began', tags];
+  }
+}
+
+function loaded({ completed, total, resumed_from: resumed }) {
+  if (!completed) return 'Asks the origin';
+  const from = resumed ? `, ${size(resumed)} of it from before` : '';
+  if (total === null) return `${size(completed)} so far${from}`;
+  if (completed >= total) return `Decodes ${size(total)}`;
+  return `${size(completed)} of ${size(total)}${from}`;
+}
+
+/** What can be done with a job. */
+function allowed(entry, action) {
+  switch (action) {
+    case 'cancel': return isUnfinished(entry.job);
+    case 'again':
+      return entry.job.phase === 'failure' || entry.job.phase === 'cancelled' || Boolean(entry.isGone);
+    case 'open': case 'copy-curl': return entry.job.phase === 'success' && !entry.isGone;
+    case 'forget': return !isUnfinished(entry.job);
+    default: return true;
+  }
+}
+
+class Card {
+  constructor(pictures, onGone) {
+    this.pictures = pictures;
+    this.onGone = onGone;
+    this.element = $('card-template').content.firstElementChild.cloneNode(true);
+    const find = (selector) => this.element.querySelector(selector);
+    this.parts = {
+      media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), picture: find('.picture'),
+      mark: find('.mark'), word: find('.word'), bar: find('.bar'), fill: find('.fill'),
+      name: find('.name'), where: find('.where'), facts: find('.facts'), detail: find('.detail'),
+      priority: find('.priority'),
+    };
+    this.buttons = [...this.element.querySelectorAll('.acts [data-do]')];
+    this.controls = [this.parts.name, this.parts.priority, ...this.buttons];
+    fillPriorities(this.parts.priority);
+    this.parts.picture.addEventListener('load', () => this.parts.picture.classList.add('there'));
+    this.isCurrent = null;
+    this.setCurrent(false);
+  }
+
+  /** Shows another job. */
+  bind(entry, box) {
+    this.entry = entry;
+    this.phase = null;
+    this.element.dataset.id = entry.id;
+    this.clear();
+    this.resize(box);
+    this.update();
+  }
+
+  /** Lets go of what was for the job alone. */
+  unbind() {
+    this.clear();
+    this.entry = null;
+  }
+
+  /** Shows no picture, nor what stands for one, and wants none. */
+  clear() {
+    this.takeBack?.();
+    this.takeBack = null;
+    clearTimeout(this.retry);
+    this.thumbnail = null;
+    this.preview = 0;
+    this.isAsking = false;
+    this.parts.hash.hidden = true;
+    this.parts.media.style.removeProperty('--tint');
+    this.show(null);
+  }
+
+  place(x, y, index, all) {
+    this.element.style.transform = `translate(${x}px, ${y}px)`;
+    this.element.setAttribute('aria-posinset', index + 1);
+    this.element.setAttribute('aria-setsize', all);
+  }
+
+  resize(box) {
+    this.box = box;
+    this.element.style.width = `${box.width}px`;
+    this.element.style.height = `${box.height}px`;
+    this.parts.media.style.height = `${box.media}px`;
+    if (this.thumbnail) this.askForThumbnail();
+  }
+
+  /** Its controls can be tabbed to while it is the one that the arrow keys are at. */
+  setCurrent(isCurrent) {
+    if (this.isCurrent === isCurrent) return;
+    this.isCurrent = isCurrent;
+    this.element.tabIndex = isCurrent ? 0 : -1;
+    for (const control of this.controls) control.tabIndex = isCurrent ? 0 : -1;
+  }
+
+  update() {
+    const { entry, parts } = this;
+    const { job } = entry;
+    const [facts, detail] = told(entry);
+    say(parts.name, cut(entry.name, 120));
+    say(parts.where, job.attempts > 1 ? `${entry.host} · ${count(job.attempts, 'request')}` : entry.host);
+    say(parts.facts, facts);
+    say(parts.detail, cut(detail, 300));
+    if (this.phase !== job.phase || this.wasGone !== entry.isGone) this.enterPhase(job);
+    if (parts.priority.value !== job.priority && document.activeElement !== parts.priority) {
+      parts.priority.value = job.priority;
+    }
+    if (job.phase === 'loading') this.progress(job.progress);
+    if (job.phase === 'success' && !entry.isGone) this.askForThumbnail();
+  }
+
+  enterPhase(job) {
+    const { parts, element } = this;
+    // What a picture so far showed stays until the whole one is there.
+    if (job.phase !== 'success') this.clear();
+    this.phase = job.phase;
+    this.wasGone = this.entry.isGone;
+    element.dataset.phase = job.phase;
+    element.setAttribute('aria-label', `${cut(this.entry.name, 120)}, ${phaseWords[job.phase]}`);
+    say(parts.mark, phaseSigns[job.phase]);
+    say(parts.sign, phaseSigns[job.phase]);
+    say(parts.word, phaseWords[job.phase]);
+    say(parts.why.firstElementChild, job.error ? `${job.error.title}.` : '');
+    say(parts.why.lastElementChild, job.error ? cut(job.error.detail, 300) : '');
+    const focused = document.activeElement;
+    for (const button of this.buttons) button.hidden = !allowed(this.entry, button.dataset.do);
+    parts.priority.hidden = !isUnfinished(job);
+    parts.bar.setAttribute('aria-hidden', job.phase !== 'loading');
+    // The control that had the focus may be gone.
+    if (this.controls.includes(focused) && focused.hidden) element.focus({ preventScroll: true });
+  }
+
+  progress({ fraction, completed, total, previews }) {
+    const { bar, fill } = this.parts;
+    const isKnown = fraction !== null && total !== null;
+    bar.classList.toggle('unknown', !isKnown && completed > 0);
+    if (isKnown) {
+      fill.style.transform = `scaleX(${fraction.toFixed(4)})`;
+      bar.setAttribute('aria-valuenow', Math.round(fraction * 100));
+    } else {
+      fill.style.transform = '';
+      bar.removeAttribute('aria-valuenow');
+    }
+    if (previews > this.preview && !this.isAsking) this.askForPreview(previews);
+  }
+
+  askForPreview(previews) {
+    this.preview = previews;
+    this.isAsking = true;
+    const { entry } = this;
+    this.takeBack = this.pictures.want(`jobs/${entry.id}/preview`, null, (result) => {
+      this.isAsking = false;
+      if (typeof result !== 'string') return;
+      // The thumbnail may be on its way, or there.
+      if (entry.job.phase === 'loading') this.show(result, true);
+      else URL.revokeObjectURL(result);
+      if (entry.job.progress.previews > previews) this.askForPreview(entry.job.progress.previews);
+    });
+  }
+
+  askForThumbnail(attempt = 0) {
+    const { entry, pictures } = this;
+    const { path, key, isSmall } = thumbnail(entry, this.box);
+    if (this.thumbnail === key && attempt === 0) return;
+    this.thumbnail = key;
+    this.takeBack?.();
+    this.takeBack = null;
+    this.parts.picture.classList.toggle('small', isSmall);
+    this.paint(entry.job.image);
+    const held = pictures.held(key);
+    if (held) {
+      this.show(held);
+      return;
+    }
+    this.takeBack = pictures.want(path, key, (result) => {
+      this.takeBack = null;
+      if (typeof result === 'string') this.show(result);
+      else if (result instanceof Problem) this.thumbnailFailed(result, attempt);
+    });
+  }
+
+  thumbnailFailed(problem, attempt) {
+    if (problem.status === 404 || problem.status === 410) {
+      this.onGone(this.entry, problem.status);
+    } else if ([0, 429, 503].includes(problem.status) && attempt < 5) {
+      this.retry = setTimeout(() => this.askForThumbnail(attempt + 1), 1000 * (problem.retryAfter ?? 2));
+    }
+  }
+
+  /** The dominant colour and the ThumbHash, until the picture is there. */
+  paint(image) {
+    if (image.dominant_color) this.parts.media.style.setProperty('--tint', image.dominant_color);
+    const [width, height] = upright(image);
+    const { hash } = this.parts;
+    hash.hidden = !image.thumbhash || !paintThumbHash(hash, image.thumbhash, width / height);
+  }
+
+  /** @param isOurs whether the URL is this card's to revoke. */
+  show(url, isOurs = false) {
+    const { picture } = this.parts;
+    const old = this.ours;
+    this.ours = isOurs ? url : null;
+    if (url) {
+      picture.src = url;
+    } else {
+      picture.classList.remove('there');
+      picture.removeAttribute('src');
+    }
+    if (old) URL.revokeObjectURL(old);
+  }
+}
+
+/** The variant that fills a card, in steps of size so that dragging a window's edge renders few of them. */
+function thumbnail({ id, job: { image } }, box) {
+  const width = Math.ceil(box.width / 64) * 64;
+  const height = Math.ceil((width * box.media) / box.width);
+  const dpr = Math.min(3, Math.ceil(window.devicePixelRatio || 1));
+  const [fullWidth, fullHeight] = upright(image);
+  // What is smaller than its card is not blown up.
+  const isSmall = fullWidth < box.width || fullHeight < box.media;
+  const query = `width=${width}&height=${height}&fit=${isSmall ? 'scale-down' : 'cover'}&dpr=${dpr}&format=auto`;
+  return { path: `jobs/${id}/image?${query}`, key: `${image.etag} ${query}`, isSmall };
+}
+
+function fillPriorities(select) {
+  for (const priority of [...priorities].reverse()) select.add(new Option(priorityWord(priority), priority));
+  select.value = 'normal';
+}

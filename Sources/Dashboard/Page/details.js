@@ -1,0 +1,147 @@
+// All about one job, in a dialog that follows it.
+
+class Details {
+  constructor(jobs, pictures, actions) {
+    this.jobs = jobs;
+    this.pictures = pictures;
+    this.dialog = $('details');
+    this.buttons = [...this.dialog.querySelectorAll('[data-do]')];
+    this.dialog.addEventListener('close', () => this.closed());
+    for (const button of this.buttons) {
+      button.addEventListener('click', () => actions.run(button.dataset.do, this.entry));
+    }
+  }
+
+  open(entry) {
+    this.entry = entry;
+    this.picture = null;
+    this.update(entry);
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+
+  closed() {
+    this.entry = null;
+    this.takeBack?.();
+    $('details-picture').removeAttribute('src');
+    if (this.url) URL.revokeObjectURL(this.url);
+    this.url = null;
+  }
+
+  /** A job has changed, or is gone. */
+  update(entry) {
+    if (!this.entry || entry.id !== this.entry.id) return;
+    if (!this.jobs.get(entry.id)) {
+      this.dialog.close();
+      return;
+    }
+    const { job } = entry;
+    say($('details-title'), cut(entry.name, 200));
+    for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
+    this.say(job.error);
+    this.showFacts(facts(entry));
+    this.showPicture(job);
+  }
+
+  /** Touches what differs, so that text can be marked while a job loads. */
+  showFacts(rows) {
+    const list = $('details-facts');
+    const terms = rows.map(([term]) => term).join();
+    if (list.terms !== terms) list.replaceChildren(...rows.flatMap(([term]) => row(term)));
+    list.terms = terms;
+    rows.forEach(([, content], index) => {
+      const cell = list.children[2 * index + 1];
+      const text = content.textContent ?? content;
+      if (cell.said !== text) cell.replaceChildren(content);
+      cell.said = text;
+    });
+  }
+
+  say(error) {
+    $('details-error').hidden = !error;
+    if (!error) return;
+    const lines = [[error.title, 'strong'], [error.detail, 'span'], [remedy(error), 'span']].map(([text, name]) => {
+      const line = document.createElement(name);
+      line.textContent = text;
+      return line;
+    });
+    $('details-error').replaceChildren(...lines);
+  }
+
+  showPicture({ id, image, phase }) {
+    const frame = $('details-picture').parentElement;
+    frame.hidden = phase !== 'success' || Boolean(this.entry.isGone);
+    if (frame.hidden || this.picture === image.etag) return;
+    this.picture = image.etag;
+    const [width, height] = upright(image);
+    // Its place is kept, so that nothing moves when it comes.
+    Object.assign($('details-picture'), { width, height });
+    frame.style.backgroundColor = image.dominant_color ?? '';
+    const path = `jobs/${id}/image?width=960&height=720&fit=scale-down&format=auto`;
+    this.takeBack = this.pictures.want(path, null, (result) => {
+      if (typeof result !== 'string') return;
+      if (this.url) URL.revokeObjectURL(this.url);
+      this.url = result;
+      $('details-picture').src = result;
+    });
+  }
+}
+
+function row(term) {
+  const [dt, dd] = [document.createElement('dt'), document.createElement('dd')];
+  dt.textContent = term;
+  return [dt, dd];
+}
+
+/** A link for http and https, text for everything else; nobody learns where it was followed. */
+function link(text) {
+  if (!webURL(text)) return text;
+  const element = document.createElement('a');
+  Object.assign(element, { href: text, target: '_blank', rel: 'noreferrer noopener', textContent: text });
+  return element;
+}
+
+const moment = (text) => new Date(text).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** Terms and what stands beside them, for what is known of a job. */
+function facts(entry) {
+  const { job } = entry;
+  const { image, timings, progress, cache } = job;
+  const rows = [
+    ['Id', job.id], ['Phase', phaseWords[job.phase]],
+    ['Source', job.source.url === undefined ? `${entry.name}, ${entry.host}` : link(job.source.url)],
+    job.source.low_data_url && ['Low-data', link(job.source.low_data_url)],
+    image?.url && image.url !== job.source.url && ['Served by', link(image.url)],
+    job.tags.length && ['Tags', job.tags.join(', ')],
+    ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
+    job.phase === 'loading' && ['Progress', loaded(progress)],
+    image && ['Image', imageWords(image)],
+    image && ['SHA-256', image.etag.replace(/"|sha256-/g, '')],
+    cache && ['Cache', cacheWords[cache.status]],
+    cache?.fresh_until && ['Fresh until', moment(cache.fresh_until)],
+    ['Timings', timingWords(timings)],
+    ['Submitted', moment(job.created_at)],
+    job.finished_at && ['Finished', moment(job.finished_at)],
+    job.expires_at && ['Kept until', moment(job.expires_at)],
+    job.error && ['Error code', job.error.code],
+  ];
+  return rows.filter((one) => one && one[1]);
+}
+
+function imageWords(image) {
+  const [width, height] = upright(image);
+  return [
+    `${formatWord(image.format)}, ${width} × ${height}`, `${number.format(image.bytes)} bytes`,
+    image.frames > 1 && `${image.frames} frames`, image.progressive && 'progressive',
+    image.has_alpha && 'with alpha', image.orientation > 1 && `turned (orientation ${image.orientation})`,
+    image.variant === 'low_data' && 'the low-data image',
+  ].filter(Boolean).join(', ');
+}
+
+function timingWords(timings) {
+  const names = {
+    queued_ms: 'queued', dns_ms: 'DNS', connect_ms: 'connect', tls_ms: 'TLS', first_byte_ms: 'first byte',
+    body_ms: 'body', decode_ms: 'decode',
+  };
+  return Object.entries(names).filter(([key]) => timings[key] >= 0.01)
+    .map(([key, name]) => `${name} ${span(timings[key])}`).join(', ');
+}

@@ -1,0 +1,228 @@
+// Puts the parts together.
+
+const jobs = new Jobs();
+const pictures = new Pictures();
+const actions = new Actions(jobs);
+const details = new Details(jobs, pictures, actions);
+const glance = new Glance(jobs);
+const submitting = new Submitting(jobs);
+const wall = new Wall(jobs, pictures, { onCount: showCounts, onGone: imageGone });
+
+jobs.onChange = (entry, isStructural, oldPhase) => {
+  wall.note(entry, isStructural);
+  details.update(entry);
+  if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) news.add(entry);
+};
+actions.onDetails = (entry) => details.open(entry);
+
+function imageGone(entry, status) {
+  if (status === 404) {
+    jobs.drop(entry.id);
+    return;
+  }
+  entry.isGone = true;
+  wall.note(entry, false);
+}
+
+// MARK: The connection
+
+function showConnection(state, why) {
+  $('connection').dataset.state = state;
+  say($('connection-text'), why ? `${state}. ${cut(why, 120)}` : state);
+  $('try-now').hidden = state !== 'offline';
+}
+
+const events = new LiveEvents({
+  onJob: (job) => jobs.take(job),
+  // What was purged meanwhile is told by the list alone.
+  onOpen: () => loadList(),
+  onState: showConnection,
+});
+
+let isLoading = false;
+
+async function loadList() {
+  if (isLoading) return;
+  isLoading = true;
+  for (let isDone = false; !isDone;) {
+    try {
+      await jobs.load();
+      isDone = true;
+    } catch (problem) {
+      toast(problem.message);
+      await pause(1000 * (problem.retryAfter ?? 5));
+    }
+  }
+  isLoading = false;
+  wall.hasLoaded = true;
+  wall.renewSoon();
+}
+
+// MARK: Filters and counts
+
+const chips = new Map();
+
+function makeChips() {
+  for (const phase of phases) {
+    const chip = document.createElement('button');
+    chip.type = 'button';
+    chip.className = 'chip';
+    chip.dataset.phase = phase;
+    chip.setAttribute('aria-pressed', 'false');
+    const [mark, word, number] = ['mark', 'word', 'number'].map((name) => {
+      const part = document.createElement('span');
+      part.className = name;
+      chip.append(part);
+      return part;
+    });
+    mark.textContent = phaseSigns[phase];
+    mark.setAttribute('aria-hidden', 'true');
+    word.textContent = phaseWords[phase];
+    chip.addEventListener('click', () => {
+      chip.setAttribute('aria-pressed', chip.getAttribute('aria-pressed') !== 'true');
+      applyFilter();
+    });
+    chips.set(phase, { chip, number });
+    $('phases').append(chip);
+  }
+}
+
+function applyFilter() {
+  const wanted = phases.filter((phase) => chips.get(phase).chip.getAttribute('aria-pressed') === 'true');
+  wall.filter({ phases: new Set(wanted), words: wordsOf($('search').value.toLowerCase()) });
+}
+
+function clearFilter() {
+  for (const { chip } of chips.values()) chip.setAttribute('aria-pressed', 'false');
+  $('search').value = '';
+  applyFilter();
+}
+
+function showCounts() {
+  for (const [phase, { number: element }] of chips) say(element, number.format(jobs.counts[phase]));
+  const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
+  say($('shown'), shown < held ? `${number.format(shown)} of ${count(held, 'job')}`
+    : held > 0 ? count(held, 'job') + (jobs.isFull ? '; the service has more' : '') : '');
+  $('show-all').disabled = wall.view.length === 0;
+  $('newer').hidden = wall.newer === 0;
+  say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
+  $('older').hidden = !jobs.cursor || held >= maxHeld;
+  showNothing(shown, held);
+}
+
+function showNothing(shown, held) {
+  const nothing = $('nothing');
+  nothing.hidden = shown > 0 || !wall.hasLoaded;
+  if (nothing.hidden) return;
+  const kind = held ? 'filtered' : 'empty';
+  if (nothing.dataset.kind === kind) return;
+  nothing.dataset.kind = kind;
+  const text = document.createElement('p');
+  nothing.replaceChildren(text);
+  if (!held) {
+    text.textContent = 'No jobs yet. Give a URL above, or drop an image here.';
+    return;
+  }
+  text.textContent = 'No job is like that.';
+  const all = document.createElement('button');
+  all.type = 'button';
+  all.textContent = 'Show all jobs';
+  all.addEventListener('click', clearFilter);
+  nothing.append(all);
+}
+
+/** Tells people who listen what finished, in a sentence every five seconds at most. */
+const news = {
+  ends: { success: 0, failure: 0, cancelled: 0 },
+  add({ job }) {
+    if (!(job.phase in this.ends)) return;
+    this.ends[job.phase] += 1;
+    this.timer ??= setTimeout(() => this.tell(), 5000);
+  },
+  tell() {
+    const { success, failure, cancelled } = this.ends;
+    const parts = [success && `${success} done`, failure && `${failure} failed`, cancelled && `${cancelled} cancelled`];
+    say($('told'), parts.filter(Boolean).join(', '));
+    this.ends = { success: 0, failure: 0, cancelled: 0 };
+    this.timer = undefined;
+  },
+};
+
+// MARK: Clicks and keys
+
+$('wall').addEventListener('click', (event) => {
+  const entry = jobs.get(event.target.closest('.card')?.dataset.id);
+  if (!entry) return;
+  wall.visit(entry.id);
+  const action = event.target.closest('[data-do]')?.dataset.do;
+  if (action) actions.run(action, entry);
+  else if (event.target.closest('.media')) actions.run('details', entry);
+});
+$('wall').addEventListener('change', (event) => {
+  const entry = jobs.get(event.target.closest('.card')?.dataset.id);
+  if (entry && event.target.matches('.priority')) actions.prioritise(entry, event.target.value);
+});
+$('wall').addEventListener('focusin', (event) => {
+  const id = event.target.closest('.card')?.dataset.id;
+  if (id) wall.visit(id);
+});
+
+/** What a key does to the card that has the focus. */
+const cardKeys = {
+  ArrowLeft: () => wall.move(-1),
+  ArrowRight: () => wall.move(1),
+  ArrowUp: () => wall.move(-wall.columns),
+  ArrowDown: () => wall.move(wall.columns),
+  Home: () => wall.focus(wall.view[0]),
+  End: () => wall.focus(wall.view.at(-1)),
+  c: (entry) => actions.run('cancel', entry),
+  r: (entry) => actions.run('again', entry),
+  o: (entry) => actions.run('open', entry),
+  Delete: (entry) => actions.run('forget', entry),
+};
+const pageKeys = {
+  '/': () => $('urls').focus(),
+  s: () => $('search').focus(),
+  '?': () => $('help').showModal(),
+};
+
+document.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
+  if (event.target.closest('input, textarea, select')) return;
+  // Whoever speaks to the machine can switch the keys of one letter off (WCAG 2.1.4).
+  if (event.key.length === 1 && !$('keys-on').checked) return;
+  const entry = wall.focused;
+  // Enter on a card, not on a button in it.
+  if (event.key === 'Enter' && event.target.matches('.card')) actions.run('details', entry);
+  else if (entry && cardKeys[event.key]) cardKeys[event.key](entry);
+  else if (pageKeys[event.key]) pageKeys[event.key]();
+  else return;
+  event.preventDefault();
+});
+
+for (const dialog of document.querySelectorAll('dialog')) {
+  dialog.querySelector('[data-close]')?.addEventListener('click', () => dialog.close());
+  // A click beside it.
+  dialog.addEventListener('click', (event) => event.target === dialog && dialog.id !== 'token' && dialog.close());
+}
+$('show-help').addEventListener('click', () => $('help').showModal());
+$('keys-on').checked = kept.get(forEver, 'keys') !== 'off';
+$('keys-on').addEventListener('change', () => kept.set(forEver, 'keys', $('keys-on').checked ? null : 'off'));
+$('show-all').addEventListener('click', () => actions.offerAll(wall.view.map((id) => jobs.get(id))));
+$('try-now').addEventListener('click', () => events.hurry());
+$('newer').addEventListener('click', () => wall.toTop());
+$('older').addEventListener('click', async () => {
+  try {
+    await jobs.older();
+  } catch (problem) {
+    toast(problem.message);
+  }
+  wall.renewSoon();
+});
+$('search').addEventListener('input', applyFilter);
+
+makeChips();
+showCounts();
+access.start();
+events.run();
+glance.run();

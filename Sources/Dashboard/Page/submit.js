@@ -1,0 +1,215 @@
+// Submitting: URLs that are typed, files that are chosen, and either of them dropped or pasted anywhere.
+
+const maxBatch = 500;
+const uploadsAtOnce = 2;
+
+const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
+
+class Submitting {
+  constructor(jobs) {
+    this.jobs = jobs;
+    this.field = $('urls');
+    fillPriorities($('new-priority'));
+    $('submit').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.submitField();
+    });
+    this.field.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.submitField();
+    });
+    this.field.addEventListener('input', () => this.fit());
+    $('files').addEventListener('change', () => {
+      this.sendFiles([...$('files').files]);
+      $('files').value = '';
+    });
+    this.listenToPaste();
+    this.listenToDrop();
+  }
+
+  /** As high as its lines, to a limit that the style sets. */
+  fit() {
+    this.field.style.height = 'auto';
+    this.field.style.height = `${this.field.scrollHeight + 2}px`;
+  }
+
+  get options() {
+    const options = {};
+    const tags = $('new-tags').value.split(',').map((tag) => tag.trim()).filter(Boolean);
+    if ($('new-priority').value !== 'normal') options.priority = $('new-priority').value;
+    if ($('new-cache').value !== 'default') options.cache = $('new-cache').value;
+    if (tags.length) options.tags = tags;
+    return options;
+  }
+
+  async submitField() {
+    const urls = wordsOf(this.field.value);
+    if (!urls.length) {
+      this.say('Give a URL first.', true);
+      this.field.focus();
+      return;
+    }
+    // A second Enter while the first is answered is not meant.
+    if (this.isBusy) return;
+    this.isBusy = true;
+    const isDone = await this.submitURLs(urls);
+    this.isBusy = false;
+    if (!isDone) return;
+    this.field.value = '';
+    this.fit();
+  }
+
+  /** @returns {Promise<boolean>} whether all were accepted. */
+  async submitURLs(urls) {
+    const batches = [];
+    for (let at = 0; at < urls.length; at += maxBatch) batches.push(urls.slice(at, at + maxBatch));
+    let accepted = 0;
+    for (const batch of batches) {
+      try {
+        accepted += await this.submitBatch(batch);
+      } catch (problem) {
+        this.refused(problem, batch, accepted);
+        return false;
+      }
+    }
+    this.say(`${count(accepted, 'job')} accepted.`);
+    return true;
+  }
+
+  async submitBatch(urls) {
+    const all = urls.map((url) => ({ url, ...this.options }));
+    const response = await ask('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
+    const answer = await response.json();
+    const accepted = answer.jobs ?? [answer];
+    for (const job of accepted) this.jobs.take(job);
+    return accepted.length;
+  }
+
+  /** Says which of them were wrong, and how. */
+  refused(problem, urls, accepted) {
+    if (!(problem instanceof Problem)) throw problem;
+    const lines = problem.errors.map(({ pointer, parameter, detail }) => {
+      const index = urls.length === 1 ? 0 : Number(pointer?.match(/^\/(\d+)/)?.[1]);
+      const member = (parameter ?? pointer?.split('/').pop() ?? '').replace(/^url$/, '');
+      const where = [cut(urls[index] ?? '', 80), member].filter(Boolean).join(', ');
+      return where ? `${where}: ${detail}` : detail;
+    });
+    const before = accepted ? `${count(accepted, 'job')} accepted, the others not. ` : '';
+    this.say(before + (lines.length ? 'Nothing was accepted:' : problem.message), true, lines);
+  }
+
+  say(text, isError = false, lines = []) {
+    const said = $('submit-said');
+    const head = document.createElement('p');
+    head.textContent = text;
+    const list = document.createElement('ul');
+    for (const line of lines.slice(0, 12)) {
+      const item = document.createElement('li');
+      item.textContent = line;
+      list.append(item);
+    }
+    if (lines.length > 12) list.append(`and ${lines.length - 12} more`);
+    said.replaceChildren(head, ...(lines.length ? [list] : []));
+    said.classList.toggle('error', isError);
+    // Good news stands in the hint's place, so that nothing moves for it.
+    $('submit-hint').hidden = !isError;
+    clearTimeout(this.quiet);
+    if (!isError) this.quiet = setTimeout(() => this.hush(), 6000);
+  }
+
+  hush() {
+    $('submit-said').replaceChildren();
+    $('submit-hint').hidden = false;
+  }
+
+  // MARK: Files
+
+  async sendFiles(files) {
+    if (!files.length) return;
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries(this.options)) {
+      for (const one of [value].flat()) query.append(name, one);
+    }
+    const waiting = [...files];
+    const problems = [];
+    let sent = 0;
+    const send = async () => {
+      for (let file = waiting.shift(); file; file = waiting.shift()) {
+        try {
+          await this.sendFile(file, query);
+        } catch (problem) {
+          problems.push(`${cut(file.name, 80)}: ${problem.errors?.[0]?.detail ?? problem.message}`);
+        }
+        sent += 1;
+        if (waiting.length) this.say(`Sent ${sent} of ${files.length}…`);
+      }
+    };
+    this.say(`Sends ${count(files.length, 'file')}…`);
+    await Promise.all(Array.from({ length: uploadsAtOnce }, send));
+    const accepted = files.length - problems.length;
+    if (problems.length) this.say(`${accepted} of ${count(files.length, 'file')} accepted.`, true, problems);
+    else this.say(`${count(accepted, 'file')} accepted.`);
+  }
+
+  async sendFile(file, query) {
+    const type = file.type.startsWith('image/') ? file.type : 'application/octet-stream';
+    const path = query.size ? `jobs?${query}` : 'jobs';
+    const response = await ask(path, { method: 'POST', headers: { 'Content-Type': type }, body: file });
+    const job = await response.json();
+    // The service knows no names of files. The event may have been here first.
+    this.jobs.name(job.id, file.name);
+    this.jobs.take(job);
+  }
+
+  // MARK: Anywhere on the page
+
+  /** Files, or else the URLs in the text; whatever else it is is left alone. */
+  take(data) {
+    const links = data.getData('text/uri-list').split(/\r?\n/).filter((line) => line && !line.startsWith('#'));
+    const urls = (links.length ? links : wordsOf(data.getData('text/plain'))).filter(webURL);
+    const files = [...data.files];
+    // A picture dragged from another page is both.
+    if (urls.length) this.submitURLs(urls);
+    else if (files.length) this.sendFiles(files);
+    return urls.length + files.length > 0;
+  }
+
+  listenToPaste() {
+    document.addEventListener('paste', (event) => {
+      const isInField = event.target.closest?.('input, textarea, dialog');
+      const { files } = event.clipboardData;
+      if (isInField) {
+        if (event.target !== this.field || !files.length) return;
+        this.sendFiles([...files]);
+        event.preventDefault();
+      } else if (this.take(event.clipboardData)) {
+        event.preventDefault();
+      }
+    });
+  }
+
+  listenToDrop() {
+    let isOurs = false;
+    const show = (isShown) => { $('drop').hidden = !isShown; };
+    // Text may go into a field; a file there would make the browser leave the page.
+    const takes = ({ dataTransfer: { types }, target }) => !isOurs && (types.includes('Files')
+      || (!target.closest?.('input, textarea') && types.some((type) => /^text\/(uri-list|plain)$/.test(type))));
+    // What is dragged from this page is not for it.
+    document.addEventListener('dragstart', () => { isOurs = true; });
+    document.addEventListener('dragend', () => { isOurs = false; });
+    document.addEventListener('dragover', (event) => {
+      if (!takes(event)) return;
+      event.preventDefault();
+      event.dataTransfer.dropEffect = 'copy';
+      show(true);
+    });
+    document.addEventListener('dragleave', (event) => event.relatedTarget || show(false));
+    document.addEventListener('drop', (event) => {
+      show(false);
+      if (!takes(event)) return;
+      event.preventDefault();
+      if (!this.take(event.dataTransfer)) this.say('That is neither an image nor a link.', true);
+    });
+  }
+}

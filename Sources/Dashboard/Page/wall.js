@@ -1,0 +1,280 @@
+// The wall of cards. Only those near the window are in the document, placed by hand on a grid of equal cells, so that
+// thousands of jobs cost as little as forty.
+
+class Wall {
+  static minWidth = 250;
+  static gap = 16;
+
+  /** @param onCount called when what is shown, or how much there is of what, has changed. */
+  constructor(jobs, pictures, { onCount, onGone }) {
+    this.jobs = jobs;
+    this.pictures = pictures;
+    this.onCount = onCount;
+    this.onGone = onGone;
+    this.element = $('wall');
+    this.view = [];
+    this.cards = new Map();
+    this.spare = [];
+    this.changed = new Set();
+    this.phases = new Set();
+    this.words = [];
+    /** Where the keyboard is; before it ever was on the wall, at the first card. */
+    this.current = null;
+    this.isTouched = false;
+    /** Jobs newer than this wait behind a button, so that cards don't move under those who scrolled down. */
+    this.ceiling = null;
+    this.isStale = true;
+    this.isRequested = false;
+    new ResizeObserver(() => this.measure()).observe(this.element);
+    window.addEventListener('scroll', () => this.request(), { passive: true });
+    window.addEventListener('resize', () => this.measure());
+    this.measure();
+  }
+
+  // MARK: What changes
+
+  /** A job is new, changed or gone. */
+  note(entry, isStructural) {
+    if (isStructural) this.isStale = true;
+    this.changed.add(entry.id);
+    this.request();
+  }
+
+  filter({ phases: wanted, words }) {
+    this.phases = wanted;
+    this.words = words;
+    this.ceiling = null;
+    this.renewSoon();
+  }
+
+  /** Shows the newest. */
+  toTop() {
+    this.ceiling = null;
+    window.scrollTo({ top: 0 });
+    this.renewSoon();
+  }
+
+  /** Makes the view anew in the next frame. */
+  renewSoon() {
+    this.isStale = true;
+    this.request();
+  }
+
+  measure() {
+    const width = this.element.clientWidth;
+    if (!width) return;
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const columns = Math.max(1, Math.floor((width + Wall.gap) / (Wall.minWidth + Wall.gap)));
+    const cell = Math.floor((width - Wall.gap * (columns - 1)) / columns);
+    // Where cards fill the width, more than one is to be seen.
+    const media = Math.round(cell * (columns === 1 ? 0.5 : 0.625));
+    const box = { width: cell, media, height: media + Math.round(rem * 10.3) };
+    if (this.box?.width !== box.width || this.box.height !== box.height) {
+      this.box = box;
+      for (const card of this.cards.values()) card.resize(box);
+    }
+    this.columns = columns;
+    this.rowHeight = box.height + Wall.gap;
+    this.isMoved = true;
+    this.request();
+  }
+
+  request() {
+    if (this.isRequested) return;
+    this.isRequested = true;
+    requestAnimationFrame(() => this.frame());
+  }
+
+  // MARK: A frame
+
+  frame() {
+    this.isRequested = false;
+    if (!this.box) return;
+    // Read before anything is written.
+    let { top } = this.element.getBoundingClientRect();
+    if (this.holdBack(top)) this.isStale = true;
+    if (this.isStale) top -= this.renew(top);
+    this.mount(...this.range(top));
+    for (const id of this.changed) this.cards.get(id)?.update();
+    this.changed.clear();
+    this.isMoved = false;
+  }
+
+  /** @returns {boolean} whether nothing is held back any more. */
+  holdBack(top) {
+    const isAway = top < -this.rowHeight / 2;
+    if (isAway && this.ceiling === null && this.view.length) [this.ceiling] = this.view;
+    if (isAway || this.ceiling === null) return false;
+    this.ceiling = null;
+    return true;
+  }
+
+  /**
+   * Makes the view anew; what is at the window's top stays there.
+   * @returns {number} how far the page was scrolled for that.
+   */
+  renew(top) {
+    const first = this.view[Math.max(0, Math.floor(-top / this.rowHeight)) * this.columns];
+    const old = this.rowOf(first);
+    this.view = this.filtered();
+    this.isStale = false;
+    this.isMoved = true;
+    const rows = Math.ceil(this.view.length / this.columns);
+    this.element.style.height = `${Math.max(0, rows * this.rowHeight - Wall.gap)}px`;
+    this.keepCurrent();
+    this.onCount();
+    const now = this.rowOf(first);
+    if (top >= 0 || old < 0 || now < 0 || now === old) return 0;
+    window.scrollBy({ top: (now - old) * this.rowHeight, behavior: 'instant' });
+    return (now - old) * this.rowHeight;
+  }
+
+  filtered() {
+    const { jobs, ceiling } = this;
+    this.newer = 0;
+    return jobs.order.filter((id) => {
+      if (!this.fits(jobs.get(id))) return false;
+      if (ceiling === null || id <= ceiling) return true;
+      this.newer += 1;
+      return false;
+    });
+  }
+
+  fits(entry) {
+    if (this.phases.size && !this.phases.has(entry.job.phase)) return false;
+    if (!this.words.length) return true;
+    const text = this.jobs.textOf(entry);
+    return this.words.every((word) => text.includes(word));
+  }
+
+  /** The rows near the window, as indices. */
+  range(top) {
+    const margin = window.innerHeight / 2;
+    const first = Math.max(0, Math.floor((-top - margin) / this.rowHeight));
+    const last = Math.ceil((window.innerHeight - top + margin) / this.rowHeight);
+    return [first * this.columns, Math.min(this.view.length, last * this.columns)];
+  }
+
+  mount(from, to) {
+    const wanted = new Set(this.view.slice(from, to));
+    for (const [id, card] of this.cards) {
+      if (!wanted.has(id) && !this.isPinned(id, card)) this.unmount(id, card);
+    }
+    for (let index = from; index < to; index += 1) this.put(this.view[index], index);
+    if (!this.isMoved) return;
+    for (const [id, card] of this.cards) {
+      const index = this.indexOf(id);
+      card.place(...this.corner(index), index, this.view.length);
+    }
+  }
+
+  /** A card with the focus stays, or the focus would be lost. */
+  isPinned(id, card) {
+    return card.element.contains(document.activeElement) && this.indexOf(id) >= 0;
+  }
+
+  unmount(id, card) {
+    this.cards.delete(id);
+    card.element.remove();
+    card.unbind();
+    if (this.spare.length < 40) this.spare.push(card);
+  }
+
+  put(id, index) {
+    if (this.cards.has(id)) return;
+    const card = this.spare.pop() ?? new Card(this.pictures, this.onGone);
+    card.bind(this.jobs.get(id), this.box);
+    card.setCurrent(id === this.current);
+    card.place(...this.corner(index), index, this.view.length);
+    // In the order in which they are seen, for those who tab or listen. Few are there, and their order never changes.
+    let next = null;
+    for (const [other, { element }] of this.cards) {
+      if (other < id && (next === null || other > next.dataset.id)) next = element;
+    }
+    this.cards.set(id, card);
+    this.element.insertBefore(card.element, next);
+  }
+
+  corner(index) {
+    const column = index % this.columns;
+    return [column * (this.box.width + Wall.gap), Math.floor(index / this.columns) * this.rowHeight];
+  }
+
+  /** Where an id is in the view; -1: it isn't. */
+  indexOf(id) {
+    if (id === null) return -1;
+    let low = 0;
+    let high = this.view.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.view[middle] > id) low = middle + 1;
+      else high = middle;
+    }
+    return this.view[low] === id ? low : -1;
+  }
+
+  rowOf(id) {
+    const index = id === undefined ? -1 : this.indexOf(id);
+    return index < 0 ? -1 : Math.floor(index / this.columns);
+  }
+
+  // MARK: The keyboard
+
+  /** The focus has come to a card. */
+  visit(id) {
+    this.isTouched = true;
+    this.setCurrent(id);
+  }
+
+  /** Where the current card left the view, the focus goes to the one that took its place. */
+  keepCurrent() {
+    if (!this.isTouched) {
+      this.setCurrent(this.view[0] ?? null);
+      return;
+    }
+    if (this.indexOf(this.current) >= 0) return;
+    const card = this.cards.get(this.current);
+    const hadFocus = card?.element.contains(document.activeElement);
+    const next = this.view.findIndex((id) => id < this.current);
+    this.setCurrent(this.view[next < 0 ? this.view.length - 1 : next] ?? null);
+    if (hadFocus && this.current !== null) queueMicrotask(() => this.focus(this.current));
+  }
+
+  setCurrent(id) {
+    this.cards.get(this.current)?.setCurrent(false);
+    this.current = id;
+    this.cards.get(id)?.setCurrent(true);
+  }
+
+  /** Goes to a card, wherever it is on the wall. */
+  focus(id) {
+    const index = this.indexOf(id);
+    if (index < 0) return;
+    this.visit(id);
+    this.put(id, index);
+    const { top } = this.element.getBoundingClientRect();
+    const [, y] = this.corner(index);
+    const bar = document.querySelector('.top').offsetHeight + Wall.gap;
+    const above = top + y - bar;
+    const below = top + y + this.box.height + Wall.gap - window.innerHeight;
+    if (above < 0) window.scrollBy({ top: above, behavior: 'instant' });
+    else if (below > 0) window.scrollBy({ top: below, behavior: 'instant' });
+    this.cards.get(id).element.focus({ preventScroll: true });
+    this.request();
+  }
+
+  /** @param step how many cards on. */
+  move(step) {
+    const index = this.indexOf(this.current);
+    const next = Math.max(0, Math.min(this.view.length - 1, index + step));
+    // Up from the first row and down from the last one leads nowhere.
+    if (Math.abs(step) === this.columns && next !== index + step) return;
+    this.focus(this.view[next]);
+  }
+
+  /** The job whose card has the focus. */
+  get focused() {
+    const id = document.activeElement?.closest('.card')?.dataset.id;
+    return id && this.jobs.get(id);
+  }
+}

@@ -1,0 +1,111 @@
+// What people read: phases, sizes, durations, and who can mend what.
+
+const phases = ['queued', 'loading', 'success', 'failure', 'cancelled'];
+
+const phaseWords = {
+  queued: 'Queued', loading: 'Loading', success: 'Done', failure: 'Failed', cancelled: 'Cancelled',
+};
+
+// Phases differ by sign as well as by colour; the sign of what waits is a ring.
+const phaseSigns = { queued: '', loading: '↓', success: '✓', failure: '!', cancelled: '–' };
+
+const formatWord = (format) => (format === 'webp' ? 'WebP' : format.toUpperCase());
+
+const priorities = ['very_low', 'low', 'normal', 'high', 'very_high'];
+
+const priorityWord = (priority) => priority.replace('_', ' ');
+
+const cacheWords = {
+  hit: 'from the cache', miss: 'from the origin', revalidated: 'from the cache, confirmed by the origin',
+  stale: 'from the cache, stale', bypass: 'from the origin, past the cache',
+};
+
+// Who can mend a failure, by the error's code.
+const remedies = {
+  blocked_address: 'Whoever runs this service can allow it: fetch.allow_networks, allow_hosts, allow_ports.',
+  dns_failure: 'Check the name in the URL; or the origin’s name servers are at fault.',
+  connect_failure: 'The origin is down or refuses connections: its operator can mend it.',
+  tls_failure: 'The origin’s certificate is at fault: its operator can mend it.',
+  timeout: 'The origin is slow, or the image too large for the time allowed.',
+  stalled: 'The origin or the network to it is at fault.',
+  too_many_redirects: 'The origin is at fault; its final URL may work.',
+  origin_status: 'The origin says so: check the URL, or ask its operator.',
+  no_data: 'The origin is at fault.',
+  too_large: 'Whoever runs this service can allow more: fetch.max_bytes.',
+  too_many_pixels: 'Whoever runs this service can allow more: decode.max_pixels and its neighbours.',
+  unsupported_format: 'Give a URL of a JPEG, PNG, WebP, GIF or AVIF image.',
+  truncated: 'The origin or the network to it is at fault.',
+  decode_failed: 'The file is damaged where it comes from.',
+  integrity_mismatch: 'The file was changed, or the digest in the job is wrong.',
+  not_cached: 'Submit it without the cache mode only-if-cached.',
+  local_not_found: 'Check the name, or have the file put there.',
+  storage_full: 'Whoever runs this service can make room.',
+  internal: 'Whoever runs this service finds more in its log.',
+};
+
+function remedy(error) {
+  const words = remedies[error.code] ?? '';
+  return error.retryable ? `${words} It may work later.` : words;
+}
+
+const number = new Intl.NumberFormat('en');
+
+function size(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  const units = ['kB', 'MB', 'GB', 'TB'];
+  let value = bytes / 1000;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+function span(milliseconds) {
+  if (milliseconds < 1) return `${milliseconds.toFixed(2)} ms`;
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 100_000) return `${(milliseconds / 1000).toFixed(1)} s`;
+  return `${Math.round(milliseconds / 60_000)} min`;
+}
+
+const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
+
+// Text of strangers, cut before it can fill the page.
+const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+/** The URL, if it is one that may become a link or a submission: http or https, nothing else. */
+function webURL(text) {
+  try {
+    const url = new URL(text);
+    return url.protocol === 'http:' || url.protocol === 'https:' ? url : null;
+  } catch {
+    return null;
+  }
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** What a job is called and where it comes from. */
+function source(job) {
+  const { url, local, captured } = job.source;
+  if (url !== undefined) {
+    const parsed = webURL(url);
+    if (!parsed) return { name: url, host: '' };
+    const last = parsed.pathname.split('/').filter(Boolean).pop();
+    return { name: last ? decoded(last) : parsed.host, host: parsed.host };
+  }
+  if (local !== undefined) return { name: local.split('/').pop(), host: 'local image' };
+  return { name: `Sent image, ${size(captured.bytes)}`, host: 'sent to this service' };
+}
+
+/** The upright picture's size: EXIF's orientations from 5 on lie on their side. */
+function upright(image) {
+  return image.orientation >= 5 ? [image.height, image.width] : [image.width, image.height];
+}

@@ -1,0 +1,37 @@
+import HTTPTypes
+import Testing
+
+@Suite("GET /")
+struct DashboardRouteTests {
+  let client = Client()
+
+  @Test("is a page that a browser holds to its policy and asks about again")
+  func page() async {
+    let answer = await client.get("/")
+    #expect(answer.status == 200)
+    #expect(answer.text == "<!DOCTYPE html>")
+    #expect(answer.fields[.contentType] == "text/html; charset=utf-8")
+    #expect(answer.fields[.contentSecurityPolicy] == "default-src 'none'")
+    #expect(answer.fields[.xContentTypeOptions] == "nosniff")
+    #expect(answer.fields[.init("Referrer-Policy")!] == "no-referrer")
+    #expect(answer.fields[.cacheControl] == "no-cache")
+  }
+
+  @Test("is 304 for whoever has it")
+  func condition() async throws {
+    let tag = try #require(await client.get("/").fields[.eTag])
+    for field in [tag, "W/\(tag)", "\"x\", \(tag)", "*"] {
+      let answer = await client.get("/", [.ifNoneMatch: field])
+      #expect(answer.status == 304 && answer.bytes.isEmpty)
+      #expect(answer.fields[.eTag] == tag)
+    }
+    #expect(await client.get("/", [.ifNoneMatch: "\"x\""]).status == 200)
+  }
+
+  @Test("takes GET and HEAD and no query")
+  func methods() async {
+    let answer = await client.send(.post, "/")
+    #expect(answer.status == 405 && answer.fields[.allow] == "GET, HEAD, OPTIONS")
+    #expect(await client.get("/?token=secret").status == 422)
+  }
+}

@@ -1,0 +1,85 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// The dashboard of a service, in a browser.
+struct Dashboard {
+  let service: RunningService
+  let origin: ScriptedOrigin
+  let browser: Browser
+
+  struct Unseen: Error, CustomStringConvertible { let description: String }
+
+  /// Names for the scripts: `cards` are those in the document, `card(name)` is a job's, `text(element)` what it says.
+  private static let prelude = """
+    const cards = [...document.querySelectorAll('.card')];
+    const text = (element) => element?.innerText ?? '';
+    const card = (name) => cards.find((one) => text(one.querySelector('.name')) === name);
+    const is = (name, phase) => card(name)?.dataset.phase === phase;
+    const shows = (name) => card(name)?.querySelector('.picture.there')?.naturalWidth > 0;
+    const $ = (id) => document.getElementById(id);
+
+    """
+
+  /// Waits until the JavaScript expression holds on the page.
+  /// - Returns: its value.
+  @discardableResult
+  func sees(
+    _ expression: String, _ location: SourceLocation = #_sourceLocation
+  ) async throws -> Any {
+    let script = """
+      const end = performance.now() + 50000;
+      return new Promise((resolve) => {
+        (function look() {
+          \(Self.prelude)
+          const value = \(expression);
+          if (value) resolve({ value });
+          else if (performance.now() > end) resolve({ page: document.body.innerText });
+          else setTimeout(look, 20);
+        })();
+      });
+      """
+    let result = try await browser.run(script) as? [String: Any]
+    if let value = result?["value"] { return value }
+    Issue.record("not seen: \(expression)", sourceLocation: location)
+    throw Unseen(description: "\(expression)\n\(result?["page"] ?? "")")
+  }
+
+  /// Runs a script that knows the names of ``sees(_:_:)``.
+  @discardableResult
+  func run(_ script: String, _ arguments: [Any] = []) async throws -> Any? {
+    try await browser.run(Self.prelude + script, arguments)
+  }
+
+  /// Clicks a button of a job's card.
+  func click(_ action: String, of name: String) async throws {
+    try await run("card('\(name)').querySelector('[data-do=\(action)]').click()")
+  }
+
+  /// What the page complained of, but for answers of the service that are errors: those it shows.
+  func complaints() async throws -> [String] {
+    try await browser.complaints().filter { !$0.contains("Failed to load resource") }
+  }
+}
+
+/// Opens the dashboard of a service of its own, beside an origin; the page must have had nothing to complain of.
+func withDashboard(
+  _ settings: [String: String] = [:], width: Int = 1280,
+  _ body: (Dashboard) async throws -> Void
+) async throws {
+  let origin = try ScriptedOrigin()
+  defer { origin.stop() }
+  try await withService(settings) { service in
+    let browser = try await Browser(width: width)
+    let dashboard = Dashboard(service: service, origin: origin, browser: browser)
+    do {
+      try await browser.open(service.base + "/")
+      try await body(dashboard)
+      #expect(try await dashboard.complaints() == [])
+    } catch {
+      await browser.close()
+      throw error
+    }
+    await browser.close()
+  }
+}

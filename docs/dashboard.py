@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Takes docs/dashboard.png anew: the dashboard of a service that has been at work for a minute.
+
+Origin, service and browser are this machine's own; the pictures are drawn here. Takes the service's executable.
+"""
+
+import base64
+import http.client
+import http.server
+import io
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+from PIL import Image, ImageDraw, ImageFilter
+
+HERE = pathlib.Path(__file__).parent
+NAMES = ["fjord", "dunes", "moor", "ridge", "valley", "coast", "mesa", "tundra", "delta", "foothills", "plateau", "pass"]
+
+
+def landscape(seed, size=(1600, 1000)):
+    """Hills before hills under a low sun."""
+    chance = random.Random(seed)
+    width, height = size
+    picture = Image.new("RGB", size)
+    draw = ImageDraw.Draw(picture)
+    sky, glow, land = ([chance.randrange(*bounds) for _ in range(3)] for bounds in ((70, 200), (170, 255), (20, 110)))
+    for y in range(height):
+        share = y / height
+        draw.line([(0, y), (width, y)], fill=tuple(round(a + (b - a) * share) for a, b in zip(sky, glow)))
+    x, y, radius = chance.randrange(width), chance.randrange(height // 4, height // 2), chance.randrange(50, 110)
+    draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=(255, 244, 214))
+    for hill in range(5):
+        share = hill / 4
+        ground = tuple(round(g + (c - g) * (0.35 + 0.65 * share)) for g, c in zip(glow, land))
+        line, at, slope = [(0, height)], height * (0.45 + 0.12 * hill), 0
+        for x in range(0, width + 8, 8):
+            slope = 0.97 * slope + chance.uniform(-1, 1)
+            at += slope
+            line.append((x, at))
+        draw.polygon(line + [(width, height)], fill=ground)
+    return picture.filter(ImageFilter.GaussianBlur(1))
+
+
+class Origin(http.server.BaseHTTPRequestHandler):
+    """/NUMBER/NAME.jpg whole; /slow/PER CENT/NUMBER/NAME.jpg so much of a progressive one, and then nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        parts = self.path.strip("/").split("/")
+        if not parts[-2].isdigit():
+            self.send_error(404)
+            return
+        file = io.BytesIO()
+        landscape(int(parts[-2])).save(file, "JPEG", quality=85, progressive=parts[0] == "slow")
+        body = file.getvalue()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if parts[0] != "slow":
+            self.wfile.write(body)
+            return
+        self.wfile.write(body[:len(body) * int(parts[1]) // 100])
+        threading.Event().wait()
+
+
+def submit(api, jobs):
+    request = urllib.request.Request(
+        f"{api}/jobs", json.dumps(jobs).encode(), {"Content-Type": "application/json"})
+    urllib.request.urlopen(request).close()
+
+
+def work(api, origin):
+    """A minute of jobs: most go well."""
+    chance = random.Random(7)
+    for second in range(60):
+        number = second * 10
+        names = [f"{number + i}/{NAMES[(number + i) % len(NAMES)]}.jpg" for i in range(chance.randrange(1, 4))]
+        if second % 4 == 3:
+            # The cache has it.
+            names.append(f"{number - 10}/{NAMES[(number - 10) % len(NAMES)]}.jpg")
+        if second % 9 == 4:
+            names.append("missing/lake.jpg")
+        submit(api, [{"url": f"{origin}/{name}", "tags": ["scenery"]} for name in names])
+        time.sleep(1)
+    submit(api, [{"url": "http://169.254.169.254/latest/meta-data"}])
+    submit(api, [{"url": f"{origin}/{900 + i}/{NAMES[i]}.jpg", "tags": ["scenery"]} for i in range(2)])
+    time.sleep(3)
+    shares = [70, 45, 12]
+    submit(api, [
+        {"url": f"{origin}/slow/{share}/{950 + share}/{NAMES[share % len(NAMES)]}.jpg", "priority": "high"}
+        for share in shares])
+    time.sleep(2)
+
+
+def serve(command, folder):
+    settings = {
+        "SERVER_PORT": "8089", "STORAGE_PATH": folder, "FETCH_ALLOW_NETWORKS": "127.0.0.1/32",
+        "FETCH_ALLOW_PORTS": "", "FETCH_STALL_TIMEOUT": "1m", "JOBS_MAX_ATTEMPTS": "1",
+    }
+    environment = os.environ | {f"IMAGEFETCH_{name}": value for name, value in settings.items()}
+    return subprocess.Popen([command, "serve"], env=environment, stderr=subprocess.DEVNULL)
+
+
+def screenshot(url, work):
+    """The page after the work that it saw, by WebDriver."""
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-proxy-server",
+               "--window-size=1280,1010"]
+    driver = subprocess.Popen(["chromedriver", "--port=9517"], stdout=subprocess.DEVNULL)
+
+    def command(method, path, **members):
+        connection = http.client.HTTPConnection("127.0.0.1", 9517)
+        connection.request(method, path, json.dumps(members) if method == "POST" else None)
+        return json.load(connection.getresponse())["value"]
+
+    try:
+        time.sleep(2)
+        browser = {"binary": "/usr/bin/chromium", "args": options}
+        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": browser}}
+        session = "/session/" + command("POST", "/session", capabilities=wanted)["sessionId"]
+        screen = {"width": 1280, "height": 1010, "deviceScaleFactor": 1, "mobile": False}
+        command("POST", session + "/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=screen)
+        command("POST", session + "/url", url=url)
+        work()
+        time.sleep(5)
+        picture = base64.b64decode(command("GET", session + "/screenshot"))
+        command("DELETE", session)
+    finally:
+        driver.terminate()
+        driver.wait()
+    return Image.open(io.BytesIO(picture)).convert("RGB")
+
+
+def main():
+    http.server.ThreadingHTTPServer.daemon_threads = True
+    origin = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    threading.Thread(target=origin.serve_forever, daemon=True).start()
+    api = "http://127.0.0.1:8089"
+    with tempfile.TemporaryDirectory() as folder:
+        service = serve(sys.argv[1], folder)
+        try:
+            time.sleep(3)
+            picture = screenshot(f"{api}/", lambda: work(api, f"http://127.0.0.1:{origin.server_port}"))
+        finally:
+            service.terminate()
+            service.wait()
+    picture.save(HERE / "dashboard.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()
