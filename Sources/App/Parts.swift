@@ -83,10 +83,15 @@ struct Parts: Sendable {
   }
 
   /// Works until drained.
-  func work(_ place: (host: String, port: Int)) async -> StartError? {
+  ///
+  /// - Parameter onReady: called once jobs are taken.
+  func work(
+    _ place: (host: String, port: Int), onReady: () -> Void = {}
+  ) async -> StartError? {
     do {
       try await engine.run {
         log.notice("listening", metadata: ["address": "\(place.host)", "port": "\(place.port)"])
+        onReady()
       }
       return nil
     } catch {
