@@ -19,17 +19,23 @@ struct Parts: Sendable {
   private let engine: JobEngine
   private let server: HTTPServer
 
-  init(_ configuration: Configuration, registry: PrometheusRegistry, log: Logger) throws(StartError)
-  {
+  /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
+  init(
+    _ configuration: Configuration, registry: PrometheusRegistry, log: Logger,
+    isDurable: Bool = true
+  ) throws(StartError) {
     self.configuration = configuration
     self.log = log
     let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     do throws(StoreError) {
-      jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
+      var database = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+      database.isDurable = isDurable
+      jobs = try SQLiteJobStore(database)
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
+      imageFolder.isDurable = isDurable
       let images = try FileImageStore(imageFolder)
       engine = JobEngine(
         configuration.engineConfiguration,

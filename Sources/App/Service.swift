@@ -40,7 +40,7 @@ public enum Service {
   }
 
   /// Serves from the moment that the body can be answered until it has returned; what runs then is put back as queued
-  /// once `server.drain_timeout` is over.
+  /// once `server.drain_timeout` is over. Its data need not outlive the process.
   ///
   /// - Parameter body: is given the port.
   static func run<Outcome: Sendable>(
@@ -48,7 +48,9 @@ public enum Service {
     around body: @escaping @Sendable (_ port: Int) async -> Outcome
   ) async throws(StartError) -> Outcome {
     SystemLimits.apply()
-    let parts = try Parts(configuration, registry: PrometheusRegistry(), log: log)
+    // What it keeps goes with the process: to wait for the disk would be for nothing.
+    let parts = try Parts(
+      configuration, registry: PrometheusRegistry(), log: log, isDurable: false)
     let place = try parts.listen()
     let (readiness, isReady) = AsyncStream.makeStream(of: Void.self)
     let result = await withTaskGroup { group in

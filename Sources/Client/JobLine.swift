@@ -23,7 +23,7 @@ struct JobLine: Equatable {
       units.removeFirst()
     }
     let tenths = Int((value * 10).rounded())
-    let number = value < 100 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value))"
+    let number = tenths < 1000 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value))"
     return "\(number) \(units.first ?? "")"
   }
 

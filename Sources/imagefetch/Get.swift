@@ -18,7 +18,7 @@ struct Get: AsyncParsableCommand {
       through, fields between tabs: saved, path, URL, size; or failed, code, URL, reason.
 
       Exit status: 0 all images saved, 1 a mistake of the user's or operator's, 2 a usage error, \
-      3 not every image could be had, 70 an internal fault, 130 interrupted (its jobs are cancelled).
+      3 not every image could be had, 70 an internal fault, 130 interrupted: what runs is cancelled.
       """)
 
   @Argument(help: ArgumentHelp("What to fetch.", valueName: "url"))
