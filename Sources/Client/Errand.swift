@@ -30,7 +30,7 @@ final class Errand {
     }
     do throws(EndOfRun) {
       let outcome = try finish(job)
-      if address.isOurs { try forget(job) }
+      if address.isOurs { forget(job) }
       return outcome
     } catch {
       if !address.isOurs { cancel(job) }
@@ -132,9 +132,8 @@ extension Errand {
     do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
     watcher?(.saving, job.progress)
     let path = "/jobs/\(job.id)/image\(wishes.query)"
-    let limit = wishes.query.isEmpty ? job.image?.bytes ?? 0 : Self.maxVariantBytes
     let request = Connection.Request(
-      path: path, seconds: nil, sink: (partial.descriptor, max(0, limit)))
+      path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))
     let answer = try ask(request) { () throws(EndOfRun) in
       do throws(SaveError) { try partial.restart() } catch { throw .mistake(error.text) }
     }
@@ -155,8 +154,8 @@ extension Errand {
     }
   }
 
-  /// More than any that the service renders.
-  private static let maxVariantBytes = 4 << 30
+  /// The most that a service can be configured to take.
+  private static let maxImageBytes = 4 << 30
 
   /// What a problem says of a single job.
   private func refusal(_ answer: Connection.Answer) throws(EndOfRun) -> Outcome {
@@ -168,8 +167,10 @@ extension Errand {
   }
 
   /// Lets the service forget the job and all that it keeps of it.
-  private func forget(_ job: JobAnswer) throws(EndOfRun) {
-    _ = try ask(.init(method: "DELETE", path: "/jobs/\(job.id)?purge=true"))
+  private func forget(_ job: JobAnswer) {
+    // Its image is saved, or can't be: nothing that happens now is to change what is told of it.
+    _ = try? connection.send(
+      .init(method: "DELETE", path: "/jobs/\(job.id)?purge=true", isStoppable: false))
   }
 
   private func cancel(_ job: JobAnswer) {

@@ -24,7 +24,9 @@ struct GetCommandTests {
       #expect(try FileManager.default.names(in: folder + "/pets") == ["cat.jpg", "dog.png"])
 
       let bad = [origin.url("/none.jpg"), "http://169.254.169.254/x", "nonsense"]
-      let mixed = try await GetCommand.run(bad + [good[0]], in: folder)
+      // The token's variable is no key's, and no mistake.
+      let mixed = try await GetCommand.run(
+        bad + [good[0]], in: folder, settings: ["IMAGEFETCH_TOKEN": "unused"])
       #expect(mixed.status == 3 && mixed.errors.isEmpty)
       var codes: [String: String] = [:]
       for line in mixed.lines where line[0] == "failed" { codes[line[2]] = line[1] }
@@ -105,6 +107,21 @@ struct GetCommandTests {
       #expect(failed.count == 2 && failed.allSatisfy { $0[1] == "invalid_url" && $0.count == 4 })
       #expect(!result.output.contains(0x1B))
       #expect(try FileManager.default.names(in: folder) == ["cat-2.png", "cat.png"])
+    }
+  }
+
+  @Test("no more jobs are under way at once than wished for")
+  func window() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for number in 0..<8 {
+      origin.on("/\(number).png", .ok(Fixtures.smallPNG).delayed(by: .milliseconds(50)))
+    }
+    try await inFolder { folder async throws in
+      let urls = (0..<8).map { origin.url("/\($0).png") }
+      let result = try await GetCommand.run(urls + ["--parallel", "2"], in: folder)
+      #expect(result.status == 0 && origin.requests.count == 8)
+      #expect(origin.mostAtOnce <= 2)
     }
   }
 
