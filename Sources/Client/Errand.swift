@@ -4,13 +4,13 @@ internal import Glibc
 /// is the service's or the network's, and is waited out: a full queue for as long as it takes, a service that is away for
 /// as long as ``Patience`` says.
 final class Errand {
-  private let address: ServiceAddress
+  let address: ServiceAddress
+  let stop: StopFlag
+  let connection: Connection
   private let wishes: Wishes
   private let output: Output
-  private let stop: StopFlag
-  private let connection: Connection
   /// Told of progress; nil where nobody looks.
-  private let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
+  let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
 
   init?(
     to address: ServiceAddress, wishes: Wishes, output: Output, stop: StopFlag,
@@ -35,19 +35,6 @@ final class Errand {
     } catch {
       if !address.isOurs { cancel(job) }
       throw error
-    }
-  }
-
-  /// Asks whether the service is there and lets us in, once: before there is anything to lose by it.
-  func knock() throws(EndOfRun) {
-    let answer: Connection.Answer
-    do { answer = try connection.send(.init(path: "/jobs?limit=1")) } catch {
-      if error == .stopped { throw .stopped }
-      throw outOfReach(error)
-    }
-    switch answer.status {
-    case 200, 429, 503: return
-    default: throw unexpected(answer)
     }
   }
 
@@ -150,7 +137,7 @@ extension Errand {
           size: isWhole ? job.image.map { ($0.width, $0.height) } : nil,
           format: isWhole ? job.image?.format ?? format : format, bytes: answer.saved))
     } catch {
-      throw .mistake(error.text)
+      throw error.cause.code == EPIPE ? .outputClosed : .mistake(error.text)
     }
   }
 
@@ -185,71 +172,6 @@ extension Errand {
     case .loading: watcher(.loading, job.progress)
     case .queued where job.attempts > 0: watcher(.retrying, job.progress)
     default: watcher(.queued, job.progress)
-    }
-  }
-}
-
-// Asking until there is an answer that says something.
-extension Errand {
-  /// - Parameter again: called before each try but the first.
-  private func ask(
-    _ request: Connection.Request, again: () throws(EndOfRun) -> Void = {}
-  ) throws(EndOfRun) -> Connection.Answer {
-    var patience = Patience()
-    while true {
-      let pause: Duration
-      do throws(Connection.Failure) {
-        let answer = try connection.send(request)
-        guard let seconds = Self.pause(after: answer) else { return answer }
-        pause = .seconds(seconds)
-        patience.answered()
-      } catch {
-        guard case .broken = error,
-          let next = patience.failed(at: .now, jitter: .random(in: 0...1))
-        else { throw outOfReach(error) }
-        pause = next
-      }
-      watcher?(.waiting, nil)
-      try sleep(for: pause)
-      try again()
-    }
-  }
-
-  /// How many seconds a service, or a proxy before it, wants to be left alone; nil where it answers.
-  static func pause(after answer: Connection.Answer) -> Double? {
-    switch answer.status {
-    case 429, 502, 503, 504:
-      let seconds = answer.fields["retry-after"].flatMap { Double($0) } ?? 1
-      // Jitter: else all that were refused together come back together.
-      return min(60, max(0.1, seconds)) * .random(in: 0.75...1.25)
-    default: return nil
-    }
-  }
-
-  private func sleep(for pause: Duration) throws(EndOfRun) {
-    let end = ContinuousClock.now + pause
-    while ContinuousClock.now < end {
-      if stop.isRaised { throw .stopped }
-      usleep(50_000)
-    }
-  }
-
-  private func outOfReach(_ failure: Connection.Failure) -> EndOfRun {
-    switch failure {
-    case .stopped: .stopped
-    case .broken(let words): .mistake("\(address.base) is out of reach: \(PlainText.line(words))")
-    case .unwritable(let code): .mistake("the output: \(SystemError(code: code).text)")
-    case .oversized: .mistake("\(address.base) answers with more than an imagefetch service does")
-    }
-  }
-
-  private func unexpected(_ answer: Connection.Answer) -> EndOfRun {
-    switch answer.status {
-    case 401:
-      .mistake("\(address.base) wants a token that it knows: --token-file, IMAGEFETCH_TOKEN")
-    case 403: .mistake("\(address.base) doesn't let this token have jobs")
-    default:
-      .mistake("\(address.base) answers with \(answer.status): not as an imagefetch service does")
     }
   }
 }

@@ -42,6 +42,8 @@ enum EndOfRun: Error, Equatable {
   case usage(String)
   /// The user or the operator can mend it.
   case mistake(String)
+  /// Whoever read our output has gone away.
+  case outputClosed
   /// The stop flag was raised.
   case stopped
 }

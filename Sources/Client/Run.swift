@@ -203,6 +203,7 @@ extension Run.Ending {
     switch end {
     case .usage(let text): self = .usage(text)
     case .mistake(let text): self = .mistake(text)
+    case .outputClosed: self = .outputClosed
     case .stopped: self = .interrupted
     }
   }

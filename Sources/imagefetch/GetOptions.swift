@@ -36,7 +36,11 @@ struct ServiceOptions: ParsableArguments {
   }
 
   /// What the service in this process goes by.
-  func configuration() throws(OperatorMistakes) -> App.Configuration { try loaded(from: config) }
+  func configuration() throws(OperatorMistakes) -> App.Configuration {
+    // Where serve would listen, as the container's variables say, needs tokens that this has no use for.
+    try loaded(
+      from: config, flags: [.init(name: "get", key: "server.host", value: "127.0.0.1")])
+  }
 
   private func token() throws(OperatorMistakes) -> String? {
     let variable = App.Configuration.tokenVariable

@@ -77,6 +77,8 @@ final class GetCommand: Sendable {
   /// Standard output so far.
   var outputSoFar: String { String(decoding: output.data, as: UTF8.self) }
 
+  var isRunning: Bool { process.isRunning }
+
   /// Writes a part of the list; on a thread of its own, as it waits for the command to read.
   func write(_ text: String) async throws {
     let handle = input.fileHandleForWriting

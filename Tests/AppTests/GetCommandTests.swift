@@ -24,9 +24,10 @@ struct GetCommandTests {
       #expect(try FileManager.default.names(in: folder + "/pets") == ["cat.jpg", "dog.png"])
 
       let bad = [origin.url("/none.jpg"), "http://169.254.169.254/x", "nonsense"]
-      // The token's variable is no key's, and no mistake.
+      // The token's variable is no key's, and no mistake; nor is where a container's service would listen.
       let mixed = try await GetCommand.run(
-        bad + [good[0]], in: folder, settings: ["IMAGEFETCH_TOKEN": "unused"])
+        bad + [good[0]], in: folder,
+        settings: ["IMAGEFETCH_TOKEN": "unused", "IMAGEFETCH_SERVER_HOST": "0.0.0.0"])
       #expect(mixed.status == 3 && mixed.errors.isEmpty)
       var codes: [String: String] = [:]
       for line in mixed.lines where line[0] == "failed" { codes[line[2]] = line[1] }
@@ -84,6 +85,22 @@ struct GetCommandTests {
       #expect(failed.status == 3 && failed.output.isEmpty)
       #expect(failed.errors.hasPrefix("failed\torigin_status\t"))
       #expect(try FileManager.default.names(in: folder).isEmpty)
+    }
+  }
+
+  @Test("whoever reads its output and leaves ends it quietly", arguments: ["", "-o - "])
+  func outputClosed(options: String) async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/cat.png", .ok(Fixtures.png).delayed(by: .milliseconds(300)))
+    try await inFolder { folder async throws in
+      // The reader has left before anything is written.
+      let script = """
+        { "$@" \(options)'\(origin.url("/cat.png"))'; echo $? >&2; } | true
+        """
+      let result = try await GetCommand.run(
+        [], in: folder, command: ["bash", "-c", script, "bash"] + GetCommand.command)
+      #expect(result.errors == "141\n", "\(result.errors)")
     }
   }
 

@@ -83,6 +83,34 @@ struct GetFromServerTests {
     }
   }
 
+  @Test("a service that says nothing, or too much, holds nobody up")
+  func misbehaving() async throws {
+    let server = try ScriptedOrigin()
+    defer { server.stop() }
+    try await inFolder { folder async throws in
+      server.on("/endless/jobs", .endless())
+      let endless = try await GetCommand.run(
+        ["--server", server.url("/endless"), "http://a/b"], in: folder)
+      #expect(endless.status == 1 && endless.errors.contains("more than"), "\(endless)")
+
+      server.on("/silent/jobs", .silent)
+      let silent = try GetCommand(["--server", server.url("/silent"), "http://a/b"], in: folder)
+      #expect(await server.waitForRequests(to: "/silent/jobs"))
+      silent.signal(SIGINT)
+      #expect(try await silent.ended().status == 130)
+
+      // A job may have been accepted for all we know: that is waited for, but not by a second signal.
+      server.on("/late/jobs", inOrder: [.ok(Array("{}".utf8)), .silent])
+      let late = try GetCommand(["--server", server.url("/late"), "http://a/b"], in: folder)
+      #expect(await server.waitForRequests(to: "/late/jobs", count: 2))
+      try await eventually {
+        late.signal(SIGINT)
+        return !late.isRunning
+      }
+      #expect(try await late.ended().status == 130)
+    }
+  }
+
   @Test("a service that is killed and starts again in between costs nobody an image")
   func restart() async throws {
     let origin = try ScriptedOrigin()
