@@ -20,8 +20,11 @@ struct Parts: Sendable {
   private let engine: JobEngine
   private let server: HTTPServer
 
-  init(_ configuration: Configuration, registry: PrometheusRegistry, log: Logger) throws(StartError)
-  {
+  /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
+  init(
+    _ configuration: Configuration, registry: PrometheusRegistry, log: Logger,
+    isDurable: Bool = true
+  ) throws(StartError) {
     self.configuration = configuration
     self.log = log
     let path = configuration.storage.path
@@ -30,9 +33,12 @@ struct Parts: Sendable {
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.standIns = try StandInFile.pictures(configuration)
     do throws(StoreError) {
-      jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
+      var database = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+      database.isDurable = isDurable
+      jobs = try SQLiteJobStore(database)
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
+      imageFolder.isDurable = isDurable
       let images = try FileImageStore(imageFolder)
       engine = JobEngine(
         engineConfiguration,
@@ -86,10 +92,15 @@ struct Parts: Sendable {
   }
 
   /// Works until drained.
-  func work(_ place: (host: String, port: Int)) async -> StartError? {
+  ///
+  /// - Parameter onReady: called once jobs are taken.
+  func work(
+    _ place: (host: String, port: Int), onReady: () -> Void = {}
+  ) async -> StartError? {
     do {
       try await engine.run {
         log.notice("listening", metadata: ["address": "\(place.host)", "port": "\(place.port)"])
+        onReady()
       }
       return nil
     } catch {

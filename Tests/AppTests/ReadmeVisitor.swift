@@ -5,21 +5,25 @@ import Testing
 /// Does as the README says, with a service and an origin on ports of their own.
 final class ReadmeVisitor {
   private let folder: String
+  private let root: String
   private let origin: ScriptedOrigin
   private var service: RunningService?
 
   /// Where variables and functions of the shell are kept from block to block.
   private var state: String { folder + "/shell" }
 
-  init(folder: String) throws {
-    self.folder = folder
+  /// - Parameters:
+  ///   - folder: for the service's data.
+  ///   - root: where commands are run.
+  init(folder: String, root: String = Readme.root) throws {
+    (self.folder, self.root) = (folder, root)
     origin = try ScriptedOrigin()
   }
 
   /// Runs a step's commands, and compares what they print with what is shown.
   func follow(_ step: Readme.Step) async throws {
     if step.commands.contains("-m http.server") {
-      try serveFiles(step.commands)
+      try serve(asIn: step.commands)
     } else if let line = step.commands.wholeMatch(of: #/(.*)make run/#) {
       try await start(settings(String(line.1)))
     } else {
@@ -37,11 +41,16 @@ final class ReadmeVisitor {
     if let service { #expect(try await service.stop() == 0) }
   }
 
-  /// The folder's files, from an origin of ours in place of Python's.
-  private func serveFiles(_ command: String) throws {
+  /// A folder's files, from an origin of ours in place of Python's.
+  private func serve(asIn command: String) throws {
     let pattern = #/python3 -m http.server 9000 --bind 127.0.0.1 --directory (\S+)/#
     let match = try #require(command.wholeMatch(of: pattern))
-    let path = Readme.root + match.1
+    try serveFiles(String(match.1))
+  }
+
+  /// The files of a folder of the repository.
+  func serveFiles(_ name: String) throws {
+    let path = Readme.root + name
     for name in try FileManager.default.contentsOfDirectory(atPath: path) {
       let bytes = try #require(FileManager.default.contents(atPath: "\(path)/\(name)"))
       origin.on("/\(name)", .ok(Array(bytes)))
@@ -90,20 +99,25 @@ final class ReadmeVisitor {
     var commands = commands
     for (shown, real) in addresses { commands.replace(shown, with: real) }
     let script = """
-      set -a; exec 2>&1; [ ! -f '\(state)' ] || . '\(state)'
+      set -a; exec 2>&1; PATH='\(Self.programs)':$PATH; [ ! -f '\(state)' ] || . '\(state)'
       \(commands)
       { export -p; declare -f; } > '\(state)'
       """
-    var output = try await Self.bash(script)
+    var output = try await bash(script)
     for (shown, real) in addresses { output.replace(real, with: shown) }
     return output
   }
 
-  private static func bash(_ script: String) async throws -> String {
+  /// Where `imagefetch` is.
+  private static var programs: String {
+    URL(filePath: RunningService.executable).deletingLastPathComponent().path
+  }
+
+  private func bash(_ script: String) async throws -> String {
     let process = Process()
     process.executableURL = URL(filePath: "/usr/bin/env")
     process.arguments = ["timeout", "60", "bash", "-c", script]
-    process.currentDirectoryURL = URL(filePath: Readme.root)
+    process.currentDirectoryURL = URL(filePath: root)
     let pipe = Pipe()
     process.standardInput = FileHandle.nullDevice
     process.standardOutput = pipe
