@@ -51,15 +51,18 @@ func raiseDescriptorLimit() {
 
 /// A detached thread with a stack of 256 KiB: there may be thousands.
 func startSmallThread(_ body: @escaping @Sendable () -> Void) {
-  var attributes = pthread_attr_t()
-  pthread_attr_init(&attributes)
-  pthread_attr_setstacksize(&attributes, 262_144)
-  pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-  var thread = pthread_t()
-  let box = Unmanaged.passRetained(ThreadBody(body))
-  let status = pthread_create(&thread, &attributes, runThreadBody, box.toOpaque())
-  if status != 0 { box.release() }
-  pthread_attr_destroy(&attributes)
+  // Not `pthread_attr_t()`: beside Foundation the compiler may take that for a member of another module than Glibc.
+  withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { buffer in
+    let attributes = buffer.baseAddress!  // its capacity is 1
+    pthread_attr_init(attributes)
+    pthread_attr_setstacksize(attributes, 262_144)
+    pthread_attr_setdetachstate(attributes, Int32(PTHREAD_CREATE_DETACHED))
+    var thread = pthread_t()
+    let box = Unmanaged.passRetained(ThreadBody(body))
+    let status = pthread_create(&thread, attributes, runThreadBody, box.toOpaque())
+    if status != 0 { box.release() }
+    pthread_attr_destroy(attributes)
+  }
 }
 
 private final class ThreadBody {
