@@ -10,7 +10,7 @@ enum Readme {
   }
 
   /// What stands under a heading of the second level.
-  static func section(_ title: String) -> String {
+  static func section(_ title: String, of text: String = text) -> String {
     guard let start = text.range(of: "\n## \(title)\n") else { return "" }
     let rest = text[start.upperBound...]
     return String(rest[..<(rest.range(of: "\n## ")?.lowerBound ?? rest.endIndex)])

@@ -118,30 +118,8 @@ final class ReadmeVisitor {
       \(try here(commands))
       { export -p; declare -f; } > '\(state)'
       """
-    let output = try await bash(script)
+    let output = try await Shell.run(script, in: place)
     let shown = addresses + [("http://127.0.0.1:8080", try #require(service).base)]
     return shown.reduce(output) { $0.replacing($1.real, with: $1.shown) }
-  }
-
-  private func bash(_ script: String) async throws -> String {
-    let process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = ["timeout", "120", "bash", "-c", script]
-    process.currentDirectoryURL = URL(filePath: place)
-    var environment = ProcessInfo.processInfo.environment
-    // Debian's Python goes before others: it has the packages.
-    environment["PATH"] = "/usr/bin:" + (environment["PATH"] ?? "")
-    process.environment = environment
-    let pipe = Pipe()
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = pipe
-    try process.run()
-    // A thread of its own reads: the shared ones must not wait for a command.
-    let data = await withCheckedContinuation { continuation in
-      Thread.detachNewThread {
-        continuation.resume(returning: pipe.fileHandleForReading.readDataToEndOfFile())
-      }
-    }
-    return String(decoding: data, as: UTF8.self)
   }
 }
