@@ -259,13 +259,3 @@ public enum StoreError: Error, Sendable, Equatable {
   /// Anything else; `detail` is for the log.
   case unavailable(detail: String)
 }
-
-extension StoreError: CustomStringConvertible {
-  /// What happened, for the log.
-  public var description: String {
-    switch self {
-    case .full: "no room is left"
-    case .unavailable(let detail): detail
-    }
-  }
-}

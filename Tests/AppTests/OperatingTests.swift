@@ -29,18 +29,39 @@ struct OperatingTests {
     #expect(try await second.stop() == 0)
   }
 
-  @Test("is told in words that another service uses the folder")
-  func locked() async throws {
-    try await withService { service in
-      do {
-        let other = try await RunningService(folder: service.folder)
-        _ = try? await other.stop()
-        Issue.record("two services in one folder")
-      } catch let failure as RunningService.Unstarted {
-        #expect(failure.log.contains("is locked: another service uses this folder"))
-        #expect(!failure.log.contains("unavailable("))
-      }
+  @Test("is told in words why a folder can't be used", arguments: ["locked", "a file", "broken"])
+  func folders(kind: String) async throws {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    var holder: RunningService?
+    let words: String
+    switch kind {
+    case "locked":
+      holder = try await RunningService(folder: folder)
+      words = "data/jobs.sqlite.lock is locked: another service uses this folder"
+    case "a file":
+      try Data().write(to: URL(filePath: folder + "/file"))
+      words = "making the folder: Not a directory"
+    default:
+      try FileManager.default.createDirectory(
+        atPath: folder + "/data", withIntermediateDirectories: true)
+      try Data(repeating: 65, count: 4096).write(to: URL(filePath: folder + "/data/jobs.sqlite"))
+      words = "file is not a database"
     }
+    let path = folder + (kind == "a file" ? "/file/data" : "/data")
+    do {
+      let other = try await RunningService(
+        folder: folder, settings: ["IMAGEFETCH_STORAGE_PATH": path])
+      _ = try? await other.stop()
+      Issue.record("it starts")
+    } catch let failure as RunningService.Unstarted {
+      #expect(failure.log.hasPrefix("storage.path: \"\(path)\" can't be used: "))
+      #expect(failure.log.contains(words), "\(failure.log)")
+      // One line, and no dump of an error as Swift or Foundation would print it.
+      #expect(failure.log.split(separator: "\n").count == 1)
+      #expect(!failure.log.contains("unavailable(") && !failure.log.contains("Domain"))
+    }
+    if let holder { #expect(try await holder.stop() == 0) }
   }
 
   @Test("has nginx pass on TLS, waits and events by the lines that are shown")
