@@ -1,5 +1,7 @@
+import Fetch
 import Foundation
 import Jobs
+import Store
 import TestSupport
 import Testing
 
@@ -63,6 +65,16 @@ struct ArchitectureTests {
     let modules = try? FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
     #expect(
       named.subtracting(declarations.map { String($0.1) }).subtracting(modules ?? []) == [])
+  }
+
+  @Test("has as many threads as the parts begin")
+  func threadCounts() {
+    let told = Dictionary(
+      Self.page.table("Threads").map { ($0[0], $0[1]) }, uniquingKeysWith: { first, _ in first })
+    #expect(told["`store-read`"] == "\(SQLiteJobStore.Configuration(path: "").readers)")
+    #expect(told["`store-images`"] == "\(FileImageStore.Configuration(path: "").threads)")
+    let lookups = CurlFetcher.Configuration().maxLookups
+    #expect(told["`fetch-names`"] == "up to \(lookups), while there are lookups")
   }
 
   @Test("has the threads of a service that runs")
