@@ -29,39 +29,39 @@ struct OperatingTests {
     #expect(try await second.stop() == 0)
   }
 
-  @Test("is told in words why a folder can't be used", arguments: ["locked", "a file", "broken"])
-  func folders(kind: String) async throws {
+  @Test("is told in words that another service uses the folder")
+  func locked() async throws {
+    try await withService { service in
+      try await expectRefusal(
+        of: service.folder + "/data", for: "is locked: another service uses this folder")
+    }
+  }
+
+  @Test(
+    "is told in words why a folder can't be used",
+    arguments: [
+      ("touch data", "making the folder: Not a directory"),
+      ("mkdir -p data/d && printf %4096d 1 > data/d/jobs.sqlite", "file is not a database"),
+    ])
+  func unusable(preparation: String, words: String) async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    var holder: RunningService?
-    let words: String
-    switch kind {
-    case "locked":
-      holder = try await RunningService(folder: folder)
-      words = "data/jobs.sqlite.lock is locked: another service uses this folder"
-    case "a file":
-      try Data().write(to: URL(filePath: folder + "/file"))
-      words = "making the folder: Not a directory"
-    default:
-      try FileManager.default.createDirectory(
-        atPath: folder + "/data", withIntermediateDirectories: true)
-      try Data(repeating: 65, count: 4096).write(to: URL(filePath: folder + "/data/jobs.sqlite"))
-      words = "file is not a database"
-    }
-    let path = folder + (kind == "a file" ? "/file/data" : "/data")
-    do {
-      let other = try await RunningService(
-        folder: folder, settings: ["IMAGEFETCH_STORAGE_PATH": path])
-      _ = try? await other.stop()
-      Issue.record("it starts")
-    } catch let failure as RunningService.Unstarted {
-      #expect(failure.log.hasPrefix("storage.path: \"\(path)\" can't be used: "))
-      #expect(failure.log.contains(words), "\(failure.log)")
-      // One line, and no dump of an error as Swift or Foundation would print it.
-      #expect(failure.log.split(separator: "\n").count == 1)
-      #expect(!failure.log.contains("unavailable(") && !failure.log.contains("Domain"))
-    }
-    if let holder { #expect(try await holder.stop() == 0) }
+    _ = try await Shell.run(preparation, in: folder)
+    try await expectRefusal(of: folder + "/data/d", for: words)
+  }
+
+  /// Starts a service on data that it can't have: it says so on one line, and nothing as Swift or Foundation dump it.
+  private func expectRefusal(of path: String, for words: String) async throws {
+    let told = try await Shell.run(
+      """
+      IMAGEFETCH_SERVER_PORT=0 IMAGEFETCH_STORAGE_PATH='\(path)' \
+        '\(RunningService.executable)' serve 2>&1
+      echo "status $?"
+      """, in: "/")
+    #expect(told.hasPrefix("storage.path: \"\(path)\" can't be used: "), "\(told)")
+    #expect(told.contains(words) && told.hasSuffix("\nstatus 1\n"), "\(told)")
+    #expect(told.split(separator: "\n").count == 2, "\(told)")
+    #expect(!told.contains("unavailable(") && !told.contains("Domain"), "\(told)")
   }
 
   @Test("has nginx pass on TLS, waits and events by the lines that are shown")
