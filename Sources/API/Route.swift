@@ -4,7 +4,7 @@ internal import Jobs
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
   case jobs, job, fetch, image, preview, jobEvents, events, cache, network, livez, readyz, metrics
-  case openAPI, unknown
+  case openAPI, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -22,6 +22,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .readyz: "/readyz"
     case .metrics: "/metrics"
     case .openAPI: "/openapi.yaml"
+    case .view: "/image"
     case .unknown: "unknown"
     }
   }
@@ -34,7 +35,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI:
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .view:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -46,7 +47,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .unknown: .jobs
     case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
-    case .livez, .readyz, .openAPI: nil
+    // A view's URL is signed where there are tokens.
+    case .livez, .readyz, .openAPI, .view: nil
     }
   }
 
@@ -94,7 +96,7 @@ struct Destination: Sendable {
   }
 
   private static func operation(_ path: String.UTF8View) -> Route {
-    for route in [Route.events, .cache, .network, .livez, .readyz, .metrics, .openAPI]
+    for route in [Route.view, .events, .cache, .network, .livez, .readyz, .metrics, .openAPI]
     where path.elementsEqual(route.template.utf8) {
       return route
     }

@@ -26,13 +26,15 @@ struct Parts: Sendable {
     let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
+    var engineConfiguration = configuration.engineConfiguration
+    engineConfiguration.standIns = try StandInFile.pictures(configuration)
     do throws(StoreError) {
       jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
       let images = try FileImageStore(imageFolder)
       engine = JobEngine(
-        configuration.engineConfiguration,
+        engineConfiguration,
         JobEngine.Parts(
           store: jobs, images: images,
           fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),

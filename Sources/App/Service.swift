@@ -19,8 +19,11 @@ public enum Service {
     MetricsSystem.bootstrap(registry)
     let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
     SystemLimits.apply()
-    for key in configuration.unusedKeys {
-      log.warning("this key has no effect in this version", metadata: ["key": "\(key)"])
+    if configuration.view.enabled, !configuration.auth.tokens.isEmpty,
+      configuration.view.keys.isEmpty
+    {
+      log.warning(
+        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
     }
     let parts = try Parts(configuration, registry: registry, log: log)
     let place = try parts.listen()

@@ -11,5 +11,5 @@ struct Imagefetch: AsyncParsableCommand {
       2 a usage error, 70 an internal fault.
       """,
     version: App.version,
-    subcommands: [Serve.self, Check.self, Health.self, Version.self])
+    subcommands: [Serve.self, Check.self, Health.self, Sign.self, Version.self])
 }
