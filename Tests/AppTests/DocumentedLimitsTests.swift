@@ -54,6 +54,7 @@ struct DocumentedLimitsTests {
   private static var waits: [String] {
     let configuration = JobEngine.Configuration()
     return [
+      "a failure stands for \(seconds(JobEngine.failureStands)) s",
       "imagefetch_oldest_running_job_seconds > \(5 * seconds(configuration.timeout))",
       "imagefetch_jobs{phase=\"queued\"} > \(configuration.maxQueued / 2)",
     ]
