@@ -115,7 +115,8 @@ let package = Package(
     .testTarget(
       name: "AppTests",
       dependencies: [
-        "App", "imagefetch", "Jobs", "TestSupport", "YAML", .crypto, .log, .metrics,
+        "API", "App", "Fetch", "HTTP", "imagefetch", "Jobs", "Store", "TestSupport", "YAML",
+        .crypto, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

@@ -76,9 +76,8 @@ struct Parts: Sendable {
   ) throws(StartError) -> CurlFetcher {
     do throws(FetcherSetupError) { return try CurlFetcher(configuration) } catch {
       switch error {
-      case .unusableProxy: throw .operatorMistake("fetch.proxy: not http:// or https:// and a host")
-      case .unreadableCertificates(let path):
-        throw .operatorMistake("the certificate authorities in \(path) can't be read")
+      case .unusableProxy: throw .operatorMistake("fetch.proxy: \(error)")
+      case .unreadableCertificates: throw .operatorMistake("\(error)")
       case .curlUnavailable, .noDescriptor: throw .internalFault("libcurl: \(error)")
       }
     }

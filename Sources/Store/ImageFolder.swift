@@ -29,7 +29,7 @@ final class ImageFolder: Sendable {
       try FileManager.default.createDirectory(
         atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
     } catch {
-      throw .unavailable(detail: "making \(path): \(error)")
+      throw StoreError(cause: error)
     }
     lock = try FolderLock(path + "/.lock")
     root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -28,8 +28,8 @@ struct ReadmeTests {
     #expect(steps.contains { $0.answer != nil })
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    let visitor = try ReadmeVisitor(folder: folder, root: folder)
-    try visitor.serveFiles("Tests/Fixtures/images")
+    let visitor = try ReadmeVisitor(folder: folder, place: folder)
+    try visitor.servePictures("Tests/Fixtures/images")
     do {
       for step in steps { try await visitor.follow(step) }
     } catch {
