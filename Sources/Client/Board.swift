@@ -78,7 +78,9 @@ final class Board: Sendable {
     state.withLock { state in
       guard !state.isClosed else { return }
       state.isClosed = true
-      state.screen.close(state.finished + [totals(state, withRest: false)])
+      // Where nothing could begin, an error says more than zeros.
+      let isEmpty = state.began == 0 && state.failed == 0
+      state.screen.close(state.finished + (isEmpty ? [] : [totals(state, withRest: false)]))
       state.finished = []
     }
   }

@@ -82,6 +82,8 @@ public final class Run: Sendable {
     let ending = await withCheckedContinuation { continuation in
       state.withLock { $0.continuation = continuation }
       startAnother()
+      // Interrupted before it began, it has no thread that would.
+      settle()
     }
     board?.close()
     return ending

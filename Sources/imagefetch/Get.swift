@@ -65,10 +65,12 @@ struct Get: AsyncParsableCommand {
           address: address, urls: urls, output: output, wishes: wishes, parallel: parallel,
           isQuiet: quiet, environment: ProcessInfo.processInfo.environment))
     }
+    // Before there is anything that a signal must not leave behind.
+    let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sighup)
     if let address = try service.address() {
-      return try await Self.finish(run(address))
+      return try await Self.finish(run(address), signals)
     }
-    try await Self.runHere(try service.configuration(), run)
+    try await Self.runHere(try service.configuration(), run, signals)
   }
 
   private var wishes: Wishes {
@@ -89,7 +91,8 @@ struct Get: AsyncParsableCommand {
 
   /// With the service in this process.
   private static func runHere(
-    _ configuration: App.Configuration, _ run: @escaping @Sendable (ServiceAddress) -> Run
+    _ configuration: App.Configuration, _ run: @escaping @Sendable (ServiceAddress) -> Run,
+    _ signals: UnixSignalsSequence
   ) async throws {
     let result: Result<Void, any Error>
     do throws(StartError) {
@@ -97,7 +100,9 @@ struct Get: AsyncParsableCommand {
         guard let address = ServiceAddress(place.address, token: place.token, isOurs: true) else {
           return .failure(InternalFault(description: "\(place.address) is no address"))
         }
-        do { return .success(try await finish(run(address))) } catch { return .failure(error) }
+        do { return .success(try await finish(run(address), signals)) } catch {
+          return .failure(error)
+        }
       }
     } catch {
       throw error.told
@@ -106,8 +111,7 @@ struct Get: AsyncParsableCommand {
   }
 
   /// Runs it until it is through or a signal ends it, and turns what came of it into what the process ends with.
-  private static func finish(_ run: Run) async throws {
-    let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sighup)
+  private static func finish(_ run: Run, _ signals: UnixSignalsSequence) async throws {
     let interrupter = Task { await obey(signals, run) }
     let ending = await run.run()
     interrupter.cancel()

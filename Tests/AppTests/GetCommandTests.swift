@@ -237,6 +237,24 @@ struct GetCommandTests {
     }
   }
 
+  @Test("interrupted at whatever moment of its start, it leaves no folder of data")
+  func interruptedEarly() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/slow.png", .stalled(Fixtures.png, after: 50))
+    for moment in 0..<10 {
+      try await inFolder { folder async throws in
+        let command = try GetCommand(
+          [origin.url("/slow.png"), "-o", "out/"], in: folder, settings: ["TMPDIR": folder])
+        try await Task.sleep(for: .milliseconds(moment * 40))
+        command.signal(SIGINT)
+        _ = try await command.ended()
+        let left = try FileManager.default.names(in: folder)
+        #expect(left.isEmpty || left == ["out"])
+      }
+    }
+  }
+
   @Test("memory holds the jobs under way, not the list")
   func memory() async throws {
     try await inFolder { folder async throws in
