@@ -32,7 +32,7 @@ struct DocumentationTests {
   func keys() {
     let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
     let sections = Set(keys.keys.map { $0.prefix { $0 != "." } })
-    let variables = Set(Configuration.keys.map(\.environmentName))
+    let variables = Set(Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable])
     var named: Set<String> = []
     for page in Documentation.pages {
       for match in page.text.matches(of: #/\b([a-z]+)\.[a-z_.]*[a-z]\b/#)
@@ -59,9 +59,9 @@ struct DocumentationTests {
     let contract = Readme.file("openapi.yaml")
     for page in Documentation.pages {
       for word in page.ticked where word.wholeMatch(of: #/[a-z]+(_[a-z]+)+/#) != nil {
-        // Metrics are another test's, and curl's variable is not ours.
+        // Metrics are another test's, and curl's variables are not ours.
         if word.hasPrefix("imagefetch_") || word.hasPrefix("process_") { continue }
-        if word == "http_proxy" { continue }
+        if ["http_proxy", "https_proxy", "no_proxy"].contains(word) { continue }
         let isThere = contract.contains(word) || Documentation.sources.contains("\"\(word)\"")
         #expect(isThere, "\(word) in \(page.path)")
       }

@@ -8,7 +8,8 @@ import Testing
 struct ReadmeTests {
   @Test("shows what the service answers, command by command")
   func examples() async throws {
-    let steps = Readme.steps(of: Readme.section("Try it on one machine"))
+    let steps = [Readme.section("Try it on one machine"), Readme.file("docs/tour.md")]
+      .flatMap(Readme.steps)
     #expect(steps.count { $0.answer != nil } >= 8, "a page without examples proves nothing")
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -69,7 +70,7 @@ struct ReadmeTests {
     }
   }
 
-  @Test("names every operation of openapi.yaml")
+  @Test("and the tour name every operation of openapi.yaml")
   func operations() {
     var path = ""
     var found = 0
@@ -79,8 +80,10 @@ struct ReadmeTests {
       else { continue }
       found += 1
       let operation = "\(match.1.uppercased()) \(path)"
-      let isNamed = Readme.text.contains("`\(operation)`")
-      #expect(isNamed, "\(operation)")
+      for page in ["README.md", "docs/tour.md"] {
+        let isNamed = Readme.file(page).contains("`\(operation)")
+        #expect(isNamed, "\(operation) in \(page)")
+      }
     }
     #expect(found >= 11)
   }
