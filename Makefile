@@ -12,8 +12,8 @@ export WARNINGS_AS_ERRORS
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev libmicrohttpd-dev libpng-dev \
   libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
-TEST_PACKAGES := chromium chromium-driver curl libjpeg-turbo-progs openssl python3 python3-pil \
-  python3-requests python3-yaml
+TEST_PACKAGES := bsdutils chromium chromium-driver curl libjpeg-turbo-progs nginx-light openssl \
+  python3 python3-pil python3-requests python3-yaml
 LINT_PACKAGES := python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil wrk
 

@@ -38,7 +38,8 @@ let package = Package(
   ],
   targets: [
     .executableTarget(
-      name: "imagefetch", dependencies: ["App", .argumentParser], swiftSettings: house),
+      name: "imagefetch", dependencies: ["App", "Client", .argumentParser, .unixSignals],
+      swiftSettings: house),
     .target(
       name: "App",
       dependencies: [
@@ -58,6 +59,7 @@ let package = Package(
     .target(
       name: "Fetch", dependencies: ["CCurl", "Executors", "Jobs", .log, .metrics],
       swiftSettings: house),
+    .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Store",
@@ -96,6 +98,8 @@ let package = Package(
     .testTarget(
       name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
+      name: "ClientTests", dependencies: ["Client", "Jobs", "TestSupport"], swiftSettings: house),
+    .testTarget(
       name: "CodecTests", dependencies: ["CCodecs", "Codec", "Jobs", "TestSupport"],
       swiftSettings: house),
     .testTarget(
@@ -111,7 +115,8 @@ let package = Package(
     .testTarget(
       name: "AppTests",
       dependencies: [
-        "App", "imagefetch", "Jobs", "TestSupport", "YAML", .crypto, .log, .metrics,
+        "API", "App", "Fetch", "HTTP", "imagefetch", "Jobs", "Store", "TestSupport", "YAML",
+        .crypto, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

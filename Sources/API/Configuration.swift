@@ -22,6 +22,8 @@ public struct Configuration: Sendable {
   /// A service that only this machine reaches wants it: otherwise a web page whose own name was
   /// pointed to 127.0.0.1 could ask it like a friend.
   public var allowedHosts: Set<String>?
+  /// `GET /image`.
+  public var view = View()
   /// What a job's own limits may not exceed.
   public var limits = Limits()
   /// Whether named local images exist at all.
@@ -29,6 +31,17 @@ public struct Configuration: Sendable {
 
   /// The configuration's defaults: open, without a rate limit.
   public init() {}
+
+  /// `GET /image`.
+  public struct View: Sendable {
+    /// Whether it is there.
+    public var isEnabled = false
+    /// Who signed its URLs. Where there are tokens, or keys, only signed ones are answered.
+    public var signatures = ViewSignature(keys: [])
+
+    /// The configuration's defaults: it is not there.
+    public init() {}
+  }
 
   /// The widest that a job may ask for.
   public struct Limits: Sendable, Equatable {

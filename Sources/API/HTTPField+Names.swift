@@ -7,6 +7,7 @@ extension HTTPField.Name {
   /// HTTPTypes keeps `host` to itself, for requests in its own form.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+  static let imagePhase = HTTPField.Name("Image-Phase")!
   static let imagePreview = HTTPField.Name("Image-Preview")!
   static let lastEventID = HTTPField.Name("Last-Event-ID")!
   static let link = HTTPField.Name("Link")!

@@ -14,6 +14,10 @@ public protocol JobService: Sendable {
   func submit(_ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?)
     async throws(JobsError) -> [JobSnapshot]
 
+  /// The job that answers a view: the one that was given to others who asked the same, or a new one. It belongs to
+  /// ``Owner/view``.
+  func view(_ job: NewJob) async throws(JobsError) -> JobSnapshot
+
   /// Room for an image that a client is about to send.
   func beginCapture() async throws(JobsError) -> any ImageCapture
 
@@ -70,8 +74,15 @@ public protocol JobService: Sendable {
   /// What a variant of an image comes out as, without rendering it; nil where none are made.
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
-  /// The bytes of a rendition of the job's image, rendered now where they aren't kept: once for all who ask at the same
-  /// time. A caller whose task is cancelled waits no more.
+  /// The operator's picture that stands in for an image which is not there; nil: the built-in one is drawn.
+  func picture(for standIn: StandIn) -> StandInPicture?
+
+  /// What a stand-in comes out as, without rendering it: a built-in one at the variant's width and height. Nil where
+  /// nothing is rendered.
+  func rendition(of standIn: StandIn, as variant: Variant) -> Rendition?
+
+  /// The bytes of a rendition of the job's image, or of what stands in for it, rendered now where they aren't kept: once
+  /// for all who ask at the same time. A caller whose task is cancelled waits no more.
   func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> StoredBytes
 
   /// What the cache holds.

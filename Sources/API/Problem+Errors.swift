@@ -337,7 +337,8 @@ extension CodecError {
     return "\(article) \(name) image"
   }
 
-  fileprivate var described: String {
+  /// What is wrong with the bytes, a sentence for people.
+  package var described: String {
     switch self {
     case .unsupportedFormat(let name?):
       "This is \(Self.withArticle(name.shortened)), which is not taken here."

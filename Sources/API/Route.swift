@@ -4,7 +4,7 @@ internal import Jobs
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
   case jobs, job, fetch, image, preview, jobEvents, events, cache, network, livez, readyz, metrics
-  case openAPI, dashboard, unknown
+  case openAPI, dashboard, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -23,6 +23,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .metrics: "/metrics"
     case .openAPI: "/openapi.yaml"
     case .dashboard: "/"
+    case .view: "/image"
     case .unknown: "unknown"
     }
   }
@@ -35,7 +36,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .dashboard:
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .dashboard,
+      .view:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -47,8 +49,9 @@ enum Route: Int, CaseIterable, Sendable {
     case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .unknown: .jobs
     case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
-    // The dashboard's page holds no secret: it asks for a token and shows what that may see.
-    case .livez, .readyz, .openAPI, .dashboard: nil
+    // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
+    // where there are tokens.
+    case .livez, .readyz, .openAPI, .dashboard, .view: nil
     }
   }
 
@@ -97,7 +100,7 @@ struct Destination: Sendable {
 
   private static func operation(_ path: String.UTF8View) -> Route {
     for route in [
-      Route.events, .cache, .network, .livez, .readyz, .metrics, .openAPI, .dashboard,
+      Route.view, .events, .cache, .network, .livez, .readyz, .metrics, .openAPI, .dashboard,
     ] where path.elementsEqual(route.template.utf8) {
       return route
     }

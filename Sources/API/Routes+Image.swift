@@ -9,19 +9,33 @@ extension Routes {
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = VariantQuery(
-      &query, formats: service.outputFormats, longest: configuration.limits.maxDimension)
-    if query.one("placeholder") != nil {
-      query.wrong("placeholder", "It is not available in this version.")
-    }
+    let wish = PictureWish(&query, self)
     try query.finish()
 
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    var response = try await image(of: snapshot.job, as: wish, exchange) ?? pending(snapshot)
+    var response = try await picture(of: snapshot, wish, exchange)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }
     return response
+  }
+
+  /// The job's image, what stands in for it, or that there is none yet.
+  func picture(
+    of snapshot: JobSnapshot, _ wish: PictureWish, _ exchange: Exchange
+  ) async throws(Problem) -> Response {
+    do throws(Problem) {
+      if var response = try await image(of: snapshot.job, as: wish.variant, exchange) {
+        if wish.allowsStandIn { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
+        return response
+      }
+      guard wish.allowsStandIn else { return pending(snapshot) }
+      return try await standIn(.loading, for: snapshot.job, wish.variant, exchange)
+    } catch
+      where wish.allowsStandIn && (error.code == .imageUnavailable || error.code == .imageGone)
+    {
+      return try await standIn(.failure, for: snapshot.job, wish.variant, exchange)
+    }
   }
 
   /// The finished job's image, or a variant of it; nil while it isn't finished.
@@ -68,6 +82,12 @@ extension Routes {
     guard let rendition = service.rendition(of: image, as: variant) else {
       throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
     }
+    try check(rendition, wish)
+    return rendition
+  }
+
+  /// Throws if what would come out is larger than the configuration allows.
+  func check(_ rendition: Rendition, _ wish: VariantQuery) throws(Problem) {
     let (width, height) = (rendition.width, rendition.height)
     let limits = configuration.limits
     var mistakes = Mistakes()
@@ -83,7 +103,6 @@ extension Routes {
         "\(width) × \(height) would be more than \(limits.maxPixels) pixels.")
     }
     try mistakes.check()
-    return rendition
   }
 
   private static func answer(

@@ -13,7 +13,8 @@ extension Routes {
       return text(Array(await metrics().utf8), "text/plain; version=0.0.4; charset=utf-8")
     case .openAPI: return text(openAPI, "application/yaml")
     case .dashboard: return dashboard.answer(exchange.fields)
-    case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .cache, .network, .unknown:
+    case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .cache, .network, .view,
+      .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }

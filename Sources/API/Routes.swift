@@ -105,6 +105,7 @@ public struct Routes: Sendable {
     case .events: try events(exchange)
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
+    case .view: try await view(exchange)
     case .livez, .readyz, .metrics, .openAPI, .dashboard, .unknown:
       try await operation(route, exchange)
     }

@@ -29,8 +29,25 @@ struct SubmissionDecoder {
 
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
+    capturedJob(
+      from: Self.members(of: &query, texts: []), contentType: contentType, at: .query)
+  }
+
+  /// A view's job, all of which stands in the query; nil where a mistake was noted. Its turn comes soon, unless it says
+  /// otherwise.
+  mutating func viewedJob(from query: inout Query) -> NewJob? {
+    var members = Self.members(of: &query, texts: ["url", "low_data_url", "cache_key"])
+    if !members.contains(where: { $0.name == "priority" }) {
+      members.append(.init(name: "priority", value: .string("high")))
+    }
+    return job(from: members + Self.list("alternatives", of: &query), at: .query)
+  }
+
+  /// What a query says, as JSON would.
+  /// - Parameter texts: members that are strings, beside those that every job may have.
+  private static func members(of query: inout Query, texts: [String]) -> [JSONValue.Member] {
     var members: [JSONValue.Member] = []
-    for name in ["integrity", "priority", "cache"] {
+    for name in texts + ["integrity", "priority", "cache"] {
       if let text = query.one(name) { members.append(.init(name: name, value: .string(text))) }
     }
     let numbers = ["cache_ttl", "timeout", "max_bytes", "max_pixels", "max_attempts", "retention"]
@@ -38,11 +55,13 @@ struct SubmissionDecoder {
       guard let text = query.one(name) else { continue }
       members.append(.init(name: name, value: JSONValue(numberIn: text) ?? .string(text)))
     }
-    let tags = query.all("tags")
-    if !tags.isEmpty {
-      members.append(.init(name: "tags", value: .array(tags.map { .string($0) })))
-    }
-    return capturedJob(from: members, contentType: contentType, at: .query)
+    return members + list("tags", of: &query)
+  }
+
+  /// A member that may stand there many times.
+  private static func list(_ name: String, of query: inout Query) -> [JSONValue.Member] {
+    let values = query.all(name)
+    return values.isEmpty ? [] : [.init(name: name, value: .array(values.map { .string($0) }))]
   }
 
   /// A captured image's job; its source stands for nothing captured yet.

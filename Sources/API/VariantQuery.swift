@@ -15,10 +15,13 @@ struct VariantQuery: Sendable, Equatable {
   var width: Int?
   /// In pixels, `dpr` multiplied in.
   var height: Int?
-  var fit: Variant.Fit
-  var format: Format
+  var fit = Variant.Fit.contain
+  var format = Format.any
   var quality: Int?
   var background: Variant.Color?
+
+  /// Nothing said.
+  init() {}
 
   static let names = ["width", "height", "fit", "format", "quality", "background", "dpr"]
 

@@ -37,7 +37,7 @@ extension Configuration {
     return engine
   }
 
-  private var decodeLimits: DecodeLimits {
+  var decodeLimits: DecodeLimits {
     DecodeLimits(
       formats: Set(decode.formats),
       maxPixels: decode.maxPixels, maxDimension: decode.maxDimension, maxFrames: decode.maxFrames,
@@ -85,6 +85,8 @@ extension Configuration {
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
     routes.corsOrigins = server.corsOrigins
+    routes.view.isEnabled = view.enabled
+    routes.view.signatures = ViewSignature(keys: view.keys)
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes

@@ -20,20 +20,28 @@ struct Parts: Sendable {
   private let engine: JobEngine
   private let server: HTTPServer
 
-  init(_ configuration: Configuration, registry: PrometheusRegistry, log: Logger) throws(StartError)
-  {
+  /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
+  init(
+    _ configuration: Configuration, registry: PrometheusRegistry, log: Logger,
+    isDurable: Bool = true
+  ) throws(StartError) {
     self.configuration = configuration
     self.log = log
     let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
+    var engineConfiguration = configuration.engineConfiguration
+    engineConfiguration.standIns = try StandInFile.pictures(configuration)
     do throws(StoreError) {
-      jobs = try SQLiteJobStore(SQLiteJobStore.Configuration(path: path + "/jobs.sqlite"))
+      var database = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+      database.isDurable = isDurable
+      jobs = try SQLiteJobStore(database)
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
+      imageFolder.isDurable = isDurable
       let images = try FileImageStore(imageFolder)
       engine = JobEngine(
-        configuration.engineConfiguration,
+        engineConfiguration,
         JobEngine.Parts(
           store: jobs, images: images,
           fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
@@ -68,9 +76,8 @@ struct Parts: Sendable {
   ) throws(StartError) -> CurlFetcher {
     do throws(FetcherSetupError) { return try CurlFetcher(configuration) } catch {
       switch error {
-      case .unusableProxy: throw .operatorMistake("fetch.proxy: not http:// or https:// and a host")
-      case .unreadableCertificates(let path):
-        throw .operatorMistake("the certificate authorities in \(path) can't be read")
+      case .unusableProxy: throw .operatorMistake("fetch.proxy: \(error)")
+      case .unreadableCertificates: throw .operatorMistake("\(error)")
       case .curlUnavailable, .noDescriptor: throw .internalFault("libcurl: \(error)")
       }
     }
@@ -84,10 +91,15 @@ struct Parts: Sendable {
   }
 
   /// Works until drained.
-  func work(_ place: (host: String, port: Int)) async -> StartError? {
+  ///
+  /// - Parameter onReady: called once jobs are taken.
+  func work(
+    _ place: (host: String, port: Int), onReady: () -> Void = {}
+  ) async -> StartError? {
     do {
       try await engine.run {
         log.notice("listening", metadata: ["address": "\(place.host)", "port": "\(place.port)"])
+        onReady()
       }
       return nil
     } catch {

@@ -11,7 +11,7 @@ public enum StartError: Error, Sendable, Equatable {
   case internalFault(String)
 }
 
-/// The service as a process: built from a configuration, run until a signal, stopped in reverse.
+/// The service: built from a configuration, run until a signal or for as long as a body takes, stopped in reverse.
 public enum Service {
   /// Serves until SIGTERM or SIGINT; a second one ends the process at once, losing nothing accepted.
   public static func run(_ configuration: Configuration, log: Logger) async throws(StartError) {
@@ -19,8 +19,13 @@ public enum Service {
     MetricsSystem.bootstrap(registry)
     let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
     SystemLimits.apply()
-    for key in configuration.unusedKeys {
-      log.warning("this key has no effect in this version", metadata: ["key": "\(key)"])
+    // The store holds what clients send to origins, credentials among it.
+    umask(0o077)
+    if configuration.view.enabled, !configuration.auth.tokens.isEmpty,
+      configuration.view.keys.isEmpty
+    {
+      log.warning(
+        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
     }
     let parts = try Parts(configuration, registry: registry, log: log)
     let place = try parts.listen()
@@ -35,6 +40,45 @@ public enum Service {
     await parts.close()
     if let failure { throw failure }
     log.notice("stopped")
+  }
+
+  /// Serves from the moment that the body can be answered until it has returned; what runs then is put back as queued
+  /// once `server.drain_timeout` is over. Its data need not outlive the process.
+  ///
+  /// - Parameter body: is given the port.
+  static func run<Outcome: Sendable>(
+    _ configuration: Configuration, log: Logger,
+    around body: @escaping @Sendable (_ port: Int) async -> Outcome
+  ) async throws(StartError) -> Outcome {
+    SystemLimits.apply()
+    // What it keeps goes with the process: to wait for the disk would be for nothing.
+    let parts = try Parts(
+      configuration, registry: PrometheusRegistry(), log: log, isDurable: false)
+    let place = try parts.listen()
+    let (readiness, isReady) = AsyncStream.makeStream(of: Void.self)
+    let result = await withTaskGroup { group in
+      group.addTask {
+        let failure = await parts.work(place) { isReady.finish() }
+        return failure.map { Result<Outcome, StartError>.failure($0) }
+      }
+      group.addTask {
+        for await _ in readiness {}
+        if Task.isCancelled { return nil }
+        let outcome = await body(place.port)
+        await parts.drain()
+        return .success(outcome)
+      }
+      var result: Result<Outcome, StartError>?
+      // The work ends after the drain; by itself only when it failed, and then there is nobody to wait for.
+      for await end in group where result == nil {
+        result = end
+        if case .failure = end { group.cancelAll() }
+      }
+      return result
+    }
+    await parts.close()
+    guard let result else { throw .internalFault("the service ended by itself") }
+    return try result.get()
   }
 
   private static func obey(_ signals: UnixSignalsSequence, _ parts: Parts) async -> StartError? {

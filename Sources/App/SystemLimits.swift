@@ -9,8 +9,6 @@ enum SystemLimits {
     raiseDescriptorLimit()
     // A closed log pipe must not end the service.
     signal(SIGPIPE, SIG_IGN)
-    // The store holds what clients send to origins, credentials among it.
-    umask(0o077)
   }
 
   /// A connection and a transfer each take a descriptor; the soft limit of 1,024 is for programs that use select().

@@ -27,6 +27,9 @@ static inline CURLcode CCurl_setOpenSocketFunction(CURL *easy, curl_opensocket_c
 static inline CURLcode CCurl_setPrereqFunction(CURL *easy, curl_prereq_callback value) {
     return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, value);
 }
+static inline CURLcode CCurl_setProgressFunction(CURL *easy, curl_xferinfo_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, value);
+}
 
 static inline CURLcode CCurl_getLong(CURL *easy, CURLINFO info, long *value) {
     return curl_easy_getinfo(easy, info, value);

@@ -38,4 +38,16 @@ public struct StreamingRenderer: ImageRenderer {
   ) -> any Rendering {
     StreamingRendering(bytes, image, variant)
   }
+
+  public func memory(forDrawing variant: Variant) -> Int {
+    let (size, writing) = (StandInDrawing.size(of: variant), variant.format.writing)
+    let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
+    let file = writing.maxBytes(
+      UInt32(clamping: size.width), UInt32(clamping: size.height), 3, quality)
+    return writing.memory(size) + 2 * file + StreamingRendering.batch * size.width * 3 * 2
+  }
+
+  public func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering {
+    StandInDrawing(standIn, variant)
+  }
 }

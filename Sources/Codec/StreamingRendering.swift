@@ -6,7 +6,7 @@ final class StreamingRendering: Rendering {
   /// Rows that are read, and that are written, at once.
   static let batch = RowResampler.batch
   /// Below the 10 ms that a step may take: the clock is read between batches.
-  private static let slice = Duration.milliseconds(6)
+  static let slice = Duration.milliseconds(6)
 
   private enum State {
     case waiting([UInt8])

@@ -21,6 +21,7 @@ struct Crew: Sendable {
   let origins: Origins
   let background: BackgroundLoads
   let network: NetworkState
+  let views: Views
   let metrics: JobMetrics
   let ids: JobIDSequence
   let now: WallClock
@@ -136,7 +137,8 @@ extension Crew {
       intake: ImageIntake(codec: parts.codec, memory: memory),
       threads: parts.threads, board: board, loads: Loads(board: board), origins: origins,
       background: BackgroundLoads(),
-      network: NetworkState(isConstrained: configuration.isConstrained), metrics: metrics,
+      network: NetworkState(isConstrained: configuration.isConstrained),
+      views: Views(capacity: configuration.shownJobs), metrics: metrics,
       ids: ids, now: now, log: log)
   }
 

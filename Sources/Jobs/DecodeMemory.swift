@@ -24,6 +24,9 @@ final class DecodeMemory: Sendable {
     var count: UInt64 = 0
   }
 
+  /// Who needs no more than this part of all never waits.
+  static let smallPart = 256
+
   private let total: Int
   private let state: Mutex<State>
 
@@ -43,7 +46,7 @@ final class DecodeMemory: Sendable {
       await withCheckedContinuation { continuation in
         let answer = state.withLock { state -> Bool? in
           if Task.isCancelled { return false }
-          let isSmall = bytes <= total / 256
+          let isSmall = bytes <= total / Self.smallPart
           guard isSmall || state.waiters.isEmpty && state.free >= bytes else {
             state.waiters.append(Waiter(number: number, bytes: bytes, continuation: continuation))
             return nil

@@ -12,6 +12,13 @@ public protocol ImageRenderer: Sendable {
   /// Begins to render; nothing is computed yet.
   /// - Parameter bytes: all of the image's.
   func render(_ bytes: [UInt8], of image: ImageDescription, as variant: Variant) -> any Rendering
+
+  /// An upper bound of what drawing holds at once, in bytes.
+  func memory(forDrawing variant: Variant) -> Int
+
+  /// Begins to draw the built-in picture that stands in for an image, opaque, at the variant's width and height; its
+  /// background is the ground's colour.
+  func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering
 }
 
 /// One variant being rendered, in slices: used by one task at a time, on a thread that may compute. Letting go of it

@@ -94,6 +94,8 @@ extension JobEngine {
     let removed = try await storing { () async throws(StoreError) in
       try await crew.cache.forget(url.map { Job.cacheKey(of: $0) })
     }
+    // What is looked at would otherwise be the jobs' images.
+    crew.views.clear()
     await housekeeping.tidy()
     return removed
   }

@@ -30,6 +30,8 @@ extension JobEngine {
     public var renderingsAtOnce = 2
     /// Variants that wait to be rendered; beyond that a request for one is refused.
     public var maxWaitingRenderings = 256
+    /// The operator's pictures in place of images that are not there; where there is none, one is drawn.
+    public var standIns: [StandIn: StandInPicture] = [:]
     /// What is kept of responses.
     public var cache = CacheConfiguration()
 

@@ -8,14 +8,17 @@ extension JobEngine {
     crew.variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 
-  /// The bytes of a rendition of the job's image: kept ones, or rendered now, once for all who ask at the same time.
-  /// When the calling task is cancelled and no other one waits, the rendering stops. What is made for a job that asked
-  /// for `no-store` is not kept.
+  /// The bytes of a rendition of the job's image, or of what stands in for it: kept ones, or rendered now, once for all
+  /// who ask at the same time. When the calling task is cancelled and no other one waits, the rendering stops. What is
+  /// made for a job that asked for `no-store` is not kept.
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
   public func open(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> StoredBytes {
     guard let variants = crew.variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
+    guard case .image = rendition.source else {
+      return try await variants.standIn(rendition, at: job.priority)
+    }
     return try await variants.bytes(
       of: rendition, at: job.priority, keeping: job.submission.cacheMode != .noStore)
   }

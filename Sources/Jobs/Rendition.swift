@@ -1,11 +1,22 @@
-/// A variant of a kept image, said in one way however it was asked for: what is equal is rendered and kept once.
+/// A variant of a kept image or of a stand-in, said in one way however it was asked for: what is equal is rendered and
+/// kept once.
 public struct Rendition: Sendable, Equatable {
+  /// What there can be variants of.
+  public enum Source: Sendable, Equatable {
+    /// A kept image.
+    case image(StoredImage)
+    /// The operator's stand-in.
+    case picture(StandInPicture)
+    /// The built-in one.
+    case drawing(StandIn)
+  }
+
   /// Grows with every release that makes other bytes of the same image: those kept before are found no more, and no
   /// client takes its copy for the new ones.
   static let recipe = 1
 
   /// What it is made of.
-  public let image: StoredImage
+  public let source: Source
   /// Different from every other's of this image that comes out otherwise.
   public let variant: Variant
   /// Of what comes out, in pixels.
@@ -18,17 +29,48 @@ public struct Rendition: Sendable, Equatable {
   /// - Parameter renderer: knows what size comes out.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: image.description)
-    self.image = image
-    self.variant = variant.normalised(to: size, of: image.description)
+    let variant = variant.normalised(to: size, of: image.description)
+    self.init(.image(image), variant, size, key: Self.key(of: image.digest))
+  }
+
+  /// - Parameter renderer: knows what size comes out.
+  public init(of picture: StandInPicture, as variant: Variant, by renderer: any ImageRenderer) {
+    let size = renderer.size(of: variant, from: picture.description)
+    let variant = variant.normalised(to: size, of: picture.description)
+    self.init(.picture(picture), variant, size, key: Self.key(of: picture.digest))
+  }
+
+  /// - Parameter variant: 480 × 360 where it has neither side, and in these proportions where it has one.
+  public init(drawing standIn: StandIn, as variant: Variant) {
+    // Bounded, so that the arithmetic can't overflow.
+    let asked = [variant.width, variant.height].map { $0.map { min(max(1, $0), 1 << 24) } }
+    let width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
+    let height = asked[1] ?? max(1, width * 3 / 4)
+    var plain = variant
+    (plain.width, plain.height, plain.fit) = (width, height, .fill)
+    if plain.format == .png { plain.quality = nil }
+    let key = Fingerprint(of: ["drawings", standIn.rawValue])
+    self.init(.drawing(standIn), plain, (width, height), key: key)
+  }
+
+  private init(
+    _ source: Source, _ variant: Variant, _ size: (width: Int, height: Int), key: Fingerprint
+  ) {
+    self.source = source
+    self.variant = variant
     (width, height) = size
     id = CacheEntry.ID(
-      key: Self.key(of: image.digest),
-      selector: Fingerprint(of: ["recipe \(Self.recipe)", self.variant.name]))
+      key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
   }
 
   /// A strong one (RFC 9110 section 8.8.3), known before anything is rendered.
   public var entityTag: String {
     "\"variant-\(Fingerprint(of: [id.key.hex, id.selector.hex]).hex)\""
+  }
+
+  /// A name in memory.
+  var digest: ImageDigest {
+    ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // 32 of them
   }
 
   /// What the variants of one image are kept under. Not to be mixed up with a resource's key, which has other parts.

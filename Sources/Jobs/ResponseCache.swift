@@ -13,6 +13,7 @@ final class ResponseCache: Sendable {
   private let store: any CacheStore
   private let images: any ImageStore
   let memory: ImageMemory
+  let variants = KnownVariants()
   private let log: Logger
   private let state = Mutex(State())
 
@@ -180,6 +181,7 @@ final class ResponseCache: Sendable {
   /// - Parameter key: nil: everything.
   func forget(_ key: Fingerprint?) async throws(StoreError) -> Int {
     memory.clear()
+    variants.clear()
     guard let key else { return try await store.clear() }
     let images = Set(try await store.entries(for: [key]).joined().map(\.image.digest))
     var count = try await store.drop(key: key)

@@ -9,19 +9,35 @@ struct VariantRendering: Sendable {
   /// The encoded picture.
   /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`.
   func bytes(of rendition: Rendition) async throws(JobsError) -> [UInt8] {
-    let (image, variant) = (rendition.image, rendition.variant)
-    let needed = renderer.memory(for: variant, from: image.description) + image.bytes
+    let variant = rendition.variant
+    let needed =
+      switch rendition.source {
+      case .image(let image): renderer.memory(for: variant, from: image.description) + image.bytes
+      case .picture(let picture): renderer.memory(for: variant, from: picture.description)
+      case .drawing: renderer.memory(forDrawing: variant)
+      }
     guard needed <= maxMemory else {
       throw .unrenderable(.tooMuchMemory(bytes: needed, limit: maxMemory))
     }
     guard let share = await memory.share(needed) else { throw .abandoned }
     defer { withExtendedLifetime(share) {} }
-    let source = try await source(image)
-    return try await finish(renderer.render(source, of: image.description, as: variant))
+    return try await finish(try await begin(rendition.source, variant))
+  }
+
+  private func begin(
+    _ source: Rendition.Source, _ variant: Variant
+  ) async throws(JobsError) -> any Rendering {
+    switch source {
+    case .image(let image):
+      try await renderer.render(bytes(of: image), of: image.description, as: variant)
+    case .picture(let picture):
+      renderer.render(picture.bytes, of: picture.description, as: variant)
+    case .drawing(let standIn): renderer.draw(standIn, as: variant)
+    }
   }
 
   /// The image's bytes, unharmed: others would give a picture that looks wrong, and be kept.
-  private func source(_ image: StoredImage) async throws(JobsError) -> [UInt8] {
+  private func bytes(of image: StoredImage) async throws(JobsError) -> [UInt8] {
     let stored: StoredBytes?
     do throws(StoreError) {
       stored = try await opener.openWhole(image.digest, bytes: image.bytes)

@@ -19,6 +19,12 @@ struct VariantShelf: Sendable {
   /// What is kept of it; nil when that is nothing, or harmed.
   func bytes(of rendition: Rendition) async -> StoredBytes? {
     guard cache.isOn else { return nil }
+    if let digest = cache.variants.digest(of: rendition.id),
+      let bytes = opener.memory.bytes(of: digest)
+    {
+      cache.used(rendition.id, at: now())
+      return StoredBytes(bytes)
+    }
     do throws(StoreError) {
       guard let kept = try await store.variant(rendition.id) else { return nil }
       guard let bytes = try await opener.openWhole(kept.digest, bytes: kept.bytes) else {
@@ -26,6 +32,7 @@ struct VariantShelf: Sendable {
         return nil
       }
       cache.used(kept.id, at: now())
+      cache.variants.note(kept.digest, of: kept.id)
       return bytes
     } catch {
       log.error("a variant can't be looked up", metadata: ["error": "\(error)"])
@@ -51,6 +58,7 @@ struct VariantShelf: Sendable {
           staged, kept.digest, bytes: bytes.count, as: holder, limit: storeLimit)
       else { return }
       try await store.keep(kept, within: cacheLimit, releasing: holder)
+      cache.variants.note(kept.digest, of: kept.id)
     } catch {
       log.error("a variant can't be kept", metadata: ["error": "\(error)"])
       try? await store.release(holder)

@@ -10,6 +10,8 @@ final class Variants: Sendable {
   private let threads: any ComputeThreads
   private let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
+  /// Stand-ins lately asked for: a page of images that are all on their way asks for the same one many times.
+  private let standIns = ImageMemory(capacity: 4 << 20)
 
   init(
     _ rendering: VariantRendering, shelf: VariantShelf, threads: any ComputeThreads,
@@ -35,6 +37,18 @@ final class Variants: Sendable {
       return kept
     }
     return try await wait(for: rendition, at: priority, keeping).get()
+  }
+
+  /// The bytes of a stand-in's rendition, which is kept in memory alone.
+  /// - Throws: as ``bytes(of:at:keeping:)``.
+  func standIn(
+    _ rendition: Rendition, at priority: Priority
+  ) async throws(JobsError) -> StoredBytes {
+    let name = rendition.digest
+    if let bytes = standIns.bytes(of: name) { return StoredBytes(bytes) }
+    let stored = try await bytes(of: rendition, at: priority, keeping: false)
+    if case .memory(let bytes) = stored.place { standIns.insert(bytes, as: name) }
+    return stored
   }
 
   /// Renderings under way and such that wait, and how long the oldest one has taken so far.

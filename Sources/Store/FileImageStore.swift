@@ -17,6 +17,8 @@ public final class FileImageStore: ImageStore {
     public var threads = 4
     /// Of the unfinished transfers that are kept, all together; 0 keeps none.
     public var maxPartialBytes = 500_000_000
+    /// Whether published images outlive a crash of the machine; not where the folder goes with the process anyway.
+    public var isDurable = true
     /// Tells one run of the system from another.
     var bootIDPath = "/proc/sys/kernel/random/boot_id"
 
@@ -35,7 +37,7 @@ public final class FileImageStore: ImageStore {
   ///
   /// - Throws: `.unavailable` when another service uses the folder or it can't be used; `.full` when there is no room.
   public init(_ configuration: Configuration) throws(StoreError) {
-    folder = try ImageFolder(configuration.path)
+    folder = try ImageFolder(configuration.path, isDurable: configuration.isDurable)
     partials = PartialFolder(
       folder, maxBytes: configuration.maxPartialBytes, bootIDPath: configuration.bootIDPath)
     try partials.adopt()

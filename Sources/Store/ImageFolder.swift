@@ -17,17 +17,19 @@ final class ImageFolder: Sendable {
   /// The published files whose bytes this process has seen whole.
   let verified = VerifiedFiles()
   private let root: Int32
+  private let isDurable: Bool
   private let lock: FolderLock
   /// Held while a published name is given or taken away after a look at what it names.
   private let naming = Mutex(())
 
   /// Opens the folder, making it and those within where there are none.
-  init(_ path: String) throws(StoreError) {
+  init(_ path: String, isDurable: Bool = true) throws(StoreError) {
+    self.isDurable = isDurable
     do {
       try FileManager.default.createDirectory(
         atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
     } catch {
-      throw .unavailable(detail: "making \(path): \(error)")
+      throw StoreError(cause: error)
     }
     lock = try FolderLock(path + "/.lock")
     root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -114,7 +116,9 @@ extension ImageFolder {
   ///
   /// The bytes are on the disk before the name is there, so that no crash leaves a name with other bytes.
   func publish(_ name: String, _ descriptor: Int32, as digest: ImageDigest) throws(StoreError) {
-    guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing an image") }
+    guard !isDurable || fsync(descriptor) == 0 else {
+      throw StoreError(errno: errno, "syncing an image")
+    }
     let (folder, path) = Self.path(digest)
     let code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
     guard code == 0 else { throw StoreError(errno: code, "publishing an image") }
@@ -132,6 +136,7 @@ extension ImageFolder {
   }
 
   private func sync(_ folder: String) throws(StoreError) {
+    guard isDurable else { return }
     let descriptor = openat(root, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
     guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(folder)/") }
     defer { close(descriptor) }

@@ -20,6 +20,8 @@ public final class SQLiteJobStore: JobStore {
     public var readers = 2
     /// How long to wait for another program that has the database locked, such as a backup.
     public var busyTimeout: Duration = .seconds(5)
+    /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
+    public var isDurable = true
     /// Tells when a cache entry is stored.
     public var now: WallClock = {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
@@ -107,7 +109,7 @@ extension SQLiteJobStore {
     }
     try database.writeWithoutTransaction { db in
       // Opening a pool sets NORMAL, where a commit may be lost with the power.
-      try db.execute(sql: "PRAGMA synchronous = FULL")
+      try db.execute(sql: "PRAGMA synchronous = \(configuration.isDurable ? "FULL" : "OFF")")
       try db.execute(sql: "PRAGMA wal_autocheckpoint = 4000")
       try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
     }

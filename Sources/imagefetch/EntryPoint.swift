@@ -20,6 +20,10 @@ enum EntryPoint {
   /// Tells people about an error: help and the like on standard output, faults on standard error.
   private static func report(_ error: any Error) -> ExitStatus {
     switch error {
+    case let ended as Ended: return ended.status
+    case let mistake as UsageMistake:
+      tell(mistake.line)
+      return .usageError
     case let mistakes as OperatorMistakes:
       for line in mistakes.lines { tell(line) }
       return .operatorMistake

@@ -5,8 +5,25 @@ enum ExitStatus: Int32 {
   case operatorMistake = 1
   /// Not a command line of ours.
   case usageError = 2
+  /// `get` was through with its list, and had not every image.
+  case imagesMissing = 3
   /// Ours to mend; `EX_SOFTWARE` of sysexits.h.
   case internalFault = 70
+  /// By signal, as shells number them: 128 and the signal.
+  case hangup = 129
+  case interrupt = 130
+  case brokenPipe = 141
+  case termination = 143
+}
+
+/// Not a command line of ours, for a reason that shows only while it is carried out.
+struct UsageMistake: Error {
+  let line: String
+}
+
+/// The command did what it could, and has told of it.
+struct Ended: Error {
+  let status: ExitStatus
 }
 
 /// What the operator has to mend: one line each.

@@ -8,8 +8,10 @@ struct Imagefetch: AsyncParsableCommand {
     abstract: "Fetches images from anywhere as durable jobs, and serves them.",
     discussion: """
       Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
-      2 a usage error, 70 an internal fault.
+      2 a usage error, 3 images that get could not have, 70 an internal fault.
       """,
     version: App.version,
-    subcommands: [Serve.self, Check.self, Health.self, Version.self])
+    subcommands: [
+      Serve.self, Get.self, Sign.self, Check.self, Health.self, Version.self,
+    ])
 }

@@ -16,6 +16,8 @@ final class FakeJobService: JobService {
     var failure: StoreError?
     /// Why no variant can be had.
     var refusal: JobsError?
+    /// The operator's pictures in place of images.
+    var pictures: [StandIn: StandInPicture] = [:]
     /// Variants opened, with the priorities.
     var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
@@ -43,6 +45,16 @@ final class FakeJobService: JobService {
   let renderer: FakeRenderer?
 
   init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
+
+  /// Gives all who ask the same its one job.
+  func view(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
+    try check()
+    let viewed = kept.withLock { kept in
+      kept.jobs.values.first { $0.owner == .view && $0.submission == job.submission }
+    }
+    if let viewed { return JobSnapshot(viewed) }
+    return try await submit([job], by: .view, key: nil)[0]
+  }
 
   func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
 
@@ -205,15 +217,32 @@ final class FakeJobService: JobService {
     renderer.map { Rendition(of: image, as: variant, by: $0) }
   }
 
+  func picture(for standIn: StandIn) -> StandInPicture? { kept.withLock { $0.pictures[standIn] } }
+
+  func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
+    renderer.map { renderer in
+      guard let picture = picture(for: standIn) else {
+        return Rendition(drawing: standIn, as: variant)
+      }
+      return Rendition(of: picture, as: variant, by: renderer)
+    }
+  }
+
+  private func source(of rendition: Rendition) -> [UInt8]? {
+    switch rendition.source {
+    case .image(let image): kept.withLock { $0.images[image.digest] }
+    case .picture(let picture): picture.bytes
+    case .drawing(let standIn): Array(standIn.rawValue.utf8)
+    }
+  }
+
   func open(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> StoredBytes {
     try check()
     if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
     kept.withLock { $0.opened.append((rendition, job.priority)) }
-    guard let source = kept.withLock({ $0.images[rendition.image.digest] }) else {
-      throw .imageGone
-    }
+    guard let source = source(of: rendition) else { throw .imageGone }
     return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
   }
 

@@ -186,7 +186,7 @@ struct ImageTests {
     "what this service can't do is refused, not ignored",
     arguments: [
       "width=5", "height=5", "fit=cover", "format=png", "quality=5", "background=fff", "dpr=2",
-      "placeholder=true",
+      "placeholder=maybe",
     ])
   func refusesVariants(query: String) async throws {
     let client = Client(renderer: nil)

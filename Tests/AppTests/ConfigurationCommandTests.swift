@@ -22,7 +22,7 @@ struct ConfigurationCommandTests {
       (["serve", "--host", "0.0.0.0"], 1, "", "--host: \"0.0.0.0\" can be reached"),
     ] as [([String], Int32, String, String)])
   func status(arguments: [String], status: Int32, output: String, error: String) throws {
-    let run = try Run(arguments)
+    let run = try CommandRun(arguments)
     #expect(run.status == status)
     #expect(output.isEmpty ? run.output.isEmpty : run.output.contains(output))
     #expect(error.isEmpty ? run.error.isEmpty : run.error.contains(error))
@@ -33,7 +33,7 @@ struct ConfigurationCommandTests {
     let path = NSTemporaryDirectory() + "imagefetch-\(UUID()).yaml"
     defer { try? FileManager.default.removeItem(atPath: path) }
     try "fetch:\n  timeout: 0s\n  x: 1\n".write(toFile: path, atomically: true, encoding: .utf8)
-    let wrong = try Run(["check", "--config", path], ["IMAGEFETCH_X": "1"])
+    let wrong = try CommandRun(["check", "--config", path], ["IMAGEFETCH_X": "1"])
     #expect(wrong.status == 1)
     #expect(wrong.output.isEmpty)
     #expect(
@@ -44,37 +44,12 @@ struct ConfigurationCommandTests {
 
         """)
     try "fetch: { timeout: 2s }\n".write(toFile: path, atomically: true, encoding: .utf8)
-    let right = try Run(["check", "--config", path], ["IMAGEFETCH_SERVER_PORT": "0"])
+    let right = try CommandRun(["check", "--config", path], ["IMAGEFETCH_SERVER_PORT": "0"])
     var expected = Configuration()
     expected.fetch.timeout = .seconds(2)
     expected.server.port = 0
     #expect(right.status == 0)
     #expect(right.output == expected.effective())
     #expect(right.error.isEmpty)
-  }
-}
-
-/// The built command, run to its end.
-private struct Run {
-  let status: Int32
-  let output: String
-  let error: String
-
-  init(_ arguments: [String], _ environment: [String: String] = [:]) throws {
-    let process = Process()
-    let products = URL(filePath: ProcessInfo.processInfo.arguments[0]).deletingLastPathComponent()
-    process.executableURL = products.appending(path: "imagefetch")
-    process.arguments = arguments
-    process.environment = environment
-    let (output, error) = (Pipe(), Pipe())
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = output
-    process.standardError = error
-    try process.run()
-    // Both are shorter than a pipe, so that neither waits for the other to be read.
-    self.output = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    self.error = String(decoding: error.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    status = process.terminationStatus
   }
 }

@@ -10,7 +10,7 @@ enum Readme {
   }
 
   /// What stands under a heading of the second level.
-  static func section(_ title: String) -> String {
+  static func section(_ title: String, of text: String = text) -> String {
     guard let start = text.range(of: "\n## \(title)\n") else { return "" }
     let rest = text[start.upperBound...]
     return String(rest[..<(rest.range(of: "\n## ")?.lowerBound ?? rest.endIndex)])
@@ -28,12 +28,29 @@ enum Readme {
     var text: String
   }
 
-  /// The blocks of a section in order.
+  /// A block that is a file of the reader's: its first line is a comment that begins with the file's name.
+  struct Program {
+    var name: String
+    var text: String
+
+    init?(_ text: String) {
+      guard let match = text.prefixMatch(of: #/(#|//) ([a-z]+\.[a-z]+)\b/#) else { return nil }
+      (name, self.text) = (String(match.2), text + "\n")
+    }
+  }
+
+  /// The programs of a section, in order.
+  static func programs(of section: String) -> [Program] {
+    section.matches(of: block).compactMap { Program(String($0.2)) }
+  }
+
+  /// The blocks of a section in order, but for its programs.
   static func steps(of section: String) -> [Step] {
     var steps: [Step] = []
     var end: String.Index?
-    for block in section.matches(of: #/(?ms)^```([a-z]+)\n(.*?)\n```$/#) {
+    for block in section.matches(of: block) {
       let (kind, text) = (String(block.1), String(block.2))
+      if Program(text) != nil { continue }
       if kind == "sh" {
         steps.append(Step(commands: text))
       } else if let end, section[end..<block.range.lowerBound] == "\n", !steps.isEmpty {
@@ -42,5 +59,9 @@ enum Readme {
       end = block.range.upperBound
     }
     return steps
+  }
+
+  private static var block: Regex<(Substring, Substring, Substring)> {
+    #/(?ms)^```([a-z]+)\n(.*?)\n```$/#
   }
 }

@@ -22,6 +22,23 @@ struct ReadmeTests {
     try await visitor.leave()
   }
 
+  @Test("shows what the command line prints")
+  func commandLine() async throws {
+    let steps = Readme.steps(of: Readme.section("On the command line"))
+    #expect(steps.contains { $0.answer != nil })
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let visitor = try ReadmeVisitor(folder: folder, place: folder)
+    try visitor.servePictures("Tests/Fixtures/images")
+    do {
+      for step in steps { try await visitor.follow(step) }
+    } catch {
+      try? await visitor.leave()
+      throw error
+    }
+    try await visitor.leave()
+  }
+
   @Test("has the defaults of the configuration's keys in its table")
   func defaults() throws {
     let rows = Readme.section("Configuration").matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
@@ -35,7 +52,7 @@ struct ReadmeTests {
 
   @Test("names no variable that is not there")
   func variables() {
-    let known = Set(Configuration.keys.map(\.environmentName))
+    let known = Set(Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable])
     let named = Readme.text.matches(of: #/IMAGEFETCH_[A-Z_]+/#).map { String($0.0) }
     #expect(!named.isEmpty)
     for name in named { #expect(known.contains(name), "\(name)") }

@@ -4,24 +4,58 @@ import Testing
 
 /// Does as the README says, with a service and an origin on ports of their own.
 final class ReadmeVisitor {
+  let origin: ScriptedOrigin
   private let folder: String
-  private let origin: ScriptedOrigin
-  private var service: RunningService?
+  private let place: String
+  /// Addresses as they are shown, and which they are here.
+  private var addresses: [(shown: String, real: String)]
+  private(set) var service: RunningService?
 
   /// Where variables and functions of the shell are kept from block to block.
   private var state: String { folder + "/shell" }
 
-  init(folder: String) throws {
+  /// - Parameters:
+  ///   - folder: where the service and the visitor keep what they have.
+  ///   - place: where the visitor types; the repository's root unless said otherwise.
+  init(folder: String, place: String = Readme.root) throws {
     self.folder = folder
+    self.place = place
     origin = try ScriptedOrigin()
+    addresses = [("127.0.0.1:9000", "127.0.0.1:\(origin.port)")]
+  }
+
+  /// Has a picture of the internet come from the origin here.
+  func replace(_ url: String, by picture: ScriptedReply) {
+    origin.on("/picture", picture)
+    addresses.append((url, origin.url("/picture")))
+  }
+
+  /// Writes down a program that is shown, where the visitor types.
+  func save(_ program: Readme.Program) throws {
+    let text = try here(program.text)
+    try text.write(toFile: "\(place)/\(program.name)", atomically: true, encoding: .utf8)
+  }
+
+  /// A text that is shown, with the addresses here.
+  func here(_ text: String) throws -> String {
+    let service = try #require(service)
+    return (addresses + [("http://127.0.0.1:8080", service.base)])
+      .reduce(text) { $0.replacing($1.shown, with: $1.real) }
   }
 
   /// Runs a step's commands, and compares what they print with what is shown.
-  func follow(_ step: Readme.Step) async throws {
+  /// - Parameter settings: of a service that the step starts, beside its own.
+  func follow(_ step: Readme.Step, adding settings: [String: String] = [:]) async throws {
     if step.commands.contains("-m http.server") {
-      try serveFiles(step.commands)
+      let pattern = #/python3 -m http.server 9000 --bind 127.0.0.1 --directory (\S+)/#
+      try servePictures(String(#require(step.commands.wholeMatch(of: pattern)).1))
+    } else if step.commands.wholeMatch(of: #/git clone .* && make run/#) != nil {
+      // What is fetched from the internet is on loopback here.
+      try await start([
+        "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.1/32", "IMAGEFETCH_FETCH_ALLOW_PORTS": "",
+      ])
     } else if let line = step.commands.wholeMatch(of: #/(.*)make run/#) {
-      try await start(settings(String(line.1)))
+      try await start(assignments(String(line.1)).merging(settings) { $1 })
     } else {
       if service == nil { try await start([:]) }
       let output = try await run(step.commands)
@@ -37,11 +71,9 @@ final class ReadmeVisitor {
     if let service { #expect(try await service.stop() == 0) }
   }
 
-  /// The folder's files, from an origin of ours in place of Python's.
-  private func serveFiles(_ command: String) throws {
-    let pattern = #/python3 -m http.server 9000 --bind 127.0.0.1 --directory (\S+)/#
-    let match = try #require(command.wholeMatch(of: pattern))
-    let path = Readme.root + match.1
+  /// The files of a folder of the repository, from an origin of ours in place of Python's.
+  func servePictures(_ folder: String) throws {
+    let path = Readme.root + folder
     for name in try FileManager.default.contentsOfDirectory(atPath: path) {
       let bytes = try #require(FileManager.default.contents(atPath: "\(path)/\(name)"))
       origin.on("/\(name)", .ok(Array(bytes)))
@@ -49,7 +81,7 @@ final class ReadmeVisitor {
   }
 
   /// The variables that stand before a command.
-  private func settings(_ text: String) throws -> [String: String] {
+  private func assignments(_ text: String) throws -> [String: String] {
     var settings: [String: String] = [:]
     for assignment in text.split(separator: " ") {
       let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
@@ -79,41 +111,20 @@ final class ReadmeVisitor {
     try held.replacing(before, with: after).write(toFile: state, atomically: true, encoding: .utf8)
   }
 
-  /// Runs commands in the root of the repository; variables and functions live on from block to
-  /// block.
-  private func run(_ commands: String) async throws -> String {
-    let service = try #require(service)
-    let addresses = [
-      ("127.0.0.1:9000", "127.0.0.1:\(origin.port)"),
-      ("http://127.0.0.1:8080", service.base),
-    ]
-    var commands = commands
-    for (shown, real) in addresses { commands.replace(shown, with: real) }
-    let script = """
-      set -a; exec 2>&1; [ ! -f '\(state)' ] || . '\(state)'
-      \(commands)
-      { export -p; declare -f; } > '\(state)'
-      """
-    var output = try await Self.bash(script)
-    for (shown, real) in addresses { output.replace(real, with: shown) }
-    return output
+  /// Where `imagefetch` is.
+  private static var programs: String {
+    URL(filePath: RunningService.executable).deletingLastPathComponent().path
   }
 
-  private static func bash(_ script: String) async throws -> String {
-    let process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = ["timeout", "60", "bash", "-c", script]
-    process.currentDirectoryURL = URL(filePath: Readme.root)
-    let pipe = Pipe()
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = pipe
-    try process.run()
-    // A thread of its own reads: the shared ones must not wait for a command.
-    let data = await withCheckedContinuation { continuation in
-      Thread.detachNewThread {
-        continuation.resume(returning: pipe.fileHandleForReading.readDataToEndOfFile())
-      }
-    }
-    return String(decoding: data, as: UTF8.self)
+  /// Runs commands where the visitor types; variables and functions live on from block to block.
+  func run(_ commands: String) async throws -> String {
+    let script = """
+      set -a; exec 2>&1; PATH='\(Self.programs)':$PATH; [ ! -f '\(state)' ] || . '\(state)'
+      \(try here(commands))
+      { export -p; declare -f; } > '\(state)'
+      """
+    let output = try await Shell.run(script, in: place)
+    let shown = addresses + [("http://127.0.0.1:8080", try #require(service).base)]
+    return shown.reduce(output) { $0.replacing($1.real, with: $1.shown) }
   }
 }

@@ -75,6 +75,12 @@ public final class FakeRenderer: ImageRenderer {
     Run(self, bytes, variant)
   }
 
+  public func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
+
+  public func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering {
+    Run(self, Array(standIn.rawValue.utf8), variant)
+  }
+
   private final class Run: Rendering {
     private let renderer: FakeRenderer
     private let bytes: [UInt8]

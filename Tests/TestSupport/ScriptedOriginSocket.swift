@@ -1,3 +1,4 @@
+internal import Foundation
 internal import Glibc
 
 /// A system call that failed.
@@ -49,28 +50,9 @@ func raiseDescriptorLimit() {
   setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
 }
 
-/// A detached thread with a stack of 256 KiB: there may be thousands.
+/// A thread with a stack of 256 KiB: there may be thousands.
 func startSmallThread(_ body: @escaping @Sendable () -> Void) {
-  // Not `pthread_attr_t()`: beside Foundation the compiler may take that for a member of another module than Glibc.
-  withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { buffer in
-    let attributes = buffer.baseAddress!  // its capacity is 1
-    pthread_attr_init(attributes)
-    pthread_attr_setstacksize(attributes, 262_144)
-    pthread_attr_setdetachstate(attributes, Int32(PTHREAD_CREATE_DETACHED))
-    var thread = pthread_t()
-    let box = Unmanaged.passRetained(ThreadBody(body))
-    let status = pthread_create(&thread, attributes, runThreadBody, box.toOpaque())
-    if status != 0 { box.release() }
-    pthread_attr_destroy(attributes)
-  }
-}
-
-private final class ThreadBody {
-  let body: @Sendable () -> Void
-  init(_ body: @escaping @Sendable () -> Void) { self.body = body }
-}
-
-private func runThreadBody(_ context: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-  if let context { Unmanaged<ThreadBody>.fromOpaque(context).takeRetainedValue().body() }
-  return nil
+  let thread = Thread(block: body)
+  thread.stackSize = 262_144
+  thread.start()
 }

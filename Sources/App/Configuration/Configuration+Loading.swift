@@ -14,6 +14,9 @@ extension Configuration {
     }
   }
 
+  /// The variable that `imagefetch get` has its token from; no key's, and no mistake.
+  public static let tokenVariable = Key.environmentPrefix + "TOKEN"
+
   /// Flags over environment over file over defaults.
   ///
   /// A variable of a list holds its items between commas, one of `auth.tokens` holds YAML (JSON is
@@ -23,7 +26,7 @@ extension Configuration {
   /// - Parameters:
   ///   - file: a YAML file of at most 1 MiB; nil for none.
   ///   - environment: all variables. One that begins with `IMAGEFETCH_` and belongs to no key is a
-  ///     mistake, but for those that Kubernetes sets beside a Service named `imagefetch`.
+  ///     mistake, but for ``tokenVariable`` and those that Kubernetes sets beside a Service named `imagefetch`.
   /// - Throws: all mistakes at once.
   public static func load(
     file: String? = nil, environment: [String: String] = [:], flags: [Flag] = []

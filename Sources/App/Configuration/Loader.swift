@@ -48,7 +48,7 @@ struct Loader {
       guard let text = environment[key.environmentName] else { continue }
       set(key, to: text, from: .variable(key.environmentName))
     }
-    let known = Configuration.keys.map(\.environmentName)
+    let known = Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable]
     for name in environment.keys.sorted() where name.hasPrefix(Configuration.Key.environmentPrefix)
     {
       guard !known.contains(name), !Loader.isKubernetes(name) else { continue }

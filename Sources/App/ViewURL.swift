@@ -1,0 +1,72 @@
+internal import API
+public import Foundation
+
+/// The URL of a view, to be signed.
+public struct ViewURL: Sendable {
+  /// Why it can't be signed.
+  public enum Refusal: Error, Sendable, Equatable {
+    /// Neither a view's URL nor an image's.
+    case notAURL
+    /// The configuration has no key.
+    case noKey
+  }
+
+  /// What stands before the path; empty for a path alone.
+  private let base: String
+  private let path: String
+  private let query: String
+
+  /// Reads a view's URL (`https://img.example/image?url=…`, or its path and query alone), or makes one of an image's.
+  ///
+  /// - Parameter server: what stands before the path of an image's view: `https://img.example`.
+  /// - Throws: `notAURL`.
+  public init(_ text: String, server: String? = nil) throws(Refusal) {
+    guard !text.utf8.contains(where: { $0 <= 0x20 || $0 >= 0x7F }) else { throw .notAURL }
+    let address = text.prefixMatch(of: #/https?://[^/?#]+/#)?.output ?? ""
+    let rest = text.dropFirst(address.count).prefix { $0 != "#" }
+    let parts = rest.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+    let members = parts.count > 1 ? parts[1].split(separator: "&") : []
+    if parts.first == "/image", members.contains(where: { $0.hasPrefix("url=") }) {
+      (base, path) = (String(address), "/image")
+      query = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
+        .joined(separator: "&")
+    } else {
+      guard !address.isEmpty else { throw .notAURL }
+      (base, path) = (server.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 } ?? "", "/image")
+      query = "url=" + Self.encoded(text)
+    }
+  }
+
+  /// The URL with `expires` and `signature`.
+  ///
+  /// - Parameter expires: until when it is good, in whole seconds.
+  /// - Throws: `noKey`.
+  public func signed(
+    by configuration: Configuration, expires: Date
+  ) throws(Refusal) -> String {
+    let signature = ViewSignature(keys: configuration.view.keys)
+    let seconds = Int64(expires.timeIntervalSince1970)
+    guard let query = signature.signed(path: path, query: query, expires: seconds) else {
+      throw .noKey
+    }
+    return "\(base)\(path)?\(query)"
+  }
+
+  /// As the value of a query's member: all but RFC 3986's unreserved characters is percent-encoded.
+  private static func encoded(_ text: String) -> String {
+    let plain = CharacterSet(
+      charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+    return text.addingPercentEncoding(withAllowedCharacters: plain) ?? text
+  }
+}
+
+extension Duration {
+  /// What a duration's text in a configuration means (`90s`, `12h`, `30d`; a number alone is seconds); nil where it is
+  /// none or is more than a hundred years.
+  public static func configured(_ text: String) -> Duration? {
+    guard let nanoseconds = Unit.durations.quantity(text, plain: 1_000_000_000),
+      nanoseconds <= 100 * 366 * 86_400_000_000_000
+    else { return nil }
+    return .nanoseconds(nanoseconds)
+  }
+}

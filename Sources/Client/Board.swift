@@ -1,0 +1,140 @@
+internal import Executors
+internal import Glibc
+internal import Synchronization
+
+/// What people see of a run on a terminal: a bar for each job under way, below the lines of those that are through.
+final class Board: Sendable {
+  private struct Slot {
+    var line: JobLine
+    var order: Int
+    var measured: (completed: Int, at: ContinuousClock.Instant)
+  }
+
+  private struct State {
+    var screen: Screen
+    var slots: [Int: Slot] = [:]
+    var began = 0
+    var finished: [String] = []
+    var saved = 0
+    var failed = 0
+    var received = 0
+    var rate = 0.0
+    var measured: (received: Int, at: ContinuousClock.Instant) = (0, .now)
+    var isClosed = false
+  }
+
+  private let style: Style
+  private let state: Mutex<State>
+
+  /// Draws ten times a second from now on, until closed.
+  init(on descriptor: Int32, style: Style) {
+    self.style = style
+    state = Mutex(State(screen: Screen(descriptor)))
+    startThread(named: "display") { [weak self] in
+      while self?.tick() == true { usleep(100_000) }
+    }
+  }
+
+  /// A job has begun; one slot has one at a time.
+  func begin(_ slot: Int, name: String) {
+    state.withLock { state in
+      state.began += 1
+      state.slots[slot] = Slot(
+        line: JobLine(name: name), order: state.began, measured: (0, .now))
+    }
+  }
+
+  /// - Parameter progress: nil for as before.
+  func show(_ slot: Int, _ phase: JobLine.Phase, _ progress: JobAnswer.Progress?) {
+    state.withLock { state in
+      guard var entry = state.slots[slot] else { return }
+      entry.line.phase = phase
+      if let progress {
+        let completed = max(0, progress.completed)
+        state.received += max(0, completed - entry.line.completed)
+        entry.line.completed = completed
+        entry.line.total = progress.total.map { max(0, $0) }
+      }
+      state.slots[slot] = entry
+    }
+  }
+
+  /// A job is through.
+  func end(_ slot: Int, _ outcome: Outcome, url: String) {
+    state.withLock { state in
+      state.slots[slot] = nil
+      if case .saved = outcome { state.saved += 1 } else { state.failed += 1 }
+      state.finished.append(style.line(outcome, for: url))
+      // Not left to the clock alone: a list may have thousands a second.
+      if state.finished.count >= 200 { draw(&state) }
+    }
+  }
+
+  /// A job was given up with the run.
+  func drop(_ slot: Int) { state.withLock { $0.slots[slot] = nil } }
+
+  /// Leaves the terminal with the finished lines and the totals.
+  func close() {
+    state.withLock { state in
+      guard !state.isClosed else { return }
+      state.isClosed = true
+      state.screen.close(state.finished + [totals(state, withRest: false)])
+      state.finished = []
+    }
+  }
+
+  /// - Returns: whether it goes on.
+  private func tick() -> Bool {
+    state.withLock { state in
+      guard !state.isClosed else { return false }
+      draw(&state)
+      return true
+    }
+  }
+
+  private func draw(_ state: inout State) {
+    measure(&state)
+    let size = state.screen.size
+    let width = size.columns - 1
+    let jobs = state.slots.values.sorted { $0.order < $1.order }.prefix(max(1, size.rows - 3))
+    var lines = jobs.map { (text: $0.line.text(width: width, style: style), width: width) }
+    let totals = PlainText.columns(totals(state, withRest: true), atMost: width)
+    lines.append((text: totals, width: totals.count))
+    state.screen.draw(state.finished, lines)
+    state.finished = []
+  }
+
+  private func totals(_ state: State, withRest: Bool) -> String {
+    var parts = ["\(state.saved) saved", "\(state.failed) failed"]
+    if withRest {
+      parts.append("\(state.slots.count) running")
+      let pace = JobLine.pace(state.rate)
+      if !pace.isEmpty { parts.append(pace) }
+    }
+    return parts.joined(separator: ", ")
+  }
+
+  /// Rates over half a second and more, smoothed.
+  private func measure(_ state: inout State) {
+    let now = ContinuousClock.now
+    for (slot, entry) in state.slots {
+      guard
+        let rate = Self.rate(
+          entry.line.completed - entry.measured.completed, entry.measured.at, now)
+      else { continue }
+      state.slots[slot]?.line.rate = entry.line.rate * 0.5 + rate * 0.5
+      state.slots[slot]?.measured = (entry.line.completed, now)
+    }
+    if let rate = Self.rate(state.received - state.measured.received, state.measured.at, now) {
+      state.rate = state.rate * 0.5 + rate * 0.5
+      state.measured = (state.received, now)
+    }
+  }
+
+  private static func rate(
+    _ bytes: Int, _ start: ContinuousClock.Instant, _ now: ContinuousClock.Instant
+  ) -> Double? {
+    let seconds = (now - start) / .seconds(1)
+    return seconds >= 0.5 ? Double(max(0, bytes)) / seconds : nil
+  }
+}

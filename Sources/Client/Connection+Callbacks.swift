@@ -1,0 +1,93 @@
+internal import CCurl
+
+/// What libcurl calls during a request, on the same thread.
+extension Connection {
+  func installCallbacks() {
+    let context = Unmanaged.passUnretained(self).toOpaque()
+    CCurl_setWriteFunction(easy, CURLOPT_WRITEFUNCTION, takeBody)
+    CCurl_setPointer(easy, CURLOPT_WRITEDATA, context)
+    CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, takeHeaderLine)
+    CCurl_setPointer(easy, CURLOPT_HEADERDATA, context)
+    // libcurl calls it once a second at least, also while nothing comes.
+    CCurl_setLong(easy, CURLOPT_NOPROGRESS, 0)
+    CCurl_setProgressFunction(easy, goesOn)
+    CCurl_setPointer(easy, CURLOPT_XFERINFODATA, context)
+  }
+
+  fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Connection? {
+    context.map { Unmanaged<Connection>.fromOpaque($0).takeUnretainedValue() }
+  }
+
+  fileprivate var isBrokenOff: Bool { exchange.isStoppable && stop.isRaised }
+
+  /// - Returns: whether it goes on.
+  fileprivate func take(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    guard exchange.answer.status == 200, let sink = exchange.sink else {
+      guard exchange.answer.body.count + bytes.count <= Self.maxBody else { return end(.oversized) }
+      exchange.answer.body.append(contentsOf: bytes)
+      return true
+    }
+    guard bytes.count <= sink.limit - exchange.answer.saved else { return end(.oversized) }
+    exchange.answer.saved += bytes.count
+    do {
+      try Descriptor.write(bytes, to: sink.descriptor)
+      return true
+    } catch {
+      return end(.unwritable(error.code))
+    }
+  }
+
+  fileprivate func take(headerLine line: UnsafeRawBufferPointer) -> Bool {
+    exchange.fieldBytes += line.count
+    guard exchange.fieldBytes <= Self.maxFieldBytes else { return end(.oversized) }
+    let text = String(decoding: line, as: UTF8.self)
+    if text.hasPrefix("HTTP/") {
+      // An interim response, or a proxy's, may have come before.
+      exchange.answer = Answer(status: Int(text.split(separator: " ").dropFirst().first ?? "") ?? 0)
+    } else if let colon = text.firstIndex(of: ":") {
+      let value = text[text.index(after: colon)...]
+      exchange.answer.fields[text[..<colon].lowercased()] = value.trimmingBlanks
+    }
+    return true
+  }
+
+  private func end(_ failure: Failure) -> Bool {
+    exchange.failure = failure
+    return false
+  }
+}
+
+private func takeBody(
+  _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
+  _ context: UnsafeMutableRawPointer?
+) -> Int {
+  guard let connection = Connection.at(context) else { return 0 }
+  let isTaken = connection.take(UnsafeRawBufferPointer(start: bytes, count: size * count))
+  return isTaken ? size * count : Int(UInt32.max)
+}
+
+private func takeHeaderLine(
+  _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
+  _ context: UnsafeMutableRawPointer?
+) -> Int {
+  guard let connection = Connection.at(context) else { return 0 }
+  let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
+  return connection.take(headerLine: line) ? size * count : Int(UInt32.max)
+}
+
+private func goesOn(
+  _ context: UnsafeMutableRawPointer?, _: curl_off_t, _: curl_off_t, _: curl_off_t, _: curl_off_t
+) -> Int32 {
+  Connection.at(context)?.isBrokenOff == true ? 1 : 0
+}
+
+extension Substring {
+  /// Without blanks and line ends around it.
+  fileprivate var trimmingBlanks: String {
+    var rest = unicodeScalars[...]
+    let blanks: Set<Unicode.Scalar> = [" ", "\t", "\r", "\n"]
+    while let first = rest.first, blanks.contains(first) { rest.removeFirst() }
+    while let last = rest.last, blanks.contains(last) { rest.removeLast() }
+    return String(rest)
+  }
+}

@@ -1,0 +1,177 @@
+internal import Glibc
+
+/// Carries one URL after the other from its submission to a file, on one thread, whose calls block. What keeps it waiting
+/// is the service's or the network's, and is waited out: a full queue for as long as it takes, a service that is away for
+/// as long as ``Patience`` says.
+final class Errand {
+  let address: ServiceAddress
+  let stop: StopFlag
+  let connection: Connection
+  private let wishes: Wishes
+  private let output: Output
+  /// Told of progress; nil where nobody looks.
+  let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
+
+  init?(
+    to address: ServiceAddress, wishes: Wishes, output: Output, stop: StopFlag,
+    watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
+  ) {
+    guard let connection = Connection(to: address, stop: stop) else { return nil }
+    (self.address, self.wishes, self.output) = (address, wishes, output)
+    (self.stop, self.watcher, self.connection) = (stop, watcher, connection)
+  }
+
+  /// Submits, follows, saves.
+  func carry(_ url: String) throws(EndOfRun) -> Outcome {
+    let job: JobAnswer
+    switch try submit(url) {
+    case .job(let accepted): job = accepted
+    case .refused(let outcome): return outcome
+    }
+    do throws(EndOfRun) {
+      let outcome = try finish(job)
+      if address.isOurs { forget(job) }
+      return outcome
+    } catch {
+      if !address.isOurs { cancel(job) }
+      throw error
+    }
+  }
+
+  private func finish(_ job: JobAnswer) throws(EndOfRun) -> Outcome {
+    var job = job
+    while true {
+      switch try followed(job) {
+      case .refused(let outcome): return outcome
+      case .job(let finished): job = finished
+      }
+      if let outcome = try saved(job) { return outcome }
+    }
+  }
+}
+
+extension Errand {
+  private enum Step {
+    case job(JobAnswer)
+    case refused(Outcome)
+  }
+
+  private func submit(_ url: String) throws(EndOfRun) -> Step {
+    // A second try of a submission that did arrive is answered with the same job.
+    let key = String(UInt64.random(in: .min ... .max), radix: 36)
+    let answer = try ask(
+      .init(
+        method: "POST", path: "/jobs", fields: ["Idempotency-Key: get-\(key)"],
+        body: wishes.submission(of: url),
+        // Broken off, nobody would know the job's id and could cancel it.
+        isStoppable: false))
+    guard answer.status == 202, let job = JobAnswer(answer.body) else {
+      guard answer.status == 422 || answer.status == 500, let problem = ProblemAnswer(answer.body)
+      else { throw unexpected(answer) }
+      let isOfURL = (problem.errors ?? []).allSatisfy { $0.pointer == "/url" }
+      guard isOfURL else { throw .usage(PlainText.line(problem.placedText)) }
+      let code = problem.errors?.first?.code ?? problem.code
+      return .refused(.failed(code: code, detail: problem.text))
+    }
+    return .job(job)
+  }
+
+  /// Waits until the job has finished, and tells of its progress on the way.
+  private func followed(_ job: JobAnswer) throws(EndOfRun) -> Step {
+    var job = job
+    var entityTag: String?
+    while true {
+      tell(of: job)
+      switch job.phase {
+      case .success: return .job(job)
+      case .failure:
+        return .refused(
+          .failed(code: job.error?.code ?? "internal", detail: job.error?.detail ?? ""))
+      case .cancelled: return .refused(.failed(code: "cancelled", detail: "The job was cancelled."))
+      case .queued, .loading: break
+      }
+      if let answer = try news(of: job, since: &entityTag) {
+        guard let next = JobAnswer(answer.body) else { return .refused(try refusal(answer)) }
+        job = next
+      }
+    }
+  }
+
+  /// - Returns: nil where there is none yet.
+  private func news(
+    of job: JobAnswer, since entityTag: inout String?
+  ) throws(EndOfRun) -> Connection.Answer? {
+    var request = Connection.Request(path: "/jobs/\(job.id)?wait=30", seconds: 90)
+    if watcher != nil {
+      // The first look learns the version, from which on each change is news.
+      if let entityTag { request.fields = ["If-None-Match: \(entityTag)"] }
+      if entityTag == nil { request.path = "/jobs/\(job.id)" }
+    }
+    let answer = try ask(request)
+    if answer.status == 304 { return nil }
+    entityTag = answer.fields["etag"]
+    return answer
+  }
+
+  /// - Returns: nil where the job has no image any more, and has to be followed again.
+  private func saved(_ job: JobAnswer) throws(EndOfRun) -> Outcome? {
+    let partial: PartialFile
+    do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
+    watcher?(.saving, job.progress)
+    let path = "/jobs/\(job.id)/image\(wishes.query)"
+    let request = Connection.Request(
+      path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))
+    let answer = try ask(request) { () throws(EndOfRun) in
+      do throws(SaveError) { try partial.restart() } catch { throw .mistake(error.text) }
+    }
+    if answer.status == 202 { return nil }
+    guard answer.status == 200 else { return try refusal(answer) }
+    let type = answer.fields["content-type"]
+    let name = FileName.proposed(answer.fields["content-disposition"], type: type)
+    do {
+      let isWhole = wishes.query.isEmpty
+      let format = type?.split(separator: "/").last.map(String.init) ?? "unknown"
+      return .saved(
+        SavedImage(
+          path: try output.place(partial, named: name),
+          size: isWhole ? job.image.map { ($0.width, $0.height) } : nil,
+          format: isWhole ? job.image?.format ?? format : format, bytes: answer.saved))
+    } catch {
+      throw error.cause.code == EPIPE ? .outputClosed : .mistake(error.text)
+    }
+  }
+
+  /// The most that a service can be configured to take.
+  private static let maxImageBytes = 4 << 30
+
+  /// What a problem says of a single job.
+  private func refusal(_ answer: Connection.Answer) throws(EndOfRun) -> Outcome {
+    guard answer.status >= 400, let problem = ProblemAnswer(answer.body) else {
+      throw unexpected(answer)
+    }
+    let failure = problem.error ?? JobAnswer.Failure(code: problem.code, detail: problem.text)
+    return .failed(code: failure.code, detail: failure.detail ?? problem.text)
+  }
+
+  /// Lets the service forget the job and all that it keeps of it.
+  private func forget(_ job: JobAnswer) {
+    // Its image is saved, or can't be: nothing that happens now is to change what is told of it.
+    _ = try? connection.send(
+      .init(method: "DELETE", path: "/jobs/\(job.id)?purge=true", isStoppable: false))
+  }
+
+  private func cancel(_ job: JobAnswer) {
+    // Nothing can be done about a failure, and nobody would wait for it.
+    _ = try? connection.send(
+      .init(method: "DELETE", path: "/jobs/\(job.id)", seconds: 5, isStoppable: false))
+  }
+
+  private func tell(of job: JobAnswer) {
+    guard let watcher else { return }
+    switch job.phase {
+    case .loading: watcher(.loading, job.progress)
+    case .queued where job.attempts > 0: watcher(.retrying, job.progress)
+    default: watcher(.queued, job.progress)
+    }
+  }
+}

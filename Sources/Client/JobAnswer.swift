@@ -1,0 +1,87 @@
+internal import FoundationEssentials
+
+/// A job as the service tells of it: the members that matter here. Others may be there.
+struct JobAnswer: Decodable, Equatable {
+  enum Phase: String, Decodable {
+    case queued, loading, success, failure, cancelled
+  }
+
+  struct Progress: Decodable, Equatable {
+    var completed: Int
+    var total: Int?
+  }
+
+  struct Image: Decodable, Equatable {
+    var format: String
+    var width: Int
+    var height: Int
+    var bytes: Int
+  }
+
+  struct Failure: Decodable, Equatable {
+    var code: String
+    var detail: String?
+  }
+
+  var id: String
+  var phase: Phase
+  var progress: Progress
+  var image: Image?
+  var error: Failure?
+  var attempts: Int
+
+  /// - Returns: nil for what is no job of an imagefetch service.
+  init?(_ body: [UInt8]) {
+    guard let job = try? JSONDecoder().decode(JobAnswer.self, from: Data(body)),
+      1...64 ~= job.id.utf8.count, job.id.utf8.allSatisfy(Self.isOfID)
+    else { return nil }
+    self = job
+  }
+
+  /// It becomes part of paths.
+  private static func isOfID(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+      UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "-"):
+      true
+    default: false
+    }
+  }
+}
+
+/// A problem document (RFC 9457), as the service writes them.
+struct ProblemAnswer: Decodable, Equatable {
+  struct Mistake: Decodable, Equatable {
+    var pointer: String?
+    var code: String?
+    var detail: String?
+  }
+
+  var code: String
+  var detail: String?
+  var errors: [Mistake]?
+  /// The job's, where the problem is that it has no image.
+  var error: JobAnswer.Failure?
+
+  /// - Returns: nil for what is none of an imagefetch service.
+  init?(_ body: [UInt8]) {
+    guard let problem = try? JSONDecoder().decode(ProblemAnswer.self, from: Data(body)) else {
+      return nil
+    }
+    self = problem
+  }
+
+  /// What is wrong, the single mistakes where they are told.
+  var text: String {
+    let details = (errors ?? []).compactMap(\.detail)
+    return details.isEmpty ? detail ?? code : details.joined(separator: " ")
+  }
+
+  /// The same with the members that the single mistakes are in: `headers/Host: …`.
+  var placedText: String {
+    let places = (errors ?? []).map { mistake in
+      "\(mistake.pointer?.drop { $0 == "/" } ?? "the job"): \(mistake.detail ?? code)"
+    }
+    return places.isEmpty ? text : places.joined(separator: "; ")
+  }
+}

@@ -1,0 +1,68 @@
+/// A job under way, as people see it.
+struct JobLine: Equatable {
+  /// In one word.
+  enum Phase: String {
+    case queued, loading, retrying, waiting, saving
+  }
+
+  var name: String
+  var phase = Phase.queued
+  var completed = 0
+  var total: Int?
+  /// Bytes a second.
+  var rate = 0.0
+
+  /// Bytes in a few characters: `812 B`, `1.2 MiB`.
+  static func amount(_ bytes: Int) -> String {
+    guard bytes >= 1000 else { return "\(max(0, bytes)) B" }
+    var value = Double(bytes)
+    var units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][...]
+    value /= 1024
+    while value >= 1000, units.count > 1 {
+      value /= 1024
+      units.removeFirst()
+    }
+    let tenths = Int((value * 10).rounded())
+    let number = tenths < 1000 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value))"
+    return "\(number) \(units.first ?? "")"
+  }
+
+  /// The same for how much comes in a second.
+  static func pace(_ rate: Double) -> String { rate < 1 ? "" : amount(Int(min(rate, 1e18))) + "/s" }
+
+  /// The line, at most so many columns wide.
+  func text(width: Int, style: Style) -> String {
+    let nameWidth = min(28, max(8, width / 4))
+    var line = PlainText.columns(name, atMost: nameWidth).padded(to: nameWidth)
+    let amounts =
+      total.map { "\(Self.amount(completed))/\(Self.amount($0))" }
+      ?? (completed > 0 ? Self.amount(completed) : "")
+    let tail =
+      amounts.padded(to: 19, onTheLeft: true)
+      + Self.pace(rate).padded(to: 12, onTheLeft: true)
+    let word = phase.rawValue.padded(to: 8)
+    let barWidth = width - nameWidth - tail.count - word.count - 5
+    if barWidth >= 6 { line += "  " + bar(barWidth, style) }
+    // Too narrow for all of it: the name and the phase say most.
+    guard width >= nameWidth + 2 + word.count else { return String(line.prefix(max(0, width))) }
+    if barWidth >= 0 { line += " " + tail }
+    return line + "  " + style.faint(word)
+  }
+
+  private func bar(_ width: Int, _ style: Style) -> String {
+    var filled = 0
+    if let total, total > 0 {
+      filled = Int(Double(width) * min(1, max(0, Double(completed) / Double(total))))
+    }
+    let full = String(repeating: style.isUnicode ? "━" : "#", count: filled)
+    let empty = String(repeating: style.isUnicode ? "─" : "-", count: width - filled)
+    return style.active(full) + style.faint(empty)
+  }
+}
+
+extension String {
+  fileprivate func padded(to width: Int, onTheLeft isLeft: Bool = false) -> String {
+    let blanks = String(repeating: " ", count: max(0, width - count))
+    return isLeft ? blanks + self : self + blanks
+  }
+}

@@ -1,0 +1,49 @@
+/// What became of one URL.
+enum Outcome: Equatable {
+  /// Its image is where it was wanted.
+  case saved(SavedImage)
+  /// It can't be had; a code of the API's, and why for people.
+  case failed(code: String, detail: String)
+
+  /// One line for programs: fields between tabs, nothing in them that could pass for another field or line.
+  func plainLine(for url: String) -> String {
+    let fields =
+      switch self {
+      case .saved(let image): ["saved", image.path, url, image.description]
+      case .failed(let code, let detail): ["failed", code, url, detail]
+      }
+    return fields.map(PlainText.line).joined(separator: "\t") + "\n"
+  }
+}
+
+/// An image that was written.
+struct SavedImage: Equatable {
+  /// Where; `-` for standard output.
+  var path: String
+  /// In pixels; nil for a variant, of which the service doesn't tell.
+  var size: (width: Int, height: Int)?
+  /// `jpeg` and the like.
+  var format: String
+  var bytes: Int
+
+  var description: String {
+    let words = [size.map { "\($0.width)x\($0.height)" }, format, "\(bytes)"]
+    return words.compactMap(\.self).joined(separator: " ")
+  }
+
+  static func == (a: SavedImage, b: SavedImage) -> Bool {
+    a.path == b.path && a.description == b.description
+  }
+}
+
+/// Why no more images of a run are asked for.
+enum EndOfRun: Error, Equatable {
+  /// The command line says something that the service doesn't take.
+  case usage(String)
+  /// The user or the operator can mend it.
+  case mistake(String)
+  /// Whoever read our output has gone away.
+  case outputClosed
+  /// The stop flag was raised.
+  case stopped
+}

@@ -1,0 +1,32 @@
+/// Text of origins, servers and lists that stays on its line and moves no cursor, whatever it holds.
+enum PlainText {
+  /// The text with a replacement character for each control, line separator and mark that turns the direction of text
+  /// around.
+  static func line(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: isUnsafe) else { return text }
+    var result = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars { result.append(isUnsafe(scalar) ? "\u{FFFD}" : scalar) }
+    return String(result)
+  }
+
+  /// The text in printable ASCII, cut to so many columns: what is redrawn in place must be as wide as it seems.
+  static func columns(_ text: String, atMost width: Int) -> String {
+    let scalars = text.unicodeScalars.prefix(width + 1)
+    var result = String.UnicodeScalarView()
+    for scalar in scalars.prefix(width) {
+      result.append(0x20...0x7E ~= scalar.value ? scalar : "?")
+    }
+    if scalars.count > width, width > 1 {
+      result.removeLast()
+      result.append("~")
+    }
+    return String(result)
+  }
+
+  private static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.value {
+    case 0..<0x20, 0x7F...0x9F, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069, 0xFEFF: true
+    default: false
+    }
+  }
+}

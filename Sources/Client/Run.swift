@@ -1,0 +1,210 @@
+internal import Executors
+internal import Glibc
+internal import Synchronization
+
+/// Fetches a list of URLs through a service, so many at a time: memory holds those under way and no other.
+///
+/// Each is carried by a thread of its own from its submission to its file; there are never more threads than URLs.
+public final class Run: Sendable {
+  /// What to fetch, by whom, and where to put it.
+  public struct Settings: Sendable {
+    public var address: ServiceAddress
+    /// `-` stands for the list on standard input.
+    public var urls: [String]
+    public var output: Output
+    public var wishes: Wishes
+    /// Jobs under way at once.
+    public var parallel: Int
+    /// Whether only failures are told of.
+    public var isQuiet: Bool
+    /// All variables: `TERM`, `NO_COLOR` and the locale's count.
+    public var environment: [String: String]
+
+    public init(
+      address: ServiceAddress, urls: [String], output: Output, wishes: Wishes = Wishes(),
+      parallel: Int = 32, isQuiet: Bool = false, environment: [String: String] = [:]
+    ) {
+      (self.address, self.urls, self.output) = (address, urls, output)
+      (self.wishes, self.parallel, self.isQuiet) = (wishes, max(1, parallel), isQuiet)
+      self.environment = environment
+    }
+  }
+
+  /// How it ended.
+  public enum Ending: Sendable, Equatable {
+    /// Each URL was tried.
+    case complete(saved: Int, failed: Int)
+    /// The command line says something that the service doesn't take.
+    case usage(String)
+    /// The user or the operator can mend it; in one line.
+    case mistake(String)
+    /// Whoever read our output has gone away.
+    case outputClosed
+    /// ``interrupt()``
+    case interrupted
+    /// The machine's fault.
+    case fault(String)
+  }
+
+  private struct State {
+    var threads = 0
+    var started = 0
+    var busy = 0
+    var saved = 0
+    var failed = 0
+    var ending: Ending?
+    var continuation: CheckedContinuation<Ending, Never>?
+  }
+
+  private let settings: Settings
+  private let sources: Sources
+  private let stop = StopFlag()
+  private let board: Board?
+  private let printer: Printer
+  private let state = Mutex(State())
+
+  /// Nothing is asked yet.
+  public init(_ settings: Settings) {
+    self.settings = settings
+    sources = Sources(settings.urls)
+    let term = settings.environment["TERM"] ?? ""
+    let hasBars = isatty(STDERR_FILENO) == 1 && !settings.isQuiet && term != "dumb" && !term.isEmpty
+    board =
+      hasBars ? Board(on: STDERR_FILENO, style: Style(environment: settings.environment)) : nil
+    printer = Printer(
+      hasBars: hasBars, isQuiet: settings.isQuiet, givesImage: settings.output == .standardOutput)
+  }
+
+  /// Fetches them all.
+  public func run() async -> Ending {
+    // A reader of ours that goes away shall be an error of the write, not our end.
+    signal(SIGPIPE, SIG_IGN)
+    let ending = await withCheckedContinuation { continuation in
+      state.withLock { $0.continuation = continuation }
+      startAnother()
+    }
+    board?.close()
+    return ending
+  }
+
+  /// Begins nothing more, cancels the jobs under way on a service elsewhere, and ends ``run()``.
+  public func interrupt() { end(.interrupted) }
+
+  /// Puts right what a terminal must not be left with, for a process that ends at once.
+  public func leaveTerminal() {
+    if board != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }
+  }
+}
+
+// The threads.
+extension Run {
+  private func startAnother() {
+    let slot = state.withLock { state -> Int? in
+      guard state.started < settings.parallel, state.ending == nil else { return nil }
+      state.started += 1
+      state.threads += 1
+      return state.started
+    }
+    guard let slot else { return }
+    startThread(named: "get \(slot)") { [self] in
+      work(slot)
+      state.withLock { $0.threads -= 1 }
+      settle()
+    }
+  }
+
+  private func work(_ slot: Int) {
+    let watcher = board.map { board in { board.show(slot, $0, $1) } }
+    let errand = Errand(
+      to: settings.address, wishes: settings.wishes, output: settings.output, stop: stop,
+      watcher: watcher)
+    guard let errand else { return end(.fault("libcurl can't be used")) }
+    do throws(EndOfRun) {
+      if slot == 1 { try errand.knock() }
+    } catch {
+      return end(Ending(error))
+    }
+    while let line = next() {
+      startAnother()
+      carry(line, by: errand, slot)
+      state.withLock { $0.busy -= 1 }
+      settle()
+    }
+  }
+
+  private func next() -> LineReader.Line? {
+    let line: LineReader.Line?
+    do { line = try sources.next() } catch {
+      end(.mistake("standard input: \(error.text)"))
+      return nil
+    }
+    guard let line else { return nil }
+    return state.withLock { state in
+      guard state.ending == nil else { return nil }
+      state.busy += 1
+      return line
+    }
+  }
+
+  private func carry(_ line: LineReader.Line, by errand: Errand, _ slot: Int) {
+    switch line {
+    case .unusable(let beginning, let reason):
+      finish(slot, .failed(code: "invalid_url", detail: reason), url: beginning)
+    case .text(let url):
+      board?.begin(slot, name: FileName.shown(of: url))
+      do throws(EndOfRun) {
+        finish(slot, try errand.carry(url), url: url)
+      } catch {
+        board?.drop(slot)
+        end(Ending(error))
+      }
+    }
+  }
+
+  private func finish(_ slot: Int, _ outcome: Outcome, url: String) {
+    state.withLock {
+      if case .saved = outcome { $0.saved += 1 } else { $0.failed += 1 }
+    }
+    board?.end(slot, outcome, url: url)
+    do { try printer.print(outcome, url: url) } catch {
+      end(error.code == EPIPE ? .outputClosed : .mistake("standard output: \(error.text)"))
+    }
+  }
+
+  /// The first ending counts.
+  private func end(_ ending: Ending) {
+    let isFirst = state.withLock { state in
+      defer { if state.ending == nil { state.ending = ending } }
+      return state.ending == nil
+    }
+    guard isFirst else { return }
+    stop.raise()
+    settle()
+    startThread(named: "deadline") { [self] in
+      // Who still waits for a service by then waits for one that is gone.
+      sleep(10)
+      settle(isLate: true)
+    }
+  }
+
+  /// Ends the run once nothing is under way. A thread that waits for the list's next line may stay behind.
+  private func settle(isLate: Bool = false) {
+    let told = state.withLock { state -> (CheckedContinuation<Ending, Never>, Ending)? in
+      let isThrough = state.threads == 0 || (state.ending != nil && state.busy == 0) || isLate
+      guard isThrough, let continuation = state.continuation.take() else { return nil }
+      return (continuation, state.ending ?? .complete(saved: state.saved, failed: state.failed))
+    }
+    if let (continuation, ending) = told { continuation.resume(returning: ending) }
+  }
+}
+
+extension Run.Ending {
+  fileprivate init(_ end: EndOfRun) {
+    switch end {
+    case .usage(let text): self = .usage(text)
+    case .mistake(let text): self = .mistake(text)
+    case .outputClosed: self = .outputClosed
+    case .stopped: self = .interrupted
+    }
+  }
+}

@@ -1,0 +1,43 @@
+/// How text on a terminal looks.
+struct Style: Sendable {
+  /// By SGR sequences; not for whom `NO_COLOR` is set.
+  var hasColor: Bool
+  /// Whether the terminal shows more than ASCII.
+  var isUnicode: Bool
+
+  static let plain = Style(hasColor: false, isUnicode: false)
+
+  /// As the environment says.
+  init(environment: [String: String]) {
+    hasColor = (environment["NO_COLOR"] ?? "").isEmpty
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"]
+    let locale = names.compactMap { environment[$0] }.first { !$0.isEmpty } ?? ""
+    isUnicode = locale.uppercased().contains("UTF-8") || locale.uppercased().contains("UTF8")
+  }
+
+  init(hasColor: Bool, isUnicode: Bool) {
+    (self.hasColor, self.isUnicode) = (hasColor, isUnicode)
+  }
+
+  func good(_ text: String) -> String { colored(text, "32") }
+  func bad(_ text: String) -> String { colored(text, "31") }
+  func active(_ text: String) -> String { colored(text, "36") }
+  func faint(_ text: String) -> String { colored(text, "2") }
+
+  private func colored(_ text: String, _ code: String) -> String {
+    hasColor && !text.isEmpty ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
+  }
+
+  /// A finished job's line; what origins and servers wrote in it moves no cursor.
+  func line(_ outcome: Outcome, for url: String) -> String {
+    switch outcome {
+    case .saved(let image):
+      let mark = good(isUnicode ? "✓" : "saved")
+      return "\(mark) \(PlainText.line(image.path))  \(faint(image.description))"
+    case .failed(let code, let detail):
+      let mark = bad(isUnicode ? "✗" : "failed")
+      let text = "\(code): \(detail)"
+      return "\(mark) \(PlainText.line(url))  \(bad(PlainText.line(text)))"
+    }
+  }
+}

@@ -1,0 +1,109 @@
+internal import FoundationEssentials
+
+/// What is wished for every image of a run, in the API's words.
+public struct Wishes: Sendable {
+  /// How width and height are met.
+  public enum Fit: String, Sendable, CaseIterable {
+    case contain, cover, fill
+    case scaleDown = "scale-down"
+  }
+
+  /// What is written.
+  public enum Format: String, Sendable, CaseIterable {
+    case jpeg, png, webp, avif
+  }
+
+  /// The Fetch standard's cache modes.
+  public enum CacheMode: String, Sendable, CaseIterable {
+    case standard = "default"
+    case noStore = "no-store"
+    case reload
+    case noCache = "no-cache"
+    case forceCache = "force-cache"
+    case onlyIfCached = "only-if-cached"
+  }
+
+  /// Whose turn comes first.
+  public enum Priority: String, Sendable, CaseIterable {
+    case veryLow = "very_low"
+    case low, normal, high
+    case veryHigh = "very_high"
+  }
+
+  public var width: Int?
+  public var height: Int?
+  public var fit: Fit?
+  public var format: Format?
+  public var quality: Int?
+  /// Six hexadecimal digits.
+  public var background: String?
+  public var dpr: Double?
+  public var cache: CacheMode?
+  public var priority: Priority?
+  public var headers: [HeaderField] = []
+  public var tags: [String] = []
+
+  /// None.
+  public init() {}
+
+  /// A field that the origin is sent.
+  public struct HeaderField: Sendable, Equatable {
+    let name: String
+    let value: String
+
+    /// - Parameter line: `Name: value`.
+    /// - Returns: nil where it is not that.
+    public init?(_ line: String) {
+      guard let colon = line.utf8.firstIndex(of: UInt8(ascii: ":")) else { return nil }
+      let name = line[..<colon]
+      let value = line[line.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
+      let isName = !name.isEmpty && name.utf8.allSatisfy(Self.isOfToken)
+      guard isName, value.utf8.allSatisfy({ $0 == 9 || ($0 >= 32 && $0 != 127) }) else {
+        return nil
+      }
+      (self.name, self.value) = (String(name), String(value))
+    }
+
+    /// RFC 9110 section 5.6.2.
+    private static func isOfToken(_ byte: UInt8) -> Bool {
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+        UInt8(ascii: "A")...UInt8(ascii: "Z"):
+        true
+      default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+      }
+    }
+  }
+
+  /// The query of `/jobs/{id}/image`, with its question mark; empty where the origin's own bytes are wished for.
+  var query: String {
+    let members: [(String, String?)] = [
+      ("width", width.map { "\($0)" }), ("height", height.map { "\($0)" }),
+      ("fit", fit?.rawValue), ("format", format?.rawValue), ("quality", quality.map { "\($0)" }),
+      ("background", background), ("dpr", dpr.map { "\($0)" }),
+    ]
+    let given = members.compactMap { name, value in value.map { "\(name)=\($0)" } }
+    return given.isEmpty ? "" : "?" + given.joined(separator: "&")
+  }
+
+  /// The body of `POST /jobs` for a URL.
+  func submission(of url: String) -> [UInt8] {
+    let submission = Submission(
+      url: url, cache: cache?.rawValue, priority: priority?.rawValue,
+      headers: headers.isEmpty
+        ? nil : Dictionary(headers.map { ($0.name, $0.value) }) { _, last in last },
+      tags: tags.isEmpty ? nil : tags)
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.withoutEscapingSlashes, .sortedKeys]
+    // Strings and arrays of them: nothing that JSON can't say.
+    return (try? encoder.encode(submission)).map(Array.init) ?? []
+  }
+
+  private struct Submission: Encodable {
+    let url: String
+    let cache: String?
+    let priority: String?
+    let headers: [String: String]?
+    let tags: [String]?
+  }
+}

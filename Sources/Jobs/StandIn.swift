@@ -1,0 +1,47 @@
+internal import Crypto
+
+/// Which picture stands in for an image that is not there.
+public enum StandIn: String, Sendable, CaseIterable {
+  /// For one that may yet come.
+  case loading
+  /// For one that won't.
+  case failure
+}
+
+/// A picture of the operator's that stands in for images.
+public struct StandInPicture: Sendable, Equatable {
+  /// The whole file.
+  public let bytes: [UInt8]
+  /// What it was found to be when it was decoded whole.
+  public let description: ImageDescription
+  let digest: ImageDigest
+
+  /// A picture that was decoded whole.
+  public init(bytes: [UInt8], description: ImageDescription) {
+    self.bytes = bytes
+    self.description = description
+    digest = ImageDigest(bytes: SHA256.hash(data: bytes))!  // a SHA-256 has 32 bytes
+  }
+
+  /// The same bytes are the same picture.
+  public static func == (a: StandInPicture, b: StandInPicture) -> Bool { a.digest == b.digest }
+}
+
+/// Pictures in place of images that are not there.
+extension JobEngine {
+  /// The operator's picture; nil: the built-in one is drawn.
+  public func picture(for standIn: StandIn) -> StandInPicture? {
+    crew.configuration.standIns[standIn]
+  }
+
+  /// What it comes out as; nothing is rendered. Nil where nothing is.
+  /// - Parameter variant: of a built-in one the fit means nothing: it is drawn at that width and height.
+  public func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
+    crew.variants.map { variants in
+      guard let picture = picture(for: standIn) else {
+        return Rendition(drawing: standIn, as: variant)
+      }
+      return Rendition(of: picture, as: variant, by: variants.rendering.renderer)
+    }
+  }
+}

@@ -1,0 +1,131 @@
+internal import Synchronization
+
+/// Which jobs those who view images are given: a picture that many look at is one job.
+final class Views: Sendable {
+  typealias Outcome = Result<JobSnapshot, JobsError>
+
+  private struct State {
+    var jobs: RecentValues<Fingerprint, JobID>
+    var submitting: [Fingerprint: Task<Outcome, Never>] = [:]
+  }
+
+  private let state: Mutex<State>
+
+  /// - Parameter capacity: jobs that are remembered, up to twice as many.
+  init(capacity: Int) { state = Mutex(State(jobs: RecentValues(capacity: capacity))) }
+
+  /// The job that was given last to who asked the same; it may have ended or be gone.
+  func job(for view: Fingerprint) -> JobID? { state.withLock { $0.jobs.value(for: view) } }
+
+  /// Submits a job, once for all who ask the same at the same time.
+  func submit(
+    _ view: Fingerprint, _ submit: @escaping @Sendable () async -> Outcome
+  ) async -> Outcome {
+    let task = state.withLock { state in
+      if let task = state.submitting[view] { return task }
+      let task = Task { await self.carryOut(view, submit) }
+      state.submitting[view] = task
+      return task
+    }
+    return await task.value
+  }
+
+  /// Has every view be given a new job.
+  func clear() { state.withLock { $0.jobs.removeAll() } }
+
+  private func carryOut(
+    _ view: Fingerprint, _ submit: @Sendable () async -> Outcome
+  ) async -> Outcome {
+    let outcome = await submit()
+    state.withLock { state in
+      state.submitting[view] = nil
+      if case .success(let snapshot) = outcome { state.jobs.set(snapshot.job.id, for: view) }
+    }
+    return outcome
+  }
+}
+
+extension Owner {
+  /// Whom the jobs of views belong to: no token may have that name.
+  public static let view = Owner("view")
+}
+
+/// Looking at images without having a job.
+extension JobEngine {
+  /// How long a failure stands for a view: a page that is loaded over and over must not have a broken URL asked each time.
+  static let failureStands = Duration.seconds(10)
+
+  /// The view's job for what is asked: the one that others were given, as long as it answers for it, else a new one. Its
+  /// priority is as high as any of theirs.
+  public func view(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
+    let view = new.fingerprint
+    if let id = crew.views.job(for: view), let snapshot = try await joined(id, new) {
+      return snapshot
+    }
+    return try await crew.views.submit(view) {
+      do throws(JobsError) {
+        guard let snapshot = try await self.submit([new], by: .view, key: nil).first else {
+          return .failure(.unknownJob)
+        }
+        return .success(snapshot)
+      } catch {
+        return .failure(error)
+      }
+    }.get()
+  }
+
+  private func joined(_ id: JobID, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
+    let caller = Caller(owner: .view, isAdmin: false)
+    do throws(JobsError) {
+      let snapshot = try await job(id, for: caller)
+      guard snapshot.job.answersViews(at: crew.now()) else { return nil }
+      guard !snapshot.job.phase.isFinished, snapshot.job.priority < new.priority else {
+        return snapshot
+      }
+      return try await edit(id, for: caller, priority: new.priority, tags: nil)
+    } catch  where error == .unknownJob {
+      return nil
+    }
+  }
+}
+
+extension Job {
+  /// Whether who views its image now may be given it in place of a new job.
+  func answersViews(at moment: Timestamp) -> Bool {
+    switch phase {
+    case .queued, .loading: return true
+    case .failure, .cancelled:
+      return finishedAt.map { $0 + JobEngine.failureStands > moment } ?? false
+    case .success:
+      guard let image, image.isKept else { return false }
+      switch submission.cacheMode {
+      case .default: return cache?.freshUntil.map { $0 > moment } ?? false
+      case .forceCache, .onlyIfCached: return true
+      case .noStore, .reload, .noCache: return false
+      }
+    }
+  }
+}
+
+extension NewJob {
+  /// Equal for views that one job can answer: all but the priority.
+  fileprivate var fingerprint: Fingerprint {
+    let asked = submission
+    let source: [String] =
+      switch asked.source {
+      case .url(let url, let lowData): ["url", url.string, lowData?.string ?? ""]
+      case .local(let name): ["local", name]
+      case .captured(let digest, _, let type): ["captured", digest.hex, type]
+      }
+    let limits: [Duration?] = [asked.timeout, asked.retention]
+    let numbers = [asked.cacheTTL, asked.maxBytes, asked.maxPixels, asked.maxAttempts]
+    let lists = [
+      source, asked.alternatives.map(\.string), asked.headers.flatMap { [$0.name, $0.value] }, tags,
+      limits.map { $0.map { "\($0)" } ?? "" }, numbers.map { $0.map { "\($0)" } ?? "" },
+      [asked.cacheMode.rawValue, asked.savesData ? "saves data" : ""],
+      [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
+    ]
+    // Each list by its own print, so that nothing moves from one to the next.
+    return Fingerprint(of: lists.map { Fingerprint(of: $0).hex })
+  }
+}

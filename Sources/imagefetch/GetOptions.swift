@@ -1,0 +1,169 @@
+internal import App
+public import ArgumentParser
+public import Client
+internal import Foundation
+
+/// Which service fetches.
+struct ServiceOptions: ParsableArguments {
+  @Option(
+    help: ArgumentHelp("A running service; without, one runs in this process.", valueName: "url"))
+  var server: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "The service's token; else the variable IMAGEFETCH_TOKEN is.", valueName: "file"))
+  var tokenFile: String?
+
+  @Option(
+    help: ArgumentHelp("The configuration of the service in this process.", valueName: "file"))
+  var config: String?
+
+  func validate() throws {
+    if server == nil, tokenFile != nil { throw ValidationError("--token-file is for --server.") }
+    if let server {
+      if config != nil { throw ValidationError("--config is for the service in this process.") }
+      if ServiceAddress(server, token: nil) == nil {
+        throw ValidationError(
+          "'\(server)' is no service's URL, such as https://images.example:8080.")
+      }
+    }
+  }
+
+  /// Where the service is; nil for the one in this process.
+  func address() throws(OperatorMistakes) -> ServiceAddress? {
+    guard let server else { return nil }
+    return ServiceAddress(server, token: try token())
+  }
+
+  /// What the service in this process goes by.
+  func configuration() throws(OperatorMistakes) -> App.Configuration {
+    // Where serve would listen, as the container's variables say, needs tokens that this has no use for.
+    try loaded(
+      from: config, flags: [.init(name: "get", key: "server.host", value: "127.0.0.1")])
+  }
+
+  private func token() throws(OperatorMistakes) -> String? {
+    let variable = App.Configuration.tokenVariable
+    let given: String
+    if let tokenFile {
+      guard let handle = FileHandle(forReadingAtPath: tokenFile),
+        let data = try? handle.read(upToCount: 8192)
+      else { throw OperatorMistakes(lines: ["--token-file: \"\(tokenFile)\" can't be read"]) }
+      given = String(decoding: data, as: UTF8.self)
+    } else if let text = ProcessInfo.processInfo.environment[variable], !text.isEmpty {
+      given = text
+    } else {
+      return nil
+    }
+    let token = given.trimmingCharacters(in: .whitespacesAndNewlines)
+    guard ServiceAddress.isToken(token) else {
+      let place = tokenFile.map { "--token-file: \"\($0)\"" } ?? variable + ":"
+      throw OperatorMistakes(lines: ["\(place) holds no token"])
+    }
+    return token
+  }
+}
+
+/// The query of variants.
+struct VariantOptions: ParsableArguments {
+  @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))
+  var width: Int?
+
+  @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))
+  var height: Int?
+
+  @Option(help: "How width and height are met.")
+  var fit: Wishes.Fit?
+
+  @Option(help: "Another format than the image's own.")
+  var format: Wishes.Format?
+
+  @Option(help: ArgumentHelp("1 to 100.", valueName: "n"), transform: number(in: 1...100))
+  var quality: Int?
+
+  @Option(
+    help: ArgumentHelp("Behind what is transparent, such as ff8800.", valueName: "rrggbb"),
+    transform: { text in
+      guard text.utf8.count == 6, text.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
+        throw ValidationError("It is six hexadecimal digits, such as ff8800.")
+      }
+      return text
+    })
+  var background: String?
+
+  @Option(
+    help: ArgumentHelp("1 to 4, multiplies width and height.", valueName: "n"),
+    transform: { text in
+      guard let number = Double(text), 1...4 ~= number else {
+        throw ValidationError("It is a number from 1 to 4.")
+      }
+      return number
+    })
+  var dpr: Double?
+
+  func add(to wishes: inout Wishes) {
+    (wishes.width, wishes.height, wishes.fit) = (width, height, fit)
+    (wishes.format, wishes.quality) = (format, quality)
+    (wishes.background, wishes.dpr) = (background, dpr)
+  }
+}
+
+/// What each job is submitted with.
+struct JobOptions: ParsableArguments {
+  @Option(help: "How the cache is used.")
+  var cache: Wishes.CacheMode?
+
+  @Option(help: "Whose turn comes first.")
+  var priority: Wishes.Priority?
+
+  @Option(
+    name: .customLong("header"),
+    help: ArgumentHelp("A field for the origins; may be repeated.", valueName: "'Name: value'"),
+    transform: { text in
+      guard let field = Wishes.HeaderField(text) else {
+        throw ValidationError("It is a header field, such as 'Accept-Language: en'.")
+      }
+      return field
+    })
+  var headers: [Wishes.HeaderField] = []
+
+  @Option(
+    name: .customLong("tag"),
+    help: ArgumentHelp("A label of the jobs; may be repeated.", valueName: "text"),
+    transform: { text in
+      guard 1...64 ~= text.unicodeScalars.count else {
+        throw ValidationError("It has 1 to 64 characters.")
+      }
+      return text
+    })
+  var tags: [String] = []
+
+  @Option(
+    help: ArgumentHelp("Jobs at once, 1 to 256.", valueName: "n"), transform: number(in: 1...256))
+  var parallel = 32
+
+  func validate() throws {
+    guard tags.count <= 16 else { throw ValidationError("A job has at most 16 tags.") }
+  }
+
+  var wishes: Wishes {
+    var wishes = Wishes()
+    (wishes.cache, wishes.priority) = (cache, priority)
+    (wishes.headers, wishes.tags) = (headers, tags)
+    return wishes
+  }
+}
+
+private func number(in range: ClosedRange<Int>) -> @Sendable (String) throws -> Int {
+  { text in
+    guard let number = Int(text), range ~= number else {
+      throw ValidationError("It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+    }
+    return number
+  }
+}
+
+extension Wishes.Fit: ExpressibleByArgument {}
+extension Wishes.Format: ExpressibleByArgument {}
+extension Wishes.CacheMode: ExpressibleByArgument {}
+extension Wishes.Priority: ExpressibleByArgument {}

@@ -1,0 +1,219 @@
+import API
+import Crypto
+import Foundation
+import HTTP
+import HTTPTypes
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("GET /image")
+struct ViewTests {
+  static let keys = [[UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 16)]
+  let open = Client { ($0.view.isEnabled, $0.maxWait) = (true, .milliseconds(1)) }
+  let signed = Client { configuration in
+    configuration.view.isEnabled = true
+    configuration.maxWait = .milliseconds(1)
+    configuration.view.signatures = ViewSignature(keys: Self.keys)
+    configuration.tokens = [.of("web", [.jobs]), .of("root", [.admin])]
+  }
+  private let source = "https://example.org/cat.jpg"
+
+  /// What `openssl dgst -sha256 -hmac` would say, by the contract's words.
+  private func sign(_ target: String, key: [UInt8] = keys[0]) -> String {
+    let code = HMAC<SHA256>.authenticationCode(
+      for: Data(target.utf8), using: SymmetricKey(data: key))
+    return Data(code).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
+      .replacing("=", with: "")
+  }
+
+  private var soon: Int64 { signed.service.now().milliseconds / 1000 + 60 }
+
+  @Test("is not there unless it is switched on")
+  func off() async {
+    for client in [Client(), Client { $0.tokens = [.of("web", [.jobs])] }] {
+      #expect(await client.get("/image?url=\(source)").status == 404)
+    }
+  }
+
+  @Test("makes a job of its own owner's, at high priority, that says all the options")
+  func job() async throws {
+    let answer = await open.get(
+      "/image?url=https%3A%2F%2Fexample.org%2Fa%3Fb%3D1&cache=reload&cache_ttl=5&max_bytes=100"
+        + "&alternatives=https://b.example/&alternatives=https://c.example/&tags=x&cache_key=k"
+        + "&low_data_url=https://low.example/&timeout=1.5")
+    #expect(answer.status == 202)
+    let job = try #require(open.service.with { $0.jobs.values.first })
+    #expect(job.owner == .view && job.priority == .high && job.tags == ["x"])
+    var expected = Submission(
+      source: .url(
+        SourceURL("https://example.org/a?b=1")!, lowData: SourceURL("https://low.example/")))
+    expected.cacheMode = .reload
+    expected.cacheTTL = 5
+    expected.maxBytes = 100
+    expected.cacheKey = "k"
+    expected.timeout = .seconds(1.5)
+    expected.alternatives = ["https://b.example/", "https://c.example/"].compactMap {
+      SourceURL($0)
+    }
+    #expect(job.submission == expected)
+    #expect(answer.fields[.link] == "</jobs/\(job.id)>; rel=\"describedby\"")
+    #expect(answer.fields[.vary] == "Save-Data")
+    let low = await open.get("/image?url=\(source)&priority=very_low")
+    #expect(low.json?["priority"]?.string == "very_low")
+  }
+
+  @Test(
+    "names what is wrong with the query",
+    arguments: [
+      ("", "url missing_url"), ("url=ftp://a/", "url invalid_url"),
+      ("url=https://a/&local=x", "local invalid_option"),
+      ("url=https://a/&width=0", "width invalid_option"),
+      ("url=https://a/&headers=x", "headers invalid_option"),
+      ("url=https://a/&url=https://b/", "url invalid_option"),
+    ])
+  func mistakes(query: String, mistake: String) async {
+    let answer = await open.get("/image?\(query)")
+    #expect(answer.status == 422)
+    #expect(answer.mistakes == [mistake])
+    #expect(open.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("answers with the image, a variant, what stands in for it, or the failure")
+  func answers() async throws {
+    _ = await open.get("/image?url=\(source)")
+    let id = try #require(open.service.with { $0.jobs.keys.first })
+    let link = "</jobs/\(id)>; rel=\"describedby\""
+    let loading = await open.get("/image?url=\(source)&placeholder=true&width=40")
+    #expect(loading.status == 200 && loading.fields[StandInTests.phase] == "queued")
+    #expect(loading.fields[.cacheControl] == "no-store" && loading.fields[.link] == link)
+
+    let image = try await StoredImage.of([1, 2, 3], url: #require(SourceURL(source)))
+    open.service.with { $0.images[image.digest] = [1, 2, 3] }
+    let now = open.service.now()
+    open.service.change(id) { job in
+      job.start(at: job.createdAt)
+      let outcome = CacheOutcome(.miss, freshUntil: now + .seconds(90))
+      job.succeed(with: image, cache: outcome, at: now, keptFor: .seconds(3600))
+    }
+    let shown = await open.get("/image?url=\(source)")
+    #expect(shown.status == 200 && shown.bytes == [1, 2, 3] && shown.fields[.link] == link)
+    #expect(shown.fields[.cacheControl] == "max-age=90")
+    let tag = try #require(shown.fields[.eTag])
+    let known = await open.get("/image?url=\(source)", [.ifNoneMatch: tag])
+    #expect(known.status == 304 && known.fields[.cacheControl] == "max-age=90")
+    let small = await open.get("/image?url=\(source)&width=4&format=webp")
+    #expect(small.fields[.contentType] == "image/webp" && small.fields[.eTag] != tag)
+    #expect(await open.get("/image?url=\(source)", [.range: "bytes=0-1"]).status == 206)
+    #expect(open.service.with { $0.jobs.count } == 1)
+
+    open.service.change(id) { $0.loseImage() }
+    #expect(await open.get("/image?url=\(source)").code == "image_gone")
+    let failing = await open.get("/image?url=https://b.example/")
+    let other = try #require(failing.json?["id"]?.string.flatMap { JobID($0) })
+    open.service.change(other) { job in
+      job.start(at: now)
+      job.fail(.fetch(.timeout(seconds: 1)), at: now, keptFor: .seconds(1))
+    }
+    let failure = await open.get("/image?url=https://b.example/")
+    #expect(failure.status == 404 && failure.code == "image_unavailable")
+    #expect(failure.fields[.link] == "</jobs/\(other)>; rel=\"describedby\"")
+    #expect(failure.json?["error"]?["code"]?.string == "timeout")
+  }
+
+  @Test("waits for the image, for as long as the client says")
+  func waits() async throws {
+    let client = Client { $0.view.isEnabled = true }
+    let answer = await client.get("/image?url=\(source)&wait=0.01")
+    #expect(answer.status == 202)
+    let preferred = await client.get("/image?url=\(source)", [.init("Prefer")!: "wait=0"])
+    #expect(preferred.fields[.init("Preference-Applied")!] == "wait=0")
+  }
+
+  @Test("with tokens answers only to URLs that were signed for now, by any of the keys")
+  func signatures() async throws {
+    let target = "/image?url=https%3A%2F%2Fexample.org%2Fcat.jpg&width=20&expires=\(soon)"
+    for key in Self.keys {
+      let answer = await signed.get("\(target)&signature=\(sign(target, key: key))")
+      #expect(answer.status == 202)
+    }
+    // Wherever it stands.
+    let (head, tail) = ("/image?url=\(source)", "expires=\(soon)")
+    let middle = "\(head)&signature=\(sign("\(head)&\(tail)"))&\(tail)"
+    #expect(await signed.get(middle).status == 202)
+    #expect(await signed.send(.head, middle).status == 202)
+    #expect(signed.service.with { $0.jobs.values.allSatisfy { $0.owner == .view } })
+    let web: HTTPFields = [.authorization: "Bearer web"]
+    let root: HTTPFields = [.authorization: "Bearer root"]
+    #expect(await signed.get("/jobs", web).json?["jobs"]?.array?.isEmpty == true)
+    #expect(await signed.get("/jobs", root).json?["jobs"]?.array?.isEmpty == false)
+  }
+
+  @Test("with tokens refuses everything else with 403, a token or not")
+  func refuses() async throws {
+    let target = "/image?url=\(source)&expires=\(soon)"
+    let past = "/image?url=\(source)&expires=\(soon - 60)"
+    let good = sign(target)
+    let other = [UInt8](repeating: 3, count: 32)
+    let refused = [
+      "/image", "/image?url=\(source)", target, "\(target)&signature=",
+      "\(target)&signature=\(good)&signature=\(good)", "\(target)&signature=\(good)=",
+      "\(target)&signature=\(good.dropLast())", "\(target)&signature=\(sign(target, key: other))",
+      "\(target)&width=20&signature=\(good)", "\(past)&signature=\(sign(past))",
+      "\(target)&signature=\(good.replacing(good.prefix(1), with: good.hasPrefix("A") ? "B" : "A"))",
+      "/image?url=\(source)&signature=\(sign("/image?url=\(source)"))",
+      "\(target)&expires=\(soon)&signature=\(sign("\(target)&expires=\(soon)"))",
+      "/image?expires=\(soon)&url=\(source)&signature=\(good)",
+      "/image?url=\(source)&expires=x&signature=\(sign("/image?url=\(source)&expires=x"))",
+      "\(target)&%73ignature=\(good)",
+    ]
+    for target in refused {
+      for fields: HTTPFields in [[:], [.authorization: "Bearer web"]] {
+        let answer = await signed.get(target, fields)
+        #expect(answer.status == 403 && answer.code == "forbidden", "\(target)")
+      }
+    }
+    #expect(signed.service.with { $0.jobs.isEmpty })
+    // Keys ask for signatures also where there are no tokens; without keys they mean nothing.
+    let keyed = Client {
+      $0.view.isEnabled = true
+      $0.view.signatures = ViewSignature(keys: Self.keys)
+    }
+    #expect(await keyed.get("/image?url=\(source)&wait=0").status == 403)
+    #expect(await keyed.get("\(target)&wait=0&signature=\(sign("\(target)&wait=0"))").status == 202)
+    #expect(await open.get("\(target)&signature=x").status == 202)
+  }
+
+  @Test("has an expiry that is also the end of the browser's copy")
+  func expiry() async throws {
+    let target = "/image?url=\(source)&expires=\(soon)"
+    let url = "\(target)&signature=\(sign(target))"
+    _ = await signed.get(url)
+    let id = try #require(signed.service.with { $0.jobs.keys.first })
+    let image = try await StoredImage.of([1], url: #require(SourceURL(source)))
+    let now = signed.service.now()
+    signed.service.with { $0.images[image.digest] = [1] }
+    signed.service.change(id) { job in
+      job.start(at: now)
+      let outcome = CacheOutcome(.miss, freshUntil: now + .seconds(900))
+      job.succeed(with: image, cache: outcome, at: now, keptFor: .seconds(3600))
+    }
+    let shown = await signed.get(url)
+    #expect(shown.status == 200)
+    // Each job that is made takes the clock of the test on by a millisecond.
+    #expect(shown.fields[.cacheControl] == "max-age=59")
+    signed.service.with { $0.milliseconds += 60_000 }
+    #expect(await signed.get(url).status == 403)
+  }
+
+  @Test("signs with the newest key")
+  func newest() async throws {
+    let signature = ViewSignature(keys: Self.keys)
+    let query = try #require(
+      signature.signed(path: "/image", query: "url=\(source)", expires: soon))
+    let target = "/image?url=\(source)&expires=\(soon)"
+    #expect("/image?\(query)" == "\(target)&signature=\(sign(target))")
+    #expect(await signed.get("/image?\(query)").status == 202)
+    #expect(ViewSignature(keys: []).signed(path: "/", query: "", expires: 1) == nil)
+  }
+}

@@ -1,0 +1,103 @@
+import Fetch
+import Foundation
+import Jobs
+import Store
+import TestSupport
+import Testing
+
+/// docs/architecture.md draws what is there.
+@Suite("The architecture that is drawn")
+struct ArchitectureTests {
+  private static let page = Documentation.architecture
+
+  @Test("has the modules and imports of Package.swift, and no others")
+  func modules() throws {
+    let drawn = Self.page.section("Modules").matches(of: #/(?m)^(\w+) +─▶ (.+)$/#)
+    var imports: [String: Set<String>] = [:]
+    for line in drawn {
+      let names = line.2.prefix(while: { $0 != "\n" }).split(separator: "  ").first ?? ""
+      imports[String(line.1)] =
+        names.hasPrefix("nothing")
+        ? [] : Set(names.split(separator: ",").map { $0.trimmingCharacters(in: .whitespaces) })
+    }
+    let manifest = try Self.manifest()
+    #expect(manifest.count >= 12)
+    #expect(Set(imports.keys) == Set(manifest.keys))
+    for (name, dependencies) in manifest { #expect(imports[name] == dependencies, "\(name)") }
+  }
+
+  /// Swift targets of Sources/ with those of ours that they depend on.
+  private static func manifest() throws -> [String: Set<String>] {
+    let text = Readme.file("Package.swift")
+    let target =
+      #/\.(?:executableTarget|target)\(\s*name: "(\w+)"(.*?)(?=\n    \.|\n\n|\n  \])/#
+      .dotMatchesNewlines()
+    var targets: [String: Set<String>] = [:]
+    for match in text.matches(of: target) {
+      let name = String(match.1)
+      let files = try? FileManager.default.contentsOfDirectory(
+        atPath: Readme.root + "Sources/\(name)")
+      guard let files, files.contains(where: { $0.hasSuffix(".swift") }) else { continue }
+      let list = match.2.firstMatch(of: #/dependencies: \[([^\]]*)\]/#)?.1 ?? ""
+      targets[name] = Set(list.matches(of: #/"(\w+)"/#).map { String($0.1) })
+    }
+    return targets
+  }
+
+  @Test("has the phases and their legal moves", arguments: Phase.allCases)
+  func phases(phase: Phase) throws {
+    let names = Set(Phase.allCases.map(\.rawValue))
+    let rows = Self.page.table("Phases")
+    let row = try #require(rows.first { $0[0].contains("`\(phase.rawValue)`") })
+    let told = Set(row[1].matches(of: #/`(\w+)`/#).map { String($0.1) }).intersection(names)
+    let legal = Set(Phase.allCases.filter { phase.canBecome($0) }.map(\.rawValue))
+    #expect(told == legal)
+  }
+
+  @Test("names types and modules that the sources have")
+  func types() {
+    let picture = Self.page.section("A job's way").matches(of: #/\b([A-Z][a-z]+){2,}\b/#)
+    let ticked = Self.page.ticked.filter { $0.wholeMatch(of: #/[A-Z][a-z]+[A-Za-z]*/#) != nil }
+    let named = Set(picture.map { String($0.0) } + ticked).subtracting(["Mutex"])
+    #expect(named.count >= 25)
+    let declarations = Documentation.sources.matches(
+      of: #/\b(?:actor|class|struct|enum|protocol) ([A-Z]\w*)/#)
+    let modules = try? FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
+    #expect(
+      named.subtracting(declarations.map { String($0.1) }).subtracting(modules ?? []) == [])
+  }
+
+  @Test("has as many threads as the parts begin")
+  func threadCounts() {
+    let told = Dictionary(
+      Self.page.table("Threads").map { ($0[0], $0[1]) }, uniquingKeysWith: { first, _ in first })
+    #expect(told["`store-read`"] == "\(SQLiteJobStore.Configuration(path: "").readers)")
+    #expect(told["`store-images`"] == "\(FileImageStore.Configuration(path: "").threads)")
+    let lookups = CurlFetcher.Configuration().maxLookups
+    #expect(told["`fetch-names`"] == "up to \(lookups), while there are lookups")
+  }
+
+  @Test("has the threads of a service that runs")
+  func threads() async throws {
+    let told = Set(Self.page.table("Threads").compactMap { $0[0].firstMatch(of: #/`(.+)`/#)?.1 })
+    #expect(told.count >= 7)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/photo.jpg", .ok(Fixtures.jpeg))
+    try await withService { service in
+      _ = try await service.finished(service.submit(url: origin.url("/photo.jpg")))
+      let folder = "/proc/\(service.processIdentifier)/task"
+      let names = try FileManager.default.contentsOfDirectory(atPath: folder).compactMap {
+        try? String(contentsOfFile: "\(folder)/\($0)/comm", encoding: .utf8).dropLast()
+      }
+      // Lookups' threads live as long as there are any.
+      #expect(told.subtracting(names) == ["fetch-names"])
+      // Swift's threads, and the one that the process began with.
+      let others = Set(names).subtracting(told).filter {
+        !$0.contains("qos") && !$0.hasPrefix("imagefetch")
+      }
+      #expect(others == [])
+    }
+    #expect(Documentation.sources.contains("\"fetch-names\""))
+  }
+}

@@ -1,0 +1,60 @@
+import Foundation
+
+/// The pages of docs/, cut into what can be compared with the sources.
+enum Documentation {
+  static let operating = Page("docs/operating.md")
+  static let architecture = Page("docs/architecture.md")
+  static let pages = [operating, architecture]
+
+  struct Page: Sendable {
+    let path: String
+    let text: String
+    /// On one line, so that no phrase is cut.
+    let flowing: String
+
+    init(_ path: String) {
+      self.path = path
+      text = Readme.file(path)
+      flowing = text.replacing(#/\s+/#, with: " ")
+    }
+
+    /// What stands between ticks, within lines.
+    var ticked: [String] {
+      text.replacing(#/(?ms)^```.*?^```$/#, with: "")
+        .matches(of: #/`([^`\n]+)`/#).map { String($0.1) }
+    }
+
+    /// What stands under a heading of the second level.
+    func section(_ title: String) -> String { Readme.section(title, of: text) }
+
+    /// The cells of the table's rows in a section, without its head.
+    func table(_ title: String) -> [[String]] {
+      section(title).split(separator: "\n").filter { $0.hasPrefix("|") }.dropFirst(2).map { row in
+        row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
+      }
+    }
+
+    /// The blocks of code of a kind.
+    func blocks(_ kind: String) -> [String] {
+      text.matches(of: #/(?ms)^```([a-z]*)\n(.*?)\n```$/#).filter { $0.1 == kind }
+        .map { String($0.2) }
+    }
+
+    /// A heading as the address within the page that GitHub gives it.
+    var anchors: Set<String> {
+      Set(
+        text.matches(of: #/(?m)^#+ (.+)$/#).map {
+          $0.1.lowercased().filter { $0.isLetter || $0.isNumber || $0 == " " || $0 == "-" }
+            .replacing(" ", with: "-")
+        })
+    }
+  }
+
+  /// All Swift sources of the modules, joined.
+  static let sources: String = {
+    let folder = Readme.root + "Sources/"
+    let files = (try? FileManager.default.subpathsOfDirectory(atPath: folder)) ?? []
+    return files.filter { $0.hasSuffix(".swift") }
+      .map { Readme.file("Sources/" + $0) }.joined(separator: "\n")
+  }()
+}

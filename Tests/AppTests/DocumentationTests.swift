@@ -1,0 +1,157 @@
+import Foundation
+import HTTPTypes
+import TestSupport
+import Testing
+import YAML
+
+@testable import API
+@testable import App
+@testable import Jobs
+
+/// What docs/ states as facts is what the sources say.
+@Suite("The documentation", .timeLimit(.minutes(3)))
+struct DocumentationTests {
+  @Test("links to files and headings that are there", arguments: Documentation.pages.map(\.path))
+  func links(path: String) throws {
+    let page = Documentation.Page(path)
+    let links = page.text.matches(of: #/\]\(([^):]+)\)/#).map { String($0.1) }
+    #expect(links.count >= 3)
+    for link in links {
+      let parts = link.split(separator: "#", omittingEmptySubsequences: false)
+      if let file = parts.first, !file.isEmpty {
+        let target = URL(filePath: Readme.root + path).deletingLastPathComponent()
+          .appending(path: String(file)).path
+        #expect(FileManager.default.fileExists(atPath: target), "\(link)")
+      } else {
+        #expect(page.anchors.contains(String(parts[1])), "\(link)")
+      }
+    }
+  }
+
+  @Test("names keys and variables that are there, with their defaults")
+  func keys() {
+    let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
+    let sections = Set(keys.keys.map { $0.prefix { $0 != "." } })
+    let variables = Set(Configuration.keys.map(\.environmentName))
+    var named: Set<String> = []
+    for page in Documentation.pages {
+      for match in page.text.matches(of: #/\b([a-z]+)\.[a-z_.]*[a-z]\b/#)
+      where sections.contains(match.1) && !match.0.hasSuffix(".yaml") {
+        let name = String(match.0)
+        let isThere = keys[name] != nil || keys.keys.contains { $0.hasPrefix(name + ".") }
+        #expect(isThere, "\(name)")
+        named.insert(name)
+      }
+      for match in page.text.matches(of: #/IMAGEFETCH_[A-Z_]+[A-Z]/#) {
+        let name = String(match.0.prefix { $0 != "=" })
+        #expect(variables.contains(name), "\(name)")
+      }
+      for match in page.flowing.matches(of: #/`([a-z_.]+)` \(([^),]+)\)/#) {
+        guard let key = keys[String(match.1)], match.2.first?.isNumber == true else { continue }
+        #expect(key.defaultText == match.2, "\(match.0)")
+      }
+    }
+    #expect(named.count >= 30)
+  }
+
+  @Test("names no word of the API that openapi.yaml hasn't")
+  func words() {
+    let contract = Readme.file("openapi.yaml")
+    for page in Documentation.pages {
+      for word in page.ticked where word.wholeMatch(of: #/[a-z]+(_[a-z]+)+/#) != nil {
+        // Metrics are another test's, and curl's variable is not ours.
+        if word.hasPrefix("imagefetch_") || word.hasPrefix("process_") { continue }
+        if word == "http_proxy" { continue }
+        let isThere = contract.contains(word) || Documentation.sources.contains("\"\(word)\"")
+        #expect(isThere, "\(word) in \(page.path)")
+      }
+    }
+  }
+
+  @Test("tells why jobs fail by all codes, as the contract does, and which are tried again")
+  func codes() {
+    let rows = Documentation.operating.table("Why jobs fail")
+    #expect(rows.map { $0[0] } == FailureCode.allCases.map { "`\($0.rawValue)`" })
+    for failure in Self.failures {
+      let said = rows.first { $0[0] == "`\(failure.code.rawValue)`" }?[1]
+      #expect(said == (failure.isRetryable ? "yes" : "no"), "\(failure.code)")
+    }
+    let statuses = (100..<600).filter {
+      JobFailure.fetch(.originStatus($0, retryAfter: nil)).isRetryable
+    }
+    #expect(
+      rows.first { $0[0] == "`origin_status`" }?[1]
+        == statuses.map(String.init).joined(separator: ", "))
+    let contract = Readme.file("openapi.yaml")
+    for code in FailureCode.allCases {
+      let isThere = contract.contains(code.rawValue)
+      #expect(isThere, "\(code.rawValue)")
+    }
+  }
+
+  /// One of each code, but for `origin_status`.
+  private static var failures: [JobFailure] {
+    let fetch: [FetchError] = [
+      .blocked(target: "", .host), .dnsFailure(host: "", detail: ""),
+      .connectFailure(host: "", detail: ""), .unreachable(origin: "", failures: 5, seconds: 5),
+      .tlsFailure(host: "", detail: ""), .timeout(seconds: 1), .stalled(seconds: 1),
+      .tooManyRedirects(limit: 1), .noData, .tooLarge(limit: 1),
+      .truncated(received: 1, expected: nil),
+    ]
+    let codec: [CodecError] = [
+      .tooManyScans(limit: 1), .unsupportedFormat(name: nil), .cutShort,
+    ]
+    let digest = ImageDigest(bytes: [UInt8](repeating: 0, count: 32))!  // a digest has 32 bytes
+    return fetch.map { .fetch($0) } + codec.map { .codec($0) } + [
+      .integrityMismatch(expected: digest, actual: digest), .notCached, .localNotFound(name: ""),
+      .storageFull, .internal,
+    ]
+  }
+
+  @Test("names the metrics that a service has")
+  func metrics() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/photo.jpg", .ok(Fixtures.jpeg))
+    try await withService { service in
+      let id = try await service.submit(url: origin.url("/photo.jpg"))
+      _ = try await service.finished(id)
+      #expect(try await service.get("/jobs/\(id)/image?width=10").status == 200)
+      _ = try await service.finished(service.submit(url: origin.url("/none.jpg")))
+      let answer = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+      let samples = Set(answer.matches(of: #/(?m)^([a-z_]+)[{ ]/#).map { String($0.1) })
+      let families = Set(answer.matches(of: #/(?m)^# TYPE (\S+)/#).map { String($0.1) })
+      #expect(families.count > 25)
+      var named: Set<String> = []
+      for page in Documentation.pages {
+        for match in page.text.matches(of: #/\b(imagefetch|process)_[a-z_]*[a-z]/#) {
+          named.insert(String(match.0))
+        }
+      }
+      #expect(named.count >= 15)
+      #expect(named.subtracting(samples.union(families)) == [])
+      // What the others are, the service says itself.
+      for match in answer.matches(of: #/(?m)^# HELP (\S+) (.+)$/#) {
+        let isSentence = match.2.hasSuffix(".") && match.2 != match.1
+        #expect(isSentence, "\(match.0)")
+      }
+    }
+  }
+
+  @Test("has alert rules that are YAML, on phases, codes and statuses that are there")
+  func alerts() throws {
+    let rules = try #require(Documentation.operating.blocks("yaml").first)
+    let names = rules.matches(of: #/alert: (\w+)/#)
+    #expect(names.count >= 8)
+    _ = try Document(rules)
+    for match in rules.matches(of: #/(\w+)="([^"]*)"/#) {
+      switch match.1 {
+      case "phase": #expect(Phase(rawValue: String(match.2)) != nil)
+      case "code": #expect(FailureCode(rawValue: String(match.2)) != nil)
+      case "status": #expect(ProblemCode.allCases.contains { "\($0.status.code)" == match.2 })
+      case "job": #expect(match.2 == "imagefetch")
+      default: Issue.record("\(match.0)")
+      }
+    }
+  }
+}

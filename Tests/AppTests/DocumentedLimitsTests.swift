@@ -1,0 +1,136 @@
+import App
+import Foundation
+import Testing
+
+@testable import API
+@testable import Fetch
+@testable import HTTP
+@testable import Jobs
+@testable import Store
+@testable import imagefetch
+
+/// Numbers that docs/operating.md tells, each worded from the constant that it is.
+@Suite("A limit that is documented")
+struct DocumentedLimitsTests {
+  @Test("is the one of the sources", arguments: phrases)
+  func phrase(_ phrase: String) {
+    let isThere = Documentation.operating.flowing.contains(phrase)
+    #expect(isThere, "\(phrase)")
+  }
+
+  private static let phrases = origins + sizes + waits + outside
+
+  private static var origins: [String] {
+    let rules = OriginRules()
+    return [
+      "\(rules.unprovenTransfers) until it has answered",
+      "After \(rules.maxFailures) requests in a row that reach nobody",
+      "for \(seconds(rules.firstPause)) s, twice as long each time up to "
+        + "\(seconds(rules.longestPause)) s",
+      "Every \(ordinal(Handover.turns)) turn",
+      "if that is more than \(seconds(Handover.patience)) s",
+    ]
+  }
+
+  private static var sizes: [String] {
+    let engine = JobEngine.Configuration()
+    let fetcher = CurlFetcher.Configuration()
+    let staged = engine.workers * engine.maxBytes
+    return [
+      "\(engine.maxWaitingRenderings) wait, and the next is refused",
+      "`imagefetch_variants_waiting` near \(engine.maxWaitingRenderings)",
+      "some 1.5 KB each, for \(2 * engine.shownJobs) |",
+      "those of a \(DecodeMemory.smallPart)th, which never wait",
+      "`jobs.workers` times `fetch.max_bytes`, \(staged >> 30) GiB",
+      "\(fetcher.bufferSize >> 10) KiB each, for up to `jobs.workers`",
+      "\(fetcher.maxIdleConnections) for idle connections to origins",
+      "\(HTTPServer.Configuration().poolSize >> 10) KiB each, "
+        + "and \(Upload.capacity >> 10) KiB more",
+      "more than \(ManyJobsListener.maxPending) changed jobs behind",
+      "no more than a \(ordinal(PreviewPace.pausePerWork + 1)) of a thread",
+    ]
+  }
+
+  private static var waits: [String] {
+    let configuration = JobEngine.Configuration()
+    return [
+      "a failure stands for \(seconds(JobEngine.failureStands)) s",
+      "imagefetch_oldest_running_job_seconds > \(5 * seconds(configuration.timeout))",
+      "imagefetch_jobs{phase=\"queued\"} > \(configuration.maxQueued / 2)",
+    ]
+  }
+
+  /// What the units, the image and the command say.
+  private static var outside: [String] {
+    let unit = Readme.file("deploy/imagefetch.service")
+    let files = unit.firstMatch(of: #/LimitNOFILE=(\d+)/#)?.1 ?? "no limit"
+    let user = Readme.file("Dockerfile").firstMatch(of: #/(?m)^USER (\S+)$/#)?.1 ?? "no user"
+    let folder = Readme.file("Dockerfile").firstMatch(of: #/(?m)^VOLUME (\S+)$/#)?.1 ?? "no folder"
+    return [
+      "The units below allow \(files)",
+      "It runs as \(user) and writes to `\(folder)` alone",
+      "exits with \(ExitStatus.operatorMistake.rawValue) on a mistake; "
+        + "\(ExitStatus.usageError.rawValue) is a wrong command line, "
+        + "\(ExitStatus.internalFault.rawValue) a fault of ours",
+      "exit status \(ExitStatus.fine.rawValue) or \(ExitStatus.operatorMistake.rawValue)",
+    ]
+  }
+
+  @Test("is how long an event stream is quiet, and proxies wait longer")
+  func quiet() throws {
+    let page = Documentation.operating
+    let told = try #require(page.flowing.firstMatch(of: #/quiet for (\d+) s at the longest/#)?.1)
+    let limit = try #require(Int(told))
+    let interval = try #require(EventStream(nil).keepAlive?.interval)
+    #expect(interval <= .seconds(limit))
+    let nginx = try #require(page.blocks("nginx").first)
+    let patience = try #require(
+      nginx.firstMatch(of: #/proxy_read_timeout (\d+)s;/#).flatMap { Int($0.1) })
+    #expect(.seconds(patience) > App.Configuration().api.maxWait)
+    #expect(patience > limit)
+    let body = try #require(
+      nginx.firstMatch(of: #/client_max_body_size (\d+)m;/#).flatMap { Int($0.1) })
+    #expect(body << 20 >= App.Configuration().server.maxBody)
+  }
+
+  @Test("holds in every unit: stopping takes longer than draining, memory more than decoding")
+  func units() throws {
+    let configuration = App.Configuration()
+    for (file, pattern) in [
+      ("deploy/compose.yaml", #/stop_grace_period: (\d+)s/#),
+      ("deploy/kubernetes.yaml", #/terminationGracePeriodSeconds: (\d+)/#),
+      ("deploy/imagefetch.service", #/TimeoutStopSec=(\d+)s/#),
+    ] {
+      let match = try #require(Readme.file(file).firstMatch(of: pattern), "\(file)")
+      #expect(.seconds(try #require(Int(match.1))) > configuration.server.drainTimeout, "\(file)")
+    }
+    for (file, pattern) in [
+      ("deploy/compose.yaml", #/mem_limit: (\d+)g/#),
+      ("deploy/kubernetes.yaml", #/memory: (\d+)Gi/#),
+      ("deploy/imagefetch.service", #/MemoryMax=(\d+)G/#),
+    ] {
+      let match = try #require(Readme.file(file).firstMatch(of: pattern), "\(file)")
+      #expect("\(match.1) GiB" == "2 GiB", "\(file)")
+    }
+    #expect(Documentation.operating.flowing.contains("The defaults fit into 2 GiB"))
+  }
+
+  @Test("has its sum of memory below what the defaults are said to fit into")
+  func sum() {
+    let (engine, server) = (JobEngine.Configuration(), HTTPServer.Configuration())
+    let clients = 1000 * (server.poolSize + Upload.capacity)
+    let transfers = engine.workers * CurlFetcher.Configuration().bufferSize
+    let shown = 2 * engine.shownJobs * 1500
+    let fixed = 50_000_000 + 12_000_000
+    let sum =
+      engine.limits.maxMemory + engine.cache.memory + clients + transfers + shown + fixed
+    #expect(sum < 2 << 30)
+    #expect(Documentation.operating.flowing.contains("with a thousand clients at once"))
+  }
+
+  private static func seconds(_ duration: Duration) -> Int { Int(duration.components.seconds) }
+
+  private static func ordinal(_ number: Int) -> String {
+    [8: "eighth", 9: "ninth"][number] ?? "\(number)th"
+  }
+}

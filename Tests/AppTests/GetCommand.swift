@@ -1,0 +1,144 @@
+import Foundation
+import Synchronization
+import Testing
+
+/// A running `imagefetch get`, as its user started it.
+final class GetCommand: Sendable {
+  private let process: Process
+  private let input: Pipe
+  private let output: Collected
+  private let errors: Collected
+
+  /// What came out of a pipe so far; a thread of its own reads, as the shared ones must not wait for a process.
+  private final class Collected: Sendable {
+    private let state = Mutex((data: Data(), isWhole: false))
+
+    init(_ pipe: Pipe) {
+      let handle = pipe.fileHandleForReading
+      Thread.detachNewThread { [self] in
+        while true {
+          let data = handle.availableData
+          state.withLock { state in
+            state.data += data
+            state.isWhole = data.isEmpty
+          }
+          if data.isEmpty { return }
+        }
+      }
+    }
+
+    var data: Data { state.withLock { $0.data } }
+    var isWhole: Bool { state.withLock { $0.isWhole } }
+  }
+
+  /// What it left.
+  struct Result {
+    var status: Int32
+    var output: Data
+    var errors: String
+
+    /// Standard output's lines, by their fields.
+    var lines: [[String]] {
+      String(decoding: output, as: UTF8.self).split(separator: "\n")
+        .map { $0.split(separator: "\t", omittingEmptySubsequences: false).map(String.init) }
+    }
+  }
+
+  /// The command as a shell would start it, without its arguments.
+  static var command: [String] { [RunningService.executable, "get"] }
+
+  /// - Parameters:
+  ///   - folder: its working directory.
+  ///   - command: something that runs it, where it isn't run by itself.
+  init(
+    _ arguments: [String], in folder: String, settings: [String: String] = [:],
+    command: [String] = GetCommand.command
+  ) throws {
+    process = Process()
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = command + arguments
+    process.currentDirectoryURL = URL(filePath: folder)
+    var environment = ProcessInfo.processInfo.environment
+    environment["IMAGEFETCH_FETCH_ALLOW_NETWORKS"] = "127.0.0.1/32"
+    environment["IMAGEFETCH_FETCH_ALLOW_PORTS"] = ""
+    environment["SWIFT_BACKTRACE"] = "enable=no"
+    environment.merge(settings) { $1 }
+    process.environment = environment
+    let (standardOutput, standardError) = (Pipe(), Pipe())
+    input = Pipe()
+    process.standardInput = input
+    process.standardOutput = standardOutput
+    process.standardError = standardError
+    try process.run()
+    output = Collected(standardOutput)
+    errors = Collected(standardError)
+  }
+
+  /// Standard output so far.
+  var outputSoFar: String { String(decoding: output.data, as: UTF8.self) }
+
+  var isRunning: Bool { process.isRunning }
+
+  /// Writes a part of the list; on a thread of its own, as it waits for the command to read.
+  func write(_ text: String) async throws {
+    let handle = input.fileHandleForWriting
+    let failure = await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        do {
+          try handle.write(contentsOf: Data(text.utf8))
+          continuation.resume(returning: (any Error)?.none)
+        } catch {
+          continuation.resume(returning: error)
+        }
+      }
+    }
+    if let failure { throw failure }
+  }
+
+  /// Ends the list.
+  func endList() throws { try input.fileHandleForWriting.close() }
+
+  func signal(_ signal: Int32) { kill(process.processIdentifier, signal) }
+
+  /// Waits for its end, three minutes at most.
+  func ended() async throws -> Result {
+    let deadline = ContinuousClock.now + .seconds(170)
+    while process.isRunning || !output.isWhole || !errors.isWhole {
+      guard ContinuousClock.now < deadline else {
+        kill(process.processIdentifier, SIGKILL)
+        throw Unended(output: outputSoFar, errors: String(decoding: errors.data, as: UTF8.self))
+      }
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    return Result(
+      status: process.terminationStatus, output: output.data,
+      errors: String(decoding: errors.data, as: UTF8.self))
+  }
+
+  struct Unended: Error { let output, errors: String }
+
+  /// Runs one to its end, with all of its list.
+  static func run(
+    _ arguments: [String], in folder: String, list: String = "", settings: [String: String] = [:],
+    command: [String] = GetCommand.command
+  ) async throws -> Result {
+    let command = try GetCommand(arguments, in: folder, settings: settings, command: command)
+    if !list.isEmpty { try await command.write(list) }
+    try command.endList()
+    return try await command.ended()
+  }
+}
+
+/// Runs the body with a folder of its own, and removes it.
+func inFolder(_ body: (String) async throws -> Void) async throws {
+  let folder = try RunningService.makeFolder()
+  defer { try? FileManager.default.removeItem(atPath: folder) }
+  try await body(folder)
+}
+
+extension FileManager {
+  /// The names in a folder, in order.
+  func names(in folder: String) throws -> [String] {
+    try contentsOfDirectory(atPath: folder).sorted()
+  }
+}

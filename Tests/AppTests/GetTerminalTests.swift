@@ -1,0 +1,72 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("The get command on a terminal", .timeLimit(.minutes(5)))
+struct GetTerminalTests {
+  @Test("shows bars in place, tells what is through above them, and leaves the terminal as it was")
+  func bars() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let picture = Fixtures.image("photo.jpg")
+    origin.on(
+      "/slow.jpg", .dripped(picture, size: picture.count / 15 + 1, every: .milliseconds(200)))
+    origin.on("/fast.png", .ok(Fixtures.png))
+    try await inFolder { folder async throws in
+      let text = try await onTerminal(
+        "'\(origin.url("/slow.jpg"))' '\(origin.url("/fast.png"))' '\(origin.url("/no\u{1B}[2Jne"))'",
+        columns: 90, in: folder, status: 3)
+      #expect(try FileManager.default.names(in: folder) == ["fast.png", "slow.jpg"])
+      // Half way through, with some of each amount.
+      let bar = #/slow\.jpg +#+-+ +[\d.]+ (Ki)?B/22\.2 KiB( +[\d.]+ (Ki)?B/s)? +loading/#
+      #expect(text.contains(bar), "\(text)")
+      #expect(text.contains("saved fast.png  "))
+      #expect(text.contains("failed http://127.0.0.1:"))
+      #expect(!text.contains("\u{1B}[2J"), "an escape of the URL's")
+      #expect(!text.contains(#/\u{1B}\[[0-9;]*m/#), "a colour")
+      // The cursor is back, below all.
+      #expect(
+        text.hasSuffix("2 saved, 1 failed\u{1B}[K\r\n\u{1B}[J\u{1B}[?25h"), "\(text.suffix(80))")
+      // To Swift a line's end on a terminal is one character of its own.
+      for line in text.split(whereSeparator: \.isNewline) {
+        let bare = line.replacing(#/\u{1B}\[[?0-9]*[A-Za-z]/#, with: "")
+        if bare.contains("/s") { #expect(bare.count < 90, "\(bare)") }
+      }
+    }
+  }
+
+  @Test("interrupted, it gives the cursor back")
+  func interrupted() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/slow.png", .stalled(Fixtures.png, after: 50))
+    try await inFolder { folder async throws in
+      // The terminal's interrupt character, typed after the second bar was drawn.
+      let text = try await onTerminal(
+        "'\(origin.url("/slow.png"))'", columns: 80, in: folder, status: 130, types: "\u{3}",
+        once: "loading")
+      #expect(text.hasSuffix("\u{1B}[?25h"), "\(text.suffix(80))")
+    }
+  }
+
+  /// What the command wrote to a terminal.
+  private func onTerminal(
+    _ arguments: String, columns: Int, in folder: String, status: Int32, types: String? = nil,
+    once sign: String = ""
+  ) async throws -> String {
+    let program = RunningService.executable
+    let command = "stty rows 24 cols \(columns); exec '\(program)' get \(arguments)"
+    let running = try GetCommand(
+      ["--command", command, "/dev/null"], in: folder,
+      settings: ["TERM": "xterm", "LC_ALL": "C", "NO_COLOR": "1"],
+      command: ["script", "--quiet", "--return"])
+    if let types {
+      try await eventually { running.outputSoFar.contains(sign) }
+      try await running.write(types)
+    }
+    let result = try await running.ended()
+    try running.endList()
+    #expect(result.status == status, "\(result)")
+    return String(decoding: result.output, as: UTF8.self)
+  }
+}

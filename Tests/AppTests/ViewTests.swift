@@ -1,0 +1,102 @@
+import App
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("The view", .timeLimit(.minutes(3)))
+struct ViewTests {
+  private static let key = String(repeating: "0f", count: 32)
+
+  /// The view of an image, as the value of a `src`.
+  private func view(_ url: String, _ rest: String = "") -> String {
+    let plain = CharacterSet.alphanumerics
+    return "/image?url=" + (url.addingPercentEncoding(withAllowedCharacters: plain) ?? "") + rest
+  }
+
+  @Test("is a picture on a page: what stands in for it while it comes, then the image at its size")
+  func page() async throws {
+    try await withPipeline(["view.enabled": "true"]) { service, origin in
+      let gate = Gate()
+      origin.on("/photo.jpg", .held(Fixtures.jpeg, after: 1_000, by: gate))
+      let browser = try await Browser()
+      try await browser.open("\(service.base)/livez")
+      let show = """
+        const image = new Image(); image.src = arguments[0]; document.body.append(image)
+        await image.decode(); return [image.naturalWidth, image.naturalHeight]
+        """
+      let url = origin.url("/photo.jpg")
+      let size = "&width=240&height=100&dpr=2"
+      let loading = try await browser.run(show, [view(url, size + "&placeholder=true&wait=0")])
+      #expect(loading as? [Int] == [480, 200])
+      gate.open()
+      let shown = try await browser.run(show, [view(url, "&width=240&format=auto")])
+      #expect(shown as? [Int] == [240, 160])
+      let whole = try await browser.run(show, [view(url)])
+      #expect(whole as? [Int] == [480, 320])
+      let broken = try await browser.run(show, [view(origin.url("/none.png"), "&placeholder=true")])
+      #expect(broken as? [Int] == [480, 360])
+      #expect(origin.requests(to: "/photo.jpg").count == 1)
+      #expect(try await service.all("success").count == 1)
+      await browser.close()
+    }
+  }
+
+  @Test("answers signed URLs alone where there are tokens, such as the command makes")
+  func signed() async throws {
+    let hash = "d2b18ca93f5c2a7f3d1a0e6ea6f3bd5ea6e1d8c9f0b7e4a39d1c2b5a68f70e94"
+    let settings = [
+      "view.enabled": "true", "view.keys": Self.key,
+      "auth.tokens": "[{name: web, sha256: \(hash), scopes: [jobs]}]",
+    ]
+    try await withPipeline(settings) { service, origin in
+      origin.on("/photo.jpg", .ok(Fixtures.jpeg))
+      let url = origin.url("/photo.jpg")
+      #expect(try await service.get(view(url)).status == 403)
+      for arguments in [
+        [url], [view(url, "&width=100")],
+        ["https://img.example\(view(url))", "--expires-in", "5m"],
+        [url, "--server", "https://img.example/"],
+      ] {
+        let run = try CommandRun(["sign"] + arguments, ["IMAGEFETCH_VIEW_KEYS": Self.key])
+        #expect(run.status == 0, "\(run.error)")
+        let signed = run.output.trimmingCharacters(in: .newlines)
+        #expect(
+          signed.hasPrefix("https://img.example/") == arguments.joined().contains("img.example"))
+        let target = signed.replacing("https://img.example", with: "")
+        let answer = try await service.get(target)
+        #expect(answer.status == 200 && answer.headers["content-type"] == "image/jpeg", "\(target)")
+        #expect(answer.headers["link"]?.contains("describedby") == true)
+        #expect(try await service.get(target + "&height=5").status == 403)
+      }
+      #expect(origin.requests(to: "/photo.jpg").count == 1)
+    }
+  }
+
+  @Test(
+    "isn't signed without a key, without a URL, or for no time",
+    arguments: [
+      (["https://a.example/x.png"], "", 1, "view.keys: there is none"),
+      (["not a url"], key, 2, "neither a view's URL"), (["/image?width=3"], key, 2, "neither"),
+      (["ftp://a.example/"], key, 2, "neither"), ([], key, 2, "url"),
+      (["https://a.example/", "--expires-in", "0s"], key, 2, "no duration"),
+      (["https://a.example/", "--expires-in", "soon"], key, 2, "no duration"),
+    ] as [([String], String, Int32, String)])
+  func unsigned(arguments: [String], key: String, status: Int32, error: String) throws {
+    let environment = key.isEmpty ? [:] : ["IMAGEFETCH_VIEW_KEYS": key]
+    let run = try CommandRun(["sign"] + arguments, environment)
+    #expect(run.status == status)
+    #expect(run.output.isEmpty && run.error.contains(error), "\(run.error)")
+  }
+
+  @Test("signs a URL that was signed before anew")
+  func again() throws {
+    var configuration = Configuration()
+    configuration.view.keys = [[UInt8](repeating: 9, count: 16)]
+    let first = try ViewURL("/image?url=https%3A%2F%2Fa.example%2F&width=5")
+      .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
+    #expect(first.contains("&width=5&expires=1000&signature="))
+    let second = try ViewURL(first)
+      .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
+    #expect(second == first)
+  }
+}

@@ -1,0 +1,58 @@
+import Testing
+
+@testable import Client
+
+@Suite("A job's line on a terminal")
+struct DisplayTests {
+  @Test("shows name, bar, amounts, pace and phase in columns")
+  func line() {
+    let line = JobLine(
+      name: "photo.jpg", phase: .loading, completed: 524_288, total: 1_048_576, rate: 102_400)
+    let text = line.text(width: 100, style: .plain)
+    #expect(
+      text == "photo.jpg                  ###############----------------"
+        + "     512 KiB/1.0 MiB   100 KiB/s  loading ")
+  }
+
+  @Test(
+    "is never wider than the window, whatever is in it",
+    arguments: [1, 10, 20, 40, 60, 80, 120, 300])
+  func width(columns: Int) {
+    let names = ["a", String(repeating: "long", count: 99), "\u{1B}[2J\n日本語\u{301}"]
+    let numbers = [(0, nil), (-5, 0), (7, 0), (Int.max, 1), (Int.max, Int.max), (1, nil)]
+    for name in names {
+      for (completed, total) in numbers {
+        let line = JobLine(
+          name: name, phase: .retrying, completed: completed, total: total, rate: 1e300)
+        let text = line.text(width: columns, style: .plain)
+        #expect(text.unicodeScalars.count <= columns)
+        #expect(text.unicodeScalars.allSatisfy { 0x20...0x7E ~= $0.value })
+        let colored = line.text(width: columns, style: Style(hasColor: true, isUnicode: true))
+        let bare = colored.replacing(#/\u{1B}\[[0-9]*m/#, with: "")
+        #expect(bare.unicodeScalars.count == text.unicodeScalars.count)
+      }
+    }
+  }
+
+  @Test(
+    "amounts take at most eight characters",
+    arguments: [
+      (-1, "0 B"), (0, "0 B"), (999, "999 B"), (1000, "1.0 KiB"), (1536, "1.5 KiB"),
+      (102_400, "100 KiB"), (1_023_000, "999 KiB"), (1_048_575, "1.0 MiB"), (3 << 30, "3.0 GiB"),
+      (Int.max, "8.0 EiB"),
+    ])
+  func amounts(bytes: Int, text: String) {
+    #expect(JobLine.amount(bytes) == text)
+  }
+
+  @Test("colours are left out for NO_COLOR, characters beyond ASCII where the locale lacks them")
+  func style() {
+    let rich = Style(environment: ["LANG": "C.UTF-8"])
+    #expect(rich.hasColor && rich.isUnicode)
+    let plain = Style(environment: ["LC_ALL": "C", "LANG": "C.UTF-8", "NO_COLOR": "1"])
+    #expect(!plain.hasColor && !plain.isUnicode)
+    #expect(plain.good("x") == "x" && rich.good("x").contains("\u{1B}["))
+    let failed = Outcome.failed(code: "x", detail: "\u{1B}]0;title\u{7}")
+    #expect(!plain.line(failed, for: "http://a/\u{1B}").contains("\u{1B}"))
+  }
+}

@@ -1,0 +1,149 @@
+import Jobs
+import Testing
+
+@testable import Client
+
+@Suite("The client's rules")
+struct RuleTests {
+  @Test(
+    "a proposed file name is taken only if it is a plain one",
+    arguments: [
+      ("inline; filename=\"cat.jpg\"", "cat.jpg"),
+      ("inline; filename=\"../cat.jpg\"", "image.png"),
+      ("inline; filename=\".cat.jpg\"", "image.png"),
+      ("inline; filename=\"-rf.jpg\"", "image.png"),
+      ("inline; filename=\"a\u{1B}[2J.jpg\"", "image.png"),
+      ("inline; filename=\"a b.jpg\"", "image.png"),
+      ("inline; filename=\"\"", "image.png"),
+      ("inline; filename=\"\(String(repeating: "a", count: 200)).jpg\"", "image.png"),
+      ("inline", "image.png"),
+    ])
+  func proposedName(disposition: String, name: String) {
+    #expect(FileName.proposed(disposition, type: "image/png") == name)
+  }
+
+  @Test("a name that is taken gets a number before its ending")
+  func numbered() {
+    #expect(FileName.numbered("cat.jpg", 1) == "cat.jpg")
+    #expect(FileName.numbered("cat.jpg", 2) == "cat-2.jpg")
+    #expect(FileName.numbered("cat", 12) == "cat-12")
+    #expect(FileName.proposed(nil, type: "text/html") == "image.bin")
+  }
+
+  @Test(
+    "a free number among a million is found by some forty looks",
+    arguments: [0, 1, 2, 7, 8, 1_000_000])
+  func freeNumber(taken: Int) {
+    var looks = 0
+    let found = FreeNumber.find { number in
+      looks += 1
+      return number > taken
+    }
+    #expect(found == taken + 1)
+    #expect(looks <= 42)
+  }
+
+  @Test("where all numbers are taken, the search ends")
+  func noNumber() { #expect(FreeNumber.find { _ in false } == nil) }
+
+  @Test("text of others can't move the cursor, begin a line or pass for a field")
+  func plainText() {
+    let hostile = "a\u{1B}[2Jb\nc\td\u{202E}e\u{9B}f\u{7F}"
+    let line = PlainText.line(hostile)
+    #expect(line == "a\u{FFFD}[2Jb\u{FFFD}c\u{FFFD}d\u{FFFD}e\u{FFFD}f\u{FFFD}")
+    #expect(PlainText.line("Größe ✓") == "Größe ✓")
+    let outcome = Outcome.failed(code: "origin\tstatus", detail: "x\ny")
+    let plain = outcome.plainLine(for: "http://a/\tb\n")
+    #expect(plain.count { $0 == "\t" } == 3 && plain.count { $0 == "\n" } == 1)
+  }
+
+  @Test("what is redrawn has the width that it seems to have")
+  func columns() {
+    #expect(PlainText.columns("abc", atMost: 3) == "abc")
+    #expect(PlainText.columns("abcd", atMost: 3) == "ab~")
+    #expect(PlainText.columns("e\u{301}\u{1B}x", atMost: 9) == "e??x")
+  }
+
+  @Test(
+    "a service that is away is waited for longer and longer, for two minutes",
+    arguments: [0.0, 0.5, 1.0])
+  func patience(jitter: Double) {
+    var patience = Patience()
+    var now = ContinuousClock.now
+    let start = now
+    var last = Duration.zero
+    while let pause = patience.failed(at: now, jitter: jitter) {
+      #expect(pause >= last && pause <= .seconds(5) && pause > .zero)
+      last = pause
+      now += pause
+    }
+    #expect(now - start >= Patience.limit)
+    patience.answered()
+    #expect(patience.failed(at: now, jitter: jitter) != nil)
+  }
+
+  @Test("Retry-After is obeyed within bounds; other answers are not waited for")
+  func pause() {
+    func pause(_ status: Int, _ field: String?) -> Double? {
+      var answer = Connection.Answer(status: status)
+      answer.fields["retry-after"] = field
+      return Errand.pause(after: answer)
+    }
+    #expect(pause(200, "5") == nil && pause(404, nil) == nil && pause(500, nil) == nil)
+    #expect(3.7...6.3 ~= pause(503, "5") ?? 0)
+    #expect(45...75 ~= pause(429, "86400") ?? 0)
+    #expect(0.05...0.2 ~= pause(429, "-7") ?? 0)
+    #expect(0.7...1.3 ~= pause(503, "Fri, 31 Dec 1999 23:59:59 GMT") ?? 0)
+  }
+
+  @Test(
+    "what is no service's address is refused",
+    arguments: [
+      "", "localhost:8080", "ftp://a", "http://", "http://:80", "http:///x", "http://u:p@a",
+      "http://a?b", "http://a#b", "http://a b", "http://a\r\nX: y",
+    ])
+  func addresses(text: String) {
+    #expect(ServiceAddress(text, token: nil) == nil)
+  }
+
+  @Test("a service may stand below a path")
+  func base() throws {
+    let address = try #require(ServiceAddress("https://example.org/images/", token: nil))
+    #expect(address.base == "https://example.org/images")
+  }
+
+  @Test("header fields are read as they are written, and others refused")
+  func headerFields() {
+    let field = Wishes.HeaderField("Accept-Language:  en, de;q=0.5")
+    #expect(field?.name == "Accept-Language" && field?.value == "en, de;q=0.5")
+    for line in ["", "a", ": b", "a b: c", "a: b\r\nc: d", "ä: b"] {
+      #expect(Wishes.HeaderField(line) == nil, "\(line)")
+    }
+  }
+
+  @Test("wishes are the API's words")
+  func wishes() {
+    #expect(Wishes.Fit.allCases.map(\.rawValue) == Variant.Fit.allCases.map(\.rawValue))
+    let formats = Set(OutputFormat.allCases.map(\.rawValue))
+    #expect(Set(Wishes.Format.allCases.map(\.rawValue)) == formats)
+    let modes = Set(CacheMode.allCases.map(\.rawValue))
+    #expect(Set(Wishes.CacheMode.allCases.map(\.rawValue)) == modes)
+    #expect(Wishes.Priority.allCases.count == Priority.allCases.count)
+    var wishes = Wishes()
+    #expect(wishes.query.isEmpty)
+    (wishes.width, wishes.fit, wishes.dpr) = (320, .scaleDown, 1.5)
+    #expect(wishes.query == "?width=320&fit=scale-down&dpr=1.5")
+    let body = wishes.submission(of: "http://a/\"\u{1}")
+    #expect(String(decoding: body, as: UTF8.self) == #"{"url":"http://a/\"\u0001"}"#)
+  }
+
+  @Test("answers that are no job's are none")
+  func answers() {
+    let job =
+      #"{"id":"01-af","phase":"queued","progress":{"completed":0,"total":null},"attempts":0}"#
+    #expect(JobAnswer(Array(job.utf8))?.id == "01-af")
+    #expect(JobAnswer(Array(job.replacing("01-af", with: "../x").utf8)) == nil)
+    #expect(JobAnswer(Array(job.replacing("queued", with: "other").utf8)) == nil)
+    #expect(JobAnswer(Array("<html>".utf8)) == nil)
+  }
+}
