@@ -4,6 +4,7 @@ internal import Metrics
 struct JobMetrics: Sendable {
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
+  private let workers = Gauge(label: "imagefetch_workers")
   private let joins = Counter(label: "imagefetch_jobs_joined_total")
   private let pausedOrigins = Gauge(label: "imagefetch_paused_origins")
   private let keptBytes = Gauge(label: "imagefetch_partial_bytes")
@@ -68,6 +69,7 @@ struct JobMetrics: Sendable {
         .record(counts.jobs[phase] ?? 0)
     }
     running.record(crew.loads.count)
+    workers.record(crew.configuration.workers)
     oldest.record(crew.loads.oldest.map { (crew.now() - $0).inSeconds } ?? 0)
     if let load = crew.variants?.load {
       renderings.record(load.rendering)

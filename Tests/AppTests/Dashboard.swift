@@ -64,13 +64,12 @@ struct Dashboard {
 
 /// Opens the dashboard of a service of its own, beside an origin; the page must have had nothing to complain of.
 func withDashboard(
-  _ settings: [String: String] = [:], width: Int = 1280,
-  _ body: (Dashboard) async throws -> Void
+  _ settings: [String: String] = [:], _ body: (Dashboard) async throws -> Void
 ) async throws {
   let origin = try ScriptedOrigin()
   defer { origin.stop() }
   try await withService(settings) { service in
-    let browser = try await Browser(width: width)
+    let browser = try await Browser()
     let dashboard = Dashboard(service: service, origin: origin, browser: browser)
     do {
       try await browser.open(service.base + "/")

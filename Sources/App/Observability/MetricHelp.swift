@@ -33,5 +33,6 @@ enum MetricHelp {
     "imagefetch_variants": "Variants asked for, by format and by what came of it.",
     "imagefetch_variants_rendering": "Variants being rendered.",
     "imagefetch_variants_waiting": "Variants that wait to be rendered.",
+    "imagefetch_workers": "Workers: so much work can be under way at once.",
   ]
 }

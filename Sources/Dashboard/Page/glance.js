@@ -41,6 +41,9 @@ function plot(canvas, bars, colours) {
 }
 
 class Glance {
+  /** Each is two samples, the more of both. */
+  static queueBars = 75;
+
   constructor(jobs) {
     this.jobs = jobs;
     this.metrics = null;
@@ -119,8 +122,11 @@ class Glance {
 
   sample() {
     const { queued, running } = this.load;
-    this.queue.push({ up: queued, down: running });
-    if (this.queue.length > 150) this.queue.shift();
+    const bar = this.queue.at(-1);
+    if (this.isHalf) Object.assign(bar, { up: Math.max(bar.up, queued), down: Math.max(bar.down, running) });
+    else this.queue.push({ up: queued, down: running });
+    this.isHalf = !this.isHalf;
+    if (this.queue.length > Glance.queueBars) this.queue.shift();
   }
 
   draw() {
@@ -150,12 +156,15 @@ class Glance {
   }
 
   drawQueue(colours) {
-    // Every other sample: a bar is four seconds.
-    const bars = Array.from({ length: 75 }, (_, index) => this.queue.at(2 * (index - 75)) ?? { up: 0, down: 0 });
+    const missing = Glance.queueBars - this.queue.length;
+    const bars = [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
     plot($('queue-plot'), bars, colours);
     const { queued, running } = this.load;
     const oldest = this.metrics?.get('imagefetch_oldest_running_job_seconds');
+    const busy = this.metrics?.get('imagefetch_jobs_running');
+    const workers = this.metrics?.get('imagefetch_workers');
     const text = `${number.format(queued)} queued above, ${number.format(running)} running below`
+      + (workers ? `; ${number.format(busy ?? 0)} of ${count(workers, 'worker')} busy` : '')
       + (oldest >= 1 ? `; the longest for ${span(oldest * 1000)}` : '');
     say($('queue-text'), text);
     $('queue-plot').setAttribute('aria-label', text);

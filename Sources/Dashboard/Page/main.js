@@ -103,6 +103,8 @@ function showCounts() {
   const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
   say($('shown'), shown < held ? `${number.format(shown)} of ${count(held, 'job')}`
     : held > 0 ? count(held, 'job') + (jobs.isFull ? '; the service has more' : '') : '');
+  // Before the wall has its height it would be seen to jump.
+  $('foot').hidden = !wall.hasLoaded;
   $('show-all').disabled = wall.view.length === 0;
   $('newer').hidden = wall.newer === 0;
   say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
