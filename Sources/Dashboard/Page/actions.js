@@ -6,9 +6,11 @@ let toastEnd;
 function toast(text) {
   const element = $('toast');
   say(element, cut(text, 400));
-  element.hidden = false;
+  // Hidden and shown, it comes above a dialog that was opened since.
+  element.hidePopover();
+  element.showPopover();
   clearTimeout(toastEnd);
-  toastEnd = setTimeout(() => { element.hidden = true; }, 6000);
+  toastEnd = setTimeout(() => element.hidePopover(), 6000);
 }
 
 /** Asks before what can't be undone. */
