@@ -104,9 +104,14 @@ class Benchmark:
         service.wait_until_idle(job)
         service.connection.request("GET", f"/jobs/{job}")
         body_bytes = len(service.connection.getresponse().read())
-        url = f"http://127.0.0.1:{service.port}/jobs/{job}"
+        base = f"http://127.0.0.1:{service.port}"
         figures["hello"] = measures.hello_requests(self.hello, body_bytes, 3)
-        figures["get"] = measures.requests(url, service.process.pid, 3)
+        figures["get"] = measures.requests(f"{base}/jobs/{job}", service.process.pid, 3)
+        small = self.folder / "pictures/small/0.jpg"
+        view = f"{base}/image?url={self.nginx.url('small/0.jpg')}"
+        figures["small hello"] = measures.hello_requests(self.hello, small.stat().st_size, 3)
+        for name, query in (("view", ""), ("view variant", "&width=100")):
+            figures[name] = measures.requests(view + query, service.process.pid, 3)
 
 
 def print_table(rounds):
@@ -117,6 +122,8 @@ def print_table(rounds):
         ("10 kB JPEGs", "small jobs", "small decodes", ""),
         ("cache hits beside misses", "hits", "small jobs", ""),
         ("GET /jobs/{id}", "get", "hello", "0.60"),
+        ("GET /image, 10 kB", "view", "small hello", ""),
+        ("GET /image, a variant of it", "view variant", "small hello", ""),
     ):
         for unit, goal in (("wall", goal), ("cpu", "")):
             left, right = (

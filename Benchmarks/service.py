@@ -19,6 +19,7 @@ fetch:
   allow_networks: [127.0.0.0/8]
   allow_ports: []
 storage: {{ path: {folder}/data }}
+view: {{ enabled: true }}
 log: {{ level: error }}
 """
 

@@ -17,7 +17,7 @@ struct ReadmeProgramTests {
   func firstImage() async throws {
     let picture = try #require(
       FileManager.default.contents(atPath: Readme.root + "Tests/Fixtures/images/photo.png"))
-    try await visit { visitor, place in
+    try await withVisitor(inFolder: true) { visitor, place in
       visitor.replace(
         "https://www.python.org/static/img/python-logo.png", by: .ok(Array(picture)))
       for step in Readme.steps(of: Readme.section("A first image")) {
@@ -30,7 +30,7 @@ struct ReadmeProgramTests {
 
   @Test("print what is shown and save what they say, in a shell, Python and Swift")
   func commands() async throws {
-    try await visit { visitor, place in
+    try await withVisitor(inFolder: true) { visitor, place in
       try await begin(visitor)
       for program in Readme.programs(of: Self.section) { try visitor.save(program) }
       let steps = Readme.steps(of: Self.section)
@@ -48,7 +48,7 @@ struct ReadmeProgramTests {
 
   @Test("stop with the error's words")
   func failures() async throws {
-    try await visit { visitor, place in
+    try await withVisitor(inFolder: true) { visitor, place in
       try await begin(visitor)
       for program in Readme.programs(of: Self.section) { try visitor.save(program) }
       _ = try await visitor.run("swiftc fetch.swift")
@@ -69,7 +69,7 @@ struct ReadmeProgramTests {
 
   @Test("show an image and its progress in a browser, or say why there is none")
   func browser() async throws {
-    try await visit { visitor, _ in
+    try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(
         visitor, settings: ["IMAGEFETCH_SERVER_CORS_ORIGINS": visitor.origin.url("")])
       let script = try #require(
@@ -101,7 +101,7 @@ struct ReadmeProgramTests {
 
   @Test("show a view on a page, and sign one")
   func page() async throws {
-    try await visit { visitor, _ in
+    try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(visitor)
       let section = Readme.section("In a page")
       let markup = try #require(section.firstMatch(of: #/```html\n(.*)\n```/#)?.1)
@@ -127,18 +127,5 @@ struct ReadmeProgramTests {
     try #require(steps.count == 2)
     try await visitor.follow(steps[0])
     try await visitor.follow(steps[1], adding: settings)
-  }
-
-  private func visit(_ body: (ReadmeVisitor, _ place: String) async throws -> Void) async throws {
-    let folder = try RunningService.makeFolder()
-    defer { try? FileManager.default.removeItem(atPath: folder) }
-    let visitor = try ReadmeVisitor(folder: folder, place: folder)
-    do {
-      try await body(visitor, folder)
-    } catch {
-      try? await visitor.leave()
-      throw error
-    }
-    try await visitor.leave()
   }
 }

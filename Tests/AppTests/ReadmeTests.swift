@@ -11,33 +11,19 @@ struct ReadmeTests {
     let steps = [Readme.section("Try it on one machine"), Readme.file("docs/tour.md")]
       .flatMap(Readme.steps)
     #expect(steps.count { $0.answer != nil } >= 8, "a page without examples proves nothing")
-    let folder = try RunningService.makeFolder()
-    defer { try? FileManager.default.removeItem(atPath: folder) }
-    let visitor = try ReadmeVisitor(folder: folder)
-    do {
+    try await withVisitor { visitor, _ in
       for step in steps { try await visitor.follow(step) }
-    } catch {
-      try? await visitor.leave()
-      throw error
     }
-    try await visitor.leave()
   }
 
   @Test("shows what the command line prints")
   func commandLine() async throws {
     let steps = Readme.steps(of: Readme.section("On the command line"))
     #expect(steps.contains { $0.answer != nil })
-    let folder = try RunningService.makeFolder()
-    defer { try? FileManager.default.removeItem(atPath: folder) }
-    let visitor = try ReadmeVisitor(folder: folder, place: folder)
-    try visitor.servePictures("Tests/Fixtures/images")
-    do {
+    try await withVisitor(inFolder: true) { visitor, _ in
+      try visitor.servePictures("Tests/Fixtures/images")
       for step in steps { try await visitor.follow(step) }
-    } catch {
-      try? await visitor.leave()
-      throw error
     }
-    try await visitor.leave()
   }
 
   @Test("has the defaults of the configuration's keys in its table")

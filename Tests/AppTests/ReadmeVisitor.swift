@@ -128,3 +128,22 @@ final class ReadmeVisitor {
     return shown.reduce(output) { $0.replacing($1.real, with: $1.shown) }
   }
 }
+
+/// Runs the body as a visitor, with a service and an origin that are gone afterwards.
+///
+/// - Parameter inFolder: whether the visitor types in an empty folder (`place`) and not in the repository's root.
+func withVisitor(
+  inFolder: Bool = false, _ body: (ReadmeVisitor, _ place: String) async throws -> Void
+) async throws {
+  let folder = try RunningService.makeFolder()
+  defer { try? FileManager.default.removeItem(atPath: folder) }
+  let place = inFolder ? folder : Readme.root
+  let visitor = try ReadmeVisitor(folder: folder, place: place)
+  do {
+    try await body(visitor, place)
+  } catch {
+    try? await visitor.leave()
+    throw error
+  }
+  try await visitor.leave()
+}
