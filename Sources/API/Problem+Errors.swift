@@ -292,7 +292,9 @@ extension FetchError {
     case .tooManyRedirects(let limit):
       return ("The origin redirects more than \(limit) times.", nil)
     case .badRedirect(let status, let location):
-      let how = location == nil ? "without saying where to" : "to what is no http or https URL"
+      let how =
+        location == nil
+        ? "without saying where to" : "to what is no http or https URL without a user name"
       return ("The origin redirects (\(status)) \(how).", status)
     case .originStatus(let status, _):
       return ("The origin answered \(status).", status)

@@ -59,7 +59,8 @@ public struct Routes: Sendable {
       "answered",
       metadata: [
         "request_id": "\(requestID)", "method": "\(request.method)", "path": "\(request.path)",
-        "status": "\(response.status.code)", "took": "\(took)",
+        "status": "\(response.status.code)",
+        "milliseconds": "\((took.inSeconds * 1e6).rounded() / 1e3)",
       ])
     return response
   }

@@ -117,7 +117,10 @@ extension SubmissionDecoder {
       return localName(local, at: location("local")).map(Source.local)
     }
     guard let regular = member("url"), regular != .null else {
-      mistakes.add(location("url"), .missingURL, "A job needs a source: url or local.")
+      let isViewed = if case .query = root { true } else { false }
+      mistakes.add(
+        location("url"), .missingURL,
+        isViewed ? "A view needs a url." : "A job needs a source: url or local.")
       return nil
     }
     guard let regular = url(regular, at: location("url")) else { return nil }

@@ -21,12 +21,7 @@ public enum Service {
     SystemLimits.apply()
     // The store holds what clients send to origins, credentials among it.
     umask(0o077)
-    if configuration.view.enabled, !configuration.auth.tokens.isEmpty,
-      configuration.view.keys.isEmpty
-    {
-      log.warning(
-        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
-    }
+    for warning in warnings(of: configuration) { log.warning("\(warning)") }
     let parts = try Parts(configuration, registry: registry, log: log)
     let place = try parts.listen()
     let failure = await withTaskGroup { group in
@@ -40,6 +35,22 @@ public enum Service {
     await parts.close()
     if let failure { throw failure }
     log.notice("stopped")
+  }
+
+  /// Looks at what the configuration names, without starting anything.
+  ///
+  /// - Returns: what is no mistake, but hardly meant; a line each.
+  public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
+    _ = try StandInFile.pictures(configuration)
+    return warnings(of: configuration)
+  }
+
+  private static func warnings(of configuration: Configuration) -> [String] {
+    let (view, auth) = (configuration.view, configuration.auth)
+    guard view.enabled, !auth.tokens.isEmpty, view.keys.isEmpty else { return [] }
+    return [
+      "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty"
+    ]
   }
 
   /// Serves from the moment that the body can be answered until it has returned; what runs then is put back as queued

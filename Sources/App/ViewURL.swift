@@ -7,32 +7,41 @@ public struct ViewURL: Sendable {
   public enum Refusal: Error, Sendable, Equatable {
     /// Neither a view's URL nor an image's.
     case notAURL
+    /// What is to go before an image's view is no http or https URL, or there is a view already.
+    case unusableServer
     /// The configuration has no key.
     case noKey
   }
 
   /// What stands before the path; empty for a path alone.
   private let base: String
-  private let path: String
   private let query: String
+  /// As the service sees it.
+  private let path = "/image"
 
   /// Reads a view's URL (`https://img.example/image?url=…`, or its path and query alone), or makes one of an image's.
   ///
   /// - Parameter server: what stands before the path of an image's view: `https://img.example`.
-  /// - Throws: `notAURL`.
+  /// - Throws: `notAURL`, `unusableServer`.
   public init(_ text: String, server: String? = nil) throws(Refusal) {
     guard !text.utf8.contains(where: { $0 <= 0x20 || $0 >= 0x7F }) else { throw .notAURL }
-    let address = text.prefixMatch(of: #/https?://[^/?#]+/#)?.output ?? ""
+    let address = text.prefixMatch(of: #/https?://[^/?#]+/#).map { String($0.output) } ?? ""
     let rest = text.dropFirst(address.count).prefix { $0 != "#" }
     let parts = rest.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
     let members = parts.count > 1 ? parts[1].split(separator: "&") : []
-    if parts.first == "/image", members.contains(where: { $0.hasPrefix("url=") }) {
-      (base, path) = (String(address), "/image")
+    if let place = parts.first, place.hasSuffix("/image"),
+      members.contains(where: { $0.hasPrefix("url=") })
+    {
+      guard server == nil else { throw .unusableServer }
+      // A proxy that has the service below another path takes that away.
+      base = address + place.dropLast(6)
       query = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
         .joined(separator: "&")
     } else {
       guard !address.isEmpty else { throw .notAURL }
-      (base, path) = (server.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 } ?? "", "/image")
+      guard server?.wholeMatch(of: #/https?://[^/?#\s]+(/[^?#\s]*)?/#) != nil || server == nil
+      else { throw .unusableServer }
+      base = server.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 } ?? ""
       query = "url=" + Self.encoded(text)
     }
   }

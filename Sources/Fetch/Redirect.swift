@@ -10,13 +10,15 @@ enum Redirect {
   static func target(of head: ResponseHead, from base: String) throws(FetchError) -> SourceURL {
     let locations = Set(head.fields.filter { $0.name.lowercased() == "location" }.map(\.value))
     let unusable = FetchError.badRedirect(
-      status: head.status, location: locations.first.map { String($0.prefix(200)) })
+      // No more of it: what is in a URL may be meant for the origin alone.
+      status: head.status, location: locations.first.map { scheme(of: $0).map { $0 + ":…" } ?? "…" }
+    )
     guard locations.count == 1, let location = locations.first, !location.isEmpty,
       location.utf8.count <= SourceURL.maxLength,
       !location.utf8.contains(where: { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "\\") })
     else { throw unusable }
     if let scheme = scheme(of: location), scheme != "http", scheme != "https" {
-      throw .blocked(target: String(location.prefix(200)), .scheme(scheme))
+      throw .blocked(target: "A redirect", .scheme(String(scheme.prefix(32))))
     }
     guard let text = absolute(location, from: base), let url = SourceURL(text) else {
       throw unusable

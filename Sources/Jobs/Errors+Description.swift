@@ -38,3 +38,70 @@ extension JobsError: CustomStringConvertible {
     }
   }
 }
+
+extension JobFailure: CustomStringConvertible {
+  public var description: String {
+    switch self {
+    case .fetch(let error): error.description
+    case .codec(let error): error.description
+    case .integrityMismatch(_, let actual): "the bytes have the SHA-256 \(actual.hex)"
+    case .notCached: "nothing is cached"
+    case .localNotFound(let name): "there is no local image \(name)"
+    case .storageFull: "no room is left"
+    case .internal: "a fault of the service"
+    }
+  }
+}
+
+extension FetchError: CustomStringConvertible {
+  public var description: String {
+    switch self {
+    case .blocked(let target, let reason): "\(target): \(reason)"
+    case .dnsFailure(let host, let detail), .connectFailure(let host, let detail),
+      .tlsFailure(let host, let detail):
+      "\(host): \(detail)"
+    case .unreachable(let origin, let failures, let seconds):
+      "\(origin): not reached \(failures) times in a row, left alone for \(seconds) s"
+    case .timeout(let seconds): "not done after \(seconds) s"
+    case .stalled(let seconds): "no byte for \(seconds) s"
+    case .tooManyRedirects(let limit): "more than \(limit) redirects"
+    case .badRedirect(let status, let location):
+      location.map { "a redirect, \(status), to \($0)" } ?? "a redirect, \(status), to nowhere"
+    case .originStatus(let status, let retryAfter):
+      "status \(status)" + (retryAfter.map { ", Retry-After \($0) s" } ?? "")
+    case .noData: "not a byte of content"
+    case .tooLarge(let limit): "more than \(limit) bytes"
+    case .truncated(let received, let expected):
+      "\(received) bytes" + (expected.map { " of \($0)" } ?? " and no end")
+    case .cancelled: "the transfer was stopped"
+    }
+  }
+}
+
+extension BlockReason: CustomStringConvertible {
+  public var description: String {
+    switch self {
+    case .address(let address, let name): "\(address) is in \(name)"
+    case .host: "the host is not allowed"
+    case .port(let port): "port \(port) is not allowed"
+    case .scheme(let scheme): "the scheme \(scheme) is not allowed"
+    }
+  }
+}
+
+extension CodecError: CustomStringConvertible {
+  public var description: String {
+    switch self {
+    case .unsupportedFormat(let name): name.map { "the format is \($0)" } ?? "no known format"
+    case .tooManyPixels(let width, let height, let limit):
+      "\(width) x \(height) is more than \(limit) pixels"
+    case .dimensionTooLarge(let width, let height, let limit):
+      "\(width) x \(height): a side has more than \(limit) pixels"
+    case .tooManyScans(let limit): "more than \(limit) scans"
+    case .tooManyFrames(let limit): "more than \(limit) frames"
+    case .tooMuchMemory(let bytes, let limit): "\(bytes) bytes of memory, more than \(limit)"
+    case .cutShort: "the image ends before its last pixel"
+    case .broken(let format, let detail): "broken \(format.rawValue): \(detail)"
+    }
+  }
+}

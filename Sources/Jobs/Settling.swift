@@ -162,6 +162,7 @@ struct Settling: Sendable {
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",
     ]
+    if let url = job.submission.url(of: .regular) { metadata["host"] = "\(url.authority)" }
     if let cache = job.cache { metadata["cache"] = "\(cache.status.rawValue)" }
     if let failure = job.failure {
       metadata["code"] = "\(failure.code.rawValue)"

@@ -46,7 +46,7 @@ enum EntryPoint {
     }
   }
 
-  private static func tell(_ line: String) {
+  static func tell(_ line: String) {
     FileHandle.standardError.write(Data((line + "\n").utf8))
   }
 }

@@ -51,6 +51,9 @@ struct Get: AsyncParsableCommand {
     if urls.isEmpty, isatty(STDIN_FILENO) == 1 {
       throw ValidationError("What shall be fetched? Name URLs, or give a list on standard input.")
     }
+    if output == "-", isatty(STDOUT_FILENO) == 1 {
+      throw ValidationError("Standard output is a terminal: send the image to a file or a program.")
+    }
     guard urls.count(where: { $0 == "-" }) <= 1 else {
       throw ValidationError("The list on standard input can be read once.")
     }

@@ -139,7 +139,8 @@ struct JobOptions: ParsableArguments {
   var tags: [String] = []
 
   @Option(
-    help: ArgumentHelp("Jobs at once, 1 to 256.", valueName: "n"), transform: number(in: 1...256))
+    help: ArgumentHelp("Jobs at once, 1 to 256; by default 32.", valueName: "n"),
+    transform: number(in: 1...256))
   var parallel = 32
 
   func validate() throws {

@@ -36,6 +36,9 @@ struct Sign: ParsableCommand {
       switch error {
       case .notAURL:
         throw ValidationError("\"\(url)\" is neither a view's URL nor an http or https one.")
+      case .unusableServer:
+        throw ValidationError(
+          "--server goes before an image's view, and is an http or https URL.")
       case .noKey: throw OperatorMistakes(lines: ["view.keys: there is none to sign with"])
       }
     }

@@ -46,9 +46,12 @@ struct PlaceholderFileTests {
         "IMAGEFETCH_PLACEHOLDERS_LOADING": file, "IMAGEFETCH_STORAGE_PATH": folder + "/data",
         "IMAGEFETCH_SERVER_PORT": "0",
       ]
-      let run = try CommandRun(["serve"], environment)
-      #expect(run.status == 1)
-      #expect(run.error.contains(complaint), "\(run.error)")
+      try "".write(toFile: folder + "/empty.yaml", atomically: true, encoding: .utf8)
+      for command in [["serve"], ["check", "--config", folder + "/empty.yaml"]] {
+        let run = try CommandRun(command, environment)
+        #expect(run.status == 1)
+        #expect(run.error.contains(complaint), "\(run.error)")
+      }
     }
   }
 }

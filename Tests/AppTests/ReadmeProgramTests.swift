@@ -104,16 +104,23 @@ struct ReadmeProgramTests {
     try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(visitor)
       let section = Readme.section("In a page")
-      let markup = try #require(section.firstMatch(of: #/```html\n(.*)\n```/#)?.1)
+      let markup = try #require(section.firstMatch(of: #/(?s)```html\n(.*?)\n```/#)?.1)
+      let gate = Gate()
+      visitor.origin.on("/photo.jpg", .held(Fixtures.jpeg, by: gate))
       let page = "<!doctype html><title>A page</title>\(try visitor.here(String(markup)))"
       visitor.origin.on("/page", .ok(Array(page.utf8), type: "text/html"))
       let browser = try await Browser()
       try await browser.open(visitor.origin.url("/page"))
-      let shown = try await browser.run(
-        "const image = document.images[0]; await image.decode(); return [image.width, image.naturalWidth]"
-      )
-      // The picture has 480 pixels across: two for each of 272 are more.
-      #expect(shown as? [Int] == [272, 480])
+      let look = """
+        const image = document.images[0];
+        await image.decode();
+        return `${image.width}: ${image.naturalWidth} x ${image.naturalHeight}, ${image.src.includes("wait=0")}`;
+        """
+      #expect(try await browser.run(look) as? String == "272: 544 x 362, true")
+      gate.open()
+      try await eventually {
+        try await browser.run(look) as? String == "272: 544 x 362, false"
+      }
       await browser.close()
       let steps = Readme.steps(of: section)
       #expect(steps.contains { $0.answer != nil })

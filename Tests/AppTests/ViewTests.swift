@@ -72,12 +72,33 @@ struct ViewTests {
     }
   }
 
+  @Test("is signed by a program as docs/operating.md shows")
+  func program() async throws {
+    let page = Readme.file("docs/operating.md")
+    let shown = try #require(page.firstMatch(of: #/(?s)  ```python\n(.*?)\n  ```/#)?.1)
+    let code = shown.split(separator: "\n", omittingEmptySubsequences: false)
+      .map { $0.hasPrefix("  ") ? $0.dropFirst(2) : $0 }.joined(separator: "\n")
+    try await withPipeline(["view.enabled": "true", "view.keys": Self.key]) { service, origin in
+      origin.on("/photo.jpg", .ok(Fixtures.jpeg))
+      let call =
+        "print(signed('\(Self.key)', '\(origin.url("/photo.jpg?a=b&c"))', width=30), end='')"
+      let url = try await Shell.run(
+        "python3 - <<'END'\n\(code)\n\(call)\nEND", in: service.folder)
+      let answer = try await service.get(url)
+      #expect(answer.status == 200, "\(url)")
+      #expect(try await ShownPixels(Array(answer.body))?.width == 30)
+      #expect(try await service.get(view(origin.url("/photo.jpg"))).status == 403)
+    }
+  }
+
   @Test(
     "isn't signed without a key, without a URL, or for no time",
     arguments: [
       (["https://a.example/x.png"], "", 1, "view.keys: there is none"),
       (["not a url"], key, 2, "neither a view's URL"), (["/image?width=3"], key, 2, "neither"),
       (["ftp://a.example/"], key, 2, "neither"), ([], key, 2, "url"),
+      (["https://a.example/", "--server", "ftp://b.example"], key, 2, "--server"),
+      (["/image?url=x", "--server", "https://b.example"], key, 2, "--server"),
       (["https://a.example/", "--expires-in", "0s"], key, 2, "no duration"),
       (["https://a.example/", "--expires-in", "soon"], key, 2, "no duration"),
     ] as [([String], String, Int32, String)])
@@ -98,5 +119,9 @@ struct ViewTests {
     let second = try ViewURL(first)
       .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
     #expect(second == first)
+    // A proxy that has the service below a path takes that away.
+    let below = try ViewURL("https://img.example/pictures" + first)
+      .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
+    #expect(below == "https://img.example/pictures" + first)
   }
 }

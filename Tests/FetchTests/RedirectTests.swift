@@ -96,7 +96,7 @@ struct RedirectTests {
     origin.on("/a", .redirect(to: location))
     #expect(
       await failure(of: fetcher, request(origin.url("/a")))
-        == .blocked(target: location, .scheme(scheme)))
+        == .blocked(target: "A redirect", .scheme(scheme)))
   }
 
   @Test(
