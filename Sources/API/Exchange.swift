@@ -26,12 +26,6 @@ struct Wait: Sendable, Equatable {
   /// What to tell the client of its `Prefer` field (RFC 7240 section 3).
   let preferenceApplied: String?
 
-  /// Without the client's word.
-  init(limit: Duration) {
-    self.limit = limit
-    preferenceApplied = nil
-  }
-
   /// `wait` of the query, else of `Prefer`; nil where neither is there.
   init?(_ query: inout Query, _ fields: HTTPFields, longest: Duration) {
     if let seconds = query.seconds("wait") {

@@ -15,6 +15,7 @@ extension HTTPField.Name {
   static let preferenceApplied = HTTPField.Name("Preference-Applied")!
   static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
   static let saveData = HTTPField.Name("Save-Data")!
+  static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
   static let xAccelBuffering = HTTPField.Name("X-Accel-Buffering")!
   static let xRequestID = HTTPField.Name("X-Request-Id")!
 }

@@ -14,9 +14,9 @@ public protocol JobService: Sendable {
   func submit(_ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?)
     async throws(JobsError) -> [JobSnapshot]
 
-  /// The job that answers a view: the one that was given to others who asked the same, or a new one. It belongs to
-  /// ``Owner/view``.
-  func view(_ job: NewJob) async throws(JobsError) -> JobSnapshot
+  /// The job that answers a view, once it has finished or the time is over: the one that was given to others who asked
+  /// the same, or a new one. It belongs to ``Owner/view``, and is cancelled when all who wait for it have left.
+  func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot
 
   /// Room for an image that a client is about to send.
   func beginCapture() async throws(JobsError) -> any ImageCapture

@@ -15,7 +15,11 @@ struct PageBarrier: Sendable {
   }
 
   /// - Throws: `forbidden` where a foreign page may be behind the request.
-  func check(_ method: HTTPRequest.Method, _ fields: HTTPFields) throws(Problem) {
+  ///
+  /// - Parameter makesJobs: whether the request makes jobs whatever its method is.
+  func check(
+    _ method: HTTPRequest.Method, _ fields: HTTPFields, makesJobs: Bool
+  ) throws(Problem) {
     guard isOpen else { return }
     let host = fields[.hostField] ?? ""
     if let hosts {
@@ -24,6 +28,14 @@ struct PageBarrier: Sendable {
           .forbidden,
           "This service has no tokens and answers only to localhost, not to the name in Host.")
       }
+    }
+    // What a picture on a page asks for has no Origin; browsers say this instead (Fetch Metadata). A service that is
+    // openly open shows pictures on anybody's pages.
+    if makesJobs, hosts != nil, fields[.secFetchSite]?.lowercased() == "cross-site" {
+      throw Problem(
+        .forbidden,
+        "This service has no tokens and shows images to no page of another site. Give it view.keys, and sign the URL."
+      )
     }
     guard !Self.safe.contains(method), let origin = fields[.origin] else { return }
     guard Self.isSame(origin, host) || crossOrigin.admits(origin) else {

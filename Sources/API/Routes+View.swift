@@ -14,14 +14,11 @@ extension Routes {
     let wish = PictureWish(&query, self)
     let job = try viewedJob(&query, exchange)
 
-    var snapshot = try await asking { () throws(JobsError) in try await service.view(job) }
-    let viewer = Exchange(
-      request: exchange.request, id: snapshot.job.id,
-      caller: Caller(owner: .view, isAdmin: false))
-    let limit = wait ?? Wait(limit: configuration.maxWait)
-    snapshot = try await waited(viewer, snapshot, until: .finished, limit)
+    let snapshot = try await asking { () throws(JobsError) in
+      try await service.view(job, atMost: wait?.limit ?? configuration.maxWait)
+    }
     var response = try await described(snapshot.job) { () async throws(Problem) in
-      try await picture(of: snapshot, wish, viewer)
+      try await picture(of: snapshot, wish, exchange)
     }
     if response.fields[.eTag] != nil {
       response.fields[.cacheControl] = cacheControl(of: snapshot.job, until: expires)

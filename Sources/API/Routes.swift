@@ -78,7 +78,11 @@ public struct Routes: Sendable {
     -> Response
   {
     let route = destination.route
-    if !route.isProbe { try pageBarrier.check(request.method, request.fields) }
+    if !route.isProbe {
+      // A signature says that the picture is meant for that page.
+      let makesJobs = route == .view && !configuration.view.signatures.canSign
+      try pageBarrier.check(request.method, request.fields, makesJobs: makesJobs)
+    }
     if request.method == .options, route != .unknown { return options(request, route) }
     let caller = try admit(request, to: route)
     guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }

@@ -40,7 +40,12 @@ struct SubmissionDecoder {
     if !members.contains(where: { $0.name == "priority" }) {
       members.append(.init(name: "priority", value: .string("high")))
     }
-    return job(from: members + Self.list("alternatives", of: &query), at: .query)
+    var job = job(from: members + Self.list("alternatives", of: &query), at: .query)
+    // It has to be there while it is looked at.
+    if let retention = job?.submission.retention {
+      job?.submission.retention = max(retention, .seconds(10))
+    }
+    return job
   }
 
   /// What a query says, as JSON would.

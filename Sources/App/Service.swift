@@ -47,10 +47,15 @@ public enum Service {
 
   private static func warnings(of configuration: Configuration) -> [String] {
     let (view, auth) = (configuration.view, configuration.auth)
-    guard view.enabled, !auth.tokens.isEmpty, view.keys.isEmpty else { return [] }
-    return [
-      "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty"
-    ]
+    var warnings: [String] = []
+    if view.enabled, !auth.tokens.isEmpty, view.keys.isEmpty {
+      warnings.append(
+        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
+    }
+    if getenv(Configuration.tokenVariable) != nil {
+      warnings.append("\(Configuration.tokenVariable) has no effect: it is for imagefetch get")
+    }
+    return warnings
   }
 
   /// Serves from the moment that the body can be answered until it has returned; what runs then is put back as queued

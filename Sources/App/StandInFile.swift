@@ -24,7 +24,7 @@ enum StandInFile {
     _ path: String, key: String, _ configuration: Configuration
   ) throws(StartError) -> StandInPicture {
     let bytes: [UInt8]
-    switch FileText.read(path, limit: configuration.fetch.maxBytes) {
+    switch FileText.read(path, limit: configuration.fetch.maxBytes, isPlain: true) {
     case .wrong(let why): throw .operatorMistake("\(key): \"\(path)\" \(why)")
     case .bytes(let read): bytes = read
     }

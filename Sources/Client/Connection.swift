@@ -113,8 +113,8 @@ final class Connection {
     set(CURLOPT_URL, address.base + request.path)
     set(CURLOPT_CUSTOMREQUEST, request.method)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
-    // The environment's proxies count for a service elsewhere, never for the one in this process.
-    if address.isOurs { set(CURLOPT_PROXY, "") }
+    // The environment's proxies count for a service elsewhere, never for one on this machine.
+    if address.isOurs || address.isLoopback { set(CURLOPT_PROXY, "") }
     CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
     CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
     CCurl_setLong(easy, CURLOPT_CONNECTTIMEOUT_MS, 10_000)

@@ -50,6 +50,9 @@ extension Errand {
     }
   }
 
+  /// A pause for what answers at once though it was asked to wait, as a cache in between does.
+  func rest() throws(EndOfRun) { try sleep(for: .milliseconds(500)) }
+
   private func sleep(for pause: Duration) throws(EndOfRun) {
     let end = ContinuousClock.now + pause
     while ContinuousClock.now < end {

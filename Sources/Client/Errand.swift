@@ -90,8 +90,10 @@ extension Errand {
       case .cancelled: return .refused(.failed(code: "cancelled", detail: "The job was cancelled."))
       case .queued, .loading: break
       }
+      let asked = ContinuousClock.now
       if let answer = try news(of: job, since: &entityTag) {
         guard let next = JobAnswer(answer.body) else { return .refused(try refusal(answer)) }
+        if next == job, asked.duration(to: .now) < .milliseconds(200) { try rest() }
         job = next
       }
     }

@@ -3,15 +3,17 @@ enum FileName {
   /// Longest names that are taken as they are; with a number they still fit every file system's 255 bytes.
   private static let maxBytes = 120
 
-  /// The name that the service proposes (`Content-Disposition`), if it is a plain one; else one of ours, by the media
-  /// type.
+  /// The name that the service proposes (`Content-Disposition`), if it is a plain one, else one of ours; it ends as the
+  /// media type says, so that no server can have a file named as what others run.
   static func proposed(_ disposition: String?, type: String?) -> String {
-    if let name = disposition.flatMap(quotedName), isPlain(name) { return name }
+    let name = disposition.flatMap(quotedName).flatMap { isPlain($0) ? $0 : nil } ?? "image"
+    let stem = name[..<(name.lastIndex(of: ".") ?? name.endIndex)]
     let essence = (type ?? "").prefix { $0 != ";" }.lowercased()
     let endings = [
       "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
+      "image/avif": "avif",
     ]
-    return "image." + (endings[essence] ?? (essence == "image/avif" ? "avif" : "bin"))
+    return "\(stem)." + (endings[essence] ?? "bin")
   }
 
   /// `cat.jpg` as `cat-2.jpg`, for a name that is taken.

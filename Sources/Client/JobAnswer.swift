@@ -36,7 +36,12 @@ struct JobAnswer: Decodable, Equatable {
       1...64 ~= job.id.utf8.count, job.id.utf8.allSatisfy(Self.isOfID)
     else { return nil }
     self = job
+    progress.completed = Self.bounded(progress.completed)
+    progress.total = progress.total.map(Self.bounded)
   }
+
+  /// Sums of what a server says must not overflow.
+  private static func bounded(_ bytes: Int) -> Int { min(max(0, bytes), 1 << 50) }
 
   /// It becomes part of paths.
   private static func isOfID(_ byte: UInt8) -> Bool {

@@ -63,7 +63,7 @@ extension Output {
     switch self {
     case .folder(let path): try PartialFile(in: path)
     case .file(let path) where Self.isReplaceable(path): try PartialFile(in: Self.folder(of: path))
-    case .file, .standardOutput: try PartialFile(in: Self.temporaryFolder)
+    case .file, .standardOutput: try PartialFile(in: Self.temporaryFolder, isPrivate: true)
     }
   }
 

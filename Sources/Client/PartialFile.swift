@@ -16,16 +16,24 @@ final class PartialFile {
   private let path: String
   private var isPlaced = false
 
-  /// - Parameter folder: where it will be placed, so that placing is a change of names alone.
-  init(in folder: String) throws(SaveError) {
+  /// - Parameters:
+  ///   - folder: where it will be placed, so that placing is a change of names alone.
+  ///   - isPrivate: whether nobody else may read it: it is not to be placed.
+  init(in folder: String, isPrivate: Bool = false) throws(SaveError) {
     self.folder = folder
     path = Self.join(
       folder, ".imagefetch-\(String(UInt64.random(in: .min ... .max), radix: 36)).part")
     // The rights that the user's umask leaves any new file.
-    descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o666)
+    let rights: mode_t = isPrivate ? 0o600 : 0o666
+    descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, rights)
     guard descriptor >= 0 else {
       isPlaced = true
       throw SaveError(path: folder, cause: SystemError(code: errno))
+    }
+    // Its bytes are all that is wanted of it.
+    if isPrivate {
+      unlink(path)
+      isPlaced = true
     }
   }
 

@@ -8,6 +8,12 @@ public struct ServiceAddress: Sendable {
   /// proxy stands before it.
   let isOurs: Bool
 
+  /// Whether it is on this machine: no proxy can reach it there, or is to see the token.
+  var isLoopback: Bool {
+    let pattern = #/https?://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)/#
+    return base.lowercased().prefixMatch(of: pattern) != nil
+  }
+
   /// - Parameters:
   ///   - base: an http or https URL, perhaps with a path that the service stands below.
   ///   - token: nil for a service that asks for none.

@@ -33,7 +33,7 @@ struct Style: Sendable {
     switch outcome {
     case .saved(let image):
       let mark = good(isUnicode ? "✓" : "saved")
-      return "\(mark) \(PlainText.line(image.path))  \(faint(image.description))"
+      return "\(mark) \(PlainText.line(image.path))  \(faint(PlainText.line(image.description)))"
     case .failed(let code, let detail):
       let mark = bad(isUnicode ? "✗" : "failed")
       let text = "\(code): \(detail)"

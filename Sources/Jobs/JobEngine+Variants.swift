@@ -17,7 +17,8 @@ extension JobEngine {
   ) async throws(JobsError) -> StoredBytes {
     guard let variants = crew.variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
     guard case .image = rendition.source else {
-      return try await variants.standIn(rendition, at: job.priority)
+      // Pictures that people wait for come before what stands in for them.
+      return try await variants.standIn(rendition, at: .veryLow)
     }
     return try await variants.bytes(
       of: rendition, at: job.priority, keeping: job.submission.cacheMode != .noStore)

@@ -40,17 +40,31 @@ public struct Rendition: Sendable, Equatable {
     self.init(.picture(picture), variant, size, key: Self.key(of: picture.digest))
   }
 
-  /// - Parameter variant: 480 × 360 where it has neither side, and in these proportions where it has one.
+  /// The most that is drawn: there is nothing to see that a browser couldn't enlarge.
+  private static let drawnPixels = 4_194_304
+  private static let drawnSide = 8_192
+
+  /// - Parameter variant: 480 × 360 where it has neither side, and in these proportions where it has one. A larger one
+  ///   than 4 megapixels, or than 8,192 on a side, is drawn smaller.
   public init(drawing standIn: StandIn, as variant: Variant) {
     // Bounded, so that the arithmetic can't overflow.
     let asked = [variant.width, variant.height].map { $0.map { min(max(1, $0), 1 << 24) } }
-    let width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
-    let height = asked[1] ?? max(1, width * 3 / 4)
+    var width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
+    var height = asked[1] ?? max(1, width * 3 / 4)
+    (width, height) = Self.drawn(width, height)
     var plain = variant
     (plain.width, plain.height, plain.fit) = (width, height, .fill)
     if plain.format == .png { plain.quality = nil }
     let key = Fingerprint(of: ["drawings", standIn.rawValue])
     self.init(.drawing(standIn), plain, (width, height), key: key)
+  }
+
+  private static func drawn(_ width: Int, _ height: Int) -> (width: Int, height: Int) {
+    let (across, down) = (Double(width), Double(height))
+    let scale = min(
+      1, (Double(drawnPixels) / (across * down)).squareRoot(), Double(drawnSide) / max(across, down)
+    )
+    return (max(1, Int(across * scale)), max(1, Int(down * scale)))
   }
 
   private init(

@@ -7,6 +7,8 @@ final class Views: Sendable {
   private struct State {
     var jobs: RecentValues<Fingerprint, JobID>
     var submitting: [Fingerprint: Task<Outcome, Never>] = [:]
+    /// Of jobs that somebody waits for.
+    var viewers: [JobID: Int] = [:]
   }
 
   private let state: Mutex<State>
@@ -33,6 +35,22 @@ final class Views: Sendable {
   /// Has every view be given a new job.
   func clear() { state.withLock { $0.jobs.removeAll() } }
 
+  /// How many wait for the job.
+  func viewers(of id: JobID) -> Int { state.withLock { $0.viewers[id] ?? 0 } }
+
+  /// Somebody begins to wait for the job.
+  func enter(_ id: JobID) { state.withLock { $0.viewers[id, default: 0] += 1 } }
+
+  /// Somebody waits no more.
+  /// - Returns: whether nobody does now.
+  func leave(_ id: JobID) -> Bool {
+    state.withLock { state in
+      let left = (state.viewers[id] ?? 1) - 1
+      state.viewers[id] = left > 0 ? left : nil
+      return left <= 0
+    }
+  }
+
   private func carryOut(
     _ view: Fingerprint, _ submit: @Sendable () async -> Outcome
   ) async -> Outcome {
@@ -55,9 +73,43 @@ extension JobEngine {
   /// How long a failure stands for a view: a page that is loaded over and over must not have a broken URL asked each time.
   static let failureStands = Duration.seconds(10)
 
-  /// The view's job for what is asked: the one that others were given, as long as it answers for it, else a new one. Its
-  /// priority is as high as any of theirs.
-  public func view(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
+  private static let viewer = Caller(owner: .view, isAdmin: false)
+
+  /// The view's job for what is asked, once it has finished or the time is over: the one that others were given, as long
+  /// as it answers for it, else a new one. Its priority is as high as any of theirs. When all who wait for it have left
+  /// (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
+  public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
+    var snapshot = try await given(new)
+    if try await awaited(&snapshot, atMost: limit) { return snapshot }
+    // Cancelled because others left, while this one came.
+    snapshot = try await given(new)
+    _ = try await awaited(&snapshot, atMost: limit)
+    return snapshot
+  }
+
+  /// - Returns: false where the job was cancelled meanwhile.
+  private func awaited(
+    _ snapshot: inout JobSnapshot, atMost limit: Duration
+  ) async throws(JobsError) -> Bool {
+    let id = snapshot.job.id
+    guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
+    crew.views.enter(id)
+    let outcome: Result<JobSnapshot, JobsError>
+    do throws(JobsError) {
+      outcome = .success(
+        try await wait(id, for: Self.viewer, until: .finished, atMost: limit))
+    } catch {
+      outcome = .failure(error)
+    }
+    let isLast = crew.views.leave(id)
+    snapshot = try outcome.get()
+    if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
+      snapshot = try await cancel(id, for: Self.viewer)
+    }
+    return snapshot.job.phase != .cancelled || Task.isCancelled
+  }
+
+  private func given(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
     let view = new.fingerprint
     if let id = crew.views.job(for: view), let snapshot = try await joined(id, new) {
       return snapshot
@@ -75,14 +127,13 @@ extension JobEngine {
   }
 
   private func joined(_ id: JobID, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
-    let caller = Caller(owner: .view, isAdmin: false)
     do throws(JobsError) {
-      let snapshot = try await job(id, for: caller)
+      let snapshot = try await job(id, for: Self.viewer)
       guard snapshot.job.answersViews(at: crew.now()) else { return nil }
       guard !snapshot.job.phase.isFinished, snapshot.job.priority < new.priority else {
         return snapshot
       }
-      return try await edit(id, for: caller, priority: new.priority, tags: nil)
+      return try await edit(id, for: Self.viewer, priority: new.priority, tags: nil)
     } catch  where error == .unknownJob {
       return nil
     }
@@ -94,7 +145,8 @@ extension Job {
   func answersViews(at moment: Timestamp) -> Bool {
     switch phase {
     case .queued, .loading: return true
-    case .failure, .cancelled:
+    case .cancelled: return false
+    case .failure:
       return finishedAt.map { $0 + JobEngine.failureStands > moment } ?? false
     case .success:
       guard let image, image.isKept else { return false }

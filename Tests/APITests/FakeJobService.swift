@@ -47,7 +47,13 @@ final class FakeJobService: JobService {
   init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
   /// Gives all who ask the same its one job.
-  func view(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
+  func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
+    let snapshot = try await given(job)
+    let viewer = Caller(owner: .view, isAdmin: false)
+    return try await wait(snapshot.job.id, for: viewer, until: .finished, atMost: limit)
+  }
+
+  private func given(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
     try check()
     let viewed = kept.withLock { kept in
       kept.jobs.values.first { $0.owner == .view && $0.submission == job.submission }

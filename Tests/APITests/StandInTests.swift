@@ -77,14 +77,28 @@ struct StandInTests {
     #expect(rendition.source == .drawing(.loading))
   }
 
-  @Test("of a size that no variant may have is 422 as a variant's is")
-  func tooLarge() async throws {
+  @Test("of what no variant may say is 422 as a variant's is")
+  func wrong() async throws {
     let id = try await client.submitted()
-    for query in ["width=30001", "width=20000&height=20000", "quality=0"] {
+    for query in ["width=30001", "height=0", "quality=0"] {
       let answer = await client.get("/jobs/\(id)/image?placeholder=true&\(query)")
       #expect(answer.status == 422, "\(query)")
     }
     #expect(client.service.with { $0.opened.isEmpty })
+  }
+
+  @Test(
+    "that would be huge is drawn smaller, in its proportions",
+    arguments: [
+      ("width=20000&height=20000", 2_048, 2_048), ("width=30000&height=3", 8_192, 1),
+      ("height=12000", 2_364, 1_773),
+    ])
+  func huge(query: String, width: Int, height: Int) async throws {
+    let id = try await client.submitted()
+    let answer = await client.get("/jobs/\(id)/image?placeholder=true&\(query)")
+    #expect(answer.status == 200)
+    let rendition = try #require(client.service.with { $0.opened.last?.rendition })
+    #expect([rendition.width, rendition.height] == [width, height])
   }
 
   @Test(

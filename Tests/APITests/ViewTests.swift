@@ -41,7 +41,7 @@ struct ViewTests {
     let answer = await open.get(
       "/image?url=https%3A%2F%2Fexample.org%2Fa%3Fb%3D1&cache=reload&cache_ttl=5&max_bytes=100"
         + "&alternatives=https://b.example/&alternatives=https://c.example/&tags=x&cache_key=k"
-        + "&low_data_url=https://low.example/&timeout=1.5")
+        + "&low_data_url=https://low.example/&timeout=1.5&retention=0.001")
     #expect(answer.status == 202)
     let job = try #require(open.service.with { $0.jobs.values.first })
     #expect(job.owner == .view && job.priority == .high && job.tags == ["x"])
@@ -53,6 +53,7 @@ struct ViewTests {
     expected.maxBytes = 100
     expected.cacheKey = "k"
     expected.timeout = .seconds(1.5)
+    expected.retention = .seconds(10)
     expected.alternatives = ["https://b.example/", "https://c.example/"].compactMap {
       SourceURL($0)
     }
@@ -119,6 +120,24 @@ struct ViewTests {
     #expect(failure.status == 404 && failure.code == "image_unavailable")
     #expect(failure.fields[.link] == "</jobs/\(other)>; rel=\"describedby\"")
     #expect(failure.json?["error"]?["code"]?.string == "timeout")
+  }
+
+  @Test(
+    "is for no page of another site where only this machine is served, unless the URL is signed")
+  func crossSite() async throws {
+    let foreign: HTTPFields = [.init("Sec-Fetch-Site")!: "cross-site", .init("Host")!: "127.0.0.1"]
+    let near: HTTPFields = [.init("Sec-Fetch-Site")!: "same-site", .init("Host")!: "127.0.0.1"]
+    let target = "/image?url=\(source)&wait=0"
+    let here = Client { ($0.view.isEnabled, $0.allowedHosts) = (true, ["127.0.0.1"]) }
+    #expect(await here.get(target, foreign).status == 403)
+    #expect(await here.get(target, near).status == 202)
+    #expect(await open.get(target, foreign).status == 202, "openly open")
+    let keyed = Client {
+      ($0.view.isEnabled, $0.allowedHosts) = (true, ["127.0.0.1"])
+      $0.view.signatures = ViewSignature(keys: Self.keys)
+    }
+    let signed = "\(target)&expires=\(soon)"
+    #expect(await keyed.get("\(signed)&signature=\(sign(signed))", foreign).status == 202)
   }
 
   @Test("waits for the image, for as long as the client says")

@@ -34,13 +34,16 @@ struct PlaceholderFileTests {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let path = folder + "/cut.png"
+    let fifo = folder + "/fifo"
+    try #require(mkfifo(fifo, 0o600) == 0)
     try Data(Fixtures.png.dropLast(100)).write(to: URL(filePath: path))
     for (file, complaint) in [
       (
         path,
         "placeholders.loading: \"\(path)\" can't be shown: The image ends before its last pixel."
       ),
-      (Readme.root + "README.md", "can't be shown: "), (folder + "/none.png", "cannot be read"),
+      (Readme.root + "README.md", "can't be shown: "), (fifo, "is not a file"),
+      (folder + "/none.png", "cannot be read"),
     ] {
       let environment = [
         "IMAGEFETCH_PLACEHOLDERS_LOADING": file, "IMAGEFETCH_STORAGE_PATH": folder + "/data",

@@ -56,3 +56,41 @@ struct DisplayTests {
     #expect(!plain.line(failed, for: "http://a/\u{1B}").contains("\u{1B}"))
   }
 }
+
+@Suite("What a hostile server says")
+struct HostileServerTests {
+  @Test("moves no cursor of a terminal's, whichever member it is in")
+  func controls() {
+    let evil = "\u{1B}]0;OWNED\u{07}\u{1B}[2J\tpng"
+    let style = Style(environment: ["NO_COLOR": "1", "LANG": "C.UTF-8"])
+    let outcomes: [Outcome] = [
+      .saved(SavedImage(path: "cat.png", size: (1, 1), format: evil, bytes: 3)),
+      .failed(code: evil, detail: evil),
+    ]
+    for outcome in outcomes {
+      let line = style.line(outcome, for: "http://a.example/\(evil)")
+      #expect(!line.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7F }, "\(line)")
+    }
+  }
+
+  @Test("overflows no sum")
+  func sums() throws {
+    let body = """
+      {"id":"1","phase":"loading","attempts":1,
+       "progress":{"completed":9223372036854775807,"total":-9223372036854775808}}
+      """
+    let job = try #require(JobAnswer(Array(body.utf8)))
+    #expect(job.progress.completed == 1 << 50 && job.progress.total == 0)
+  }
+
+  @Test(
+    "is heard without a proxy where it is on this machine",
+    arguments: [
+      ("http://127.0.0.1:8080", true), ("http://localhost", true), ("https://[::1]:9/x", true),
+      ("http://127.0.0.1.example.org", false), ("http://localhost.example.org/", false),
+      ("https://images.example:8080/127.0.0.1", false),
+    ])
+  func loopback(address: String, isLoopback: Bool) throws {
+    #expect(try #require(ServiceAddress(address, token: nil)).isLoopback == isLoopback)
+  }
+}

@@ -6,9 +6,11 @@ import Testing
 @Suite("The client's rules")
 struct RuleTests {
   @Test(
-    "a proposed file name is taken only if it is a plain one",
+    "a proposed file name is taken only if it is a plain one, and ends as its bytes are",
     arguments: [
-      ("inline; filename=\"cat.jpg\"", "cat.jpg"),
+      ("inline; filename=\"cat.png\"", "cat.png"), ("inline; filename=\"cat.jpg\"", "cat.png"),
+      ("inline; filename=\"conftest.py\"", "conftest.png"),
+      ("inline; filename=\"Makefile\"", "Makefile.png"),
       ("inline; filename=\"../cat.jpg\"", "image.png"),
       ("inline; filename=\".cat.jpg\"", "image.png"),
       ("inline; filename=\"-rf.jpg\"", "image.png"),

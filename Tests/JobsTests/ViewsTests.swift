@@ -1,6 +1,7 @@
-import Jobs
 import TestSupport
 import Testing
+
+@testable import Jobs
 
 @Suite("A view", .timeLimit(.minutes(5)))
 struct ViewsTests {
@@ -17,7 +18,7 @@ struct ViewsTests {
   }
 
   private func finished(_ shop: Workshop, _ new: NewJob) async throws -> Job {
-    let id = try await shop.engine.view(new).job.id
+    let id = try await shop.engine.view(new, atMost: .zero).job.id
     return try await shop.engine.wait(id, for: viewer, until: .finished, atMost: .seconds(60)).job
   }
 
@@ -27,7 +28,7 @@ struct ViewsTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let ids = try await withThrowingTaskGroup { group in
         for _ in 0..<1_000 {
-          group.addTask { [new = new()] in try await shop.engine.view(new).job.id }
+          group.addTask { [new = new()] in try await shop.engine.view(new, atMost: .zero).job.id }
         }
         return try await group.reduce(into: Set<JobID>()) { $0.insert($1) }
       }
@@ -44,7 +45,7 @@ struct ViewsTests {
       let first = try await finished(shop, new())
       #expect(first.phase == .success)
       shop.clock.advance(by: .seconds(59))
-      #expect(try await shop.engine.view(new()).job.id == first.id)
+      #expect(try await shop.engine.view(new(), atMost: .zero).job.id == first.id)
       shop.clock.advance(by: .seconds(2))
       let second = try await finished(shop, new())
       #expect(second.id != first.id && second.phase == .success)
@@ -67,7 +68,7 @@ struct ViewsTests {
       #expect(ids.count == others.count + 1)
       let again = try await finished(shop, new(nil, .high) { $0.cacheMode = .reload })
       #expect(!ids.contains(again.id))
-      #expect(try await shop.engine.view(new()).job.id == first.id)
+      #expect(try await shop.engine.view(new(), atMost: .zero).job.id == first.id)
     }
   }
 
@@ -78,7 +79,7 @@ struct ViewsTests {
       let first = try await finished(shop, new())
       #expect(first.phase == .failure)
       shop.clock.advance(by: .seconds(9))
-      #expect(try await shop.engine.view(new()).job.id == first.id)
+      #expect(try await shop.engine.view(new(), atMost: .zero).job.id == first.id)
       shop.clock.advance(by: .seconds(2))
       #expect(try await finished(shop, new()).id != first.id)
     }
@@ -88,9 +89,9 @@ struct ViewsTests {
   func priority() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
-      let id = try await shop.engine.view(new(nil, .low)).job.id
+      let id = try await shop.engine.view(new(nil, .low), atMost: .zero).job.id
       for (asked, priority) in [(Priority.high, Priority.high), (.low, .high)] {
-        let job = try await shop.engine.view(new(nil, asked)).job
+        let job = try await shop.engine.view(new(nil, asked), atMost: .zero).job
         #expect(job.id == id && job.priority == priority)
       }
     }
@@ -109,11 +110,34 @@ struct ViewsTests {
     }
   }
 
+  @Test("that all have left who waited for it is cancelled, and begins anew for the next")
+  func left() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let viewers = (0..<3).map { _ in
+        Task { [new = new()] in try await shop.engine.view(new, atMost: .seconds(60)).job.phase }
+      }
+      try await until { shop.fetcher.requests.count == 1 }
+      let id = try await shop.engine.view(new(), atMost: .zero).job.id
+      try await until { shop.engine.crew.views.viewers(of: id) == 3 }
+      for other in viewers.dropLast() {
+        other.cancel()
+        _ = await other.result
+      }
+      #expect(try await shop.engine.job(id, for: viewer).job.phase == .loading)
+      viewers[2].cancel()
+      #expect(try await viewers[2].value == .cancelled)
+      #expect(try await shop.engine.job(id, for: viewer).job.phase == .cancelled)
+      let next = try await shop.engine.view(new(), atMost: .zero).job
+      #expect(next.id != id && !next.phase.isFinished)
+    }
+  }
+
   @Test("is another owner's to everyone but an admin")
   func owner() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      let id = try await shop.engine.view(new()).job.id
+      let id = try await shop.engine.view(new(), atMost: .zero).job.id
       await #expect(throws: JobsError.unknownJob) {
         try await shop.engine.job(id, for: Workshop.me)
       }

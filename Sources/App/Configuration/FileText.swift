@@ -22,10 +22,16 @@ enum FileText {
   }
 
   /// All of a file that is no larger than `limit`.
-  static func read(_ path: String, limit: Int) -> Content {
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+  ///
+  /// - Parameter isPlain: whether a FIFO, which may keep its reader waiting, is refused.
+  static func read(_ path: String, limit: Int, isPlain: Bool = false) -> Content {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | (isPlain ? O_NONBLOCK : 0))
     guard descriptor >= 0 else { return .wrong("cannot be read: \(reason(errno))") }
     defer { close(descriptor) }
+    var status = stat()
+    guard !isPlain || (fstat(descriptor, &status) == 0 && status.st_mode & S_IFMT == S_IFREG) else {
+      return .wrong("is not a file")
+    }
     var bytes: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 65_536)
     while true {
