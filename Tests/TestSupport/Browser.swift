@@ -21,13 +21,20 @@ public final class Browser: Sendable {
   ///   - width: of the page, in CSS pixels.
   ///   - height: of the page, in CSS pixels.
   public init(width: Int = 1280, height: Int = 900) async throws {
-    driver = Process()
-    base = try await Self.start(driver)
-    do {
-      session = try await Self.open(at: base, width: width, height: height)
-    } catch {
-      Self.kill(driver)
-      throw error
+    var tries = 0
+    while true {
+      tries += 1
+      let driver = Process()
+      do {
+        let base = try await Self.start(driver)
+        session = try await Self.open(at: base, width: width, height: height)
+        (self.driver, self.base) = (driver, base)
+        break
+      } catch {
+        if driver.isRunning { Self.kill(driver) }
+        // Drivers that start at the same time may want the same port, and then one of them gives up.
+        guard tries < 5 else { throw error }
+      }
     }
     try await emulate(width: width, height: height, isDark: false)
   }
