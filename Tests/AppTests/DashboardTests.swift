@@ -1,4 +1,3 @@
-import Crypto
 import Foundation
 import TestSupport
 import Testing
@@ -143,14 +142,7 @@ struct DashboardTests {
 
   @Test("asks for a token, says when it is wrong, and shows what it may see")
   func asksForToken() async throws {
-    let tokens = [("web", "jobs"), ("root", "admin")].map { secret, scope in
-      let digest = SHA256.hash(data: Array(secret.utf8)).map {
-        String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
-      }
-      return "{name: \(secret), sha256: \"\(digest.joined())\", scopes: [\(scope)]}"
-    }
-    let setting = "[" + tokens.joined(separator: ", ") + "]"
-    try await withDashboard(["IMAGEFETCH_AUTH_TOKENS": setting]) { page in
+    try await withDashboard(Dashboard.withTokens) { page in
       page.origin.on("/cat.jpg", .ok(Fixtures.jpeg))
       try await page.sees("$('token').open")
       try await page.browser.type("wrong\u{E007}", into: "#token-value")
