@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import TestSupport
 import Testing
@@ -7,6 +8,17 @@ struct Dashboard {
   let service: RunningService
   let origin: ScriptedOrigin
   let browser: Browser
+
+  /// Settings with a token `web` for jobs and a token `root` for admins.
+  static var withTokens: [String: String] {
+    let tokens = [("web", "jobs"), ("root", "admin")].map { secret, scope in
+      let digest = SHA256.hash(data: Array(secret.utf8)).map {
+        String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
+      }
+      return "{name: \(secret), sha256: \"\(digest.joined())\", scopes: [\(scope)]}"
+    }
+    return ["IMAGEFETCH_AUTH_TOKENS": "[" + tokens.joined(separator: ", ") + "]"]
+  }
 
   struct Unseen: Error, CustomStringConvertible { let description: String }
 

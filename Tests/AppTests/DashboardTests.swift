@@ -1,4 +1,3 @@
-import Crypto
 import Foundation
 import TestSupport
 import Testing
@@ -143,14 +142,7 @@ struct DashboardTests {
 
   @Test("asks for a token, says when it is wrong, and shows what it may see")
   func asksForToken() async throws {
-    let tokens = [("web", "jobs"), ("root", "admin")].map { secret, scope in
-      let digest = SHA256.hash(data: Array(secret.utf8)).map {
-        String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
-      }
-      return "{name: \(secret), sha256: \"\(digest.joined())\", scopes: [\(scope)]}"
-    }
-    let setting = "[" + tokens.joined(separator: ", ") + "]"
-    try await withDashboard(["IMAGEFETCH_AUTH_TOKENS": setting]) { page in
+    try await withDashboard(Dashboard.withTokens) { page in
       page.origin.on("/cat.jpg", .ok(Fixtures.jpeg))
       try await page.sees("$('token').open")
       try await page.browser.type("wrong\u{E007}", into: "#token-value")
@@ -307,24 +299,36 @@ struct DashboardWallTests {
     }
   }
 
-  @Test("holds what runs also behind a queue that is longer than it can show")
+  @Test("holds what runs, and what is looked for, also beside a queue longer than it can show")
   func holdsRunning() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     try await withService { service in
-      var job = try await Self.failedJob(service)
-      let id = try #require(job["id"] as? String)
-      // Newest first, as the service tells them: the oldest of them run.
-      let events = try (0..<4_100).map { index in
-        let end = String(10_000 - index)
-        let phase = index < 4_090 ? "queued" : "loading"
-        job.merge(["id": id.dropLast(end.count) + end, "phase": phase, "error": NSNull()]) { $1 }
+      let failed = try await Self.failedJob(service)
+      let id = try #require(failed["id"] as? String)
+      // Newest first, as the service tells them.
+      let jobs = { (phase: String, last: Int, count: Int) in
+        (0..<count).map { index in
+          let end = String(last - index)
+          let changes: [String: Any] = [
+            "id": id.dropLast(end.count) + end, "phase": phase, "error": NSNull(),
+          ]
+          return failed.merging(changes) { $1 }
+        }
+      }
+      let queued = jobs("queued", 9_999, 4_090)
+      let events = try (queued + jobs("loading", 5_900, 10)).map { job in
         let data = try JSONSerialization.data(withJSONObject: job)
         return "event: phase\nid: 1\ndata: \(String(decoding: data, as: UTF8.self))\n\n"
       }
+      let newest = try Self.list(Array(queued.prefix(1_000)), cursor: "more")
+      let cancelled = try Self.list(jobs("cancelled", 2_000, 3))
       let head = ScriptedReply.head(200, [("Content-Type", "text/event-stream")])
       origin.on("/", .ok(Array(try await service.get("/").body), type: "text/html"))
-      origin.on("/jobs", .ok(try Self.list([]), type: "application/json"))
+      origin.on("/jobs") { request in
+        let isSought = request.target.contains("phase=cancelled")
+        return .ok(isSought ? cancelled : newest, type: "application/json")
+      }
       origin.on(
         "/events", ScriptedReply(.send(head + Array(events.joined().utf8)), .waitForClose))
       let browser = try await Browser()
@@ -333,6 +337,8 @@ struct DashboardWallTests {
       try await page.sees("text($('shown')) === '4,000 jobs; the service has more'")
       try await page.sees(
         "text(document.querySelector('.chip[data-phase=loading]')).includes('10')")
+      try await browser.click(".chip[data-phase=cancelled]")
+      try await page.sees("cards.length === 3 && text($('shown')) === '3 of 4,000+ jobs'")
       #expect(try await page.complaints() == [])
       await browser.close()
     }
@@ -345,8 +351,8 @@ struct DashboardWallTests {
   }
 
   /// What `GET /jobs` answers with these.
-  private static func list(_ jobs: [[String: Any]]) throws -> [UInt8] {
-    let list: [String: Any] = ["jobs": jobs, "next_cursor": NSNull()]
+  private static func list(_ jobs: [[String: Any]], cursor: String? = nil) throws -> [UInt8] {
+    let list: [String: Any] = ["jobs": jobs, "next_cursor": cursor ?? NSNull()]
     return Array(try JSONSerialization.data(withJSONObject: list))
   }
 

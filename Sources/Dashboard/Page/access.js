@@ -101,8 +101,11 @@ const access = {
   start() {
     $('forget-token').hidden = !this.token;
     $('forget-token').addEventListener('click', () => this.forget());
-    // Without a token there is nothing behind the question.
-    $('token').addEventListener('cancel', (event) => event.preventDefault());
+    // Without a token there is nothing behind the question. Not every browser knows `closedby`, and none lets a page
+    // refuse Esc for ever.
+    $('token').addEventListener('close', () => {
+      if (this.isAsking && !$('token').open) $('token').showModal();
+    });
     $('token-form').addEventListener('submit', (event) => {
       event.preventDefault();
       const token = $('token-value').value.trim();

@@ -42,6 +42,11 @@ const allWords = {
   forget: (n) => `Forget ${number.format(n)} and their images`,
 };
 const changesAtOnce = 3;
+/** What is asked before it is done to many; more than a few are cancelled, or any forgotten. */
+const questions = {
+  cancel: { from: 6, title: (jobs) => `Cancel ${jobs}?`, text: 'They stop now; each can be fetched again.' },
+  forget: { from: 1, title: (jobs) => `Forget ${jobs}?`, text: 'They and their images are removed from the service.' },
+};
 
 class Actions {
   constructor(jobs) {
@@ -67,8 +72,21 @@ class Actions {
     $('all').showModal();
   }
 
+  /** Those of the offered jobs that it can still be done with. */
+  fit(name) {
+    return this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
+  }
+
+  async isMeant(name) {
+    const n = this.fit(name).length;
+    const question = questions[name];
+    if (!question || n < question.from) return true;
+    return sure(question.title(count(n, 'job')), question.text, allWords[name](n));
+  }
+
   async runAll(name) {
-    const waiting = this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
+    if (!await this.isMeant(name)) return;
+    const waiting = this.fit(name);
     const all = waiting.length;
     let failed = 0;
     const work = async () => {

@@ -23,7 +23,7 @@ function told(entry) {
       return [facts, [job.cache && cacheWords[job.cache.status], tags].filter(Boolean).join(' · ')];
     }
     // What went wrong stands where the picture would be.
-    case 'failure': return ['', remedy(job.error)];
+    case 'failure': return ['', remedy(job)];
     default:
       return [progress.completed ? `Stopped after ${size(progress.completed)}` : 'Stopped before it began', tags];
   }
@@ -42,7 +42,9 @@ function allowed(entry, action) {
   switch (action) {
     case 'cancel': return isUnfinished(entry.job);
     case 'again':
-      return entry.job.phase === 'failure' || entry.job.phase === 'cancelled' || Boolean(entry.isGone);
+      // An image that was sent and gave way can't be had from anywhere.
+      if (entry.isGone) return entry.job.source.captured === undefined;
+      return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
     case 'open': case 'copy-curl': return entry.job.phase === 'success' && !entry.isGone;
     case 'forget': return !isUnfinished(entry.job);
     default: return true;

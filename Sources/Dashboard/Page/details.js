@@ -37,7 +37,7 @@ class Details {
     const { job } = entry;
     say($('details-title'), cut(entry.name, 200));
     for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
-    this.say(job.error);
+    this.say(job);
     this.showFacts(facts(entry));
     this.showPicture(job);
   }
@@ -56,10 +56,11 @@ class Details {
     });
   }
 
-  say(error) {
+  say(job) {
+    const { error } = job;
     $('details-error').hidden = !error;
     if (!error) return;
-    const lines = [[error.title, 'strong'], [error.detail, 'span'], [remedy(error), 'span']].map(([text, name]) => {
+    const lines = [[error.title, 'strong'], [error.detail, 'span'], [remedy(job), 'span']].map(([text, name]) => {
       const line = document.createElement(name);
       line.textContent = text;
       return line;

@@ -47,6 +47,9 @@ class Glance {
   constructor(jobs) {
     this.jobs = jobs;
     this.metrics = null;
+    this.isAdmin = false;
+    /** Called when there are new figures. */
+    this.onFigures = () => {};
     /** What a token may not see is not asked for again with it; by path. */
     this.refused = new Map();
     this.queue = [];
@@ -70,6 +73,7 @@ class Glance {
       this.jobs.expire();
       this.sample();
       this.draw();
+      this.onFigures();
       await pause(pollInterval);
     }
   }
@@ -93,6 +97,7 @@ class Glance {
 
   async askCache() {
     const response = await this.poll('cache');
+    this.isAdmin = response !== null;
     if (response) this.showCache(await response.json());
     this.note('cache', response);
   }
@@ -113,11 +118,30 @@ class Glance {
 
   // MARK: Showing
 
+  /** As the service counts; null where it doesn't say. */
+  figure(phase) {
+    return this.metrics?.get(`imagefetch_jobs{phase="${phase}"}`) ?? null;
+  }
+
+  /** How many jobs in the phase there are for whoever looks: an admin sees everyone's; null where nobody says. */
+  counted(phase) {
+    if (!this.jobs.mayMiss(phase)) return this.jobs.counts[phase];
+    const figure = this.isAdmin ? this.figure(phase) : null;
+    // It is some seconds old.
+    return figure === null ? null : Math.max(figure, this.jobs.counts[phase]);
+  }
+
   /** How many are queued and running: as the service counts, or else among the jobs held here. */
   get load() {
-    const { counts } = this.jobs;
-    const of = (phase) => this.metrics?.get(`imagefetch_jobs{phase="${phase}"}`) ?? counts[phase];
+    const of = (phase) => this.figure(phase) ?? this.jobs.counts[phase];
     return { queued: of('queued'), running: of('loading') };
+  }
+
+  /** The same in words. */
+  get loadWords() {
+    const { queued, running } = this.load;
+    const of = (n, phase) => atLeast(n, this.figure(phase) === null && this.jobs.mayMiss(phase));
+    return { queued: of(queued, 'queued'), running: of(running, 'loading') };
   }
 
   sample() {
@@ -130,12 +154,13 @@ class Glance {
   }
 
   draw() {
-    const { queued, running } = this.load;
+    const { queued, running } = this.loadWords;
     const { success, failure } = this.jobs.throughput.sum(60);
-    say($('figure-running'), number.format(running));
-    say($('figure-queued'), number.format(queued));
-    say($('figure-rate'), number.format(success));
-    say($('figure-failed'), number.format(failure));
+    say($('figure-running'), running);
+    say($('figure-queued'), queued);
+    const mayBeMore = !this.jobs.throughput.isWhole(60);
+    say($('figure-rate'), atLeast(success, mayBeMore));
+    say($('figure-failed'), atLeast(failure, mayBeMore));
     if (!this.element.open) return;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
@@ -149,7 +174,8 @@ class Glance {
     plot($('throughput-plot'), parts, colours);
     const sum = (key) => parts.reduce((all, part) => all + part[key], 0);
     const most = Math.max(0, ...parts.map((part) => part.up)) / 5;
-    const text = `${number.format(sum('up'))} done, ${number.format(sum('down'))} failed; `
+    const words = (key) => atLeast(sum(key), !this.jobs.throughput.isWhole(Throughput.seconds));
+    const text = `${words('up')} done, ${words('down')} failed; `
       + `at most ${number.format(Math.round(most * 10) / 10)} a second`;
     say($('throughput-text'), text);
     $('throughput-plot').setAttribute('aria-label', text);
@@ -159,11 +185,11 @@ class Glance {
     const missing = Glance.queueBars - this.queue.length;
     const bars = [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
     plot($('queue-plot'), bars, colours);
-    const { queued, running } = this.load;
+    const { queued, running } = this.loadWords;
     const oldest = this.metrics?.get('imagefetch_oldest_running_job_seconds');
     const busy = this.metrics?.get('imagefetch_jobs_running');
     const workers = this.metrics?.get('imagefetch_workers');
-    const text = `${number.format(queued)} queued above, ${number.format(running)} running below`
+    const text = `${queued} queued above, ${running} running below`
       + (workers ? `; ${number.format(busy ?? 0)} of ${count(workers, 'worker')} busy` : '')
       + (oldest >= 1 ? `; the longest for ${span(oldest * 1000)}` : '');
     say($('queue-text'), text);
@@ -190,8 +216,11 @@ class Glance {
     const most = Math.max(1, ...shown.map((origin) => origin.all));
     shown.forEach((origin, index) => showOrigin(list.children[index], origin, most));
     const more = origins.length - shown.length;
-    const rest = more > 0 ? `and ${count(more, 'other')}` : '';
-    say($('origins-text'), origins.length === 0 ? 'No job names one yet' : rest);
+    const words = [
+      more > 0 && `and ${count(more, 'other')}`,
+      phases.some((phase) => this.jobs.mayMiss(phase)) && `of ${count(this.jobs.order.length, 'job')} shown here`,
+    ].filter(Boolean);
+    say($('origins-text'), origins.length === 0 ? 'No job names one yet' : words.join('; '));
     const paused = this.metrics?.get('imagefetch_paused_origins') ?? 0;
     say($('origins-paused'), paused ? `${number.format(paused)} out of reach` : '');
   }

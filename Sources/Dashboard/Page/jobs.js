@@ -17,10 +17,12 @@ class Jobs {
     this.throughput = new Throughput();
     /** What this page sent was called something. */
     this.names = new Map();
-    /** Whether the service has, or had, more than is held. */
-    this.isFull = false;
-    /** Where the list goes on; null: nowhere. */
-    this.cursor = null;
+    /** The phases that are looked for; none stands for all. */
+    this.wanted = [];
+    /** Where the lists that were begun go on, by the phases they are of; null: nowhere. */
+    this.cursors = new Map([['', null]]);
+    /** Phases of which a job found no room. */
+    this.cramped = new Set();
     /** Called with an entry and whether it is new, has another phase, or is gone. */
     this.onChange = () => {};
   }
@@ -71,19 +73,45 @@ class Jobs {
     this.onChange(entry, true, null);
   }
 
-  /** Makes room if it must: the oldest queued job goes, or else the oldest that has ended. */
+  /** Makes room if it must: the oldest of the jobs that are worth least goes. */
   hasRoom(job) {
     if (this.order.length < maxHeld) return true;
-    this.isFull = true;
-    const phase = (id) => this.byID.get(id).job.phase;
-    const victim = this.order.findLast((id) => phase(id) === 'queued')
-      ?? this.order.findLast((id) => phase(id) !== 'loading');
-    if (victim === undefined) return false;
+    const worth = (id) => this.worth(this.byID.get(id).job);
+    const oldest = (least) => this.order.findLast((id) => worth(id) === least);
+    const victim = oldest(0) ?? oldest(1) ?? oldest(2);
     // What waits behind it, in a queue or among the ended, is worth no more.
-    const isBetter = job.phase === 'loading' || (job.phase !== 'queued' && phase(victim) === 'queued');
-    if (!isBetter && job.id < victim) return false;
+    if (victim === undefined || (this.worth(job) <= worth(victim) && job.id < victim)) {
+      this.cramped.add(job.phase);
+      return false;
+    }
+    this.cramped.add(this.byID.get(victim).job.phase);
     this.drop(victim);
     return true;
+  }
+
+  /** What runs is never let go; then comes what is looked for, and what has ended before what waits. */
+  worth({ phase }) {
+    if (phase === 'loading') return 3;
+    if (this.wanted.includes(phase)) return 2;
+    return phase === 'queued' ? 0 : 1;
+  }
+
+  /** Whether the service may have jobs in the phase that are not held. */
+  mayMiss(phase) {
+    if (this.cramped.has(phase)) return true;
+    const hasEnded = ([of, cursor]) => cursor === null && (of === '' || of.split(' ').includes(phase));
+    return ![...this.cursors].some(hasEnded);
+  }
+
+  /** Where the list of what is looked for goes on; null: nowhere. */
+  get cursor() {
+    return this.cursors.get(this.wanted.join(' ')) ?? null;
+  }
+
+  /** Whether it goes on, and there is room for it. */
+  get goesOn() {
+    const of = this.wanted.length ? this.wanted : phases;
+    return this.cursor !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxHeld;
   }
 
   /** The job is gone: purged, expired, or never ours. */
@@ -114,29 +142,45 @@ class Jobs {
     const before = new Set(this.order);
     const listed = new Set();
     let last = '';
-    this.cursor = null;
+    let cursor = null;
+    this.cramped.clear();
     do {
-      const page = await this.page(this.cursor);
+      const page = await this.page([], cursor);
       for (const job of page.jobs) {
         listed.add(job.id);
         last = job.id;
       }
+      cursor = page.next_cursor;
       await breath();
-    } while (this.cursor && listed.size < firstListed);
-    if (!this.cursor) last = '';
+    } while (cursor && listed.size < firstListed);
+    this.cursors = new Map([['', cursor]]);
+    this.throughput.since = cursor ? clock.now() : 0;
+    if (!cursor) last = '';
     for (const id of before) if (id >= last && !listed.has(id)) this.drop(id);
   }
 
-  /** Goes on where the list ended. */
-  async older() {
-    if (this.cursor) await this.page(this.cursor);
+  /** Begins the list of what is looked for, where not all of it may be held. */
+  async find() {
+    if (this.cursors.has(this.wanted.join(' ')) || !this.wanted.some((phase) => this.mayMiss(phase))) return;
+    await this.goOn(null);
   }
 
-  async page(cursor) {
+  /** Goes on where the list of what is looked for ended. */
+  async older() {
+    if (this.cursor) await this.goOn(this.cursor);
+  }
+
+  async goOn(from) {
+    const { wanted, cursors } = this;
+    const { next_cursor: cursor } = await this.page(wanted, from);
+    cursors.set(wanted.join(' '), cursor);
+  }
+
+  async page(wanted, cursor) {
     const query = new URLSearchParams({ limit: pageSize });
+    for (const phase of wanted) query.append('phase', phase);
     if (cursor) query.set('cursor', cursor);
     const page = await (await ask(`jobs?${query}`, { cache: 'no-store' })).json();
-    this.cursor = page.next_cursor;
     for (const job of page.jobs) this.take(job);
     return page;
   }
@@ -181,6 +225,13 @@ class Throughput {
 
   constructor() {
     this.bySecond = new Map();
+    /** What ended earlier may not all be known. */
+    this.since = 0;
+  }
+
+  /** Whether all is known that ended in the last seconds. */
+  isWhole(seconds) {
+    return this.since < clock.now() - seconds * 1000;
   }
 
   /** @param known the end of the job that was counted before. */

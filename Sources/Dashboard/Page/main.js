@@ -13,6 +13,7 @@ jobs.onChange = (entry, isStructural, oldPhase) => {
   details.update(entry);
   if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) news.add(entry);
 };
+glance.onFigures = showCounts;
 actions.onDetails = (entry) => details.open(entry);
 
 function imageGone(entry, status) {
@@ -30,6 +31,7 @@ function showConnection(state, why) {
   $('connection').dataset.state = state;
   say($('connection-text'), why ? `${state}. ${cut(why, 120)}` : state);
   $('try-now').hidden = state !== 'offline';
+  if (state === 'live') submitting.answered();
 }
 
 const events = new LiveEvents({
@@ -55,6 +57,20 @@ async function loadList() {
   }
   isLoading = false;
   wall.hasLoaded = true;
+  await find();
+}
+
+let searches = 0;
+
+/** What is looked for may be older than what was listed. */
+async function find() {
+  searches += 1;
+  try {
+    await jobs.find();
+  } catch (problem) {
+    toast(problem.message);
+  }
+  searches -= 1;
   wall.renewSoon();
 }
 
@@ -89,7 +105,9 @@ function makeChips() {
 
 function applyFilter() {
   const wanted = phases.filter((phase) => chips.get(phase).chip.getAttribute('aria-pressed') === 'true');
+  jobs.wanted = wanted;
   wall.filter({ phases: new Set(wanted), words: wordsOf($('search').value.toLowerCase()) });
+  find();
 }
 
 function clearFilter() {
@@ -98,25 +116,43 @@ function clearFilter() {
   applyFilter();
 }
 
+/** How many jobs there are in these phases, and whether that is known or no more than what is held. */
+function total(of) {
+  const counted = of.map((phase) => glance.counted(phase));
+  const n = of.reduce((all, phase, index) => all + (counted[index] ?? jobs.counts[phase]), 0);
+  return { n, mayBeMore: counted.includes(null) };
+}
+
+function showTotal(shown) {
+  const { n, mayBeMore } = total(phases);
+  const all = `${atLeast(n, mayBeMore && shown < n)} ${n === 1 ? 'job' : 'jobs'}`;
+  const words = shown < n ? `${number.format(shown)} of ${all}` : all + (mayBeMore ? '; the service has more' : '');
+  say($('shown'), n > 0 ? words : '');
+}
+
 function showCounts() {
-  for (const [phase, { number: element }] of chips) say(element, number.format(jobs.counts[phase]));
+  for (const [phase, { number: element }] of chips) {
+    const { n, mayBeMore } = total([phase]);
+    say(element, atLeast(n, mayBeMore));
+    element.title = mayBeMore ? 'So many are shown here; the service may have more.' : '';
+  }
   const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
-  say($('shown'), shown < held ? `${number.format(shown)} of ${count(held, 'job')}`
-    : held > 0 ? count(held, 'job') + (jobs.isFull ? '; the service has more' : '') : '');
+  showTotal(shown);
   // Before the wall has its height it would be seen to jump.
   $('foot').hidden = !wall.hasLoaded;
   $('show-all').disabled = wall.view.length === 0;
   $('newer').hidden = wall.newer === 0;
   say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
-  $('older').hidden = !jobs.cursor || held >= maxHeld;
+  $('older').hidden = !jobs.goesOn;
   showNothing(shown, held);
 }
 
 function showNothing(shown, held) {
   const nothing = $('nothing');
-  nothing.hidden = shown > 0 || !wall.hasLoaded;
+  nothing.hidden = shown > 0 || !wall.hasLoaded || searches > 0;
   if (nothing.hidden) return;
-  const kind = held ? 'filtered' : 'empty';
+  const isAll = !(jobs.wanted.length ? jobs.wanted : phases).some((phase) => jobs.mayMiss(phase));
+  const kind = !held ? 'empty' : isAll ? 'filtered' : 'partial';
   if (nothing.dataset.kind === kind) return;
   nothing.dataset.kind = kind;
   const text = document.createElement('p');
@@ -125,7 +161,7 @@ function showNothing(shown, held) {
     text.textContent = 'No jobs yet. Give a URL above, or drop an image here.';
     return;
   }
-  text.textContent = 'No job is like that.';
+  text.textContent = isAll ? 'No job is like that.' : 'No job that was listed so far is like that.';
   const all = document.createElement('button');
   all.type = 'button';
   all.textContent = 'Show all jobs';
@@ -204,9 +240,21 @@ document.addEventListener('keydown', (event) => {
 
 for (const dialog of document.querySelectorAll('dialog')) {
   dialog.querySelector('[data-close]')?.addEventListener('click', () => dialog.close());
-  // A click beside it.
-  dialog.addEventListener('click', (event) => event.target === dialog && dialog.id !== 'token' && dialog.close());
+  if (dialog.id !== 'token') closeBeside(dialog);
 }
+
+/** Closes a dialog by a click that begins and ends beside it: text in it may be marked beyond its edge. */
+function closeBeside(dialog) {
+  const isBeside = ({ target, clientX: x, clientY: y }) => {
+    const { left, right, top, bottom } = dialog.getBoundingClientRect();
+    return target === dialog && (x < left || x > right || y < top || y > bottom);
+  };
+  let hasBegun = false;
+  dialog.addEventListener('pointerdown', (event) => { hasBegun = isBeside(event); });
+  // Not `pointerup`: under a finger the click would go to what is behind.
+  dialog.addEventListener('click', (event) => hasBegun && isBeside(event) && dialog.close());
+}
+
 $('show-help').addEventListener('click', () => $('help').showModal());
 $('keys-on').checked = kept.get(forEver, 'keys') !== 'off';
 $('keys-on').addEventListener('change', () => kept.set(forEver, 'keys', $('keys-on').checked ? null : 'off'));

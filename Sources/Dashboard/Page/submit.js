@@ -1,6 +1,5 @@
 // Submitting: URLs that are typed, files that are chosen, and either of them dropped or pasted anywhere.
 
-const maxBatch = 500;
 const uploadsAtOnce = 2;
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
@@ -9,6 +8,8 @@ class Submitting {
   constructor(jobs) {
     this.jobs = jobs;
     this.field = $('urls');
+    /** So many URLs are sent at once; fewer where the service takes no more. */
+    this.maxBatch = 500;
     fillPriorities($('new-priority'));
     $('submit').addEventListener('submit', (event) => {
       event.preventDefault();
@@ -51,39 +52,48 @@ class Submitting {
       return;
     }
     // A second Enter while the first is answered is not meant.
-    if (this.isBusy) return;
-    this.isBusy = true;
-    const isDone = await this.submitURLs(urls);
-    this.isBusy = false;
-    if (!isDone) return;
-    this.field.value = '';
+    if (this.field.readOnly) return;
+    this.field.readOnly = true;
+    try {
+      const left = await this.submitURLs(urls);
+      // Behind them may stand by now what was pasted and refused.
+      this.fill([...left, ...wordsOf(this.field.value).slice(urls.length)]);
+    } finally {
+      this.field.readOnly = false;
+    }
+  }
+
+  /** What stands in the field, a URL a line. */
+  fill(urls) {
+    this.field.value = urls.join('\n');
     this.fit();
   }
 
-  /** @returns {Promise<boolean>} whether all were accepted. */
+  /** @returns {Promise<string[]>} those that were not accepted: none, or all from one that was refused on. */
   async submitURLs(urls) {
-    const batches = [];
-    for (let at = 0; at < urls.length; at += maxBatch) batches.push(urls.slice(at, at + maxBatch));
     let accepted = 0;
-    for (const batch of batches) {
+    while (accepted < urls.length) {
+      const batch = urls.slice(accepted, accepted + this.maxBatch);
       try {
-        accepted += await this.submitBatch(batch);
+        await this.submitBatch(batch);
+        accepted += batch.length;
       } catch (problem) {
-        this.refused(problem, batch, accepted);
-        return false;
+        if (problem.status !== 413 || batch.length === 1) {
+          this.refused(problem, batch, accepted);
+          return urls.slice(accepted);
+        }
+        this.maxBatch = Math.ceil(batch.length / 2);
       }
     }
     this.say(`${count(accepted, 'job')} accepted.`);
-    return true;
+    return [];
   }
 
   async submitBatch(urls) {
     const all = urls.map((url) => ({ url, ...this.options }));
     const response = await ask('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
     const answer = await response.json();
-    const accepted = answer.jobs ?? [answer];
-    for (const job of accepted) this.jobs.take(job);
-    return accepted.length;
+    for (const job of answer.jobs ?? [answer]) this.jobs.take(job);
   }
 
   /** Says which of them were wrong, and how. */
@@ -95,11 +105,19 @@ class Submitting {
       const where = [cut(urls[index] ?? '', 80), member].filter(Boolean).join(', ');
       return where ? `${where}: ${detail}` : detail;
     });
-    const before = accepted ? `${count(accepted, 'job')} accepted, the others not. ` : '';
-    this.say(before + (lines.length ? 'Nothing was accepted:' : problem.message), true, lines);
+    const before = accepted ? `${count(accepted, 'job')} accepted, the others not` : 'Nothing was accepted';
+    const why = accepted ? `${before}. ${problem.message}` : problem.message;
+    this.say(lines.length ? `${before}:` : why, true, lines);
+    this.isUnanswered = problem.status === 0;
+  }
+
+  /** The service answers again: that it did not is no news any more. */
+  answered() {
+    if (this.isUnanswered) this.hush();
   }
 
   say(text, isError = false, lines = []) {
+    this.isUnanswered = false;
     const said = $('submit-said');
     const head = document.createElement('p');
     head.textContent = text;
@@ -119,6 +137,7 @@ class Submitting {
   }
 
   hush() {
+    this.isUnanswered = false;
     $('submit-said').replaceChildren();
     $('submit-hint').hidden = false;
   }
@@ -170,9 +189,15 @@ class Submitting {
     const urls = (links.length ? links : wordsOf(data.getData('text/plain'))).filter(webURL);
     const files = [...data.files];
     // A picture dragged from another page is both.
-    if (urls.length) this.submitURLs(urls);
+    if (urls.length) this.submitTaken(urls);
     else if (files.length) this.sendFiles(files);
     return urls.length + files.length > 0;
+  }
+
+  /** What is refused of them stands in the field, to be mended or sent again. */
+  async submitTaken(urls) {
+    const left = await this.submitURLs(urls);
+    if (left.length) this.fill([...wordsOf(this.field.value), ...left]);
   }
 
   listenToPaste() {

@@ -33,7 +33,7 @@ const remedies = {
   no_data: 'The origin is at fault.',
   too_large: 'Whoever runs this service can allow more: fetch.max_bytes.',
   too_many_pixels: 'Whoever runs this service can allow more: decode.max_pixels and its neighbours.',
-  unsupported_format: 'Give a URL of a JPEG, PNG, WebP, GIF or AVIF image.',
+  unsupported_format: 'Give a JPEG, PNG, WebP, GIF or AVIF image.',
   truncated: 'The origin or the network to it is at fault.',
   decode_failed: 'The file is damaged where it comes from.',
   integrity_mismatch: 'The file was changed, or the digest in the job is wrong.',
@@ -43,9 +43,23 @@ const remedies = {
   internal: 'Whoever runs this service finds more in its log.',
 };
 
-function remedy(error) {
-  const words = remedies[error.code] ?? '';
-  return error.retryable ? `${words} It may work later.` : words;
+// The same for images that were sent here: no origin is at fault, and the bytes stay what they are.
+const sentRemedies = {
+  no_data: 'The file is empty: send another.',
+  unsupported_format: 'Send a JPEG, PNG, WebP, GIF or AVIF image.',
+  truncated: 'The file is not whole: send it again from where it is.',
+  decode_failed: 'The file is damaged: send a sound copy.',
+  integrity_mismatch: 'The file, or the digest in the job, is not the right one.',
+};
+
+/** Whether the job failed for what its bytes are, and they can't become others. */
+const isLasting = (job) => job.source.captured !== undefined && job.error?.code in sentRemedies;
+
+function remedy(job) {
+  const { code, retryable } = job.error;
+  if (isLasting(job)) return sentRemedies[code];
+  const words = remedies[code] ?? '';
+  return retryable ? `${words} It may work later.` : words;
 }
 
 const number = new Intl.NumberFormat('en');
@@ -70,6 +84,9 @@ function span(milliseconds) {
 }
 
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
+
+/** A number that may be too small says so. */
+const atLeast = (n, mayBeMore) => number.format(n) + (mayBeMore ? '+' : '');
 
 // Text of strangers, cut before it can fill the page.
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);

@@ -1,0 +1,84 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("The dashboard's counts", .timeLimit(.minutes(5)))
+struct DashboardCountTests {
+  @Test("are the service's for whoever may see them all, and what is looked for is found")
+  func countsAll() async throws {
+    try await withDashboard { page in
+      try await Self.fill(page)
+      try await page.browser.open(page.service.base + "/")
+      try await page.sees("text($('shown')) === '1,000 of 1,025 jobs'")
+      try await page.sees(Self.chip("success", says: "1,020"))
+      try await page.sees(Self.chip("failure", says: "5"))
+      try await page.browser.click(".chip[data-phase=failure]")
+      try await page.sees("cards.length === 5 && text($('shown')) === '5 of 1,025 jobs'")
+      try await page.sees("cards.every((one) => one.dataset.phase === 'failure')")
+    }
+  }
+
+  @Test("say that there may be more, where the service does not tell")
+  func countsHeld() async throws {
+    try await withDashboard(Dashboard.withTokens) { page in
+      try await Self.fill(page, ["Authorization": "Bearer web"])
+      try await page.browser.type("web\u{E007}", into: "#token-value")
+      try await page.sees("text($('shown')) === '1,000 jobs; the service has more'")
+      try await page.sees(Self.chip("success", says: "1,000+"))
+      try await page.sees(Self.chip("failure", says: "0+"))
+      try await page.sees("text($('figure-queued')) === '0+'")
+      try await page.browser.type("nothing-like-it", into: "#search")
+      try await page.sees("text($('nothing')).includes('No job that was listed so far')")
+      try await page.run("document.querySelector('#nothing button').click()")
+      try await page.browser.click(".chip[data-phase=failure]")
+      try await page.sees("cards.length === 5 && text($('shown')) === '5 of 1,005+ jobs'")
+      try await page.sees(Self.chip("failure", says: "5"))
+      try await page.sees("$('older').hidden")
+      // The whole list goes on where it was.
+      try await page.browser.click(".chip[data-phase=failure]")
+      try await page.sees("!$('older').hidden")
+      try await page.run("$('older').click()")
+      try await page.sees("text($('shown')) === '1,025 jobs'")
+      try await page.sees(Self.chip("success", says: "1,020"))
+    }
+  }
+
+  @Test("move no cards when they grow")
+  func keepsRoom() async throws {
+    try await withDashboard { page in
+      let heights = """
+        return ['0', '9,999', '9,999+'].map((count) => {
+          document.querySelectorAll('.chip .number').forEach((number) => { number.textContent = count; });
+          return document.querySelector('.filters').offsetHeight;
+        });
+        """
+      for width in [1280, 1366, 1536, 1920] {
+        try await page.browser.emulate(width: width, height: 900, isDark: false)
+        try await page.sees("innerWidth === \(width)")
+        let measured = try #require(try await page.run(heights) as? [Int])
+        #expect(Set(measured).count == 1, "\(width): \(measured)")
+      }
+    }
+  }
+
+  private static func chip(_ phase: String, says count: String) -> String {
+    "text(document.querySelector('.chip[data-phase=\(phase)] .number')) === '\(count)'"
+  }
+
+  /// Five jobs that failed, and behind them more that are done than the page lists at its start.
+  private static func fill(_ page: Dashboard, _ token: [String: String] = [:]) async throws {
+    page.origin.on("/a.png", .ok(Fixtures.smallPNG))
+    for (path, count) in [("/none.png", 5), ("/a.png", 510), ("/a.png", 510)] {
+      let batch = (0..<count).map { _ in ["url": page.origin.url(path)] }
+      let body = try JSONSerialization.data(withJSONObject: batch)
+      let headers = token.merging(["Content-Type": "application/json"]) { $1 }
+      let answer = try await page.service.send("POST", "/jobs", headers: headers, body: body)
+      #expect(answer.status == 202)
+      try await eventually {
+        let path = "/jobs?phase=queued&phase=loading"
+        let unfinished = try await page.service.get(path, headers: token).json()
+        return (unfinished["jobs"] as? [Any])?.isEmpty == true
+      }
+    }
+  }
+}

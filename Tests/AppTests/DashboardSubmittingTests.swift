@@ -1,0 +1,90 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("Submitting on the dashboard", .timeLimit(.minutes(5)))
+struct DashboardSubmittingTests {
+  @Test("sends a list in batches that the service takes, and keeps what was not accepted")
+  func sendsLists() async throws {
+    try await withDashboard(["IMAGEFETCH_API_MAX_BATCH": "2"]) { page in
+      let urls = (0..<4).map { page.origin.url("/\($0).png") }
+      let list = [urls[0], urls[1], urls[2], "ftp://a/b", urls[3]]
+      try await page.browser.type(list.joined(separator: " ") + "\u{E007}", into: "#urls")
+      try await page.sees("text($('submit-said')).startsWith('2 jobs accepted, the others not:')")
+      let said = try await page.run("return text($('submit-said'))") as? String ?? ""
+      #expect(said.contains("ftp://a/b: It is no absolute http"))
+      #expect(!said.contains("Nothing was accepted"))
+      let left = "\(urls[2])\nftp://a/b\n\(urls[3])"
+      try await page.sees("!$('urls').readOnly")
+      #expect(try await page.run("return $('urls').value") as? String == left)
+      // Without the wrong one all is well, and nothing is there twice.
+      try await page.run("$('urls').value = $('urls').value.replace('ftp://a/b', '')")
+      try await page.browser.click(".submit button.main")
+      try await page.sees("text($('submit-said')) === '2 jobs accepted.' && !$('urls').value")
+      let jobs = try await page.service.get("/jobs").json()["jobs"] as? [[String: Any]] ?? []
+      let submitted = jobs.compactMap { ($0["source"] as? [String: Any])?["url"] as? String }
+      #expect(submitted.sorted() == urls)
+
+      // Pasted beside the field, what is refused comes into it.
+      let paste = """
+        $('new-tags').value = 'x'.repeat(65);
+        const data = new DataTransfer();
+        data.setData('text/plain', arguments[0]);
+        document.body.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+        """
+      try await page.run(paste, [urls[0]])
+      try await page.sees("text($('submit-said')).startsWith('Nothing was accepted:')")
+      #expect(try await page.run("return $('urls').value") as? String == urls[0])
+    }
+  }
+
+  @Test("says that the service does not answer for as long as it does not")
+  func hushes() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    try await withService { service in
+      let page = try await service.get("/")
+      let head = ScriptedReply.head(200, [("Content-Type", "text/event-stream")])
+      let gate = Gate()
+      origin.on("/", .ok(Array(page.body), type: "text/html"))
+      origin.on("/jobs") { request in
+        if request.method == "POST" { return ScriptedReply(.reset) }
+        return .ok(Array(#"{"jobs": [], "next_cursor": null}"#.utf8), type: "application/json")
+      }
+      origin.on(
+        "/events",
+        inOrder: [
+          ScriptedReply(.send(head), .hold(gate), .close),
+          ScriptedReply(.send(head), .waitForClose),
+        ])
+      let browser = try await Browser()
+      let seen = Dashboard(service: service, origin: origin, browser: browser)
+      try await browser.open(origin.url("/"))
+      try await seen.sees("$('connection').dataset.state === 'live'")
+      try await browser.type("http://127.0.0.1/a.png\u{E007}", into: "#urls")
+      try await seen.sees("text($('submit-said')) === 'The service does not answer.'")
+      gate.open()
+      #expect(await origin.waitForRequests(to: "/events", count: 2))
+      try await seen.sees("$('connection').dataset.state === 'live' && !text($('submit-said'))")
+      #expect(try await seen.run("return $('urls').value") as? String == "http://127.0.0.1/a.png")
+      #expect(try await seen.complaints() == [])
+      await browser.close()
+    }
+  }
+
+  @Test("says of a file that failed what to send instead, and offers no second try of it")
+  func helpsWithFiles() async throws {
+    try await withDashboard { page in
+      let cut = page.service.folder + "/cut.jpg"
+      let bytes = Fixtures.jpeg
+      try Data(bytes.prefix(bytes.count / 2)).write(to: URL(filePath: cut))
+      for file in [cut, Readme.root + "README.md"] {
+        try await page.browser.type(file, into: "#files")
+      }
+      try await page.sees("is('cut.jpg', 'failure') && is('README.md', 'failure')")
+      try await page.sees("text(card('cut.jpg')).includes('send a sound copy')")
+      try await page.sees("text(card('README.md')).includes('Send a JPEG, PNG')")
+      try await page.sees("cards.every((one) => one.querySelector('[data-do=again]').hidden)")
+    }
+  }
+}
