@@ -32,6 +32,9 @@ public struct Configuration: Sendable {
   /// The configuration's defaults: open, without a rate limit.
   public init() {}
 
+  /// Whether views are answered to signed URLs only.
+  var signsViews: Bool { view.signatures.canSign || !tokens.isEmpty }
+
   /// `GET /image`.
   public struct View: Sendable {
     /// Whether it is there.

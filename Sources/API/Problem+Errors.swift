@@ -339,8 +339,7 @@ extension CodecError {
     return "\(article) \(name) image"
   }
 
-  /// What is wrong with the bytes, a sentence for people.
-  package var described: String {
+  fileprivate var described: String {
     switch self {
     case .unsupportedFormat(let name?):
       "This is \(Self.withArticle(name.shortened)), which is not taken here."

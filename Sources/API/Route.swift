@@ -98,12 +98,12 @@ struct Destination: Sendable {
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 
+  /// Whose template is the whole path.
+  private static let operations = Route.allCases.filter {
+    $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs")
+  }
+
   private static func operation(_ path: String.UTF8View) -> Route {
-    for route in [
-      Route.view, .events, .cache, .network, .livez, .readyz, .metrics, .openAPI, .dashboard,
-    ] where path.elementsEqual(route.template.utf8) {
-      return route
-    }
-    return .unknown
+    operations.first { path.elementsEqual($0.template.utf8) } ?? .unknown
   }
 }

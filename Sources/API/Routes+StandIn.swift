@@ -2,22 +2,6 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// Which picture a client asks for.
-struct PictureWish {
-  /// Nil: the origin's own.
-  let variant: VariantQuery?
-  /// Whether another picture may stand in for one that is not there.
-  let allowsStandIn: Bool
-
-  /// Takes its members out of a query.
-  init(_ query: inout Query, _ routes: Routes) {
-    variant = VariantQuery(
-      &query, formats: routes.service.outputFormats,
-      longest: routes.configuration.limits.maxDimension)
-    allowsStandIn = query.bool("placeholder")
-  }
-}
-
 /// Pictures in place of images that are not there: `placeholder=true`.
 extension Routes {
   func standIn(

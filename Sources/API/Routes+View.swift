@@ -35,10 +35,9 @@ extension Routes {
   /// - Returns: until when the URL is good; nil where none needs a signature.
   /// - Throws: `forbidden`.
   private func checkSignature(_ exchange: Exchange) throws(Problem) -> Timestamp? {
-    let view = configuration.view
-    guard view.signatures.canSign || !configuration.tokens.isEmpty else { return nil }
-    let request = exchange.request
-    return try view.signatures.check(path: request.path, query: request.query, at: service.now())
+    guard configuration.signsViews else { return nil }
+    let (request, signatures) = (exchange.request, configuration.view.signatures)
+    return try signatures.check(path: request.path, query: request.query, at: service.now())
   }
 
   private func viewedJob(_ query: inout Query, _ exchange: Exchange) throws(Problem) -> NewJob {

@@ -80,7 +80,7 @@ public struct Routes: Sendable {
     let route = destination.route
     if !route.isProbe {
       // A signature says that the picture is meant for that page.
-      let makesJobs = route == .view && !configuration.view.signatures.canSign
+      let makesJobs = route == .view && !configuration.signsViews
       try pageBarrier.check(request.method, request.fields, makesJobs: makesJobs)
     }
     if request.method == .options, route != .unknown { return options(request, route) }

@@ -1,4 +1,3 @@
-internal import API
 internal import Codec
 internal import Jobs
 
@@ -32,7 +31,7 @@ enum StandInFile {
       return StandInPicture(
         bytes: bytes, description: try decoded(bytes, configuration.decodeLimits))
     } catch {
-      throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error.described)")
+      throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error)")
     }
   }
 

@@ -17,7 +17,7 @@ public struct ViewURL: Sendable {
   private let base: String
   private let query: String
   /// As the service sees it.
-  private let path = "/image"
+  private static let path = "/image"
 
   /// Reads a view's URL (`https://img.example/image?url=…`, or its path and query alone), or makes one of an image's.
   ///
@@ -29,12 +29,12 @@ public struct ViewURL: Sendable {
     let rest = text.dropFirst(address.count).prefix { $0 != "#" }
     let parts = rest.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
     let members = parts.count > 1 ? parts[1].split(separator: "&") : []
-    if let place = parts.first, place.hasSuffix("/image"),
+    if let place = parts.first, place.hasSuffix(Self.path),
       members.contains(where: { $0.hasPrefix("url=") })
     {
       guard server == nil else { throw .unusableServer }
       // A proxy that has the service below another path takes that away.
-      base = address + place.dropLast(6)
+      base = address + place.dropLast(Self.path.count)
       query = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
         .joined(separator: "&")
     } else {
@@ -55,10 +55,10 @@ public struct ViewURL: Sendable {
   ) throws(Refusal) -> String {
     let signature = ViewSignature(keys: configuration.view.keys)
     let seconds = Int64(expires.timeIntervalSince1970)
-    guard let query = signature.signed(path: path, query: query, expires: seconds) else {
+    guard let query = signature.signed(path: Self.path, query: query, expires: seconds) else {
       throw .noKey
     }
-    return "\(base)\(path)?\(query)"
+    return "\(base)\(Self.path)?\(query)"
   }
 
   /// As the value of a query's member: all but RFC 3986's unreserved characters is percent-encoded.
@@ -66,16 +66,5 @@ public struct ViewURL: Sendable {
     let plain = CharacterSet(
       charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
     return text.addingPercentEncoding(withAllowedCharacters: plain) ?? text
-  }
-}
-
-extension Duration {
-  /// What a duration's text in a configuration means (`90s`, `12h`, `30d`; a number alone is seconds); nil where it is
-  /// none or is more than a hundred years.
-  public static func configured(_ text: String) -> Duration? {
-    guard let nanoseconds = Unit.durations.quantity(text, plain: 1_000_000_000),
-      nanoseconds <= 100 * 366 * 86_400_000_000_000
-    else { return nil }
-    return .nanoseconds(nanoseconds)
   }
 }

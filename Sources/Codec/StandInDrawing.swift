@@ -49,12 +49,16 @@ final class StandInDrawing: Rendering {
   /// One row's samples, red, green and blue.
   private func row(_ y: Int) -> [UInt8] {
     let ground = colours.ground(at: (Double(y) + 0.5) / Double(size.height))
-    var samples = [UInt8](repeating: 0, count: size.width * 3)
-    for x in 0..<size.width { ground.write(to: &samples, at: x) }
+    let plain = ground.samples
+    var samples: [UInt8] = []
+    samples.reserveCapacity(size.width * 3)
+    for _ in 0..<size.width { samples += plain }
     guard sign.rows.contains(y) else { return samples }
     for x in sign.columns {
       let ink = sign.coverage(x: Double(x) + 0.5, y: Double(y) + 0.5)
-      if ink > 0 { ground.mixed(with: colours.ink, ink).write(to: &samples, at: x) }
+      guard ink > 0 else { continue }
+      samples.replaceSubrange(
+        3 * x..<3 * x + 3, with: ground.mixed(with: colours.ink, ink).samples)
     }
     return samples
   }
@@ -72,11 +76,8 @@ struct StandInColours {
         blue: blue + (other.blue - blue) * share)
     }
 
-    func write(to samples: inout [UInt8], at x: Int) {
-      samples[3 * x] = UInt8(red.rounded())
-      samples[3 * x + 1] = UInt8(green.rounded())
-      samples[3 * x + 2] = UInt8(blue.rounded())
-    }
+    /// A pixel's: red, green, blue.
+    var samples: [UInt8] { [red, green, blue].map { UInt8($0.rounded()) } }
   }
 
   let ink: Shade

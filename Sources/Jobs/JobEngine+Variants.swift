@@ -24,3 +24,22 @@ extension JobEngine {
       of: rendition, at: job.priority, keeping: job.submission.cacheMode != .noStore)
   }
 }
+
+/// Pictures in place of images that are not there.
+extension JobEngine {
+  /// The operator's picture; nil: the built-in one is drawn.
+  public func picture(for standIn: StandIn) -> StandInPicture? {
+    crew.configuration.standIns[standIn]
+  }
+
+  /// What it comes out as; nothing is rendered. Nil where nothing is.
+  /// - Parameter variant: of a built-in one the fit means nothing: it is drawn at that width and height.
+  public func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
+    crew.variants.map { variants in
+      guard let picture = picture(for: standIn) else {
+        return Rendition(drawing: standIn, as: variant)
+      }
+      return Rendition(of: picture, as: variant, by: variants.rendering.renderer)
+    }
+  }
+}

@@ -25,11 +25,6 @@ struct RecentValues<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     young = [:]
   }
 
-  mutating func remove(_ key: Key) {
-    young[key] = nil
-    old[key] = nil
-  }
-
   mutating func removeAll() {
     young = [:]
     old = [:]

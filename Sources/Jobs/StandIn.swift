@@ -26,22 +26,3 @@ public struct StandInPicture: Sendable, Equatable {
   /// The same bytes are the same picture.
   public static func == (a: StandInPicture, b: StandInPicture) -> Bool { a.digest == b.digest }
 }
-
-/// Pictures in place of images that are not there.
-extension JobEngine {
-  /// The operator's picture; nil: the built-in one is drawn.
-  public func picture(for standIn: StandIn) -> StandInPicture? {
-    crew.configuration.standIns[standIn]
-  }
-
-  /// What it comes out as; nothing is rendered. Nil where nothing is.
-  /// - Parameter variant: of a built-in one the fit means nothing: it is drawn at that width and height.
-  public func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
-    crew.variants.map { variants in
-      guard let picture = picture(for: standIn) else {
-        return Rendition(drawing: standIn, as: variant)
-      }
-      return Rendition(of: picture, as: variant, by: variants.rendering.renderer)
-    }
-  }
-}

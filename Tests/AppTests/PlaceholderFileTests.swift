@@ -40,7 +40,7 @@ struct PlaceholderFileTests {
     for (file, complaint) in [
       (
         path,
-        "placeholders.loading: \"\(path)\" can't be shown: The image ends before its last pixel."
+        "placeholders.loading: \"\(path)\" can't be shown: the image ends before its last pixel"
       ),
       (Readme.root + "README.md", "can't be shown: "), (fifo, "is not a file"),
       (folder + "/none.png", "cannot be read"),

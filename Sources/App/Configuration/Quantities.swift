@@ -68,6 +68,15 @@ extension [Unit] {
 }
 
 extension Duration {
+  /// What a duration's text in a configuration means (`90s`, `12h`, `30d`; a number alone is seconds); nil where it is
+  /// none or is more than a hundred years.
+  public static func configured(_ text: String) -> Duration? {
+    guard let nanoseconds = Unit.durations.quantity(text, plain: 1_000_000_000),
+      nanoseconds <= 100 * 366 * 86_400_000_000_000
+    else { return nil }
+    return .nanoseconds(nanoseconds)
+  }
+
   /// Whole nanoseconds; every duration that a configuration holds fits.
   var inNanoseconds: Int {
     let (seconds, attoseconds) = components
