@@ -8,6 +8,18 @@ const pageSize = 500;
 
 const isUnfinished = (job) => job.phase === 'queued' || job.phase === 'loading';
 
+/** Where an id is in a list of them, newest first, or belongs. */
+function placeIn(ids, id) {
+  let low = 0;
+  let high = ids.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ids[middle] > id) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 class Jobs {
   constructor() {
     this.byID = new Map();
@@ -127,14 +139,7 @@ class Jobs {
 
   /** Where the id is in the order, or belongs. */
   place(id) {
-    let low = 0;
-    let high = this.order.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.order[middle] > id) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return placeIn(this.order, id);
   }
 
   /** Reads the list from its start, and forgets what it should have named and did not. */

@@ -203,14 +203,8 @@ class Wall {
   /** Where an id is in the view; -1: it isn't. */
   indexOf(id) {
     if (id === null) return -1;
-    let low = 0;
-    let high = this.view.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.view[middle] > id) low = middle + 1;
-      else high = middle;
-    }
-    return this.view[low] === id ? low : -1;
+    const place = placeIn(this.view, id);
+    return this.view[place] === id ? place : -1;
   }
 
   rowOf(id) {
