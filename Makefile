@@ -10,14 +10,15 @@ export WARNINGS_AS_ERRORS
 
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
-  libavif-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev libmicrohttpd-dev libpng-dev \
-  libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
+  libavif-dev libbrotli-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev \
+  libmicrohttpd-dev libpng-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := bsdutils chromium chromium-driver curl libjpeg-turbo-progs nginx-light openssl \
   python3 python3-pil python3-requests python3-yaml
 LINT_PACKAGES := python3 python3-venv shellcheck systemd
-BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil wrk
+BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil python3-venv wrk
 
 LINT_TOOLS := .build-lint
+BENCH_PYTHON := .build-bench
 
 .PHONY: help
 help: ## list these commands
@@ -55,13 +56,24 @@ $(LINT_TOOLS)/installed: .ci/requirements.txt
 	@touch $@
 
 .PHONY: bench
-bench: build-packages ## measure beside the codec alone, a C server and libvips, in the same run (ARGS=…)
+bench: build-packages ## measure beside the codec, a Python pool and others, in the same run (ARGS=--only …)
 	@.ci/install $(BENCH_PACKAGES)
+	@$(MAKE) --no-print-directory $(BENCH_PYTHON)/installed
 	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/run.py --service .build/release/imagefetch \
+	  --python $(BENCH_PYTHON)/bin/python $(ARGS)
+ifeq ($(findstring --only,$(ARGS)),)
 	swift build -c release --product RenderBenchmark
-	$(PYTHON) Benchmarks/run.py --service .build/release/imagefetch $(ARGS)
 	$(PYTHON) Benchmarks/variants.py --renderer .build/release/RenderBenchmark
 	$(PYTHON) Benchmarks/previews.py
+endif
+
+# Debian's Pillow is decoded with, so that both sides have the same libjpeg-turbo.
+$(BENCH_PYTHON)/installed: Benchmarks/requirements.txt
+	@echo "Installing what Benchmarks/requirements.txt names"
+	@$(PYTHON) -m venv --clear --system-site-packages $(BENCH_PYTHON)
+	@$(BENCH_PYTHON)/bin/pip --quiet --disable-pip-version-check install --requirement $<
+	@touch $@
 
 .PHONY: sanitize-address
 sanitize-address: export ASAN_OPTIONS := detect_leaks=0
@@ -77,7 +89,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS)
+	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS) $(BENCH_PYTHON)
 
 .PHONY: build-packages
 build-packages:

@@ -43,8 +43,8 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CMalloc", "Codec", "Contract", "Dashboard", "Executors", "Fetch", "HTTP", "Jobs",
-        "Store", "YAML",
+        "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
+        "Jobs", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -52,12 +52,14 @@ let package = Package(
       name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
+    .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
     .target(
-      name: "Jobs", dependencies: ["Caching", .crypto, .log, .metrics], swiftSettings: house),
+      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .log, .metrics],
+      swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
-      name: "Fetch", dependencies: ["CCurl", "Executors", "Jobs", .log, .metrics],
+      name: "Fetch", dependencies: ["CCodings", "CCurl", "Executors", "Jobs", .log, .metrics],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
@@ -71,11 +73,14 @@ let package = Package(
     .target(
       name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
     .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
+    .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
 
     .systemLibrary(
       name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
     .systemLibrary(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(
+      name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
@@ -87,12 +92,26 @@ let package = Package(
     .executableTarget(
       name: "RenderBenchmark", dependencies: ["Codec", "Jobs"], path: "Benchmarks/render",
       swiftSettings: house),
+    .executableTarget(
+      name: "FetchBenchmark", dependencies: ["Fetch", "Jobs"], path: "Benchmarks/fetch",
+      swiftSettings: house),
 
+    .systemLibrary(
+      name: "CCompressors", path: "Tests/CCompressors", pkgConfig: "libbrotlienc",
+      providers: [.apt(["libbrotli-dev"])]),
     .target(
-      name: "TestSupport", dependencies: ["Jobs"], path: "Tests/TestSupport", swiftSettings: house),
+      name: "TestSupport", dependencies: ["CCompressors", "Jobs"], path: "Tests/TestSupport",
+      swiftSettings: house),
+    .target(
+      name: "CCounting", path: "Tests/CCounting",
+      linkerSettings: [.linkedLibrary("sqlite3"), .linkedLibrary("microhttpd")]),
     .testTarget(name: "CachingTests", dependencies: ["Caching"], swiftSettings: house),
+    .testTarget(name: "JobsTests", dependencies: ["Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
-      name: "JobsTests", dependencies: ["Executors", "Jobs", "TestSupport", .log],
+      name: "EngineTests",
+      dependencies: [
+        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", .grdb, .log,
+      ],
       swiftSettings: house),
     .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
     .testTarget(
@@ -108,6 +127,7 @@ let package = Package(
       swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
+    .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),
     .testTarget(
       name: "APITests",
       dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .crypto, .httpTypes, .log],
@@ -115,7 +135,8 @@ let package = Package(
     .testTarget(
       name: "AppTests",
       dependencies: [
-        "API", "App", "Fetch", "HTTP", "imagefetch", "Jobs", "Store", "TestSupport", "YAML",
+        "API", "App", "Caching", "CCounting", "Codec", "Engine", "Executors", "Fetch", "HTTP",
+        "imagefetch", "Jobs", "Store", "TestSupport", "YAML",
         .crypto, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
@@ -130,6 +151,7 @@ extension Target.Dependency {
   static let argumentParser = product(
     name: "ArgumentParser", package: "swift-argument-parser")
   static let crypto = product(name: "Crypto", package: "swift-crypto")
+  static let deque = product(name: "DequeModule", package: "swift-collections")
   static let grdb = product(name: "GRDB", package: "GRDB.swift")
   static let heap = product(name: "HeapModule", package: "swift-collections")
   static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")

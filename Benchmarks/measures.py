@@ -1,13 +1,15 @@
 """Each measure of imagefetch, and of what stands beside it, as a function that gives rates."""
 
+import http.client
 import os
 import re
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 
-from origin import free_port, wait_for_port
-from service import batches_of, cpu_seconds
+from origin import cpu_seconds, free_port, wait_for_port
+from service import batches_of
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -28,6 +30,59 @@ def jobs(service, urls):
     clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
     service.expect_successes(len(urls))
     return Rate(len(urls) / clock, len(urls) / cpu)
+
+
+def submits(service, urls, size, connections=4):
+    """Jobs accepted, over a few connections, in batches: each answer means that they are on the disk."""
+    shares = [batches_of(size, urls[number::connections]) for number in range(connections)]
+    refused = []
+
+    def submit(batches):
+        client = http.client.HTTPConnection("127.0.0.1", service.port, timeout=90)
+        for batch in batches:
+            client.request("POST", "/jobs", batch, {"Content-Type": "application/json"})
+            response = client.getresponse()
+            response.read()
+            if response.status != 202:
+                refused.append(response.status)
+        client.close()
+
+    cpu, clock = service.cpu_seconds(), time.monotonic()
+    in_parallel(submit, shares)
+    clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
+    if refused:
+        raise RuntimeError(f"batches were answered by {refused}")
+    return Rate(len(urls) / clock, len(urls) / cpu)
+
+
+def in_parallel(body, arguments):
+    threads = [threading.Thread(target=body, args=(argument,)) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def delays_while_decoding(service, urls, job, pause=0.005):
+    """Seconds that each of many GETs of one job took, one after the other, until all the URLs' jobs are done."""
+    delays = []
+    client = http.client.HTTPConnection("127.0.0.1", service.port, timeout=90)
+    last = service.submit(batches_of(100, urls))
+    waiter = threading.Thread(target=service.wait_until_idle, args=(last,))
+    waiter.start()
+    while waiter.is_alive():
+        begin = time.monotonic()
+        client.request("GET", f"/jobs/{job}")
+        response = client.getresponse()
+        response.read()
+        delays.append(time.monotonic() - begin)
+        if response.status != 200:
+            raise RuntimeError(f"a job was answered by {response.status}")
+        time.sleep(pause)
+    waiter.join()
+    client.close()
+    service.expect_successes(len(urls) + 1)
+    return delays
 
 
 def cache_hits(service, urls):

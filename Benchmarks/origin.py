@@ -1,5 +1,7 @@
 """The origins on loopback: nginx for pictures, under many addresses, and such as never answer."""
 
+import os
+import pathlib
 import socket
 import subprocess
 import time
@@ -29,6 +31,17 @@ http {{
   }}
 }}
 """
+
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid):
+    """User and system time that the process has used, all threads together."""
+    with open(f"/proc/{pid}/stat") as stat:
+        # The name before may hold blanks; the times are the 12th and 13th after it.
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def free_port():
@@ -74,6 +87,11 @@ class Nginx:
 
     def url(self, path, address="127.0.0.1"):
         return f"http://{address}:{self.port}/{path}"
+
+    def cpu_seconds(self):
+        """User and system time of all its processes."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return sum(cpu_seconds(pid) for pid in [self.process.pid, *children.read_text().split()])
 
     def stop(self):
         self.process.terminate()

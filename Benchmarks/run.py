@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures imagefetch beside libjpeg-turbo alone and beside a C server on libmicrohttpd.
+"""Measures imagefetch beside libjpeg-turbo alone, a Python pool, SQLite and a C server on libmicrohttpd.
 
-Both sides run on the same cores in the same run, by turns, and share them with the origin and the
-client: read the ratios of the medians, not the absolute figures. Takes some two or three minutes.
+All sides run on the same cores in the same run, by turns, and share them with the origin and the
+client: read the ratios of the medians, not the absolute figures. Takes some five minutes; README.md
+says what each figure means.
 """
 
 import argparse
@@ -13,15 +14,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import listening
 import measures
+import peers
 from origin import Nginx, Stalled
 from pictures import photograph, write_distinct
 from service import DEFAULTS, Service
 
 HERE = pathlib.Path(__file__).parent
 LARGE, SMALL = 400, 6_000
+SUBMITS, BATCH = 40_000, 100
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
 LISTENERS = 5_000
@@ -36,9 +40,10 @@ def compile_c(source, target, *libraries):
 
 
 class Benchmark:
-    def __init__(self, binary, folder, rate):
-        self.binary, self.folder, self.started = binary, folder, 0
+    def __init__(self, binary, python, folder, rate):
+        self.binary, self.python, self.folder, self.started = binary, python, folder, 0
         self.decoder = compile_c("codec/decode.c", folder / "decode", "-ljpeg", "-lpng", "-lz")
+        self.inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
         self.hello = compile_c("hello/hello.c", folder / "hello", "-lmicrohttpd")
         pictures = folder / "pictures"
         write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
@@ -70,26 +75,70 @@ class Benchmark:
         finally:
             service.stop()
 
-    def round(self, queued):
-        """One figure of each, both sides of a ratio right after one another."""
+    def round(self, number, parts, queued):
+        """One figure of each, the sides of a ratio right after one another; in another order each time."""
         figures = {}
-        for size, count in (("large", LARGE), ("small", SMALL)):
-            file = self.folder / f"pictures/{size}/0.jpg"
-            figures[f"{size} decodes"] = measures.decodes(self.decoder, file, count)
-            urls = [self.nginx.url(f"{size}/{number}.jpg") for number in range(count)]
+        if "jobs" in parts:
+            for size, count in (("large", LARGE), ("small", SMALL)):
+                self.measure_jobs(size, count, number, figures)
+        if "origins" in parts:
+            for name, dead in (("alone", []), ("beside the dead", self.dead)):
+                with self.service(**DEFAULTS) as service:
+                    figures[name] = measures.seconds_for_the_living(service, self.living, dead)
+        if "requests" in parts:
             with self.service() as service:
-                figures[f"{size} jobs"] = measures.jobs(service, urls)
-                if size == "small":
-                    figures["hits"] = measures.cache_hits(service, urls)
-        for name, dead in (("alone", []), ("beside the dead", self.dead)):
-            with self.service(**DEFAULTS) as service:
-                figures[name] = measures.seconds_for_the_living(service, self.living, dead)
-        with self.service() as service:
-            self.measure_requests(service, figures)
-        with self.service(workers=1) as service:
-            figures["queued"] = measures.bytes_per_queued_job(service, self.stalled, queued)
-        self.measure_listening(figures)
+                self.measure_requests(service, figures)
+        if "latency" in parts:
+            with self.service() as service:
+                self.measure_latency(service, figures)
+        if "submits" in parts:
+            self.measure_submits(figures)
+        if "memory" in parts:
+            with self.service(workers=1) as service:
+                figures["queued"] = measures.bytes_per_queued_job(service, self.stalled, queued)
+        if "listeners" in parts:
+            self.measure_listening(figures)
         return figures
+
+    def measure_jobs(self, size, count, number, figures):
+        file = self.folder / f"pictures/{size}/0.jpg"
+        urls = [self.nginx.url(f"{size}/{number}.jpg") for number in range(count)]
+        sides = {
+            "codec": lambda: measures.decodes(self.decoder, file, count),
+            "imagefetch": lambda: self.measure_service(size, urls, figures),
+            "Python": lambda: peers.pool_jobs(self.python, urls, self.folder),
+        }
+        turn = number % len(sides)
+        for side in (list(sides) * 2)[turn:turn + len(sides)]:
+            origin, client = self.nginx.cpu_seconds(), time.process_time()
+            figures[f"{size} {side}"] = sides[side]()
+            figures[f"{size} {side}, origin"] = (self.nginx.cpu_seconds() - origin) / count
+            figures[f"{size} {side}, client"] = (time.process_time() - client) / count
+
+    def measure_service(self, size, urls, figures):
+        with self.service() as service:
+            rate = measures.jobs(service, urls)
+            if size == "small":
+                figures["hits"] = measures.cache_hits(service, urls)
+        return rate
+
+    def measure_latency(self, service, figures):
+        job = service.submit([b'[{"url": "%s"}]' % self.nginx.url("small/0.jpg").encode()])
+        service.wait_until_idle(job)
+        urls = [self.nginx.url(f"large/{number}.jpg") for number in range(LARGE)]
+        figures["delays"] = measures.delays_while_decoding(service, urls, job)
+
+    def measure_submits(self, figures):
+        urls = [
+            self.stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg")
+            for number in range(SUBMITS)]
+        with self.service(workers=1) as service:
+            figures["submits"] = measures.submits(service, urls, BATCH)
+        # Closed, all there is of them is in the one file.
+        database = self.folder / f"service-{self.started}/data/jobs.sqlite"
+        figures["row"] = database.stat().st_size // SUBMITS
+        figures["inserts"] = peers.inserts(
+            self.inserts, self.folder / f"inserts-{self.started}", figures["row"], SUBMITS, BATCH)
 
     def measure_listening(self, figures):
         with self.service() as service:
@@ -115,48 +164,102 @@ class Benchmark:
 
 
 def print_table(rounds):
+    """Those of its lines whose figures were measured."""
     row = "{:<34} {:>11} {:>11} {:>7} {:>7}"
     print(row.format("", "imagefetch", "beside it", "ratio", "goal"))
     for name, ours, beside, goal in (
-        ("2-megapixel JPEGs", "large jobs", "large decodes", "0.85"),
-        ("10 kB JPEGs", "small jobs", "small decodes", ""),
-        ("cache hits beside misses", "hits", "small jobs", ""),
-        ("GET /jobs/{id}", "get", "hello", "0.60"),
+        ("2-megapixel JPEGs, codec alone", "large imagefetch", "large codec", "0.85"),
+        ("2-megapixel JPEGs, Python pool", "large imagefetch", "large Python", ""),
+        ("10 kB JPEGs, codec alone", "small imagefetch", "small codec", "0.40"),
+        ("10 kB JPEGs, Python pool", "small imagefetch", "small Python", "2.00"),
+        ("cache hits beside misses", "hits", "small imagefetch", ""),
+        ("durable submits, SQLite alone", "submits", "inserts", "0.50"),
+        ("GET /jobs/{id}", "get", "hello", "0.75"),
         ("GET /image, 10 kB", "view", "small hello", ""),
         ("GET /image, a variant of it", "view variant", "small hello", ""),
     ):
+        if ours not in rounds[0]:
+            continue
         for unit, goal in (("wall", goal), ("cpu", "")):
             left, right = (
                 [getattr(figures[key], unit) for figures in rounds] for key in (ours, beside))
-            title = f"{name}, a second" if unit == "wall" else "  a CPU second of the process"
+            title = f"{name}, /s" if unit == "wall" else "  a CPU second of that side"
             ratio = statistics.median(left) / statistics.median(right)
             print(row.format(
                 title, f"{statistics.median(left):,.0f}", f"{statistics.median(right):,.0f}",
                 f"{ratio:.2f}", goal))
-    dead, alone = (
-        statistics.median(figures[key] for figures in rounds)
-        for key in ("beside the dead", "alone"))
-    print(row.format(
-        f"{LIVING} origins beside {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
-        f"{dead / alone:.2f}", "1.05"))
-    queued = statistics.median(figures["queued"] for figures in rounds)
-    print(row.format("memory of a queued job, bytes", f"{queued:,.0f}", "", "", "2,048"))
-    listener = statistics.median(figures["listener"] for figures in rounds)
-    print(row.format(f"memory of one of {LISTENERS:,} listeners, bytes", f"{listener:,.0f}", "", "", ""))
-    for name, title in (("one heard", "1"), ("all heard", f"{LISTENERS:,}")):
-        delay = statistics.median(figures[name] for figures in rounds) * 1000
-        print(row.format(f"a change to {title} listeners, ms", f"{delay:.1f}", "", "", "50"))
+    if "alone" in rounds[0]:
+        dead, alone = (median(rounds, key) for key in ("beside the dead", "alone"))
+        print(row.format(
+            f"{LIVING} origins beside {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
+            f"{dead / alone:.2f}", "1.05"))
+    for title, figure, goal in single_figures(rounds):
+        print(row.format(title, figure, "", "", goal))
+    if "small codec" in rounds[0]:
+        print_costs(rounds)
+
+
+def single_figures(rounds):
+    if "delays" in rounds[0]:
+        delays = sorted(delay for figures in rounds for delay in figures["delays"])
+        for percent, goal in ((50, ""), (99, "10.0")):
+            milliseconds = delays[len(delays) * percent // 100] * 1000
+            yield f"GET /jobs/{{id}} beside decodes, p{percent} ms", f"{milliseconds:.1f}", goal
+    if "queued" in rounds[0]:
+        yield "memory of a queued job, bytes", f"{median(rounds, 'queued'):,.0f}", "2,048"
+    if "listener" in rounds[0]:
+        title = f"memory of one of {LISTENERS:,} listeners, bytes"
+        yield title, f"{median(rounds, 'listener'):,.0f}", ""
+        for name, count in (("one heard", "1"), ("all heard", f"{LISTENERS:,}")):
+            milliseconds = median(rounds, name) * 1000
+            yield f"a change to {count} listeners, ms", f"{milliseconds:.1f}", "50"
+
+
+def print_costs(rounds):
+    """CPU milliseconds a job, of all processes of each side; beyond decoding is what the codec alone doesn't take."""
+    row = "{:<34} {:>11} {:>11} {:>11}"
+    print()
+    print(row.format("CPU ms a job", "codec alone", "imagefetch", "Python"))
+    sides = ("codec", "imagefetch", "Python")
+    for size, title in (("large", "2-megapixel JPEGs"), ("small", "10 kB JPEGs")):
+        own = [
+            1000 / statistics.median(figures[f"{size} {side}"].cpu for figures in rounds)
+            for side in sides]
+        print(row.format(title, *(f"{cost:.2f}" for cost in own)))
+        print(row.format("  beyond decoding", "", *(f"{cost - own[0]:.2f}" for cost in own[1:])))
+        for part in ("origin", "client"):
+            costs = [median(rounds, f"{size} {side}, {part}") * 1000 for side in sides[1:]]
+            print(row.format(f"  the {part}'s, apart", "", *(f"{cost:.2f}" for cost in costs)))
+
+
+def median(rounds, key):
+    return statistics.median(figures[key] for figures in rounds)
+
+
+PARTS = ("jobs", "origins", "requests", "latency", "submits", "memory", "listeners")
+
+
+def parts_of(text):
+    parts = text.split(",")
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(PARTS)}")
+    return parts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
+    parser.add_argument(
+        "--python", type=pathlib.Path, required=True, help="one that has aiohttp and Pillow")
+    parser.add_argument(
+        "--only", type=parts_of, default=PARTS, metavar="PART,…", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queued", type=int, default=100_000, help="jobs to queue for the memory")
     parser.add_argument(
         "--origin-rate", type=int, default=0,
         help="bytes a second and response of the many origins; 0 is as fast as they go")
-    parser.add_argument("--limit", type=int, default=420, help="seconds after which to give up")
+    parser.add_argument("--limit", type=int, default=600, help="seconds after which to give up")
     options = parser.parse_args()
 
     def give_up(*_):
@@ -166,11 +269,14 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.alarm(options.limit)
     with tempfile.TemporaryDirectory(prefix="imagefetch-bench-") as folder:
-        benchmark = Benchmark(options.service.resolve(), pathlib.Path(folder), options.origin_rate)
+        # The link that an environment's Python is must stay one, or it is Debian's without aiohttp.
+        benchmark = Benchmark(
+            options.service.resolve(), options.python.absolute(), pathlib.Path(folder),
+            options.origin_rate)
         try:
             rounds = []
             for number in range(options.rounds):
-                rounds.append(benchmark.round(options.queued))
+                rounds.append(benchmark.round(number, options.only, options.queued))
                 print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
         finally:
             benchmark.stop()

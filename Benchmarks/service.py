@@ -2,11 +2,10 @@
 
 import http.client
 import json
-import os
 import subprocess
 import time
 
-from origin import free_port, wait_for_port
+from origin import cpu_seconds, free_port, wait_for_port
 
 # The defaults but for what the measure needs: most have one origin, on loopback, and are patient with it.
 CONFIGURATION = """\
@@ -22,9 +21,6 @@ storage: {{ path: {folder}/data }}
 view: {{ enabled: true }}
 log: {{ level: error }}
 """
-
-TICKS = os.sysconf("SC_CLK_TCK")
-
 
 # What the operator of a service with many origins has without a word in the configuration.
 DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_per_host": 6}
@@ -116,14 +112,6 @@ class Service:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def cpu_seconds(pid):
-    """User and system time that the process has used, all threads together."""
-    with open(f"/proc/{pid}/stat") as stat:
-        # The name before may hold blanks; the times are the 12th and 13th after it.
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def batches_of(size, urls, **members):

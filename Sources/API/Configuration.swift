@@ -14,6 +14,8 @@ public struct Configuration: Sendable {
   public var maxWait: Duration = .seconds(60)
   /// Bytes of a request's content.
   public var maxBody = 32 << 20
+  /// Connections at once: one client waits on at most half of them while others do.
+  public var maxConnections = 10_000
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
   public var corsOrigins: [String] = []
   /// Where there are no tokens: the names, besides `localhost` and loopback addresses, under which
@@ -31,6 +33,9 @@ public struct Configuration: Sendable {
 
   /// The configuration's defaults: open, without a rate limit.
   public init() {}
+
+  /// How much of JSON is gathered.
+  var gathering: Gathering { Gathering(maxBody: maxBody, maxBatch: maxBatch) }
 
   /// Whether views are answered to signed URLs only.
   var signsViews: Bool { view.signatures.canSign || !tokens.isEmpty }

@@ -7,15 +7,23 @@ internal import Jobs
 /// whenever it has been told all, a block without an event gives it the moment as its last event ID.
 final class EventStream: ContentStream {
   private let listener: (any JobListener)?
+  private let waiting: @Sendable (Job) -> WaitingFor?
 
-  /// - Parameter listener: nil ends at once, as an answer to HEAD does.
-  init(_ listener: (any JobListener)?) { self.listener = listener }
+  /// - Parameters:
+  ///   - listener: nil ends at once, as an answer to HEAD does.
+  ///   - waiting: what a queued job waits for.
+  init(
+    _ listener: (any JobListener)?, waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
+  ) {
+    self.listener = listener
+    self.waiting = waiting
+  }
 
   func attach(_ wake: @escaping @Sendable () -> Void) { listener?.onNews(wake) }
 
   func next() -> StreamPiece {
     switch listener?.next() {
-    case .job(let snapshot, let events)?: .bytes(Self.encode(snapshot, events))
+    case .job(let snapshot, let events)?: .bytes(encode(snapshot, events))
     case .caughtUp(let moment)?:
       .bytes(Array("id: \(LastEventID.told(until: moment).text)\n\n".utf8))
     case .nothing?: .nothingYet
@@ -26,9 +34,9 @@ final class EventStream: ContentStream {
   /// A comment, so that the line is used every 15 s.
   var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
 
-  private static func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
+  private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
     // One line: JSON text of ours has no line breaks.
-    let document = snapshot.document
+    let document = snapshot.document(waiting(snapshot.job))
     var bytes: [UInt8] = []
     bytes.reserveCapacity(events.count * (document.count + 64))
     for event in events {

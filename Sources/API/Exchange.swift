@@ -8,6 +8,8 @@ struct Exchange: Sendable {
   /// The job that the path names.
   let id: JobID
   let caller: Caller
+  /// Whose share of the connections and of the memory it takes.
+  let client: RateLimiter.Client
 
   var fields: HTTPFields { request.fields }
 
@@ -16,6 +18,18 @@ struct Exchange: Sendable {
     guard request.query != nil else { return }
     var query = Query(request.query)
     try query.finish()
+  }
+}
+
+extension Routes {
+  /// A place among the connections whose answer waits for something to happen, until it is let go of.
+  func place(for exchange: Exchange) throws(Problem) -> Lease {
+    let place = connections.lease(for: exchange.client)
+    guard place.take(1) else {
+      throw Problem(.rateLimited, "Half of all connections wait for this client while others ask.")
+        .with(.retryAfter, "5")
+    }
+    return place
   }
 }
 

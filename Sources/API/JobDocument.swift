@@ -3,35 +3,54 @@ internal import Jobs
 
 /// A job's JSON, members in the contract's order.
 enum JobDocument {
-  /// One job. The bytes depend on nothing but the job, so that one version has one encoding.
+  /// One job that waits for nothing. The bytes depend on nothing but the job, so that one version has one encoding.
   static func encode(_ job: Job) -> [UInt8] {
     var writer = JSONWriter()
-    write(job, to: &writer)
+    write(job, nil, to: &writer)
     return writer.bytes
   }
 
-  /// A batch, in the order given.
-  static func encode(batch: [JobSnapshot]) -> [UInt8] {
-    var writer = JSONWriter(capacity: 1024 * batch.count)
+  /// The same job with what it waits for, its last member: the rest is not encoded anew.
+  static func encode(_ document: [UInt8], _ waiting: WaitingFor) -> [UInt8] {
+    var writer = JSONWriter(capacity: 256)
+    waiting.write(to: &writer)
+    return document.dropLast("null}".utf8.count) + writer.bytes + "}".utf8
+  }
+
+  /// A job of an earlier submission that is there no more.
+  static func encode(gone id: JobID) -> [UInt8] {
+    var writer = JSONWriter(capacity: 64)
+    writer.object { json in
+      json.member("id", id.description)
+      json.member("phase", "gone")
+    }
+    return writer.bytes
+  }
+
+  /// A batch of documents, in the order given.
+  static func encode(batch documents: [[UInt8]]) -> [UInt8] {
+    var writer = JSONWriter(capacity: 1024 * documents.count)
     writer.object { json in
       json.key("jobs")
-      json.array(batch) { $0.value($1.encoded(encode)) }
+      json.array(documents) { $0.value($1) }
     }
     return writer.bytes
   }
 
   /// A part of the list.
-  static func encode(page: [Job], nextCursor: String?) -> [UInt8] {
+  static func encode(
+    page: [Job], nextCursor: String?, waiting: (Job) -> WaitingFor?
+  ) -> [UInt8] {
     var writer = JSONWriter(capacity: 1024 * (page.count + 1))
     writer.object { json in
       json.key("jobs")
-      json.array(page) { write($1, to: &$0) }
+      json.array(page) { write($1, waiting($1), to: &$0) }
       json.member("next_cursor", nextCursor)
     }
     return writer.bytes
   }
 
-  private static func write(_ job: Job, to writer: inout JSONWriter) {
+  private static func write(_ job: Job, _ waiting: WaitingFor?, to writer: inout JSONWriter) {
     let id = job.id.description
     writer.object { json in
       json.member("id", id)
@@ -45,6 +64,9 @@ enum JobDocument {
       if let image = job.image { image.write(to: &json) } else { json.null() }
       json.key("error")
       if let failure = job.failure { failure.write(to: &json) } else { json.null() }
+      json.key("last_error")
+      if let failure = job.lastFailure { failure.write(to: &json) } else { json.null() }
+      json.member("next_attempt_at", job.nextAttempt?.description)
       json.member("attempts", job.attempts)
       json.key("tags")
       json.array(job.tags) { $0.string($1) }
@@ -64,16 +86,46 @@ enum JobDocument {
         links.member("events", "/jobs/\(id)/events")
         links.member("preview", "/jobs/\(id)/preview")
       }
+      // Last, so that it can be told anew behind what is encoded already.
+      json.key("waiting_for")
+      if let waiting { waiting.write(to: &json) } else { json.null() }
     }
   }
 }
 
 extension JobSnapshot {
-  /// The job's JSON.
-  var document: [UInt8] { encoded(JobDocument.encode) }
+  /// The job's JSON, with what it waits for at this moment.
+  func document(_ waiting: WaitingFor?) -> [UInt8] {
+    let document = encoded(JobDocument.encode)
+    guard let waiting else { return document }
+    return JobDocument.encode(document, waiting)
+  }
 
-  /// The job's strong entity tag (RFC 9110 section 8.8.3): one version has one encoding.
+  /// The job's strong entity tag (RFC 9110 section 8.8.3): of all but `waiting_for`, one version has one encoding.
   var entityTag: String { "\"\(job.version)\"" }
+}
+
+extension Routes {
+  /// The job's JSON as of now.
+  func document(of snapshot: JobSnapshot) -> [UInt8] {
+    snapshot.document(service.waiting(of: snapshot.job))
+  }
+
+  /// The same of a job that may be gone.
+  func document(of submitted: SubmittedJob) -> [UInt8] {
+    submitted.snapshot.map(document) ?? JobDocument.encode(gone: submitted.id)
+  }
+}
+
+extension WaitingFor {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("reason", reason.rawValue)
+      json.member("origin", origin)
+      json.member("until", until?.description)
+      json.member("ahead", ahead)
+    }
+  }
 }
 
 extension Source {

@@ -10,23 +10,26 @@ public protocol JobService: Sendable {
   /// The job.
   func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
 
-  /// Accepts jobs, all or none, durably: in the order given.
+  /// Why a queued job does not run, as far as memory tells; nil in any other phase.
+  func waiting(of job: Job) -> WaitingFor?
+
+  /// Accepts jobs, all or none, durably: in the order given. With the key of an earlier submission: that one's jobs.
   func submit(_ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?)
-    async throws(JobsError) -> [JobSnapshot]
+    async throws(JobsError) -> [SubmittedJob]
 
   /// The job that answers a view, once it has finished or the time is over: the one that was given to others who asked
   /// the same, or a new one. It belongs to ``Owner/view``, and is cancelled when all who wait for it have left.
   func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot
 
-  /// Room for an image that a client is about to send.
-  func beginCapture() async throws(JobsError) -> any ImageCapture
+  /// Room for an image that a client is about to send, out of its owner's share.
+  func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture
 
   /// Accepts a job over a finished capture, and makes its bytes durable with it. `job`'s source is
   /// the captured image that ``ImageCapture/finish()`` told.
   func submit(
     captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
   )
-    async throws(JobsError) -> JobSnapshot
+    async throws(JobsError) -> SubmittedJob
 
   /// A part of the list of jobs.
   func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage

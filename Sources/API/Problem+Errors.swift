@@ -26,7 +26,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
   case rangeNotSatisfiable = "range_not_satisfiable"
   case queueFull = "queue_full"
   case rateLimited = "rate_limited"
-  case starting, draining
+  case starting, draining, overloaded
   // Why a job failed, as `FailureCode` has it; the last two can also befall a request.
   case blockedAddress = "blocked_address"
   case dnsFailure = "dns_failure"
@@ -68,7 +68,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
     case .imageGone: .gone
     case .preconditionFailed: .preconditionFailed
     case .rangeNotSatisfiable: .rangeNotSatisfiable
-    case .queueFull, .starting, .draining, .storageFull: .serviceUnavailable
+    case .queueFull, .starting, .draining, .overloaded, .storageFull: .serviceUnavailable
     case .rateLimited: .tooManyRequests
     case .blockedAddress, .integrityMismatch, .localNotFound, .notCached: .unprocessableContent
     case .timeout, .stalled: .gatewayTimeout
@@ -104,6 +104,7 @@ enum ProblemCode: String, CaseIterable, Sendable {
     case .rateLimited: "Too many requests"
     case .starting: "The service is starting"
     case .draining: "The service is stopping"
+    case .overloaded: "The service has too much to do at the moment"
     case .blockedAddress: "The URL leads where this service does not go"
     case .dnsFailure: "The origin's name could not be resolved"
     case .connectFailure: "The origin could not be reached"
@@ -156,7 +157,10 @@ extension Problem {
       self.init(
         .preconditionFailed, "If-Match names no version that the job has; GET tells its ETag.")
     case .imageGone:
-      self.init(.imageGone, "The image gave way to newer ones. POST …/fetch asks for it again.")
+      self.init(
+        .imageGone,
+        "The image gave way to newer ones, or was harmed on the disk. POST …/fetch asks for it again."
+      )
     case .renderingsFull:
       self.init(.queueFull, "As many variants wait to be rendered as may; try again later.")
       fields[.retryAfter] = "2"
@@ -188,10 +192,15 @@ extension Problem {
     case .full:
       self.init(.storageFull, "This service has no room left; try again later.")
       fields[.retryAfter] = "60"
-    case .unavailable(let detail):
+    case .unavailable(let detail), .unreadable(let detail):
       self.init(.internal, "The fault is on this side; nothing is wrong with the request.")
       logged = detail
     }
+  }
+
+  /// What a request is answered with for which there is no room at the moment.
+  static func noRoom(_ detail: String) -> Problem {
+    Problem(.overloaded, detail).with(.retryAfter, "2")
   }
 
   /// Why a request's content did not come whole.
@@ -239,6 +248,8 @@ extension Problem {
       self.init(
         .malformedRequest, "The only expectation known here is 100-continue.",
         status: .expectationFailed)
+    case .overloaded:
+      self = .noRoom("As many connections are open as may; try again later.")
     }
   }
 }
@@ -275,7 +286,7 @@ extension FetchError {
       return ("\(target.shortened) \(reason.described)", nil)
     case .dnsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
-    case .connectFailure(let host, let detail):
+    case .connectFailure(let host, let detail), .noResponse(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .unreachable(let origin, let failures, let seconds):
       let requests = failures == 1 ? "1 request" : "\(failures) requests in a row"
@@ -303,6 +314,10 @@ extension FetchError {
     case .truncated(let received, let expected):
       let all = expected.map { " of \($0)" } ?? ""
       return ("The transfer ended after \(received)\(all) bytes.", nil)
+    case .unsupportedCoding(let coding):
+      return ("The content is coded as \(coding.shortened), which is not taken here.", nil)
+    case .brokenCoding(let coding):
+      return ("The content breaks the rules of \(coding.shortened), as which it is coded.", nil)
     case .cancelled: return ("The transfer was stopped.", nil)
     }
   }
@@ -349,7 +364,8 @@ extension CodecError {
     case .dimensionTooLarge(let width, let height, let limit):
       "\(width) × \(height): a side is longer than \(limit) pixels."
     case .tooManyScans(let limit): "It has more than \(limit) scans."
-    case .tooManyFrames(let limit): "It has more than \(limit) frames."
+    case .tooManyFrames(let limit):
+      "It has more frames than are taken, by their number or their pixels: \(limit)."
     case .tooMuchMemory(let bytes, let limit):
       "Decoding it takes \(bytes) bytes of memory, more than \(limit)."
     case .cutShort: "The image ends before its last pixel."

@@ -14,12 +14,13 @@ extension Routes {
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { told = version }
     // The only answer after which a browser's EventSource does not come back.
     if job.isSettled, told == job.version { return Response(status: .noContent) }
-    guard exchange.request.method != .head else { return Self.events(nil) }
-    return Self.events(
-      try await asking { () throws(JobsError) in
-        try await service.listen(
-          to: exchange.id, for: exchange.caller, told: told, cancelsAtLeaving: cancels)
-      })
+    guard exchange.request.method != .head else { return events(nil) }
+    let place = try place(for: exchange)
+    let listener = try await asking { () throws(JobsError) in
+      try await service.listen(
+        to: exchange.id, for: exchange.caller, told: told, cancelsAtLeaving: cancels)
+    }
+    return events(listener, place)
   }
 
   /// `GET /events`.
@@ -35,15 +36,19 @@ extension Routes {
     case .version?: wanted.toldUntil = Timestamp(milliseconds: 0)
     case nil: break
     }
-    return Self.events(exchange.request.method == .head ? nil : service.listen(wanted))
+    guard exchange.request.method != .head else { return events(nil) }
+    let place = try place(for: exchange)
+    return events(service.listen(wanted), place)
   }
 
-  private static func events(_ listener: (any JobListener)?) -> Response {
+  private func events(_ listener: (any JobListener)?, _ place: Lease? = nil) -> Response {
     let fields: HTTPFields = [
       .contentType: "text/event-stream", .cacheControl: "no-store",
       // nginx would hold events back otherwise.
       .xAccelBuffering: "no",
     ]
-    return Response(status: .ok, fields: fields, content: .stream(EventStream(listener)))
+    return Response(
+      status: .ok, fields: fields,
+      content: .stream(EventStream(listener, waiting: service.waiting)), keeping: place)
   }
 }

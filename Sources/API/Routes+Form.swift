@@ -9,7 +9,7 @@ extension Routes {
   func submitForm(
     _ exchange: Exchange, _ type: MediaType, _ key: String?
   ) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+    let wait = try waitAlone(exchange)
     guard let parser = MultipartParser(type) else {
       throw Problem(.unsupportedMediaType, "The media type names no usable boundary.")
     }
@@ -18,23 +18,22 @@ extension Routes {
     var form = Form(parser: parser)
     while let bytes = try await body.next() {
       form.parser.append(bytes)
-      while let event = try form.next() { try await take(event, into: &form) }
+      while let event = try form.next() { try await take(event, of: exchange, into: &form) }
     }
     guard form.parser.isComplete else {
       throw Problem(.malformed(reason: "it ends before its closing boundary"))
     }
-    return try await submit(form, exchange, key)
+    return try await submit(form, exchange, key, wait)
   }
 
   private func take(
-    _ event: MultipartParser.Event, into form: inout Form
+    _ event: MultipartParser.Event, of exchange: Exchange, into form: inout Form
   ) async throws(Problem) {
     switch event {
     case .part(let part):
       try form.enter(part)
       guard form.current == .image, let contentType = form.imageType else { return }
-      let capture = try await asking { () throws(JobsError) in try await service.beginCapture() }
-      form.image = Captured(capture: capture, contentType: contentType)
+      form.image = Captured(capture: try await capture(exchange), contentType: contentType)
     case .content(let bytes):
       switch form.current {
       case .image:
@@ -52,7 +51,7 @@ extension Routes {
   }
 
   private func submit(
-    _ form: Form, _ exchange: Exchange, _ key: String?
+    _ form: Form, _ exchange: Exchange, _ key: String?, _ wait: Wait?
   ) async throws(Problem) -> Response {
     var decoder = decoder(savesData: exchange.savesData)
     guard let image = form.image else {
@@ -64,7 +63,7 @@ extension Routes {
       from: try members(of: form, &decoder), contentType: image.contentType,
       at: .body(index: nil))
     try decoder.mistakes.check()
-    return try await accept(image, as: job, exchange, key, options: form.options)
+    return try await accept(image, as: job, exchange, key, wait, options: form.options)
   }
 
   private func members(

@@ -131,7 +131,7 @@ extension Routes {
       .contentType: "application/json", .cacheControl: "no-store", .retryAfter: "1",
       .contentLocation: "/jobs/\(snapshot.job.id)",
     ]
-    return Response(status: .accepted, fields: fields, content: .bytes(snapshot.document))
+    return Response(status: .accepted, fields: fields, content: .bytes(document(of: snapshot)))
   }
 
   private static func unavailable(_ job: Job) -> Problem {
@@ -164,8 +164,8 @@ extension Routes {
     ]
   }
 
-  /// An image opened by itself runs and loads nothing.
-  static let contentSecurityPolicy = "default-src 'none'; sandbox"
+  /// An image opened by itself runs and loads nothing; the page that browsers make for it has styles of its own.
+  static let contentSecurityPolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
   /// RFC 9211. What never went through the cache, as local and captured images, bypassed it.
   private static func cacheStatus(_ job: Job, at now: Timestamp) -> String {

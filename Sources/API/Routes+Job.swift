@@ -38,7 +38,8 @@ extension Routes {
     }
     let version = try await expectedVersion(exchange)
     let (_, patch) = try await json(
-      exchange, upTo: min(configuration.maxBody, 65_536), maxValues: 64)
+      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
+      memory.lease(for: exchange.client), maxValues: 64)
     let (priority, tags) = try changes(patch)
     let snapshot = try await asking { () throws(JobsError) in
       try await service.edit(
@@ -104,6 +105,8 @@ extension Routes {
     _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitGoal, _ wait: Wait
   ) async throws(Problem) -> JobSnapshot {
     guard !goal.isMet(by: snapshot.job), wait.limit > .zero else { return snapshot }
+    let place = try place(for: exchange)
+    defer { place.release() }
     return try await asking { () throws(JobsError) in
       try await service.wait(exchange.id, for: exchange.caller, until: goal, atMost: wait.limit)
     }
@@ -116,7 +119,7 @@ extension Routes {
     fields.append(HTTPField(name: .contentType, value: "application/json"))
     fields.append(HTTPField(name: .eTag, value: snapshot.entityTag))
     fields.append(HTTPField(name: .cacheControl, value: "no-cache"))
-    return Response(status: .ok, fields: fields, content: .bytes(snapshot.document))
+    return Response(status: .ok, fields: fields, content: .bytes(document(of: snapshot)))
   }
 
   /// What a patch changes; null stands for the default, as if it had never been given.

@@ -6,13 +6,22 @@ internal import Jobs
 extension Routes {
   func list(_ exchange: Exchange) async throws(Problem) -> Response {
     let wanted = try listed(exchange)
+    let lease = memory.lease(for: exchange.client)
+    guard lease.take(wanted.limit * Self.usualDocument) else {
+      throw .noRoom("As many jobs are being sent as fit into memory; try again later.")
+    }
     let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
     let cursor = page.hasMore ? page.jobs.last.map { Self.cursor(after: $0.id) } : nil
     var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
     if let cursor { fields[.link] = "<\(Self.target(wanted, cursor))>; rel=\"next\"" }
-    let body = JobDocument.encode(page: page.jobs, nextCursor: cursor)
-    return Response(status: .ok, fields: fields, content: .bytes(body))
+    let body = JobDocument.encode(
+      page: page.jobs, nextCursor: cursor, waiting: service.waiting)
+    lease.hold(body.count)
+    return Response(status: .ok, fields: fields, content: .bytes(body), keeping: lease)
   }
+
+  /// What most jobs' JSON has at the most, in bytes.
+  private static let usualDocument = 2048
 
   private func listed(_ exchange: Exchange) throws(Problem) -> JobQuery {
     var query = Query(exchange.request.query)

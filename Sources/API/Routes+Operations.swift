@@ -24,6 +24,7 @@ extension Routes {
     case .ready: return status("ready")
     case .starting:
       throw Problem(.starting, "This service will take work in a moment.").with(.retryAfter, "1")
+    case .full: throw Problem(JobsError.store(.full))
     case .draining: throw Problem(JobsError.draining)
     }
   }

@@ -42,7 +42,8 @@ extension Routes {
       throw Problem(.unsupportedMediaType, "Here goes application/json, not compressed.")
     }
     let (_, body) = try await json(
-      exchange, upTo: min(configuration.maxBody, 65_536), maxValues: 64)
+      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
+      memory.lease(for: exchange.client), maxValues: 64)
     let isConstrained = try Self.constrained(body)
     service.setConstrained(isConstrained)
     return network(isConstrained)

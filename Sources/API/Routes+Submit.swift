@@ -26,58 +26,90 @@ extension Routes {
   )
 
   private func submitJSON(_ exchange: Exchange, _ key: String?) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+    let wait = try waitAlone(exchange)
+    // Kept until the answer was sent: what was received lives on in jobs and in their JSON.
+    let lease = memory.lease(for: exchange.client)
+    let request = try await submitted(exchange, key, lease)
+    let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
+      try await service.submit(request.jobs, by: exchange.caller.owner, key: request.key)
+    }
+    return await accepted(submitted, isBatch: request.isBatch, exchange, wait, lease)
+  }
+
+  private struct Submitted {
+    let jobs: [NewJob]
+    let isBatch: Bool
+    let key: IdempotencyKey?
+  }
+
+  /// Reads the body, of which nothing but jobs is left behind.
+  private func submitted(
+    _ exchange: Exchange, _ key: String?, _ lease: Lease
+  ) async throws(Problem) -> Submitted {
     // The longest legal job has some 120 values.
     let (bytes, body) = try await json(
-      exchange, upTo: configuration.maxBody, maxValues: 160 * (configuration.maxBatch + 1))
+      exchange, configuration.gathering, lease, maxValues: 160 * (configuration.maxBatch + 1))
     if case .array(let elements) = body, elements.count > configuration.maxBatch {
       throw Problem(.bodyTooLarge, "A batch holds at most \(configuration.maxBatch) jobs.")
     }
     var decoder = decoder(savesData: exchange.savesData)
     let jobs = decoder.jobs(from: body)
     try decoder.mistakes.check()
-    let idempotencyKey = key.map { exchange.key($0, content: [bytes]) }
     let isBatch = if case .array = body { true } else { false }
-    let snapshots = try await asking(isBatch: isBatch) { () throws(JobsError) in
-      try await service.submit(jobs, by: exchange.caller.owner, key: idempotencyKey)
-    }
-    if isBatch { return accepted(batch: snapshots) }
-    guard let snapshot = snapshots.first else { throw Problem(JobsError.unknownJob) }
-    return accepted(snapshot)
+    return Submitted(
+      jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
+  }
+
+  /// `wait` where a query may have nothing else.
+  func waitAlone(_ exchange: Exchange) throws(Problem) -> Wait? {
+    var query = Query(exchange.request.query)
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
+    try query.finish()
+    return wait
   }
 
   private func submitCaptured(
     _ exchange: Exchange, _ type: MediaType, _ key: String?
   ) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     var decoder = decoder(savesData: exchange.savesData)
     let job = decoder.capturedJob(from: &query, contentType: type.essence)
     try query.finish(with: decoder.mistakes)
 
     var body = BoundedBody(exchange.request.body, limit: configuration.maxBody)
     try body.checkDeclaredLength()
-    let capture = try await asking { () throws(JobsError) in try await service.beginCapture() }
+    let capture = try await capture(exchange)
     while let bytes = try await body.next() {
       try await asking { () throws(JobsError) in try await capture.write(bytes) }
     }
     return try await accept(
-      Captured(capture: capture, contentType: type.essence), as: job, exchange, key, options: [])
+      Captured(capture: capture, contentType: type.essence), as: job, exchange, key, wait,
+      options: [])
+  }
+
+  /// Room for an image that the client sends.
+  func capture(_ exchange: Exchange) async throws(Problem) -> any ImageCapture {
+    try await asking { () throws(JobsError) in
+      try await service.beginCapture(by: exchange.caller.owner)
+    }
   }
 
   /// Submits what was captured.
   func accept(
-    _ captured: Captured, as job: NewJob, _ exchange: Exchange, _ key: String?, options: [UInt8]
+    _ captured: Captured, as job: NewJob, _ exchange: Exchange, _ key: String?, _ wait: Wait?,
+    options: [UInt8]
   ) async throws(Problem) -> Response {
     let image = try await asking { () throws(JobsError) in try await captured.capture.finish() }
     var job = job
     job.submission.source = image.source(contentType: captured.contentType)
     let content = [Array(captured.contentType.utf8), image.digest.bytes, options]
-    let snapshot = try await asking { [job] () throws(JobsError) in
+    let submitted = try await asking { [job] () throws(JobsError) in
       try await service.submit(
         captured: captured.capture, as: job, by: exchange.caller.owner,
         key: key.map { exchange.key($0, content: content) })
     }
-    return accepted(snapshot)
+    return await accepted([submitted], isBatch: false, exchange, wait)
   }
 
   func decoder(savesData: Bool) -> SubmissionDecoder {
@@ -86,29 +118,62 @@ extension Routes {
   }
 
   /// The whole body and the JSON that it is.
-  func json(_ exchange: Exchange, upTo limit: Int, maxValues: Int) async throws(Problem)
-    -> (bytes: [UInt8], value: JSONValue)
-  {
-    let bytes: [UInt8]
-    do { bytes = try await exchange.request.body.collect(upTo: limit) } catch {
-      throw Problem(error)
-    }
+  func json(
+    _ exchange: Exchange, _ gathering: Gathering, _ lease: Lease, maxValues: Int
+  ) async throws(Problem) -> (bytes: [UInt8], value: JSONValue) {
+    let bytes = try await gathering.content(of: exchange.request.body, in: lease)
     do { return (bytes, try JSONParser.parse(bytes, maxValues: maxValues)) } catch {
       throw Problem(error)
     }
   }
 
-  private func accepted(_ snapshot: JobSnapshot) -> Response {
-    let fields: HTTPFields = [
-      .contentType: "application/json", .location: "/jobs/\(snapshot.job.id)",
-    ]
-    return Response(status: .accepted, fields: fields, content: .bytes(snapshot.document))
+  /// 202 with the jobs: at once, or with `wait` when all have finished or the time is over.
+  private func accepted(
+    _ submitted: [SubmittedJob], isBatch: Bool, _ exchange: Exchange, _ wait: Wait?,
+    _ lease: Lease? = nil
+  ) async -> Response {
+    // The jobs are accepted: who has no place to wait is told at once how they are.
+    let place = wait == nil ? nil : try? place(for: exchange)
+    defer { place?.release() }
+    let limit = place == nil ? .zero : wait?.limit ?? .zero
+    let jobs = await waited(submitted, for: exchange.caller, limit)
+    var fields: HTTPFields = [.contentType: "application/json"]
+    if let applied = wait?.preferenceApplied { fields[.preferenceApplied] = applied }
+    let documents = jobs.map { document(of: $0) }
+    guard !isBatch, let job = jobs.first else {
+      let batch = JobDocument.encode(batch: documents)
+      // The jobs are accepted: their answer is not refused for want of room.
+      lease?.hold(batch.count)
+      return Response(
+        status: .accepted, fields: fields, content: .bytes(batch), keeping: lease)
+    }
+    fields[.location] = "/jobs/\(job.id)"
+    return Response(status: .accepted, fields: fields, content: .bytes(documents[0]))
   }
 
-  private func accepted(batch: [JobSnapshot]) -> Response {
-    let content = Response.Content.bytes(JobDocument.encode(batch: batch))
-    return Response(
-      status: .accepted, fields: [.contentType: "application/json"], content: content)
+  /// The jobs once all have finished or the time is over. They were accepted whatever happens here: one of which nothing
+  /// new can be had is told as it was.
+  private func waited(
+    _ submitted: [SubmittedJob], for caller: Caller, _ limit: Duration
+  ) async -> [SubmittedJob] {
+    guard limit > .zero else { return submitted }
+    let deadline = ContinuousClock.now + limit
+    var jobs = submitted
+    for (place, job) in submitted.enumerated() where job.snapshot?.job.phase.isFinished == false {
+      let left = deadline - .now
+      do throws(JobsError) {
+        if left > .zero, !Task.isCancelled {
+          let snapshot = try await service.wait(
+            job.id, for: caller, until: .finished, atMost: left)
+          jobs[place] = SubmittedJob(snapshot)
+        } else if let snapshot = service.peek(job.id, for: caller) {
+          jobs[place] = SubmittedJob(snapshot)
+        }
+      } catch {
+        if error == .unknownJob { jobs[place] = SubmittedJob(gone: job.id) }
+      }
+    }
+    return jobs
   }
 }
 
@@ -170,8 +235,11 @@ extension Exchange {
   func key(_ key: String, content: [[UInt8]]) -> IdempotencyKey {
     var hash = SHA256()
     let type = fields[.contentType].flatMap(MediaType.init)?.essence ?? ""
+    // How long a client waits makes no other request of it.
+    let query = (request.query ?? "").split(separator: "&").filter { !$0.hasPrefix("wait=") }
+      .joined(separator: "&")
     let head = [
-      request.method.rawValue, request.path, request.query ?? "", type, fields[.saveData] ?? "",
+      request.method.rawValue, request.path, query, type, fields[.saveData] ?? "",
     ]
     for part in head.map({ Array($0.utf8) }) + content {
       // Lengths between the parts, so that moving a byte from one to the next makes another request.

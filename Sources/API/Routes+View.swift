@@ -4,6 +4,16 @@ internal import Jobs
 
 /// `GET|HEAD /image`: an image by its URL, for `<img src>`.
 extension Routes {
+  /// What a view's query may say beside who signed it.
+  public static var viewMembers: Set<String> {
+    let job = [
+      "url", "low_data_url", "alternatives", "cache_key", "integrity", "priority", "cache",
+      "cache_ttl",
+      "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "tags",
+    ]
+    return Set(job + VariantQuery.names + ["wait", "placeholder"])
+  }
+
   func view(_ exchange: Exchange) async throws(Problem) -> Response {
     guard configuration.view.isEnabled else { throw Problem(.notFound, "There is no such path.") }
     let expires = try checkSignature(exchange)
@@ -14,8 +24,12 @@ extension Routes {
     let wish = PictureWish(&query, self)
     let job = try viewedJob(&query, exchange)
 
+    // Who has no place to wait gets what there is.
+    let place = try? place(for: exchange)
+    let limit = place == nil ? .zero : wait?.limit ?? configuration.maxWait
+    defer { place?.release() }
     let snapshot = try await asking { () throws(JobsError) in
-      try await service.view(job, atMost: wait?.limit ?? configuration.maxWait)
+      try await service.view(job, atMost: limit)
     }
     var response = try await described(snapshot.job) { () async throws(Problem) in
       try await picture(of: snapshot, wish, exchange)

@@ -15,6 +15,10 @@ public struct Routes: Sendable {
   private let limiter: RateLimiter?
   private let crossOrigin: CrossOrigin
   private let pageBarrier: PageBarrier
+  /// Bytes of content that was gathered, and of answers made from many jobs.
+  let memory: Budget
+  /// Connections whose answer waits for something to happen.
+  let connections: Budget
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
 
@@ -38,6 +42,8 @@ public struct Routes: Sendable {
     limiter = configuration.rateLimit.map { RateLimiter($0) }
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
     pageBarrier = PageBarrier(configuration, crossOrigin)
+    memory = Budget(configuration.gathering.budget) { service.now() }
+    connections = Budget(configuration.maxConnections) { service.now() }
   }
 
   /// Answers one request; without suspending wherever the engine has the answer in memory.
@@ -84,13 +90,13 @@ public struct Routes: Sendable {
       try pageBarrier.check(request.method, request.fields, makesJobs: makesJobs)
     }
     if request.method == .options, route != .unknown { return options(request, route) }
-    let caller = try admit(request, to: route)
+    let (caller, client) = try admit(request, to: route)
     guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
     }
     return try await handle(
-      Exchange(request: request, id: destination.id, caller: caller), at: route)
+      Exchange(request: request, id: destination.id, caller: caller, client: client), at: route)
   }
 
   private func handle(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
@@ -117,11 +123,15 @@ public struct Routes: Sendable {
   }
 
   /// Who asks, if they may ask this, and now.
-  private func admit(_ request: Request, to route: Route) throws(Problem) -> Caller {
+  private func admit(_ request: Request, to route: Route) throws(Problem)
+    -> (Caller, RateLimiter.Client)
+  {
     let identity = authentication.identify(request.fields)
+    let client =
+      identity?.token.map { RateLimiter.Client.token($0) }
+      ?? .behind(request.remoteAddress)
     if let limiter, !route.isProbe {
-      let client = identity?.token.map { RateLimiter.Client.token($0) }
-      if let seconds = limiter.take(client ?? .behind(request.remoteAddress)) {
+      if let seconds = limiter.take(client) {
         throw Problem(.rateLimited, "This client asks more often than it may; ask again later.")
           .with(.retryAfter, "\(Int(min(seconds, 86_400).rounded(.up)))")
       }
@@ -130,7 +140,7 @@ public struct Routes: Sendable {
       guard let identity else { throw Authentication.refusal(request.fields) }
       guard identity.scopes.contains(scope) else { throw Authentication.refusal(lacking: scope) }
     }
-    return identity?.caller ?? Caller(owner: .anonymous, isAdmin: false)
+    return (identity?.caller ?? Caller(owner: .anonymous, isAdmin: false), client)
   }
 
   private func options(_ request: Request, _ route: Route) -> Response {
@@ -157,6 +167,11 @@ extension Routes {
     isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
   ) async throws(Problem) -> Answer {
     do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
+  }
+
+  /// The paths that are answered however many clients there are.
+  public static var probes: Set<String> {
+    Set([Route.livez, .readyz, .metrics].map(\.template))
   }
 
   /// Every path with its methods, as `openapi.yaml` lists them; HEAD and OPTIONS go without saying.

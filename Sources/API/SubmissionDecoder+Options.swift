@@ -10,18 +10,28 @@ extension SubmissionDecoder {
     case "priority": priority(value, at: location).map { job.priority = $0 }
     case "tags": tags(value, at: location).map { job.tags = $0 }
     case "integrity": job.submission.integrity = integrity(value, at: location)
-    case "cache": cacheMode(value, at: location).map { job.submission.cacheMode = $0 }
-    case "cache_ttl": job.submission.cacheTTL = int(value, 0...Self.longestTTL, at: location)
     case "timeout": job.submission.timeout = duration(value, upTo: limits.timeout, at: location)
     case "max_bytes": job.submission.maxBytes = int(value, 1...limits.maxBytes, at: location)
     case "max_pixels": job.submission.maxPixels = int(value, 1...limits.maxPixels, at: location)
     case "max_attempts": job.submission.maxAttempts = int(value, 1...10, at: location)
     case "retention":
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
+    case "cache", "cache_ttl":
+      if case .captured = job.submission.source { fallthrough }
+      setCaching(member, of: &job.submission, at: location)
     case "alternatives", "cache_key", "headers":
       guard case .url = job.submission.source else { fallthrough }
       setOfURL(member, of: &job.submission, at: location)
     default: mistakes.add(location, .invalidOption, "A job from this source has no such member.")
+    }
+  }
+
+  private mutating func setCaching(
+    _ member: JSONValue.Member, of submission: inout Submission, at location: Location
+  ) {
+    switch member.name {
+    case "cache": cacheMode(member.value, at: location).map { submission.cacheMode = $0 }
+    default: submission.cacheTTL = int(member.value, 0...Self.longestTTL, at: location)
     }
   }
 
@@ -172,10 +182,11 @@ extension SubmissionDecoder {
   }
 
   /// Fields that frame the message, belong to one connection (RFC 9110 section 7.6.1), or make the
-  /// answer another one than the whole image.
+  /// answer another one than the whole image, as it is.
   private static func isOurs(_ name: String) -> Bool {
     switch name {
-    case "host", "content-length", "transfer-encoding", "te", "trailer", "expect", "connection",
+    case "accept-encoding", "host", "content-length", "transfer-encoding", "te", "trailer",
+      "expect", "connection",
       "keep-alive", "upgrade", "http2-settings", "range", "if-range", "if-match", "if-none-match",
       "if-modified-since", "if-unmodified-since":
       true

@@ -1,4 +1,5 @@
 internal import API
+internal import Engine
 internal import Fetch
 internal import Foundation
 internal import HTTP
@@ -18,6 +19,7 @@ extension Configuration {
     engine.workers = jobs.workers
     engine.maxQueued = jobs.maxQueued
     engine.retention = jobs.retention
+    engine.idempotencyTTL = api.idempotencyTTL
     engine.retry.maxAttempts = jobs.maxAttempts
     engine.retry.initialBackoff = jobs.retryBackoff.initial
     engine.retry.maximumBackoff = jobs.retryBackoff.maximum
@@ -32,6 +34,7 @@ extension Configuration {
     engine.cache.isEnabled = cache.enabled
     engine.cache.memory = cache.memory
     engine.cache.disk = cache.disk
+    engine.cache.isShared = cache.shared
     engine.cache.defaultTTL = cache.defaultTTL
     engine.isConstrained = network.constrained
     return engine
@@ -84,6 +87,7 @@ extension Configuration {
     routes.maxBatch = api.maxBatch
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
+    routes.maxConnections = server.maxConnections
     routes.corsOrigins = server.corsOrigins
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
@@ -103,6 +107,7 @@ extension Configuration {
     http.maxConnections = server.maxConnections
     http.requestTimeout = server.requestTimeout
     http.maxBody = server.maxBody
+    http.probes.paths = Routes.probes
     if let certificate = server.tls.certificate, let key = server.tls.key {
       http.tls = (
         certificate: try Self.text(of: certificate, named: "server.tls.certificate"),

@@ -1,5 +1,5 @@
 public import API
-public import Jobs
+public import Engine
 
 /// The engine is what the API asks.
 extension JobEngine: JobService {}

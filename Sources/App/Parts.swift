@@ -2,6 +2,7 @@ internal import API
 internal import Codec
 internal import Contract
 internal import Dashboard
+internal import Engine
 internal import Executors
 internal import Fetch
 internal import Foundation
@@ -39,7 +40,7 @@ struct Parts: Sendable {
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
       imageFolder.isDurable = isDurable
-      let images = try FileImageStore(imageFolder)
+      let images = TieredImageStore(jobs: jobs, files: try FileImageStore(imageFolder))
       engine = JobEngine(
         engineConfiguration,
         JobEngine.Parts(
@@ -140,6 +141,10 @@ extension StartError {
     case .invalidCertificate(let detail):
       self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
     case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")
+    case .unknownLibrary(let version, let known):
+      self = .operatorMistake(
+        "libmicrohttpd \(version) is installed; this program works with \(known.joined(separator: ", ")) only"
+      )
     case .alreadyStarted: self = .internalFault("the server was started twice")
     }
   }

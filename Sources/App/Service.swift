@@ -17,6 +17,7 @@ public enum Service {
   public static func run(_ configuration: Configuration, log: Logger) async throws(StartError) {
     let registry = PrometheusRegistry()
     MetricsSystem.bootstrap(registry)
+    StandardError.countDropped()
     let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
     SystemLimits.apply()
     // The store holds what clients send to origins, credentials among it.
@@ -101,7 +102,11 @@ public enum Service {
     var signals = signals.makeAsyncIterator()
     guard await signals.next() != nil else { return nil }
     // Waits for a second signal for as long as the process may yet live.
-    Task { if await signals.next() != nil { _exit(0) } }
+    Task {
+      guard await signals.next() != nil else { return }
+      StandardError.flushBriefly()
+      _exit(0)
+    }
     await parts.drain()
     return nil
   }

@@ -11,6 +11,7 @@ public enum Versions {
     [
       ("imagefetch", App.version),
       ("libavif", CodecLibraries.avifVersion),
+      ("libbrotli", CodingLibraries.brotliVersion),
       ("libcurl", CurlLibrary.version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
       ("liblcms2", CodecLibraries.lcmsVersion),
@@ -19,6 +20,7 @@ public enum Versions {
       ("libwebp", CodecLibraries.webpVersion),
       ("libyaml", YAMLLibrary.version),
       ("SQLite", SQLiteLibrary.version),
+      ("zlib", CodingLibraries.zlibVersion),
     ]
   }
 }

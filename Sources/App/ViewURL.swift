@@ -9,6 +9,8 @@ public struct ViewURL: Sendable {
     case notAURL
     /// What is to go before an image's view is no http or https URL, or there is a view already.
     case unusableServer
+    /// The view would be refused: its query may have no such member.
+    case unknownMember(String)
     /// The configuration has no key.
     case noKey
   }
@@ -22,7 +24,7 @@ public struct ViewURL: Sendable {
   /// Reads a view's URL (`https://img.example/image?url=…`, or its path and query alone), or makes one of an image's.
   ///
   /// - Parameter server: what stands before the path of an image's view: `https://img.example`.
-  /// - Throws: `notAURL`, `unusableServer`.
+  /// - Throws: `notAURL`, `unusableServer`, `unknownMember`.
   public init(_ text: String, server: String? = nil) throws(Refusal) {
     guard !text.utf8.contains(where: { $0 <= 0x20 || $0 >= 0x7F }) else { throw .notAURL }
     let address = text.prefixMatch(of: #/https?://[^/?#]+/#).map { String($0.output) } ?? ""
@@ -35,8 +37,14 @@ public struct ViewURL: Sendable {
       guard server == nil else { throw .unusableServer }
       // A proxy that has the service below another path takes that away.
       base = address + place.dropLast(Self.path.count)
-      query = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
-        .joined(separator: "&")
+      let kept = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
+      for member in kept {
+        let name = String(member.prefix { $0 != "=" })
+        guard Routes.viewMembers.contains(name.removingPercentEncoding ?? name) else {
+          throw .unknownMember(name)
+        }
+      }
+      query = kept.joined(separator: "&")
     } else {
       guard !address.isEmpty else { throw .notAURL }
       guard server?.wholeMatch(of: #/https?://[^/?#\s]+(/[^?#\s]*)?/#) != nil || server == nil

@@ -6,14 +6,13 @@
 #include "CCodecs.h"
 #include "avif_decoder.h"
 #include "avif_thumb.h"
+#include "frame_budget.h"
 #include "slice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Of a file whose boxes come last, nothing is known until then.
-#define MAX_UNPARSED ((size_t)64 * 1024 * 1024)
 // From here on, bytes that drip in are not parsed from the file's start each time.
 #define MIN_DRIP 4096
 // The decoders' own state, whatever the picture.
@@ -32,15 +31,13 @@ struct AVIFReader {
     CodecFault fault;
     CodecPicture picture;
     avifDecoder *decoder;
-    avifIO io;
-    bool ended, was_clipped;
+    AVIFSource source;
     uint8_t *bytes;
-    size_t count, capacity;
+    size_t capacity;
     size_t needed;           // bytes from the file's start that frames are in
-    uint64_t retry_at;       // how many bytes make another try to parse worth while
     size_t max_memory;
     uint32_t max_listed;
-    uint64_t max_frames, max_pixels;
+    FrameBudget budget;
     int frames;              // in the file
     Thumb thumb;             // of the first one
     char message[AVIF_DIAGNOSTICS_ERROR_BUFFER_SIZE];
@@ -54,9 +51,13 @@ static void fail(AVIFReader *reader, CodecFault fault, const char *message) {
     snprintf(reader->message, sizeof reader->message, "%s", message);
 }
 
+static bool is_over_count(const char *words) {
+    return strstr(words, "imageCountLimit") != NULL;
+}
+
 static CodecFault fault_of(avifResult result, const char *words) {
     // These have no codes of their own.
-    if (strstr(words, "imageCountLimit")) return CodecFaultTooManyFrames;
+    if (is_over_count(words)) return CodecFaultTooManyFrames;
     if (strstr(words, "dimensions") && strstr(words, "large")) return CodecFaultTooMuchMemory;
     switch (result) {
     case AVIF_RESULT_OUT_OF_MEMORY:
@@ -72,37 +73,19 @@ static CodecFault fault_of(avifResult result, const char *words) {
 
 static void fail_as(AVIFReader *reader, avifResult result) {
     const char *words = reader->decoder->diag.error;
-    bool is_short = reader->was_clipped || result == AVIF_RESULT_TRUNCATED_DATA;
+    if (is_over_count(words)) reader->budget.told = reader->max_listed;
+    bool is_short = reader->source.was_clipped || result == AVIF_RESULT_TRUNCATED_DATA;
     bool is_cut = reader->stage == PARSE && is_short;
     CodecFault fault = is_cut ? CodecFaultCutShort : fault_of(result, words);
     fail(reader, fault, words[0] ? words : avifResultToString(result));
 }
 
-static avifResult read_bytes(
-    avifIO *io, uint32_t flags, uint64_t offset, size_t size, avifROData *out) {
-    AVIFReader *reader = io->data;
-    if (flags) return AVIF_RESULT_IO_ERROR;
-    bool is_there = offset <= reader->count && size <= reader->count - offset;
-    if (!is_there && !reader->ended) {
-        reader->retry_at = offset > UINT64_MAX - size ? UINT64_MAX : offset + size;
-        return AVIF_RESULT_WAITING_ON_IO;
-    }
-    if (!is_there && offset != reader->count) reader->was_clipped = true;
-    if (offset > reader->count) return AVIF_RESULT_IO_ERROR;
-    out->data = reader->bytes + offset;
-    out->size = is_there ? size : (size_t)(reader->count - offset);
-    return AVIF_RESULT_OK;
-}
-
 AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames) {
     AVIFReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
-    reader->io.read = read_bytes;
-    reader->io.data = reader;
     reader->max_memory = max_memory;
     reader->max_listed = max_frames;
-    reader->max_frames = UINT64_MAX;
-    reader->max_pixels = UINT64_MAX;
+    reader->budget = frame_budget_unbounded();
     return reader;
 }
 
@@ -113,13 +96,13 @@ void avif_reader_destroy(AVIFReader *reader) {
     free(reader);
 }
 
-void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels) {
-    reader->max_frames = max_frames;
-    reader->max_pixels = max_pixels;
+void avif_reader_allow_frames(AVIFReader *reader, CodecFrameLimits limits) {
+    reader->budget.limits = limits;
 }
 
 CodecPicture avif_reader_picture(const AVIFReader *reader) {
     CodecPicture picture = reader->picture;
+    picture.maxFrames = reader->budget.told;
     if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     return picture;
 }
@@ -128,19 +111,12 @@ const char *avif_reader_message(const AVIFReader *reader) {
     return reader->message;
 }
 
-// A decoder over the bytes that are there, which must stay where they are from then on.
 static bool open_decoder(AVIFReader *reader) {
     if (reader->decoder) avifDecoderDestroy(reader->decoder);
-    reader->decoder = avif_decoder_create();
-    if (!reader->decoder) {
-        fail(reader, CodecFaultTooMuchMemory, "out of memory");
-        return false;
-    }
-    reader->io.persistent = AVIF_TRUE;
-    reader->io.sizeHint = MAX_UNPARSED;
-    reader->decoder->imageCountLimit = reader->max_listed;
-    avifDecoderSetIO(reader->decoder, &reader->io);
-    return true;
+    reader->source.bytes = reader->bytes;
+    reader->decoder = avif_decoder_open(&reader->source, reader->max_listed);
+    if (!reader->decoder) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    return reader->decoder != NULL;
 }
 
 // irot turns anticlockwise, then imir mirrors (ISO/IEC 23008-12, 6.5.10 and 6.5.12).
@@ -171,11 +147,11 @@ static uint64_t frame_memory(const avifDecoder *decoder) {
 
 static size_t bytes_needed(AVIFReader *reader) {
     int count = reader->decoder->imageCount;
-    if (count > MAX_LOOKUPS) return MAX_UNPARSED;
+    if (count > MAX_LOOKUPS) return AVIF_MAX_UNPARSED;
     uint64_t needed = 0;
     for (int frame = 0; frame < count; frame++) {
         avifExtent extent;
-        if (avifDecoderNthImageMaxExtent(reader->decoder, (uint32_t)frame, &extent)) return MAX_UNPARSED;
+        if (avifDecoderNthImageMaxExtent(reader->decoder, (uint32_t)frame, &extent)) return AVIF_MAX_UNPARSED;
         uint64_t end = extent.offset + extent.size;
         if (extent.size && end > needed) needed = end;
     }
@@ -187,25 +163,31 @@ static void read_header(AVIFReader *reader) {
     CodecPicture *picture = &reader->picture;
     picture->width = decoder->image->width;
     picture->height = decoder->image->height;
+    if (!picture->width || !picture->height) {
+        fail(reader, CodecFaultBroken, "a side of 0");
+        return;
+    }
     picture->hasAlpha = decoder->alphaPresent;
     picture->containerOrientation = orientation_of(decoder->image);
     reader->frames = decoder->imageCount;
     reader->needed = bytes_needed(reader);
     uint64_t pictures = reader->frames > 1 ? PICTURES_OF_ANIMATION : PICTURES_OF_STILL;
-    uint64_t sum = BASE_MEMORY + pictures * frame_memory(decoder) + reader->needed;
+    picture->fileBytes = reader->needed < AVIF_MAX_UNPARSED ? reader->needed : 0;
+    // The library's copy of the colour profile is as long as that says it is.
+    uint64_t sum = BASE_MEMORY + decoder->image->icc.size + pictures * frame_memory(decoder) + reader->needed;
     picture->decodingMemory = sum < reader->needed || sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;
     reader->stage = GATHER;
 }
 
 // True: the boxes were read, or there is a failure.
 static bool parse(AVIFReader *reader) {
-    if (!reader->ended && reader->count < reader->retry_at) return false;
+    if (!reader->source.is_whole && reader->source.count < reader->source.retry_at) return false;
     if (!open_decoder(reader)) return true;
     avifResult result = avifDecoderParse(reader->decoder);
     if (result == AVIF_RESULT_WAITING_ON_IO) {
-        uint64_t worth_while = (uint64_t)reader->count + reader->count / 8;
-        if (reader->count > MIN_DRIP && reader->retry_at < worth_while)
-            reader->retry_at = worth_while;
+        uint64_t worth_while = (uint64_t)reader->source.count + reader->source.count / 8;
+        if (reader->source.count > MIN_DRIP && reader->source.retry_at < worth_while)
+            reader->source.retry_at = worth_while;
         return false;
     }
     if (result == AVIF_RESULT_OK) read_header(reader);
@@ -215,16 +197,16 @@ static bool parse(AVIFReader *reader) {
 
 // Adds what is needed of these bytes.
 static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
-    size_t most = reader->stage == PARSE ? MAX_UNPARSED : reader->needed;
+    size_t most = reader->stage == PARSE ? AVIF_MAX_UNPARSED : reader->needed;
     if (most > reader->max_memory) most = reader->max_memory;
-    size_t room = most > reader->count ? most - reader->count : 0;
+    size_t room = most > reader->source.count ? most - reader->source.count : 0;
     if (count > room && reader->stage == PARSE) {
         fail(reader, CodecFaultTooMuchMemory, "too much before the picture's boxes");
         return;
     }
     if (count > room) count = room;
-    if (count > reader->capacity - reader->count) {
-        size_t capacity = reader->count + count + reader->capacity / 2;
+    if (count > reader->capacity - reader->source.count) {
+        size_t capacity = reader->source.count + count + reader->capacity / 2;
         uint8_t *grown = realloc(reader->bytes, capacity);
         if (!grown) {
             fail(reader, CodecFaultTooMuchMemory, "out of memory");
@@ -233,18 +215,18 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
         reader->bytes = grown;
         reader->capacity = capacity;
     }
-    if (count) memcpy(reader->bytes + reader->count, bytes, count);
-    reader->count += count;
+    if (count) memcpy(reader->bytes + reader->source.count, bytes, count);
+    reader->source.count += count;
 }
 
 // Every byte is there: begins to decode them, with what the header told as the limit.
 static void start(AVIFReader *reader) {
     uint64_t pixels = (uint64_t)reader->picture.width * reader->picture.height;
-    uint64_t frames = (uint64_t)reader->frames;
-    if (frames > reader->max_frames || pixels > reader->max_pixels / frames) {
-        fail(reader, CodecFaultTooManyFrames, "too many frames");
-        return;
-    }
+    for (int frame = 0; frame < reader->frames; frame++)
+        if (!frame_budget_take(&reader->budget, pixels, reader->source.count)) {
+            fail(reader, CodecFaultTooManyFrames, "too many frames");
+            return;
+        }
     if (!open_decoder(reader)) return;
     avif_decoder_limit(reader->decoder, reader->picture.width, reader->picture.height);
     avifResult result = avifDecoderParse(reader->decoder);
@@ -274,19 +256,19 @@ static void decode(AVIFReader *reader) {
 }
 
 static bool has_all(const AVIFReader *reader) {
-    bool is_known = reader->needed < MAX_UNPARSED;
-    return is_known ? reader->count >= reader->needed : reader->ended;
+    bool is_known = reader->needed < AVIF_MAX_UNPARSED;
+    return is_known ? reader->source.count >= reader->needed : reader->source.is_whole;
 }
 
 static CodecStatus run(AVIFReader *reader) {
     if (reader->stage == PARSE) {
         if (parse(reader)) return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
-        if (reader->ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
-        return reader->ended ? CodecStatusFailed : CodecStatusNeedsBytes;
+        if (reader->source.is_whole) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        return reader->source.is_whole ? CodecStatusFailed : CodecStatusNeedsBytes;
     }
     if (reader->stage == GATHER) {
         if (has_all(reader)) start(reader);
-        else if (reader->ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        else if (reader->source.is_whole) fail(reader, CodecFaultCutShort, "the bytes end before the image");
         else return CodecStatusNeedsBytes;
     }
     Slice slice = slice_start();
@@ -299,7 +281,7 @@ static CodecStatus run(AVIFReader *reader) {
 CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
     if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
-    reader->ended = ended;
+    reader->source.is_whole = ended;
     if (reader->stage == PARSE || reader->stage == GATHER) gather(reader, bytes, count);
     CodecStatus status = reader->stage == FAILED ? CodecStatusFailed : run(reader);
     return (CodecStep){status, reader->fault, count};

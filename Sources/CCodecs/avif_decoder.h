@@ -1,33 +1,35 @@
-// How libavif is set up wherever it decodes.
+// How libavif is set up, and given a file's bytes, wherever it decodes: whoever decodes a file and whoever reads its
+// pixels later must mean the same picture by it.
 #ifndef AVIF_DECODER_H
 #define AVIF_DECODER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <avif/avif.h>
 
-/// NULL when there is no memory. EXIF and XMP blocks are not read.
-static inline avifDecoder *avif_decoder_create(void) {
-    avifDecoder *decoder = avifDecoderCreate();
-    if (!decoder) return NULL;
-    // The one that heeds the limit of a frame's size.
-    if (avifCodecName(AVIF_CODEC_CHOICE_DAV1D, AVIF_CODEC_FLAG_CAN_DECODE))
-        decoder->codecChoice = AVIF_CODEC_CHOICE_DAV1D;
-    decoder->maxThreads = 1;
-    decoder->ignoreExif = decoder->ignoreXMP = AVIF_TRUE;
-    // Files of early encoders break these rules, and browsers show them.
-    decoder->strictFlags &= ~(avifStrictFlags)(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
-    // Sides are judged by the caller, who can say what they were.
-    decoder->imageDimensionLimit = 0;
-    return decoder;
-}
+/// Of a file whose boxes come last, nothing is known until then: so much is waited for.
+#define AVIF_MAX_UNPARSED ((size_t)64 * 1024 * 1024)
 
-/// Of a frame: the most pixels that AV1 may code for it. They may be more than what is shown, of small
-/// pictures by far.
-static inline void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height) {
-    uint64_t across = ((uint64_t)width + 127) / 128 * 128, down = ((uint64_t)height + 127) / 128 * 128;
-    uint64_t limit = across * down < 1024 * 1024 ? 1024 * 1024 : across * down;
-    if (limit < decoder->imageSizeLimit) decoder->imageSizeLimit = (uint32_t)limit;
-}
+/// The bytes that are there of a file, from its start.
+typedef struct {
+    avifIO io;
+    const uint8_t *bytes;
+    size_t count;
+    bool is_whole;     // no more will come
+    bool was_clipped;  // more were asked for than there are, though none will come
+    uint64_t retry_at; // how many bytes make another try worth while
+} AVIFSource;
+
+/// A decoder over bytes which, as the source itself, must stay where they are from then on. EXIF and XMP blocks are not
+/// read.
+/// - Parameter max_frames: more are not even listed.
+/// - Returns: NULL when there is no memory.
+avifDecoder *avif_decoder_open(AVIFSource *source, uint32_t max_frames);
+/// Of a frame: the most pixels that AV1 may code for it, for a picture of these sides. They may be more than what is
+/// shown, of small pictures by far.
+void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height);
+/// Converts a decoded frame. False: it is of a kind that can't be.
+bool avif_decoder_convert(const avifImage *image, avifRGBImage *rgb);
 
 #endif

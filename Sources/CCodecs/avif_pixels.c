@@ -1,43 +1,46 @@
 #include "CCodecs.h"
 #include "avif_decoder.h"
+#include "profile.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     Pixels pixels;
+    AVIFSource source;
     avifDecoder *decoder; // until its frame is converted
-    bool is_decoded;
-    avifRWData icc;
+    bool is_decoded, has_failed;
     avifRGBImage rgb;
+    avifRWData icc;
     uint32_t next_row;
 } Context;
 
-static CodecFault parse(Context *context, const uint8_t *bytes, size_t count) {
-    context->decoder = avif_decoder_create();
-    if (!context->decoder) return CodecFaultTooMuchMemory;
-    avifResult result = avifDecoderSetIOMemory(context->decoder, bytes, count);
-    if (result == AVIF_RESULT_OK) result = avifDecoderParse(context->decoder);
-    return result == AVIF_RESULT_OK ? CodecFaultNone : CodecFaultBroken;
+static bool is_checked(const avifDecoder *decoder, const CheckedPicture *checked) {
+    const avifImage *image = decoder->image;
+    return decoder->imageCount > 0 && (uint64_t)decoder->imageCount == checked->frames
+        && checked_is(checked, image->width, image->height, decoder->alphaPresent, false);
 }
 
-static CodecFault start(Context *context, const uint8_t *bytes, size_t count) {
-    CodecFault fault = parse(context, bytes, count);
-    if (fault) return fault;
+static CodecFault start(Context *context, const CheckedPicture *checked) {
+    uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
+    // Where it is 0 there would be no limit.
+    if (!frames) return CodecFaultBroken;
+    context->decoder = avif_decoder_open(&context->source, frames);
+    if (!context->decoder) return CodecFaultTooMuchMemory;
+    avif_decoder_limit(context->decoder, checked->width, checked->height);
+    if (avifDecoderParse(context->decoder) != AVIF_RESULT_OK) return CodecFaultBroken;
+    if (!is_checked(context->decoder, checked)) return CodecFaultBroken;
     const avifImage *image = context->decoder->image;
     Pixels *pixels = &context->pixels;
     pixels->width = image->width;
     pixels->height = image->height;
     pixels->channels = context->decoder->alphaPresent ? 4 : 3;
+    if (!image->icc.size || image->icc.size > MAX_PROFILE) return CodecFaultNone;
     avifRWDataSet(&context->icc, image->icc.data, image->icc.size);
-    if (image->icc.size && !context->icc.data) return CodecFaultTooMuchMemory;
+    if (!context->icc.data) return CodecFaultTooMuchMemory;
     pixels->icc = context->icc.data;
     pixels->icc_count = context->icc.size;
-    // The limit counts from where the file is parsed again.
-    avif_decoder_limit(context->decoder, image->width, image->height);
-    avifResult result = avifDecoderSetIOMemory(context->decoder, bytes, count);
-    if (result == AVIF_RESULT_OK) result = avifDecoderParse(context->decoder);
-    return result == AVIF_RESULT_OK ? CodecFaultNone : CodecFaultBroken;
+    return CodecFaultNone;
 }
 
 // False: it failed.
@@ -51,19 +54,26 @@ static bool convert(Context *context) {
     rgb->depth = 8;
     rgb->rowBytes = pixels->width * (uint32_t)pixels->channels;
     rgb->pixels = malloc((size_t)rgb->rowBytes * pixels->height);
-    if (!rgb->pixels || avifImageYUVToRGB(image, rgb) != AVIF_RESULT_OK) return false;
+    if (!rgb->pixels || !avif_decoder_convert(image, rgb)) return false;
     avifDecoderDestroy(context->decoder);
     context->decoder = NULL;
     return true;
 }
 
+// The whole picture, in two goes. False: it failed.
+static bool prepare(Context *context) {
+    if (context->is_decoded) return convert(context);
+    context->is_decoded = avifDecoderNextImage(context->decoder) == AVIF_RESULT_OK;
+    return context->is_decoded;
+}
+
 static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
     Context *context = pixels->context;
-    if (!context->is_decoded) {
-        context->is_decoded = avifDecoderNextImage(context->decoder) == AVIF_RESULT_OK;
-        return context->is_decoded ? PIXELS_NOT_YET : -1;
+    if (context->has_failed) return -1;
+    if (context->decoder) {
+        context->has_failed = !prepare(context);
+        return context->has_failed ? -1 : PIXELS_NOT_YET;
     }
-    if (context->decoder) return convert(context) ? PIXELS_NOT_YET : -1;
     int written = 0;
     while (written < count && context->next_row < pixels->height) {
         const uint8_t *row = context->rgb.pixels + (size_t)context->next_row * context->rgb.rowBytes;
@@ -83,7 +93,8 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *avif_pixels_open(
-    const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height, CodecFault *fault) {
+    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault) {
     (void)min_width, (void)min_height;
     Context *context = calloc(1, sizeof *context);
     *fault = CodecFaultTooMuchMemory;
@@ -91,7 +102,8 @@ Pixels *avif_pixels_open(
     context->pixels.context = context;
     context->pixels.rows = read_rows;
     context->pixels.close = close_pixels;
-    *fault = start(context, bytes, count);
+    context->source = (AVIFSource){.bytes = bytes, .count = count, .is_whole = true};
+    *fault = start(context, &checked);
     if (!*fault) return &context->pixels;
     close_pixels(&context->pixels);
     return NULL;

@@ -1,5 +1,7 @@
 #include "avif_thumb.h"
 
+#include "avif_decoder.h"
+
 #include <string.h>
 
 #define CELLS (THUMB_SIDE * THUMB_SIDE)
@@ -92,12 +94,9 @@ static bool convert(Thumb *thumb, const avifImage *image) {
     rgb.format = AVIF_RGB_FORMAT_RGBA;
     rgb.pixels = thumb->rgba;
     rgb.rowBytes = 4 * thumb->columns;
-    avifResult result = avifImageYUVToRGB(tiny, &rgb);
-    // There are matrices that it doesn't know. Then colours are nearly right.
-    tiny->matrixCoefficients = AVIF_MATRIX_COEFFICIENTS_BT709;
-    if (result != AVIF_RESULT_OK) result = avifImageYUVToRGB(tiny, &rgb);
+    bool is_converted = avif_decoder_convert(tiny, &rgb);
     avifImageDestroy(tiny); // the planes are not its own
-    return result == AVIF_RESULT_OK;
+    return is_converted;
 }
 
 bool avif_thumb_make(Thumb *thumb, const avifImage *image) {

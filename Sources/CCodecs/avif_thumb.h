@@ -8,7 +8,7 @@
 
 #include <avif/avif.h>
 
-/// False: no memory.
+/// False: no memory, or a kind of planes that can't be shown.
 bool avif_thumb_make(Thumb *thumb, const avifImage *image);
 
 #endif

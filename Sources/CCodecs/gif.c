@@ -6,6 +6,7 @@
 // browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
 // last pixel is passed over.
 #include "CCodecs.h"
+#include "frame_budget.h"
 #include "gif_format.h"
 #include "gif_lzw.h"
 #include "gif_thumb.h"
@@ -29,9 +30,11 @@ struct GIFReader {
     Stage after;             // what comes after them
     bool in_image;           // data blocks are an image's
     int transparent;         // of the frame that comes next
-    uint64_t max_frames, pixels_left;
+    FrameBudget budget;
+    uint64_t offset;         // in the file, of the next byte to come
     uint64_t indices_left;   // of the frame
-    GIFArea first;           // the first frame
+    GIFArea frame;           // one that is too large
+    GIFArea first;           // the first one
     int first_transparent;
     uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
     uint32_t table_size;
@@ -53,8 +56,7 @@ GIFReader *gif_reader_create(size_t max_memory) {
     (void)max_memory; // It takes the same for every picture.
     GIFReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
-    reader->max_frames = UINT64_MAX;
-    reader->pixels_left = UINT64_MAX;
+    reader->budget = frame_budget_unbounded();
     reader->transparent = -1;
     return reader;
 }
@@ -63,13 +65,16 @@ void gif_reader_destroy(GIFReader *reader) {
     free(reader);
 }
 
-void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels) {
-    reader->max_frames = max_frames;
-    reader->pixels_left = max_pixels;
+void gif_reader_allow_frames(GIFReader *reader, CodecFrameLimits limits) {
+    reader->budget.limits = limits;
 }
 
 CodecPicture gif_reader_picture(const GIFReader *reader) {
     CodecPicture picture = reader->picture;
+    picture.frames = reader->budget.frames;
+    picture.maxFrames = reader->budget.told;
+    picture.frameWidth = reader->frame.width;
+    picture.frameHeight = reader->frame.height;
     if (reader->stage == FINISHED) thumb_tell(&reader->thumb.thumb, &picture);
     return picture;
 }
@@ -87,7 +92,7 @@ static void skip(GIFReader *reader, uint32_t count, Stage after) {
 // A colour table: the first frame's is kept, or that of all frames.
 static void begin_table(GIFReader *reader, uint32_t size, Stage after) {
     skip(reader, size, after);
-    if (!size || reader->picture.frames > 1) return;
+    if (!size || reader->budget.frames > 1) return;
     reader->table_size = size;
     reader->stage = TABLE;
 }
@@ -106,7 +111,7 @@ static void read_screen(GIFReader *reader, const uint8_t *bytes) {
 
 // What the description says of an animation, its first frame says.
 static void note_first_frame(GIFReader *reader, GIFArea image) {
-    if (reader->picture.frames) return;
+    if (reader->budget.frames > 1) return;
     reader->first = image;
     reader->first_transparent = reader->transparent;
     reader->picture.isProgressive = image.is_interlaced;
@@ -117,12 +122,13 @@ static void begin_image(GIFReader *reader, GIFArea image) {
     uint64_t pixels = (uint64_t)image.width * image.height;
     if (!pixels) {
         fail(reader, CodecFaultBroken, "a frame without pixels");
-    } else if (reader->picture.frames >= reader->max_frames || pixels > reader->pixels_left) {
+    } else if (pixels > reader->budget.limits.freePixels) {
+        reader->frame = image;
+        fail(reader, CodecFaultFrameTooLarge, "too large a frame");
+    } else if (!frame_budget_take(&reader->budget, pixels, reader->offset)) {
         fail(reader, CodecFaultTooManyFrames, "too many frames");
     } else {
         note_first_frame(reader, image);
-        reader->picture.frames++;
-        reader->pixels_left -= pixels;
         reader->indices_left = pixels;
         reader->transparent = -1;
         begin_table(reader, image.table_size, CODE_SIZE);
@@ -134,7 +140,7 @@ static void begin_codes(GIFReader *reader, uint8_t size) {
         fail(reader, CodecFaultBroken, "bad code size");
         return;
     }
-    if (reader->picture.frames == 1)
+    if (reader->budget.frames == 1)
         gif_thumb_start(
             &reader->thumb, reader->screen, reader->first, reader->table, reader->table_size,
             reader->first_transparent);
@@ -144,7 +150,7 @@ static void begin_codes(GIFReader *reader, uint8_t size) {
 }
 
 static void end_file(GIFReader *reader) {
-    if (!reader->picture.frames) {
+    if (!reader->budget.frames) {
         fail(reader, CodecFaultBroken, "no image");
         return;
     }
@@ -195,7 +201,7 @@ static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t written = gif_lzw_decode(&reader->lzw, &at, end, reader->indices, room);
     // The next `written` indices of the frame, row after row, are in `indices` now.
     reader->indices_left -= written;
-    if (reader->picture.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
+    if (reader->budget.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
     if (reader->lzw.state == GIFCodesBroken) fail(reader, CodecFaultBroken, "bad LZW code");
     // What follows the last pixel or the end code does not count.
     bool is_over = !reader->indices_left || reader->lzw.state != GIFCodesGoOn;
@@ -247,6 +253,7 @@ static CodecStatus run(GIFReader *reader, const uint8_t *bytes, size_t count, si
         if (*consumed == count && !has_string) return CodecStatusNeedsBytes;
         size_t taken = advance(reader, bytes + *consumed, count - *consumed);
         *consumed += taken;
+        reader->offset += taken;
         if (reader->stage == FINISHED) return CodecStatusFinished;
         if (reader->stage == FAILED) return CodecStatusFailed;
         if (stage == SCREEN && taken) return CodecStatusHeader;

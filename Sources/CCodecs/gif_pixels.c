@@ -69,16 +69,19 @@ static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
     return length < room ? length : room;
 }
 
-static CodecFault start(Context *context) {
+static CodecFault start(Context *context, const CheckedPicture *checked) {
     Pixels *pixels = &context->pixels;
     if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
     GIFArea screen = gif_screen(context->at);
     context->at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
     if (!take_table(context, screen.table_size) || !find_image(context)) return CodecFaultBroken;
+    bool has_alpha = context->transparent >= 0 || !gif_covers(context->image, screen);
+    if (!checked_is(checked, screen.width, screen.height, has_alpha, context->image.is_interlaced))
+        return CodecFaultBroken;
     pixels->width = screen.width;
     pixels->height = screen.height;
-    pixels->channels = context->transparent >= 0 || !gif_covers(context->image, screen) ? 4 : 3;
+    pixels->channels = has_alpha ? 4 : 3;
     if (context->transparent >= 0) memset(context->colours.rgba[context->transparent], 0, 4);
     context->seen_width = seen(context->image.left, context->image.width, screen.width);
     context->seen_height = seen(context->image.top, context->image.height, screen.height);
@@ -163,7 +166,8 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *gif_pixels_open(
-    const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height, CodecFault *fault) {
+    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault) {
     (void)min_width, (void)min_height;
     Context *context = calloc(1, sizeof *context);
     *fault = CodecFaultTooMuchMemory;
@@ -174,7 +178,7 @@ Pixels *gif_pixels_open(
     context->transparent = -1;
     context->at = bytes;
     context->end = bytes + count;
-    *fault = start(context);
+    *fault = start(context, &checked);
     if (!*fault) return &context->pixels;
     close_pixels(&context->pixels);
     return NULL;

@@ -134,9 +134,13 @@ static size_t coefficients(j_decompress_ptr cinfo) {
     return blocks * (sizeof(JBLOCK) + 1);
 }
 
-static void read_header(Reader *reader, uint32_t min_width, uint32_t min_height) {
+static void read_header(
+    Reader *reader, const CheckedPicture *checked, uint32_t min_width, uint32_t min_height) {
     j_decompress_ptr cinfo = &reader->cinfo;
     jpeg_read_header(cinfo, TRUE);
+    if (!checked_is(
+            checked, cinfo->image_width, cinfo->image_height, false, cinfo->progressive_mode))
+        fail(reader, CodecFaultBroken);
     choose_scale(cinfo, min_width, min_height);
     choose_colours(reader);
     jpeg_calc_output_dimensions(cinfo);
@@ -144,7 +148,7 @@ static void read_header(Reader *reader, uint32_t min_width, uint32_t min_height)
     reader->pixels.height = cinfo->output_height;
 }
 
-// Not before the first row is asked for: who opened it has judged the sides by then.
+// Not before the first row is asked for: opening allocates nothing of the picture's size.
 static void start(Reader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     cinfo->buffered_image = jpeg_has_multiple_scans(cinfo);
@@ -227,8 +231,8 @@ static void create(Reader *reader, const uint8_t *bytes, size_t count) {
     };
 }
 
-Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
-    uint32_t min_height, CodecFault *fault) {
+Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+    uint32_t min_width, uint32_t min_height, CodecFault *fault) {
     *fault = CodecFaultTooMuchMemory;
     Reader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
@@ -240,7 +244,7 @@ Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
     }
     jpeg_create_decompress(&reader->cinfo);
     reader->cinfo.src = &reader->source;
-    read_header(reader, min_width, min_height);
+    read_header(reader, &checked, min_width, min_height);
     *fault = CodecFaultNone;
     return &reader->pixels;
 }

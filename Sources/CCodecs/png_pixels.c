@@ -39,11 +39,12 @@ typedef struct {
     jmp_buf escape;
     CodecFault fault;
     Stage stage;
+    CheckedPicture checked;
     const uint8_t *bytes;
     size_t count, at;     // of the file; where the next chunk starts
     const uint8_t *piece; // of the chunk being read
     size_t piece_left;
-    bool saw_end;
+    bool saw_end, saw_profile;
     uint8_t *profile;
     size_t row_bytes;
     uint32_t received, given; // rows
@@ -70,6 +71,13 @@ static void on_warning(png_structp png, png_const_charp message) {
 
 static void on_info(png_structp png, png_infop info) {
     Reader *reader = png_get_progressive_ptr(png);
+    bool has_alpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
+        || png_get_valid(png, info, PNG_INFO_tRNS);
+    bool is_interlaced = png_get_interlace_type(png, info) != PNG_INTERLACE_NONE;
+    if (!checked_is(
+            &reader->checked, png_get_image_width(png, info), png_get_image_height(png, info),
+            has_alpha, is_interlaced))
+        fail(reader, CodecFaultBroken);
     size_t burst = MAX_BURST / (png_get_rowbytes(png, info) + 1) + 2;
     png_set_expand(png);
     png_set_scale_16(png);
@@ -132,7 +140,10 @@ static void take_profile(Reader *reader, Chunk chunk) {
     const uint8_t *content = chunk.type + 4, *end = content + chunk.length;
     size_t limit = chunk.length < MAX_PROFILE_NAME ? chunk.length : MAX_PROFILE_NAME;
     const uint8_t *name_end = memchr(content, 0, limit);
-    if (reader->profile || !name_end || end - name_end < 3 || name_end[1] != 0) return;
+    // There may be one, and each takes its time.
+    if (reader->saw_profile) return;
+    reader->saw_profile = true;
+    if (!name_end || end - name_end < 3 || name_end[1] != 0) return;
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)(name_end + 2)};
     stream.avail_in = (uInt)(end - stream.next_in);
     if (inflateInit(&stream) != Z_OK) return;
@@ -181,7 +192,7 @@ static void next_chunk(Reader *reader) {
 static void advance(Reader *reader) {
     if (reader->saw_end) fail(reader, CodecFaultBroken);
     if (!reader->piece_left) next_chunk(reader);
-    // No image data before the first row is asked for: who opened it has judged the sides by then.
+    // No image data before the first row is asked for: opening allocates nothing of the picture's size.
     size_t most = reader->row_bytes ? PIECE : 8;
     size_t count = reader->piece_left < most ? reader->piece_left : most;
     const uint8_t *piece = reader->piece;
@@ -219,10 +230,11 @@ static int read_rows(Reader *reader, uint8_t *out, size_t stride, int count) {
     reader->wanted = count > 0 && (uint32_t)count > left ? (int)left : count;
     reader->written = 0;
     give_waiting(reader);
-    while (reader->written < reader->wanted) advance(reader);
+    Slice slice = slice_start();
+    while (reader->written < reader->wanted && !slice_is_over(slice)) advance(reader);
     reader->given += (uint32_t)reader->written;
     reader->wanted = 0;
-    return reader->written;
+    return reader->written ? reader->written : PIXELS_NOT_YET;
 }
 
 static int rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
@@ -259,14 +271,15 @@ static void start(Reader *reader) {
     while (!reader->row_bytes) advance(reader);
 }
 
-Pixels *png_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
-    uint32_t min_height, CodecFault *fault) {
+Pixels *png_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+    uint32_t min_width, uint32_t min_height, CodecFault *fault) {
     (void)min_width, (void)min_height;
     *fault = CodecFaultTooMuchMemory;
     Reader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->bytes = bytes;
     reader->count = count;
+    reader->checked = checked;
     reader->pixels = (Pixels){.context = reader, .rows = rows, .close = close_reader};
     if (setjmp(reader->escape)) {
         *fault = reader->fault;

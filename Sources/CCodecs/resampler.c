@@ -43,6 +43,14 @@ static size_t rounded_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
+// Of anything else there would be no row or column to begin with. Also false for what is not a number.
+static bool is_sound(uint32_t width, uint32_t height, int channels, ResamplerBox box,
+    uint32_t out_width, uint32_t out_height) {
+    return width && height && out_width && out_height && channels > 0 && channels <= 4
+        && box.left >= 0 && box.left < box.right && box.right <= width
+        && box.top >= 0 && box.top < box.bottom && box.bottom <= height;
+}
+
 static Layout layout_of(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height) {
     Layout layout = {
@@ -68,6 +76,7 @@ static size_t window_bytes(const Layout *layout, int channels) {
 
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height) {
+    if (!is_sound(width, height, channels, box, out_width, out_height)) return 0;
     Layout layout = layout_of(width, height, channels, box, out_width, out_height);
     size_t floats = out_width * (layout.max_across + 1 + (size_t)channels)
         + layout.lines * (layout.row + layout.max_down) + (size_t)channels * layout.plane;
@@ -80,11 +89,12 @@ static bool allocate(Resampler *resampler) {
     size_t channels = (size_t)resampler->channels, width = resampler->out_width;
     size_t window = window_bytes(layout, resampler->channels);
     resampler->firsts = malloc(width * sizeof(uint32_t));
-    resampler->weights_across = calloc(width * layout->max_across, sizeof(float));
+    // What multiplies 32 bits by 32 more would overflow with the samples' size.
+    resampler->weights_across = calloc(width, layout->max_across * sizeof(float));
     resampler->filtered = malloc(channels * width * sizeof(float));
     resampler->planes = calloc(channels * layout->plane, sizeof(float));
-    resampler->sums = malloc(layout->lines * layout->row * sizeof(float));
-    resampler->weights_down = malloc(layout->lines * layout->max_down * sizeof(float));
+    resampler->sums = calloc(layout->lines, layout->row * sizeof(float));
+    resampler->weights_down = calloc(layout->lines, layout->max_down * sizeof(float));
     resampler->taps_down = malloc(layout->lines * sizeof(Taps));
     resampler->window = window ? malloc(window) : NULL;
     return resampler->firsts && resampler->weights_across && resampler->filtered
@@ -94,6 +104,7 @@ static bool allocate(Resampler *resampler) {
 
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
     ResamplerBox box, uint32_t out_width, uint32_t out_height) {
+    if (!is_sound(width, height, channels, box, out_width, out_height)) return NULL;
     Resampler *resampler = calloc(1, sizeof *resampler);
     if (!resampler) return NULL;
     resampler->layout = layout_of(width, height, channels, box, out_width, out_height);
@@ -190,7 +201,8 @@ static void keep(Resampler *resampler, const uint8_t *const *rows, uint32_t coun
 }
 
 void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count) {
-    if (count <= 0 || resampler->given == resampler->out_height) return;
+    if (count <= 0 || count > RESAMPLER_BATCH) return;
+    if (resampler->given == resampler->out_height) return;
     const uint8_t *pointers[RESAMPLER_BATCH];
     size_t left = resampler->layout.left * (size_t)resampler->channels;
     for (int row = 0; row < count; row++) pointers[row] = rows + (size_t)row * stride + left;

@@ -60,14 +60,19 @@ size_t webp_frame_memory(
 bool webp_frame_append(WebPFrame *frame, const uint8_t *bytes, size_t count) {
     if (count > frame->capacity - frame->count) {
         size_t capacity = frame->capacity + frame->capacity / 2 + count + 4096;
-        uint8_t *grown = realloc(frame->bytes, capacity);
+        uint8_t *grown = realloc(frame->kept, capacity);
         if (!grown) return false;
-        frame->bytes = grown;
+        frame->bytes = frame->kept = grown;
         frame->capacity = capacity;
     }
-    memcpy(frame->bytes + frame->count, bytes, count);
+    memcpy(frame->kept + frame->count, bytes, count);
     frame->count += count;
     return true;
+}
+
+void webp_frame_borrow(WebPFrame *frame, const uint8_t *bytes, size_t count) {
+    frame->bytes = bytes;
+    frame->count = count;
 }
 
 bool webp_frame_start(
@@ -115,7 +120,7 @@ WebPFrameState webp_frame_advance(WebPFrame *frame) {
 void webp_frame_reset(WebPFrame *frame) {
     if (frame->decoder) WebPIDelete(frame->decoder);
     WebPFreeDecBuffer(&frame->config.output);
-    free(frame->bytes);
+    free(frame->kept);
     memset(frame, 0, sizeof *frame);
 }
 

@@ -37,11 +37,13 @@ size_t webp_frame_memory(
 
 typedef enum { WebPFrameNeedsBytes, WebPFrameHasMore, WebPFrameDone, WebPFrameFailed } WebPFrameState;
 
-/// The chunks of one picture and its decoder. They are kept here, since the library must have them in
-/// one block; it looks at them piece by piece, so that it can be left in between.
+/// The chunks of one picture and its decoder. The library must have them in one block, kept here where they come
+/// one by one; it looks at them piece by piece, so that it can be left in between.
 typedef struct {
-    uint8_t *bytes;
-    size_t count, capacity;
+    uint8_t *kept;
+    size_t capacity;    // of `kept`
+    const uint8_t *bytes; // `kept`, or another's
+    size_t count;
     size_t shown;       // of them, to the decoder
     size_t piece;       // how much more it is shown at once
     size_t total;       // bytes of all chunks
@@ -53,6 +55,8 @@ typedef struct {
 
 /// Adds bytes of an ALPH, VP8 or VP8L chunk, its head and its padding too. False: no memory.
 bool webp_frame_append(WebPFrame *frame, const uint8_t *bytes, size_t count);
+/// Takes chunks that stand side by side where they are, in place of appending: they have to stay there.
+void webp_frame_borrow(WebPFrame *frame, const uint8_t *bytes, size_t count);
 /// Begins to decode, `total` bytes in all, to RGB or RGBA of another size where that is not 0. False: no
 /// memory.
 bool webp_frame_start(

@@ -1,86 +1,69 @@
 #include "CCodecs.h"
 #include "slice.h"
-#include "webp_frame.h"
+#include "webp_container.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_HEAD 8
-#define TAG_VP8X WEBP_TAG('V', 'P', '8', 'X')
-#define TAG_ANMF WEBP_TAG('A', 'N', 'M', 'F')
-#define TAG_ICCP WEBP_TAG('I', 'C', 'C', 'P')
-#define VP8X_SIZE 10
-#define ANMF_SIZE 16
-
 typedef struct {
     Pixels pixels;
+    CheckedPicture checked;
+    WebPContainer container;           // at the picture's image
     WebPFrame frame;
-    bool is_done;
+    bool is_done, has_failed;
     uint32_t next_row;
     uint32_t left, top, width, height; // of the frame on the canvas
-    bool has_canvas, has_alpha_chunk;
-    size_t total;                      // bytes of the frame's chunks
-    uint32_t tag;                      // of the chunk with its image
-    WebPBitstream bitstream;
+    size_t alpha, alpha_end;           // where its ALPH chunk is in the file; both 0: it has none
 } Context;
 
-static void note_canvas(Context *context, const uint8_t *content) {
-    context->has_canvas = true;
-    context->pixels.width = webp_u24(content + 4) + 1;
-    context->pixels.height = webp_u24(content + 7) + 1;
-}
-
-static void note_place(Context *context, const uint8_t *content) {
-    context->left = 2 * webp_u24(content);
-    context->top = 2 * webp_u24(content + 3);
-}
-
-// Takes the chunk's bytes for the decoder. False: no memory.
-static bool keep_chunk(Context *context, const uint8_t *chunk, size_t size) {
-    context->total += size;
-    return webp_frame_append(&context->frame, chunk, size);
-}
-
-static CodecFault take_image(Context *context, uint32_t tag, const uint8_t *chunk, size_t size) {
-    if (tag == WEBP_ALPH) {
-        context->has_alpha_chunk = true;
-        return keep_chunk(context, chunk, size) ? CodecFaultNone : CodecFaultTooMuchMemory;
-    }
-    if (size < CHUNK_HEAD + webp_bitstream_head(tag)) return CodecFaultBroken;
-    if (!webp_bitstream_read(tag, chunk + CHUNK_HEAD, &context->bitstream)) return CodecFaultBroken;
-    if (tag == WEBP_VP8L) {
-        webp_frame_reset(&context->frame);
-        context->total = 0;
-        context->has_alpha_chunk = false;
-    }
-    context->tag = tag;
-    return keep_chunk(context, chunk, size) ? CodecFaultNone : CodecFaultTooMuchMemory;
-}
-
-// Looks for the first picture and the colour profile before it. An ANMF chunk is entered.
-static CodecFault find_image(Context *context, const uint8_t *bytes, size_t count) {
-    size_t offset = 12;
-    while (!context->tag && count >= CHUNK_HEAD && offset <= count - CHUNK_HEAD) {
-        const uint8_t *chunk = bytes + offset;
-        uint32_t tag = webp_u32(chunk);
-        size_t size = webp_u32(chunk + 4), room = count - offset - CHUNK_HEAD;
-        if (size > room) return CodecFaultBroken;
-        if (tag == TAG_VP8X && size >= VP8X_SIZE) note_canvas(context, chunk + CHUNK_HEAD);
-        if (tag == TAG_ICCP && size) {
-            context->pixels.icc = chunk + CHUNK_HEAD;
-            context->pixels.icc_count = size;
+// Goes to the first image that counts; on its way it takes a note of the colour profile. False: there is none.
+static bool find_image(Context *context, const uint8_t *bytes, size_t count) {
+    WebPContainer *container = &context->container;
+    for (;;) {
+        if (container->offset > count) return false;
+        size_t at = (size_t)container->offset;
+        WebPChunk chunk = webp_container_look(container, bytes + at, count - at);
+        bool is_entered = chunk == WebPAnimationFrame || chunk == WebPAlpha || chunk == WebPImage;
+        bool is_passed = chunk == WebPOther || chunk == WebPEXIF || chunk == WebPProfile;
+        if (!is_entered && !is_passed) return false;
+        if (container->chunk_end > count) return false;
+        if (is_entered && !webp_container_enter(container, chunk, bytes + at)) return false;
+        if (chunk == WebPImage) return true;
+        if (chunk == WebPAnimationFrame) continue;
+        if (chunk == WebPAlpha) {
+            context->alpha = at;
+            context->alpha_end = (size_t)container->chunk_end;
         }
-        size_t padded = CHUNK_HEAD + size + (size % 2 && size < room);
-        if (tag == TAG_ANMF && size >= ANMF_SIZE) {
-            note_place(context, chunk + CHUNK_HEAD);
-            padded = CHUNK_HEAD + ANMF_SIZE;
-        } else if (tag == WEBP_ALPH || tag == WEBP_VP8 || tag == WEBP_VP8L) {
-            CodecFault fault = take_image(context, tag, chunk, padded);
-            if (fault) return fault;
+        if (chunk == WebPProfile && container->content_end > at + WEBP_CHUNK_HEAD) {
+            context->pixels.icc = bytes + at + WEBP_CHUNK_HEAD;
+            context->pixels.icc_count = (size_t)container->content_end - at - WEBP_CHUNK_HEAD;
         }
-        offset += padded;
+        container->offset = container->chunk_end;
     }
-    return context->tag ? CodecFaultNone : CodecFaultBroken;
+}
+
+// Whether what was found is what was checked. Of an animation the decoder tells of any frame's alpha.
+static bool is_checked(const Context *context) {
+    const CheckedPicture *checked = &context->checked;
+    const WebPContainer *container = &context->container;
+    bool has_alpha = container->has_alpha || (checked->frames > 1 && checked->has_alpha);
+    return checked->frames && (checked->frames == 1 || container->is_animated)
+        && checked_is(checked, container->width, container->height, has_alpha, false);
+}
+
+// Shows the decoder the image's chunks where they are, or a copy where others stand between them. False: no memory.
+static bool take_chunks(Context *context, const uint8_t *bytes) {
+    const WebPContainer *container = &context->container;
+    WebPFrame *frame = &context->frame;
+    size_t image = (size_t)container->offset, end = (size_t)container->chunk_end;
+    bool has_alpha = container->has_alpha_chunk;
+    if (!has_alpha || context->alpha_end == image) {
+        size_t start = has_alpha ? context->alpha : image;
+        webp_frame_borrow(frame, bytes + start, end - start);
+        return true;
+    }
+    return webp_frame_append(frame, bytes + context->alpha, context->alpha_end - context->alpha)
+        && webp_frame_append(frame, bytes + image, end - image);
 }
 
 static bool covers(const Context *context) {
@@ -99,25 +82,25 @@ static void scale(Context *context, uint32_t min_width, uint32_t min_height) {
     context->height = context->pixels.height = height;
 }
 
-static CodecFault start(Context *context, uint32_t min_width, uint32_t min_height) {
+static CodecFault start(
+    Context *context, const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height) {
+    const WebPContainer *container = &context->container;
     Pixels *pixels = &context->pixels;
-    const WebPBitstream *bitstream = &context->bitstream;
-    context->width = bitstream->width;
-    context->height = bitstream->height;
-    if (!context->has_canvas) {
-        pixels->width = context->width;
-        pixels->height = context->height;
-    }
-    if (context->left + context->width > pixels->width
-        || context->top + context->height > pixels->height)
-        return CodecFaultBroken;
-    bool has_alpha = bitstream->has_alpha || context->has_alpha_chunk || !covers(context);
-    pixels->channels = has_alpha ? 4 : 3;
+    if (!find_image(context, bytes, count) || !is_checked(context)) return CodecFaultBroken;
+    pixels->width = container->width;
+    pixels->height = container->height;
+    pixels->channels = container->has_alpha ? 4 : 3;
+    context->left = container->place.left;
+    context->top = container->place.top;
+    context->width = container->place.width;
+    context->height = container->place.height;
+    uint32_t own_width = context->width, own_height = context->height;
     scale(context, min_width, min_height);
-    bool is_scaled = context->width != bitstream->width || context->height != bitstream->height;
+    bool is_scaled = context->width != own_width || context->height != own_height;
+    if (!take_chunks(context, bytes)) return CodecFaultTooMuchMemory;
     bool is_started = webp_frame_start(
-        &context->frame, context->total, bitstream->height, context->tag == WEBP_VP8L,
-        has_alpha ? MODE_RGBA : MODE_RGB, is_scaled ? context->width : 0,
+        &context->frame, context->frame.count, own_height, container->tag == WEBP_VP8L,
+        container->has_alpha ? MODE_RGBA : MODE_RGB, is_scaled ? context->width : 0,
         is_scaled ? context->height : 0);
     return is_started ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
@@ -160,7 +143,10 @@ static void copy_row(const Context *context, uint32_t row, uint8_t *out) {
 static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
     Context *context = pixels->context;
     if (context->next_row == pixels->height) return 0;
-    if (!decode(context)) return -1;
+    if (context->has_failed || !decode(context)) {
+        context->has_failed = true;
+        return -1;
+    }
     int written = 0;
     while (written < count && context->next_row < pixels->height
            && is_ready(context, context->next_row)) {
@@ -178,15 +164,16 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *webp_pixels_open(
-    const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height, CodecFault *fault) {
+    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault) {
     Context *context = calloc(1, sizeof *context);
     *fault = CodecFaultTooMuchMemory;
     if (!context) return NULL;
     context->pixels.context = context;
     context->pixels.rows = read_rows;
     context->pixels.close = close_pixels;
-    *fault = find_image(context, bytes, count);
-    if (!*fault) *fault = start(context, min_width, min_height);
+    context->checked = checked;
+    *fault = start(context, bytes, count, min_width, min_height);
     if (!*fault) return &context->pixels;
     close_pixels(&context->pixels);
     return NULL;

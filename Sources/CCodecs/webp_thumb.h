@@ -3,13 +3,9 @@
 #define WEBP_THUMB_H
 
 #include "thumb.h"
+#include "webp_container.h"
 
 #include <webp/decode.h>
-
-/// Where a frame is on its canvas.
-typedef struct {
-    uint32_t left, top, width, height;
-} WebPPlace;
 
 /// - Parameter frame: all of it as RGBA, at any scale.
 void webp_thumb_make(

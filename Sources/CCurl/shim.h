@@ -1,7 +1,10 @@
 #pragma once
 #include <curl/curl.h>
+#include <dlfcn.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 // Swift imports no variadic functions: one typed door per kind of argument.
 
@@ -41,6 +44,28 @@ static inline CURLcode CCurl_getPointer(CURL *easy, CURLINFO info, void **value)
     return curl_easy_getinfo(easy, info, value);
 }
 
+// Whether the TLS session of the connection that a transfer is about to use holds bytes that nobody
+// has read: 1, 0, or -1 where that can't be told. libcurl reads no further than a body's length, so
+// the rest of a record stays here, where no look at the socket finds it. HTTP/2 frames are no matter.
+// libssl is libcurl's own, so it is asked for by name and not linked.
+static inline int CCurl_hasUnreadPlaintext(CURL *easy) {
+    struct curl_tlssessioninfo *session = NULL;
+    if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return -1;
+    if (!session->internals) return 0;
+    if (session->backend != CURLSSLBACKEND_OPENSSL) return -1;
+    void *const everywhere = NULL;
+    int (*pending)(const void *) = (int (*)(const void *))dlsym(everywhere, "SSL_pending");
+    void (*protocol)(const void *, const unsigned char **, unsigned *) =
+        (void (*)(const void *, const unsigned char **, unsigned *))dlsym(
+            everywhere, "SSL_get0_alpn_selected");
+    if (!pending || !protocol) return -1;
+    const unsigned char *name = NULL;
+    unsigned length = 0;
+    protocol(session->internals, &name, &length);
+    if (length == 2 && memcmp(name, "h2", 2) == 0) return 0;
+    return pending(session->internals) > 0;
+}
+
 static inline CURLMcode CCurl_multiSetLong(CURLM *multi, CURLMoption option, long value) {
     return curl_multi_setopt(multi, option, value);
 }
@@ -70,6 +95,13 @@ static inline int CCurl_watch(int epoll, int descriptor, int readable, int writa
 static inline void CCurl_unwatch(int epoll, int descriptor) {
     struct epoll_event event = {0};
     epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, &event);
+}
+// Of a connection that nobody uses: anything that comes, or its end.
+static inline void CCurl_watchIdle(int epoll, int descriptor) {
+    struct epoll_event event = {0};
+    event.events = EPOLLIN | EPOLLRDHUP;
+    event.data.fd = descriptor;
+    epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
 static inline int CCurl_newEpoll(void) { return epoll_create1(EPOLL_CLOEXEC); }
 static inline int CCurl_newEvent(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }

@@ -9,12 +9,37 @@ public enum Storing {
     guard 200...299 ~= status, status != 206, !Vary(response).isAny,
       !CacheControl(request).has(.noStore), !forbids(control, status: status)
     else { return false }
-    if request.contains(where: { $0.isNamed("authorization") || $0.isNamed("cookie") }),
-      !control.has(.public), !control.has(.mustRevalidate), !control.has(.sharedMaxAge)
-    {
-      return false
+    return permitsCredentials(in: request, control)
+      && (understood.contains(status) || isExplicit(control, response))
+  }
+
+  /// Whether a shared cache may store that redirect, so that it needn't be asked again.
+  ///
+  /// 301 and 308 it may find fresh by itself; the others only by what they say (RFC 9110 section
+  /// 15.4). A `public` alone says nothing of how long.
+  public static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
+    let control = CacheControl(redirect)
+    guard !Vary(redirect).isAny, !CacheControl(request).has(.noStore),
+      !forbids(control, status: status), permitsCredentials(in: request, control)
+    else { return false }
+    switch status {
+    case 301, 308: return true
+    case 302, 303, 307: return hasLifetime(control, redirect)
+    default: return false
     }
-    return understood.contains(status) || isExplicit(control, response)
+  }
+
+  /// Whether the response says itself that it is for everyone, whatever its request brought.
+  public static func isForAll(_ response: [Field]) -> Bool {
+    let control = CacheControl(response)
+    return control.has(.public) || control.has(.sharedMaxAge)
+  }
+
+  private static func permitsCredentials(in request: [Field], _ control: CacheControl) -> Bool {
+    guard request.contains(where: { $0.isNamed("authorization") || $0.isNamed("cookie") }) else {
+      return true
+    }
+    return control.has(.public) || control.has(.mustRevalidate) || control.has(.sharedMaxAge)
   }
 
   /// The statuses that a cache may find fresh by itself (RFC 9110 section 15.1), of those stored
@@ -28,7 +53,10 @@ public enum Storing {
   }
 
   private static func isExplicit(_ control: CacheControl, _ response: [Field]) -> Bool {
-    control.has(.public) || control.has(.maxAge) || control.has(.sharedMaxAge)
-      || response.first("expires") != nil
+    control.has(.public) || hasLifetime(control, response)
+  }
+
+  private static func hasLifetime(_ control: CacheControl, _ response: [Field]) -> Bool {
+    control.has(.maxAge) || control.has(.sharedMaxAge) || response.first("expires") != nil
   }
 }

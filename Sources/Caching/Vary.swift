@@ -9,6 +9,11 @@ public struct SelectingField: Sendable, Hashable, Codable {
     self.name = name
     self.value = value
   }
+
+  /// The field of that name, in lower case, as a request has it.
+  public init(name: String, of request: [Field]) {
+    self.init(name: name, value: Vary.normalized(request, name))
+  }
 }
 
 /// The `Vary` field of a response (RFC 9110 section 12.5.5).

@@ -66,6 +66,9 @@ extension Errand {
         // Broken off, nobody would know the job's id and could cancel it.
         isStoppable: false))
     guard answer.status == 202, let job = JobAnswer(answer.body) else {
+      if answer.status == 202, JobAnswer.isGone(answer.body) {
+        return .refused(.failed(code: "not_found", detail: "The job is gone."))
+      }
       guard answer.status == 422 || answer.status == 500, let problem = ProblemAnswer(answer.body)
       else { throw unexpected(answer) }
       let isOfURL = (problem.errors ?? []).allSatisfy { $0.pointer == "/url" }

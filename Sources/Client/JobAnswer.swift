@@ -40,6 +40,12 @@ struct JobAnswer: Decodable, Equatable {
     progress.total = progress.total.map(Self.bounded)
   }
 
+  /// Whether an earlier try of the submission made a job that somebody has purged since.
+  static func isGone(_ body: [UInt8]) -> Bool {
+    struct Place: Decodable { var phase: String }
+    return (try? JSONDecoder().decode(Place.self, from: Data(body)))?.phase == "gone"
+  }
+
   /// Sums of what a server says must not overflow.
   private static func bounded(_ bytes: Int) -> Int { min(max(0, bytes), 1 << 50) }
 

@@ -23,6 +23,6 @@ final class AVIFImageReader: ImageReader {
   var message: String { String(cString: avif_reader_message(reader)) }
 
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
-    avif_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+    avif_reader_allow_frames(reader, limits.frames)
   }
 }

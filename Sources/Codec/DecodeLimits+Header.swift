@@ -1,3 +1,4 @@
+internal import CCodecs
 internal import Jobs
 
 extension DecodeLimits {
@@ -16,9 +17,27 @@ extension DecodeLimits {
     }
   }
 
+  /// Judges an AVIF by what its smallest variant takes, which is more than decoding it: it is held whole, and of what
+  /// depth it is nobody remembers. One that is let in has variants.
+  /// - Parameter fileBytes: held beside that.
+  func checkVariants(of image: ImageDescription, fileBytes: Int) throws(CodecError) {
+    let needed = StreamingRenderer().memory(for: Self.smallest, from: image) + fileBytes
+    guard needed <= max(maxMemory, Self.leastForVariants) else {
+      throw .tooMuchMemory(bytes: needed, limit: maxMemory)
+    }
+  }
+
+  private static let smallest: Variant = {
+    var variant = Variant(format: .png)
+    (variant.width, variant.height) = (1, 1)
+    return variant
+  }()
+  /// With less than this, images of any format may have none.
+  private static let leastForVariants = 64 << 20
+
   /// The pixels that all scans or all frames of a picture may have together: sixteen times those of the largest
   /// picture. Each costs as much as it is large and can be a few bytes in the file.
-  var maxWork: Int {
+  private var maxWork: Int {
     let (work, overflow) = maxPixels.multipliedReportingOverflow(by: 16)
     return overflow ? .max : work
   }
@@ -28,8 +47,11 @@ extension DecodeLimits {
     min(maxScans, maxWork / max(1, header.width * header.height))
   }
 
-  /// The frames that an animation may have where each fills it.
-  func frames(for header: ImageHeader) -> Int {
-    min(maxFrames, maxWork / max(1, header.width * header.height))
+  /// What the frames of an animation may come to. Those of few bytes have no more pixels together than a still picture
+  /// may have.
+  var frames: CodecFrameLimits {
+    CodecFrameLimits(
+      count: UInt64(clamping: maxFrames), freePixels: UInt64(clamping: maxPixels),
+      maxPixels: UInt64(clamping: maxWork))
   }
 }

@@ -21,6 +21,6 @@ final class GIFImageReader: ImageReader {
   var message: String { String(cString: gif_reader_message(reader)) }
 
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
-    gif_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+    gif_reader_allow_frames(reader, limits.frames)
   }
 }

@@ -47,10 +47,11 @@ extension CodecError {
       let header = ImageHeader(reader.picture, format: format)
       self = .tooManyScans(limit: limits.scans(for: header))
     case .tooManyFrames:
-      // Frames smaller than the picture may be more.
-      let (header, begun) = (ImageHeader(reader.picture, format: format), reader.picture.frames)
-      self = .tooManyFrames(
-        limit: min(limits.maxFrames, max(limits.frames(for: header), Int(clamping: begun))))
+      self = .tooManyFrames(limit: Int(clamping: reader.picture.maxFrames))
+    case .frameTooLarge:
+      self = .tooManyPixels(
+        width: Int(reader.picture.frameWidth), height: Int(reader.picture.frameHeight),
+        limit: limits.maxPixels)
     case .tooMuchMemory:
       self = .tooMuchMemory(
         bytes: max(Int(clamping: reader.picture.decodingMemory), limits.maxMemory),

@@ -5,7 +5,7 @@ internal import Jobs
 struct PixelReading {
   typealias Open =
     @convention(c) (
-      UnsafePointer<UInt8>?, Int, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
+      UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
     ) -> UnsafeMutablePointer<Pixels>?
 
   let open: Open
@@ -99,15 +99,19 @@ private enum PixelMemory {
   }
 
   static func webp(_ image: ImageDescription) -> Int {
-    printing + webp_pixels_memory(UInt32(image.width), UInt32(image.height), image.hasAlpha)
+    printing
+      + webp_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 
   static func gif(_ image: ImageDescription) -> Int {
-    gif_pixels_memory(UInt32(image.width), UInt32(image.height))
+    gif_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
   }
 
   static func avif(_ image: ImageDescription) -> Int {
-    printing + avif_pixels_memory(UInt32(image.width), UInt32(image.height), image.hasAlpha)
+    printing
+      + avif_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 
   static func webpWriting(_ size: VariantGeometry.Size) -> Int {

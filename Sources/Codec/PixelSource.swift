@@ -7,7 +7,9 @@ final class PixelSource {
   private let pixels: UnsafeMutablePointer<Pixels>
   private let format: ImageFormat
 
-  /// - Parameter least: what it may not scale down below.
+  /// - Parameters:
+  ///   - image: what was decoded before. Bytes that hold another picture are refused before anything is allocated for it.
+  ///   - least: what it may not scale down below.
   init(
     _ bytes: [UInt8], _ image: ImageDescription, least: (width: UInt32, height: UInt32)
   ) throws(CodecError) {
@@ -16,11 +18,11 @@ final class PixelSource {
     // The address stays good: an array's elements lie in one heap object, which `bytes` keeps and
     // nobody changes.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
-    guard let pixels = format.reading.open(start, bytes.count, least.width, least.height, &fault)
+    guard
+      let pixels = format.reading.open(
+        start, bytes.count, CheckedPicture(image), least.width, least.height, &fault)
     else { throw Self.error(fault, image) }
     self.pixels = pixels
-    // What is held was reckoned with the sides that were described.
-    guard size.width <= image.width, size.height <= image.height else { throw harmed }
   }
 
   deinit { pixels.pointee.close(pixels) }
@@ -63,7 +65,18 @@ final class PixelSource {
       // There is less than was reckoned with.
       let reckoned = image.format.reading.memory(image)
       return .tooMuchMemory(bytes: reckoned, limit: reckoned)
-    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames: return harmed(image.format)
+    case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames, .frameTooLarge:
+      return harmed(image.format)
     }
+  }
+}
+
+extension CheckedPicture {
+  /// What is no picture's side becomes 0, which no reader finds.
+  init(_ image: ImageDescription) {
+    self.init(
+      width: UInt32(exactly: image.width) ?? 0, height: UInt32(exactly: image.height) ?? 0,
+      has_alpha: image.hasAlpha, is_progressive: image.isProgressive,
+      frames: UInt64(clamping: image.frames))
   }
 }

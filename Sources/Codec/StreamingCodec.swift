@@ -19,6 +19,9 @@ public import Jobs
 /// - An AVIF has all bytes that its frames are in. They are gathered before any is decoded, and
 ///   ``ImageHeader/decodingMemory`` includes them.
 ///
+/// One frame has as many pixels as a picture may have; all of them together no more, and 1,024 for each byte that came
+/// before.
+///
 /// A step is some 10 ms but for two: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
 /// is what a few bytes of WebP tell, at some milliseconds a megapixel.
 ///

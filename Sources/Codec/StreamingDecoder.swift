@@ -115,6 +115,11 @@ final class StreamingDecoder: ImageDecoder {
     case .header:
       let header = ImageHeader(reader.picture, format: format)
       try limits.check(header)
+      if format == .avif {
+        try limits.checkVariants(
+          of: ImageDescription(reader.picture, format: format),
+          fileBytes: Int(clamping: reader.picture.fileBytes))
+      }
       reader.bound(header, by: limits)
       return .header(header)
     case .finished:

@@ -21,6 +21,6 @@ final class WebPImageReader: ImageReader {
   var message: String { String(cString: webp_reader_message(reader)) }
 
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
-    webp_reader_allow_frames(reader, UInt64(limits.maxFrames), UInt64(limits.maxWork))
+    webp_reader_allow_frames(reader, limits.frames)
   }
 }

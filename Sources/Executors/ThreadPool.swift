@@ -35,6 +35,9 @@ public final class ThreadPool: TaskExecutor {
 
   deinit { line.close() }
 
+  /// Jobs and closures that the threads were given so far: tests count by it how often work changes threads.
+  package var handedOver: UInt64 { line.handedOver }
+
   public func enqueue(_ job: consuming ExecutorJob) {
     let priority = job.priority.rawValue
     line.add(.job(UnownedJob(job), nil), priority: priority)
@@ -128,6 +131,12 @@ private final class WaitingLine: @unchecked Sendable {  // all state behind `mut
     defer { pthread_mutex_unlock(mutex) }
     while heap.isEmpty && !closed { pthread_cond_wait(arrived, mutex) }
     return heap.popMax()?.work
+  }
+
+  var handedOver: UInt64 {
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    return count
   }
 
   func close() {

@@ -55,31 +55,44 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
-    let deadline = ContinuousClock.now + request.timeout
-    let conditions = RequestFields.conditions(request.conditions)
+    let start = ContinuousClock.now
+    let deadline = start + request.timeout
     var url = request.url
     var fields = RequestFields.permitted(request.headers)
+    var hasFields = true
     var admitted: Set = [url.origin]
-    var redirects = 0
+    var redirects: [FetchedRedirect] = []
+    var conditions = RequestFields.conditions(request.conditions, for: url)
     while true {
       if Task.isCancelled { throw .cancelled }
+      let asked = start.duration(to: .now)
       let (exchange, route, head) = try await ask(
         for: url, fields: fields + conditions, of: request, by: deadline)
       guard Redirect.isRedirect(head.status) else {
-        return try accept(
+        var response = try accept(
           head, exchange, url: url, conditions: conditions, maxBytes: request.maxBytes)
+        response.redirects = redirects
+        response.hadFields = hasFields
+        return response
       }
       exchange.discard()
-      guard redirects < configuration.maxRedirects else {
+      guard redirects.count < configuration.maxRedirects else {
         throw .tooManyRedirects(limit: configuration.maxRedirects)
       }
-      redirects += 1
+      redirects.append(
+        FetchedRedirect(
+          url: url, status: head.status, headers: head.fields, hadFields: hasFields, asked: asked,
+          answered: start.duration(to: .now)))
       let target = try Redirect.target(of: head, from: route.url)
-      if target.origin != url.origin { fields = [] }
+      if target.origin != url.origin { (fields, hasFields) = ([], false) }
       if admitted.insert(target.origin).inserted {
         try await request.awaitAdmission(to: target.origin, by: deadline)
       }
       url = target
+      conditions = RequestFields.conditions(request.conditions, for: url)
+      if conditions.isEmpty, let elsewhere = request.conditionsElsewhere {
+        conditions = RequestFields.sound(await elsewhere(url, hasFields))
+      }
     }
   }
 
@@ -114,15 +127,23 @@ public final class CurlFetcher: ImageFetcher {
     _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
-    if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
+    let codings: [ContentCoding]
+    do throws(FetchError) {
+      if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
+        throw error
+      }
+      codings = try ContentCoding.applied(to: head)
+    } catch {
       if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
       throw error
     }
     let body = FetchedBody(
-      exchange, mayBeEmpty: head.status == 304, metrics: metrics, running: running)
+      exchange, codings: codings, maxBytes: maxBytes, mayBeEmpty: head.status == 304,
+      metrics: metrics, running: running)
     return FetchedResponse(
-      url: url, status: head.status, headers: head.fields, contentLength: head.contentLength,
-      body: body, timings: head.timings)
+      url: url, status: head.status, headers: head.fields,
+      contentLength: codings.isEmpty ? head.contentLength : nil, body: body,
+      timings: head.timings)
   }
 
   private static func objection(

@@ -1,3 +1,4 @@
+internal import CCodings
 internal import CCurl
 
 /// The libcurl that is linked.
@@ -5,5 +6,16 @@ public enum CurlLibrary {
   /// Its version and those of what it uses, such as `7.88.1 OpenSSL/3.0.17 nghttp2/1.52.0`.
   public static var version: String {
     String(String(cString: curl_version()).trimmingPrefix("libcurl/"))
+  }
+}
+
+/// The libraries that undo content codings.
+public enum CodingLibraries {
+  /// zlib's version, such as `1.2.13`.
+  public static var zlibVersion: String { String(cString: CCodings.zlibVersion()) }
+  /// libbrotli's version, such as `1.0.9`.
+  public static var brotliVersion: String {
+    let version = BrotliDecoderVersion()
+    return "\(version >> 24).\(version >> 12 & 0xFFF).\(version & 0xFFF)"
   }
 }

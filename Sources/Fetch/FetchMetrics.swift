@@ -22,6 +22,7 @@ final class FetchMetrics: Sendable {
   private static let codes: [FailureCode] = [
     .blockedAddress, .dnsFailure, .connectFailure, .tlsFailure, .timeout, .stalled,
     .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated,
+    .unsupportedFormat, .decodeFailed,
   ]
 
   /// The outcome's name; for a failure the contract's.

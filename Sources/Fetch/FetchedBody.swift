@@ -6,17 +6,31 @@ internal import Synchronization
 final class FetchedBody: ImageBytes {
   private struct State {
     var received = 0
+    var counted = 0
     var isOver = false
   }
 
   private let exchange: Exchange
+  /// The exchange's bytes, without the codings.
+  private let content: any ImageBytes
+  private let isCoded: Bool
   private let metrics: FetchMetrics
   private let running: RunningLoop
   private let mayBeEmpty: Bool
   private let state = Mutex(State())
 
-  init(_ exchange: Exchange, mayBeEmpty: Bool, metrics: FetchMetrics, running: RunningLoop) {
+  /// - Parameters:
+  ///   - codings: in the order they were applied.
+  ///   - maxBytes: of what each of them gives.
+  init(
+    _ exchange: Exchange, codings: [ContentCoding], maxBytes: Int, mayBeEmpty: Bool,
+    metrics: FetchMetrics, running: RunningLoop
+  ) {
     self.exchange = exchange
+    content = codings.reversed().reduce(exchange) { source, coding in
+      DecodedContent(source, coding: coding, maxBytes: maxBytes)
+    }
+    isCoded = !codings.isEmpty
     self.mayBeEmpty = mayBeEmpty
     self.metrics = metrics
     self.running = running
@@ -27,20 +41,31 @@ final class FetchedBody: ImageBytes {
     note(.cancelled)
   }
 
+  var codedCount: Int { isCoded ? exchange.received : 0 }
+
   func next() async throws(FetchError) -> [UInt8]? {
     do throws(FetchError) {
-      guard let bytes = try await exchange.next() else {
+      guard let bytes = try await content.next() else {
         guard mayBeEmpty || state.withLock({ $0.received > 0 }) else { throw .noData }
         note(nil)
         return nil
       }
-      state.withLock { $0.received += bytes.count }
-      metrics.bytes.increment(by: bytes.count)
+      count(bytes.count)
       return bytes
     } catch {
       note(error)
       throw error
     }
+  }
+
+  private func count(_ taken: Int) {
+    let sent = isCoded ? exchange.received : nil
+    let new = state.withLock { state in
+      state.received += taken
+      defer { state.counted = sent ?? state.received }
+      return (sent ?? state.received) - state.counted
+    }
+    metrics.bytes.increment(by: new)
   }
 
   /// Counts the fetch's end, the first time.

@@ -11,9 +11,14 @@ enum RequestFields {
     }
   }
 
-  /// The fetch's own conditions and range.
-  static func conditions(_ fields: [HeaderField]) -> [HeaderField] {
-    fields.filter { conditional.contains($0.name.lowercased()) && isSound($0) }
+  /// The fetch's own conditions and range, as far as they are about that URL.
+  static func conditions(_ all: [FetchConditions], for url: SourceURL) -> [HeaderField] {
+    sound(all.filter { $0.url == url }.flatMap(\.fields))
+  }
+
+  /// Those among the fetch's own fields that are conditions.
+  static func sound(_ conditions: [HeaderField]) -> [HeaderField] {
+    conditions.filter { conditional.contains($0.name.lowercased()) && isSound($0) }
   }
 
   private static func isSound(_ field: HeaderField) -> Bool {
@@ -26,8 +31,8 @@ enum RequestFields {
     fields.contains { $0.name.lowercased() == name }
   }
 
-  /// What belongs to the connection or to the message's framing, and so to libcurl alone; and content codings, which
-  /// nobody here would undo.
+  /// What belongs to the connection or to the message's framing, and so to libcurl alone; and content codings: an image
+  /// is asked for as it is.
   private static let refused: Set<String> = [
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive",
     "proxy-authenticate",

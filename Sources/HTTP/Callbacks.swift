@@ -55,8 +55,9 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketC
   let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
   switch change {
   case .CONNECTION_NOTIFY_STARTED:
+    let place = monitor.place(of: CMicroHTTPD_descriptor(handle))
     let connection = Connection(
-      id: monitor.service.nextID(), handle: handle, service: monitor.service)
+      id: monitor.service.nextID(), handle: handle, at: place, service: monitor.service)
     socketContext.pointee = Unmanaged.passRetained(connection).toOpaque()
     monitor.began(connection)
   case .CONNECTION_NOTIFY_CLOSED:

@@ -15,6 +15,7 @@ extension Connection {
   /// Queues an answer for sending.
   func queue(_ response: Response) -> MHD_Result {
     step = .answered
+    keeping = response.keeping
     guard let answer = create(response.content) else { return .NO }
     defer { MHD_destroy_response(answer) }
     for field in response.fields where !Self.isOurs(field.name) {
@@ -23,7 +24,9 @@ extension Connection {
         field.value.withCString { MHD_add_response_header(answer, name, $0) }
       }
     }
-    if service.isDraining { MHD_add_response_header(answer, "Connection", "close") }
+    if service.isDraining || place == .probe {
+      MHD_add_response_header(answer, "Connection", "close")
+    }
     return MHD_queue_response(handle, UInt32(response.status.code), answer)
   }
 

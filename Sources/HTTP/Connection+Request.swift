@@ -46,12 +46,15 @@ extension Connection {
   /// An answer queued now closes the connection, so that is for refusals. Others are given in the
   /// next call, which comes at once if there is no content.
   func headCame(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
+    // From here on its place is not another's to take.
+    state.withLock { $0.timing.stage = .answer }
     isActive = true
     service.requestBegan()
     guard let line else { return .NO }
     do throws(RefusalError) {
       let parts = RequestHead.Line(method: method, target: line.restored(), version: version)
       let head = try RequestHead(handle, parts, service.configuration)
+      guard place == .regular || service.isProbe(head) else { throw RefusalError(.overloaded) }
       self.head = head
       if head.declaredLength == 0 {
         step = .complete
@@ -129,12 +132,14 @@ extension Connection {
       state.upload = nil
       state.response = nil
       state.timing.stage = .head
+      state.timing.idleSince = now()
       return left
     }
     wake?.run()
     task?.cancel()
     forgetOutflow()
     sending = .none
+    keeping = nil
     head = nil
     line = nil
     if isActive {

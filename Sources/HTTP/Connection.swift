@@ -30,6 +30,8 @@ final class Connection: @unchecked Sendable {
     var isEnding = false
     /// libmicrohttpd has closed it, or is about to.
     var isClosed = false
+    /// Its place was given to another.
+    var isEvicted = false
   }
 
   /// What the next call from libmicrohttpd is about.
@@ -40,7 +42,11 @@ final class Connection: @unchecked Sendable {
   let descriptor: Int32
   let remoteAddress: String
   let service: Service
+  let place: Places.Kind
   let state = Mutex(State())
+
+  /// Libmicrohttpd's for it.
+  let thread = pthread_self()
 
   // Only libmicrohttpd's thread
   var step = Step.head
@@ -48,12 +54,14 @@ final class Connection: @unchecked Sendable {
   var head: RequestHead?
   /// Keeps the bytes of an answer where they are until they were sent.
   var sending: Response.Content = .none
+  var keeping: (any Sendable & AnyObject)?
   /// Whether the client may still be sending when we close, and would lose our answer to a reset.
   var lingers = false
   var isActive = false
 
-  init(id: UInt64, handle: OpaquePointer, service: Service) {
+  init(id: UInt64, handle: OpaquePointer, at place: Places.Kind, service: Service) {
     self.id = id
+    self.place = place
     self.handle = handle
     self.service = service
     descriptor = CMicroHTTPD_descriptor(handle)
@@ -104,6 +112,25 @@ final class Connection: @unchecked Sendable {
     state.withLock { state in
       state.isEnding = true
       resume(&state)
+    }
+  }
+
+  /// Since when it waits for a request; nil while it has one.
+  var idleSince: Instant? {
+    state.withLock { state in
+      guard case .head = state.timing.stage, !state.isClosed, !state.isEvicted else { return nil }
+      return state.timing.idleSince
+    }
+  }
+
+  /// Cuts the connection, unless it has a request by now.
+  /// - Returns: whether its place is free.
+  func evict() -> Bool {
+    state.withLock { state in
+      guard case .head = state.timing.stage, !state.isClosed, !state.isEvicted else { return false }
+      state.isEvicted = true
+      _ = shutdown(descriptor, Int32(SHUT_RDWR))
+      return true
     }
   }
 

@@ -24,9 +24,9 @@ final class Daemon: @unchecked Sendable {
     var options = [
       option(.EXTERNAL_LOGGER, unsafeBitCast(messageCame, to: Int.self), opaque),
       option(.CONNECTION_MEMORY_LIMIT, configuration.poolSize),
-      // The monitor counts; each thread gets its share of this, which must never be the smaller
-      // one.
-      option(.CONNECTION_LIMIT, min(configuration.maxConnections * threads, 1 << 30)),
+      // The monitor alone counts. At a limit of its own libmicrohttpd would close a connection
+      // without a word, and its thread stops for ever at a lock that it already has.
+      option(.CONNECTION_LIMIT, 1 << 30),
       option(
         .CONNECTION_TIMEOUT, Int(max(1, configuration.idleTimeout.components.seconds))),
       option(.URI_LOG_CALLBACK, unsafeBitCast(requestLineCame, to: Int.self), opaque),

@@ -7,8 +7,11 @@ extension HTTPServer {
     public var port = 8080
     /// Threads that serve connections; 0 is one a core.
     public var threads = 0
-    /// Connections open at once; more wait in the listen queue.
+    /// Connections open at once. Where all are taken, those go first that wait for a request.
     public var maxConnections = 10_000
+    /// The paths of probes, which get their answer also where all connections are taken: so many more are open for them,
+    /// and any other request on one of those is refused. Without paths further clients wait in the listen queue.
+    public var probes: (paths: Set<String>, connections: Int) = ([], 64)
     /// How long a request may take from its first byte to its last. A slower client is cut.
     public var requestTimeout: Duration = .seconds(30)
     /// How long a connection may be silent between requests, or while an answer is sent.
@@ -31,6 +34,9 @@ extension HTTPServer {
 
     /// The defaults.
     public init() {}
+
+    /// Places that are kept for probes.
+    var probePlaces: Int { probes.paths.isEmpty ? 0 : probes.connections }
 
     /// The memory of a connection: the header section, 64 bytes of bookkeeping a field, and room
     /// for the answer's header section.

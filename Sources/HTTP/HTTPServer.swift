@@ -30,6 +30,7 @@ public final class HTTPServer: Sendable {
   /// Listens and serves, till `stop`.
   /// - Returns: the address and port that are listened on.
   public func start() throws(ServerError) -> (host: String, port: Int) {
+    try MicroHTTPDLibrary.check()
     let service = service
     let started = try monitor.withLock { (monitor) throws(ServerError) in
       guard monitor == nil else { throw .alreadyStarted }
@@ -64,7 +65,8 @@ public final class HTTPServer: Sendable {
   /// What is going on now.
   public var statistics: Statistics {
     Statistics(
-      connections: monitor.withLock { $0 }?.connectionCount ?? 0, requests: service.requests,
+      connections: monitor.withLock { $0 }.map { $0.taken + $0.takenByProbes } ?? 0,
+      requests: service.requests,
       active: service.active)
   }
 }

@@ -6,8 +6,12 @@ import Logging
 extension Monitor {
   /// Accepts what waits, as long as there is a place.
   func accept() {
-    for _ in 0..<64 where isListening {
-      guard connectionCount < service.configuration.maxConnections else { return pause() }
+    for round in 0..<64 where isListening {
+      // Whether somebody else waits for the place of another is known in the first round only.
+      let place = places.next(taken: taken, byProbes: takenByProbes) { kind in
+        round == 0 && evict(kind)
+      }
+      guard let place, place == .regular || round == 0 else { return round == 0 ? pause() : () }
       var address = sockaddr_storage()
       var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
       let isAdded: Bool? = withUnsafeMutablePointer(to: &address) {
@@ -15,13 +19,13 @@ extension Monitor {
           let descriptor = accept4(
             listener.descriptor, generic, &size, CMicroHTTPD_acceptFlags)
           guard descriptor >= 0 else { return nil }
-          opened()
+          opened(descriptor, at: place)
           return daemon?.add(descriptor, generic, size) ?? false
         }
       }
       switch isAdded {
       case true: break
-      case false: closed()
+      case false: closed(place)
       case nil:
         // Out of descriptors, for instance: the listen queue would be reported again and again.
         if errno != EAGAIN && errno != ECONNABORTED && errno != EINTR { pause() }
@@ -30,16 +34,29 @@ extension Monitor {
     }
   }
 
+  /// Closes connections that have waited longest for a request.
+  /// - Returns: whether there was one.
+  private func evict(_ kind: Places.Kind) -> Bool {
+    let idle = service.connections.compactMap { connection in
+      connection.place == kind ? connection.idleSince.map { (connection, since: $0) } : nil
+    }
+    let freed = idle.sorted { $0.since < $1.since }.prefix(places.evicted(of: kind))
+      .filter { connection, _ in connection.evict() }
+    for _ in freed { closed(kind) }
+    return !freed.isEmpty
+  }
+
   private func pause() {
     isAccepting = false
     events.change(listener.descriptor, 0, as: Self.listening)
   }
 
   /// Accepts again after a pause, if there is a place.
-  func listenAgain() {
-    guard isListening, !isAccepting, connectionCount < service.configuration.maxConnections else {
-      return
-    }
+  /// - Parameter looking: also where there may be one once somebody asks for it.
+  func listenAgain(looking: Bool = false) {
+    guard isListening, !isAccepting,
+      looking || taken < places.regular || takenByProbes < places.probes
+    else { return }
     isAccepting = true
     events.change(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
   }

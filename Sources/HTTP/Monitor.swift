@@ -12,7 +12,11 @@ final class Monitor: @unchecked Sendable {
   let listener: Listener
   let events: EventSet
   let requests = Mutex(Requests())
+  let places: Places
   private let open = Atomic(0)
+  private let openForProbes = Atomic(0)
+  /// Connections that were accepted for probes, and not begun yet.
+  private let probes = Mutex<Set<Int32>>([])
   private let message = Mutex("")
   private let leavers = Mutex<[Leaver]>([])
 
@@ -46,6 +50,7 @@ final class Monitor: @unchecked Sendable {
 
   init(_ service: Service) throws(ServerError) {
     self.service = service
+    places = Places(service.configuration)
     events = try EventSet()
     listener = try Listener(host: service.configuration.host, port: service.configuration.port)
     events.add(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
@@ -107,8 +112,8 @@ final class Monitor: @unchecked Sendable {
       connection.breakSilence(time)
     }
     expireLingering(time)
-    // Also after a pause for want of descriptors.
-    listenAgain()
+    // Also after a pause for want of descriptors, and where a connection has come to wait for a request.
+    listenAgain(looking: true)
   }
 
   // MARK: Connections, from libmicrohttpd's threads
@@ -123,7 +128,10 @@ final class Monitor: @unchecked Sendable {
   /// A connection's descriptor will be closed as soon as this returns.
   func closes(_ connection: Connection) {
     events.remove(connection.descriptor)
-    connection.state.withLock { $0.isClosed = true }
+    let wasEvicted = connection.state.withLock { state in
+      state.isClosed = true
+      return state.isEvicted
+    }
     service.remove(connection)
     if connection.lingers {
       let copy = fcntl(connection.descriptor, F_DUPFD_CLOEXEC, 3)
@@ -132,7 +140,7 @@ final class Monitor: @unchecked Sendable {
         events.wake()
       }
     }
-    if closed() { events.wake() }
+    if !wasEvicted, closed(connection.place) { events.wake() }
   }
 
   func takeLeavers() -> [Leaver] {
@@ -143,21 +151,41 @@ final class Monitor: @unchecked Sendable {
   }
 
   /// Counts a connection that was accepted.
-  func opened() { open.add(1, ordering: .relaxed) }
+  func opened(_ descriptor: Int32, at place: Places.Kind) {
+    switch place {
+    case .regular: open.add(1, ordering: .relaxed)
+    case .probe:
+      openForProbes.add(1, ordering: .relaxed)
+      _ = probes.withLock { $0.insert(descriptor) }
+    }
+  }
+
+  /// What a connection that begins was accepted for.
+  func place(of descriptor: Int32) -> Places.Kind {
+    guard places.probes > 0 else { return .regular }
+    return probes.withLock { $0.remove(descriptor) } == nil ? .regular : .probe
+  }
 
   /// Counts a connection that is gone; true if there was no place before.
   @discardableResult
-  func closed() -> Bool {
-    open.subtract(1, ordering: .relaxed).oldValue >= service.configuration.maxConnections
+  func closed(_ place: Places.Kind) -> Bool {
+    switch place {
+    case .regular: open.subtract(1, ordering: .relaxed).oldValue >= places.regular
+    case .probe: openForProbes.subtract(1, ordering: .relaxed).oldValue >= places.probes
+    }
   }
 
-  /// Connections that are open.
-  var connectionCount: Int { open.load(ordering: .relaxed) }
+  /// Connections that are open, those for probes aside.
+  var taken: Int { open.load(ordering: .relaxed) }
+
+  /// Connections that are open for probes.
+  var takenByProbes: Int { openForProbes.load(ordering: .relaxed) }
 
   /// libmicrohttpd said something.
   func said(_ text: String) {
     let text = String(text.prefix { $0 != "\n" })
     message.withLock { $0 = text }
+    if text.hasPrefix(Self.preemptible) { preempt(text) }
     service.log.debug("libmicrohttpd", metadata: ["message": "\(text)"])
   }
 

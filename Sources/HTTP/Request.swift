@@ -48,18 +48,6 @@ public struct RequestBody: Sendable {
 
   /// Waits for bytes and takes all that have arrived; nil after the last.
   public func next() async throws(BodyError) -> [UInt8]? { try await take() }
-
-  /// The whole content.
-  /// - Throws: `.tooLarge` as soon as there is more than `limit`, by the client's word or in fact.
-  public func collect(upTo limit: Int) async throws(BodyError) -> [UInt8] {
-    if let declaredLength, declaredLength > limit { throw .tooLarge(limit: limit) }
-    var all: [UInt8] = []
-    while let bytes = try await next() {
-      guard all.count + bytes.count <= limit else { throw .tooLarge(limit: limit) }
-      if all.isEmpty { all = bytes } else { all += bytes }
-    }
-    return all
-  }
 }
 
 /// Why a request's content did not come whole.

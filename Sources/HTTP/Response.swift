@@ -8,12 +8,18 @@ public struct Response: Sendable {
   public var fields: HTTPFields
   /// The content; for HEAD only its length is sent.
   public var content: Content
+  /// What is let go of once the answer was sent, or its client is gone.
+  public var keeping: (any Sendable & AnyObject)?
 
   /// An answer.
-  public init(status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none) {
+  public init(
+    status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none,
+    keeping: (any Sendable & AnyObject)? = nil
+  ) {
     self.status = status
     self.fields = fields
     self.content = content
+    self.keeping = keeping
   }
 
   /// What is sent after the header section.
@@ -49,4 +55,6 @@ public enum Refusal: Sendable, Equatable {
   case unknownTransferCoding
   /// An `Expect` other than 100-continue.
   case unknownExpectation
+  /// There is no place left but those kept for probes, and this is none.
+  case overloaded
 }

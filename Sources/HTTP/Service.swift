@@ -47,6 +47,11 @@ final class Service: Sendable {
 
   var connections: [Connection] { open.withLock { Array($0.values) } }
 
+  /// Whether a connection kept for probes may ask this.
+  func isProbe(_ head: RequestHead) -> Bool {
+    configuration.probes.paths.contains(head.target.path) && head.declaredLength == 0
+  }
+
   // MARK: Requests
 
   func requestBegan() {

@@ -37,6 +37,8 @@ struct Timing {
   }
 
   var stage = Stage.head
+  /// Since when the client owes a request's head.
+  var idleSince = now()
   private var watched: UInt64?
   private var base: UInt64 = 0
   private var begun: Instant?

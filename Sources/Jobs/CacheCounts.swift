@@ -2,7 +2,7 @@
 public struct CacheCounts: Sendable, Equatable {
   /// Stored responses and variants.
   public var entries = 0
-  /// Their images' bytes on disk.
+  /// Their images' bytes on disk, equal images counted once.
   public var bytes = 0
   /// Bytes of images held in memory.
   public var memoryBytes = 0

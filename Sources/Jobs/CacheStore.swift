@@ -17,9 +17,13 @@ public protocol CacheStore: Sendable {
   /// Forgets entries.
   func drop(_ ids: [CacheEntry.ID]) async throws(StoreError)
 
-  /// Forgets everything under a key.
+  /// Forgets everything under these keys.
   /// - Returns: how many entries there were.
-  func drop(key: Fingerprint) async throws(StoreError) -> Int
+  func drop(keys: [Fingerprint]) async throws(StoreError) -> Int
+
+  /// Forgets up to `count` entries of a resource (``CacheEntry/resource``), under whatever key.
+  /// - Returns: the image of each; none when none is left.
+  func drop(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest]
 
   /// Forgets everything.
   /// - Returns: how many entries there were.
@@ -31,18 +35,33 @@ public protocol CacheStore: Sendable {
   /// Keeps a variant in the place of the one of the same id, and ends a reservation: both in one step. The least
   /// recently used entries, responses and variants alike, give way until all fit into `limit`; one that is larger, or
   /// whose image is not kept, is not stored.
-  func keep(_ variant: StoredVariant, within limit: Int, releasing holder: JobID)
-    async throws(StoreError)
+  func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse
+  ) async throws(StoreError)
 
-  /// How many entries there are, and their images' bytes, equal images counted once an entry.
+  /// How many entries there are, and their images' bytes, equal images counted once.
   func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int)
+}
+
+extension CacheStore {
+  /// Forgets everything under a key.
+  /// - Returns: how many entries there were.
+  public func drop(key: Fingerprint) async throws(StoreError) -> Int { try await drop(keys: [key]) }
+
+  /// Keeps a variant where no uses are known but those noted.
+  public func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID
+  ) async throws(StoreError) {
+    try await keep(variant, within: limit, releasing: holder) { _ in nil }
+  }
 }
 
 /// A stored response whose body was decoded whole.
 public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   /// What tells it from the others.
   public struct ID: Sendable, Hashable, Codable {
-    /// The resource's key: ``Job/cacheKey``.
+    /// ``Job/cacheKey``, or ``Job/sharedCacheKey``.
     public var key: Fingerprint
     /// The request fields that chose it among the key's responses (RFC 9111 section 4.1).
     public var selector: Fingerprint
@@ -54,17 +73,32 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
     }
   }
 
+  /// Tells when an entry was last used, as far as that was not noted yet (``CacheStore/touch(_:)``).
+  public typealias LastUse = @Sendable (ID) -> Timestamp?
+
   /// What tells it from the others.
   public var id: ID
+  private var ownResource: Fingerprint?
   /// Its header section and when it came.
   public var response: StoredResponse
+  /// How it was come by; nil for one of an earlier release, which didn't keep that.
+  public var path: StoredPath?
   /// Its body, as a job that it answers will have it.
   public var image: StoredImage
 
+  /// The key of the URL that was asked for, by which the entries of all its partitions are dropped.
+  public var resource: Fingerprint { ownResource ?? id.key }
+
   /// An entry.
-  public init(id: ID, response: StoredResponse, image: StoredImage) {
+  /// - Parameter resource: nil: the key.
+  public init(
+    id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath? = .direct,
+    image: StoredImage
+  ) {
     self.id = id
+    ownResource = resource == id.key ? nil : resource
     self.response = response
+    self.path = path
     self.image = image
   }
 }

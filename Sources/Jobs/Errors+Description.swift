@@ -4,7 +4,7 @@ extension StoreError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .full: "no room is left"
-    case .unavailable(let detail): detail
+    case .unavailable(let detail), .unreadable(let detail): detail
     }
   }
 }
@@ -58,7 +58,7 @@ extension FetchError: CustomStringConvertible {
     switch self {
     case .blocked(let target, let reason): "\(target): \(reason)"
     case .dnsFailure(let host, let detail), .connectFailure(let host, let detail),
-      .tlsFailure(let host, let detail):
+      .noResponse(let host, let detail), .tlsFailure(let host, let detail):
       "\(host): \(detail)"
     case .unreachable(let origin, let failures, let seconds):
       "\(origin): not reached \(failures) times in a row, left alone for \(seconds) s"
@@ -73,6 +73,8 @@ extension FetchError: CustomStringConvertible {
     case .tooLarge(let limit): "more than \(limit) bytes"
     case .truncated(let received, let expected):
       "\(received) bytes" + (expected.map { " of \($0)" } ?? " and no end")
+    case .unsupportedCoding(let coding): "the content coding \(coding)"
+    case .brokenCoding(let coding): "no whole \(coding) stream"
     case .cancelled: "the transfer was stopped"
     }
   }
@@ -98,7 +100,7 @@ extension CodecError: CustomStringConvertible {
     case .dimensionTooLarge(let width, let height, let limit):
       "\(width) x \(height): a side has more than \(limit) pixels"
     case .tooManyScans(let limit): "more than \(limit) scans"
-    case .tooManyFrames(let limit): "more than \(limit) frames"
+    case .tooManyFrames(let limit): "more frames than \(limit), by their number or their pixels"
     case .tooMuchMemory(let bytes, let limit): "\(bytes) bytes of memory, more than \(limit)"
     case .cutShort: "the image ends before its last pixel"
     case .broken(let format, let detail): "broken \(format.rawValue): \(detail)"

@@ -121,7 +121,8 @@ public struct DecodeLimits: Sendable, Equatable {
   public var maxPixels: Int
   /// Width and height each.
   public var maxDimension: Int
-  /// Frames of an animation.
+  /// Frames of an animation. Together they may have ``maxPixels``, and 1,024 more for each byte that came before a frame,
+  /// up to sixteen times as many.
   public var maxFrames: Int
   /// Scans of a progressive JPEG.
   public var maxScans: Int
@@ -153,7 +154,7 @@ public enum CodecError: Error, Sendable, Equatable, Codable {
   case dimensionTooLarge(width: Int, height: Int, limit: Int)
   /// More scans than allowed.
   case tooManyScans(limit: Int)
-  /// More frames than allowed.
+  /// More frames than allowed, by their number or by their pixels.
   case tooManyFrames(limit: Int)
   /// Decoding it would take more memory than one image may.
   case tooMuchMemory(bytes: Int, limit: Int)

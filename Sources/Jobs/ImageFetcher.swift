@@ -14,19 +14,22 @@ public struct FetchRequest: Sendable {
   /// Extra header fields. `Authorization`, `Cookie` and every other one that the client named go to the first
   /// origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
   public var headers: [HeaderField]
-  /// What makes the request conditional or one for a part (RFC 9110 sections 13 and 14.2): `Range`, `If-Range`,
-  /// `If-None-Match`, `If-Modified-Since`. They go along to every origin that a redirect leads to.
-  public var conditions: [HeaderField] = []
+  /// What makes it conditional or a request for a part, for each URL that something is known of.
+  public var conditions: [FetchConditions] = []
+  /// Asked for the conditions of a URL that a redirect leads to, where ``conditions`` says nothing of it. Nil: none.
+  public var conditionsElsewhere:
+    (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> [HeaderField])?
   /// Asked before a redirect is followed to another origin: it may wait there for its turn. Nil: none needed.
   public var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
   /// From the start to the body's last byte, redirects included.
   public var timeout: Duration
-  /// Of the body.
+  /// Of the body, as it is sent and, where it is coded, as it is without that.
   public var maxBytes: Int
 
   /// A request within these limits.
   public init(
-    url: SourceURL, headers: [HeaderField] = [], conditions: [HeaderField] = [], timeout: Duration,
+    url: SourceURL, headers: [HeaderField] = [], conditions: [FetchConditions] = [],
+    timeout: Duration,
     maxBytes: Int
   ) {
     self.url = url
@@ -37,17 +40,67 @@ public struct FetchRequest: Sendable {
   }
 }
 
+/// What makes the request for one URL conditional or one for a part (RFC 9110 sections 13 and 14.2).
+///
+/// A validator says something of the URL that gave it out: two URLs' may be equal by chance or by intent. Wherever else
+/// redirects lead is asked for the whole.
+public struct FetchConditions: Sendable, Equatable {
+  /// The only URL whose request has these fields.
+  public var url: SourceURL
+  /// `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since`.
+  public var fields: [HeaderField]
+
+  /// Conditions of a request for that URL.
+  public init(url: SourceURL, fields: [HeaderField]) {
+    self.url = url
+    self.fields = fields
+  }
+}
+
+/// A response that sent a fetch elsewhere.
+public struct FetchedRedirect: Sendable, Equatable {
+  /// The URL that answered.
+  public var url: SourceURL
+  /// 301, 302, 303, 307 or 308.
+  public var status: Int
+  /// The response's header fields.
+  public var headers: [HeaderField]
+  /// Whether the request had the client's own header fields.
+  public var hadFields: Bool
+  /// From the fetch's start to this request.
+  public var asked: Duration
+  /// From the fetch's start to this response.
+  public var answered: Duration
+
+  /// A redirect.
+  public init(
+    url: SourceURL, status: Int, headers: [HeaderField], hadFields: Bool, asked: Duration,
+    answered: Duration
+  ) {
+    self.url = url
+    self.status = status
+    self.headers = headers
+    self.hadFields = hadFields
+    self.asked = asked
+    self.answered = answered
+  }
+}
+
 /// A final response whose body is on its way.
 public struct FetchedResponse: Sendable {
   /// The URL that answered, after redirects.
   public var url: SourceURL
+  /// The responses that led there, in their order.
+  public var redirects: [FetchedRedirect] = []
+  /// Whether the last request had the client's own header fields.
+  public var hadFields = true
   /// The status (RFC 9110 section 15): 200 or 203; 206 to a range and 304 to a condition that was asked for.
   public var status: Int
   /// The response's header fields.
   public var headers: [HeaderField]
-  /// What `Content-Length` said.
+  /// How many bytes come, where `Content-Length` said so; nil where content codings are undone on the way.
   public var contentLength: Int?
-  /// The content, as it arrives.
+  /// The content, as it arrives, without the content codings that a 200 or 203 had (RFC 9110 section 8.4).
   public var body: any ImageBytes
   /// How long each step of the transfer took.
   public var timings: TransferTimings
@@ -73,6 +126,14 @@ public protocol ImageBytes: AnyObject, Sendable {
   ///
   /// - Throws: `.cancelled` when the calling task is cancelled.
   func next() async throws(FetchError) -> [UInt8]?
+
+  /// Bytes received so far for what ``next()`` gave with content codings undone; 0 where there were none.
+  var codedCount: Int { get }
+}
+
+extension ImageBytes {
+  /// Not coded.
+  public var codedCount: Int { 0 }
 }
 
 /// How long each step of a transfer took, the last hop's where there were redirects.
@@ -96,8 +157,10 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case blocked(target: String, BlockReason)
   /// The name has no address, or no answer came in time.
   case dnsFailure(host: String, detail: String)
-  /// No connection, or one that spoke no HTTP.
+  /// No connection.
   case connectFailure(host: String, detail: String)
+  /// A connection, and on it no response or none that HTTP allows: the host is there.
+  case noResponse(host: String, detail: String)
   /// The origin could not be reached by so many requests in a row: nothing was sent, and the next one will try again
   /// after so many seconds.
   case unreachable(origin: String, failures: Int, seconds: Double)
@@ -119,6 +182,10 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case tooLarge(limit: Int)
   /// The body ended before its end.
   case truncated(received: Int, expected: Int?)
+  /// The body has a content coding that can't be undone.
+  case unsupportedCoding(String)
+  /// The body came whole, but breaks the rules of the content coding that it is said to have, or ends before its end.
+  case brokenCoding(String)
   /// The calling task was cancelled.
   case cancelled
 }

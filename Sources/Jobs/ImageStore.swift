@@ -3,7 +3,7 @@ public protocol ImageStore: Sendable {
   /// Room for an image whose digest is not known yet.
   func stage() async throws(StoreError) -> any StagedImage
 
-  /// The image's bytes; nil when there are none under this digest.
+  /// The image's bytes; nil when there are none under this digest, or others: these are removed.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes?
 
   /// Whether the bytes are there, whole and unharmed. Harmed ones are removed.
@@ -12,10 +12,17 @@ public protocol ImageStore: Sendable {
   /// Removes the bytes, if there are any.
   func remove(_ digest: ImageDigest) async throws(StoreError)
 
-  /// Removes what a crash left half written, and each image that `isWanted` does not want.
+  /// Whether there is room for some dozen further images.
+  func hasRoom() async -> Bool
+
+  /// Removes what a crash left half written: called once, before anything is staged.
+  /// - Returns: how many there were.
+  func removeUnfinished() async throws(StoreError) -> Int
+
+  /// Hands all images to `remove`, some hundred at a time, until the task is cancelled; those published meanwhile perhaps.
+  /// - Parameter remove: removes what nobody wants, and returns how many these were.
   /// - Returns: how many were removed.
-  func sweep(_ isWanted: @Sendable (ImageDigest) async throws(StoreError) -> Bool)
-    async throws(StoreError) -> Int
+  func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int
 }
 
 /// An image being written: by one task, in order. Letting go of it unpublished leaves nothing behind.
@@ -25,6 +32,9 @@ public protocol StagedImage: AnyObject, Sendable {
 
   /// The digest of all bytes written.
   func finish() -> ImageDigest
+
+  /// All the bytes written, where they are few and still in memory.
+  var content: [UInt8]? { get }
 
   /// Makes the bytes durable under the digest that ``finish()`` told. Equal bytes already kept are left as they are.
   func publish() async throws(StoreError)

@@ -1,12 +1,15 @@
 /// The moves of a job's life. Each keeps phase, times and version in step; none looks at a clock.
 extension Job {
   /// A worker takes it: `queued` to `loading`.
-  public mutating func start(at moment: Timestamp) {
+  /// - Parameter floor: a version that no client was shown a higher one than, where the store may have forgotten some.
+  public mutating func start(at moment: Timestamp, above floor: Int = 0) {
+    version = max(version, floor)
     timings = Timings()
     timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
     progress = Progress()
     startedAt = startedAt ?? moment
     notBefore = nil
+    lastFailure = nil
     if target.isFirst { tries += 1 }
     move(to: .loading)
   }
@@ -39,7 +42,7 @@ extension Job {
   }
 
   /// Never lets a loading job's progress fall behind what is shown.
-  mutating func keepProgress(of shown: Job) {
+  package mutating func keepProgress(of shown: Job) {
     guard phase == .loading, shown.phase == .loading, shown.tries == tries,
       shown.progress.completed > progress.completed
     else { return }
@@ -62,7 +65,7 @@ extension Job {
   }
 
   /// The cache has its image: `queued` to `success`.
-  mutating func answer(
+  package mutating func answer(
     with image: StoredImage, _ outcome: CacheOutcome, at moment: Timestamp,
     keptFor retention: Duration
   ) {
@@ -118,8 +121,11 @@ extension Job {
     return true
   }
 
-  /// Another try after a failed one, from that target and not before `moment`: `loading` to `queued`.
-  public mutating func retry(from first: Target, notBefore moment: Timestamp) {
+  /// Another try after one that failed so, from that target and not before `moment`: `loading` to `queued`.
+  public mutating func retry(
+    after failure: JobFailure, from first: Target, notBefore moment: Timestamp
+  ) {
+    lastFailure = failure
     notBefore = moment
     target = first
     move(to: .queued)
@@ -171,6 +177,7 @@ extension Job {
     finishedAt = moment
     expiresAt = moment + retention
     notBefore = nil
+    lastFailure = nil
     if case .url = submission.source {
       cache = CacheOutcome(submission.cacheMode == .noStore ? .bypass : .miss)
     }

@@ -1,3 +1,5 @@
+package import Caching
+
 /// What a job asks of an origin, and which other jobs ask the same.
 extension Job {
   /// What its next request is for; nil for other sources than URLs.
@@ -6,31 +8,99 @@ extension Job {
   /// The origin (RFC 6454) that its next request goes to; nil where there will be none.
   public var origin: String? { submission.asksOrigin ? url?.origin : nil }
 
-  /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode.
+  /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode;
+  /// with fields that may be its owner's alone, only the same owner's.
   public var request: Fingerprint? {
-    resource.map { Fingerprint(of: $0 + ["mode", submission.cacheMode.rawValue] + fieldParts) }
+    resource.map {
+      Fingerprint(of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + fieldParts)
+    }
   }
 
   /// Under which the bytes of a broken-off transfer are kept: one credential's bytes never continue another's.
-  public var partial: Fingerprint? { resource.map { Fingerprint(of: $0 + fieldParts) } }
+  public var partial: Fingerprint? {
+    resource.map { Fingerprint(of: $0 + ownerParts + fieldParts) }
+  }
 
-  /// Under which the cache keeps responses (RFC 9111 section 2): the URL's, or that of the key which stands for it.
-  public var cacheKey: Fingerprint? { resource.map { Fingerprint(of: $0) } }
+  /// Under which the cache keeps responses that are for this job and its like (RFC 9111 section 2): the URL's, or that
+  /// of the key which stands for it; one of its owner's own where it sends fields that may be the owner's alone.
+  public var cacheKey: Fingerprint? {
+    let fields = submission.ownFields.map(Field.init)
+    let names = Set(fields.map { $0.name.lowercased() }).sorted()
+    let parts = names.flatMap { [$0, SelectingField(name: $0, of: fields).value ?? ""] }
+    return resource.map { Fingerprint(of: $0 + ownerParts + parts) }
+  }
+
+  /// Under which the cache keeps responses to the same resource that are for everyone.
+  public var sharedCacheKey: Fingerprint? { resource.map { Fingerprint(of: $0) } }
 
   /// A `cache_key` stands for URLs of its owner's only: it would else let one owner decide what another one gets.
   private var resource: [String]? {
     guard let url else { return nil }
-    guard let key = submission.cacheKey else { return Self.resource(url) }
+    guard let key = submission.cacheKey else {
+      return Self.resource(url) + (isApart ? ["owner", owner.name] : [])
+    }
     return ["key", owner.name, key, target == .lowData ? "low_data" : "regular"]
   }
 
+  /// The job that would ask for that URL itself, as this one does where a redirect leads there.
+  package func asking(_ url: SourceURL, withFields: Bool) -> Job {
+    var submission = self.submission
+    submission.source = .url(url, lowData: nil)
+    submission.cacheKey = nil
+    if !withFields { submission.headers = [] }
+    var job = Job(
+      id: id, owner: owner, submission: submission, priority: priority, tags: [],
+      createdAt: createdAt)
+    job.isApart = isApart
+    return job
+  }
+
   private static func resource(_ url: SourceURL) -> [String] { ["url", url.string] }
+
+  private var ownerParts: [String] {
+    submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
+  }
 
   private var fieldParts: [String] {
     submission.headers.map { ($0.name.lowercased(), $0.value) }.sorted { $0 < $1 }
       .flatMap { [$0.0, $0.1] }
   }
 
-  /// Under which the cache keeps a URL's responses.
-  static func cacheKey(of url: SourceURL) -> Fingerprint { Fingerprint(of: resource(url)) }
+  /// Under which the cache keeps a URL's responses that are for everyone, and by which it finds all of them.
+  package static func cacheKey(of url: SourceURL) -> Fingerprint { Fingerprint(of: resource(url)) }
+}
+
+extension Submission {
+  /// The fields that may be the client's alone: what comes for them is for nobody else, unless it says so.
+  ///
+  /// `Authorization` and `Cookie` are not among them, as a shared cache has rules for what comes for them (RFC 9111
+  /// section 3.5, ``Storing``).
+  package var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.isRuled } }
+
+  /// Whether its own fields say at most who asks. Of two requests that are told apart by others, such as
+  /// `X-Forwarded-Host`, the origin may give each another picture and call both public: one owner would decide what
+  /// the others get.
+  package var saysOnlyWhoAsks: Bool { ownFields.allSatisfy(\.isKey) }
+}
+
+extension HeaderField {
+  /// Whether it says how a picture is wanted, and nothing of who wants it.
+  fileprivate var isHarmless: Bool {
+    let name = name.lowercased()
+    return name == "accept" || name.hasPrefix("accept-")
+      || ["user-agent", "dnt", "save-data"].contains(name)
+  }
+
+  fileprivate var isRuled: Bool { ["authorization", "cookie"].contains(name.lowercased()) }
+
+  /// Whether it says who asks, and nothing else.
+  fileprivate var isKey: Bool { ["x-api-key", "x-auth-token"].contains(name.lowercased()) }
+}
+
+extension HeaderField {
+  package init(_ field: Field) { self.init(name: field.name, value: field.value) }
+}
+
+extension Field {
+  package init(_ field: HeaderField) { self.init(name: field.name, value: field.value) }
 }

@@ -12,47 +12,59 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public let createdAt: Timestamp
 
   /// Where it stands.
-  public internal(set) var phase: Phase = .queued
+  public package(set) var phase: Phase = .queued
   /// Which of its URLs is asked next, where that is not the regular one.
   private var otherTarget: Target?
   private var newPreviews: Int?
+  private var apart: Bool?
   /// How soon its turn comes.
-  public internal(set) var priority: Priority
+  public package(set) var priority: Priority
   /// The owner's labels.
-  public internal(set) var tags: [String]
+  public package(set) var tags: [String]
   /// How far its bytes have come.
-  public internal(set) var progress = Progress()
+  public package(set) var progress = Progress()
   /// The result, once `success`.
-  public internal(set) var image: StoredImage?
+  public package(set) var image: StoredImage?
   /// Why it failed, once `failure`.
-  public internal(set) var failure: JobFailure?
+  public package(set) var failure: JobFailure?
+  /// Why its last try failed, while it waits for the next one.
+  public package(set) var lastFailure: JobFailure?
   /// Requests made to the origin's image, over fetching again as well.
-  public internal(set) var attempts = 0
+  public package(set) var attempts = 0
   /// Tries since it was last queued by its owner, for `max_attempts`.
-  public internal(set) var tries = 0
+  public package(set) var tries = 0
   /// What the cache did, once finished.
-  public internal(set) var cache: CacheOutcome?
+  public package(set) var cache: CacheOutcome?
   /// How long each step took.
-  public internal(set) var timings = Timings()
+  public package(set) var timings = Timings()
   /// Grows with every change that a client can see.
-  public internal(set) var version = 1
+  public package(set) var version = 1
   /// When a worker first took it.
-  public internal(set) var startedAt: Timestamp?
+  public package(set) var startedAt: Timestamp?
   /// When it became success, failure or cancelled.
-  public internal(set) var finishedAt: Timestamp?
+  public package(set) var finishedAt: Timestamp?
   /// When it will be forgotten.
-  public internal(set) var expiresAt: Timestamp?
+  public package(set) var expiresAt: Timestamp?
   /// Not before this moment may a worker take it (a retry's back-off).
-  public internal(set) var notBefore: Timestamp?
+  public package(set) var notBefore: Timestamp?
+
+  /// Not before this moment it is tried again, while it waits for its next try.
+  public var nextAttempt: Timestamp? { lastFailure == nil ? nil : notBefore }
 
   /// Previews of the picture that is loading, so far; 0 in any other phase.
-  public internal(set) var previews: Int {
+  public package(set) var previews: Int {
     get { newPreviews ?? 0 }
     set { newPreviews = newValue == 0 ? nil : newValue }
   }
 
+  /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
+  public package(set) var isApart: Bool {
+    get { apart ?? false }
+    set { apart = newValue ? true : nil }
+  }
+
   /// Which of its URLs is asked next.
-  public internal(set) var target: Target {
+  public package(set) var target: Target {
     get { otherTarget ?? .regular }
     set { otherTarget = newValue == .regular ? nil : newValue }
   }
@@ -79,6 +91,8 @@ public struct Owner: Hashable, Sendable, Codable {
   public init(_ name: String) { self.name = name }
   /// Where no tokens are configured, everyone is this one.
   public static let anonymous = Owner("")
+  /// Whom the jobs of views belong to: no token may have that name.
+  public static let view = Owner("view")
 }
 
 /// How far a job's bytes have come.

@@ -11,19 +11,19 @@ public enum JobEvent: String, Sendable, CaseIterable {
 }
 
 /// Which events tell a change of a job. Several changes that are told at once are told by all that belong to any.
-struct JobEvents: Sendable, Equatable {
-  private(set) var members: Set<JobEvent> = []
+package struct JobEvents: Sendable, Equatable {
+  package private(set) var members: Set<JobEvent> = []
 
-  var isEmpty: Bool { members.isEmpty }
+  package var isEmpty: Bool { members.isEmpty }
 
   /// Whether it can wait a little: there will be more of it.
-  var isOnlyProgress: Bool { members == [.progress] }
+  package var isOnlyProgress: Bool { members == [.progress] }
 
   /// Nothing.
-  init() {}
+  package init() {}
 
   /// The rule: what a client is told when `new` takes the place of `old`; nil: when it has heard nothing of the job.
-  init(from old: Job?, to new: Job) {
+  package init(from old: Job?, to new: Job) {
     guard let old else {
       members = [.phase]
       if new.previews > 0 { members.insert(.preview) }
@@ -39,11 +39,11 @@ struct JobEvents: Sendable, Equatable {
     }
   }
 
-  mutating func formUnion(_ others: JobEvents) { members.formUnion(others.members) }
+  package mutating func formUnion(_ others: JobEvents) { members.formUnion(others.members) }
 
   /// The events in the order in which they are told. A phase is told before what happens in it, an end after what led
   /// there: a client that stops listening when it hears of the end has heard all.
-  func ordered(for job: Job, isFirst: Bool) -> [JobEvent] {
+  package func ordered(for job: Job, isFirst: Bool) -> [JobEvent] {
     let others = [JobEvent.progress, .preview, .image].filter(members.contains)
     guard members.contains(.phase) else { return others }
     return job.phase.isFinished && !isFirst ? others + [.phase] : [.phase] + others

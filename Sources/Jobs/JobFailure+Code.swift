@@ -42,7 +42,7 @@ extension FetchError {
     switch self {
     case .blocked: .blockedAddress
     case .dnsFailure: .dnsFailure
-    case .connectFailure, .unreachable: .connectFailure
+    case .connectFailure, .noResponse, .unreachable: .connectFailure
     case .tlsFailure: .tlsFailure
     case .timeout: .timeout
     case .stalled: .stalled
@@ -51,6 +51,8 @@ extension FetchError {
     case .noData: .noData
     case .tooLarge: .tooLarge
     case .truncated: .truncated
+    case .unsupportedCoding: .unsupportedFormat
+    case .brokenCoding: .decodeFailed
     // A run that was cancelled doesn't fail: this is never shown.
     case .cancelled: .internal
     }

@@ -18,10 +18,13 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
   /// Whether the same request may succeed later without a change by the client.
   public var isRetryable: Bool {
     switch self {
-    case .fetch(.dnsFailure), .fetch(.connectFailure), .fetch(.unreachable), .fetch(.timeout),
+    case .fetch(.dnsFailure), .fetch(.connectFailure), .fetch(.noResponse),
+      .fetch(.unreachable), .fetch(.timeout),
       .fetch(.stalled), .fetch(.truncated):
       true
     case .fetch(.originStatus(let status, _)): [408, 425, 429, 500, 502, 503, 504].contains(status)
+    // Room is made, and our faults pass. A fetch that was cancelled is told as `internal`.
+    case .storageFull, .internal, .fetch(.cancelled): true
     default: false
     }
   }

@@ -38,7 +38,7 @@ public struct ListeningQuery: Sendable, Equatable {
   public init(caller: Caller) { self.caller = caller }
 
   /// Whether it wants to hear of the job as it is now.
-  func wants(_ job: Job) -> Bool {
+  package func wants(_ job: Job) -> Bool {
     (phases.isEmpty || phases.contains(job.phase)) && (tag.map(job.tags.contains) ?? true)
   }
 }

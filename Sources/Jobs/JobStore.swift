@@ -6,15 +6,17 @@ public protocol JobStore: Sendable {
   /// Saves new jobs, all or none: queued ones, and such as the cache answered, whose image the entry refers to.
   ///
   /// - Parameters:
-  ///   - key: the client's idempotency key, with what tells one request from another.
-  ///   - capacity: how many queued jobs there may be in all.
+  ///   - key: the client's idempotency key, with what tells one request from another. It is known as of the first job's
+  ///     `createdAt`, whatever becomes of the jobs, until ``forgetKeys(before:count:)``.
+  ///   - capacity: how many places the queue has, as ``SharedCapacity`` shares them among owners. A job takes one, and
+  ///     one more for each 4 kB of what the store keeps of it.
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
     -> SubmitOutcome
 
   /// The job, if there is one.
   func job(_ id: JobID) async throws(StoreError) -> Job?
 
-  /// The jobs that fit, newest first.
+  /// The jobs that fit, newest first. A page may have fewer than asked for, and yet others follow.
   func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage
 
   /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, highest priority first
@@ -23,7 +25,8 @@ public protocol JobStore: Sendable {
   /// So that nobody waits for ever: every eighth job handed over is the one that was submitted first among the heads of
   /// the levels, if that was more than 30 seconds ago, whatever its priority.
   ///
-  /// A queue full of jobs for origins without room costs the others no time.
+  /// A queue full of jobs for origins without room costs the others no time. A task that is cancelled is given what was
+  /// handed over by then.
   func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
     -> Claimed
 
@@ -46,16 +49,20 @@ public protocol JobStore: Sendable {
   /// Changes jobs under their claims as ``update(_:under:_:)`` does, keeps the cache entry that their images came with,
   /// and ends a reservation: all of it in one step.
   ///
-  /// - Returns: for each claim the job as it then is; nil where the claim no longer holds.
-  func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?]
+  /// - Throws: `.full` when the image it brings has no room even with every finished job's image gone: nothing is
+  ///   changed then.
+  func settle(_ settlement: Settlement) async throws(StoreError) -> Settled
+
+  /// Images of up to so many bytes it keeps itself, in the transaction that ends their jobs; 0: none.
+  var largestEmbedded: Int { get }
 
   /// Up to `count` jobs after `id` that have succeeded with a low-data image which is still kept, without those that
   /// asked for little data themselves, in the order of their ids.
   func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
 
-  /// Forgets the job.
-  /// - Returns: whether there was one.
-  func remove(_ id: JobID) async throws(StoreError) -> Bool
+  /// Forgets the job if `condition` holds for it as it then is.
+  func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool)
+    async throws(StoreError) -> Removal
 
   /// Registers that an image is about to be kept, before its file is published, so that nobody removes it in between.
   /// Makes room first: the oldest finished jobs' images give way (``Job/loseImage()``), and with them the cache's
@@ -69,8 +76,19 @@ public protocol JobStore: Sendable {
   /// Ends a reservation.
   func release(_ holder: JobID) async throws(StoreError)
 
+  /// Lets an image go whose bytes are gone or harmed, as one that gives way does, and marks it as leaving until
+  /// ``forget(_:)``.
+  ///
+  /// - Returns: the jobs that had it; nil, and nothing is done, where no such image is kept, or where a reservation or an
+  ///   unfinished job refers to it.
+  func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]?
+
   /// Forgets jobs whose `expiresAt` has come, up to `count`.
   func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID]
+
+  /// Forgets up to `count` idempotency keys of before `moment`, the oldest first.
+  /// - Returns: how many.
+  func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int
 
   /// Up to `count` images that nothing refers to any more. Each is marked as leaving: it can't be reserved until
   /// ``forget(_:)`` says that its bytes are gone.
@@ -79,8 +97,8 @@ public protocol JobStore: Sendable {
   /// Says that these images' bytes are gone.
   func forget(_ images: [ImageDigest]) async throws(StoreError)
 
-  /// Whether a job or a reservation refers to the image.
-  func refers(to image: ImageDigest) async throws(StoreError) -> Bool
+  /// Those among the images of which nothing is known, each marked as leaving as ``abandonedImages(_:)`` does.
+  func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest]
 
   /// Puts jobs back into the queue whose worker is gone (``Job/requeueAfterCrash()``), and drops reservations and
   /// `leaving` marks that a crash left behind.
@@ -96,6 +114,9 @@ public protocol JobStore: Sendable {
 }
 
 extension JobStore {
+  /// It keeps no images.
+  public var largestEmbedded: Int { 0 }
+
   /// Nobody else uses the store.
   public func changesByOthers() -> AsyncStream<JobID> { AsyncStream { $0.finish() } }
 }
@@ -151,14 +172,32 @@ public struct IdempotencyKey: Sendable, Equatable {
 public enum SubmitOutcome: Sendable, Equatable {
   /// Saved.
   case accepted
-  /// The same key came with the same request before: these are its jobs as they are now.
-  case repeated([Job])
+  /// The same key came with the same request before: these are its jobs as they are now, in the order given.
+  case repeated([RememberedJob])
   /// The same key came with another request.
   case keyReused
-  /// The queue would hold more than its capacity.
+  /// The queue would hold more than its capacity, or than the owner's share of it.
   case queueFull
   /// An image that the cache answered with is no longer kept: nothing was saved.
   case imageGone
+}
+
+/// What became of a job that was to be forgotten.
+public enum Removal: Sendable, Equatable {
+  /// It is forgotten; so it was.
+  case removed(Job)
+  /// The condition did not hold.
+  case kept
+  /// There is no such job.
+  case unknown
+}
+
+/// A job that an idempotency key stands for.
+public enum RememberedJob: Sendable, Equatable {
+  /// As it is now.
+  case kept(Job)
+  /// It expired, or was purged.
+  case gone(JobID)
 }
 
 /// How work on jobs ends.
@@ -172,12 +211,20 @@ public struct Settlement: Sendable {
   public var entry: CacheEntry?
   /// Of all entries' images: the least recently used ones give way until they fit.
   public var cacheLimit: Int
+  /// What isn't noted yet of the entries' uses.
+  public var lastUse: CacheEntry.LastUse = { _ in nil }
   /// A reservation to end, once the jobs refer to its image.
   public var releasing: JobID?
+  /// An image for the store to keep itself, of at most ``JobStore/largestEmbedded`` bytes: without a reservation, and as
+  /// long as anything refers to it. Equal bytes that are kept already are left as they are.
+  public var image: EmbeddedImage?
+  /// Of all kept images' bytes: the oldest finished jobs' give way to this one.
+  public var imageLimit: Int
 
   /// An ending.
   public init(
     _ claims: [Claim], entry: CacheEntry? = nil, cacheLimit: Int = .max, releasing: JobID? = nil,
+    image: EmbeddedImage? = nil, imageLimit: Int = .max,
     change: @escaping @Sendable (inout Job) -> Bool
   ) {
     self.claims = claims
@@ -185,6 +232,36 @@ public struct Settlement: Sendable {
     self.entry = entry
     self.cacheLimit = cacheLimit
     self.releasing = releasing
+    self.image = image
+    self.imageLimit = imageLimit
+  }
+}
+
+/// What a settlement came to.
+public struct Settled: Sendable, Equatable {
+  /// For each claim the job as it then is; nil where the claim no longer holds.
+  public var jobs: [Job?]
+  /// Images that gave way to the one that came: their bytes are to be removed.
+  public var gaveWay: [ImageDigest]
+
+  /// What it came to.
+  public init(jobs: [Job?], gaveWay: [ImageDigest] = []) {
+    self.jobs = jobs
+    self.gaveWay = gaveWay
+  }
+}
+
+/// An image small enough to be kept with the jobs.
+public struct EmbeddedImage: Sendable, Equatable {
+  /// The name of its bytes.
+  public var digest: ImageDigest
+  /// The bytes.
+  public var content: [UInt8]
+
+  /// An image.
+  public init(digest: ImageDigest, content: [UInt8]) {
+    self.digest = digest
+    self.content = content
   }
 }
 
@@ -258,4 +335,6 @@ public enum StoreError: Error, Sendable, Equatable {
   case full
   /// Anything else; `detail` is for the log.
   case unavailable(detail: String)
+  /// What is kept of one job makes no sense, and won't at another time; `detail`, for the log, names the job.
+  case unreadable(detail: String)
 }

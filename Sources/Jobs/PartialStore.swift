@@ -14,13 +14,19 @@ public protocol PartialStore: Sendable {
 
 /// What is known of a response whose body is kept in part.
 public struct PartialResponse: Sendable, Equatable, Codable {
+  /// The URL that answered.
+  public var url: SourceURL
+  /// Whether redirects led there.
+  public var isRedirected: Bool
   /// The strong validator for `If-Range` (RFC 9110 section 13.1.5): an entity tag or an HTTP date, as received.
   public var validator: String
   /// Bytes of the whole representation, if the origin said so.
   public var total: Int?
 
   /// A response's facts.
-  public init(validator: String, total: Int?) {
+  public init(url: SourceURL, isRedirected: Bool = false, validator: String, total: Int?) {
+    self.url = url
+    self.isRedirected = isRedirected
     self.validator = validator
     self.total = total
   }

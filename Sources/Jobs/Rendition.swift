@@ -24,7 +24,7 @@ public struct Rendition: Sendable, Equatable {
   /// Of what comes out, in pixels.
   public let height: Int
   /// What tells it from all others, whichever service renders it.
-  public let id: CacheEntry.ID
+  public private(set) var id: CacheEntry.ID
 
   /// - Parameter renderer: knows what size comes out.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
@@ -77,25 +77,32 @@ public struct Rendition: Sendable, Equatable {
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
   }
 
+  /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
+  package func apart(for owner: Owner) -> Rendition {
+    var own = self
+    own.id.selector = Fingerprint(of: [id.selector.hex, "owner", owner.name])
+    return own
+  }
+
   /// A strong one (RFC 9110 section 8.8.3), known before anything is rendered.
   public var entityTag: String {
     "\"variant-\(Fingerprint(of: [id.key.hex, id.selector.hex]).hex)\""
   }
 
   /// A name in memory.
-  var digest: ImageDigest {
+  package var digest: ImageDigest {
     ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // 32 of them
   }
 
   /// What the variants of one image are kept under. Not to be mixed up with a resource's key, which has other parts.
-  static func key(of image: ImageDigest) -> Fingerprint {
+  package static func key(of image: ImageDigest) -> Fingerprint {
     Fingerprint(of: ["variants of an image", image.hex])
   }
 }
 
 extension Variant {
   /// Everything about it, for people and for its fingerprint: `webp 320x240 cover q80 #ffffff`.
-  var name: String {
+  package var name: String {
     var words = [format.rawValue]
     if width != nil || height != nil {
       words.append("\(width.map(String.init) ?? "")x\(height.map(String.init) ?? "")")

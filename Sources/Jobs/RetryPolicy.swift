@@ -16,7 +16,9 @@ public struct RetryPolicy: Sendable, Equatable {
   ///   - tries: made so far, this one included.
   ///   - allowed: by the job, else by this policy.
   ///   - dice: 0…1; the back-off has full jitter, so that many jobs that failed together don't return together.
-  func delay(after failure: JobFailure, tries: Int, allowed: Int?, dice: Double) -> Duration? {
+  package func delay(after failure: JobFailure, tries: Int, allowed: Int?, dice: Double)
+    -> Duration?
+  {
     guard failure.isRetryable, tries < allowed ?? maxAttempts else { return nil }
     let doublings = min(max(0, tries - 1), 30)
     let ceiling = min(initialBackoff * (1 << doublings), maximumBackoff)

@@ -13,7 +13,7 @@ public struct RunReport: Sendable, Equatable {
   public init(of job: Job) { self.init(of: job, LoadNews()) }
 
   /// What a load's news mean for one of its jobs, given as it was taken.
-  init(of job: Job, _ news: LoadNews) {
+  package init(of job: Job, _ news: LoadNews) {
     progress = news.progress
     previews = news.previews
     attempts = job.attempts + news.requests
@@ -34,4 +34,19 @@ extension Timings {
     fetch = newer.fetch ?? fetch
     decode = newer.decode ?? decode
   }
+}
+
+/// How far a load has come.
+package struct LoadNews: Sendable, Equatable {
+  /// How far the bytes have come.
+  package var progress = Progress()
+  /// Requests sent to the origin.
+  package var requests = 0
+  /// How long each step took so far.
+  package var timings = Timings()
+  /// Previews of what came.
+  package var previews = 0
+
+  /// Nothing yet.
+  package init() {}
 }

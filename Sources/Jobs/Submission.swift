@@ -31,7 +31,7 @@ public struct Submission: Sendable, Equatable, Codable {
   public init(source: Source) { self.source = source }
 
   /// Whether the job may send requests at all.
-  var asksOrigin: Bool {
+  package var asksOrigin: Bool {
     guard case .url = source else { return false }
     return cacheMode != .onlyIfCached
   }

@@ -31,7 +31,7 @@ extension Target {
   }
 
   /// What is tried when this one failed; nil after the last.
-  func next(in submission: Submission) -> Target? {
+  package func next(in submission: Submission) -> Target? {
     let place =
       switch self {
       case .regular, .lowData: 0

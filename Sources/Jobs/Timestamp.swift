@@ -42,7 +42,7 @@ extension Duration {
   }
 
   /// Seconds as they are told to people: no finer than a millisecond.
-  var toldInSeconds: Double { Double(inMilliseconds) / 1_000 }
+  package var toldInSeconds: Double { Double(inMilliseconds) / 1_000 }
 
   /// Seconds, with their fraction.
   public var inSeconds: Double {

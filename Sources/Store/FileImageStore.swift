@@ -29,6 +29,7 @@ public final class FileImageStore: ImageStore {
   let folder: ImageFolder
   let partials: PartialFolder
   let disk: ThreadPool
+  private let verifications = Verifications()
   private let count = Atomic<UInt64>(0)
   /// Names of this run's unfinished files differ from those that an earlier one left behind.
   private let run = String(UInt64.random(in: 0 ... .max), radix: 16) + "-"
@@ -51,21 +52,34 @@ public final class FileImageStore: ImageStore {
     return StagedFile(name: name, in: partials, disk: disk)
   }
 
-  /// The image's file, open for reading.
+  /// The image's file, open for reading. Its bytes are compared with their digest at first, once for all who ask, as by
+  /// ``verify(_:bytes:)``.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
-    let opened = try await disk.perform { [folder] () throws(StoreError) in try folder.open(digest)
+    // A file that is replaced or touched between the two looks is looked at again.
+    for _ in 0..<4 {
+      let opened = try await disk.perform { [folder] () throws(StoreError) in
+        try folder.open(digest)
+      }
+      guard let opened else { return nil }
+      let bytes = StoredBytes(
+        descriptor: opened.descriptor, count: opened.count,
+        reader: { ImageFolder.read(opened.descriptor, at: $0, count: $1) },
+        close: { close(opened.descriptor) })
+      if opened.isVerified { return bytes }
+      guard try await verify(digest, nil) else { return nil }
     }
-    guard let (descriptor, count) = opened else { return nil }
-    return StoredBytes(
-      descriptor: descriptor, count: count,
-      reader: { ImageFolder.read(descriptor, at: $0, count: $1) }, close: { close(descriptor) })
+    throw .unavailable(detail: "an image's file changes all the time")
   }
 
   /// Reads the bytes and compares them with their digest, once as long as the file stays as it is; from then on a look
   /// at the file is enough.
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
-    try await disk.perform { [folder] () throws(StoreError) in
-      try folder.verify(digest, bytes: bytes)
+    try await verify(digest, bytes)
+  }
+
+  private func verify(_ digest: ImageDigest, _ bytes: Int?) async throws(StoreError) -> Bool {
+    try await verifications.share(digest, bytes) { [disk, folder] () async throws(StoreError) in
+      try await disk.perform { () throws(StoreError) in try folder.verify(digest, bytes: bytes) }
     }
   }
 
@@ -74,27 +88,36 @@ public final class FileImageStore: ImageStore {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(digest) }
   }
 
-  /// What is being staged meanwhile is left alone. Files whose names are no digests are left alone: they aren't ours.
-  public func sweep(_ isWanted: @Sendable (ImageDigest) async throws(StoreError) -> Bool)
-    async throws(StoreError) -> Int
-  {
-    var removed = try await disk.perform { [folder, run] () throws(StoreError) in
+  /// Asks the file system for 16 MiB, and gives them back.
+  public func hasRoom() async -> Bool {
+    await disk.run { [folder, run] in folder.hasRoom(16 << 20, asking: run + "room") }
+  }
+
+  /// What this run stages, and what is continued of an earlier run's, is left alone.
+  public func removeUnfinished() async throws(StoreError) -> Int {
+    try await disk.perform { [folder, run] () throws(StoreError) in
       try folder.clearIncoming(but: run)
     }
+  }
+
+  /// Reads the folders' names only. Files whose names are no digests are left alone: they aren't ours.
+  public func sweep(
+    _ remove: @Sendable ([ImageDigest]) async -> Int
+  ) async throws(StoreError) -> Int {
+    var removed = 0
+    var found: [ImageDigest] = []
     for name in ImageFolder.fanOut {
       let walk = try await disk.perform { [folder] () throws(StoreError) in try folder.walk(name) }
-      while true {
+      while !Task.isCancelled {
         let files = await disk.run { walk.next(256) }
         if files.isEmpty { break }
-        for file in files {
-          guard let digest = ImageFolder.digest(folder: name, name: file),
-            try await !isWanted(digest)
-          else { continue }
-          try await remove(digest)
-          removed += 1
-        }
+        found += files.compactMap { ImageFolder.digest(folder: name, name: $0) }
+        guard found.count >= 256 else { continue }
+        removed += await remove(found)
+        found = []
       }
     }
+    if !found.isEmpty, !Task.isCancelled { removed += await remove(found) }
     return removed
   }
 }

@@ -6,16 +6,20 @@ internal import Metrics
 internal import Synchronization
 
 /// Writes on a thread of its own, all waiting operations in one transaction: however many callers wait, they share one
-/// fsync, and the more of them there are, the more share it.
+/// fsync, and the more of them there are, the more share it. Where none of them promises anything, there is none: the
+/// next one that is synced takes theirs along.
 ///
 /// Each operation has a savepoint: one that fails is undone alone. When the commit fails, all of them have failed.
 final class GroupCommit: Sendable {
   private let line = WaitingOperations()
   private let thread: WritingThread
 
-  /// - Parameter limit: operations in one transaction, at the most.
-  init(to database: DatabasePool, limit: Int, tallies: Tallies) {
-    thread = WritingThread(database: database, line: line, limit: limit, tallies: tallies)
+  /// - Parameters:
+  ///   - limit: operations in one transaction, at the most.
+  ///   - isDurable: whether anything is synced at all.
+  init(to database: DatabasePool, limit: Int, isDurable: Bool, tallies: Tallies) {
+    thread = WritingThread(
+      database: database, line: line, limit: limit, isDurable: isDurable, tallies: tallies)
     startThread(named: "store-write") { [thread] in thread.run() }
   }
 
@@ -25,20 +29,22 @@ final class GroupCommit: Sendable {
   var counts: StoreCounts { thread.published.withLock { $0.counts } }
   /// The cache's entries and their images' bytes, as the last commit left them.
   var cacheCounts: (entries: Int, bytes: Int) { thread.published.withLock { $0.cache } }
-  /// Transactions committed and operations in them, since the start.
-  var committed: (transactions: Int, operations: Int) {
-    thread.published.withLock { ($0.transactions, $0.operations) }
+  /// Transactions committed, those among them that were synced, and operations in them, since the start.
+  var committed: (transactions: Int, synced: Int, operations: Int) {
+    thread.published.withLock { ($0.transactions, $0.synced, $0.operations) }
   }
 
   /// Operations that no transaction has taken yet.
   var waiting: Int { line.count }
 
   /// Runs `body` in the next transaction; returns when that is durable.
+  ///
+  /// - Parameter isSynced: false for what only a power cut may undo: it outlives the process all the same.
   func perform<Value: Sendable>(
-    _ body: @escaping @Sendable (inout Ledger) throws -> Value
+    isSynced: Bool = true, _ body: @escaping @Sendable (inout Ledger) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = await withCheckedContinuation { continuation in
-      let operation = Operation(body, continuation)
+      let operation = Operation(isSynced: isSynced, body, continuation)
       if !line.add(operation) { operation.finish(failedBy: .unavailable(detail: "it is closed")) }
     }
     return try result.get()
@@ -95,6 +101,8 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
 }
 
 private protocol WriteOperation: Sendable {
+  /// Whether its caller is promised that a power cut undoes nothing of it.
+  var isSynced: Bool { get }
   /// Makes its changes; remembers what it returned or threw.
   /// - Returns: whether it succeeded.
   func run(_ ledger: inout Ledger) -> Bool
@@ -103,15 +111,17 @@ private protocol WriteOperation: Sendable {
 }
 
 private final class Operation<Value: Sendable>: WriteOperation, @unchecked Sendable {
+  let isSynced: Bool
   // Made by its caller, used by the writing thread alone after that.
   private let body: @Sendable (inout Ledger) throws -> Value
   private let continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   private var result: Result<Value, StoreError>?
 
   init(
-    _ body: @escaping @Sendable (inout Ledger) throws -> Value,
+    isSynced: Bool, _ body: @escaping @Sendable (inout Ledger) throws -> Value,
     _ continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   ) {
+    self.isSynced = isSynced
     self.body = body
     self.continuation = continuation
   }
@@ -138,6 +148,8 @@ private final class WritingThread: @unchecked Sendable {
     var counts: StoreCounts
     var cache: (entries: Int, bytes: Int)
     var transactions = 0
+    /// Those among them that were synced.
+    var synced = 0
     var operations = 0
   }
   let published: Mutex<Published>
@@ -145,12 +157,18 @@ private final class WritingThread: @unchecked Sendable {
   private let line: WaitingOperations
   private let limit: Int
   private var tallies: Tallies
+  private let isDurable: Bool
+  /// As the connection is set now.
+  private var syncs = true
   private let end = Mutex<(hasEnded: Bool, waiting: [CheckedContinuation<Void, Never>])>(
     (false, []))
   private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
   private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
 
-  init(database: DatabasePool, line: WaitingOperations, limit: Int, tallies: Tallies) {
+  init(
+    database: DatabasePool, line: WaitingOperations, limit: Int, isDurable: Bool, tallies: Tallies
+  ) {
+    self.isDurable = isDurable
     self.database = database
     self.line = line
     self.limit = limit
@@ -183,8 +201,10 @@ private final class WritingThread: @unchecked Sendable {
   /// - Returns: why none of them was made, if so.
   private func commit(_ operations: [any WriteOperation]) -> StoreError? {
     let start = ContinuousClock.now
+    let isSynced = operations.contains { $0.isSynced }
     do {
       tallies = try database.writeWithoutTransaction { db in
+        try sync(isSynced, db)
         try db.beginTransaction(.immediate)
         do {
           var ledger = Ledger(db: db, tallies: tallies)
@@ -203,11 +223,19 @@ private final class WritingThread: @unchecked Sendable {
       $0.counts = tallies.counts
       $0.cache = tallies.cacheCounts
       $0.transactions += 1
+      if isSynced { $0.synced += 1 }
       $0.operations += operations.count
     }
     duration.recordSeconds((ContinuousClock.now - start).inSeconds)
     size.record(operations.count)
     return nil
+  }
+
+  /// Says whether the next commit is to be on the disk before it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
+  private func sync(_ isSynced: Bool, _ db: Database) throws {
+    guard isDurable, isSynced != syncs else { return }
+    try db.execute(sql: "PRAGMA synchronous = \(isSynced ? "FULL" : "NORMAL")")
+    syncs = isSynced
   }
 
   private func run(_ operation: any WriteOperation, _ ledger: inout Ledger) throws {

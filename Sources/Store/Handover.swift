@@ -199,8 +199,3 @@ extension Handover {
     return nil
   }
 }
-
-extension JobID {
-  /// When it was made.
-  fileprivate var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
-}

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import Glibc
 internal import Jobs
+internal import Logging
 internal import Synchronization
 
 /// The folder below which images' files lie, each reached from the folder's own descriptor:
@@ -16,6 +17,7 @@ final class ImageFolder: Sendable {
   let partials: Int32
   /// The published files whose bytes this process has seen whole.
   let verified = VerifiedFiles()
+  private let log = Logger(label: "store")
   private let root: Int32
   private let isDurable: Bool
   private let lock: FolderLock
@@ -110,6 +112,17 @@ extension ImageFolder {
     }
   }
 
+  /// Whether a file of so many bytes could be made.
+  /// - Parameter name: of the file that asks for them; it is gone afterwards.
+  func hasRoom(_ bytes: Int, asking name: String) -> Bool {
+    guard let descriptor = try? create(name) else { return false }
+    defer {
+      discard(name)
+      close(descriptor)
+    }
+    return posix_fallocate(descriptor, 0, off_t(bytes)) == 0
+  }
+
   func discard(_ name: String) { unlinkat(incoming, name, 0) }
 
   /// Gives a finished file its digest for a name, and makes both durable.
@@ -146,8 +159,16 @@ extension ImageFolder {
 
 /// Files that are published.
 extension ImageFolder {
-  /// A descriptor to read from and the size; nil when there is no such image.
-  func open(_ digest: ImageDigest) throws(StoreError) -> (descriptor: Int32, count: Int)? {
+  /// A published file, open to be read from.
+  struct OpenImage: Sendable {
+    var descriptor: Int32
+    var count: Int
+    /// Whether this process has hashed these bytes.
+    var isVerified: Bool
+  }
+
+  /// Nil when there is no such image.
+  func open(_ digest: ImageDigest) throws(StoreError) -> OpenImage? {
     let path = Self.path(digest).path
     let descriptor = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
     guard descriptor >= 0 else {
@@ -159,11 +180,14 @@ extension ImageFolder {
       close(descriptor)
       throw .unavailable(detail: "\(path) is not a file")
     }
-    return (descriptor, status.st_size)
+    return OpenImage(
+      descriptor: descriptor, count: status.st_size,
+      isVerified: verified.contains(digest, FileStamp(status)))
   }
 
   /// Whether the image is there, whole and unharmed; what isn't so is removed. Bytes are read the first time only.
-  func verify(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
+  /// - Parameter bytes: how many there must be; nil: as many as the digest is of.
+  func verify(_ digest: ImageDigest, bytes: Int? = nil) throws(StoreError) -> Bool {
     let path = Self.path(digest).path
     var status = stat()
     guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
@@ -171,10 +195,11 @@ extension ImageFolder {
       throw StoreError(errno: errno, "looking at an image")
     }
     let stamp = FileStamp(status)
-    if status.st_mode & S_IFMT == S_IFREG, stamp.size == bytes {
+    if status.st_mode & S_IFMT == S_IFREG, stamp.size == bytes ?? stamp.size {
       if verified.contains(digest, stamp) { return true }
       if try isUnharmed(path, digest, stamp) { return true }
     }
+    log.warning("an image's bytes have changed on disk", metadata: ["image": "\(digest.hex)"])
     try remove(path, ifStill: stamp)
     return false
   }

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 internal import Jobs
+internal import Logging
 
 /// Lists jobs newest first, in time that grows with the page, not with the table.
 ///
@@ -12,9 +13,34 @@ struct JobListing {
   func page(_ db: Database) throws -> JobPage {
     guard query.limit > 0 else { return JobPage(jobs: [], hasMore: false) }
     let ids = try ids(db)
-    let jobs = try ids.prefix(query.limit).compactMap { try JobRow.fetch($0, db)?.job() }
-    return JobPage(jobs: jobs, hasMore: ids.count > query.limit)
+    var jobs: [Job] = []
+    var (looked, bytes) = (0, 0)
+    for id in ids.prefix(query.limit) where bytes < Self.maxBytes {
+      looked += 1
+      guard let (job, size) = try job(id, db) else { continue }
+      bytes += size
+      jobs.append(job)
+    }
+    let hasMore = ids.count > looked
+    guard jobs.isEmpty, hasMore else { return JobPage(jobs: jobs, hasMore: hasMore) }
+    // Who turns the pages goes on from the last job on one, so that one without any would be the last.
+    var next = query
+    next.before = JobID(data: ids[looked - 1])
+    return try JobListing(query: next).page(db)
   }
+
+  /// The job with its record's size; nil where it can't be read.
+  private func job(_ id: Data, _ db: Database) throws -> (Job, bytes: Int)? {
+    do {
+      return try JobRow.fetch(id, db).map { (try $0.job(), $0.record.count) }
+    } catch let error as StoreError {
+      Logger(label: "store").error("a job is not listed", metadata: ["error": "\(error)"])
+      return nil
+    }
+  }
+
+  /// Records of a page: one that has more ends early.
+  static let maxBytes = 4 << 20
 
   /// Of all owners who have jobs; there are few, as each is a token of the configuration.
   static func owners(_ db: Database) throws -> [Data] {

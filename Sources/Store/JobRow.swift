@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 internal import Jobs
+internal import Logging
 
 /// A job as the table holds it: its record, and beside it what is searched by.
 struct JobRow: Sendable {
@@ -32,7 +33,6 @@ struct JobRow: Sendable {
   var image: Data?
   /// The captured source's digest, while it is kept.
   var source: Data?
-  var key: Int64?
   var tags: Data?
   var record: Data
   /// Job.origin, until it has finished.
@@ -44,20 +44,24 @@ struct JobRow: Sendable {
 
   static let columns = """
     number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
-    image, source, key, tags, record, origin, request, low
+    image, source, tags, record, origin, request, low
     """
 
   init(_ row: Row) throws {
     guard let phase = Phase(code: row[3]), let waiting = Waiting(rawValue: row[6]) else {
-      throw StoreError.unavailable(detail: "a job's row that can't be read: \(row)")
+      throw StoreError.unreadable(detail: "the job of row \(row[0] as Int64) is in no known phase")
     }
     (number, id, owner, self.phase) = (row[0], row[1], row[2], phase)
-    (priority, rank, self.waiting, notBefore) = (row[4], row[5], waiting, row[7])
+    (rank, self.waiting, notBefore) = (row[5], waiting, row[7])
+    priority = Self.level(row[4])
     (claim, claimedAt, finishedAt, expiresAt) = (row[8], row[9], row[10], row[11])
-    (image, source, key, tags, record) = (row[12], row[13], row[14], row[15], row[16])
-    origin = (row[17] as Data?).map { String(decoding: $0, as: UTF8.self) }
-    (request, low) = (row[18], row[19])
+    (image, source, tags, record) = (row[12], row[13], row[14], row[15])
+    origin = (row[16] as Data?).map { String(decoding: $0, as: UTF8.self) }
+    (request, low) = (row[17], row[18])
   }
+
+  /// The priority that a column tells; what is none is the nearest one.
+  static func level(_ column: Int) -> Int { min(max(0, column), Priority.allCases.count - 1) }
 
   /// The row of a job that is new.
   init(_ job: Job, record: Data) throws {
@@ -71,11 +75,25 @@ struct JobRow: Sendable {
   ///
   /// Taking a job and letting its image give way write columns only, as both may concern many jobs at once: here
   /// the record catches up by the same moves.
+  ///
+  /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
   func job() throws -> Job {
-    var job = try JobRecord.job(from: record)
-    if let claimedAt { job.start(at: Timestamp(milliseconds: claimedAt)) }
+    var job: Job
+    do { job = try JobRecord.job(from: record) } catch { throw unreadable("\(error)") }
+    if let claimedAt, let claim {
+      guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
+      job.start(
+        at: Timestamp(milliseconds: claimedAt), above: ClaimNumbers.versionFloor(of: claim))
+    }
+    guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
+    guard job.id.data == id, job.owner.data == owner else { throw unreadable("another job's") }
     if image == nil, job.image?.isKept == true { job.loseImage() }
     return job
+  }
+
+  private func unreadable(_ reason: String) -> StoreError {
+    let name = jobID.map { "\($0)" } ?? "of row \(number)"
+    return .unreadable(detail: "the record of job \(name) can't be read: \(reason)")
   }
 
   /// This row with the job changed; rank and claim are the ledger's to decide.
@@ -101,6 +119,10 @@ struct JobRow: Sendable {
     low = job.hasLowDataImage ? 1 : nil
   }
 
+  /// What it counts in the queue's capacity: a place is for a record of up to 4 kB.
+  var places: Int { 1 + record.count / Self.recordPerPlace }
+  static let recordPerPlace = 4096
+
   var originData: Data? { origin.map { Data($0.utf8) } }
 
   /// When its job was submitted and which it is: ids sort by their creation.
@@ -112,8 +134,8 @@ struct JobRow: Sendable {
       && waiting == other.waiting && notBefore == other.notBefore && claim == other.claim
       && claimedAt == other.claimedAt && finishedAt == other.finishedAt
       && expiresAt == other.expiresAt && image == other.image && source == other.source
-      && key == other.key && tags == other.tags && origin == other.origin
-      && request == other.request && low == other.low
+      && tags == other.tags && origin == other.origin && request == other.request
+      && low == other.low
   }
 }
 
@@ -128,14 +150,18 @@ extension JobRow {
     return try Row.fetchOne(statement, arguments: [number]).map(JobRow.init)
   }
 
-  /// The rows that `condition` chooses.
+  /// The rows that `condition` chooses, without any that can't be read.
   static func fetchAll(_ condition: String, _ arguments: StatementArguments, _ db: Database)
     throws -> [JobRow]
   {
     let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE \(condition)")
     let rows = try Row.fetchCursor(statement, arguments: arguments)
     var all: [JobRow] = []
-    while let row = try rows.next() { all.append(try JobRow(row)) }
+    while let row = try rows.next() {
+      do { all.append(try JobRow(row)) } catch {
+        Logger(label: "store").error("a job is passed over", metadata: ["error": "\(error)"])
+      }
+    }
     return all
   }
 }

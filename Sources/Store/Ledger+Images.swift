@@ -9,9 +9,12 @@ private struct ImageRow {
   var soft: Int
   var finishedAt: Int64?
   var isLeaving: Bool
+  /// Whether the bytes are in the database too.
+  var isEmbedded: Bool
 
   init(_ row: Row) {
-    (bytes, hard, soft, finishedAt, isLeaving) = (row[0], row[1], row[2], row[3], row[4])
+    (bytes, hard, soft, finishedAt) = (row[0], row[1], row[2], row[3])
+    (isLeaving, isEmbedded) = (row[4], row[5])
   }
 }
 
@@ -30,6 +33,8 @@ extension Ledger {
     return .reserved(gaveWay: try makeRoom(within: limit))
   }
 
+  /// Lets the oldest finished jobs' images go until the others fit.
+  /// - Returns: those whose bytes are files, which are still to be removed.
   private mutating func makeRoom(within limit: Int) throws -> [ImageDigest] {
     var gone: [ImageDigest] = []
     while tallies.imageBytes > limit {
@@ -39,27 +44,42 @@ extension Ledger {
       }
       let found = try one(
         """
-        SELECT digest, bytes FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
+        SELECT digest, bytes, embedded FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
         ORDER BY finished_at LIMIT 1
         """)
       guard let found, let digest = ImageDigest(bytes: found[0] as Data) else {
         throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
       }
-      try giveWay(digest.data, bytes: found[1])
-      gone.append(digest)
+      if try giveWay(digest.data, bytes: found[1], isEmbedded: found[2]) { gone.append(digest) }
     }
     return gone
   }
 
+  /// Has an image give way whatever room there is, unless something needs it.
+  /// - Returns: the jobs that had it; nil where it stays or isn't there.
+  mutating func lose(_ digest: Data) throws -> [JobID]? {
+    guard let known = try image(digest), !known.isLeaving, known.hard == 0 else { return nil }
+    let jobs = try all("SELECT id FROM jobs WHERE image = ?", [digest]).compactMap {
+      JobID(data: $0[0])
+    }
+    _ = try giveWay(digest, bytes: known.bytes, isEmbedded: known.isEmbedded)
+    return jobs
+  }
+
   /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
-  private mutating func giveWay(_ digest: Data, bytes: Int) throws {
+  /// - Returns: whether there is a file to be removed.
+  private mutating func giveWay(_ digest: Data, bytes: Int, isEmbedded: Bool) throws -> Bool {
     try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
-    for entry in try all("DELETE FROM cache WHERE digest = ? RETURNING bytes", [digest]) {
-      tallies.cacheEntries -= 1
-      tallies.cacheBytes -= entry[0] as Int
+    // Its references are all gone with it: none of them is to be noted.
+    var references = ReferenceChanges()
+    _ = try dropRows("digest = ?", [digest], &references)
+    if isEmbedded {
+      try removeEmbedded(digest, bytes: bytes)
+    } else {
+      try leave(digest, bytes: bytes)
     }
-    try leave(digest, bytes: bytes)
+    return !isEmbedded
   }
 
   private mutating func leave(_ digest: Data, bytes: Int) throws {
@@ -67,6 +87,43 @@ extension Ledger {
       "UPDATE images SET leaving = 1, soft = 0, finished_at = NULL WHERE digest = ?", [digest])
     tallies.images -= 1
     tallies.imageBytes -= bytes
+  }
+
+  private mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
+    try execute("DELETE FROM images WHERE digest = ?", [digest])
+    try execute("DELETE FROM contents WHERE digest = ?", [digest])
+    tallies.images -= 1
+    tallies.imageBytes -= bytes
+  }
+
+  /// Takes in an image whose bytes are kept in the database. The same operation must begin a reference to it.
+  /// - Returns: images that gave way and whose files are to be removed.
+  mutating func embed(_ image: EmbeddedImage, limit: Int) throws -> [ImageDigest] {
+    let (digest, bytes) = (image.digest.data, image.content.count)
+    let known = try self.image(digest)
+    if let known, !known.isLeaving { return [] }
+    guard tallies.pinnedBytes + bytes <= limit else { throw StoreError.full }
+    let gone = try makeRoom(within: limit - bytes)
+    // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
+    try execute(
+      """
+      INSERT INTO images (digest, bytes, hard, soft, embedded) VALUES (?, ?, 0, 0, 1)
+      ON CONFLICT (digest) DO UPDATE SET leaving = 0, embedded = 1
+      """,
+      [digest, bytes])
+    try execute(
+      "INSERT INTO contents (digest, bytes) VALUES (?, ?)", [digest, Data(image.content)])
+    tallies.images += 1
+    tallies.imageBytes += bytes
+    return gone
+  }
+
+  /// Removes an image that was taken in if nothing came to refer to it after all.
+  mutating func dropUnused(_ image: EmbeddedImage) throws {
+    guard let known = try self.image(image.digest.data), known.isEmbedded, known.hard == 0,
+      known.soft == 0
+    else { return }
+    try removeEmbedded(image.digest.data, bytes: known.bytes)
   }
 
   /// Notes the end of a holder's reservations.
@@ -97,6 +154,16 @@ extension Ledger {
     return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
   }
 
+  /// Marks images that no row tells of as leaving: a row says that nobody may have one now.
+  mutating func leave(unknown digests: [ImageDigest]) throws -> [ImageDigest] {
+    try digests.filter { digest in
+      let added = try execute(
+        "INSERT OR IGNORE INTO images (digest, bytes, hard, soft, leaving) VALUES (?, 0, 0, 0, 1)",
+        [digest.data])
+      return added > 0
+    }
+  }
+
   mutating func forget(_ digest: ImageDigest) throws {
     guard let image = try image(digest.data), image.hard == 0, image.soft == 0 else { return }
     try execute("DELETE FROM images WHERE digest = ?", [digest.data])
@@ -108,6 +175,8 @@ extension Ledger {
 
   /// What a crash left marked counts as abandoned again: its bytes may be there still.
   mutating func stopLeaving() throws {
+    // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+    try execute("DELETE FROM images WHERE leaving = 1 AND bytes = 0")
     for row in try all("UPDATE images SET leaving = 0 WHERE leaving = 1 RETURNING bytes") {
       tallies.images += 1
       tallies.imageBytes += row[0] as Int
@@ -143,6 +212,7 @@ extension Ledger {
       "UPDATE images SET hard = ?, soft = ?, finished_at = ? WHERE digest = ?",
       [new.hard, new.soft, new.finishedAt, digest])
     tallies.pinnedBytes += (new.hard > 0 ? new.bytes : 0) - (old.hard > 0 ? old.bytes : 0)
+    if new.isEmbedded, new.hard == 0, new.soft == 0 { try removeEmbedded(digest, bytes: new.bytes) }
   }
 
   private mutating func add(_ change: ReferenceChange, as digest: Data) throws {
@@ -157,7 +227,8 @@ extension Ledger {
 
   private func image(_ digest: Data) throws -> ImageRow? {
     try one(
-      "SELECT bytes, hard, soft, finished_at, leaving FROM images WHERE digest = ?", [digest]
+      "SELECT bytes, hard, soft, finished_at, leaving, embedded FROM images WHERE digest = ?",
+      [digest]
     ).map(ImageRow.init)
   }
 

@@ -6,25 +6,23 @@ internal import Jobs
 extension Ledger {
   /// What became of a submission, its jobs not decoded yet.
   enum Submitted: Sendable {
-    case accepted, keyReused, queueFull, imageGone
-    case repeated([JobRow])
+    case accepted, queueFull, imageGone
+    case known(IdempotencyKeys.Known)
   }
 
   mutating func submit(
     _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: Int
   ) throws -> Submitted {
-    if let key, let earlier = try answer(to: key) { return earlier }
-    let queued = jobs.count { $0.row.phase == .queued }
-    guard queued == 0 || tallies[.queued] + queued <= capacity else { return .queueFull }
+    if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
+    guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
     for image in jobs.compactMap(\.row.image) {
       guard try isKept(image) else { return .imageGone }
     }
-    let keyNumber = try key.map(remember)
+    if let key { try remember(key, for: jobs.map(\.job)) }
     var references = ReferenceChanges()
     for (row, job) in jobs {
       var row = row
       row.rank = try tallies.ranks.next(db)
-      row.key = keyNumber
       try insert(row)
       guard row.source != nil || row.image != nil else { continue }
       references.move(from: nil, to: row, holding: job)
@@ -34,22 +32,34 @@ extension Ledger {
     return .accepted
   }
 
-  private func answer(to key: IdempotencyKey) throws -> Submitted? {
-    let found = try one(
-      "SELECT number, fingerprint FROM keys WHERE owner = ? AND key = ?",
-      [key.owner.data, Data(key.key.utf8)])
-    guard let found else { return nil }
-    let fingerprint: Data = found[1]
-    guard fingerprint == key.fingerprint.data else { return .keyReused }
-    let number: Int64 = found[0]
-    return .repeated(try JobRow.fetchAll("key = ? ORDER BY number", [number], db))
+  private mutating func hasRoom(
+    for jobs: [(row: JobRow, job: Job)], within capacity: Int
+  ) -> Bool {
+    let queued = jobs.filter { $0.row.phase == .queued }
+    guard let first = queued.first else { return true }
+    let places = queued.reduce(0) { $0 + $1.row.places }
+    return tallies.queue.hasRoom(
+      for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
   }
 
-  private func remember(_ key: IdempotencyKey) throws -> Int64 {
+  private func remember(_ key: IdempotencyKey, for jobs: [Job]) throws {
     try execute(
-      "INSERT INTO keys (owner, key, fingerprint) VALUES (?, ?, ?)",
-      [key.owner.data, Data(key.key.utf8), key.fingerprint.data])
-    return db.lastInsertedRowID
+      "INSERT INTO keys (owner, key, fingerprint, created_at, jobs) VALUES (?, ?, ?, ?, ?)",
+      [
+        key.owner.data, Data(key.key.utf8), key.fingerprint.data,
+        jobs.first?.createdAt.milliseconds ?? 0, IdempotencyKeys.data(of: jobs.map(\.id)),
+      ])
+  }
+
+  /// Forgets keys by the index of their age.
+  /// - Returns: how many.
+  func forgetKeys(before moment: Timestamp, count: Int) throws -> Int {
+    try execute(
+      """
+      DELETE FROM keys WHERE number IN
+        (SELECT number FROM keys WHERE created_at < ? ORDER BY created_at LIMIT ?)
+      """,
+      [moment.milliseconds, count])
   }
 
   /// Takes queued jobs that ask the same, in the order of the queue.
@@ -86,7 +96,7 @@ extension Ledger {
   mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
     var taken = row
     (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
-    taken.claim = try tallies.claims.next(db)
+    taken.claim = tallies.claims.next()
     taken.claimedAt = moment.milliseconds
     try execute(
       """
@@ -135,21 +145,24 @@ extension Ledger {
   /// - Parameters:
   ///   - row: its entry's.
   ///   - moment: when its entry is stored.
-  /// - Returns: for each claim the job as it then is, or why it can't be changed.
+  /// - Returns: for each claim the job as it then is, or why it can't be changed; images that gave way.
   mutating func settle(_ settlement: Settlement, row: CacheRow?, at moment: Timestamp) throws
-    -> [Result<Job?, StoreError>]
+    -> (jobs: [Result<Job?, StoreError>], gaveWay: [ImageDigest])
   {
+    let gaveWay = try settlement.image.map { try embed($0, limit: settlement.imageLimit) }
     var references = ReferenceChanges()
     let jobs = try settlement.claims.map {
       try settle($0, settlement.change, &references)
     }
     if let row {
-      try keep(row, within: settlement.cacheLimit, at: moment, &references)
+      try keep(
+        row, within: settlement.cacheLimit, at: moment, lastUse: settlement.lastUse, &references)
     }
-    try evict(downTo: settlement.cacheLimit, &references)
+    try evict(downTo: settlement.cacheLimit, lastUse: settlement.lastUse, &references)
     if let holder = settlement.releasing { try endReservations(of: holder.data, &references) }
     try apply(references)
-    return jobs
+    if let image = settlement.image { try dropUnused(image) }
+    return (jobs, gaveWay ?? [])
   }
 
   /// A job whose record can't be read or written is left alone without harm to the others; what the database refuses
@@ -179,10 +192,12 @@ extension Ledger {
     references.move(from: change.old, to: row, holding: change.after)
   }
 
-  mutating func remove(_ id: JobID) throws -> Bool {
-    guard let row = try JobRow.fetch(id.data, db) else { return false }
+  mutating func remove(_ id: JobID, if condition: (Job) -> Bool) throws -> Removal {
+    guard let row = try JobRow.fetch(id.data, db) else { return .unknown }
+    let job = try row.job()
+    guard condition(job) else { return .kept }
     try delete(row)
-    return true
+    return .removed(job)
   }
 
   mutating func expire(at moment: Timestamp, count: Int) throws -> [JobID] {
@@ -192,15 +207,16 @@ extension Ledger {
     return rows.compactMap { JobID(data: $0.id) }
   }
 
-  /// - Returns: how many jobs went back into the queue, and those whose record can't be read.
-  mutating func recover() throws -> (requeued: Int, unreadable: [JobID]) {
+  /// - Returns: how many jobs went back into the queue, and why others, which stay as they are, did not.
+  mutating func recover() throws -> (requeued: Int, unreadable: [StoreError]) {
     var requeued = 0
-    var unreadable: [JobID] = []
+    var unreadable: [StoreError] = []
     var references = ReferenceChanges()
     for owner in try JobListing.owners(db) {
       for row in try JobRow.fetchAll("owner = ? AND phase = 1", [owner], db) {
-        guard let change = try? JobChange(of: row, by: Self.requeue) else {
-          unreadable += [row.jobID].compactMap(\.self)
+        let change: JobChange
+        do { change = try JobChange(of: row, by: Self.requeue) } catch {
+          unreadable.append(StoreError(cause: error))
           continue
         }
         try save(change, &references)

@@ -29,14 +29,14 @@ extension Ledger {
     try execute(
       """
       INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,
-        expires_at, image, source, key, tags, record, origin, request, low)
-      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        expires_at, image, source, tags, record, origin, request, low)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
       """,
       [
         row.id, row.owner, row.phase.code, row.priority, row.rank, row.waiting.rawValue,
         row.notBefore,
-        row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.key,
-        row.tags, row.record, row.originData, row.request, row.low,
+        row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.tags,
+        row.record, row.originData, row.request, row.low,
       ])
     tallies.move(from: nil, to: row)
     try addTags(of: row)
@@ -46,6 +46,7 @@ extension Ledger {
   mutating func replace(_ old: JobRow, by new: JobRow) throws {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
+      if new.places != old.places { tallies.move(from: old, to: new) }
       return
     }
     try execute(
@@ -70,8 +71,6 @@ extension Ledger {
     try execute("DELETE FROM jobs WHERE number = ?", [row.number])
     tallies.move(from: row, to: nil)
     try removeTags(of: row)
-    // An idempotency key whose answer is gone in part could not be answered with; the other jobs let go of it.
-    if let key = row.key { try execute("DELETE FROM keys WHERE number = ?", [key]) }
     try apply(ReferenceChanges(from: row, to: nil, holding: nil))
   }
 

@@ -38,7 +38,7 @@ struct ParkedHeads: Sendable {
       guard let id = JobID(data: row[4]) else { continue }
       let head = Head(rank: row[2], number: row[3], id: id)
       let origin = String(decoding: row[0] as Data, as: UTF8.self)
-      levels[origin, default: Self.all(.empty)][row[1]] = .head(head)
+      levels[origin, default: Self.all(.empty)][JobRow.level(row[1])] = .head(head)
     }
   }
 

@@ -33,7 +33,7 @@ extension SQLiteJobStore: CacheStore {
   /// Notes when entries were last used; never an earlier moment than is known.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }
-    try await writer.perform { ledger in
+    try await writer.perform(isSynced: false) { ledger in
       for (id, moment) in uses { try ledger.touch(id, at: moment) }
     }
   }
@@ -48,9 +48,19 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Forgets everything under a key, in one commit.
-  public func drop(key: Fingerprint) async throws(StoreError) -> Int {
-    try await writer.perform { try $0.dropEntries("key = ?", [key.data]) }
+  /// Forgets everything under these keys, in one commit.
+  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+    guard !keys.isEmpty else { return 0 }
+    return try await writer.perform { ledger in
+      try keys.reduce(0) { try $0 + ledger.dropEntries("key = ?", [$1.data]) }
+    }
+  }
+
+  /// Forgets entries in one commit.
+  public func drop(
+    resource: Fingerprint, count: Int
+  ) async throws(StoreError) -> [ImageDigest] {
+    try await writer.perform { try $0.drop(resource: resource, count: count) }
   }
 
   /// Forgets what there is at this moment, so many entries a commit that nobody waits for long.
@@ -86,10 +96,12 @@ extension SQLiteJobStore: CacheStore {
 
   /// Keeps a variant and ends the reservation of its image, in one commit.
   public func keep(
-    _ variant: StoredVariant, within limit: Int, releasing holder: JobID
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
     try await writer.perform { [now] in
-      try $0.keep(CacheRow(variant), within: limit, releasing: holder.data, at: now())
+      try $0.keep(
+        CacheRow(variant), within: limit, releasing: holder.data, at: now(), lastUse: lastUse)
     }
   }
 

@@ -5,24 +5,48 @@ internal import Logging
 
 /// What changes something: each is durable when it returns.
 extension SQLiteJobStore {
-  /// Saves new jobs in one commit, with whatever else waits; their encoding costs the caller's thread nothing.
+  /// Saves new jobs in one commit, with whatever else waits; encoding many costs the caller's thread nothing. A
+  /// key that came before is answered without a commit.
   public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
     -> SubmitOutcome
   {
-    let rows = try await compute {
-      try jobs.map { (row: try JobRow($0, record: JobRecord.data(of: $0)), job: $0) }
+    switch try await prepare(jobs, key) {
+    case .answered(let outcome): return outcome
+    case .new(let rows):
+      let outcome = try await writer.perform { ledger in
+        try ledger.submit(rows, key: key, capacity: capacity)
+      }
+      switch outcome {
+      case .accepted: return .accepted
+      case .queueFull: return .queueFull
+      case .imageGone: return .imageGone
+      // The same key came twice at once, and this one second.
+      case .known(let known):
+        return try await read { try IdempotencyKeys.answer(to: known, $0) }
+      }
     }
-    let outcome = try await writer.perform { ledger in
-      try ledger.submit(rows, key: key, capacity: capacity)
+  }
+
+  private enum Prepared: Sendable {
+    case answered(SubmitOutcome)
+    case new([(row: JobRow, job: Job)])
+  }
+
+  /// Answers by the key where it came before, else makes the rows: on a thread that reads, in one go.
+  private func prepare(_ jobs: [Job], _ key: IdempotencyKey?) async throws(StoreError) -> Prepared {
+    let rows: @Sendable () throws -> Prepared = {
+      .new(try jobs.map { (row: try JobRow($0, record: JobRecord.data(of: $0)), job: $0) })
     }
-    switch outcome {
-    case .accepted: return .accepted
-    case .keyReused: return .keyReused
-    case .queueFull: return .queueFull
-    case .imageGone: return .imageGone
-    case .repeated(let earlier):
-      return .repeated(try await compute { try earlier.map { try $0.job() } })
+    guard let key else { return try await compute(for: jobs.count, rows) }
+    return try await read { db in
+      guard let known = try IdempotencyKeys.find(key, db) else { return try rows() }
+      return .answered(try IdempotencyKeys.answer(to: known, db))
     }
+  }
+
+  /// Forgets keys in one commit, by an index of their age.
+  public func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
+    try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
   }
 
   /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
@@ -30,25 +54,29 @@ extension SQLiteJobStore {
   public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
     -> Claimed
   {
-    var rows: [JobRow] = []
-    var shared: Set<Fingerprint> = []
+    var claimed = Claimed(jobs: [], nextDue: nil)
     var step = Step(room: room)
+    var isDone = false
     repeat {
       do throws(StoreError) {
-        step = try await writer.perform { [wanted = count - rows.count, room = step.room] in
+        // Lost or not, a claim means that the job is queued at the next start.
+        step = try await writer.perform(isSynced: false) {
+          [wanted = count - claimed.jobs.count, room = step.room] in
           try Step(wanted, at: moment, room: room, in: &$0)
         }
+        let jobs = try await self.claimed(step.rows)
+        claimed.jobs += jobs
+        // In the place of one that can't be read comes another: who is given too few takes the queue for empty.
+        isDone = step.isDone && jobs.count == step.rows.count
       } catch {
         // What earlier commits handed over must get to its workers.
-        if rows.isEmpty { throw error }
+        if claimed.jobs.isEmpty { throw error }
         log.error("a claim ended early", metadata: ["error": "\(error)"])
         break
       }
-      rows += step.rows
-      shared.formUnion(step.shared)
-    } while !step.isDone
-    var claimed = Claimed(jobs: try await claimed(rows), nextDue: step.nextDue)
-    claimed.shared = shared
+      claimed.shared.formUnion(step.shared)
+    } while !isDone && !Task.isCancelled
+    claimed.nextDue = step.nextDue
     return claimed
   }
 
@@ -85,19 +113,23 @@ extension SQLiteJobStore {
     }
     guard isQueued, count > 0 else { return [] }
     return try await claimed(
-      writer.perform { try $0.claim(equalTo: request.data, count: count, at: moment) })
+      writer.perform(isSynced: false) {
+        try $0.claim(equalTo: request.data, count: count, at: moment)
+      })
   }
 
   /// The jobs of rows just taken, decoded where that holds up nobody.
   private func claimed(_ rows: [JobRow]) async throws(StoreError) -> [(job: Job, claim: Claim)] {
     guard !rows.isEmpty else { return [] }
-    return try await compute { [log] in
+    return try await compute(for: rows.count) { [log] in
       rows.compactMap { row in
-        guard let job = try? row.job(), let number = row.claim else {
-          log.error("a queued job's record can't be read", metadata: ["number": "\(row.number)"])
+        do {
+          let job = try row.job()
+          return row.claim.map { (job, Claim(job: job.id, number: $0)) }
+        } catch {
+          log.error("a queued job is passed over", metadata: ["error": "\(error)"])
           return nil
         }
-        return (job, Claim(job: job.id, number: number))
       }
     }
   }
@@ -110,39 +142,48 @@ extension SQLiteJobStore {
   }
 
   /// Forgets the job, its tags and its hold on images.
-  public func remove(_ id: JobID) async throws(StoreError) -> Bool {
-    try await writer.perform { try $0.remove(id) }
+  public func remove(
+    _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
+  ) async throws(StoreError) -> Removal {
+    try await writer.perform { try $0.remove(id, if: condition) }
   }
 
   /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
   /// as lost.
-  public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
+  public func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
     var row: CacheRow?
-    if let entry = settlement.entry { row = try await compute { try CacheRow(entry) } }
-    let results = try await writer.perform { [now, row] in
+    if let entry = settlement.entry { row = try await compute(for: 1) { try CacheRow(entry) } }
+    let (results, gaveWay) = try await writer.perform { [now, row] in
       try $0.settle(settlement, row: row, at: now())
     }
-    return zip(settlement.claims, results).map { claim, result in
+    let jobs = zip(settlement.claims, results).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
           "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
         return nil
       }
     }
+    return Settled(jobs: jobs, gaveWay: gaveWay)
   }
 
   /// Makes room by the index of images that may give way; images that nothing refers to go first.
   public func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
     async throws(StoreError) -> Reservation
   {
-    try await writer.perform {
+    // Without it the bytes are swept at the next start.
+    try await writer.perform(isSynced: false) {
       try $0.reserve(image.data, bytes: bytes, as: holder.data, limit: limit)
     }
   }
 
+  /// Lets the image go in one commit, however many jobs had it.
+  public func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
+    try await writer.perform { try $0.lose(image.data) }
+  }
+
   /// Ends a holder's reservations.
   public func release(_ holder: JobID) async throws(StoreError) {
-    try await writer.perform { try $0.release(holder.data) }
+    try await writer.perform(isSynced: false) { try $0.release(holder.data) }
   }
 
   /// Forgets jobs whose time has come, the earliest first, in one commit.
@@ -152,19 +193,29 @@ extension SQLiteJobStore {
 
   /// Marks images that nothing refers to as leaving, and names them.
   public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform { try $0.leave(abandoned: count) }
+    try await writer.perform(isSynced: false) { try $0.leave(abandoned: count) }
+  }
+
+  /// Looks first where others may look: few of them are orphans, and none as a rule.
+  public func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+    let unknown = try await read { db in
+      let statement = try db.cachedStatement(sql: "SELECT 1 FROM images WHERE digest = ?")
+      return try images.filter { try Int.fetchOne(statement, arguments: [$0.data]) == nil }
+    }
+    guard !unknown.isEmpty else { return [] }
+    return try await writer.perform { try $0.leave(unknown: unknown) }
   }
 
   /// Forgets images whose bytes are gone; one that is referred to stays.
   public func forget(_ images: [ImageDigest]) async throws(StoreError) {
-    try await writer.perform { for image in images { try $0.forget(image) } }
+    try await writer.perform(isSynced: false) { for image in images { try $0.forget(image) } }
   }
 
   /// Puts back what was being worked on: call it after opening, before anything is claimed or reserved.
   public func recover() async throws(StoreError) -> Int {
     let (requeued, unreadable) = try await writer.perform { try $0.recover() }
-    for id in unreadable {
-      log.error("a job's record can't be read; it stays as it is", metadata: ["job": "\(id)"])
+    for error in unreadable {
+      log.error("a job stays as it is", metadata: ["error": "\(error)"])
     }
     return requeued
   }

@@ -23,19 +23,10 @@ extension SQLiteJobStore {
         "low = 1 AND id > ? ORDER BY id LIMIT ?", [id?.data ?? Data(), count], db)
       return rows.compactMap { row in
         do { return try row.job() } catch {
-          log.error("a job's record can't be read", metadata: ["number": "\(row.number)"])
+          log.error("a job is passed over", metadata: ["error": "\(error)"])
           return nil
         }
       }
-    }
-  }
-
-  /// Whether a job, a cache entry or a reservation refers to the image.
-  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool {
-    try await read { db in
-      let statement = try db.cachedStatement(
-        sql: "SELECT 1 FROM images WHERE digest = ? AND hard + soft > 0")
-      return try Int.fetchOne(statement, arguments: [image.data]) != nil
     }
   }
 

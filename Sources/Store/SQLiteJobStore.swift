@@ -20,6 +20,9 @@ public final class SQLiteJobStore: JobStore {
     public var readers = 2
     /// How long to wait for another program that has the database locked, such as a backup.
     public var busyTimeout: Duration = .seconds(5)
+    /// Images of up to so many bytes are kept in the database, by the transaction that ends their job: a file of its
+    /// own costs more than the bytes do.
+    public var largestEmbedded = 64 << 10
     /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
     public var isDurable = true
     /// Tells when a cache entry is stored.
@@ -33,9 +36,11 @@ public final class SQLiteJobStore: JobStore {
 
   let database: DatabasePool
   let writer: GroupCommit
-  private let reading: ThreadPool
+  let reading: ThreadPool
   private let lock: FolderLock
   let now: WallClock
+  /// See ``Configuration/largestEmbedded``.
+  public let largestEmbedded: Int
   let log = Logger(label: "store")
 
   /// Opens the database, making it or bringing it up to date where needed. Blocks for some milliseconds.
@@ -47,12 +52,16 @@ public final class SQLiteJobStore: JobStore {
       try Self.makeFolder(of: configuration.path)
       lock = try FolderLock(configuration.path + ".lock")
       database = try Self.open(configuration)
-      let tallies = try database.read { try Tallies(counting: $0) }
-      writer = GroupCommit(to: database, limit: max(1, configuration.maxBatch), tallies: tallies)
+      let run = try database.write { try Numbering.nextRun($0) }
+      let tallies = try database.read { try Tallies(counting: $0, in: run) }
+      writer = GroupCommit(
+        to: database, limit: max(1, configuration.maxBatch), isDurable: configuration.isDurable,
+        tallies: tallies)
     } catch {
       throw StoreError(cause: error)
     }
     now = configuration.now
+    largestEmbedded = configuration.largestEmbedded
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }
 
@@ -60,6 +69,9 @@ public final class SQLiteJobStore: JobStore {
   public func close() async {
     await writer.close()
     await reading.run { [database, log] in
+      do { try Self.emptyLog(of: database) } catch {
+        log.warning("the database's log could not be emptied: \(error)")
+      }
       do { try database.close() } catch { log.error("closing the database: \(error)") }
     }
     lock.release()
@@ -76,11 +88,17 @@ public final class SQLiteJobStore: JobStore {
     }.get()
   }
 
-  /// Computes on a thread that may.
+  /// So many records are encoded or decoded where they are wanted: some microseconds each, less than a hop costs.
+  private static let fewRecords = 16
+
+  /// Computes with so many records: on a thread that may, where they are many.
   func compute<Value: Sendable>(
-    _ body: @escaping @Sendable () throws -> Value
+    for count: Int = .max, _ body: @escaping @Sendable () throws -> Value
   ) async throws(StoreError) -> Value {
-    try await reading.run { () -> Result<Value, StoreError> in
+    if count <= Self.fewRecords {
+      do { return try body() } catch { throw StoreError(cause: error) }
+    }
+    return try await reading.run { () -> Result<Value, StoreError> in
       do { return .success(try body()) } catch { return .failure(StoreError(cause: error)) }
     }.get()
   }
@@ -91,6 +109,15 @@ extension SQLiteJobStore {
     let folder = URL(fileURLWithPath: path).deletingLastPathComponent()
     try FileManager.default.createDirectory(
       at: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+  }
+
+  /// Moves what is in the log into the database, so that the file alone is all there is. Where another program reads
+  /// the database for long, such as a backup, the rest stays in the log, whence the next start takes it.
+  private static func emptyLog(of database: DatabasePool) throws {
+    try database.writeWithoutTransaction { db in
+      try db.execute(sql: "PRAGMA busy_timeout = 1000")
+      try db.checkpoint(.truncate)
+    }
   }
 
   private static func open(_ configuration: Configuration) throws -> DatabasePool {

@@ -15,6 +15,16 @@ enum Schema {
       try db.execute(sql: reservations)
       try db.execute(sql: cache)
     }
+    migrator.registerMigration("3 small images") { db in
+      try db.execute(sql: contents)
+    }
+    migrator.registerMigration("4 keys that outlive their jobs") { db in
+      try db.execute(sql: keys)
+      try IdempotencyKeys.nameJobs(db)
+    }
+    migrator.registerMigration("5 partitions of the cache") { db in
+      try db.execute(sql: partitions)
+    }
     return migrator
   }()
 
@@ -121,6 +131,17 @@ enum Schema {
     ) STRICT, WITHOUT ROWID;
     """
 
+  // The bytes of images that are `embedded`: they are there for as long as the image's row is. By number, so that new
+  // ones are written one after another.
+  private static let contents = """
+    ALTER TABLE images ADD COLUMN embedded INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE contents (
+      number INTEGER PRIMARY KEY,
+      digest BLOB NOT NULL UNIQUE,
+      bytes BLOB NOT NULL
+    ) STRICT;
+    """
+
   // An entry is one of its image's `soft` references; `stored` is to it what `finished_at` is to a job.
   private static let cache = """
     CREATE TABLE cache (
@@ -136,5 +157,19 @@ enum Schema {
     ) STRICT;
     CREATE INDEX cache_used ON cache (used);
     CREATE INDEX cache_image ON cache (digest, stored);
+    """
+
+  // `jobs` are the ids in the order given, 16 bytes each. The column jobs.key, by which a job named its key before,
+  // is written no more; its index stays for as long as the table's reference to `keys`, which a key's end looks up.
+  private static let keys = """
+    ALTER TABLE keys ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE keys ADD COLUMN jobs BLOB NOT NULL DEFAULT x'';
+    CREATE INDEX keys_created ON keys (created_at);
+    """
+
+  // CacheEntry.resource, where it is another one than the key.
+  private static let partitions = """
+    ALTER TABLE cache ADD COLUMN resource BLOB;
+    CREATE INDEX cache_resource ON cache (resource) WHERE resource IS NOT NULL;
     """
 }

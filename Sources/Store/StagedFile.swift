@@ -86,6 +86,8 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     return digest
   }
 
+  var content: [UInt8]? { descriptor == nil && fault == nil ? buffer : nil }
+
   func publish() async throws(StoreError) {
     let digest = finish()
     try await disk.perform { [self] () throws(StoreError) in try publish(as: digest) }

@@ -1,3 +1,4 @@
+internal import App
 internal import ArgumentParser
 internal import Foundation
 
@@ -5,6 +6,8 @@ internal import Foundation
 @main
 enum EntryPoint {
   static func main() async {
+    StandardError.fillStandardDescriptors()
+    defer { StandardError.flush() }
     do {
       var command = try Imagefetch.parseAsRoot()
       if var command = command as? any AsyncParsableCommand {
@@ -13,7 +16,9 @@ enum EntryPoint {
         try command.run()
       }
     } catch {
-      exit(report(error).rawValue)
+      let status = report(error)
+      StandardError.flush()
+      exit(status.rawValue)
     }
   }
 
@@ -47,6 +52,6 @@ enum EntryPoint {
   }
 
   static func tell(_ line: String) {
-    FileHandle.standardError.write(Data((line + "\n").utf8))
+    StandardError.tell(line)
   }
 }

@@ -144,6 +144,7 @@ struct Get: AsyncParsableCommand {
     Task {
       if await signals.next() != nil {
         run.leaveTerminal()
+        StandardError.flushBriefly()
         _exit(status.rawValue)
       }
     }

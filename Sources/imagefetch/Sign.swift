@@ -39,6 +39,8 @@ struct Sign: ParsableCommand {
       case .unusableServer:
         throw ValidationError(
           "--server goes before an image's view, and is an http or https URL.")
+      case .unknownMember(let name):
+        throw ValidationError("\"\(name)\" means nothing to a view, which would be refused.")
       case .noKey: throw OperatorMistakes(lines: ["view.keys: there is none to sign with"])
       }
     }

@@ -39,7 +39,9 @@ struct CapturedTests {
     arguments: [
       ("priority=urgent", "priority"), ("url=http://a/", "url"), ("max_bytes=x", "max_bytes"),
       ("headers=x", "headers"), ("timeout=1&timeout=2", "timeout"), ("tags=%00", "tags=%00"),
-      ("x=%zz", "x=%zz"), ("cache_key=k", "cache_key"), ("timeout=Infinity", "timeout"),
+      ("x=%zz", "x=%zz"), ("cache_key=k", "cache_key"),
+      ("cache=no-store", "cache"), ("cache=default", "cache"), ("cache_ttl=5", "cache_ttl"),
+      ("timeout=Infinity", "timeout"),
       ("max_attempts=%201", "max_attempts"), ("tags=", "tags"),
     ])
   func refusesOption(query: String, parameter: String) async {

@@ -181,3 +181,6 @@ extension RequestBody {
     }
   }
 }
+
+/// What holds an image that is opened by itself.
+let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

@@ -33,6 +33,8 @@ final class FakeJobService: JobService {
     var outside: Set<String> = []
     /// What happens between a look at a job and its change.
     var meanwhile: (@Sendable (inout Job) -> Void)?
+    /// What all queued jobs wait for.
+    var waiting = WaitingFor(.worker, origin: nil)
     /// What was asked of listening, in order.
     var listening: [Listening] = []
   }
@@ -59,7 +61,10 @@ final class FakeJobService: JobService {
       kept.jobs.values.first { $0.owner == .view && $0.submission == job.submission }
     }
     if let viewed { return JobSnapshot(viewed) }
-    return try await submit([job], by: .view, key: nil)[0]
+    guard let snapshot = try await submit([job], by: .view, key: nil)[0].snapshot else {
+      throw .unknownJob
+    }
+    return snapshot
   }
 
   func with<T>(_ body: (inout sending Kept) -> sending T) -> T { kept.withLock(body) }
@@ -83,6 +88,10 @@ final class FakeJobService: JobService {
     }
   }
 
+  func waiting(of job: Job) -> WaitingFor? {
+    job.phase == .queued ? kept.withLock { $0.waiting } : nil
+  }
+
   func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     try check()
     guard let job = kept.withLock({ $0.jobs[id] }), caller.sees(job) else { throw .unknownJob }
@@ -91,11 +100,15 @@ final class FakeJobService: JobService {
 
   func submit(
     _ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?
-  ) async throws(JobsError) -> [JobSnapshot] {
+  ) async throws(JobsError) -> [SubmittedJob] {
     try check()
     if let key, let first = kept.withLock({ $0.keys["\(key.owner.name)/\(key.key)"] }) {
       guard first.fingerprint == key.fingerprint else { throw .keyReused }
-      return kept.withLock { kept in first.jobs.compactMap { kept.jobs[$0].map(JobSnapshot.init) } }
+      return kept.withLock { kept in
+        first.jobs.map { id in
+          kept.jobs[id].map { SubmittedJob(JobSnapshot($0)) } ?? SubmittedJob(gone: id)
+        }
+      }
     }
     let outside = kept.withLock { $0.outside }
     let escaping = jobs.indices.filter { place in
@@ -120,11 +133,11 @@ final class FakeJobService: JobService {
       if let key {
         kept.keys["\(key.owner.name)/\(key.key)"] = (key.fingerprint, made.map(\.id))
       }
-      return made.map(JobSnapshot.init)
+      return made.map { SubmittedJob(JobSnapshot($0)) }
     }
   }
 
-  func beginCapture() async throws(JobsError) -> any ImageCapture {
+  func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try check()
     kept.withLock { $0.captures += 1 }
     return FakeCapture()
@@ -132,7 +145,7 @@ final class FakeJobService: JobService {
 
   func submit(
     captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
-  ) async throws(JobsError) -> JobSnapshot {
+  ) async throws(JobsError) -> SubmittedJob {
     let capture = capture as! FakeCapture  // the only kind that beginCapture() makes
     let image = try await capture.finish()
     kept.withLock { $0.images[image.digest] = capture.bytes }
@@ -185,7 +198,9 @@ final class FakeJobService: JobService {
     let deadline = ContinuousClock.now + limit
     while true {
       let snapshot = try await job(id, for: caller)
-      if goal.isMet(by: snapshot.job) || ContinuousClock.now >= deadline { return snapshot }
+      if goal.isMet(by: snapshot.job) || ContinuousClock.now >= deadline || Task.isCancelled {
+        return snapshot
+      }
       try? await Task.sleep(for: .milliseconds(1))
     }
   }

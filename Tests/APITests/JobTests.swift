@@ -148,6 +148,82 @@ struct JobTests {
   }
 }
 
+@Suite("What a job waits for")
+struct WaitingForDocumentTests {
+  let client = Client()
+  private let waiting = WaitingFor(
+    .originRate, origin: "http://a", until: Timestamp(milliseconds: 1_795_000_000_000), ahead: 3)
+  private let shown = JSON.object([
+    "reason": .string("origin_rate"), "origin": .string("http://a"),
+    "until": .string("2026-11-18T11:06:40.000Z"), "ahead": .number(3),
+  ])
+
+  @Test("is told wherever a queued job is told of, as it is then")
+  func shownEverywhere() async throws {
+    let id = try await client.submitted(#"{"url":"http://a/"}"#)
+    let unknown = JSON.object([
+      "reason": .string("worker"), "origin": .null, "until": .null, "ahead": .null,
+    ])
+    #expect(await client.get("/jobs/\(id)").json?["waiting_for"] == unknown)
+    client.service.with { $0.waiting = waiting }
+    #expect(await client.get("/jobs/\(id)").json?["waiting_for"] == shown)
+    #expect(await client.get("/jobs/\(id)/image").json?["waiting_for"] == shown)
+    #expect(await client.get("/jobs").json?["jobs"]?[0]?["waiting_for"] == shown)
+    #expect(await client.send(.post, "/jobs/\(id)/fetch").json?["waiting_for"] == shown)
+    #expect(await client.post(#"[{"url":"http://a/"}]"#).json?["jobs"]?[0]?["waiting_for"] == shown)
+    let events = await client.get("/jobs/\(id)/events").text
+    let document = await client.get("/jobs/\(id)").text
+    #expect(events.contains("data: \(document)\n") && document.contains(#""ahead":3"#))
+  }
+
+  @Test("changes without the version: the entity tag stays")
+  func keepsVersion() async throws {
+    let id = try await client.submitted()
+    let first = await client.get("/jobs/\(id)")
+    client.service.with { $0.waiting = waiting }
+    let second = await client.get("/jobs/\(id)")
+    #expect(first.text != second.text && first.fields[.eTag] == second.fields[.eTag])
+    let tag = try #require(first.fields[.eTag])
+    #expect(await client.get("/jobs/\(id)", [.ifNoneMatch: tag]).status == 304)
+  }
+
+  @Test("is null in any other phase")
+  func otherPhases() async throws {
+    let id = try await client.submitted()
+    for move: (inout Job) -> Void in [
+      { $0.start(at: $0.createdAt) }, { _ = $0.cancel(at: $0.createdAt, keptFor: .seconds(9)) },
+    ] {
+      client.service.change(id, move)
+      #expect(await client.get("/jobs/\(id)").json?["waiting_for"] == .null)
+    }
+    let done = try await client.succeeded()
+    #expect(await client.get("/jobs/\(done)").json?["waiting_for"] == .null)
+  }
+
+  @Test(
+    "for its next try comes with the last one's error and the next one's time; else both are null")
+  func nextTry() async throws {
+    let id = try await client.submitted()
+    let fresh = await client.get("/jobs/\(id)").json
+    #expect(fresh?["last_error"] == .null && fresh?["next_attempt_at"] == .null)
+    client.service.change(id) { job in
+      job.start(at: job.createdAt)
+      job.retry(
+        after: .fetch(.originStatus(503, retryAfter: nil)), from: .regular,
+        notBefore: Timestamp(milliseconds: 1_795_000_000_000))
+    }
+    let waiting = await client.get("/jobs/\(id)").json
+    #expect(waiting?["phase"] == .string("queued") && waiting?["error"] == .null)
+    #expect(waiting?["next_attempt_at"] == .string("2026-11-18T11:06:40.000Z"))
+    #expect(waiting?["last_error"]?["code"] == .string("origin_status"))
+    #expect(waiting?["last_error"]?["origin_status"] == .number(503))
+    #expect(waiting?["last_error"]?["retryable"] == .bool(true))
+    client.service.change(id) { $0.start(at: $0.createdAt) }
+    let loading = await client.get("/jobs/\(id)").json
+    #expect(loading?["last_error"] == .null && loading?["next_attempt_at"] == .null)
+  }
+}
+
 @Suite("Waiting for a job")
 struct WaitTests {
   let client = Client { $0.maxWait = .milliseconds(200) }

@@ -44,6 +44,37 @@ struct OpenAPITests {
     }
   }
 
+  @Test("lists the members of a view's query that the view takes")
+  func listsViewMembers() throws {
+    let named = try #require(checker.document["components"]?["parameters"]?.object)
+    let parameters = try #require(paths["/image"]?["get"]?["parameters"]?.array).map { parameter in
+      let reference = parameter["$ref"]?.string?.split(separator: "/").last.map(String.init)
+      return reference.flatMap { named[$0] } ?? parameter
+    }
+    let members = parameters.filter { $0["in"] == .string("query") }
+      .compactMap { $0["name"]?.string }
+    #expect(Set(members) == Routes.viewMembers.union(["expires", "signature"]))
+  }
+
+  @Test("refuses what the service refuses: empty cursors, and tags with control characters")
+  func refuses() async throws {
+    let client = Client()
+    let list = try #require(paths["/jobs"]?["get"]?["parameters"]?.array)
+    let cursor = try #require(list.first { $0["name"] == .string("cursor") }?["schema"])
+    let id = String(repeating: "0aF", count: 10) + "00"
+    for (text, isOne) in [("", false), ("x", false), (id, true), (id + "0", false)] {
+      #expect(checker.mistakes(in: .string(text), schema: cursor).isEmpty == isOne)
+      #expect(await client.get("/jobs?cursor=\(text)").status == (isOne ? 200 : 422))
+    }
+    let tags = try #require(checker.document["components"]?["schemas"]?["Tags"])
+    for (tag, isOne) in [("a ü", true), ("\u{1}", false), ("a\u{7f}", false), ("\u{85}b", false)] {
+      #expect(checker.mistakes(in: .array([.string(tag)]), schema: tags).isEmpty == isOne)
+      let answer = await client.post(#"{"url":"http://a/","tags":["\#(tag.escapedForJSON)"]}"#)
+      #expect(answer.status == (isOne ? 202 : 422))
+      #expect(answer.mistakes == (isOne ? [] : ["/tags/0 invalid_option"]))
+    }
+  }
+
   @Test("describes the answers that are given")
   func describesAnswers() async throws {
     let client = Client { $0.maxBatch = 2 }
@@ -60,6 +91,19 @@ struct OpenAPITests {
     let lost = try await client.succeeded([9])
     client.service.change(lost) { $0.loseImage() }
 
+    let retried = try await client.submitted()
+    client.service.change(retried) { job in
+      job.start(at: job.createdAt)
+      job.retry(after: .storageFull, from: .regular, notBefore: job.createdAt)
+    }
+    let now = client.service.now()
+    client.service.with { $0.waiting = WaitingFor(.retry, origin: "http://a", until: now) }
+    let known: HTTPFields = [.contentType: "application/json", .idempotencyKey: "k"]
+    let batch = await client.post(
+      #"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs", known)
+    let gone = batch.json?["jobs"]?[0]?["id"]?.string ?? ""
+    _ = await client.send(.delete, "/jobs/\(gone)?purge=true")
+
     let json: HTTPFields = [.contentType: "application/json"]
     let png: HTTPFields = [.contentType: "image/png"]
     let stale: HTTPFields = [.contentType: "application/json", .ifMatch: "\"99\""]
@@ -71,7 +115,10 @@ struct OpenAPITests {
       (.post, "/jobs", "/jobs", json, "{}"),
       (.post, "/jobs", "/jobs", json, #"[{},{"x":1,"url":2}]"#),
       (.post, "/jobs", "/jobs", json, "[{},{},{}]"), (.post, "/jobs", "/jobs", [:], ""),
-      (.post, "/jobs", "/jobs?x=1", json, "{}"), (.get, "/jobs", "/jobs?limit=2", [:], ""),
+      (.post, "/jobs", "/jobs?x=1", json, "{}"),
+      (.post, "/jobs", "/jobs?wait=0", json, #"{"url":"http://a/"}"#),
+      (.post, "/jobs", "/jobs", known, #"[{"url":"http://a/"},{"url":"http://b/"}]"#),
+      (.get, "/jobs/{id}", "/jobs/\(retried)", [:], ""), (.get, "/jobs", "/jobs?limit=2", [:], ""),
       (.get, "/jobs", "/jobs", [:], ""), (.get, "/jobs", "/jobs?limit=x", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(done)", [:], ""),
@@ -163,5 +210,16 @@ struct OpenAPITests {
     let content = type.hasPrefix("text/") ? .string(answer.text) : answer.json
     let mistakes = checker.mistakes(in: try #require(content), schema: schema)
     #expect(mistakes == [], "\(name)")
+  }
+}
+
+extension String {
+  /// With each control character as JSON has to write it.
+  fileprivate var escapedForJSON: String {
+    unicodeScalars.map { scalar in
+      let isControl = scalar.value < 0x20
+      return isControl
+        ? "\\u00\(scalar.value < 16 ? "0" : "")\(String(scalar.value, radix: 16))" : String(scalar)
+    }.joined()
   }
 }

@@ -16,6 +16,7 @@ struct FailureTests {
     (.fetch(.blocked(target: "a", .scheme("ftp"))), "blocked_address", nil),
     (.fetch(.dnsFailure(host: "a", detail: "x")), "dns_failure", nil),
     (.fetch(.connectFailure(host: "a", detail: "x")), "connect_failure", nil),
+    (.fetch(.noResponse(host: "a", detail: "x")), "connect_failure", nil),
     (.fetch(.unreachable(origin: "http://a", failures: 5, seconds: 7.2)), "connect_failure", nil),
     (.fetch(.tlsFailure(host: "a", detail: "x")), "tls_failure", nil),
     (.fetch(.timeout(seconds: 1)), "timeout", nil), (.fetch(.stalled(seconds: 1)), "stalled", nil),

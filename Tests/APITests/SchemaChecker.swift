@@ -29,7 +29,11 @@ struct SchemaChecker {
   ) -> [String] {
     func wrong(_ holds: Bool) -> [String] { holds ? [] : ["\(place): \(keyword) \(rule)"] }
     switch keyword {
-    case "description", "format", "default", "pattern": return []
+    case "description", "format", "default": return []
+    case "pattern":
+      guard let text = value.string else { return [] }
+      guard let pattern = try? Regex(rule.string ?? "") else { return ["\(place): no pattern"] }
+      return wrong(text.contains(pattern.matchingSemantics(.unicodeScalar)))
     case "$ref":
       return resolve(all.isEmpty ? nil : .object(["$ref": rule])).map {
         mistakes(in: value, schema: $0, at: place)

@@ -78,7 +78,9 @@ struct ServiceTests {
   @Test("readiness follows the service's state")
   func readiness() async {
     #expect(await client.get("/readyz").status == 200)
-    for (state, code) in [(ServiceState.starting, "starting"), (.draining, "draining")] {
+    for (state, code) in [
+      (ServiceState.starting, "starting"), (.full, "storage_full"), (.draining, "draining"),
+    ] {
       client.service.with { $0.state = state }
       let answer = await client.get("/readyz")
       #expect(answer.status == 503)

@@ -142,6 +142,7 @@ struct SubmitTests {
       (#""headers":{"If-None-Match":"x"}"#, "/headers/If-None-Match invalid_option"),
       (#""headers":{"Connection":"x"}"#, "/headers/Connection invalid_option"),
       (#""headers":{"Transfer-Encoding":"x"}"#, "/headers/Transfer-Encoding invalid_option"),
+      (#""headers":{"accept-Encoding":"gzip"}"#, "/headers/accept-Encoding invalid_option"),
       (#""headers":{"Proxy-Authorization":"x"}"#, "/headers/Proxy-Authorization invalid_option"),
       (#""headers":{"a b":"x"}"#, "/headers/a b invalid_option"),
       (#""headers":{"":"x"}"#, "/headers/ invalid_option"),
@@ -340,6 +341,110 @@ struct SubmitTests {
   }
 }
 
+@Suite("Submitting with wait", .timeLimit(.minutes(5)))
+struct SubmitWaitTests {
+  let client = Client()
+
+  /// Ends all jobs there are, once so many have come.
+  private func end(_ count: Int) async throws {
+    try await eventually { client.service.with { $0.jobs.count } == count }
+    for id in client.service.with({ Array($0.jobs.keys) }) {
+      client.service.change(id) { _ = $0.cancel(at: $0.createdAt, keptFor: .seconds(9)) }
+    }
+  }
+
+  @Test(
+    "answers 202 once the job has finished, whatever was sent",
+    arguments: [
+      ("application/json", #"{"url":"http://a/"}"#), ("image/png", "bytes"),
+      (
+        "multipart/form-data; boundary=x",
+        "--x\r\nContent-Disposition: form-data; name=\"image\"\r\n\r\nbytes\r\n--x--\r\n"
+      ),
+    ])
+  func one(type: String, body: String) async throws {
+    async let answer = client.send(
+      .post, "/jobs?wait=30", [.contentType: type], body: Array(body.utf8))
+    try await end(1)
+    let (status, id) = (await answer.status, await answer.json?["id"]?.string)
+    #expect(status == 202)
+    #expect(await answer.json?["phase"] == .string("cancelled"))
+    #expect(await answer.fields[.location] == "/jobs/\(id ?? "")")
+  }
+
+  @Test("answers a batch once all its jobs have finished, also when it is repeated")
+  func batch() async throws {
+    let body = #"[{"url":"http://a/"},{"url":"http://b/"},{"url":"http://c/"}]"#
+    let fields: HTTPFields = [.prefer: "wait=30", .idempotencyKey: "k"]
+    async let first = client.post(body, to: "/jobs", fields)
+    try await eventually { client.service.with { $0.jobs.count } == 3 }
+    async let again = client.post(body, to: "/jobs", fields)
+    try await end(3)
+    for answer in await [first, again] {
+      #expect(answer.status == 202)
+      #expect(answer.fields[.preferenceApplied] == "wait=30")
+      let phases = answer.json?["jobs"]?.array?.map { $0["phase"]?.string }
+      #expect(phases == ["cancelled", "cancelled", "cancelled"])
+    }
+    #expect(client.service.with { $0.jobs.count } == 3)
+  }
+
+  @Test("answers with the jobs as they are when the time is over, which is cut to the limit")
+  func isCut() async throws {
+    let client = Client { $0.maxWait = .milliseconds(50) }
+    let answer = await client.post(
+      #"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs?wait=1e9")
+    #expect(answer.status == 202)
+    #expect(
+      answer.json?["jobs"]?.array?.map { $0["phase"]?.string } == ["queued", "queued"])
+    #expect(answer.fields[.preferenceApplied] == nil)
+  }
+
+  @Test("waits for nobody once its client has left")
+  func leaves() async throws {
+    let task = Task {
+      await client.post(#"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs?wait=60")
+    }
+    try await eventually { client.service.with { $0.jobs.count } == 2 }
+    task.cancel()
+    let start = ContinuousClock.now
+    _ = await task.value
+    #expect(ContinuousClock.now - start < .seconds(30))
+  }
+
+  @Test(
+    "tells a job that is forgotten meanwhile as gone, and one that can't be looked up as it was")
+  func forgotten() async throws {
+    async let answer = client.post(#"{"url":"http://a/"}"#, to: "/jobs?wait=60")
+    try await eventually { client.service.with { $0.jobs.count } == 1 }
+    client.service.with { $0.jobs = [:] }
+    #expect(await answer.status == 202)
+    #expect(await answer.json?["phase"] == .string("gone"))
+    async let other = client.post(#"{"url":"http://a/"}"#, to: "/jobs?wait=60")
+    try await eventually { client.service.with { $0.jobs.count } == 1 }
+    client.service.with { $0.failure = .unavailable(detail: "") }
+    #expect(await other.status == 202)
+    #expect(await other.json?["phase"] == .string("queued"))
+  }
+
+  @Test(
+    "refuses a wait that is none, and any other member of a query", arguments: ["wait=x", "x=1"])
+  func refuses(query: String) async {
+    let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs?\(query)")
+    #expect(answer.status == 422)
+    #expect(client.service.with { $0.jobs.isEmpty })
+  }
+}
+
+/// Tries until the condition holds, for a minute at most.
+func eventually(_ condition: () async throws -> Bool) async throws {
+  let deadline = ContinuousClock.now + .seconds(60)
+  while try await !condition() {
+    try #require(ContinuousClock.now < deadline, "waited too long")
+    try await Task.sleep(for: .milliseconds(1))
+  }
+}
+
 @Suite("Idempotency-Key")
 struct IdempotencyTests {
   let client = Client()
@@ -369,6 +474,42 @@ struct IdempotencyTests {
     #expect(first.json?["id"] == again.json?["id"])
     #expect(await client.send(.post, "/jobs?priority=low", fields, body: [1, 3]).status == 422)
     #expect(await client.send(.post, "/jobs?priority=high", fields, body: [1, 2]).status == 422)
+  }
+
+  @Test("a job that is gone keeps its place, alone and in a batch")
+  func gone() async throws {
+    let alone = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
+    _ = await client.send(.delete, "/jobs/\(alone)?purge=true")
+    let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs", [.idempotencyKey: "k"])
+    #expect(answer.status == 202 && answer.fields[.location] == "/jobs/\(alone)")
+    #expect(answer.text == #"{"id":"\#(alone)","phase":"gone"}"#)
+
+    let batch = #"[{"url":"http://a/"},{"url":"http://b/"}]"#
+    let first = await client.post(batch, to: "/jobs", [.idempotencyKey: "l"])
+    let ids = (first.json?["jobs"]?.array ?? []).compactMap { $0["id"]?.string }
+    _ = await client.send(.delete, "/jobs/\(ids[0])?purge=true")
+    let again = await client.post(batch, to: "/jobs", [.idempotencyKey: "l"])
+    #expect(again.status == 202)
+    let jobs = again.json?["jobs"]?.array
+    #expect(jobs?.map { $0["id"]?.string } == ids)
+    #expect(jobs?.map { $0["phase"]?.string } == ["gone", "queued"])
+  }
+
+  @Test("a request that only waits otherwise is the same one")
+  func waitsOtherwise() async throws {
+    let fields: HTTPFields = [.idempotencyKey: "k", .contentType: "application/json"]
+    let body = Array(#"{"url":"http://a/"}"#.utf8)
+    var ids: [String] = []
+    for target in ["/jobs", "/jobs?wait=0", "/jobs?wait=0.01"] {
+      let answer = await client.send(.post, target, fields, body: body)
+      ids.append(try #require(answer.json?["id"]?.string))
+    }
+    #expect(Set(ids).count == 1)
+    let image: HTTPFields = [.idempotencyKey: "l", .contentType: "image/png"]
+    let first = await client.send(.post, "/jobs?wait=0&tags=a", image, body: [1])
+    let again = await client.send(.post, "/jobs?tags=a", image, body: [1])
+    #expect(first.status == 202 && first.json?["id"] == again.json?["id"])
+    #expect(await client.send(.post, "/jobs?tags=b&wait=0", image, body: [1]).status == 422)
   }
 
   @Test(

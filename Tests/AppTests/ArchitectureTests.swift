@@ -62,9 +62,20 @@ struct ArchitectureTests {
     #expect(named.count >= 25)
     let declarations = Documentation.sources.matches(
       of: #/\b(?:actor|class|struct|enum|protocol) ([A-Z]\w*)/#)
-    let modules = try? FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
-    #expect(
-      named.subtracting(declarations.map { String($0.1) }).subtracting(modules ?? []) == [])
+    let rooms = Self.names("Sources") + Self.names("Sources/Engine")
+    #expect(named.subtracting(declarations.map { String($0.1) }).subtracting(rooms) == [])
+  }
+
+  @Test("has the engine's folders, and none of more files than one looks through")
+  func stages() {
+    let folders = Self.names("Sources/Engine").filter { !$0.hasSuffix(".swift") }
+    let told = Self.page.table("A job's way").compactMap { $0[0].firstMatch(of: #/`(\w+)`/#)?.1 }
+    #expect(Set(told.map(String.init)) == Set(folders))
+    for folder in folders { #expect(Self.names("Sources/Engine/" + folder).count <= 30) }
+  }
+
+  private static func names(_ folder: String) -> [String] {
+    (try? FileManager.default.contentsOfDirectory(atPath: Readme.root + folder)) ?? []
   }
 
   @Test("has as many threads as the parts begin")

@@ -10,6 +10,7 @@ struct ConfigurationCommandTests {
       (["--help"], 0, "SUBCOMMANDS", ""), (["--version"], 0, App.version, ""),
       (["version"], 0, "imagefetch \(App.version)\n", ""), (["version"], 0, "libyaml 0.", ""),
       (["version"], 0, "dav1d", ""), (["version"], 0, "libwebp 1.", ""),
+      (["version"], 0, "libbrotli 1.", ""), (["version"], 0, "zlib 1.", ""),
       (["version"], 0, "liblcms2 2.", ""),
       (["serve", "--help"], 0, "--config", ""), (["check", "--help"], 0, "--config", ""),
       (["wibble"], 2, "", "Usage: imagefetch"), (["check"], 2, "", "--config"),

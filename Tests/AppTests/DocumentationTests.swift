@@ -6,6 +6,7 @@ import YAML
 
 @testable import API
 @testable import App
+@testable import Engine
 @testable import Jobs
 
 /// What docs/ states as facts is what the sources say.
@@ -93,7 +94,8 @@ struct DocumentationTests {
   private static var failures: [JobFailure] {
     let fetch: [FetchError] = [
       .blocked(target: "", .host), .dnsFailure(host: "", detail: ""),
-      .connectFailure(host: "", detail: ""), .unreachable(origin: "", failures: 5, seconds: 5),
+      .connectFailure(host: "", detail: ""), .noResponse(host: "", detail: ""),
+      .unreachable(origin: "", failures: 5, seconds: 5),
       .tlsFailure(host: "", detail: ""), .timeout(seconds: 1), .stalled(seconds: 1),
       .tooManyRedirects(limit: 1), .noData, .tooLarge(limit: 1),
       .truncated(received: 1, expected: nil),

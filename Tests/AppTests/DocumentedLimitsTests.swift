@@ -1,8 +1,9 @@
-import App
 import Foundation
 import Testing
 
 @testable import API
+@testable import App
+@testable import Engine
 @testable import Fetch
 @testable import HTTP
 @testable import Jobs
@@ -35,6 +36,10 @@ struct DocumentedLimitsTests {
   private static var sizes: [String] {
     let engine = JobEngine.Configuration()
     let fetcher = CurlFetcher.Configuration()
+    let log = LogWriter.Limits()
+    let server = HTTPServer.Configuration()
+    let gathering = API.Configuration().gathering
+    let batched = Gathering(maxBody: .max, maxBatch: 100).batch / 100
     let staged = engine.workers * engine.maxBytes
     return [
       "\(engine.maxWaitingRenderings) wait, and the next is refused",
@@ -46,6 +51,13 @@ struct DocumentedLimitsTests {
       "\(fetcher.maxIdleConnections) for idle connections to origins",
       "\(HTTPServer.Configuration().poolSize >> 10) KiB each, "
         + "and \(Upload.capacity >> 10) KiB more",
+      "up to \(log.lines) lines or \(log.bytes >> 20) MiB wait to be written",
+      "waits \(seconds(StandardError.patience)) s for the last lines",
+      "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
+      "\(gathering.budget >> 20) MiB for all together",
+      "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
+      "\(server.probes.connections) more are taken for",
+      "one more for each \(JobRow.recordPerPlace / 1000) kB",
       "more than \(ManyJobsListener.maxPending) changed jobs behind",
       "no more than a \(ordinal(PreviewPace.pausePerWork + 1)) of a thread",
     ]
@@ -124,6 +136,7 @@ struct DocumentedLimitsTests {
     let fixed = 50_000_000 + 12_000_000
     let sum =
       engine.limits.maxMemory + engine.cache.memory + clients + transfers + shown + fixed
+      + API.Configuration().gathering.budget
     #expect(sum < 2 << 30)
     #expect(Documentation.operating.flowing.contains("with a thousand clients at once"))
   }

@@ -16,9 +16,8 @@ private final class Listener: Sendable {
     process.standardError = FileHandle.nullDevice
     self.process = process
     text = Mutex(Data())
-    pipe.fileHandleForReading.readabilityHandler = { [weak self] handle in
-      let data = handle.availableData
-      self?.text.withLock { $0.append(data) }
+    pipe.fileHandleForReading.readPieces { [weak self] piece in
+      self?.text.withLock { $0.append(piece) }
     }
     try process.run()
   }

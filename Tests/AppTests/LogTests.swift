@@ -1,5 +1,5 @@
 import Foundation
-import Glibc
+import Jobs
 import Logging
 import Synchronization
 import Testing
@@ -107,7 +107,7 @@ struct LogTests {
     let log = Logger(label: "test") { label in
       LineLogHandler(
         label: label, level: .info, format: format,
-        now: { timespec(tv_sec: 1_795_253_400, tv_nsec: 123_456_789) },
+        now: { Timestamp(milliseconds: 1_795_253_400_123) },
         write: { line in lines.all.withLock { $0.append(line) } })
     }
     body(log)

@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import Synchronization
+import TestSupport
 import Testing
 
 /// The built `imagefetch` as a process of its own, and a client to it.
@@ -35,7 +36,11 @@ final class RunningService: Sendable {
   }
 
   /// Starts it with loopback allowed as an origin, and waits until it listens and is ready.
-  init(folder: String, settings: [String: String] = [:]) async throws {
+  ///
+  /// - Parameter log: its standard error, which is read up to where it says that it listens.
+  init(
+    folder: String, settings: [String: String] = [:], log: TightPipe? = nil
+  ) async throws {
     self.folder = folder
     let process = Process()
     process.executableURL = URL(fileURLWithPath: Self.executable)
@@ -49,15 +54,27 @@ final class RunningService: Sendable {
     environment["SWIFT_BACKTRACE"] = "enable=no"
     environment.merge(settings) { $1 }
     process.environment = environment
-    let pipe = Pipe()
-    process.standardError = pipe
     process.standardOutput = FileHandle.nullDevice
     let output = Output()
-    pipe.fileHandleForReading.readabilityHandler = { handle in
-      let text = String(decoding: handle.availableData, as: UTF8.self)
-      output.text.withLock { $0 += text }
+    if let log {
+      process.standardError = FileHandle(fileDescriptor: log.writer)
+    } else {
+      let pipe = Pipe()
+      process.standardError = pipe
+      pipe.fileHandleForReading.readPieces { piece in
+        output.text.withLock { $0 += String(decoding: piece, as: UTF8.self) }
+      }
     }
     try process.run()
+    if let log {
+      Thread.detachNewThread {
+        var text = ""
+        while !text.contains("\"message\":\"listening\""), let line = log.lines(1).first {
+          text += line + "\n"
+        }
+        output.text.withLock { $0 = text }
+      }
+    }
     self.process = process
     self.output = output
     base = try await Self.address(output, process)
@@ -105,6 +122,7 @@ final class RunningService: Sendable {
   }
 
   var processIdentifier: Int32 { process.processIdentifier }
+  var isRunning: Bool { process.isRunning }
 
   struct Answer {
     var status: Int
@@ -195,3 +213,6 @@ func withService(
   }
   #expect(try await service.stop() == 0)
 }
+
+/// What holds an image that is opened by itself.
+let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

@@ -109,6 +109,15 @@ struct ViewTests {
     #expect(run.output.isEmpty && run.error.contains(error), "\(run.error)")
   }
 
+  @Test("signs no member that the view would refuse")
+  func unknownMember() throws {
+    let run = try CommandRun(
+      ["sign", "/image?url=https%3A%2F%2Fa.example%2F&widht=5"],
+      ["IMAGEFETCH_VIEW_KEYS": String(repeating: "ab", count: 16)])
+    #expect(run.status == 2 && run.output.isEmpty)
+    #expect(run.error.contains("\"widht\" means nothing to a view"), "\(run.error)")
+  }
+
   @Test("signs a URL that was signed before anew")
   func again() throws {
     var configuration = Configuration()

@@ -21,7 +21,7 @@ struct WholeRunTests {
       #expect(
         answer.headers["content-type"] == "image/jpeg", "from the bytes, not the origin's word")
       #expect(answer.headers["x-content-type-options"] == "nosniff")
-      #expect(answer.headers["content-security-policy"] == "default-src 'none'; sandbox")
+      #expect(answer.headers["content-security-policy"] == imagePolicy)
       #expect(answer.headers["etag"] == image["etag"] as? String)
       let part = try await service.get(links["image"]!, headers: ["Range": "bytes=10-19"])
       #expect(part.status == 206 && Array(part.body) == Array(Fixtures.progressiveJPEG[10..<20]))
@@ -184,7 +184,7 @@ struct WholeRunTests {
   func storage() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    let image = Fixtures.smallPNG
+    let image = Fixtures.filedPNG
     origin.on("/a", .ok(image))
     origin.on("/b", .ok(image + [0]))
     try await withService(["IMAGEFETCH_STORAGE_MAX_BYTES": "\(image.count + 10)"]) { service in
@@ -204,8 +204,8 @@ struct WholeRunTests {
   func sharedBytes() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    origin.on("/a", .ok(Fixtures.png))
-    origin.on("/b", .ok(Fixtures.png))
+    origin.on("/a", .ok(Fixtures.filedPNG))
+    origin.on("/b", .ok(Fixtures.filedPNG))
     try await withService { service in
       var ids: [String] = []
       for path in ["/a", "/b"] { ids.append(try await service.submit(url: origin.url(path))) }

@@ -45,7 +45,7 @@ struct VaryTests {
     let stored = response(lines, to: ["Foo: 1"])
     #expect(!stored.matches(fields(["Foo: 1"])))
     #expect(stored.selector == "*")
-    #expect(Selection.choose([stored], for: fields(["Foo: 1"])) == nil)
+    #expect(Selection.newest(of: [stored]) { $0.matches(fields(["Foo: 1"])) } == nil)
   }
 
   @Test(
@@ -93,10 +93,10 @@ struct VaryTests {
     newer.responseTime += 1
     let other = response(["Vary: Foo"], to: ["Foo: 2"])
     let request = fields(["Foo: 1"])
-    #expect(Selection.choose([], for: request) == nil)
-    #expect(Selection.choose([other], for: request) == nil)
-    #expect(Selection.choose([other, old], for: request) == 1)
-    #expect(Selection.choose([new, old, other], for: request) == 0)
-    #expect(Selection.choose([newer, new], for: request) == 0)
+    #expect(Selection.newest(of: []) { $0.matches(request) } == nil)
+    #expect(Selection.newest(of: [other]) { $0.matches(request) } == nil)
+    #expect(Selection.newest(of: [other, old]) { $0.matches(request) } == 1)
+    #expect(Selection.newest(of: [new, old, other]) { $0.matches(request) } == 0)
+    #expect(Selection.newest(of: [newer, new]) { $0.matches(request) } == 0)
   }
 }

@@ -56,6 +56,29 @@ struct AnimationTests {
     gif.frames[0].width = 65_535
     gif.frames[0].height = 65_535
     let decoding = Decoding(gif.bytes, limits: DecodeLimits(maxPixels: 1_000_000))
-    #expect(decoding.error == .tooManyFrames(limit: 500))
+    #expect(
+      decoding.error == .tooManyPixels(width: 65_535, height: 65_535, limit: 1_000_000))
+  }
+
+  @Test("costs no more a byte than a still picture: of few bytes it has not many more pixels")
+  func fewBytes() {
+    // A frame is some 50 bytes and a million pixels.
+    let frame = WebPFixture.flat(width: 1000, height: 1000, argb: 0xFF_20_40_60)
+    var webp = WebPFixture.animation(width: 1000, height: 1000)
+    webp.chunks += (0..<16).map { _ in .frame(frame, width: 1000, height: 1000) }
+    #expect(webp.bytes.count < 1000)
+    let limits = DecodeLimits(maxPixels: 1_000_000)
+    for pieces in [60, .max] {
+      let decoding = Decoding(webp.bytes, pieces: pieces, limits: limits)
+      #expect(decoding.error == .tooManyFrames(limit: 1))
+    }
+    #expect(
+      Decoding(webp.bytes, limits: DecodeLimits(maxPixels: 16_000_000)).description?.frames == 16)
+    // What is not pixels counts as bytes all the same: who sends it may as well send another picture.
+    webp.chunks.insert(.init(tag: "JUNK", content: [UInt8](repeating: 0, count: 15_000)), at: 1)
+    #expect(Decoding(webp.bytes, limits: limits).description?.frames == 16)
+    // Sixteen pictures are the end, however many bytes there are.
+    webp.chunks.append(webp.chunks[2])
+    #expect(Decoding(webp.bytes, limits: limits).error == .tooManyFrames(limit: 16))
   }
 }

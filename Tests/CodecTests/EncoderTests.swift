@@ -67,21 +67,10 @@ struct EncoderTests {
   private static func meanError(
     of file: [UInt8], by open: OpenPixels
   ) throws -> Double {
-    var fault = CodecFault.none
-    var pixels = [UInt8](repeating: 0, count: width * height * 3)
-    let reader = try #require(open(file, file.count, 0, 0, &fault))
-    defer { reader.pointee.close(reader) }
-    try #require(reader.pointee.channels == 3)
-    var row = 0
-    while row < height {
-      let count = pixels.withUnsafeMutableBufferPointer {
-        reader.pointee.rows(
-          reader, $0.baseAddress! + row * width * 3, width * 3, Int32(height - row))
-      }
-      if count == PIXELS_NOT_YET { continue }
-      try #require(count > 0)
-      row += Int(count)
-    }
+    #expect(Decoding(file).description?.hasAlpha == false)
+    let read = ReadPixels(file, by: open, rows: height)
+    try #require(read.rgba.count == width * height * 4)
+    let pixels = read.rgba.indices.filter { $0 % 4 < 3 }.map { read.rgba[$0] }
     let differences = zip(pixels, rows(channels: 3)).map { abs(Int($0) - Int($1)) }
     return Double(differences.reduce(0, +)) / Double(differences.count)
   }

@@ -1,3 +1,4 @@
+import CCodecs
 import Codec
 import Jobs
 import TestSupport
@@ -147,5 +148,33 @@ struct LimitTests {
     #expect(Decoding(hundred.bytes, limits: tight).error == .tooManyScans(limit: 16))
     #expect(Decoding(file, limits: DecodeLimits(maxScans: 1)).error == .tooManyScans(limit: 1))
     #expect(Decoding(Fixtures.jpeg, limits: DecodeLimits(maxScans: 1)).description != nil)
+  }
+
+  @Test("of memory holds for an AVIF and its variants alike: one that is let in has some")
+  func variants() throws {
+    let encoder = try #require(avif_encoder_open(2000, 1500, 4, 60))
+    defer { encoder.pointee.close(encoder) }
+    let row = [UInt8](repeating: 200, count: 2000 * 4)
+    for _ in 0..<1500 { try #require(encoder.pointee.rows(encoder, row, row.count, 1)) }
+    try #require(encoder.pointee.finish(encoder))
+    let file = Array(
+      UnsafeBufferPointer(start: encoder.pointee.bytes, count: encoder.pointee.count))
+
+    let whole = Decoding(file)
+    let image = try #require(whole.description)
+    let variant = Variant(.png, 1, 1)
+    let needed = StreamingRenderer().memory(for: variant, from: image) + file.count
+    #expect(needed > 64 << 20 && needed > (whole.headers.first?.decodingMemory ?? .max))
+    let enough = Decoding(file, limits: DecodeLimits(maxMemory: needed))
+    #expect(enough.description == image)
+    #expect(Rendered(file, as: variant).file != nil)
+    guard
+      case .tooMuchMemory(let bytes, limit: let limit) =
+        Decoding(file, limits: DecodeLimits(maxMemory: 65 << 20)).error
+    else {
+      Issue.record("it would have no variants")
+      return
+    }
+    #expect(limit == 65 << 20 && bytes <= needed && bytes > limit)
   }
 }

@@ -67,18 +67,56 @@ struct PixelsTests {
   }
 
   @Test("of a file that was cut are none or a failure")
-  func cut() {
+  func cut() throws {
     for name in ["alpha.webp", "animated.webp", "interlaced.gif", "alpha.avif"] {
       let whole = Fixtures.image(name)
-      let open: OpenPixels =
-        name.hasSuffix("gif")
-        ? gif_pixels_open : name.hasSuffix("webp") ? webp_pixels_open : avif_pixels_open
+      let image = try Decoding(whole).result.get()
       // Of an animation, the first frame is all that counts.
       let end = name == "animated.webp" ? 250 : whole.count - 2
       for count in stride(from: 0, to: end, by: 7) {
-        let pixels = ReadPixels(Array(whole.prefix(count)), by: open)
+        let pixels = ReadPixels(
+          Array(whole.prefix(count)), as: image, by: image.format.openPixels)
         #expect(pixels.fault != CodecFault.none, "\(name): \(count) bytes")
       }
+    }
+  }
+
+  @Test(
+    "of an AVIF are there whatever its matrix is: one that nobody knows makes colours nearly right")
+  func matrix() throws {
+    let whole = Fixtures.image("small.avif")
+    let colours = try #require(whole.indices.first { whole[$0...].starts(with: "nclx".utf8) })
+    for matrix in [0, 3, 10, 14, 200] as [UInt8] {
+      var file = whole
+      file[colours + 9] = matrix
+      let image = try #require(Decoding(file).description)
+      let pixels = ReadPixels(file, as: image, by: avif_pixels_open)
+      #expect(pixels.rgba.count == image.width * image.height * 4)
+    }
+  }
+
+  @Test(
+    "of a reader that failed are none, however often they are asked for",
+    arguments: ["small.avif", "small-lossless.webp"])
+  func failed(name: String) throws {
+    var file = Fixtures.image(name)
+    let image = try #require(Decoding(file).description)
+    // Where there are pixels, beyond the heads.
+    let data = file.indices.first { file[$0...].starts(with: "mdat".utf8) }
+    for index in (data.map { $0 + 4 } ?? file.count - 40)..<file.count { file[index] = 0xFF }
+    try file.withUnsafeBufferPointer { bytes in
+      var fault = CodecFault.none
+      let opened = image.format.openPixels(
+        bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
+      let pixels = try #require(opened)
+      defer { pixels.pointee.close(pixels) }
+      var rows = [UInt8](repeating: 0, count: image.width * image.height * 4)
+      let stride = image.width * Int(pixels.pointee.channels)
+      var said: [Int32] = []
+      while said.count < 100, said.suffix(3) != [-1, -1, -1] {
+        said.append(pixels.pointee.rows(pixels, &rows, stride, Int32(image.height)))
+      }
+      #expect(said.suffix(3) == [-1, -1, -1])
     }
   }
 }

@@ -1,11 +1,12 @@
 import CCodecs
+import Codec
 import Jobs
 import TestSupport
 import Testing
 
 typealias OpenPixels =
   @convention(c) (
-    UnsafePointer<UInt8>?, Int, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
+    UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
   ) -> UnsafeMutablePointer<Pixels>?
 
 /// What a reader of pixels gave, as RGBA with transparent pixels all 0.
@@ -16,9 +17,19 @@ struct ReadPixels {
   var fault = CodecFault.none
 
   /// Asks for `rows` rows at once, with room between them.
-  init(_ file: [UInt8], by open: OpenPixels, min: (UInt32, UInt32) = (0, 0), rows: Int = 5) {
+  /// - Parameter image: as whoever decoded it before says; nil: it is decoded here.
+  init(
+    _ file: [UInt8], as image: ImageDescription? = nil, by open: OpenPixels,
+    min: (UInt32, UInt32) = (0, 0), rows: Int = 5
+  ) {
+    guard let checked = image ?? Decoding(file).description else {
+      fault = .broken
+      return
+    }
     file.withUnsafeBufferPointer { bytes in
-      guard let pixels = open(bytes.baseAddress, bytes.count, min.0, min.1, &fault) else { return }
+      let pixels = open(
+        bytes.baseAddress, bytes.count, CheckedPicture(checked), min.0, min.1, &fault)
+      guard let pixels else { return }
       defer { pixels.pointee.close(pixels) }
       width = Int(pixels.pointee.width)
       height = Int(pixels.pointee.height)
@@ -53,5 +64,26 @@ struct ReadPixels {
   /// For comparisons with what else reads pixels.
   func shown(orientation: Int) -> ShownPixels {
     ShownPixels(width: width, height: height, orientation: orientation, pixels: rgba)
+  }
+}
+
+extension CheckedPicture {
+  init(_ image: ImageDescription) {
+    self.init(
+      width: UInt32(image.width), height: UInt32(image.height), has_alpha: image.hasAlpha,
+      is_progressive: image.isProgressive, frames: UInt64(image.frames))
+  }
+}
+
+extension ImageFormat {
+  /// Who reads its pixels.
+  var openPixels: OpenPixels {
+    switch self {
+    case .jpeg: jpeg_pixels_open
+    case .png: png_pixels_open
+    case .webp: webp_pixels_open
+    case .gif: gif_pixels_open
+    case .avif: avif_pixels_open
+    }
   }
 }

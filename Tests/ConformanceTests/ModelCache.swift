@@ -17,7 +17,10 @@ struct ModelCache {
     let request = step.headers.map { Field(name: $0.key, value: $0.value) }
     let found =
       step.mode == "no-store"
-      ? nil : Selection.choose(stored[step.query, default: []].map(\.response), for: request)
+      ? nil
+      : Selection.newest(of: stored[step.query, default: []].map(\.response)) {
+        $0.matches(request)
+      }
     guard let found, let entry = stored[step.query]?[found] else {
       return (step.mode == "only-if-cached" ? .failed : ask(step, request, nil), nil)
     }

@@ -21,7 +21,7 @@ struct ConditionTests {
   private static let ifModified = HeaderField(
     name: "If-Modified-Since", value: "Sun, 06 Nov 1994 08:49:37 GMT")
 
-  @Test("they go along to every origin, while the client's fields stay with the first")
+  @Test("they are for one URL, while the client's fields go to all of the first origin's")
   func followed() async throws {
     let other = try ScriptedOrigin()
     other.on("/part", .status(206, headers: [("Content-Range", "bytes 5-9/10")], body: bytes(5)))
@@ -30,13 +30,24 @@ struct ConditionTests {
     let response = try await fetcher.fetch(
       request(
         origin.url("/a"), headers: [HeaderField(name: "Authorization", value: "s")],
-        conditions: [Self.range, Self.ifRange]))
+        conditions: [Self.range, Self.ifRange], at: other.url("/part")))
     #expect(response.status == 206)
     #expect(try await readAll(response.body) == bytes(5))
     let all = origin.requests + other.requests
-    #expect(all.map { $0.header("Range") } == ["bytes=5-", "bytes=5-", "bytes=5-"])
-    #expect(all.map { $0.header("If-Range") } == ["\"x\"", "\"x\"", "\"x\""])
+    #expect(all.map { $0.header("Range") } == [nil, nil, "bytes=5-"])
+    #expect(all.map { $0.header("If-Range") } == [nil, nil, "\"x\""])
     #expect(all.map { $0.header("Authorization") } == ["s", "s", nil])
+  }
+
+  @Test("what answers at another URL was not asked for a part, nor to confirm anything")
+  func elsewhere() async {
+    origin.on("/a", .redirect(to: "/part"))
+    origin.on("/b", .redirect(to: "/same"))
+    for (path, condition) in [("/a", Self.range), ("/b", Self.ifNoneMatch)] {
+      let error = await failure(
+        of: fetcher, request(origin.url(path), conditions: [condition]))
+      #expect(error == .originStatus(path == "/a" ? 206 : 304, retryAfter: nil))
+    }
   }
 
   @Test("304 is an answer to either condition", arguments: [ifNoneMatch, ifModified])

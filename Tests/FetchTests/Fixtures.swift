@@ -14,13 +14,15 @@ func fetcher(
   return try CurlFetcher(configuration)
 }
 
+/// - Parameter place: the URL that the conditions are about; nil: the one that is asked for.
 func request(
   _ url: String, headers: [HeaderField] = [], conditions: [HeaderField] = [],
-  timeout: Duration = .seconds(60), maxBytes: Int = 1 << 25
+  at place: String? = nil, timeout: Duration = .seconds(60), maxBytes: Int = 1 << 25
 ) -> FetchRequest {
   FetchRequest(
-    url: SourceURL(url)!, headers: headers, conditions: conditions, timeout: timeout,
-    maxBytes: maxBytes)
+    url: SourceURL(url)!, headers: headers,
+    conditions: [FetchConditions(url: SourceURL(place ?? url)!, fields: conditions)],
+    timeout: timeout, maxBytes: maxBytes)
 }
 
 func readAll(_ body: any ImageBytes) async throws(FetchError) -> [UInt8] {

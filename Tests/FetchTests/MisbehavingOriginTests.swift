@@ -71,7 +71,7 @@ struct MisbehavingOriginTests {
         let head = ScriptedReply.head(status, fields + [("Location", "/b")])
         #expect(
           await failure(ScriptedReply(.send(head + bytes(10)), .close))
-            == .connectFailure(host: "127.0.0.1", detail: "two lengths"))
+            == .noResponse(host: "127.0.0.1", detail: "two lengths"))
       }
     }
     let head = ScriptedReply.head(200, [("Content-Length", "10"), ("Content-Length", "10")])
@@ -116,8 +116,32 @@ struct MisbehavingOriginTests {
     #expect(await failure(.chunked([bytes(1_001)]), maxBytes: 1_000) == .tooLarge(limit: 1_000))
     #expect(await failure(.chunked([bytes(1_000)]), maxBytes: 1_000) == nil)
     #expect(await failure(.endless(), maxBytes: 1_000_000) == .tooLarge(limit: 1_000_000))
-    let enormous = ScriptedReply.head(200, [("Content-Length", "99999999999999999999")])
-    #expect(await failure(ScriptedReply(.send(enormous), .waitForClose)) != nil)
+  }
+
+  @Test(
+    "a length beyond counting is too large, not none",
+    arguments: ["18446744073709551616", "9223372036854775808", "99999999999999999999"])
+  func enormous(length: String) async {
+    for fields in [[("Content-Length", length)], [("Content-Length", "\(length), \(length)")]] {
+      let head = ScriptedReply.head(200, fields)
+      #expect(
+        await failure(ScriptedReply(.send(head + bytes(10)), .close)) == .tooLarge(limit: 1 << 25))
+    }
+  }
+
+  @Test(
+    "a length that is no number is no response",
+    arguments: ["-1", "+5", "5 5", "5abc", "0x5", "", "5;", "5,", "-18446744073709551616"])
+  func unclearLength(text: String) async {
+    let head = ScriptedReply.head(200, [("Content-Length", text)])
+    guard
+      case .noResponse("127.0.0.1", let detail) = await failure(
+        ScriptedReply(.send(head + bytes(5)), .close))
+    else {
+      Issue.record("\(text) was taken")
+      return
+    }
+    #expect(!detail.isEmpty)
   }
 
   @Test("no body is no data")
@@ -128,14 +152,14 @@ struct MisbehavingOriginTests {
     #expect(await failure(.raw("HTTP/1.1 200 OK\r\n\r\n")) == .noData)
   }
 
-  @Test("what isn't HTTP is no connection")
+  @Test("what isn't HTTP is no response")
   func garbage() async {
     for reply: ScriptedReply in [
       .raw("\u{0}\u{1}garbage\r\n\r\n"), .raw("SSH-2.0-OpenSSH_9\r\n"), .closed,
       ScriptedReply(.reset), .raw("HTTP/1.1 200 OK\r\nContent-Le"),
       .raw("HTTP/1.1 abc OK\r\n\r\nbody"), .raw("<html>no status line</html>"),
     ] {
-      guard case .connectFailure("127.0.0.1", let detail) = await failure(reply) else {
+      guard case .noResponse("127.0.0.1", let detail) = await failure(reply) else {
         Issue.record("\(reply)")
         continue
       }

@@ -240,3 +240,94 @@ private let connectProxy = """
   while True:
       threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
   """
+
+@Suite("An origin that says more than it was asked, over TLS")
+struct SecureSmugglingTests {
+  private let certificates: TestCertificates
+  private let server: PythonServer
+  private let fetcher: CurlFetcher
+
+  init() async throws {
+    let certificates = try TestCertificates()
+    self.certificates = certificates
+    server = try await PythonServer(smugglingServer, arguments: [certificates.certificate])
+    fetcher = try FetchTests.fetcher { $0.certificateAuthorities = certificates.authority }
+  }
+
+  private func body(_ path: String) async throws -> String {
+    let url = "https://127.0.0.1:\(server.port)/\(path)"
+    return String(
+      decoding: try await readAll(fetcher.fetch(request(url)).body), as: UTF8.self)
+  }
+
+  @Test(
+    "what shares a record with a body's end, or follows in another, is nobody's",
+    arguments: ["same", "record", "following", "ending", "long"])
+  func atOnce(path: String) async throws {
+    for round in 0..<5 {
+      #expect(try await body(path) == "first")
+      #expect(try await body("next?\(round)") == "next?\(round)")
+    }
+  }
+
+  @Test("what comes on an idle connection is nobody's")
+  func later() async throws {
+    for round in 1...3 {
+      #expect(try await body("later") == "first")
+      #expect(await poll(within: .seconds(60)) { server.printed.count == round })
+      #expect(try await body("next?\(round)") == "next?\(round)")
+    }
+  }
+
+  @Test("silence keeps the connection, with TLS 1.3 and its tickets too")
+  func clean() async throws {
+    for _ in 0..<5 { #expect(try await body("number") == "1") }
+  }
+}
+
+private let smugglingServer = """
+  import socket, ssl, sys, threading, time
+  evil = b"HTTP/1.1 200 OK\\r\\nContent-Length: 4\\r\\n\\r\\nevil"
+  head = b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\n"
+  def serve(client, number):
+      client = context.wrap_socket(client, server_side=True)
+      client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+      while True:
+          request = b""
+          while b"\\r\\n\\r\\n" not in request:
+              data = client.recv(65536)
+              if not data: return
+              request += data
+          path = request.split()[1].decode()[1:]
+          if path == "same": client.sendall(head + b"first" + evil)
+          elif path == "record":
+              client.sendall(head); time.sleep(0.02); client.sendall(b"first" + evil)
+          elif path == "following":
+              # In one segment: what comes after the next request can't be told from its response.
+              client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+              client.sendall(head + b"first"); client.sendall(evil)
+              client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+          elif path == "ending":
+              client.sendall(head); time.sleep(0.02); client.sendall(b"first" + evil)
+              client.shutdown(socket.SHUT_RDWR)
+          elif path == "long":
+              client.sendall(head); time.sleep(0.02); client.sendall(b"first" + b"x" * 40000 + evil)
+          elif path == "later":
+              client.sendall(head + b"first"); time.sleep(0.05); client.sendall(evil)
+              print("sent")
+          else:
+              body = (str(number) if path == "number" else path).encode()
+              client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+  def guarded(client, number):
+      try: serve(client, number)
+      except OSError: pass
+  context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+  context.load_cert_chain(sys.argv[1])
+  listener = socket.create_server(("127.0.0.1", 0))
+  print(listener.getsockname()[1])
+  number = 0
+  while True:
+      client = listener.accept()[0]
+      number += 1
+      threading.Thread(target=guarded, args=(client, number), daemon=True).start()
+  """

@@ -149,9 +149,18 @@ struct AnswerTests {
 struct ServerTests {
   @Test("takes as many connections as it may, and the next when there is a place")
   func maximum() async throws {
-    try await Served.with({ $0.maxConnections = 5 }, handler: echo) { port in
+    let handler: RequestHandler = { request in
+      if request.path == "/wait" { try? await Task.sleep(for: .seconds(600)) }
+      return .text("ok")
+    }
+    try await Served.with({ $0.maxConnections = 5 }, handler: handler) { port, server in
       var clients = try (0..<5).map { _ in try RawClient(port) }
-      for client in clients { #expect(try client.exchange(get).status == 200) }
+      for client in clients {
+        #expect(try client.exchange(get).status == 200)
+        try client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+      }
+      // Once they all wait for an answer, none of them is to be spared.
+      try server.isAnswering(5)
       let next = try RawClient(port, timeout: 1)
       try next.send(get)
       #expect(throws: RawClient.Failure.self) { try next.answer() }

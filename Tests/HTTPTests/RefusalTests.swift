@@ -91,6 +91,37 @@ struct RefusalTests {
     try await expect("bodyTooLarge", request)
   }
 
+  @Test(
+    "once and in our words, if its Content-Length is no number that can be counted",
+    arguments: [
+      ("malformed", "-1"), ("malformed", "5, 5"), ("malformed", "x"), ("malformed", ""),
+      ("malformed", "9223372036854775808"), ("bodyTooLarge", "18446744073709551616"),
+      ("bodyTooLarge", "99999999999999999999999"),
+    ])
+  func uncountable(refusal: String, length: String) async throws {
+    let all = try await Served.with(handler: { _ in .text("handled") }) { port in
+      // Others whose head has not come yet, on the same threads.
+      let others = try (0..<4).map { _ in try RawClient(port) }
+      for other in others { try other.send("GET /other HTTP/1.1\r\n") }
+      let client = try RawClient(port)
+      #expect(try client.exchange(get).status == 200)
+      try client.send("POST / HTTP/1.1\r\nHost: x\r\n")
+      try client.send("Content-Length: \(length)\r\n\r\nabc")
+      let answer = try client.readToEnd()
+      for other in others {
+        try other.send("Host: x\r\n\r\n")
+        #expect(try other.answer().body == "handled")
+      }
+      return answer
+    }
+    #expect(all.hasPrefix("HTTP/1.1 400 "))
+    #expect(all.ranges(of: "HTTP/1.1").count == 1)
+    let parts = all.components(separatedBy: "\r\n\r\n")
+    #expect(parts.count == 2 && parts.last?.hasPrefix(refusal) == true, "\(all)")
+    #expect(parts[0].lowercased().contains("content-type: application/problem+json"))
+    #expect(parts[0].lowercased().contains("content-length: \(parts.last?.utf8.count ?? -1)"))
+  }
+
   @Test("by libmicrohttpd itself if it cannot even be split into lines and parts")
   func hopeless() async throws {
     for request in [

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import HTTP
 import HTTPTypes
 
@@ -31,10 +32,17 @@ struct Served {
     _ configure: (inout HTTPServer.Configuration) -> Void = { _ in },
     handler: @escaping RequestHandler, _ work: @escaping @Sendable (Int) throws -> T
   ) async throws -> T {
+    try await with(configure, handler: handler) { port, _ in try work(port) }
+  }
+
+  static func with<T: Sendable>(
+    _ configure: (inout HTTPServer.Configuration) -> Void = { _ in },
+    handler: @escaping RequestHandler, _ work: @escaping @Sendable (Int, HTTPServer) throws -> T
+  ) async throws -> T {
     let served = try Served(configure, handler: handler)
     let port = served.port
     let result: Result<T, any Error>
-    do { result = .success(try await blocking { try work(port) }) } catch {
+    do { result = .success(try await blocking { try work(port, served.server) }) } catch {
       result = .failure(error)
     }
     await served.server.stop(within: .seconds(1))
@@ -42,9 +50,34 @@ struct Served {
   }
 }
 
+extension HTTPServer {
+  /// Waits until so many requests are being answered.
+  func isAnswering(_ count: Int) throws {
+    let end = ContinuousClock.now + .seconds(30)
+    while statistics.active != count {
+      guard ContinuousClock.now < end else { throw RawClient.Failure(what: "\(statistics)") }
+      usleep(1000)
+    }
+  }
+}
+
 extension Response {
   static func text(_ text: String, _ status: HTTPResponse.Status = .ok) -> Response {
     Response(status: status, content: .bytes(Array(text.utf8)))
+  }
+}
+
+extension RequestBody {
+  /// The whole content.
+  /// - Throws: `.tooLarge` as soon as there is more than `limit`, by the client's word or in fact.
+  func collect(upTo limit: Int) async throws(BodyError) -> [UInt8] {
+    if let declaredLength, declaredLength > limit { throw .tooLarge(limit: limit) }
+    var all: [UInt8] = []
+    while let bytes = try await next() {
+      guard all.count + bytes.count <= limit else { throw .tooLarge(limit: limit) }
+      if all.isEmpty { all = bytes } else { all += bytes }
+    }
+    return all
   }
 }
 

@@ -59,10 +59,13 @@ struct WaitingTests {
     await served.server.stop(within: .zero)
   }
 
-  @Test("is cancelled when its client goes away, each of 100", arguments: [false, true])
-  func leaves(byReset: Bool) async throws {
+  @Test(
+    "is cancelled when its client goes away, each of 100, also after its content",
+    arguments: [false, true], [get, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"])
+  func leaves(byReset: Bool, request: String) async throws {
     let (gate, log) = (Gate(), Log())
-    let handler: RequestHandler = { _ in
+    let handler: RequestHandler = { request in
+      _ = try? await request.body.collect(upTo: 9)
       await gate.wait()
       log.add(Task.isCancelled ? "cancelled" : "let through")
       return .text("")
@@ -72,7 +75,7 @@ struct WaitingTests {
     let clients = try await blocking {
       try (0..<100).map { _ in
         let client = try RawClient(port)
-        try client.send(get)
+        try client.send(request)
         return client
       }
     }

@@ -32,7 +32,7 @@ struct PhaseTests {
     var versions = [job.version]
     job.start(at: clock.now)
     versions.append(job.version)
-    job.retry(from: .regular, notBefore: clock.now)
+    job.retry(after: .internal, from: .regular, notBefore: clock.now)
     versions.append(job.version)
     job.start(at: clock.now)
     versions.append(job.version)
@@ -42,6 +42,27 @@ struct PhaseTests {
     #expect(isQueued)
     versions.append(job.version)
     #expect(zip(versions, versions.dropFirst()).allSatisfy { $0 < $1 })
+  }
+
+  @Test("while it waits for its next try the last one's failure is known, and when the next one is")
+  func lastFailure() {
+    let failure = JobFailure.fetch(.timeout(seconds: 1))
+    var waiting = job()
+    #expect(waiting.lastFailure == nil && waiting.nextAttempt == nil)
+    waiting.start(at: clock.now)
+    waiting.retry(after: failure, from: .regular, notBefore: clock.now + .seconds(7))
+    #expect(waiting.lastFailure == failure && waiting.nextAttempt == clock.now + .seconds(7))
+    #expect(waiting.failure == nil)
+    var ends = [waiting, waiting, waiting]
+    ends[0].start(at: clock.now)
+    _ = ends[1].cancel(at: clock.now, keptFor: .seconds(1))
+    ends[2].fail(.notCached, at: clock.now, keptFor: .seconds(1))
+    // Queued again without a try that failed.
+    ends.append(ends[0])
+    ends[3].putBack()
+    ends.append(ends[1])
+    _ = ends[4].fetchAgain(at: clock.now, from: .regular)
+    for job in ends { #expect(job.lastFailure == nil && job.nextAttempt == nil, "\(job.phase)") }
   }
 
   @Test("fetching again clears the error and the expiry")

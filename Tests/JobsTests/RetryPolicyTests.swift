@@ -22,6 +22,14 @@ struct RetryPolicyTests {
     #expect(policy.delay(after: timeout, tries: 1, allowed: 1, dice: 1) == nil)
   }
 
+  @Test(
+    "is for our own faults too, and for want of room",
+    arguments: [JobFailure.internal, .storageFull])
+  func ours(failure: JobFailure) {
+    #expect(policy.delay(after: failure, tries: 2, allowed: nil, dice: 1) == .seconds(1))
+    #expect(policy.delay(after: failure, tries: 3, allowed: nil, dice: 1) == nil)
+  }
+
   @Test("obeys the origin's Retry-After, up to the maximum")
   func retryAfter() {
     func delay(_ seconds: Double) -> Duration? {
@@ -41,8 +49,9 @@ struct RetryPolicyTests {
       (.fetch(.originStatus(501, retryAfter: nil)), false), (.fetch(.stalled(seconds: 1)), true),
       (.fetch(.truncated(received: 1, expected: 2)), true), (.fetch(.tooLarge(limit: 1)), false),
       (.fetch(.tlsFailure(host: "a", detail: "")), false), (.codec(.cutShort), false),
-      (.storageFull, false),
+      (.storageFull, true), (.internal, true), (.fetch(.cancelled), true), (.notCached, false),
       (.fetch(.connectFailure(host: "a", detail: "")), true),
+      (.fetch(.noResponse(host: "a", detail: "")), true),
       (.fetch(.dnsFailure(host: "a", detail: "")), true),
     ])
   func retryable(failure: JobFailure, expected: Bool) {

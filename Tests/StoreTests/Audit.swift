@@ -16,6 +16,15 @@ extension SQLiteJobStore {
     try await writer.perform { ($0.db.steps, $0.db.totalChangesCount) }
   }
 
+  /// Whether a job, a cache entry or a reservation refers to the image.
+  func refers(to image: ImageDigest) async throws -> Bool {
+    try await read { db in
+      try Bool.fetchOne(
+        db, sql: "SELECT 1 FROM images WHERE digest = ? AND hard + soft > 0",
+        arguments: [image.data]) != nil
+    }
+  }
+
   /// Counts anew what the store keeps count of, and expects the same.
   func audit(_ location: SourceLocation = #_sourceLocation) throws {
     let counts = writer.counts
@@ -29,9 +38,11 @@ extension SQLiteJobStore {
         db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM images WHERE leaving = 0")
       #expect(sums?[0] == counts.images, sourceLocation: location)
       #expect(sums?[1] == counts.imageBytes, sourceLocation: location)
-      let cached = try Row.fetchOne(db, sql: "SELECT count(*), ifnull(sum(bytes), 0) FROM cache")
-      #expect(cached?[0] == writer.cacheCounts.entries, sourceLocation: location)
-      #expect(cached?[1] == writer.cacheCounts.bytes, sourceLocation: location)
+      let entries = try Int.fetchOne(db, sql: "SELECT count(*) FROM cache")
+      #expect(entries == writer.cacheCounts.entries, sourceLocation: location)
+      let cached = try Int.fetchOne(
+        db, sql: "SELECT ifnull(sum(bytes), 0) FROM (SELECT DISTINCT digest, bytes FROM cache)")
+      #expect(cached == writer.cacheCounts.bytes, sourceLocation: location)
       try auditRows(db, location)
       for (name, sql) in Self.wrongRows {
         #expect(try Row.fetchAll(db, sql: sql).isEmpty, "\(name)", sourceLocation: location)
@@ -44,6 +55,8 @@ extension SQLiteJobStore {
     let wrong = try await writer.perform { ledger in
       var looked = try ParkedHeads(ledger.db)
       var wrong: [String] = []
+      let counted = try Tallies(counting: ledger.db, in: 1)
+      if counted.cacheRecordBytes != ledger.tallies.cacheRecordBytes { wrong.append("records") }
       var next = NextDue()
       if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
         wrong.append("the next due")
@@ -54,6 +67,14 @@ extension SQLiteJobStore {
           let known = try ledger.tallies.parked.head(origin, priority, ledger.db)
           if head != known { wrong.append("\(origin) at \(priority)") }
         }
+      }
+      let places = try Tallies(counting: ledger.db, in: 1).queue
+      let queue = ledger.tallies.queue
+      let owners = try JobListing.owners(ledger.db)
+      if queue.held != places.held
+        || !owners.allSatisfy({ queue.share(of: $0) == places.share(of: $0) })
+      {
+        wrong.append("the places of the queue: \(queue.held), not \(places.held)")
       }
       return wrong
     }
@@ -73,11 +94,12 @@ extension SQLiteJobStore {
 
   private static let wrongRows = [
     "images' references": wrongReferences,
+    "small images' bytes": wrongContents,
     "tags": wrongTags,
     "claims of jobs that aren't loading":
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
-    "keys without jobs":
-      "SELECT number FROM keys WHERE number NOT IN (SELECT key FROM jobs WHERE key IS NOT NULL)",
+    "keys that name no jobs, or parts of names":
+      "SELECT number FROM keys WHERE length(jobs) = 0 OR length(jobs) % 16 <> 0",
     "parked jobs without an origin":
       "SELECT id FROM jobs WHERE phase = 0 AND waiting = 2 AND origin IS NULL",
     "what finished jobs ask":
@@ -100,6 +122,15 @@ extension SQLiteJobStore {
       OR images.finished_at IS NOT sums.finished_at
       OR (images.leaving AND images.hard + images.soft > 0)
     UNION ALL SELECT digest FROM sums WHERE digest NOT IN (SELECT digest FROM images)
+    """
+
+  /// Small images without their bytes, and the other way round.
+  private static let wrongContents = """
+    SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)
+    UNION ALL SELECT digest FROM contents
+      WHERE digest NOT IN (SELECT digest FROM images WHERE embedded AND NOT leaving)
+    UNION ALL SELECT digest FROM images JOIN contents USING (digest)
+      WHERE images.bytes <> length(contents.bytes)
     """
 
   /// Tags' rows that are not in step with their jobs'.

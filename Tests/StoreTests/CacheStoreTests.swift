@@ -1,3 +1,4 @@
+import Caching
 import GRDB
 import Jobs
 import Testing
@@ -26,12 +27,12 @@ struct CacheStoreTests {
     for entry in [a, b, c] { try await Self.keep(entry, jobs.store) }
     let keys = [c.id.key, Fingerprint(of: ["none"]), a.id.key]
     #expect(try await jobs.store.entries(for: keys) == [[c], [], [a, b]])
-    #expect(try await jobs.store.cacheCounts() == (3, 30))
+    #expect(try await jobs.store.cacheCounts() == (3, 20), "equal images count once")
     #expect(try await jobs.store.counts().imageBytes == 20)
     let store = try await jobs.reopened()
     _ = try await store.recover()
     #expect(try await store.entries(for: keys) == [[c], [], [a, b]])
-    #expect(try await store.cacheCounts() == (3, 30))
+    #expect(try await store.cacheCounts() == (3, 20))
     try store.audit()
     await store.close()
   }
@@ -130,7 +131,7 @@ struct CacheStoreTests {
     let first = try await store.reserve(.sample(4), bytes: 20, as: JobID(at: .at(1)), limit: 100)
     #expect(first == .reserved(gaveWay: [.sample(2)]))
     #expect(try await store.job(older.id)?.image?.isKept == false)
-    #expect(try await store.cacheCounts() == (2, 80))
+    #expect(try await store.cacheCounts() == (2, 40))
     let second = try await store.reserve(.sample(5), bytes: 40, as: JobID(at: .at(2)), limit: 100)
     #expect(second == .reserved(gaveWay: [.sample(1)]))
     #expect(try await store.cacheCounts() == (0, 0))
@@ -188,5 +189,102 @@ struct CacheStoreTests {
     }
     #expect(try await store.entries(for: [good.id.key]) == [[good]])
     await store.close()
+  }
+}
+
+@Suite("The cache's partitions and uses")
+struct CachePartitionTests {
+  private static func keep(
+    _ entry: CacheEntry, limit: Int = .max, _ store: SQLiteJobStore,
+    lastUse: @escaping CacheEntry.LastUse = { _ in nil }
+  ) async throws {
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(
+      entry.image.digest, bytes: entry.image.bytes, as: holder, limit: .max / 2)
+    var settlement = Settlement([], entry: entry, cacheLimit: limit, releasing: holder) { _ in
+      false
+    }
+    settlement.lastUse = lastUse
+    _ = try await store.settle(settlement)
+  }
+
+  private static func entry(_ key: Int, of resource: Int, _ digest: Int) throws -> CacheEntry {
+    let plain = try CacheEntry.sample(key, .sample(digest), bytes: 10)
+    return CacheEntry(
+      id: plain.id, resource: Fingerprint(of: ["\(resource)"]), response: plain.response,
+      image: plain.image)
+  }
+
+  @Test("a resource's entries are found by its name under whatever key, some at a time")
+  func resource() async throws {
+    let jobs = try OpenJobs()
+    let entries = try [
+      Self.entry(1, of: 1, 1), Self.entry(2, of: 1, 1), Self.entry(3, of: 1, 2),
+      Self.entry(4, of: 2, 3),
+    ]
+    for entry in entries { try await Self.keep(entry, jobs.store) }
+    let store = try await jobs.reopened()
+    _ = try await store.recover()
+    #expect(try await store.entries(for: entries.map(\.id.key)) == entries.map { [$0] })
+    let name = Fingerprint(of: ["1"])
+    var gone: [ImageDigest] = []
+    for count in [2, 1, 0] {
+      let some = try await store.drop(resource: name, count: 2)
+      #expect(some.count == count)
+      gone += some
+      try store.audit()
+    }
+    #expect(Set(gone) == [.sample(1), .sample(2)])
+    #expect(try await store.cacheCounts() == (1, 10))
+    await store.close()
+  }
+
+  @Test("what was used since the uses were noted stays, and what was not gives way")
+  func lastUse() async throws {
+    let jobs = try OpenJobs { $0.now = { .at(0) } }
+    let store = jobs.store
+    let entries = try (1...4).map { try CacheEntry.sample($0, .sample($0), bytes: 10) }
+    for entry in entries[..<3] { try await Self.keep(entry, limit: 30, store) }
+    let used = Set([entries[0].id, entries[1].id])
+    try await Self.keep(entries[3], limit: 30, store) { used.contains($0) ? .at(5) : nil }
+    let kept = try await store.entries(for: entries.map(\.id.key)).map(\.isEmpty)
+    #expect(kept == [false, false, true, false])
+    // Once all of them were used, the one that was used first goes; it ends.
+    let more = try CacheEntry.sample(5, .sample(5), bytes: 30)
+    try await Self.keep(more, limit: 30, store) { _ in .at(9) }
+    #expect(try await store.cacheCounts() == (1, 30))
+    #expect(try await store.entries(for: [more.id.key]) == [[more]])
+    let variant = StoredVariant.sample(1, 1, .sample(6), bytes: 10)
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
+    try await store.keep(variant, within: 40, releasing: holder) { _ in .at(20) }
+    #expect(try await store.cacheCounts() == (2, 40))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("equal images take their room once, and their entries' records take some too")
+  func records() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let names = String(repeating: "x", count: 60_000)
+    for number in 0..<100 {
+      let plain = try CacheEntry.sample(number, .sample(1), bytes: 10)
+      var response = plain.response
+      response.fields[0].value = names
+      let entry = CacheEntry(id: plain.id, response: response, image: plain.image)
+      try await Self.keep(entry, limit: 1_000_000, store)
+    }
+    let counts = try await store.cacheCounts()
+    #expect(counts.bytes == 10)
+    // A MiB that is free, and a million bytes.
+    #expect(33...34 ~= counts.entries, "\(counts.entries)")
+    #expect(try await store.entries(for: [Fingerprint(of: ["99"])])[0].count == 1)
+    try store.audit()
+    try await store.auditWaiting()
+    let again = try await jobs.reopened()
+    #expect(try await again.cacheCounts() == counts)
+    try await again.auditWaiting()
+    await again.close()
   }
 }

@@ -1,3 +1,4 @@
+import GRDB
 import Jobs
 import Testing
 
@@ -28,7 +29,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(job)
     let claimed = try #require(await jobs.store.claimOne(at: .at(7)))
     var expected = job
-    expected.start(at: .at(7))
+    expected.start(at: .at(7), above: 1 << 20)
     #expect(claimed.job == expected)
     #expect(claimed.claim.job == job.id)
     #expect(try await jobs.store.job(job.id) == expected)
@@ -38,6 +39,24 @@ struct ClaimingTests {
     await reopened.close()
   }
 
+  @Test("a claim that a power cut undid shows no version twice, and no later claim is taken for it")
+  func undone() async throws {
+    let jobs = try OpenJobs()
+    let job = Job.sample(1)
+    _ = try await jobs.store.submit(job)
+    let before = try #require(await jobs.store.claimOne())
+    try jobs.store.onWriter { db in
+      try db.execute(
+        sql: "UPDATE jobs SET phase = 0, claim = NULL, claimed_at = NULL WHERE id = ?",
+        arguments: [job.id.data])
+    }
+    let store = try await jobs.reopened()
+    let after = try #require(await store.claimOne())
+    #expect(after.claim.number > before.claim.number)
+    #expect(after.job.version > before.job.version + 1_000_000)
+    await store.close()
+  }
+
   @Test("a job is not handed over before its time, and the time of the next is told")
   func due() async throws {
     let jobs = try OpenJobs()
@@ -45,7 +64,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne(at: .at(1)))
     _ = try await jobs.store.update(job.id, under: claim) {
-      $0.retry(from: .regular, notBefore: .at(50))
+      $0.retry(after: .internal, from: .regular, notBefore: .at(50))
       return true
     }
     let early = try await jobs.store.claim(1, at: .at(49))
@@ -65,10 +84,10 @@ struct ClaimingTests {
     let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
     let settlement = Settlement(claims) {
       // The urgent one is due last.
-      $0.retry(from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
+      $0.retry(after: .internal, from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
       return true
     }
-    #expect(try await store.settle(settlement).count == count)
+    #expect(try await store.settle(settlement).jobs.count == count)
     #expect(try await store.claim(1, at: .at(49)).nextDue == .at(50))
     let before = store.writer.committed.transactions
     let claimed = try await store.claim(1, at: .at(60))
@@ -84,7 +103,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(first, second)
     for (_, claim) in try await jobs.store.claim(2, at: .at(3)).jobs {
       _ = try await jobs.store.update(claim.job, under: claim) {
-        $0.retry(from: .regular, notBefore: .at(50))
+        $0.retry(after: .internal, from: .regular, notBefore: .at(50))
         return true
       }
     }
@@ -108,7 +127,7 @@ struct ClaimingTests {
       $0.fetchAgain(at: .at(6), from: .regular)
     }
     _ = try await jobs.store.update(batch[1].id, under: claims[1]) {
-      $0.retry(from: .regular, notBefore: .at(6))
+      $0.retry(after: .internal, from: .regular, notBefore: .at(6))
       return true
     }
     let order = try await jobs.store.claim(3, at: .at(7)).jobs.map(\.job.id)

@@ -19,6 +19,71 @@ struct DurabilityTests {
     await jobs.store.close()
   }
 
+  @Test("what a power cut may undo waits for no disk: a claim, a reservation, a use of the cache")
+  func unsynced() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    _ = try await store.submit(.sample(1), .sample(2))
+    let before = store.writer.committed
+    let (_, claim) = try #require(await store.claimOne())
+    _ = try await store.reserve(.sample(1), bytes: 10, as: JobID(at: .at(1)), limit: 100)
+    try await store.touch([CacheEntry.sample(1, .sample(1), bytes: 10).id: .at(5)])
+    let between = store.writer.committed
+    #expect(between.transactions == before.transactions + 3)
+    #expect(between.synced == before.synced)
+    _ = try await store.settle(
+      Settlement([claim]) { job in
+        job.fail(.notCached, at: .at(9), keptFor: .seconds(9))
+        return true
+      })
+    #expect(store.writer.committed.synced == before.synced + 1)
+    #expect(try store.onWriter { try Int.fetchOne($0, sql: "PRAGMA synchronous") } == 2)
+    await store.close()
+  }
+
+  private static func logSize(_ jobs: OpenJobs) throws -> Int {
+    let attributes = try FileManager.default.attributesOfItem(
+      atPath: jobs.folder.path + "/jobs.sqlite-wal")
+    return try #require(attributes[.size] as? Int)
+  }
+
+  @Test("a clean stop leaves nothing in the log: the database's file alone is all there is")
+  func emptiedLog() async throws {
+    let jobs = try OpenJobs()
+    _ = try await jobs.store.submit((0..<500).map { .sample($0) }, key: nil, capacity: .max)
+    #expect(try Self.logSize(jobs) > 100_000)
+    await jobs.store.close()
+    let left = (try? Self.logSize(jobs)) ?? 0
+    #expect(left == 0)
+    let copy = jobs.folder.path + "/copy/jobs.sqlite"
+    try FileManager.default.createDirectory(
+      atPath: jobs.folder.path + "/copy", withIntermediateDirectories: true)
+    try FileManager.default.copyItem(atPath: jobs.folder.path + "/jobs.sqlite", toPath: copy)
+    let opened = try SQLiteJobStore(SQLiteJobStore.Configuration(path: copy))
+    #expect(try await opened.counts().jobs[.queued] == 500)
+    await opened.close()
+  }
+
+  @Test("a stop doesn't wait for another program that reads the database, and loses nothing")
+  func readByAnother() async throws {
+    let jobs = try OpenJobs()
+    _ = try await jobs.store.submit((0..<500).map { .sample($0) }, key: nil, capacity: .max)
+    var options = GRDB.Configuration()
+    options.allowsUnsafeTransactions = true
+    let backup = try DatabaseQueue(
+      path: jobs.folder.path + "/jobs.sqlite", configuration: options)
+    try backup.inDatabase { db in
+      try db.execute(sql: "BEGIN; SELECT count(*) FROM jobs")
+    }
+    _ = try await jobs.store.submit(.sample(1_000))
+    await jobs.store.close()
+    try backup.inDatabase { try $0.execute(sql: "COMMIT") }
+    try backup.close()
+    let reopened = try jobs.folder.openJobs()
+    #expect(try await reopened.counts().jobs[.queued] == 501)
+    await reopened.close()
+  }
+
   @Test("concurrent submits share commits")
   func groups() async throws {
     let jobs = try OpenJobs()
@@ -43,6 +108,22 @@ struct DurabilityTests {
     #expect(after.operations - before.operations == 101)
     #expect(after.transactions - before.transactions <= 2)
     #expect(try await store.counts().jobs[.queued] == 100)
+    await store.close()
+  }
+
+  @Test("a repeated key is answered without a commit")
+  func repetition() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    var key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    let batch = (0..<50).map { Job.sample($0) }
+    #expect(try await store.submit(batch, key: key, capacity: 99) == .accepted)
+    let before = store.writer.committed
+    let again = try await store.submit([.sample(99)], key: key, capacity: 0)
+    #expect(again == .repeated(batch.map { .kept($0) }))
+    key.fingerprint = .sample(2)
+    #expect(try await store.submit([.sample(99)], key: key, capacity: 0) == .keyReused)
+    #expect(store.writer.committed == before)
     await store.close()
   }
 

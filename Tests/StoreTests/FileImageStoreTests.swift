@@ -3,6 +3,7 @@ import Foundation
 import Glibc
 import Jobs
 import Store
+import Synchronization
 import Testing
 
 @Suite("Images in files")
@@ -117,28 +118,55 @@ struct FileImageStoreTests {
     #expect(read(open) == bytes)
   }
 
-  @Test("sweeping removes what was half written and what nobody wants, and nothing else")
+  @Test("what was half written is removed, and a sweep hands over all images and nothing else")
   func sweep() async throws {
     var digests: [ImageDigest] = []
     for seed in 0..<10 { digests.append(try await publish(Self.bytes(100, seed: UInt8(seed)))) }
     let images = folder.path + "/images/"
     try Data([1]).write(to: URL(fileURLWithPath: images + "incoming/left-behind"))
     try Data([1]).write(to: URL(fileURLWithPath: images + "ab/not-ours"))
+    #expect(try await store.removeUnfinished() == 1)
     let wanted = Set(digests.prefix(4))
-    #expect(try await store.sweep { wanted.contains($0) } == 7)
+    let swept = Mutex<[ImageDigest]>([])
+    let removed = try await store.sweep { [store] found in
+      swept.withLock { $0 += found }
+      let unwanted = found.filter { !wanted.contains($0) }
+      for digest in unwanted { try? await store.remove(digest) }
+      return unwanted.count
+    }
+    #expect(removed == 6)
+    #expect(swept.withLock { $0.count } == 10 && swept.withLock { Set($0) } == Set(digests))
     #expect(folder.files(below: "images").count == 5)
     for digest in digests {
       #expect(try await (store.open(digest) != nil) == wanted.contains(digest))
     }
   }
 
-  @Test("a sweep ends with the error of whoever tells what is wanted, and removes nothing unsure")
-  func failedSweep() async throws {
-    let digest = try await publish([1, 2, 3])
-    await #expect(throws: StoreError.full) {
-      try await store.sweep { (_) throws(StoreError) in throw .full }
+  @Test("a sweep goes on part by part, and ends where its task is cancelled")
+  func longSweep() async throws {
+    let images = folder.path + "/images/"
+    for number in 0..<1_200 {
+      let hex = ImageDigest.sample(number).hex
+      let path = images + "\(hex.prefix(2))/\(hex.dropFirst(2))"
+      try Data([1]).write(to: URL(fileURLWithPath: path))
     }
-    #expect(try await store.open(digest) != nil)
+    let parts = Mutex<[Int]>([])
+    _ = try await store.sweep { found in
+      parts.withLock { $0.append(found.count) }
+      return 0
+    }
+    #expect(parts.withLock { $0.reduce(0, +) } == 1_200)
+    #expect(parts.withLock { $0.count } > 1 && parts.withLock { $0.max()! } < 512)
+    let looks = await Task { [store] in
+      let looks = Mutex(0)
+      _ = try? await store.sweep { _ in
+        looks.withLock { $0 += 1 }
+        withUnsafeCurrentTask { $0?.cancel() }
+        return 0
+      }
+      return looks.withLock { $0 }
+    }.value
+    #expect(looks == 1)
   }
 
   @Test("links aren't followed")

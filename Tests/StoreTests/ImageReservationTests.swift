@@ -43,6 +43,32 @@ struct ImageReservationTests {
     await reopened.close()
   }
 
+  @Test("an image whose bytes are harmed leaves its jobs and the cache, but not one that needs it")
+  func lost() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let first = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
+    let sharing = try #require(await store.succeed(2, with: .sample(1), bytes: 40))
+    let other = try #require(await store.succeed(3, with: .sample(2), bytes: 40))
+    let holder = JobID(at: .at(4))
+    _ = try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200)
+    #expect(try await store.lose(.sample(1)) == nil)
+    #expect(try await store.job(first.id) == first)
+    try await store.release(holder)
+    #expect(try await Set(store.lose(.sample(1)) ?? []) == [first.id, sharing.id])
+    #expect(try await store.job(first.id)?.image?.isKept == false)
+    #expect(try await store.job(other.id) == other)
+    #expect(try await store.lose(.sample(1)) == nil, "it is leaving")
+    #expect(try await store.lose(.sample(9)) == nil)
+    #expect(try await store.counts().imageBytes == 40)
+    #expect(try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200) == .leaving)
+    try await store.forget([.sample(1)])
+    #expect(
+      try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200)
+        == .reserved(gaveWay: []))
+    await store.close()
+  }
+
   @Test("a job whose image gave way can be fetched again")
   func fetchedAgain() async throws {
     let jobs = try OpenJobs()
@@ -120,7 +146,7 @@ struct ImageReservationTests {
     _ = try await store.update(job.id, under: claim) { $0.cancel(at: .at(4), keptFor: .zero) }
     #expect(try await store.abandonedImages(9) == [], "the reservation isn't the claim's")
     let settlement = Settlement([claim], releasing: holder) { _ in true }
-    #expect(try await store.settle(settlement) == [nil])
+    #expect(try await store.settle(settlement).jobs == [nil])
     #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
     #expect(try await store.refers(to: .sample(3)))
     try store.audit()
@@ -141,6 +167,36 @@ struct ImageReservationTests {
     let taken = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     #expect(taken == .reserved(gaveWay: []))
     await store.close()
+  }
+
+  @Test(
+    "an image that nothing is known of is marked as leaving; one that is known in any way is not")
+  func orphans() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    _ = try await store.succeed(1, with: .sample(1), bytes: 10)
+    // Reserved first: its bytes are being published at this moment.
+    let publisher = JobID(at: .at(2))
+    _ = try await store.reserve(.sample(2), bytes: 10, as: publisher, limit: 100)
+    let abandoned = try #require(await store.succeed(3, with: .sample(3), bytes: 10))
+    #expect(try await store.remove(abandoned.id))
+    let all = (1...5).map { ImageDigest.sample($0) }
+    #expect(try await store.markOrphans(all) == [.sample(4), .sample(5)])
+    #expect(try await store.markOrphans(all) == [], "each is given to one remover")
+    #expect(try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100) == .leaving)
+    #expect(try await store.counts().images == 3)
+    try await store.forget([.sample(4)])
+    let taken = try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100)
+    #expect(taken == .reserved(gaveWay: []))
+    try store.audit()
+
+    // The service was killed before the other one's bytes were gone: it counts for nothing until it is found again.
+    let next = try await jobs.reopened()
+    _ = try await next.recover()
+    #expect(try await next.abandonedImages(9).contains(.sample(5)) == false)
+    #expect(try await next.markOrphans([.sample(5)]) == [.sample(5)])
+    try next.audit()
+    await next.close()
   }
 
   @Test("forgetting an image that is referred to again changes nothing")

@@ -89,4 +89,21 @@ struct ListingTests {
     }
     await jobs.store.close()
   }
+
+  @Test("a page of very long jobs ends early, and the next goes on behind it")
+  func longRecords() async throws {
+    let jobs = try OpenJobs()
+    let long = Array(repeating: String(repeating: "x", count: 1 << 20), count: 3)
+    for number in 0..<4 { _ = try await jobs.store.submit(.sample(Int64(number), tags: long)) }
+    var query = JobQuery(owner: nil, now: .at(0), limit: 500)
+    var pages: [Int] = []
+    while true {
+      let page = try await jobs.store.jobs(query)
+      pages.append(page.jobs.count)
+      guard page.hasMore else { break }
+      query.before = page.jobs.last?.id
+    }
+    #expect(pages == [2, 2])
+    await jobs.store.close()
+  }
 }

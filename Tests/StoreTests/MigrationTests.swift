@@ -59,6 +59,86 @@ struct MigrationTests {
     await store.close()
   }
 
+  @Test("its idempotency keys still name their jobs, in the order given, and now outlive them")
+  func migratedKeys() async throws {
+    let folder = try TemporaryFolder()
+    // In the order given, which is neither that of their ids nor of their keys' rows.
+    let jobs = [3, 1, 2].map { Job.sample($0) } + [Job.sample(9)]
+    let database = try DatabasePool(path: folder.path + "/jobs.sqlite")
+    try Schema.migrator.migrate(database, upTo: "2 origins, equal requests and the cache")
+    try await database.write { db in
+      for (number, key) in ["k", "other"].enumerated() {
+        try db.execute(
+          sql: "INSERT INTO keys VALUES (?, ?, ?, ?)",
+          arguments: [
+            number + 1, jobs[0].owner.data, Data(key.utf8), ImageDigest.sample(1).data,
+          ])
+      }
+      for (rank, (job, key)) in zip(jobs, [1, 1, 2, 1]).enumerated() {
+        try db.execute(
+          sql: """
+            INSERT INTO jobs (id, owner, phase, priority, rank, waiting, key, record, origin, request)
+            VALUES (?, ?, 0, ?, ?, 0, ?, ?, ?, ?)
+            """,
+          arguments: [
+            job.id.data, job.owner.data, job.priority.rawValue, rank + 1, key,
+            JobRecord.data(of: job), job.origin.map { Data($0.utf8) }, job.request?.data,
+          ])
+      }
+      try db.execute(sql: "INSERT INTO sequences (name, bound) VALUES ('rank', 10000)")
+    }
+    try database.close()
+
+    let store = try folder.openJobs()
+    var key = IdempotencyKey(owner: jobs[0].owner, key: "k", fingerprint: .sample(1))
+    #expect(try await store.remove(jobs[1].id))
+    let known = SubmitOutcome.repeated([.kept(jobs[0]), .gone(jobs[1].id), .kept(jobs[3])])
+    #expect(try await store.submit([.sample(20)], key: key, capacity: 99) == known)
+    key.fingerprint = .sample(2)
+    #expect(try await store.submit([.sample(20)], key: key, capacity: 99) == .keyReused)
+    try store.audit()
+    // As old as their first jobs.
+    #expect(try await store.forgetKeys(before: .at(3), count: 9) == 1)
+    key.key = "other"
+    #expect(try await store.submit([.sample(20)], key: key, capacity: 99) == .accepted)
+    #expect(try await store.forgetKeys(before: .at(4), count: 9) == 1)
+    #expect(try await store.counts().jobs[.queued] == 4)
+    await store.close()
+  }
+
+  @Test(
+    "the cache's entries of the release before are found, and how they were come by is not known")
+  func entries() async throws {
+    let folder = try TemporaryFolder()
+    let plain = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    let entry = CacheEntry(id: plain.id, response: plain.response, path: nil, image: plain.image)
+    let record = try CacheRecord.data(of: entry)
+    #expect(!String(decoding: record, as: UTF8.self).contains("path"))
+    let database = try DatabasePool(path: folder.path + "/jobs.sqlite")
+    try Schema.migrator.migrate(database, upTo: "2 origins, equal requests and the cache")
+    try await database.write { db in
+      try db.execute(
+        sql: "INSERT INTO images VALUES (?, 10, 0, 1, 5, 0)",
+        arguments: [ImageDigest.sample(1).data])
+      try db.execute(
+        sql: """
+          INSERT INTO cache (key, selector, digest, bytes, stored, used, record)
+          VALUES (?, ?, ?, 10, 5, 5, ?)
+          """,
+        arguments: [entry.id.key.data, entry.id.selector.data, ImageDigest.sample(1).data, record])
+    }
+    try database.close()
+    let store = try folder.openJobs()
+    _ = try await store.recover()
+    let found = try await store.entries(for: [entry.id.key])
+    #expect(found == [[entry]] && found[0].first?.path == nil)
+    #expect(try await store.cacheCounts() == (1, 10))
+    try store.audit()
+    #expect(try await store.drop(resource: entry.id.key, count: 9) == [.sample(1)])
+    try store.audit()
+    await store.close()
+  }
+
   @Test("each question of the hot path has its index")
   func indexes() async throws {
     let jobs = try OpenJobs()
@@ -81,6 +161,14 @@ struct MigrationTests {
         "jobs_parked",
       "SELECT number FROM cache ORDER BY used, number LIMIT 1": "cache_used",
       "SELECT min(stored) FROM cache WHERE digest = x'61'": "cache_image",
+      "SELECT fingerprint, jobs FROM keys WHERE owner = x'61' AND key = x'61'":
+        "sqlite_autoindex_keys_1",
+      "SELECT number FROM keys WHERE created_at < 5 ORDER BY created_at LIMIT 9": "keys_created",
+      // What SQLite asks when a key goes, for the sake of an earlier release's jobs.
+      "SELECT number FROM jobs WHERE key = 5": "jobs_key",
+      "SELECT 1 FROM cache WHERE digest = x'61' LIMIT 1": "cache_image",
+      "SELECT number FROM cache WHERE number IS NOT 5 ORDER BY used, number LIMIT 1": "cache_used",
+      "SELECT number FROM cache WHERE resource = x'61' LIMIT 5": "cache_resource",
     ]
     for (question, index) in questions {
       let plan = try jobs.store.onWriter { db in

@@ -138,7 +138,7 @@ struct ParkingTests {
     _ = try await store.submit(job)
     let (_, claim) = try #require(await store.claimOne(at: .at(1)))
     _ = try await store.update(job.id, under: claim) {
-      $0.retry(from: .regular, notBefore: .at(50))
+      $0.retry(after: .internal, from: .regular, notBefore: .at(50))
       return true
     }
     #expect(try await store.claim(1, at: .at(60), room: Self.noneForDead).jobs.isEmpty)
@@ -215,7 +215,7 @@ struct EqualClaimTests {
     let (first, claim) = try #require(await store.claimOne(at: .at(9)))
     #expect(first.id == batch[2].id)
     _ = try await store.update(first.id, under: claim) {
-      $0.retry(from: .regular, notBefore: .at(1_000))
+      $0.retry(after: .internal, from: .regular, notBefore: .at(1_000))
       return true
     }
     // Two of them parked.

@@ -49,7 +49,7 @@ struct PartialCrashTests {
     try staged.write(imageBytes(100_000))
     try fixture.crash()
     #expect(store.keptBytes == 0)
-    #expect(try await store.sweep { _ in true } == 1)
+    #expect(try await store.removeUnfinished() == 1)
     #expect(fixture.files("incoming") + fixture.files("partials") == [])
     withExtendedLifetime(staged) {}
   }

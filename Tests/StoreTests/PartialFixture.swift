@@ -102,7 +102,9 @@ final class PartialFixture {
 
 extension PartialResponse {
   static func sample(_ total: Int? = nil) -> PartialResponse {
-    PartialResponse(validator: "\"v1\"", total: total)
+    PartialResponse(
+      url: SourceURL("https://example.org/x")!,  // a legal URL
+      validator: "\"v1\"", total: total)
   }
 }
 

@@ -45,7 +45,10 @@ struct RecordTests {
     var alternative = lowData
     alternative.start(at: .at(12))
     alternative.turn(to: .alternative(2))
-    return [queued, loading, success, lowData, alternative] + failures
+    var retried = Job.sample(13)
+    retried.start(at: .at(14))
+    retried.retry(after: .fetch(.timeout(seconds: 0.5)), from: .regular, notBefore: .at(15))
+    return [queued, loading, success, lowData, alternative, retried] + failures
   }()
 
   @Test("is JSON that gives the same job back, and Foundation agrees on both ways", arguments: jobs)

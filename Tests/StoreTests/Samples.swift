@@ -146,6 +146,10 @@ extension SQLiteJobStore {
     try await claim(count, at: moment, room: .unlimited)
   }
 
+  /// Forgets a job, whatever it is like.
+  /// - Returns: whether there was one.
+  func remove(_ id: JobID) async throws -> Bool { try await remove(id) { _ in true } != .unknown }
+
   /// Takes the next job.
   func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
     try await claim(1, at: moment).jobs.first
@@ -164,6 +168,6 @@ extension SQLiteJobStore {
       $0.succeed(with: digest, bytes: bytes, at: .at(number))
       return true
     }
-    return try await settle(settlement)[0]
+    return try await settle(settlement).jobs[0]
   }
 }

@@ -23,7 +23,8 @@ struct SettlingTests {
     let claims = try await store.claim(3, at: .at(5)).jobs.map(\.claim)
     _ = try await store.update(batch[1].id, under: nil) { $0.cancel(at: .at(6), keptFor: .zero) }
     let settled = try await store.settle(
-      Settlement(claims.reversed(), change: Self.succeed(.sample(1))))
+      Settlement(claims.reversed(), change: Self.succeed(.sample(1)))
+    ).jobs
     #expect(settled.map { $0?.id } == [batch[2].id, nil, batch[0].id])
     #expect(settled[0]?.phase == .success)
     #expect(try await store.job(batch[2].id) == settled[0])
@@ -45,7 +46,8 @@ struct SettlingTests {
     }
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     let settled = try await store.settle(
-      Settlement(claims, entry: entry, change: Self.succeed(.sample(1))))
+      Settlement(claims, entry: entry, change: Self.succeed(.sample(1)))
+    ).jobs
     #expect(settled.map { $0?.phase } == [.success, nil, .success])
     #expect(try await store.entries(for: [entry.id.key]) == [[entry]])
     await store.close()
@@ -60,7 +62,8 @@ struct SettlingTests {
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     let lost = Claim(job: JobID(at: .at(2)), number: 7)
     let settled = try await store.settle(
-      Settlement([lost], entry: entry, releasing: holder, change: Self.succeed(.sample(1))))
+      Settlement([lost], entry: entry, releasing: holder, change: Self.succeed(.sample(1)))
+    ).jobs
     #expect(settled == [nil])
     #expect(try await store.abandonedImages(9) == [], "the entry refers to it")
     #expect(try await store.cacheCounts() == (1, 10))

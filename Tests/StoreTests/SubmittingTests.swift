@@ -31,6 +31,44 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
+  @Test("an owner has all of the queue while alone, and half of it once another has come")
+  func shares() async throws {
+    let jobs = try OpenJobs()
+    func submit(_ range: Range<Int64>, _ owner: String) async throws -> SubmitOutcome {
+      let batch = range.map { Job.sample($0, owner: owner) }
+      return try await jobs.store.submit(batch, key: nil, capacity: 6)
+    }
+    #expect(try await submit(0..<6, "anna") == .accepted)
+    #expect(try await submit(6..<7, "ben") == .queueFull)
+    _ = try await jobs.store.claimOne()
+    #expect(try await submit(7..<8, "anna") == .queueFull)
+    #expect(try await submit(8..<9, "ben") == .accepted)
+    for _ in 0..<3 { _ = try await jobs.store.claimOne() }
+    try await jobs.store.auditWaiting()
+    #expect(try await submit(9..<10, "ben") == .accepted)
+    #expect(try await submit(10..<11, "anna") == .accepted)
+    #expect(try await submit(11..<12, "anna") == .queueFull)
+    let reopened = try await jobs.reopened()
+    try await reopened.auditWaiting()
+    await reopened.close()
+  }
+
+  @Test("a job with a long record takes as many places of the queue as it has room of")
+  func weighs() async throws {
+    let jobs = try OpenJobs()
+    let long = Job.sample(1, tags: Array(repeating: String(repeating: "x", count: 1024), count: 12))
+    #expect(try await jobs.store.submit([long], key: nil, capacity: 3) == .queueFull)
+    #expect(try await jobs.store.submit([long], key: nil, capacity: 4) == .accepted)
+    #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull)
+    // A change that grows the record is counted too.
+    _ = try await jobs.store.update(long.id, under: nil) { $0.edit(priority: nil, tags: []) }
+    try await jobs.store.auditWaiting()
+    #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .accepted)
+    let reopened = try await jobs.reopened()
+    try await reopened.auditWaiting()
+    await reopened.close()
+  }
+
   @Test("a batch with a job that exists already changes nothing and fails alone")
   func duplicate() async throws {
     let jobs = try OpenJobs()
@@ -54,7 +92,7 @@ struct SubmittingTests {
     let now = try await batch.asyncMap { try await jobs.store.job($0.id) }
     #expect(now[0]?.phase == .loading)
     let again = try await jobs.store.submit([.sample(20)], key: key, capacity: 3)
-    #expect(again == .repeated(now.compactMap(\.self)))
+    #expect(again == .repeated(now.compactMap(\.self).map { .kept($0) }))
     let reopened = try await jobs.reopened()
     #expect(try await reopened.submit([.sample(20)], key: key, capacity: 3) == again)
     await reopened.close()
@@ -81,10 +119,10 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("a key is forgotten with the first of its jobs", arguments: [true, false])
-  func forgottenKey(byRemoval: Bool) async throws {
+  @Test("a key outlives its jobs: those that are gone keep their places", arguments: [true, false])
+  func outlivingKey(byRemoval: Bool) async throws {
     let jobs = try OpenJobs()
-    let batch = (0..<2).map { Job.sample($0) }
+    let batch = (0..<3).map { Job.sample($0) }
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     _ = try await jobs.store.submit(batch, key: key, capacity: 9)
     if byRemoval {
@@ -95,11 +133,55 @@ struct SubmittingTests {
       }
       #expect(try await jobs.store.expire(at: .at(1_001), count: 9) == [batch[1].id])
     }
-    #expect(try await jobs.store.submit([.sample(5)], key: key, capacity: 9) == .accepted)
-    #expect(try await jobs.store.job(batch[0].id) != nil)
-    #expect(try await jobs.store.remove(batch[0].id))
-    let repeated = try await jobs.store.submit([.sample(6)], key: key, capacity: 9)
-    #expect(repeated != .accepted, "the second life of the key must outlive the first one's jobs")
+    let some = SubmitOutcome.repeated([.kept(batch[0]), .gone(batch[1].id), .kept(batch[2])])
+    #expect(try await jobs.store.submit([.sample(5)], key: key, capacity: 9) == some)
+    for id in [batch[0].id, batch[2].id] { #expect(try await jobs.store.remove(id)) }
+    let reopened = try await jobs.reopened()
+    let none = SubmitOutcome.repeated(batch.map { .gone($0.id) })
+    #expect(try await reopened.submit([.sample(6)], key: key, capacity: 9) == none)
+    try reopened.audit()
+    await reopened.close()
+  }
+
+  @Test("keys are forgotten once their time is over, the oldest first and so many at once")
+  func forgottenKeys() async throws {
+    let jobs = try OpenJobs()
+    let keys = (0..<4).map {
+      IdempotencyKey(owner: Owner("anna"), key: "\($0)", fingerprint: .sample(1))
+    }
+    let first = [30, 10, 40, 20].map { Job.sample($0) }
+    for (job, key) in zip(first, keys) {
+      _ = try await jobs.store.submit([job], key: key, capacity: 9)
+    }
+    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 2)
+    let outcomes = try await keys.asyncMap {
+      try await jobs.store.submit([.sample(50)], key: $0, capacity: 9)
+    }
+    #expect(
+      outcomes == [
+        .repeated([.kept(first[0])]), .accepted, .repeated([.kept(first[2])]), .accepted,
+      ])
+    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 1)
+    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 0)
+    await jobs.store.close()
+  }
+
+  @Test("of submissions under one key at once one is taken, and the others are answered with it")
+  func atOnce() async throws {
+    let jobs = try OpenJobs()
+    let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    let candidates = (0..<8).map { Job.sample($0) }
+    let outcomes = try await withThrowingTaskGroup(of: SubmitOutcome.self) { group in
+      for job in candidates {
+        group.addTask { try await jobs.store.submit([job], key: key, capacity: 99) }
+      }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    let taken = try await candidates.asyncMap { try await jobs.store.job($0.id) }
+      .compactMap(\.self)
+    #expect(taken.count == 1)
+    #expect(outcomes.count { $0 == .accepted } == 1)
+    #expect(outcomes.count { $0 == .repeated(taken.map { .kept($0) }) } == 7)
     await jobs.store.close()
   }
 }

@@ -46,7 +46,8 @@ struct TwoStores {
     case 80..<84: try await useCache()
     case 84..<88: try await dropFromCache()
     case 88..<91: try await clean()
-    case 91..<94: try await expire()
+    case 91..<93: try await expire()
+    case 93..<94: try await forgetKeys()
     case 94..<96: try await remove()
     default: try await look()
     }
@@ -144,7 +145,8 @@ extension TwoStores {
       case (0, .loading), (1, .loading):
         job.succeed(with: digest, bytes: 50, variant: variant, at: moment)
       case (2, .loading): job.fail(.notCached, at: moment, keptFor: .seconds(100))
-      case (3, .loading): job.retry(from: .regular, notBefore: moment + .seconds(12))
+      case (3, .loading):
+        job.retry(after: .internal, from: .regular, notBefore: moment + .seconds(12))
       case (4, .loading): job.putBack()
       case (5, .loading): job.report(.init(completed: 5))
       case (0, .success): job.replaceImage(with: .sample(digest, bytes: 50), cache: nil)
@@ -180,13 +182,22 @@ extension TwoStores {
 
   private mutating func remove() async throws {
     guard let id = known.randomElement(using: &random) else { return }
-    try await isSame({ try await $0.remove(id) }, { try await $0.remove(id) })
+    try await isSame(
+      { try await $0.remove(id) { _ in true } }, { try await $0.remove(id) { _ in true } })
   }
 
   private func expire() async throws {
     try await isSame(
       { try await Set($0.expire(at: moment, count: 999)) },
       { try await Set($0.expire(at: moment, count: 999)) })
+  }
+
+  private mutating func forgetKeys() async throws {
+    // Of equal age either may go first: all go, or none does.
+    let (moment, count) = (moment, [0, 999][number(0..<2)])
+    try await isSame(
+      { try await $0.forgetKeys(before: moment + .seconds(-60), count: count) },
+      { try await $0.forgetKeys(before: moment + .seconds(-60), count: count) })
   }
 
   private mutating func restart() async throws {
@@ -273,6 +284,11 @@ extension TwoStores {
       { try await $0.jobsWithLowDataImages(after: after, count: count) })
     let digest = digest()
     try await isSame({ try await $0.refers(to: digest) }, { try await $0.refers(to: digest) })
+    let orphans = try await store.markOrphans([digest])
+    #expect(try await model.markOrphans([digest]) == orphans)
+    // Changes that come later name any image: none may be leaving then.
+    try await store.forget(orphans)
+    try await model.forget(orphans)
   }
 
   /// Expects both to hold the same.

@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
 
@@ -95,6 +96,76 @@ struct VerifyingTests {
     #expect(symlink(other, path) == 0)
     #expect(try await !store.verify(digest, bytes: bytes.count))
     #expect(access(other, F_OK) == 0 && access(path, F_OK) != 0)
+  }
+
+  @Test("harmed ones are not opened, whatever was known of them before", arguments: [true, false])
+  func opening(isRestarted: Bool) async throws {
+    try write(bytes[9] ^ 1, at: 9)
+    if isRestarted { store.folder.verified.forget(digest) }
+    #expect(try await store.open(digest) == nil)
+    #expect(folder.files(below: "images") == [])
+    #expect(try await store.open(digest) == nil)
+  }
+
+  @Test("one that was only touched, or not seen since a restart, is opened")
+  func openingWhole() async throws {
+    for _ in 0..<3 {
+      try write(bytes[7], at: 7)
+      #expect(try await store.open(digest)?.read(at: 0, count: bytes.count) == bytes)
+      store.folder.verified.forget(digest)
+      #expect(try await store.open(digest)?.count == bytes.count)
+      #expect(isRemembered)
+    }
+  }
+
+  @Test("many who ask at once share one reading, and its result")
+  func shared() async throws {
+    let verifications = Verifications()
+    let readings = Counter()
+    for expected in [true, false] {
+      let (gate, opened) = AsyncStream.makeStream(of: Void.self)
+      let results = try await withThrowingTaskGroup(of: Bool.self) { group in
+        for _ in 0..<50 {
+          group.addTask { [digest] in
+            try await verifications.share(digest, nil) { () async throws(StoreError) in
+              readings.count()
+              for await _ in gate {}
+              return expected
+            }
+          }
+        }
+        try await eventually { verifications.waiters == 49 }
+        opened.finish()
+        return try await group.reduce(into: []) { $0.append($1) }
+      }
+      #expect(results == Array(repeating: expected, count: 50))
+    }
+    #expect(readings.value == 2)
+    #expect(verifications.waiters == 0)
+  }
+
+  private final class Counter: Sendable {
+    private let number = Mutex(0)
+
+    var value: Int { number.withLock { $0 } }
+
+    func count() { number.withLock { $0 += 1 } }
+  }
+
+  private func eventually(_ condition: () -> Bool) async throws {
+    let deadline = ContinuousClock.now + .seconds(60)
+    while !condition() {
+      try #require(ContinuousClock.now < deadline)
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  @Test("room is asked for and given back")
+  func room() async throws {
+    #expect(await store.hasRoom())
+    #expect(folder.files(below: "images/incoming") == [])
+    #expect(!store.folder.hasRoom(1 << 60, asking: "much"))
+    #expect(folder.files(below: "images/incoming") == [])
   }
 
   @Test("whoever has it open reads on")

@@ -17,6 +17,47 @@ public struct WebPFixture {
   /// In the file's order.
   public var chunks: [Chunk] = []
 
+  /// A file of these chunks.
+  public init(chunks: [Chunk]) { self.chunks = chunks }
+
+  /// A VP8X chunk that announces frames, which are to follow.
+  public static func animation(width: Int, height: Int) -> WebPFixture {
+    WebPFixture(chunks: [.canvas(width: width, height: height, flags: 0x02)])
+  }
+
+  /// A lossless picture of one colour, a dozen bytes whatever its sides: no pixel takes a bit (RFC 9649, 3.7.2.1.1).
+  public static func flat(width: Int, height: Int, argb: UInt32) -> Chunk {
+    var bits = Bits()
+    bits.put(0x2F, 8)
+    bits.put(UInt32(width - 1), 14)
+    bits.put(UInt32(height - 1), 14)
+    bits.put(argb >> 24 == 255 ? 0 : 1, 1)
+    // Version, and no transform, no colour cache, no more than one group of codes.
+    bits.put(0, 3 + 1 + 1 + 1)
+    // Green, red, blue, alpha, distance: each a code of one symbol.
+    for symbol in [argb >> 8 & 255, argb >> 16 & 255, argb & 255, argb >> 24, 0] {
+      bits.put(1, 1)
+      bits.put(0, 1)
+      bits.put(1, 1)
+      bits.put(symbol, 8)
+    }
+    return Chunk(tag: "VP8L", content: bits.bytes)
+  }
+
+  /// The lowest first.
+  private struct Bits {
+    var bytes: [UInt8] = []
+    var count = 0
+
+    mutating func put(_ value: UInt32, _ width: Int) {
+      for bit in 0..<width {
+        if count % 8 == 0 { bytes.append(0) }
+        if value >> UInt32(bit) & 1 == 1 { bytes[count / 8] |= 1 << UInt8(count % 8) }
+        count += 1
+      }
+    }
+  }
+
   /// - Parameter file: a sound one.
   public init(_ file: [UInt8]) {
     var offset = 12
@@ -33,14 +74,32 @@ public struct WebPFixture {
 
   /// The file with lengths that fit.
   public var bytes: [UInt8] {
-    let body = chunks.flatMap { chunk in
-      Array(chunk.tag.utf8) + Self.length(chunk.content.count) + chunk.content
-        + [UInt8](repeating: 0, count: chunk.content.count % 2)
-    }
+    let body = chunks.flatMap(\.bytes)
     return Array("RIFF".utf8) + Self.length(body.count + 4) + Array("WEBP".utf8) + body
   }
 
-  private static func length(_ count: Int) -> [UInt8] {
+  fileprivate static func length(_ count: Int) -> [UInt8] {
     [0, 8, 16, 24].map { UInt8(truncatingIfNeeded: count >> $0) }
   }
+}
+
+extension WebPFixture.Chunk {
+  /// With its head and its padding.
+  public var bytes: [UInt8] {
+    Array(tag.utf8) + WebPFixture.length(content.count) + content
+      + [UInt8](repeating: 0, count: content.count % 2)
+  }
+
+  /// VP8X.
+  public static func canvas(width: Int, height: Int, flags: UInt8) -> Self {
+    Self(tag: "VP8X", content: [flags, 0, 0, 0] + three(width - 1) + three(height - 1))
+  }
+
+  /// ANMF with these chunks in it.
+  public static func frame(_ chunks: Self..., width: Int, height: Int) -> Self {
+    let head = three(0) + three(0) + three(width - 1) + three(height - 1) + three(100) + [0]
+    return Self(tag: "ANMF", content: head + chunks.flatMap(\.bytes))
+  }
+
+  private static func three(_ value: Int) -> [UInt8] { Array(WebPFixture.length(value).prefix(3)) }
 }

@@ -21,6 +21,10 @@ public enum Fixtures {
   public static let smallJPEG = image("small.jpg")
   /// A PNG of 300 bytes, 12 x 9.
   public static let smallPNG = image("small.png")
+  /// The same in 70 kB, more than the database takes in: such an image lies in a file.
+  public static let filedPNG: [UInt8] =
+    smallPNG.dropLast(12) + PNGFixture.chunk("teSt", [UInt8](repeating: 7, count: 70_000))
+    + smallPNG.suffix(12)
 
   /// Every file's name and what Pillow says of it.
   public static let known: [(name: String, description: ImageDescription)] =

@@ -10,6 +10,8 @@ public final class MemoryImageStore: ImageStore, PartialStore {
   }
 
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
+  private let room = Mutex(true)
+  private let isFailing = Mutex(false)
   private let partials = Mutex<[Fingerprint: Partial]>([:])
 
   public init() {}
@@ -20,19 +22,36 @@ public final class MemoryImageStore: ImageStore, PartialStore {
   public func stage() async throws(StoreError) -> any StagedImage { Staged(store: self) }
 
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
-    images.withLock { $0[digest] }.map {
-      StoredBytes($0)
+    images.withLock { images in
+      guard let bytes = images[digest] else { return nil }
+      guard Self.digest(of: bytes) == digest else {
+        images[digest] = nil
+        return nil
+      }
+      return StoredBytes(bytes)
     }
   }
 
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
-    images.withLock { images in
+    if isFailing.withLock({ $0 }) { throw .unavailable(detail: "told to fail") }
+    return images.withLock { images in
       guard let image = images[digest] else { return false }
       let isWhole = image.count == bytes && Self.digest(of: image) == digest
       if !isWhole { images[digest] = nil }
       return isWhole
     }
   }
+
+  /// Keeps an image that no store knows of, as a crash may.
+  /// - Returns: its name.
+  public func leaveOrphan(_ bytes: [UInt8]) -> ImageDigest {
+    let digest = Self.digest(of: bytes)
+    images.withLock { $0[digest] = bytes }
+    return digest
+  }
+
+  /// Whether it can't tell if images are whole.
+  public func failVerifying(_ isFailing: Bool) { self.isFailing.withLock { $0 = isFailing } }
 
   /// Puts other bytes in the place of an image's, as a failing disk does.
   public func harm(_ digest: ImageDigest, with bytes: [UInt8]) {
@@ -43,16 +62,16 @@ public final class MemoryImageStore: ImageStore, PartialStore {
     images.withLock { $0[digest] = nil }
   }
 
+  public func removeUnfinished() async throws(StoreError) -> Int { 0 }
+
+  public func hasRoom() async -> Bool { room.withLock { $0 } }
+
+  /// Whether it says from now on that it has room.
+  public func setRoom(_ hasRoom: Bool) { room.withLock { $0 = hasRoom } }
+
   public func sweep(
-    _ isWanted: @Sendable (ImageDigest) async throws(StoreError) -> Bool
-  ) async throws(StoreError) -> Int {
-    var removed = 0
-    for digest in digests where try await !isWanted(digest) {
-      try await remove(digest)
-      removed += 1
-    }
-    return removed
-  }
+    _ remove: @Sendable ([ImageDigest]) async -> Int
+  ) async throws(StoreError) -> Int { await remove(Array(digests)) }
 
   /// The name of these bytes in this store.
   public static func digest(of bytes: [UInt8]) -> ImageDigest {
@@ -85,6 +104,9 @@ public final class MemoryImageStore: ImageStore, PartialStore {
     func write(_ bytes: [UInt8]) throws(StoreError) { state.withLock { $0.bytes += bytes } }
 
     func finish() -> ImageDigest { MemoryImageStore.digest(of: state.withLock { $0.bytes }) }
+
+    /// Always published: the memory store keeps no images with its jobs.
+    var content: [UInt8]? { nil }
 
     func publish() async throws(StoreError) {
       let all = state.withLock { $0.bytes }

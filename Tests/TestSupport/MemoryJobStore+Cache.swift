@@ -29,7 +29,7 @@ struct CachedEntry {
 
 extension MemoryJobStore: CacheStore {
   public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
-    try mayFail()
+    try await mayFail()
     return keys.map { key in
       cache.filter { $0.key.key == key }.values.sorted { $0.number < $1.number }
         .compactMap(\.response)
@@ -37,13 +37,13 @@ extension MemoryJobStore: CacheStore {
   }
 
   public func replace(_ entry: CacheEntry) async throws(StoreError) {
-    try mayFail()
+    try await mayFail()
     guard cache[entry.id]?.image.digest == entry.image.digest else { return }
     cache[entry.id]?.content = .response(entry)
   }
 
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
-    try mayFail()
+    try await mayFail()
     for (id, moment) in uses {
       latest = max(latest, moment)
       if let used = cache[id]?.used { cache[id]?.used = max(used, moment) }
@@ -51,19 +51,31 @@ extension MemoryJobStore: CacheStore {
   }
 
   public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
-    try mayFail()
+    try await mayFail()
     for id in ids { cache[id] = nil }
   }
 
-  public func drop(key: Fingerprint) async throws(StoreError) -> Int {
-    try mayFail()
+  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+    try await mayFail()
     let before = cache.count
-    cache = cache.filter { $0.key.key != key }
+    cache = cache.filter { !keys.contains($0.key.key) }
     return before - cache.count
   }
 
+  public func drop(
+    resource: Fingerprint, count: Int
+  ) async throws(StoreError) -> [ImageDigest] {
+    try await mayFail()
+    let fitting = cache.filter { id, entry in
+      id.key == resource || entry.response?.resource == resource
+    }
+    let gone = fitting.sorted { $0.value.number < $1.value.number }.prefix(count)
+    for (id, _) in gone { cache[id] = nil }
+    return gone.map(\.value.image.digest)
+  }
+
   public func clear() async throws(StoreError) -> Int {
-    try mayFail()
+    try await mayFail()
     defer { cache = [:] }
     return cache.count
   }
@@ -73,34 +85,48 @@ extension MemoryJobStore: CacheStore {
   }
 
   public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
-    try mayFail()
+    try await mayFail()
     return cache[id]?.variant
   }
 
   public func keep(
-    _ variant: StoredVariant, within limit: Int, releasing holder: JobID
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
-    try mayFail()
-    keep(.variant(variant), as: variant.id, within: limit)
+    try await mayFail()
+    keep(.variant(variant), as: variant.id, within: limit, lastUse)
     reservations[holder] = nil
   }
 
   /// Stores an entry in the place of the one of the same id, if it is small enough and its image is kept.
-  func keep(_ content: CachedEntry.Content, as id: CacheEntry.ID, within limit: Int) {
+  func keep(
+    _ content: CachedEntry.Content, as id: CacheEntry.ID, within limit: Int,
+    _ lastUse: CacheEntry.LastUse
+  ) {
     cache[id] = nil
     let new = CachedEntry(content: content, stored: now, used: now, number: lastEntry + 1)
     guard new.image.bytes <= limit, sizes[new.image.digest] != nil else { return }
-    evict(downTo: limit - new.image.bytes)
     lastEntry += 1
     cache[id] = new
+    evict(downTo: limit, sparing: id, lastUse)
   }
 
   /// Lets the least recently used entries go until the others fit.
-  func evict(downTo limit: Int) {
-    while cachedBytes > limit, let last = cache.min(by: { $0.value < $1.value }) {
-      cache[last.key] = nil
+  func evict(downTo limit: Int, sparing spared: CacheEntry.ID? = nil, _ lastUse: CacheEntry.LastUse)
+  {
+    while cachedBytes > limit,
+      let last = cache.filter({ $0.key != spared }).min(by: { $0.value < $1.value })
+    {
+      if let moment = lastUse(last.key), moment > last.value.used {
+        cache[last.key]?.used = moment
+      } else {
+        cache[last.key] = nil
+      }
     }
   }
 
-  private var cachedBytes: Int { cache.values.map(\.image.bytes).reduce(0, +) }
+  private var cachedBytes: Int {
+    let sizes = cache.values.map { ($0.image.digest, $0.image.bytes) }
+    return Dictionary(sizes) { $1 }.values.reduce(0, +)
+  }
 }

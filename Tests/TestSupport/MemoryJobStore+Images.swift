@@ -5,7 +5,7 @@ extension MemoryJobStore {
   public func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
   ) async throws(StoreError) -> Reservation {
-    try mayFail()
+    try await mayFail()
     if leaving[image] != nil { return .leaving }
     let pinned = sizes.filter { isPinned($0.key) || $0.key == image }
     let needed = pinned.values.reduce(0, +) + (sizes[image] == nil ? bytes : 0)
@@ -20,10 +20,31 @@ extension MemoryJobStore {
     return .reserved(gaveWay: gaveWay)
   }
 
-  public func release(_ holder: JobID) async throws(StoreError) { reservations[holder] = nil }
+  public func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
+    try await mayFail()
+    guard sizes[image] != nil, !isPinned(image) else { return nil }
+    let jobs = rows.values.map(\.job).filter {
+      $0.image?.digest == image && $0.image?.isKept == true
+    }
+    giveWay(image)
+    return jobs.map(\.id)
+  }
+
+  public func release(_ holder: JobID) async throws(StoreError) {
+    try await mayFail()
+    reservations[holder] = nil
+  }
+
+  public func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+    try await mayFail(.orphans)
+    looksForOrphans += 1
+    let unknown = images.filter { sizes[$0] == nil && leaving[$0] == nil }
+    for image in unknown { leaving[image] = 0 }
+    return unknown
+  }
 
   public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try mayFail()
+    try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
     for digest in abandoned { giveWay(digest) }
     return Array(abandoned)

@@ -10,7 +10,7 @@ public actor MemoryJobStore: JobStore {
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
-  private var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
+  private var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
   var reservations: [JobID: Set<ImageDigest>] = [:]
   /// Images that gave way, with their sizes.
@@ -22,8 +22,17 @@ public actor MemoryJobStore: JobStore {
   var lastEntry = 0
   private var lastRank = 0.0
   private var lastClaim: Int64 = 0
+  /// How many times it was started.
+  private var run = 1
   private var handedOver = 0
+  /// Holds nothing, but knows who was refused.
+  private var refusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
+  private var failuresOf: [Call: [StoreError]] = [:]
+  /// How often it was asked which images it does not know.
+  public internal(set) var looksForOrphans = 0
+  private var isHeld = false
+  private var held: [CheckedContinuation<Void, Never>] = []
   private nonisolated let others: (stream: AsyncStream<JobID>, AsyncStream<JobID>.Continuation)
 
   /// - Parameter now: tells when a cache entry is stored; nil: at the latest moment that it heard of.
@@ -37,32 +46,61 @@ public actor MemoryJobStore: JobStore {
   public nonisolated func changesByOthers() -> AsyncStream<JobID> { others.stream }
 
   /// Does what another service that shares the store would do.
-  public func changeAsAnother(_ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool)
-    async throws
-  {
+  /// - Parameter errors: what the next looks at a job throw, one each.
+  public func changeAsAnother(
+    _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool,
+    thenFailing errors: [StoreError] = []
+  ) async throws {
     _ = try await update(id, under: nil, change)
+    failuresOf[.job] = errors
     others.1.yield(id)
   }
+
+  /// Calls that can be told to fail while others do as asked.
+  public enum Call: Sendable { case job, lowData, orphans }
 
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
 
-  func mayFail() throws(StoreError) {
+  /// The next calls of that kind throw these, one each.
+  public func fail(with errors: [StoreError], of call: Call) {
+    failuresOf[call, default: []] += errors
+  }
+
+  func mayFail(_ call: Call) async throws(StoreError) {
+    try await mayFail()
+    if failuresOf[call]?.isEmpty == false { throw failuresOf[call]!.removeFirst() }
+  }
+
+  /// Has all calls from now on wait until ``letGo()``.
+  public func hold() { isHeld = true }
+
+  /// Lets those go on that wait.
+  public func letGo() {
+    isHeld = false
+    for call in held { call.resume() }
+    held = []
+  }
+
+  /// Calls that wait.
+  public var heldCalls: Int { held.count }
+
+  /// What every call begins with.
+  func mayFail() async throws(StoreError) {
+    if isHeld { await withCheckedContinuation { held.append($0) } }
     if !failures.isEmpty { throw failures.removeFirst() }
   }
 
   public func submit(
     _ jobs: [Job], key: IdempotencyKey?, capacity: Int
   ) async throws(StoreError) -> SubmitOutcome {
-    try mayFail()
+    try await mayFail()
     let name = key.map { "\($0.owner.name)\n\($0.key)" }
     if let key, let name, let known = keys[name] {
       guard known.fingerprint == key.fingerprint else { return .keyReused }
-      return .repeated(known.jobs.compactMap { rows[$0]?.job })
+      return .repeated(known.jobs.map { id in rows[id].map { .kept($0.job) } ?? .gone(id) })
     }
-    let coming = jobs.count { $0.phase == .queued }
-    let queued = rows.values.count { $0.job.phase == .queued }
-    guard coming == 0 || queued + coming <= capacity else { return .queueFull }
+    guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
     let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.digest : nil }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     for job in jobs {
@@ -70,17 +108,34 @@ public actor MemoryJobStore: JobStore {
       save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
       reservations[job.id] = nil
     }
-    if let key, let name { keys[name] = (key.fingerprint, jobs.map(\.id)) }
+    if let key, let name, let first = jobs.first {
+      keys[name] = (key.fingerprint, first.createdAt, jobs.map(\.id))
+    }
     return .accepted
   }
 
+  private func hasRoom(for jobs: [Job], within capacity: Int) -> Bool {
+    var queue = refusals
+    for row in rows.values where row.job.phase == .queued { queue.hold(1, for: row.job.owner) }
+    let coming = jobs.filter { $0.phase == .queued }
+    guard let first = coming.first else { return true }
+    if queue.hasRoom(
+      for: coming.count, of: first.owner, within: capacity, at: first.createdAt)
+    {
+      return true
+    }
+    // Nothing but the refusal is to be remembered.
+    _ = refusals.hasRoom(for: .max, of: first.owner, within: 0, at: first.createdAt)
+    return false
+  }
+
   public func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try mayFail()
+    try await mayFail(.job)
     return rows[id]?.job
   }
 
   public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
-    try mayFail()
+    try await mayFail()
     let fitting = rows.values.map(\.job).filter { job in
       (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
@@ -95,7 +150,7 @@ public actor MemoryJobStore: JobStore {
   public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
     -> Claimed
   {
-    try mayFail()
+    try await mayFail()
     var room = room
     var claimed: [(job: Job, claim: Claim)] = []
     while claimed.count < count, let row = next(at: moment, room: room) {
@@ -131,7 +186,7 @@ public actor MemoryJobStore: JobStore {
     latest = max(latest, moment)
     lastClaim += 1
     var row = row
-    row.job.start(at: moment)
+    row.job.start(at: moment, above: run << 20)
     row.claim = lastClaim
     rows[row.job.id] = row
     return (row.job, Claim(job: row.job.id, number: lastClaim))
@@ -140,14 +195,14 @@ public actor MemoryJobStore: JobStore {
   public func claim(
     equalTo request: Fingerprint, count: Int, at moment: Timestamp
   ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
-    try mayFail()
+    try await mayFail()
     return queue { $0.request == request }.prefix(count).map { take($0, at: moment) }
   }
 
   public func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
-    try mayFail()
+    try await mayFail()
     return make(change, to: id, under: claim)
   }
 
@@ -183,21 +238,21 @@ public actor MemoryJobStore: JobStore {
 
   private func count(_ image: ImageDigest, bytes: Int) { sizes[image] = sizes[image] ?? bytes }
 
-  public func settle(_ settlement: Settlement) async throws(StoreError) -> [Job?] {
-    try mayFail()
+  public func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
+    try await mayFail()
     let jobs = settlement.claims.map { make(settlement.change, to: $0.job, under: $0) }
     if let entry = settlement.entry {
-      keep(.response(entry), as: entry.id, within: settlement.cacheLimit)
+      keep(.response(entry), as: entry.id, within: settlement.cacheLimit, settlement.lastUse)
     }
-    evict(downTo: settlement.cacheLimit)
+    evict(downTo: settlement.cacheLimit, settlement.lastUse)
     if let holder = settlement.releasing { reservations[holder] = nil }
-    return jobs
+    return Settled(jobs: jobs)
   }
 
   public func jobsWithLowDataImages(
     after id: JobID?, count: Int
   ) async throws(StoreError) -> [Job] {
-    try mayFail()
+    try await mayFail(.lowData)
     let fitting = rows.values.map(\.job).filter { job in
       job.phase == .success && job.image?.isKept == true && job.image?.variant == .lowData
         && !job.submission.savesData && (id == nil || job.id > id!)
@@ -205,32 +260,39 @@ public actor MemoryJobStore: JobStore {
     return Array(fitting.sorted { $0.id < $1.id }.prefix(count))
   }
 
-  public func remove(_ id: JobID) async throws(StoreError) -> Bool {
-    try mayFail()
-    guard rows[id] != nil else { return false }
-    forget(id)
-    return true
+  public func remove(
+    _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
+  ) async throws(StoreError) -> Removal {
+    try await mayFail()
+    guard let job = rows[id]?.job else { return .unknown }
+    guard condition(job) else { return .kept }
+    rows[id] = nil
+    return .removed(job)
   }
 
-  private func forget(_ id: JobID) {
-    rows[id] = nil
-    keys = keys.filter { !$0.value.jobs.contains(id) }
+  public func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
+    try await mayFail()
+    let due = keys.filter { $0.value.at < moment }.sorted { $0.value.at < $1.value.at }
+      .prefix(count)
+    for key in due { keys[key.key] = nil }
+    return due.count
   }
 
   public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
-    try mayFail()
+    try await mayFail()
     let due = rows.values.map(\.job).filter { $0.expiresAt.map { $0 <= moment } ?? false }
       .sorted { $0.expiresAt! < $1.expiresAt! }.prefix(count)
-    for job in due { forget(job.id) }
+    for job in due { rows[job.id] = nil }
     return due.map(\.id)
   }
 
   /// The service has been started anew.
   public func recover() async throws(StoreError) -> Int {
-    try mayFail()
+    try await mayFail()
     handedOver = 0
+    run += 1
     reservations = [:]
-    sizes.merge(leaving) { size, _ in size }
+    sizes.merge(leaving.filter { $0.value > 0 }) { size, _ in size }
     leaving = [:]
     let lost = rows.values.filter { $0.job.phase == .loading }
     for row in lost {

@@ -18,6 +18,7 @@ public final class ScriptedFetcher: ImageFetcher {
   private struct State {
     var answers: [String: [Answer]] = [:]
     var requests: [FetchRequest] = []
+    var redirects: [String: (redirects: [FetchedRedirect], target: SourceURL)] = [:]
   }
   private let state = Mutex(State())
 
@@ -26,6 +27,11 @@ public final class ScriptedFetcher: ImageFetcher {
   /// Scripts the answers of a URL, in order; the last one is repeated.
   public func answer(_ url: String, with answers: Answer...) {
     state.withLock { $0.answers[SourceURL(url)!.string] = answers }
+  }
+
+  /// Has the answers of a URL come from another one over redirects.
+  public func redirect(_ url: String, over redirects: [FetchedRedirect], to target: String) {
+    state.withLock { $0.redirects[SourceURL(url)!.string] = (redirects, SourceURL(target)!) }
   }
 
   /// What was asked, in order.
@@ -51,9 +57,13 @@ public final class ScriptedFetcher: ImageFetcher {
     case .hangs(let bytes): body = Body([bytes], then: .hangs)
     case .breaks(let bytes, let error): body = Body([bytes], then: .breaks(error))
     }
-    return FetchedResponse(
+    var response = FetchedResponse(
       url: request.url, status: 200, headers: [], contentLength: total, body: body,
       timings: TransferTimings())
+    if let way = state.withLock({ $0.redirects[request.url.string] }) {
+      (response.redirects, response.url) = way
+    }
+    return response
   }
 
   private final class Body: ImageBytes {

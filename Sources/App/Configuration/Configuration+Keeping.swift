@@ -7,6 +7,8 @@ extension Configuration {
     public var memory = 100_000_000
     /// Bytes kept on disk.
     public var disk = 1_000_000_000
+    /// Whether one owner may be answered from what another one fetched.
+    public var shared = true
     /// Freshness of a response that says nothing of its own; zero leaves it to the heuristics of
     /// RFC 9111 section 4.2.2.
     public var defaultTTL: Duration = .seconds(86_400)

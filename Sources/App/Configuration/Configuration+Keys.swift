@@ -33,6 +33,7 @@ extension Configuration {
     Key("auth.rate_limit.burst", \.auth.rateLimit.burst, .integer(0...1_000_000)),
     Key("api.max_batch", \.api.maxBatch, .integer(1...100_000)),
     Key("api.max_wait", \.api.maxWait, .duration(aMillisecond...anHour)),
+    Key("api.idempotency_ttl", \.api.idempotencyTTL, .duration(aMillisecond...(aDay * 3650))),
   ]
 
   private static let working: [Key] = [
@@ -70,6 +71,7 @@ extension Configuration {
     Key("cache.enabled", \.cache.enabled, .boolean),
     Key("cache.memory", \.cache.memory, .size(0...(1 << 40))),
     Key("cache.disk", \.cache.disk, .size(0...petabyte)),
+    Key("cache.shared", \.cache.shared, .boolean),
     Key("cache.default_ttl", \.cache.defaultTTL, .duration(.zero...(aDay * 3650))),
     Key("storage.path", \.storage.path, .newFolder),
     Key("storage.max_bytes", \.storage.maxBytes, .size(1...petabyte)),

@@ -85,6 +85,8 @@ extension Configuration {
     public var maxBatch = 1000
     /// The longest `wait`.
     public var maxWait: Duration = .seconds(60)
+    /// How long an `Idempotency-Key` is kept, at least.
+    public var idempotencyTTL: Duration = .seconds(86_400)
   }
 
   /// `view`: `GET /image`.

@@ -1,30 +1,25 @@
 internal import Glibc
 internal import Jobs
-public import Logging
+internal import Logging
 
-/// Writes each record as one line with one `write(2)`, whatever the record holds: a line cannot be
-/// forged from within a value, and is bounded in length.
-public struct LineLogHandler: LogHandler {
+/// Makes each record one line, whatever it holds: a line cannot be forged from within a value, and is bounded in length.
+/// Whoever logs never waits for the line to be written.
+struct LineLogHandler: LogHandler {
   /// The least that is written.
-  public var logLevel: Logger.Level
+  var logLevel: Logger.Level
   /// What every record carries.
-  public var metadata: Logger.Metadata = [:]
+  var metadata: Logger.Metadata = [:]
   /// What it carries of the task that logs.
-  public var metadataProvider: Logger.MetadataProvider?
+  var metadataProvider: Logger.MetadataProvider?
   private let label: String
   private let format: LogFormat
-  private let now: @Sendable () -> timespec
+  private let now: @Sendable () -> Timestamp
   private let write: @Sendable (String) -> Void
 
-  /// Writes to standard error.
-  public init(label: String, level: Logger.Level, format: LogFormat) {
-    self.init(
-      label: label, level: level, format: format.resolved(for: STDERR_FILENO),
-      now: LineLogHandler.wallClock, write: LineLogHandler.writeToStandardError)
-  }
-
+  /// - Parameter write: takes a line, its line feed included.
   init(
-    label: String, level: Logger.Level, format: LogFormat, now: @escaping @Sendable () -> timespec,
+    label: String, level: Logger.Level, format: LogFormat,
+    now: @escaping @Sendable () -> Timestamp = { .wallClock },
     write: @escaping @Sendable (String) -> Void
   ) {
     (self.label, self.logLevel, self.format) = (label, level, format)
@@ -32,16 +27,15 @@ public struct LineLogHandler: LogHandler {
   }
 
   /// One field that every record carries.
-  public subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+  subscript(metadataKey key: String) -> Logger.Metadata.Value? {
     get { metadata[key] }
     set { metadata[key] = newValue }
   }
 
   /// Writes one record.
-  public func log(event: LogEvent) {
+  func log(event: LogEvent) {
     var record = LogRecord(
-      time: Timestamp(now()).description, level: event.level, label: label,
-      message: "\(event.message)")
+      time: now().description, level: event.level, label: label, message: "\(event.message)")
     record.fields = LogRecord.flatten(fields(of: event))
     write(format == .json ? record.json : record.text)
   }
@@ -54,31 +48,13 @@ public struct LineLogHandler: LogHandler {
     if let error = event.error { fields["error"] = "\(error)" }
     return fields
   }
-
-  private static func wallClock() -> timespec {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return time
-  }
-
-  private static func writeToStandardError(_ line: String) {
-    var line = line
-    line.withUTF8 { bytes in
-      var rest = UnsafeRawBufferPointer(bytes)
-      while !rest.isEmpty {
-        let written = Glibc.write(STDERR_FILENO, rest.baseAddress, rest.count)
-        if written < 0 && errno == EINTR { continue }
-        // Nobody is there to be told that nobody is there.
-        guard written > 0 else { return }
-        rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(written))
-      }
-    }
-  }
 }
 
 extension Timestamp {
   /// What the system's clock tells, to the millisecond.
-  init(_ time: timespec) {
-    self.init(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
+  static var wallClock: Timestamp {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
   }
 }

@@ -20,8 +20,9 @@ public enum LogFormat: String, Sendable, Equatable, CaseIterable {
   /// - Returns: the service's logger.
   public static func start(_ configuration: Configuration.Log) -> Logger {
     let format = configuration.format.resolved(for: STDERR_FILENO)
+    let writer = StandardError.writer(format)
     LoggingSystem.bootstrap { label in
-      LineLogHandler(label: label, level: configuration.level, format: format)
+      LineLogHandler(label: label, level: configuration.level, format: format, write: writer.add)
     }
     return Logger(label: "imagefetch")
   }

@@ -21,6 +21,7 @@ enum MetricHelp {
     "imagefetch_jobs_joined": "Jobs that joined an equal one's transfer.",
     "imagefetch_jobs_running": "Work under way: a job, or several that share one transfer.",
     "imagefetch_jobs_submitted": "Jobs accepted.",
+    "imagefetch_log_dropped": "Log lines that could not be written, or not soon enough.",
     "imagefetch_oldest_running_job_seconds":
       "How long the oldest work under way has taken so far; 0 where there is none.",
     "imagefetch_oldest_variant_seconds":

@@ -47,6 +47,8 @@ typedef struct {
     uint32_t height;
     /// An upper bound of what decoding holds at once, in bytes; of the bytes given only `maxBacklog`.
     size_t decodingMemory;
+    /// The bytes that the file has up to its last frame's end, where the header tells that; otherwise 0.
+    size_t fileBytes;
     /// The most bytes given that may be left unconsumed, where they wait for the last one; 0 where
     /// they are consumed as they come.
     size_t maxBacklog;
@@ -54,6 +56,11 @@ typedef struct {
     bool hasAlpha;
     /// Of an animation, those begun so far; of a single picture 1 or not told.
     uint64_t frames;
+    /// Where there were too many: how many there may be.
+    uint64_t maxFrames;
+    /// Where a frame was too large: its sides.
+    uint32_t frameWidth;
+    uint32_t frameHeight;
     /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
     uint8_t containerOrientation;
     /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
@@ -67,6 +74,19 @@ typedef struct {
     uint32_t thumbnailColumns;
     uint32_t thumbnailRows;
 } CodecPicture;
+
+/// What the frames of an animation may come to.
+typedef struct {
+    uint64_t count;
+    /// The pixels of one of them, and of all however few bytes the file has.
+    uint64_t freePixels;
+    /// The pixels of all of them, however many bytes the file has: each adds CODEC_PIXELS_A_BYTE to those that are free.
+    uint64_t maxPixels;
+} CodecFrameLimits;
+
+/// As many as a byte of a PNG can tell: so no animation costs more a byte than a still picture may. Those that people
+/// make have some 10 to 200.
+#define CODEC_PIXELS_A_BYTE 1024
 
 /// The picture so far, encoded; until the next call for the same decoder.
 typedef struct {
@@ -118,8 +138,8 @@ typedef struct WebPReader WebPReader;
 /// NULL when there is no memory.
 WebPReader *webp_reader_create(size_t max_memory);
 void webp_reader_destroy(WebPReader *reader);
-/// The most frames, and the most pixels in all of them; to be set before the step that follows the header.
-void webp_reader_allow_frames(WebPReader *reader, uint64_t max_frames, uint64_t max_pixels);
+/// To be set before the step that follows the header.
+void webp_reader_allow_frames(WebPReader *reader, CodecFrameLimits limits);
 /// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
 /// that it has already: a few bytes can be a picture of one colour, at some milliseconds a megapixel.
 CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
@@ -133,7 +153,7 @@ typedef struct GIFReader GIFReader;
 GIFReader *gif_reader_create(size_t max_memory);
 void gif_reader_destroy(GIFReader *reader);
 /// As `webp_reader_allow_frames`.
-void gif_reader_allow_frames(GIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+void gif_reader_allow_frames(GIFReader *reader, CodecFrameLimits limits);
 /// As `jpeg_reader_step`.
 CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture gif_reader_picture(const GIFReader *reader);
@@ -146,7 +166,7 @@ typedef struct AVIFReader AVIFReader;
 AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames);
 void avif_reader_destroy(AVIFReader *reader);
 /// As `webp_reader_allow_frames`.
-void avif_reader_allow_frames(AVIFReader *reader, uint64_t max_frames, uint64_t max_pixels);
+void avif_reader_allow_frames(AVIFReader *reader, CodecFrameLimits limits);
 /// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
 /// be left, and takes some 15 to 60 ms a megapixel.
 CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);

@@ -19,6 +19,8 @@ typedef enum CODECS_CLOSED {
     CodecFaultTooManyScans,
     /// More frames than allowed, or more pixels in all of them.
     CodecFaultTooManyFrames,
+    /// A frame with more pixels than allowed.
+    CodecFaultFrameTooLarge,
     /// More memory than allowed, or than there is.
     CodecFaultTooMuchMemory,
 } CodecFault;

@@ -2,10 +2,27 @@
 #ifndef PIXELS_H
 #define PIXELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "fault.h"
+
+/// What a decoder found when it decoded an image whole. A reader takes up no other picture: it compares before it
+/// allocates anything of the picture's size, and otherwise fails as broken.
+typedef struct {
+    uint32_t width, height; // as stored; no picture has a side of 0
+    bool has_alpha, is_progressive;
+    uint64_t frames;
+} CheckedPicture;
+
+/// Whether a picture that a reader found is the one that was checked.
+static inline bool checked_is(
+    const CheckedPicture *checked, uint32_t width, uint32_t height, bool has_alpha,
+    bool is_progressive) {
+    return width && height && width == checked->width && height == checked->height
+        && has_alpha == checked->has_alpha && is_progressive == checked->is_progressive;
+}
 
 /// One picture being read, which `close` frees. It is as stored: not turned, in its own colours.
 typedef struct Pixels {
@@ -28,10 +45,10 @@ typedef struct Pixels {
 /// Scales down by itself, by 2, 4 or 8 with sides rounded up, as long as it stays at least
 /// `min_width` × `min_height`; 0: no scaling. The bytes must outlive the reader.
 /// - Returns: NULL with the fault.
-Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
-    uint32_t min_height, CodecFault *fault);
+Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+    uint32_t min_width, uint32_t min_height, CodecFault *fault);
 /// As `jpeg_pixels_open`; never scales.
-Pixels *png_pixels_open(const uint8_t *bytes, size_t count, uint32_t min_width,
-    uint32_t min_height, CodecFault *fault);
+Pixels *png_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+    uint32_t min_width, uint32_t min_height, CodecFault *fault);
 
 #endif

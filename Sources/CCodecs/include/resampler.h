@@ -16,11 +16,11 @@ typedef struct {
 
 typedef struct Resampler Resampler;
 
-/// What one would hold, in bytes.
+/// What one would hold, in bytes; 0 where there can be none.
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height);
 /// - Parameter has_alpha: the last channel is alpha: colours are premultiplied while scaling.
-/// - Returns: NULL where there is no memory.
+/// - Returns: NULL where there is no memory, and where a side is 0 or the box isn't within the picture or has no area.
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
     ResamplerBox box, uint32_t out_width, uint32_t out_height);
 void resampler_close(Resampler *resampler);

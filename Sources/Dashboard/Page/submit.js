@@ -39,9 +39,14 @@ class Submitting {
     const options = {};
     const tags = $('new-tags').value.split(',').map((tag) => tag.trim()).filter(Boolean);
     if ($('new-priority').value !== 'normal') options.priority = $('new-priority').value;
-    if ($('new-cache').value !== 'default') options.cache = $('new-cache').value;
     if (tags.length) options.tags = tags;
     return options;
+  }
+
+  /** A file has no place in the cache. */
+  get urlOptions() {
+    const cache = $('new-cache').value;
+    return cache === 'default' ? this.options : { ...this.options, cache };
   }
 
   async submitField() {
@@ -90,7 +95,7 @@ class Submitting {
   }
 
   async submitBatch(urls) {
-    const all = urls.map((url) => ({ url, ...this.options }));
+    const all = urls.map((url) => ({ url, ...this.urlOptions }));
     const response = await ask('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
     const answer = await response.json();
     for (const job of answer.jobs ?? [answer]) this.jobs.take(job);

@@ -18,14 +18,17 @@ extension EventLoop {
 }
 
 private func watchSocket(
-  _: UnsafeMutableRawPointer?, _ socket: curl_socket_t, _ what: Int32,
+  _ easy: UnsafeMutableRawPointer?, _ socket: curl_socket_t, _ what: Int32,
   _ context: UnsafeMutableRawPointer?, _: UnsafeMutableRawPointer?
 ) -> Int32 {
   guard let context else { return 0 }
   let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
+  let transfer = Transfer.of(easy: easy)
   if what == CURL_POLL_REMOVE {
     CCurl_unwatch(loop.epoll, socket)
+    transfer?.stopsWatching(socket)
   } else {
+    transfer?.watches(socket)
     let readable = what == CURL_POLL_IN || what == CURL_POLL_INOUT
     let writable = what == CURL_POLL_OUT || what == CURL_POLL_INOUT
     _ = CCurl_watch(loop.epoll, socket, readable ? 1 : 0, writable ? 1 : 0)

@@ -6,7 +6,7 @@ internal import Synchronization
 ///
 /// The loop appends until the buffer is full, then asks libcurl to hold back; the task takes the
 /// whole buffer at once, as the array that it is, and lets the transfer go on.
-final class Exchange: Sendable {
+final class Exchange: ImageBytes {
   /// What becomes of bytes that were offered.
   enum Acceptance {
     case taken, holdBack
@@ -39,7 +39,7 @@ final class Exchange: Sendable {
   let id: UInt64
   private let loop: EventLoop
   private let capacity: Int
-  private let maxBytes: Int
+  let maxBytes: Int
   private let state = Mutex(State())
 
   init(id: UInt64, loop: EventLoop, capacity: Int, maxBytes: Int) {
@@ -57,33 +57,53 @@ extension Exchange {
   /// Bytes of the body accepted so far.
   var received: Int { state.withLock { $0.received } }
 
+  /// A task that waits gets it by ``handOver()``, as it gets bytes: what libcurl reads at once it gives in many pieces,
+  /// and to wake a task costs more than to take one.
   func deliver(_ head: ResponseHead) {
-    let waiter = state.withLock { state -> Waiter? in
+    let isAwaited = state.withLock { state in
       state.head = head
-      guard case .head = state.waiter else { return nil }
-      return state.waiter.take()
+      return state.waiter != nil
     }
-    if case .head(let continuation) = waiter { continuation.resume(returning: .success(head)) }
+    if isAwaited { loop.fed.append(self) }
   }
 
-  func append(_ chunk: UnsafeBufferPointer<UInt8>) -> Acceptance {
-    let (acceptance, waiter, bytes) = state.withLock { state in
-      let acceptance = accept(chunk, &state)
-      guard case .taken = acceptance, case .bytes = state.waiter else {
-        return (acceptance, Waiter?.none, [UInt8]())
-      }
-      return (acceptance, state.waiter.take(), Self.takeAll(&state))
+  /// - Parameter mayHoldBack: else the buffer grows beyond its capacity.
+  func append(
+    _ chunk: UnsafeBufferPointer<UInt8>, mayHoldBack: Bool = true
+  ) -> Acceptance {
+    let (acceptance, isAwaited) = state.withLock { state in
+      let acceptance = accept(chunk, mayHoldBack, &state)
+      return (acceptance, state.waiter != nil)
     }
-    if case .bytes(let continuation) = waiter { continuation.resume(returning: .success(bytes)) }
+    if isAwaited { loop.fed.append(self) }
     return acceptance
   }
 
+  /// Gives what has come to the task, if it waits for that.
+  func handOver() {
+    let (wake, resumes) = state.withLock { state -> ((() -> Void)?, Bool) in
+      switch (state.waiter, state.head) {
+      case (.head(let continuation), let head?):
+        state.waiter = nil
+        return ({ continuation.resume(returning: .success(head)) }, false)
+      case (.bytes(let continuation), _) where !state.bytes.isEmpty:
+        state.waiter = nil
+        defer { state.isHeldBack = false }
+        let bytes = Self.takeAll(&state)
+        return ({ continuation.resume(returning: .success(bytes)) }, state.isHeldBack)
+      default: return (nil, false)
+      }
+    }
+    if resumes { loop.post(.resume(id)) }
+    wake?()
+  }
+
   private func accept(
-    _ chunk: UnsafeBufferPointer<UInt8>, _ state: inout State
+    _ chunk: UnsafeBufferPointer<UInt8>, _ mayHoldBack: Bool, _ state: inout State
   ) -> Acceptance {
     guard state.ending == nil else { return .refused }
     guard chunk.count <= maxBytes - state.received else { return .tooMany(limit: maxBytes) }
-    guard state.bytes.isEmpty || state.bytes.count + chunk.count <= capacity else {
+    guard state.bytes.isEmpty || state.bytes.count + chunk.count <= capacity || !mayHoldBack else {
       state.isHeldBack = true
       return .holdBack
     }
@@ -97,6 +117,8 @@ extension Exchange {
   /// - Returns: whether this was the first.
   @discardableResult
   func end(_ error: FetchError?) -> Bool {
+    // Whoever waits gets what came before it.
+    if error != .cancelled { handOver() }
     let (waiter, isFirst) = state.withLock { state -> (Waiter?, Bool) in
       guard state.ending == nil else { return (nil, false) }
       state.ending = error.map { .failed($0) } ?? .complete

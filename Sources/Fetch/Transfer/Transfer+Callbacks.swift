@@ -25,7 +25,9 @@ extension Transfer {
   fileprivate func take(_ body: UnsafeBufferPointer<UInt8>) -> Int {
     lastByte = .now
     if let goesOn = tookUnwanted(body.count) { return goesOn ? body.count : Self.stop }
-    switch exchange.append(body) {
+    // A connection counts as idle until its socket is watched, and held back it isn't; by then libcurl has read 1.6 MB
+    // at the most.
+    switch exchange.append(body, mayHoldBack: socket != nil) {
     case .taken: return body.count
     case .holdBack:
       isHeldBack = true
@@ -46,16 +48,28 @@ extension Transfer {
     switch headerSection.take(line) {
     case .more: return line.count
     case .complete:
-      guard !headerSection.hasTwoLengths else {
-        failure = .connectFailure(host: plan.route.host, detail: "two lengths")
+      failure = objectionToLength
+      guard failure == nil else { return Self.stop }
+      guard !headerSection.hasUnaskedCoding else {
+        let detail = "a transfer coding that was not asked for"
+        failure = .connectFailure(host: plan.route.host, detail: detail)
         return Self.stop
       }
+      if headerSection.isDoubtful { forbidReuse() }
       hasHead = true
       exchange.deliver(makeHead())
       return line.count
     case .tooLarge:
       failure = .tooLarge(limit: settings.maxHeaderBytes)
       return Self.stop
+    }
+  }
+
+  private var objectionToLength: FetchError? {
+    switch headerSection.length {
+    case .unsaid, .said: nil
+    case .tooLarge: .tooLarge(limit: exchange.maxBytes)
+    case .unclear(let detail): .noResponse(host: plan.route.host, detail: detail)
     }
   }
 
@@ -88,6 +102,16 @@ extension Transfer {
   }
 }
 
+extension Transfer {
+  /// Whether nothing has come on the connection since its last response ended: it would be read as the next one. The
+  /// connection that libcurl chose is one of the idle ones; which, it doesn't tell, so any of them that spoke will do.
+  fileprivate func isUnspoken() -> Bool {
+    let isNew = connectingSince != nil
+    needsNewConnection = !isNew && (idle.shutDownSpoken() || CCurl_hasUnreadPlaintext(easy) != 0)
+    return !needsNewConnection
+  }
+}
+
 private func takeBody(
   _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
   _ context: UnsafeMutableRawPointer?
@@ -115,7 +139,9 @@ private func openSocket(
   let name = UnsafeRawPointer(address).advanced(by: offset).assumingMemoryBound(to: sockaddr.self)
   guard let peer = IPAddress(name), transfer.opens(peer) else { return CURL_SOCKET_BAD }
   let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
-  return socket(address.pointee.family, type, address.pointee.protocol)
+  let opened = socket(address.pointee.family, type, address.pointee.protocol)
+  if opened >= 0 { transfer.opened(opened) }
+  return opened
 }
 
 private func judgePeer(
@@ -123,7 +149,8 @@ private func judgePeer(
   _: UnsafeMutablePointer<CChar>?, _: Int32, _: Int32
 ) -> Int32 {
   guard let transfer = Transfer.at(context), let peer else { return CURL_PREREQFUNC_ABORT }
-  return transfer.sends(to: String(cString: peer)) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+  let sends = transfer.sends(to: String(cString: peer)) && transfer.isUnspoken()
+  return sends ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 
 extension UnsafeBufferPointer<UInt8> {

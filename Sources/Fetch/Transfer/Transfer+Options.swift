@@ -7,6 +7,8 @@ extension Transfer {
     set(CURLOPT_URL, plan.route.url)
     CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
     CCurl_setLong(easy, CURLOPT_HTTPGET, 1)
+    // Large bodies in a quarter of the reads. What isn't filled is never touched, and so no memory of a slow transfer's.
+    CCurl_setLong(easy, CURLOPT_BUFFERSIZE, 65_536)
     CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
@@ -30,6 +32,7 @@ extension Transfer {
     CCurl_setLong(easy, CURLOPT_SSL_VERIFYPEER, 1)
     CCurl_setLong(easy, CURLOPT_SSL_VERIFYHOST, 2)
     CCurl_setLong(easy, CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
+    CCurl_setLong(easy, CURLOPT_SSL_SESSIONID_CACHE, 0)
     if let file = settings.certificateAuthorities { set(CURLOPT_CAINFO, file) }
   }
 
@@ -40,6 +43,8 @@ extension Transfer {
     set(CURLOPT_PROXY, plan.route.proxy?.url ?? "")
     guard plan.route.proxy != nil else { return }
     CCurl_setLong(easy, CURLOPT_HTTPPROXYTUNNEL, 1)
+    // In a TLS session within another one, what the outer holds unread can't be seen.
+    if isWithinTwoSessions { forbidReuse() }
     set(CURLOPT_CONNECT_TO, ["::\(plan.route.addresses[0].inURL):\(plan.route.port)"])
   }
 
@@ -56,5 +61,27 @@ extension Transfer {
       CURLOPT_HTTPHEADER,
       fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" })
     CCurl_setLong(easy, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
+    if fields.contains(where: \.mayAuthenticateConnection) {
+      CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)
+      forbidReuse()
+    }
+  }
+
+  private var isWithinTwoSessions: Bool {
+    plan.route.url.hasPrefix("https:") && plan.route.proxy?.url.hasPrefix("https:") == true
+  }
+}
+
+extension HeaderField {
+  /// The schemes whose credentials are of one request (RFC 7617, RFC 6750, RFC 7616) or widely used so.
+  private static let ofOneRequest: Set<String> = [
+    "apikey", "aws4-hmac-sha256", "basic", "bearer", "digest", "token",
+  ]
+
+  /// Whether the origin may take it for the connection's, and whatever comes on it later as from the same client, as
+  /// with Negotiate and NTLM (RFC 4559 section 6).
+  fileprivate var mayAuthenticateConnection: Bool {
+    guard name.lowercased() == "authorization" else { return false }
+    return !Self.ofOneRequest.contains(value.prefix { $0 != " " }.lowercased())
   }
 }

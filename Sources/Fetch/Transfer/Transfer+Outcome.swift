@@ -7,7 +7,7 @@ extension Transfer {
   func makeHead() -> ResponseHead {
     ResponseHead(
       status: headerSection.status, fields: headerSection.fields,
-      contentLength: headerSection.contentLength, timings: timings())
+      contentLength: headerSection.length.bytes, timings: timings())
   }
 
   /// Nil when the response is there whole.
@@ -16,7 +16,7 @@ extension Transfer {
     let host = plan.route.host
     switch code {
     case CURLE_OK:
-      return hasHead ? nil : .connectFailure(host: host, detail: "no response")
+      return hasHead ? nil : .noResponse(host: host, detail: "no response")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM,
       CURLE_SSL_CIPHER, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR,
       CURLE_SSL_INVALIDCERTSTATUS, CURLE_SSL_PINNEDPUBKEYNOTMATCH, CURLE_SSL_CRL_BADFILE:
@@ -27,8 +27,12 @@ extension Transfer {
     case CURLE_OUT_OF_MEMORY where isConnected && !hasHead:
       return .tooLarge(limit: settings.maxHeaderBytes)
     default:
-      guard hasHead else { return .connectFailure(host: host, detail: words(for: code)) }
-      return .truncated(received: exchange.received, expected: headerSection.contentLength)
+      guard hasHead else {
+        let words = words(for: code)
+        return isConnected
+          ? .noResponse(host: host, detail: words) : .connectFailure(host: host, detail: words)
+      }
+      return .truncated(received: exchange.received, expected: headerSection.length.bytes)
     }
   }
 
@@ -68,24 +72,13 @@ extension Transfer {
 }
 
 extension HeaderSection {
-  /// What `Content-Length` says, where it says one thing only and no transfer coding overrules it (RFC 9112 section
-  /// 6.3).
-  var contentLength: Int? {
-    let lengths = lengths
-    guard lengths.count == 1, let text = lengths.first, !text.isEmpty,
-      text.utf8.allSatisfy({ 0x30...0x39 ~= $0 })
-    else { return nil }
-    return Int(text)
-  }
-
-  /// Whether it says two: nobody can tell where such a body ends (RFC 9110 section 8.6). libcurl would believe one.
-  var hasTwoLengths: Bool { lengths.count > 1 }
-
-  private var lengths: Set<String> {
-    guard values(of: "transfer-encoding").isEmpty else { return [] }
-    let values = values(of: "content-length").flatMap {
-      $0.split(separator: ",", omittingEmptySubsequences: false)
+  /// Whether it has a transfer coding that was not asked for: libcurl would undo it, on the loop's thread and however
+  /// much comes out.
+  var hasUnaskedCoding: Bool {
+    values(of: "transfer-encoding").contains { value in
+      value.lowercased().split { ", \t".contains($0) }.contains {
+        $0 != "chunked" && $0 != "identity"
+      }
     }
-    return Set(values.map { String($0.trimmingPrefix { $0 == " " || $0 == "\t" }) })
   }
 }

@@ -22,25 +22,36 @@ final class Transfer {
   var isHeldBack = false
   var lastByte = ContinuousClock.now
   var firstByte: ContinuousClock.Instant?
+  /// The connection that libcurl had kept was unfit: nothing was sent.
+  var needsNewConnection = false
   /// The one valid moment in the loop's heap.
   var nextCheck: ContinuousClock.Instant?
 
+  let idle: IdleConnections
+  /// What it watches, or did; nil before.
+  private(set) var socket: Int32?
+  private var isWatching = false
   private var discardUntil: ContinuousClock.Instant?
   private var discarded = 0
   private var lists: [UnsafeMutablePointer<curl_slist>] = []
+  private let handles: SpareHandles
   private let names: UnsafeMutableRawPointer
   private let message: UnsafeMutablePointer<CChar>
 
-  init?(_ plan: TransferPlan, settings: TransferSettings) {
-    guard let easy = curl_easy_init() else { return nil }
+  init?(
+    _ plan: TransferPlan, settings: TransferSettings, handles: SpareHandles, idle: IdleConnections
+  ) {
+    guard let easy = handles.take() else { return nil }
     guard let names = curl_share_init() else {
-      curl_easy_cleanup(easy)
+      handles.giveBack(easy)
       return nil
     }
     self.easy = easy
+    self.handles = handles
     self.names = names
     self.plan = plan
     self.settings = settings
+    self.idle = idle
     exchange = plan.exchange
     headerSection = HeaderSection(maxBytes: settings.maxHeaderBytes)
     message = .allocate(capacity: Int(CURL_ERROR_SIZE))
@@ -52,14 +63,15 @@ final class Transfer {
   }
 
   deinit {
-    curl_easy_cleanup(easy)
+    handles.giveBack(easy)
     curl_share_cleanup(names)
     for list in lists { curl_slist_free_all(list) }
     message.deallocate()
   }
 
-  static func of(easy: UnsafeMutableRawPointer) -> Transfer? {
+  static func of(easy: UnsafeMutableRawPointer?) -> Transfer? {
     var pointer: UnsafeMutableRawPointer?
+    guard let easy else { return nil }
     CCurl_getPointer(easy, CURLINFO_PRIVATE, &pointer)
     return pointer.map { Unmanaged<Transfer>.fromOpaque($0).takeUnretainedValue() }
   }
@@ -87,10 +99,47 @@ final class Transfer {
   /// What remains of its connection shall not serve another transfer.
   func forbidReuse() { CCurl_setLong(easy, CURLOPT_FORBID_REUSE, 1) }
 
+  /// It waits for this socket, the last one its request's.
+  func watches(_ socket: Int32) {
+    (self.socket, isWatching) = (socket, true)
+    idle.remove(socket)
+  }
+
+  /// It waits for this socket no longer: it is through, or held back.
+  func stopsWatching(_ socket: Int32) {
+    if socket == self.socket { isWatching = false }
+    leave(socket)
+  }
+
+  /// Nothing more may come on its connection, which libcurl may keep. While held back more may; in HTTP/2 frames may at
+  /// any time, and each tells whose it is.
+  private func leave(_ socket: Int32) {
+    var version = 0
+    CCurl_getLong(easy, CURLINFO_HTTP_VERSION, &version)
+    guard !isHeldBack, version != Int(CURL_HTTP_VERSION_2_0) else { return }
+    idle.insert(socket)
+  }
+
+  /// It opened a socket, which isn't watched yet. What is there before it is may end without its being watched at all.
+  func opened(_ socket: Int32) {
+    (self.socket, isWatching) = (nil, false)
+    idle.insert(socket)
+  }
+
+  /// Once more from the start, on a connection that nobody has used.
+  func takeNewConnection() {
+    CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)
+    needsNewConnection = false
+    isConnected = false
+    failure = nil
+  }
+
   func resume() {
     isHeldBack = false
     lastByte = .now
     curl_easy_pause(easy, CURLPAUSE_CONT)
+    // What it was held back with was the last: it doesn't watch its socket again.
+    if let socket, !isWatching { leave(socket) }
   }
 
   /// Reads a little of an unwanted body, so that the connection can be used again.

@@ -286,12 +286,13 @@ struct CacheTests {
 
   @Test("has nothing of an image whose file was harmed or has vanished", arguments: [true, false])
   func harmed(isHarmed: Bool) async throws {
+    let png = Fixtures.filedPNG
     try await withPipeline { service, origin in
       origin.on("/x", .ok(png, headers: Self.fresh))
       #expect(try await service.run(["url": origin.url("/x")]).cache?.status == "miss")
       let files = try FileManager.default.images(below: service.folder)
       #expect(files.count == 1)
-      let file = service.folder + "/data/images/" + files[0]
+      let file = service.folder + "/data/images/" + (try #require(files.first))
       if isHarmed {
         try FileManager.default.setAttributes([.posixPermissions: 0o600], ofItemAtPath: file)
         let handle = try #require(FileHandle(forWritingAtPath: file))

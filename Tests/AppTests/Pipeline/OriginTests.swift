@@ -37,6 +37,25 @@ struct OriginTests {
     }
   }
 
+  @Test("is not closed to others by one path that never answers")
+  func silentPath() async throws {
+    let settings = [
+      "jobs.workers": "4", "fetch.stall_timeout": "1s", "jobs.max_attempts": "1",
+    ]
+    try await withPipeline(settings) { service, origin in
+      origin.on("/silent", .silent)
+      origin.on("/a", .ok(png))
+      let stalled = try await service.post(
+        batch: (0..<12).map { ["url": origin.url("/silent?\($0)")] })
+      for job in try await service.outcomes(stalled) {
+        #expect(job.phase == "failure")
+        #expect(job.error?.code == "stalled", "\(job.summary)")
+      }
+      let good = try await service.run(["url": origin.url("/a")])
+      #expect(good.phase == "success", "\(good.summary)")
+    }
+  }
+
   @Test("that never answers delays no other origin's job, however many jobs wait for it")
   func silent() async throws {
     let settings = [

@@ -74,7 +74,7 @@ extension RunningService {
 
   /// Submits one job and waits for its end.
   func run(_ members: [String: Any], headers: [String: String] = [:]) async throws -> ShownJob {
-    try await outcome(post(members, headers: headers))
+    try await outcome(post(members, headers: headers), headers: headers)
   }
 
   /// The job's image, byte by byte.

@@ -217,7 +217,7 @@ extension RunningService {
     #expect(answer.headers["content-type"] == "image/jpeg")
     #expect(answer.headers["cache-control"] == "no-store")
     #expect(answer.headers["x-content-type-options"] == "nosniff")
-    #expect(answer.headers["content-security-policy"] == "default-src 'none'; sandbox")
+    #expect(answer.headers["content-security-policy"] == imagePolicy)
     let shown = try #require(try await ShownPixels(Array(answer.body)))
     #expect(shown.width == 480 && shown.height == 320)
     return shown

@@ -1,0 +1,59 @@
+"""What stands beside imagefetch: the Python pool, and SQLite alone."""
+
+import pathlib
+import re
+import subprocess
+import time
+
+from measures import CORES, Rate
+from origin import cpu_seconds
+
+HERE = pathlib.Path(__file__).parent
+IN_FLIGHT = 64
+# An import of aiohttp takes a while where others use the machine.
+START_SECONDS = 60
+
+
+def pool_jobs(python, urls, folder):
+    """The same pictures by aiohttp and Pillow in a process a core. All have to be decoded."""
+    workers = []
+    try:
+        for number in range(CORES):
+            share = folder / f"pool-{number}"
+            share.write_text("\n".join(urls[number::CORES]))
+            workers.append(subprocess.Popen(
+                [python, HERE / "pool.py", share, str(IN_FLIGHT // CORES)], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        for worker in workers:
+            if worker.stdout.readline() != "ready\n":
+                raise RuntimeError(f"the Python pool does not start: {worker.wait(START_SECONDS)}")
+        cpu, clock = sum(cpu_seconds(worker.pid) for worker in workers), time.monotonic()
+        for worker in workers:
+            go_on(worker)
+        counts = [worker.stdout.readline() for worker in workers]
+        clock = time.monotonic() - clock
+        cpu = sum(cpu_seconds(worker.pid) for worker in workers) - cpu
+        if sum(int(count or 0) for count in counts) != len(urls):
+            raise RuntimeError(f"the Python pool decoded {counts} of {len(urls)} pictures")
+        return Rate(len(urls) / clock, len(urls) / cpu)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+            worker.stdin.close()
+            worker.stdout.close()
+
+
+def go_on(worker):
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+
+
+def inserts(program, folder, row_bytes, rows, batch):
+    """SQLite alone: rows of a size, so many in each transaction, each synced before the next."""
+    folder.mkdir()
+    said = subprocess.run(
+        [program, folder / "rows.sqlite", str(row_bytes), str(rows), str(batch)],
+        check=True, capture_output=True, text=True, timeout=60).stdout
+    rate, milliseconds = re.search(r"([\d.]+) rows/s, ([\d.]+) CPU ms a row", said).groups()
+    return Rate(float(rate), 1000 / float(milliseconds))

@@ -1,0 +1,50 @@
+#include "avif_decoder.h"
+
+static avifResult read_bytes(
+    avifIO *io, uint32_t flags, uint64_t offset, size_t size, avifROData *out) {
+    AVIFSource *source = io->data;
+    if (flags) return AVIF_RESULT_IO_ERROR;
+    bool is_there = offset <= source->count && size <= source->count - offset;
+    if (!is_there && !source->is_whole) {
+        source->retry_at = offset > UINT64_MAX - size ? UINT64_MAX : offset + size;
+        return AVIF_RESULT_WAITING_ON_IO;
+    }
+    if (!is_there && offset != source->count) source->was_clipped = true;
+    if (offset > source->count) return AVIF_RESULT_IO_ERROR;
+    out->data = source->bytes + offset;
+    out->size = is_there ? size : (size_t)(source->count - offset);
+    return AVIF_RESULT_OK;
+}
+
+avifDecoder *avif_decoder_open(AVIFSource *source, uint32_t max_frames) {
+    avifDecoder *decoder = avifDecoderCreate();
+    if (!decoder) return NULL;
+    // The one that heeds the limit of a frame's size.
+    if (avifCodecName(AVIF_CODEC_CHOICE_DAV1D, AVIF_CODEC_FLAG_CAN_DECODE))
+        decoder->codecChoice = AVIF_CODEC_CHOICE_DAV1D;
+    decoder->maxThreads = 1;
+    decoder->ignoreExif = decoder->ignoreXMP = AVIF_TRUE;
+    // Files of early encoders break these rules, and browsers show them.
+    decoder->strictFlags &= ~(avifStrictFlags)(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
+    // Sides are judged by the caller, who can say what they were.
+    decoder->imageDimensionLimit = 0;
+    decoder->imageCountLimit = max_frames;
+    source->io = (avifIO){
+        .read = read_bytes, .data = source, .persistent = AVIF_TRUE, .sizeHint = AVIF_MAX_UNPARSED};
+    avifDecoderSetIO(decoder, &source->io);
+    return decoder;
+}
+
+void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height) {
+    uint64_t across = ((uint64_t)width + 127) / 128 * 128, down = ((uint64_t)height + 127) / 128 * 128;
+    uint64_t limit = across * down < 1024 * 1024 ? 1024 * 1024 : across * down;
+    if (limit < decoder->imageSizeLimit) decoder->imageSizeLimit = (uint32_t)limit;
+}
+
+bool avif_decoder_convert(const avifImage *image, avifRGBImage *rgb) {
+    if (avifImageYUVToRGB(image, rgb) == AVIF_RESULT_OK) return true;
+    // There are matrices that it doesn't know. Then colours are nearly right.
+    avifImage plain = *image;
+    plain.matrixCoefficients = AVIF_MATRIX_COEFFICIENTS_BT709;
+    return avifImageYUVToRGB(&plain, rgb) == AVIF_RESULT_OK;
+}

@@ -1,0 +1,312 @@
+internal import Caching
+internal import Jobs
+internal import Logging
+internal import Synchronization
+
+/// The shared cache (RFC 9111): which stored responses answer which jobs, and what is stored of new ones.
+final class ResponseCache: Sendable {
+  private struct State {
+    var uses: [CacheEntry.ID: Timestamp] = [:]
+    var counts = CacheCounts()
+  }
+
+  private let configuration: CacheConfiguration
+  private let store: any CacheStore
+  private let images: any ImageStore
+  let memory: ImageMemory
+  let variants = KnownVariants()
+  private let log: Logger
+  private let state = Mutex(State())
+
+  init(
+    _ configuration: CacheConfiguration, store: any CacheStore, images: any ImageStore, log: Logger
+  ) {
+    self.configuration = configuration
+    self.store = store
+    self.images = images
+    self.log = log
+    memory = ImageMemory(capacity: configuration.isEnabled ? configuration.memory : 0)
+  }
+
+  var isOn: Bool { configuration.isEnabled && configuration.disk > 0 }
+
+  private var fallback: Int? {
+    configuration.defaultTTL > .zero ? Int(configuration.defaultTTL.inSeconds) : nil
+  }
+
+  // MARK: Answering
+
+  /// What to do for a job.
+  func answer(_ job: Job, at now: Timestamp, within reuse: Reuse) async -> Reuse.Answer {
+    await answers([(job, reuse)], at: now)[0]
+  }
+
+  /// What to do for each of the jobs, looked up at once.
+  func answers(_ jobs: [(job: Job, reuse: Reuse)], at now: Timestamp) async -> [Reuse.Answer] {
+    let keys = jobs.map { isOn && $0.reuse.mode != .noStore ? Self.keys(of: $0.job) : [] }
+    var stored = await entries(for: keys.flatMap(\.self))[...]
+    return zip(jobs, keys).map { asked, keys in
+      let entries = stored.prefix(keys.count).flatMap(\.self)
+      stored = stored.dropFirst(keys.count)
+      return asked.reuse.answer(from: entries, at: now, fallback: fallback)
+    }
+  }
+
+  /// Where entries that may answer the job are: among its like's, and among those for everyone.
+  private static func keys(of job: Job) -> [Fingerprint] {
+    guard let own = job.cacheKey, let shared = job.sharedCacheKey else { return [] }
+    return own == shared ? [own] : [own, shared]
+  }
+
+  /// What is stored of a URL that a redirect leads the job to, to be confirmed there.
+  /// - Parameter hasFields: whether the client's own fields go along.
+  func entry(at url: SourceURL, hasFields: Bool, for job: Job) async -> CacheEntry? {
+    guard isOn, ![.noStore, .reload].contains(job.submission.cacheMode) else { return nil }
+    let asking = job.asking(url, withFields: hasFields)
+    let stored = await entries(for: Self.keys(of: asking))
+    return Reuse(asking).choice(of: stored.flatMap(\.self))
+  }
+
+  private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
+    guard !keys.isEmpty else { return [] }
+    do throws(StoreError) { return try await store.entries(for: keys) } catch {
+      log.error("the cache can't be read", metadata: ["error": "\(error)"])
+      return keys.map { _ in [] }
+    }
+  }
+
+  /// What is left of an entry's image.
+  enum ImageState {
+    /// It is there, unharmed.
+    case whole
+    /// It isn't, or is harmed.
+    case gone
+    /// The store can't tell.
+    case unknown
+  }
+
+  /// What is left of the entry's image.
+  func state(of entry: CacheEntry) async -> ImageState {
+    if memory.holds(entry.image.digest) { return .whole }
+    do throws(StoreError) {
+      return try await images.verify(entry.image.digest, bytes: entry.image.bytes) ? .whole : .gone
+    } catch {
+      log.error("a cached image can't be looked at", metadata: ["error": "\(error)"])
+      return .unknown
+    }
+  }
+
+  func drop(_ entry: CacheEntry) async {
+    memory.remove(entry.image.digest)
+    do throws(StoreError) { try await store.drop([entry.id]) } catch {
+      log.error("a cache entry can't be dropped", metadata: ["error": "\(error)"])
+    }
+  }
+
+  /// An entry answered a job.
+  func used(_ entry: CacheEntry, _ status: CacheOutcome.Status, at now: Timestamp) {
+    state.withLock { state in
+      state.uses[entry.id] = now
+      state.counts.count(status)
+    }
+  }
+
+  /// A variant was used.
+  func used(_ variant: CacheEntry.ID, at now: Timestamp) {
+    state.withLock { $0.uses[variant] = now }
+  }
+
+  /// When an entry was last used, as far as that is not written down: what is read all the time must not give way.
+  var lastUse: CacheEntry.LastUse { { [self] id in state.withLock { $0.uses[id] } } }
+
+  /// Writes down which entries were used since this was last done: the order in which they give way depends on it.
+  func noteUses() async {
+    let uses = state.withLock { $0.uses }
+    guard !uses.isEmpty else { return }
+    do throws(StoreError) { try await store.touch(uses) } catch {
+      log.error("the cache's uses can't be noted", metadata: ["error": "\(error)"])
+    }
+    state.withLock { state in
+      for (id, moment) in uses where state.uses[id] == moment { state.uses[id] = nil }
+    }
+  }
+
+  // MARK: After the origin was asked
+
+  /// What a new response is for the job that had it fetched, and for the cache.
+  func obtained(
+    _ image: StoredImage, by response: FetchedResponse, for job: Job, began: Timestamp,
+    at now: Timestamp
+  ) -> LoadRun.Obtained {
+    let reuse = Reuse(job)
+    guard isOn, reuse.mode != .noStore else {
+      return LoadRun.Obtained(image: image, cache: CacheOutcome(.bypass))
+    }
+    state.withLock { $0.counts.count(.miss) }
+    let stored = StoredResponse(
+      to: response.hadFields ? reuse.fields : [], fields: response.headers.map(Field.init),
+      requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds,
+      assignedLifetime: reuse.lifetime)
+    return obtained(
+      .miss, image, stored, over: response.path(of: reuse.fields, began: began), for: job, at: now)
+  }
+
+  /// What a 304 is for the job, and for the cache; nil when it is about another response.
+  func confirmed(
+    _ known: CacheEntry, by response: FetchedResponse, for job: Job, began: Timestamp,
+    at now: Timestamp
+  ) -> LoadRun.Obtained? {
+    let stored = Validation.freshen(
+      known.response, with: response.headers.map(Field.init),
+      requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds)
+    guard let stored else { return nil }
+    var image = known.image
+    image.url = response.url
+    let path = response.path(of: Reuse(job).fields, began: began)
+    return obtained(.revalidated, image, stored, over: path, for: job, at: now)
+  }
+
+  /// The cache keeps the response for the URL that was asked for, or, where a redirect may not be stored, for the one
+  /// that answered.
+  private func obtained(
+    _ status: CacheOutcome.Status, _ image: StoredImage, _ response: StoredResponse,
+    over path: StoredPath, for job: Job, at now: Timestamp
+  ) -> LoadRun.Obtained {
+    if let entry = entry(image, response, over: path, for: job) {
+      return LoadRun.Obtained(
+        image: image, cache: outcome(status, of: entry, for: job, at: now), entry: entry)
+    }
+    var last: CacheEntry?
+    if let url = image.url, !path.redirects.isEmpty {
+      let asking = job.asking(url, withFields: path.hadFields)
+      last = entry(image, response, over: .direct, for: asking)
+    }
+    return LoadRun.Obtained(image: image, cache: CacheOutcome(status), entry: last)
+  }
+
+  /// Nil for what may not be stored.
+  private func entry(
+    _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job
+  ) -> CacheEntry? {
+    guard let url = job.url, let own = job.cacheKey, let shared = job.sharedCacheKey,
+      path.permitsStoring(response, status: 200, client: Reuse(job).fields)
+    else { return nil }
+    let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
+    let id = CacheEntry.ID(
+      key: isForAll ? shared : own, selector: Fingerprint(of: [path.selector(of: response)]))
+    return CacheEntry(
+      id: id, resource: Job.cacheKey(of: url), response: response, path: path, image: image)
+  }
+
+  func outcome(
+    _ status: CacheOutcome.Status, of entry: CacheEntry, for job: Job, at now: Timestamp
+  ) -> CacheOutcome {
+    CacheOutcome(status, Reuse(job).freshness(of: entry, at: now, fallback: fallback))
+  }
+
+  /// The entry in the place of an error, where the origin allowed that for a time (RFC 5861 section 4).
+  func outcome(
+    of entry: CacheEntry, replacing error: FetchError, for job: Job, at now: Timestamp
+  ) -> CacheOutcome? {
+    guard job.submission.cacheMode == .default, error.isOriginsFault, entry.isAnswer else {
+      return nil
+    }
+    let freshness = Reuse(job).freshness(of: entry, at: now, fallback: fallback)
+    return freshness.permitsStaleIfError ? CacheOutcome(.stale, freshness) : nil
+  }
+
+  // MARK: For people
+
+  /// Forgets an image that responses to a job brought.
+  func forget(_ image: ImageDigest, of job: Job) async {
+    memory.remove(image)
+    var keys = Set(Self.keys(of: job))
+    // Where a redirect was not to be stored, it is the answering URL's.
+    if let url = job.image?.url, url != job.url {
+      for hasFields in [true, false] {
+        keys.formUnion(Self.keys(of: job.asking(url, withFields: hasFields)))
+      }
+    }
+    let entries = await entries(for: Array(keys)).joined()
+    for entry in entries where entry.image.digest == image { await drop(entry) }
+  }
+
+  /// Forgets what was made of an image.
+  func forgetVariants(of image: ImageDigest) async {
+    do throws(StoreError) { _ = try await store.drop(key: Rendition.key(of: image)) } catch {
+      log.error("an image's variants can't be dropped", metadata: ["error": "\(error)"])
+    }
+  }
+
+  func counts() async throws(StoreError) -> CacheCounts {
+    let (entries, bytes) = try await store.cacheCounts()
+    var counts = state.withLock { $0.counts }
+    (counts.entries, counts.bytes, counts.memoryBytes) = (entries, bytes, memory.bytes)
+    return counts
+  }
+
+  /// Forgets what there is of a URL, whoever had it fetched, and what was made of it.
+  /// - Parameter url: nil: everything.
+  /// - Returns: how many entries there were.
+  func forget(_ url: SourceURL?) async throws(StoreError) -> Int {
+    memory.clear()
+    variants.clear()
+    guard let url else { return try await store.clear() }
+    var count = 0
+    while true {
+      // So many a commit that nobody waits for long, however many fields somebody varied.
+      let images = try await store.drop(resource: Job.cacheKey(of: url), count: 500)
+      if images.isEmpty { return count }
+      count += images.count
+      count += try await store.drop(keys: Set(images).map { Rendition.key(of: $0) })
+    }
+  }
+}
+
+extension FetchedResponse {
+  /// How it was come by, as the cache keeps that.
+  /// - Parameters:
+  ///   - client: the client's own fields.
+  ///   - began: when the fetch did.
+  fileprivate func path(of client: [Field], began: Timestamp) -> StoredPath {
+    let stored = redirects.map { redirect in
+      StoredRedirect(
+        status: redirect.status, to: client, hadFields: redirect.hadFields,
+        fields: redirect.headers.map(Field.init),
+        requestTime: (began + redirect.asked).milliseconds,
+        responseTime: (began + redirect.answered).milliseconds)
+    }
+    return StoredPath(redirects: stored, hadFields: hadFields)
+  }
+
+  /// When its own request was sent, at the earliest.
+  fileprivate func asked(after began: Timestamp) -> Timestamp {
+    began + (redirects.last?.answered ?? .zero)
+  }
+}
+
+extension CacheCounts {
+  mutating func count(_ status: CacheOutcome.Status) {
+    switch status {
+    case .hit, .stale: hits += 1
+    case .revalidated: revalidations += 1
+    case .miss: misses += 1
+    case .bypass: break
+    }
+  }
+}
+
+extension FetchError {
+  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, or no answer.
+  var isOriginsFault: Bool {
+    switch self {
+    case .originStatus(let status, _): [500, 502, 503, 504].contains(status)
+    case .dnsFailure, .connectFailure, .noResponse, .unreachable, .tlsFailure, .timeout, .stalled,
+      .truncated, .noData:
+      true
+    case .blocked, .tooManyRedirects, .badRedirect, .tooLarge, .unsupportedCoding, .brokenCoding,
+      .cancelled:
+      false
+    }
+  }
+}

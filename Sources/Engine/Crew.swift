@@ -1,0 +1,208 @@
+internal import Jobs
+internal import Logging
+
+/// What all who work on jobs share.
+struct Crew: Sendable {
+  let configuration: JobEngine.Configuration
+  let dispatcher: Dispatcher
+  let store: any JobStore
+  let images: any ImageStore
+  let partials: any PartialStore
+  let locals: (any LocalImages)?
+  let keeper: ImageKeeper
+  let cache: ResponseCache
+  let opener: ImageOpener
+  /// Nil where none are made.
+  let variants: Variants?
+  let fetcher: any ImageFetcher
+  let intake: ImageIntake
+  let threads: any ComputeThreads
+  let board: JobBoard
+  let loads: Loads
+  let origins: Origins
+  let places: QueuePlaces
+  let background: BackgroundLoads
+  let network: NetworkState
+  let views: Views
+  let uploads: UploadRoom
+  let metrics: JobMetrics
+  let ids: JobIDSequence
+  let now: WallClock
+  let log: Logger
+
+  /// Bytes that images may take which are kept, beside those being received.
+  var roomForImages: Int { max(0, configuration.maxStoredBytes - uploads.held) }
+
+  /// The job as it shares by the present configuration, which may have changed since it was submitted.
+  func sharing(_ job: Job) -> Job {
+    var job = job
+    job.isApart = !configuration.cache.isShared
+    return job
+  }
+
+  /// A job's part in a load that it enters now.
+  func member(_ job: Job, _ claim: Claim) -> Load.Member {
+    let job = sharing(job)
+    let limits = MemberLimits(of: job, within: configuration)
+    return Load.Member(
+      job: job, claim: claim, limits: limits, deadline: .now + limits.timeout,
+      priority: job.priority)
+  }
+
+  /// A new load for a job.
+  func load(for job: Job, isBackground: Bool = false) -> Load {
+    let (job, moment) = (sharing(job), now())
+    return Load(
+      for: job, request: isBackground ? nil : job.request, holder: ids.next(at: moment),
+      since: moment, lane: threads.lane(at: job.priority), isBackground: isBackground)
+  }
+
+  /// Has queued jobs that ask the same join the load, wherever they stand in the queue.
+  ///
+  /// ``Load/gatheringBegins()`` comes before; this ends it. What the load takes no more is put back, and nothing more is
+  /// brought then.
+  ///
+  /// - Parameter limit: how many.
+  func gather(into load: Load, atMost limit: Int = .max) async {
+    defer { load.gatheringEnds() }
+    guard let request = load.request else { return }
+    var left = limit
+    do throws(StoreError) {
+      while left > 0, !loads.isStopping, !load.isCancelled {
+        let wanted = min(left, Settling.batch)
+        let taken = try await store.claim(equalTo: request, count: wanted, at: now())
+        let haveJoined = await join(taken, load)
+        guard haveJoined, taken.count == wanted else { return }
+        left -= wanted
+      }
+    } catch {
+      log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
+    }
+  }
+
+  private func join(_ jobs: [(job: Job, claim: Claim)], _ load: Load) async -> Bool {
+    guard !jobs.isEmpty else { return false }
+    let members = jobs.map { member($0.job, $0.claim) }
+    let refused = loads.enter(members, load)
+    guard refused.isEmpty else {
+      await Settling(crew: self).putBack(refused.map(\.claim))
+      return false
+    }
+    metrics.joined(members.count)
+    for member in members { show(member, in: load) }
+    return true
+  }
+
+  /// Shows that a job is loading, and how far that is; a cancellation or a purge that came first is on the board by now.
+  func show(_ member: Load.Member, in load: Load) {
+    guard board.publish(member.job)?.job.phase == .loading else {
+      return loads.leave(member, load)
+    }
+    let news = load.reporter.news
+    if news != LoadNews() { board.report(member.job.id, RunReport(of: member.job, news)) }
+  }
+
+  /// Tells members that have left before the others how it ended for them.
+  func tellDepartures(from load: Load) async {
+    let departures = load.takeDepartures()
+    guard !departures.isEmpty else { return }
+    let failures = Dictionary(
+      departures.map { ($0.member.claim, $0.failure) }, uniquingKeysWith: { first, _ in first })
+    await Settling(crew: self).settle(departures.map(\.member), of: load) { member in
+      .failure(failures[member.claim] ?? .internal)
+    }
+  }
+}
+
+extension Crew {
+  init(
+    _ configuration: JobEngine.Configuration, _ parts: JobEngine.Parts,
+    now: @escaping WallClock, log: Logger
+  ) {
+    let bell = DispatcherBell()
+    var rules = OriginRules()
+    rules.maxTransfers = configuration.maxPerOrigin
+    rules.requestsPerSecond = configuration.requestsPerSecondPerOrigin
+    let origins = Origins(rules) { bell.ring() }
+    let places = QueuePlaces(since: now())
+    let board = JobBoard(capacity: configuration.shownJobs)
+    let cache = ResponseCache(
+      configuration.cache, store: parts.store, images: parts.images, log: log)
+    let keeper = ImageKeeper(store: parts.store, images: parts.images, log: log)
+    let views = Views(capacity: configuration.shownJobs)
+    let opener = ImageOpener(
+      memory: cache.memory, images: parts.images, threads: parts.threads,
+      losses: ImageLosses(keeper: keeper, cache: cache, board: board, views: views, log: log))
+    let (memory, metrics, ids) = (
+      DecodeMemory(bytes: configuration.limits.maxMemory), JobMetrics(), JobIDSequence()
+    )
+    let shelf = VariantShelf(
+      cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
+      cacheLimit: configuration.cache.disk, storeLimit: configuration.maxStoredBytes, ids: ids,
+      now: now, log: log)
+    let variants = parts.renderer.map { renderer in
+      Variants(
+        VariantRendering(
+          renderer: renderer, memory: memory, opener: opener,
+          maxMemory: configuration.limits.maxMemory),
+        shelf: shelf, threads: parts.threads, metrics: metrics,
+        queue: VariantQueue(
+          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
+    }
+    self.init(
+      configuration: configuration,
+      dispatcher: Dispatcher(
+        store: parts.store, origins: origins, places: places, workers: configuration.workers,
+        bell: bell, now: now, log: log),
+      store: parts.store, images: parts.images, partials: parts.images, locals: parts.locals,
+      keeper: keeper, cache: cache, opener: opener, variants: variants,
+      fetcher: parts.fetcher,
+      intake: ImageIntake(codec: parts.codec, memory: memory),
+      threads: parts.threads, board: board, loads: Loads(board: board), origins: origins,
+      places: places, background: BackgroundLoads(),
+      network: NetworkState(isConstrained: configuration.isConstrained),
+      views: views, uploads: UploadRoom(configuration.maxStoredBytes, now: now), metrics: metrics,
+      ids: ids, now: now, log: log)
+  }
+
+  /// Shows how far loads have come, ten times a second, and ends what takes jobs too long, until cancelled. While
+  /// nothing is loaded it does nothing.
+  func watchLoads() async {
+    for await _ in loads.beginnings {
+      var round = 0
+      while !Task.isCancelled, loads.count > 0 || board.listeners.ringAgain() {
+        for load in loads.all {
+          load.passed(.now)
+          await tellDepartures(from: load)
+          if round.isMultiple(of: 2), let news = load.reporter.takeNews() { show(news, of: load) }
+        }
+        round += 1
+        board.listeners.ringAgain()
+        try? await Task.sleep(for: .milliseconds(50))
+      }
+    }
+  }
+
+  private func show(_ news: LoadNews, of load: Load) {
+    for member in load.members { board.report(member.job.id, RunReport(of: member.job, news)) }
+  }
+
+  /// Shows how far a job's load has come before something else happens to the job.
+  func showNews(of id: JobID) {
+    for load in loads.of(id) { if let news = load.reporter.takeNews() { show(news, of: load) } }
+  }
+
+  /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
+  func forgetBytes(of job: Job) async {
+    let job = sharing(job)
+    if let key = job.partial, job.phase != .success {
+      do throws(StoreError) { try await partials.drop(key) } catch {
+        log.error(
+          "kept bytes can't be removed", metadata: ["job": "\(job.id)", "error": "\(error)"])
+      }
+    }
+    guard let image = job.image else { return }
+    await cache.forgetVariants(of: image.digest)
+    await cache.forget(image.digest, of: job)
+  }
+}

@@ -1,0 +1,56 @@
+internal import Jobs
+
+/// Jobs that the cache answers when they are submitted, so that they wait for nobody.
+extension JobEngine {
+  /// The jobs, those finished already whose image is stored and may be used as it is.
+  func answered(_ jobs: [Job]) async -> [Job] {
+    let moment = crew.now()
+    let asked = candidates(jobs)
+    guard !asked.isEmpty else { return jobs }
+    let answers = await crew.cache.answers(
+      asked.map { ($0.job, Reuse($0.job)) }, at: moment)
+    var jobs = jobs
+    for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
+      guard case .use(let entry, let outcome, let isStale) = answer,
+        fits(entry.image, candidate.job), await crew.cache.state(of: entry) == .whole
+      else { continue }
+      crew.cache.used(entry, outcome.status, at: moment)
+      if isStale { crew.background.freshen(candidate.job) }
+      let retention = candidate.job.submission.retention ?? crew.configuration.retention
+      jobs[candidate.place].target = candidate.job.target
+      jobs[candidate.place].answer(
+        with: entry.image.seen(as: candidate.job.target), outcome, at: moment,
+        keptFor: retention)
+    }
+    return jobs
+  }
+
+  /// What to look up: a regular image that is stored is better than the low-data one that would stand in for it.
+  private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
+    jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
+      guard job.url != nil, job.submission.cacheMode.takesStored else { return [] }
+      guard job.target == .lowData else { return [(place, job)] }
+      var regular = job
+      regular.target = .regular
+      return [(place, regular), (place, job)]
+    }
+  }
+
+  private func fits(_ image: StoredImage, _ job: Job) -> Bool {
+    let header = ImageHeader(
+      format: image.description.format, width: image.description.width,
+      height: image.description.height, decodingMemory: 0)
+    let limits = MemberLimits(of: job, within: crew.configuration)
+    return limits.objection(bytes: image.bytes, header: header) == nil
+  }
+}
+
+extension CacheMode {
+  /// Whether a stored response may be used without asking the origin.
+  fileprivate var takesStored: Bool {
+    switch self {
+    case .default, .forceCache, .onlyIfCached: true
+    case .noStore, .reload, .noCache: false
+    }
+  }
+}

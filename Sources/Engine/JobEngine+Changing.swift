@@ -1,0 +1,133 @@
+public import Jobs
+internal import Logging
+internal import Synchronization
+
+/// What changes a job.
+extension JobEngine {
+  /// Cancels the job; one that has finished stays as it is.
+  public func cancel(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+  ) async throws(JobsError) -> JobSnapshot {
+    let job = try await job(id, for: caller).job
+    let retention = job.submission.retention ?? crew.configuration.retention
+    let moment = crew.now()
+    let snapshot = try await change(id, ifVersion: expected) {
+      $0.cancel(at: moment, keptFor: retention)
+    }
+    if snapshot.job.phase == .cancelled { crew.loads.leave(id, before: snapshot.job.version) }
+    return snapshot
+  }
+
+  /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
+  public func purge(
+    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+  ) async throws(JobsError) {
+    _ = try await job(id, for: caller)
+    let board = crew.board
+    let removal = try await storing { () async throws(StoreError) in
+      try await crew.store.remove(id) { board.isAt(expected, $0) }
+    }
+    if removal == .kept { throw .versionDiffers }
+    crew.board.purge(id)
+    crew.loads.leave(id, before: .max, forgetting: true)
+    guard case .removed(let job) = removal else { throw .unknownJob }
+    Finishing(crew: crew).tellForgotten(job)
+    await crew.forgetBytes(of: job)
+    await housekeeping.tidy()
+  }
+
+  /// Changes priority and tags; nil leaves them.
+  public func edit(
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: Int? = nil
+  ) async throws(JobsError) -> JobSnapshot {
+    _ = try await job(id, for: caller)
+    let snapshot = try await change(id, ifVersion: expected) {
+      $0.edit(priority: priority, tags: tags)
+    }
+    if let priority { crew.loads.prioritize(id, priority) }
+    return snapshot
+  }
+
+  /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
+  public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+    _ = try await job(id, for: caller)
+    try takeable()
+    let moment = crew.now()
+    let network = crew.network
+    let snapshot = try await change(id) { job in
+      job.fetchAgain(at: moment, from: network.firstTarget(of: job.submission))
+    }
+    if let request = snapshot.job.request { await join(request, 1) }
+    crew.dispatcher.wake()
+    return snapshot
+  }
+
+  /// Changes a job as it is at the moment of the change, for which the expected version counts too.
+  private func change(
+    _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(JobsError) -> JobSnapshot {
+    crew.showNews(of: id)
+    let (board, outcome) = (crew.board, ChangeOutcome())
+    let job = try await storing { () async throws(StoreError) in
+      try await crew.store.update(id, under: nil) { job in
+        guard board.isAt(expected, job) else {
+          outcome.note(.versionDiffers)
+          return false
+        }
+        var changed = job
+        changed.keepWhatIsShown(board.peek(id)?.job)
+        guard change(&changed) else { return false }
+        outcome.note(changed.phase.isFinished && !job.phase.isFinished ? .ended : .changed)
+        job = changed
+        return true
+      }
+    }
+    if outcome.value == .versionDiffers { throw .versionDiffers }
+    guard let job else { throw .unknownJob }
+    if outcome.value == .ended { Finishing(crew: crew).tell(job) }
+    guard let snapshot = crew.board.publish(job) else { throw .unknownJob }
+    return snapshot
+  }
+}
+
+/// What the store found when it came to make a change.
+final class ChangeOutcome: Sendable {
+  enum Value { case unchanged, changed, ended, versionDiffers }
+
+  private let state = Mutex(Value.unchanged)
+
+  var value: Value { state.withLock { $0 } }
+
+  func note(_ value: Value) { state.withLock { $0 = value } }
+}
+
+/// The cache and the network, for operators.
+extension JobEngine {
+  /// What the cache holds.
+  public func cacheCounts() async throws(JobsError) -> CacheCounts {
+    try await storing { () async throws(StoreError) in try await crew.cache.counts() }
+  }
+
+  /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
+  /// - Returns: how many stored responses and variants there were.
+  public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+    let removed = try await storing { () async throws(StoreError) in
+      try await crew.cache.forget(url)
+    }
+    // What is looked at would otherwise be the jobs' images.
+    crew.views.clear()
+    await housekeeping.tidy()
+    return removed
+  }
+
+  /// Whether low-data images stand in for the regular ones.
+  public var isConstrained: Bool { crew.network.isConstrained }
+
+  /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
+  public func setConstrained(_ isConstrained: Bool) {
+    guard crew.network.set(isConstrained) else { return }
+    crew.log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    if !isConstrained { crew.background.replaceLowData() }
+  }
+}

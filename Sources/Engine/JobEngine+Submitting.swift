@@ -1,0 +1,148 @@
+public import Jobs
+
+/// What brings new jobs.
+extension JobEngine {
+  /// Accepts jobs, all or none; they survive a crash from then on.
+  ///
+  /// - Parameter key: the same key with the same request answers with the first request's jobs.
+  public func submit(
+    _ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?
+  ) async throws(JobsError) -> [SubmittedJob] {
+    try takeable()
+    try await checkLocalNames(jobs)
+    let moment = crew.now()
+    let queued = jobs.map { new in
+      var job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
+      job.target = crew.network.firstTarget(of: job.submission)
+      return crew.sharing(job)
+    }
+    if let submitted = try await submit(await answered(queued), key: key) { return submitted }
+    return try await submitPlain(queued, key: key)
+  }
+
+  /// Jobs that refer to no image which the cache has.
+  private func submitPlain(
+    _ jobs: [Job], key: IdempotencyKey?
+  ) async throws(JobsError) -> [SubmittedJob] {
+    guard let submitted = try await submit(jobs, key: key) else {
+      throw .store(.unavailable(detail: "an image is missing that nobody asked for"))
+    }
+    return submitted
+  }
+
+  /// - Returns: nil when an image that the cache answered with went meanwhile: nothing was saved.
+  private func submit(
+    _ jobs: [Job], key: IdempotencyKey?
+  ) async throws(JobsError) -> [SubmittedJob]? {
+    try takeable()
+    let capacity = crew.configuration.maxQueued
+    let outcome = try await storing { () async throws(StoreError) in
+      try await crew.store.submit(jobs, key: key, capacity: capacity)
+    }
+    switch outcome {
+    case .accepted: return await accepted(jobs)
+    case .repeated(let jobs): return jobs.map(remembered)
+    case .keyReused: throw .keyReused
+    case .queueFull: throw .queueFull
+    case .imageGone: return nil
+    }
+  }
+
+  private func remembered(_ job: RememberedJob) -> SubmittedJob {
+    switch job {
+    case .gone(let id): return SubmittedJob(gone: id)
+    case .kept(let job):
+      guard isAlive(job), let snapshot = crew.board.publish(job, isNews: false) else {
+        return SubmittedJob(gone: job.id)
+      }
+      return SubmittedJob(snapshot)
+    }
+  }
+
+  private func accepted(_ jobs: [Job]) async -> [SubmittedJob] {
+    crew.metrics.submitted(jobs.count)
+    let submitted = jobs.map { job in
+      crew.board.publish(job).map { SubmittedJob($0) } ?? SubmittedJob(gone: job.id)
+    }
+    for job in jobs where job.phase.isFinished { Finishing(crew: crew).tell(job) }
+    let queued = jobs.filter { $0.phase == .queued }
+    guard !queued.isEmpty else { return submitted }
+    crew.places.add(queued)
+    await join(queued)
+    crew.dispatcher.wake()
+    return submitted
+  }
+
+  /// What asks the same as a load under way needs no turn of its own. No more are brought than are new, so that nobody
+  /// waits for an answer until a long queue is empty.
+  private func join(_ jobs: [Job]) async {
+    var counts: [Fingerprint: Int] = [:]
+    for request in jobs.lazy.compactMap(\.request) { counts[request, default: 0] += 1 }
+    for (request, count) in counts { await join(request, count) }
+  }
+
+  func join(_ request: Fingerprint, _ count: Int) async {
+    guard let load = crew.loads.load(for: request), load.gatheringBegins() else { return }
+    await crew.gather(into: load, atMost: count)
+  }
+
+  private func checkLocalNames(_ jobs: [NewJob]) async throws(JobsError) {
+    var wrong: [Int] = []
+    for (place, job) in jobs.enumerated() {
+      guard case .local(let name) = job.submission.source, let locals = crew.locals else {
+        continue
+      }
+      do throws(LocalImageError) { _ = try await locals.open(name) } catch {
+        if error == .outside || error == .notAFile { wrong.append(place) }
+      }
+    }
+    if !wrong.isEmpty { throw .invalidLocalNames(wrong) }
+  }
+
+  /// Room for an image that a client is about to send.
+  public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
+    try takeable()
+    let staged = try await storing { () async throws(StoreError) in try await crew.images.stage() }
+    return StagedCapture(
+      staged, on: crew.threads.lane(at: .normal), in: crew.uploads, by: owner)
+  }
+
+  /// Accepts a job over a finished capture, and makes its bytes durable with it. `new`'s source is the captured image
+  /// that ``ImageCapture/finish()`` told.
+  public func submit(
+    captured capture: any ImageCapture, as new: NewJob, by owner: Owner, key: IdempotencyKey?
+  ) async throws(JobsError) -> SubmittedJob {
+    guard let capture = capture as? StagedCapture, let image = capture.image else {
+      throw .store(.unavailable(detail: "not a finished capture of this engine"))
+    }
+    let moment = crew.now()
+    let job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
+    do throws(JobsError) {
+      try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
+      let submitted = try await submitPlain([job], key: key)[0]
+      if submitted.id != job.id { await crew.keeper.release(job.id) }
+      return submitted
+    } catch {
+      await crew.keeper.release(job.id)
+      throw error
+    }
+  }
+
+  private func publish(
+    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for id: JobID
+  ) async throws(JobsError) {
+    let isKept = try await storing { () async throws(StoreError) in
+      try await crew.keeper.keep(
+        staged, digest, bytes: bytes, as: id, limit: crew.roomForImages + bytes)
+    }
+    guard isKept else { throw .store(.unavailable(detail: "the client left")) }
+  }
+}
+
+extension Job {
+  init(_ new: NewJob, id: JobID, owner: Owner, createdAt: Timestamp) {
+    self.init(
+      id: id, owner: owner, submission: new.submission, priority: new.priority, tags: new.tags,
+      createdAt: createdAt)
+  }
+}

@@ -1,0 +1,122 @@
+public import Jobs
+
+/// Looking at images without having a job.
+extension JobEngine {
+  /// How long a failure stands for a view: a page that is loaded over and over must not have a broken URL asked each time.
+  static let failureStands = Duration.seconds(10)
+
+  private static let viewer = Caller(owner: .view, isAdmin: false)
+
+  /// The view's job for what is asked, once it has finished or the time is over: the one that others were given, as long
+  /// as it answers for it, else a new one. Its priority is as high as any of theirs. When all who wait for it have left
+  /// (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
+  public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
+    var snapshot = try await given(new)
+    if try await awaited(&snapshot, atMost: limit) { return snapshot }
+    // Cancelled because others left, while this one came.
+    snapshot = try await given(new)
+    _ = try await awaited(&snapshot, atMost: limit)
+    return snapshot
+  }
+
+  /// - Returns: false where the job was cancelled meanwhile.
+  private func awaited(
+    _ snapshot: inout JobSnapshot, atMost limit: Duration
+  ) async throws(JobsError) -> Bool {
+    let id = snapshot.job.id
+    guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
+    crew.views.enter(id)
+    let outcome: Result<JobSnapshot, JobsError>
+    do throws(JobsError) {
+      outcome = .success(
+        try await wait(id, for: Self.viewer, until: .finished, atMost: limit))
+    } catch {
+      outcome = .failure(error)
+    }
+    let isLast = crew.views.leave(id)
+    snapshot = try outcome.get()
+    if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
+      snapshot = try await cancel(id, for: Self.viewer)
+    }
+    return snapshot.job.phase != .cancelled || Task.isCancelled
+  }
+
+  private func given(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
+    let view = new.fingerprint
+    if let id = crew.views.job(for: view), let snapshot = try await joined(id, new) {
+      return snapshot
+    }
+    return try await crew.views.submit(view) {
+      do throws(JobsError) {
+        guard let snapshot = try await self.submit([new], by: .view, key: nil).first?.snapshot
+        else {
+          return .failure(.unknownJob)
+        }
+        return .success(snapshot)
+      } catch {
+        return .failure(error)
+      }
+    }.get()
+  }
+
+  private func joined(_ id: JobID, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
+    do throws(JobsError) {
+      let snapshot = try await job(id, for: Self.viewer)
+      guard snapshot.job.answersViews(at: crew.now()) else { return nil }
+      guard !snapshot.job.phase.isFinished, snapshot.job.priority < new.priority else {
+        return snapshot
+      }
+      return try await edit(id, for: Self.viewer, priority: new.priority, tags: nil)
+    } catch  where error == .unknownJob {
+      return nil
+    }
+  }
+}
+
+extension Job {
+  /// Whether who views its image now may be given it in place of a new job.
+  func answersViews(at moment: Timestamp) -> Bool {
+    switch phase {
+    case .queued, .loading: return true
+    case .cancelled: return false
+    case .failure:
+      return finishedAt.map { $0 + JobEngine.failureStands > moment } ?? false
+    case .success:
+      guard let image, image.isKept else { return false }
+      switch submission.cacheMode {
+      case .default: return cache?.freshUntil.map { $0 > moment } ?? false
+      // What was not stored is not 'stored, however stale'.
+      case .forceCache, .onlyIfCached: return cache?.isOfStored ?? false
+      case .noStore, .reload, .noCache: return false
+      }
+    }
+  }
+}
+
+extension CacheOutcome {
+  /// Whether the cache has, or had, what it is about.
+  fileprivate var isOfStored: Bool { status == .hit || status == .stale || freshUntil != nil }
+}
+
+extension NewJob {
+  /// Equal for views that one job can answer: all but the priority.
+  fileprivate var fingerprint: Fingerprint {
+    let asked = submission
+    let source: [String] =
+      switch asked.source {
+      case .url(let url, let lowData): ["url", url.string, lowData?.string ?? ""]
+      case .local(let name): ["local", name]
+      case .captured(let digest, _, let type): ["captured", digest.hex, type]
+      }
+    let limits: [Duration?] = [asked.timeout, asked.retention]
+    let numbers = [asked.cacheTTL, asked.maxBytes, asked.maxPixels, asked.maxAttempts]
+    let lists = [
+      source, asked.alternatives.map(\.string), asked.headers.flatMap { [$0.name, $0.value] }, tags,
+      limits.map { $0.map { "\($0)" } ?? "" }, numbers.map { $0.map { "\($0)" } ?? "" },
+      [asked.cacheMode.rawValue, asked.savesData ? "saves data" : ""],
+      [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
+    ]
+    // Each list by its own print, so that nothing moves from one to the next.
+    return Fingerprint(of: lists.map { Fingerprint(of: $0).hex })
+  }
+}

@@ -1,0 +1,88 @@
+internal import Jobs
+internal import Metrics
+
+/// The centre's figures, as `GET /metrics` shows them.
+struct JobMetrics: Sendable {
+  private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
+  private let running = Gauge(label: "imagefetch_jobs_running")
+  private let workers = Gauge(label: "imagefetch_workers")
+  private let joins = Counter(label: "imagefetch_jobs_joined_total")
+  private let pausedOrigins = Gauge(label: "imagefetch_paused_origins")
+  private let keptBytes = Gauge(label: "imagefetch_partial_bytes")
+  private let cacheEntries = Gauge(label: "imagefetch_cache_entries")
+  private let cacheBytes = Gauge(label: "imagefetch_cache_bytes")
+  private let cacheMemory = Gauge(label: "imagefetch_cache_memory_bytes")
+  private let oldest = Gauge(label: "imagefetch_oldest_running_job_seconds")
+  private let renderings = Gauge(label: "imagefetch_variants_rendering")
+  private let waitingRenderings = Gauge(label: "imagefetch_variants_waiting")
+  private let oldestRendering = Gauge(label: "imagefetch_oldest_variant_seconds")
+  private let images = Gauge(label: "imagefetch_images")
+  private let imageBytes = Gauge(label: "imagefetch_image_bytes")
+  private let decode = Timer(label: "imagefetch_decode_seconds")
+  private let duration = Timer(label: "imagefetch_job_seconds")
+
+  func submitted(_ count: Int) { submitted.increment(by: Int64(count)) }
+
+  /// Jobs joined a load that was under way.
+  func joined(_ count: Int) { joins.increment(by: Int64(count)) }
+
+  func finished(_ job: Job) {
+    if let cache = job.cache {
+      Counter(
+        label: "imagefetch_cache_outcomes_total", dimensions: [("status", cache.status.rawValue)]
+      ).increment()
+    }
+    let code = job.failure?.code.rawValue ?? ""
+    Counter(
+      label: "imagefetch_jobs_finished_total",
+      dimensions: [("phase", job.phase.rawValue), ("code", code)]
+    ).increment()
+    if let time = job.timings.decode { decode.record(duration: time) }
+    if let started = job.startedAt, let finished = job.finishedAt {
+      duration.record(duration: finished - started)
+    }
+  }
+
+  /// What came of a request for a variant.
+  enum VariantOutcome: String {
+    /// It was kept.
+    case hit
+    case rendered, joined, refused, failed, abandoned
+  }
+
+  func variant(_ format: OutputFormat, _ outcome: VariantOutcome) {
+    Counter(
+      label: "imagefetch_variants_total",
+      dimensions: [("format", format.rawValue), ("outcome", outcome.rawValue)]
+    ).increment()
+  }
+
+  func rendered(_ format: OutputFormat, in time: Duration) {
+    variant(format, .rendered)
+    Timer(label: "imagefetch_variant_seconds", dimensions: [("format", format.rawValue)])
+      .record(duration: time)
+  }
+
+  /// Sets the gauges: called when somebody is about to read them.
+  func observe(_ counts: StoreCounts, _ cache: CacheCounts, _ crew: Crew) {
+    for phase in Phase.allCases {
+      Gauge(label: "imagefetch_jobs", dimensions: [("phase", phase.rawValue)])
+        .record(counts.jobs[phase] ?? 0)
+    }
+    running.record(crew.loads.count)
+    workers.record(crew.configuration.workers)
+    oldest.record(crew.loads.oldest.map { (crew.now() - $0).inSeconds } ?? 0)
+    if let load = crew.variants?.load {
+      renderings.record(load.rendering)
+      waitingRenderings.record(load.waiting)
+      oldestRendering.record(load.oldest.inSeconds)
+    }
+    images.record(counts.images)
+    imageBytes.record(counts.imageBytes)
+    pausedOrigins.record(crew.origins.paused)
+    keptBytes.record(crew.partials.keptBytes)
+    cacheEntries.record(cache.entries)
+    cacheBytes.record(cache.bytes)
+    cacheMemory.record(cache.memoryBytes)
+  }
+}

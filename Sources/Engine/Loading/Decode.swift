@@ -1,0 +1,176 @@
+internal import Jobs
+internal import Synchronization
+
+/// One decode under way, with its share of the memory.
+struct Decode {
+  private let decoder: any ImageDecoder
+  private let memory: DecodeMemory
+  private let load: Load
+  private let crew: Crew
+  private var share: DecodeMemory.Share?
+  private var makesPreviews: Bool
+  private var pace = PreviewPace(from: .now)
+  /// When the preview under way was begun, by the computing time.
+  private var previewBegan: Duration?
+  /// Computing time so far.
+  private(set) var time: Duration = .zero
+
+  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, crew: Crew) {
+    self.decoder = decoder
+    self.memory = memory
+    self.load = load
+    self.crew = crew
+    makesPreviews = !load.isBackground
+  }
+
+  mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
+    decoder.append(piece)
+    _ = try await steps()
+  }
+
+  /// The next bytes. While they are waited for a preview may be made: so the final picture waits for none.
+  mutating func piece(of source: any ImageBytes) async throws(JobFailure) -> [UInt8]? {
+    guard makesPreviews, previewBegan == nil, decoder.hasMoreToShow else {
+      return try await Self.next(of: source)
+    }
+    return try await piece(of: source, previewAt: pace.due)
+  }
+
+  static func next(of source: (any ImageBytes)?) async throws(JobFailure) -> [UInt8]? {
+    do throws(FetchError) { return try await source?.next() } catch { throw .fetch(error) }
+  }
+
+  mutating func finish() async throws(JobFailure) -> ImageDescription {
+    decoder.end()
+    // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
+    guard let description = try await steps() else { throw .codec(.cutShort) }
+    return description
+  }
+
+  /// Lets other images have a turn between the slices, each of some 10 ms.
+  private mutating func steps() async throws(JobFailure) -> ImageDescription? {
+    while true {
+      switch try slice() {
+      case .needsBytes: return nil
+      case .finished(let description): return description
+      case .hasMore: await Task.yield()
+      case .header(let header): await take(header)
+      }
+      if Task.isCancelled { throw .fetch(.cancelled) }
+    }
+  }
+
+  private mutating func take(_ header: ImageHeader) async {
+    load.came(header)
+    await crew.tellDepartures(from: load)
+    // The origin isn't to blame for this wait.
+    load.pause()
+    share = await memory.share(header.decodingMemory)
+    load.resume()
+  }
+
+  private mutating func slice() throws(JobFailure) -> DecodeStep {
+    let start = ContinuousClock.now
+    let step: DecodeStep
+    do throws(CodecError) {
+      defer { time += ContinuousClock.now - start }
+      step = try decoder.step()
+    } catch { throw .codec(error) }
+    takePreview(after: step)
+    return step
+  }
+}
+
+// Previews.
+extension Decode {
+  private enum Event: Sendable {
+    case piece(Result<[UInt8]?, JobFailure>)
+    case previewIsDue
+  }
+
+  private mutating func piece(
+    of source: any ImageBytes, previewAt due: ContinuousClock.Instant
+  ) async throws(JobFailure) -> [UInt8]? {
+    let piece = await withTaskGroup(of: Event.self) { group -> Result<[UInt8]?, JobFailure>? in
+      let arrival = Arrival()
+      group.addTask {
+        defer { arrival.happened() }
+        do throws(JobFailure) { return .piece(.success(try await Self.next(of: source))) } catch {
+          return .piece(.failure(error))
+        }
+      }
+      group.addTask {
+        try? await Task.sleep(until: due, clock: .continuous)
+        return .previewIsDue
+      }
+      while let event = await group.next() {
+        switch event {
+        case .piece(let piece):
+          group.cancelAll()
+          return piece
+        case .previewIsDue: await makePreview(until: arrival)
+        }
+      }
+      return nil
+    }
+    guard let piece else { return nil }
+    return try piece.get()
+  }
+
+  /// Goes on with it when the next bytes have arrived, unless they are the last.
+  private mutating func makePreview(until arrival: Arrival) async {
+    guard !Task.isCancelled, !arrival.hasHappened else { return }
+    decoder.beginPreview()
+    previewBegan = time
+    // What a step throws it throws again when the next bytes are there.
+    while previewBegan != nil, !arrival.hasHappened, (try? slice()) == .hasMore {
+      await Task.yield()
+    }
+  }
+
+  private mutating func takePreview(after step: DecodeStep) {
+    guard let began = previewBegan else { return }
+    let preview = decoder.takePreview()
+    // One that isn't there when more bytes are wanted has failed.
+    if preview == nil, step == .hasMore { return }
+    previewBegan = nil
+    pace.made(by: .now, computing: time - began)
+    if let preview { load.reporter.made(preview) }
+  }
+
+  /// All bytes are there: none begins any more, and one under way is dropped.
+  mutating func endPreviews() {
+    makesPreviews = false
+    previewBegan = nil
+    decoder.dropPreview()
+  }
+}
+
+/// Whether the next bytes are there.
+private final class Arrival: Sendable {
+  private let flag = Atomic(false)
+  var hasHappened: Bool { flag.load(ordering: .acquiring) }
+  func happened() { flag.store(true, ordering: .releasing) }
+}
+
+/// When the next preview of a load may be begun.
+///
+/// Half a second lies between two, and between the first byte and the first one: what comes faster needs none. One that
+/// was long in the making is followed by a pause of eight times as long, so that previews never take more than a ninth
+/// of a thread however large the picture is and however many scans it has.
+struct PreviewPace {
+  typealias Instant = ContinuousClock.Instant
+
+  static let interval = Duration.milliseconds(500)
+  static let pausePerWork = 8
+
+  /// Not before this moment.
+  private(set) var due: Instant
+
+  init(from start: Instant) { due = start + Self.interval }
+
+  /// One was finished, or given up.
+  mutating func made(by end: Instant, computing work: Duration) {
+    due = end + max(Self.interval, work * Self.pausePerWork)
+  }
+}

@@ -1,0 +1,290 @@
+internal import Jobs
+internal import Synchronization
+internal import Waiting
+
+/// One transfer and decode, for all the jobs that ask the same: its members. It stops when the last of them leaves.
+final class Load: Sendable {
+  typealias Instant = ContinuousClock.Instant
+
+  /// A job's part in it.
+  struct Member: Sendable {
+    /// As it was taken.
+    let job: Job
+    let claim: Claim
+    let limits: MemberLimits
+    /// When its own timeout is over.
+    var deadline: Instant
+    /// Its job's, which may be changed meanwhile.
+    var priority: Priority
+  }
+
+  /// A member that ends before the others.
+  struct Departure: Sendable {
+    let member: Member
+    let failure: JobFailure
+  }
+
+  private struct State {
+    var members: [Claim: Member] = [:]
+    /// How many members there are of each priority.
+    var priorities = [Int](repeating: 0, count: Priority.allCases.count)
+    // Bounds, so that thousands of members aren't looked through for each piece and each tick: no member takes fewer
+    // bytes, no member's time is over sooner. A member that leaves may leave them lower than need be.
+    var leastBytes = Int.max
+    var firstDeadline: Instant?
+    var departures: [Departure] = []
+    var header: ImageHeader?
+    /// Those who are bringing jobs from the queue.
+    var gatherers = 0
+    /// Nobody sets out any more to bring jobs from the queue.
+    var isGathered = false
+    /// No job may join any more: its end is being written down.
+    var isSealed = false
+    var forgetsBytes = false
+    var task: Task<Void, Never>?
+    var isCancelled = false
+    var pausedSince: Instant?
+
+    /// The highest among the members.
+    var priority: Priority? {
+      priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
+    }
+
+    mutating func add(_ member: Member) {
+      members[member.claim] = member
+      priorities[member.priority.rawValue] += 1
+      leastBytes = min(leastBytes, member.limits.maxBytes)
+      firstDeadline = min(firstDeadline ?? member.deadline, member.deadline)
+    }
+
+    mutating func remove(_ claim: Claim) -> Member? {
+      guard let member = members.removeValue(forKey: claim) else { return nil }
+      priorities[member.priority.rawValue] -= 1
+      return member
+    }
+
+    mutating func expel(_ member: Member, _ failure: JobFailure) {
+      guard remove(member.claim) != nil else { return }
+      departures.append(Departure(member: member, failure: failure))
+    }
+
+    /// Has those leave whose limits so many bytes, or what the header tells, are beyond.
+    mutating func expel(received: Int) {
+      var least = Int.max
+      for member in members.values {
+        if let failure = member.limits.objection(bytes: received, header: header) {
+          expel(member, failure)
+        } else {
+          least = min(least, member.limits.maxBytes)
+        }
+      }
+      leastBytes = least
+    }
+  }
+
+  /// Whom it was begun for: what all members ask is read from here.
+  let leader: Job
+  /// What members have in common; nil: it is the leader's alone.
+  let request: Fingerprint?
+  /// The name under which it reserves its image.
+  let holder: JobID
+  let since: Timestamp
+  let reporter: Reporter
+  let lane: any ComputeLane
+  /// Whether it goes on without members: it freshens the cache.
+  let isBackground: Bool
+  /// That it has ended, and all its members.
+  let end = Latch()
+  private let allGathered = Latch()
+  private let state = Mutex(State())
+
+  init(
+    for leader: Job, request: Fingerprint?, holder: JobID, since: Timestamp,
+    lane: any ComputeLane, isBackground: Bool = false
+  ) {
+    self.leader = leader
+    self.request = request
+    self.holder = holder
+    self.since = since
+    self.lane = lane
+    self.isBackground = isBackground
+    reporter = Reporter()
+  }
+
+  /// What it does, so that it can be stopped. One that was stopped before that is stopped now.
+  func run(as task: Task<Void, Never>) {
+    let isCancelled = state.withLock { state in
+      state.task = task
+      return state.isCancelled
+    }
+    if isCancelled { task.cancel() }
+  }
+
+  /// - Returns: those for whom it is too late.
+  func join(_ members: [Member]) -> [Member] {
+    state.withLock { state in
+      guard !state.isSealed, !state.isCancelled else { return members }
+      let received = reporter.received
+      for member in members {
+        state.add(member)
+        if let failure = member.limits.objection(bytes: received, header: state.header) {
+          state.expel(member, failure)
+        }
+      }
+      lane.move(to: state.priority ?? leader.priority)
+      return []
+    }
+  }
+
+  // MARK: Jobs from the queue
+
+  /// Says that somebody goes to bring jobs that ask the same: it doesn't end before ``gatheringEnds()``, so that all
+  /// whom they bring share its end.
+  /// - Returns: false when it is too late.
+  func gatheringBegins() -> Bool {
+    state.withLock { state in
+      guard !state.isGathered, !state.isSealed, !state.isCancelled else { return false }
+      state.gatherers += 1
+      return true
+    }
+  }
+
+  func gatheringEnds() {
+    let isLast = state.withLock { state in
+      state.gatherers -= 1
+      return state.gatherers == 0 && state.isGathered
+    }
+    if isLast { allGathered.open() }
+  }
+
+  /// Waits for those who are bringing jobs, and lets nobody else set out. A cancelled load waits for nobody.
+  func gathered() async {
+    let isDone = state.withLock { state in
+      state.isGathered = true
+      return state.gatherers == 0
+    }
+    if !isDone { await allGathered.wait() }
+  }
+
+  // MARK: What makes members leave
+
+  /// A member was cancelled, or is no longer ours.
+  /// - Parameter forgetting: whether the bytes so far are not to be kept if it was the last.
+  func leave(_ claim: Claim, forgetting: Bool) {
+    change { state in
+      guard state.remove(claim) != nil else { return }
+      state.forgetsBytes = forgetting
+    }
+  }
+
+  /// A member's job has another priority from now on.
+  func prioritize(_ claim: Claim, _ priority: Priority) {
+    change { state in
+      guard let member = state.members[claim] else { return }
+      state.priorities[member.priority.rawValue] -= 1
+      state.priorities[priority.rawValue] += 1
+      state.members[claim]?.priority = priority
+    }
+  }
+
+  /// So many bytes are there or announced: those whose limit is less leave.
+  func came(bytes: Int) {
+    change { state in
+      if bytes > state.leastBytes { state.expel(received: bytes) }
+    }
+  }
+
+  /// The image's header was read.
+  func came(_ header: ImageHeader) {
+    change { state in
+      state.header = header
+      state.expel(received: 0)
+    }
+  }
+
+  /// Those whose time is over leave. While it waits for memory, time stands still.
+  func passed(_ now: Instant) {
+    change { state in
+      guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
+      var next: Instant?
+      for member in state.members.values {
+        if member.deadline <= now {
+          let failure = FetchError.timeout(seconds: member.limits.timeout.inSeconds)
+          state.expel(member, .fetch(failure))
+        } else {
+          next = min(next ?? member.deadline, member.deadline)
+        }
+      }
+      state.firstDeadline = next
+    }
+  }
+
+  func pause() { state.withLock { $0.pausedSince = .now } }
+
+  func resume() {
+    state.withLock { state in
+      guard let since = state.pausedSince.take() else { return }
+      let pause = since.duration(to: .now)
+      for claim in state.members.keys { state.members[claim]?.deadline += pause }
+      state.firstDeadline? += pause
+    }
+  }
+
+  /// Members that have left since this was last asked, and still are to be told so.
+  func takeDepartures() -> [Departure] {
+    state.withLock { state in
+      defer { state.departures = [] }
+      return state.departures
+    }
+  }
+
+  /// No job joins from now on; those that are in it are the caller's to end.
+  func seal() -> [Member] {
+    state.withLock { state in
+      state.isSealed = true
+      defer { state.members = [:] }
+      return Array(state.members.values)
+    }
+  }
+
+  /// Ends it, with whoever is in it.
+  func cancel() { change { $0.isCancelled = true } }
+
+  var isCancelled: Bool { state.withLock { $0.isCancelled } }
+  var members: [Member] { state.withLock { Array($0.members.values) } }
+  var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
+
+  /// Changes the members, and stops when none is left.
+  private func change(_ body: (inout State) -> Void) {
+    let task = state.withLock { state -> Task<Void, Never>? in
+      body(&state)
+      if let priority = state.priority { lane.move(to: priority) }
+      if state.members.isEmpty, !isBackground, !state.isSealed { state.isCancelled = true }
+      return state.isCancelled ? state.task : nil
+    }
+    task?.cancel()
+  }
+}
+
+/// What a job itself says of time and size: never wider than the configuration.
+struct MemberLimits: Sendable {
+  let timeout: Duration
+  let maxBytes: Int
+  let maxPixels: Int
+
+  init(of job: Job, within configuration: JobEngine.Configuration) {
+    let asked = job.submission
+    timeout = min(asked.timeout ?? configuration.timeout, configuration.timeout)
+    maxBytes = min(asked.maxBytes ?? configuration.maxBytes, configuration.maxBytes)
+    let maxPixels = configuration.limits.maxPixels
+    self.maxPixels = min(asked.maxPixels ?? maxPixels, maxPixels)
+  }
+
+  /// Why an image of that size is not for this job.
+  func objection(bytes: Int, header: ImageHeader?) -> JobFailure? {
+    if bytes > maxBytes { return .fetch(.tooLarge(limit: maxBytes)) }
+    guard let header, header.width * header.height > maxPixels else { return nil }
+    return .codec(
+      .tooManyPixels(width: header.width, height: header.height, limit: maxPixels))
+  }
+}

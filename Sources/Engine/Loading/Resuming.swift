@@ -1,0 +1,98 @@
+internal import Jobs
+
+/// Going on where an earlier transfer ended (RFC 9110 sections 13.1.5 and 14).
+extension KeptTransfer {
+  /// Asks for the rest, or for the whole if it is another representation by now.
+  /// - Parameter asked: the URL that the job asks for; by a `cache_key` it stands for the one that was asked before.
+  func conditions(asking asked: SourceURL) -> FetchConditions {
+    FetchConditions(
+      url: response.isRedirected ? response.url : asked,
+      fields: [
+        HeaderField(name: "Range", value: "bytes=\(count)-"),
+        HeaderField(name: "If-Range", value: response.validator),
+      ])
+  }
+
+  /// Whether a 206 response is the rest of these bytes: its URL, unit, start, total and validator all agree.
+  func isContinued(by answer: FetchedResponse) -> Bool {
+    // A part of what is coded continues no decoded bytes.
+    guard answer.headers.contentCodings.isEmpty,
+      let range = answer.field("content-range").flatMap(ContentRange.init),
+      response.url == answer.url || (!response.isRedirected && answer.redirects.isEmpty),
+      range.first == count, range.last + 1 == range.total,
+      response.total == nil || response.total == range.total,
+      answer.contentLength.map({ $0 == range.total - count }) ?? true
+    else { return false }
+    return agrees(answer)
+  }
+
+  /// With `If-Range` an origin needn't repeat the date, but has to repeat the entity tag (section 15.3.7).
+  private func agrees(_ answer: FetchedResponse) -> Bool {
+    if response.validator.hasPrefix("\"") { return answer.field("etag") == response.validator }
+    return answer.field("last-modified").map { $0 == response.validator } ?? true
+  }
+}
+
+extension FetchedResponse {
+  /// The last of the fields of that name, in lower case.
+  func field(_ name: String) -> String? { headers.last { $0.name.lowercased() == name }?.value }
+
+  /// What must be known to go on with this response later; nil where that can't be done.
+  func partial(now: Timestamp) -> PartialResponse? {
+    guard status != 203, field("accept-ranges")?.lowercased() != "none",
+      headers.contentCodings.isEmpty,
+      !headers.contains(where: \.forbidsStoring),
+      !redirects.contains(where: { $0.headers.contains(where: \.forbidsStoring) }),
+      let validator = validator(now: now)
+    else { return nil }
+    return PartialResponse(
+      url: url, isRedirected: !redirects.isEmpty, validator: validator, total: contentLength)
+  }
+
+  /// The strong validator: an entity tag that isn't weak; else a Last-Modified that lies a second or more before the
+  /// response's Date (section 8.8.2.2). A weak entity tag says that not even the date is to be trusted.
+  func validator(now: Timestamp) -> String? {
+    if let tag = field("etag") {
+      return tag.hasPrefix("\"") && tag.hasSuffix("\"") && tag.utf8.count >= 2 ? tag : nil
+    }
+    guard let modified = field("last-modified"), let date = field("date"),
+      let changed = Timestamp(httpDate: modified, now: now),
+      let sent = Timestamp(httpDate: date, now: now), sent - changed >= .seconds(1)
+    else { return nil }
+    return modified
+  }
+}
+
+extension HeaderField {
+  /// Whether it is a `Cache-Control` with no-store (RFC 9111 section 5.2.2.5).
+  fileprivate var forbidsStoring: Bool {
+    name.lowercased() == "cache-control"
+      && value.lowercased().split(separator: ",").contains { part in
+        part.split(separator: " ").first == "no-store"
+      }
+  }
+}
+
+/// `bytes 5-9/10` (RFC 9110 section 14.4), with a total.
+struct ContentRange: Equatable {
+  let first: Int
+  let last: Int
+  let total: Int
+
+  init?(_ text: String) {
+    let words = text.split(separator: " ")
+    guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
+    let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
+    guard parts.count == 2, let total = Self.number(parts[1]) else { return nil }
+    let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
+    guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]),
+      first <= last, last < total
+    else { return nil }
+    (self.first, self.last, self.total) = (first, last, total)
+  }
+
+  private static func number(_ text: Substring) -> Int? {
+    guard !text.isEmpty, text.utf8.allSatisfy({ 0x30...0x39 ~= $0 }) else { return nil }
+    return Int(text)
+  }
+}

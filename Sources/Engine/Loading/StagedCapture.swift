@@ -1,0 +1,48 @@
+internal import Jobs
+internal import Synchronization
+
+/// A capture over a staged image: hashed and written on threads that may wait for the disk.
+final class StagedCapture: ImageCapture {
+  let staged: any StagedImage
+  private let executor: any TaskExecutor
+  private let room: UploadRoom
+  private let owner: Owner
+  private let state = Mutex((bytes: 0, image: CapturedImage?.none))
+
+  init(
+    _ staged: any StagedImage, on executor: any TaskExecutor, in room: UploadRoom, by owner: Owner
+  ) {
+    self.staged = staged
+    self.executor = executor
+    (self.room, self.owner) = (room, owner)
+  }
+
+  /// However the upload ended: what was accepted is counted as kept by now.
+  deinit { room.release(bytes, of: owner) }
+
+  /// What has come.
+  var bytes: Int { state.withLock { $0.bytes } }
+
+  /// Nil until finished.
+  var image: CapturedImage? { state.withLock { $0.image } }
+
+  func write(_ bytes: [UInt8]) async throws(JobsError) {
+    do throws(StoreError) { try room.take(bytes.count, for: owner) } catch { throw .store(error) }
+    state.withLock { $0.bytes += bytes.count }
+    let staged = staged
+    let failure = await Task(executorPreference: executor) { () -> StoreError? in
+      do throws(StoreError) { try staged.write(bytes) } catch { return error }
+      return nil
+    }.value
+    if let failure { throw .store(failure) }
+  }
+
+  func finish() async throws(JobsError) -> CapturedImage {
+    let digest = staged.finish()
+    return state.withLock { state in
+      let image = CapturedImage(digest: digest, bytes: state.bytes)
+      state.image = image
+      return image
+    }
+  }
+}

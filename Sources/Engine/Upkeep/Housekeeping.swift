@@ -1,0 +1,98 @@
+internal import Jobs
+internal import Logging
+
+/// Forgets what has expired, and removes the bytes that nothing refers to any more.
+struct Housekeeping: Sendable {
+  let store: any JobStore
+  let images: any ImageStore
+  let keeper: ImageKeeper
+  let board: JobBoard
+  let cache: ResponseCache
+  let idempotencyTTL: Duration
+  let now: WallClock
+  let log: Logger
+  private static let batch = 256
+  /// Between some hundred images and the next: a million take minutes.
+  private static let sweepPause = Duration.milliseconds(50)
+
+  /// Tidies once a second until cancelled.
+  func run() async {
+    while !Task.isCancelled {
+      await tidy()
+      await forgetKeys()
+      try? await Task.sleep(for: .seconds(1))
+    }
+  }
+
+  /// One round: as many batches as there is work for.
+  func tidy() async {
+    do throws(StoreError) {
+      var expired: [JobID]
+      repeat {
+        expired = try await store.expire(at: now(), count: Self.batch)
+        if !expired.isEmpty { board.remove(expired) }
+      } while expired.count == Self.batch && !Task.isCancelled
+      try await removeAbandonedImages()
+      if let failure = await keeper.retry() { throw failure }
+      await cache.noteUses()
+    } catch {
+      log.error("housekeeping failed", metadata: ["error": "\(error)"])
+    }
+  }
+
+  /// Removes the images that a crash left without anything that refers to them: all are looked at once after a start,
+  /// beside the work and so slowly that it hardly feels it, until cancelled.
+  func sweep() async {
+    do throws(StoreError) {
+      let removed = try await images.sweep { digests in
+        let removed = await removeOrphans(among: digests)
+        try? await Task.sleep(for: Self.sweepPause)
+        return removed
+      }
+      if removed > 0 {
+        log.notice("removed images that nothing refers to", metadata: ["images": "\(removed)"])
+      }
+    } catch {
+      log.error("images can't be looked through", metadata: ["error": "\(error)"])
+    }
+  }
+
+  /// Marked as leaving before it is removed, an image can't be about to be kept again: who wants that waits.
+  private func removeOrphans(among digests: [ImageDigest]) async -> Int {
+    var wait = Duration.milliseconds(100)
+    while !Task.isCancelled {
+      do throws(StoreError) {
+        let orphans = try await store.markOrphans(digests)
+        await keeper.remove(orphans)
+        return orphans.count
+      } catch {
+        log.error("images can't be looked up", metadata: ["error": "\(error)"])
+      }
+      try? await Task.sleep(for: wait)
+      wait = min(wait * 2, .seconds(10))
+    }
+    return 0
+  }
+
+  /// Forgets the idempotency keys whose time is over: few at once, as one may name a whole batch's jobs.
+  private func forgetKeys() async {
+    let batch = 64
+    do throws(StoreError) {
+      while try await store.forgetKeys(before: now() + (.zero - idempotencyTTL), count: batch)
+        == batch
+      {
+        if Task.isCancelled { return }
+      }
+    } catch {
+      log.error("old idempotency keys stay", metadata: ["error": "\(error)"])
+    }
+  }
+
+  private func removeAbandonedImages() async throws(StoreError) {
+    var abandoned: [ImageDigest]
+    repeat {
+      abandoned = try await store.abandonedImages(Self.batch)
+      await keeper.remove(abandoned)
+    } while abandoned.count == Self.batch && !Task.isCancelled
+  }
+}

@@ -1,0 +1,13 @@
+extension [HeaderField] {
+  /// The content codings that were applied, in their order, in lower case (RFC 9110 section 8.4). `identity` is none.
+  public var contentCodings: [String] {
+    filter { $0.name.lowercased() == "content-encoding" }
+      .flatMap { $0.value.lowercased().split(separator: ",") }
+      .map { coding in
+        let blanks: Set<Character> = [" ", "\t"]
+        let end = coding.lastIndex { !blanks.contains($0) }.map { coding.index(after: $0) }
+        return String(coding[..<(end ?? coding.startIndex)].drop { blanks.contains($0) })
+      }
+      .filter { !["", "identity"].contains($0) }
+  }
+}

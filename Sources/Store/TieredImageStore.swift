@@ -1,0 +1,74 @@
+internal import Crypto
+internal import Foundation
+internal import GRDB
+public import Jobs
+
+/// Images wherever they are kept: the small ones in the job store's database, which takes them in by the transaction that
+/// ends their jobs; the others, and those of releases before 0.2, in files.
+public final class TieredImageStore: ImageStore, PartialStore {
+  private let jobs: SQLiteJobStore
+  private let files: FileImageStore
+
+  /// Both kinds of places.
+  public init(jobs: SQLiteJobStore, files: FileImageStore) {
+    self.jobs = jobs
+    self.files = files
+  }
+
+  /// Bytes that may become a small image, or a file.
+  public func stage() async throws(StoreError) -> any StagedImage { try await files.stage() }
+
+  /// Looks into the database, then for a file. Bytes that were harmed are none.
+  public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+    if let bytes = try await jobs.read({ try Self.embedded(digest, in: $0) }) {
+      return Self.isWhole(bytes, digest) ? StoredBytes(bytes) : nil
+    }
+    return try await files.open(digest)
+  }
+
+  /// That of the files: the database is on the same disk.
+  public func hasRoom() async -> Bool { await files.hasRoom() }
+
+  /// Hashes a small image each time it is looked at: that takes some microseconds.
+  public func verify(_ digest: ImageDigest, bytes count: Int) async throws(StoreError) -> Bool {
+    guard count <= jobs.largestEmbedded else { return try await files.verify(digest, bytes: count) }
+    let bytes = try await jobs.read { try Self.embedded(digest, in: $0) }
+    guard let bytes else { return try await files.verify(digest, bytes: count) }
+    return bytes.count == count && Self.isWhole(bytes, digest)
+  }
+
+  /// Removes the file; what is in the database goes with the last reference to it.
+  public func remove(_ digest: ImageDigest) async throws(StoreError) {
+    try await files.remove(digest)
+  }
+
+  /// Files alone are written in pieces.
+  public func removeUnfinished() async throws(StoreError) -> Int {
+    try await files.removeUnfinished()
+  }
+
+  /// Files alone can be left over.
+  public func sweep(
+    _ remove: @Sendable ([ImageDigest]) async -> Int
+  ) async throws(StoreError) -> Int { try await files.sweep(remove) }
+
+  /// Those of transfers that broke off are files.
+  public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+    try await files.take(key)
+  }
+
+  /// Forgets the file.
+  public func drop(_ key: Fingerprint) async throws(StoreError) { try await files.drop(key) }
+
+  /// Of the files.
+  public var keptBytes: Int { files.keptBytes }
+
+  private static func embedded(_ digest: ImageDigest, in db: Database) throws -> [UInt8]? {
+    let statement = try db.cachedStatement(sql: "SELECT bytes FROM contents WHERE digest = ?")
+    return try Data.fetchOne(statement, arguments: [digest.data]).map { [UInt8]($0) }
+  }
+
+  private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
+    SHA256.hash(data: bytes).elementsEqual(digest.bytes)
+  }
+}

@@ -1,0 +1,58 @@
+internal import Synchronization
+
+/// Closed until it is opened, once and for good; any number of tasks may wait for that.
+public final class Latch: Sendable {
+  private struct State {
+    var isOpen = false
+    var waiters: [UInt64: CheckedContinuation<Void, Never>] = [:]
+    var count: UInt64 = 0
+  }
+
+  private let state = Mutex(State())
+
+  /// One that is closed.
+  public init() {}
+
+  /// Whether it was opened.
+  public var isOpen: Bool { state.withLock { $0.isOpen } }
+
+  /// Lets all go on who wait, and whoever comes later.
+  public func open() {
+    let waiters = state.withLock { state in
+      state.isOpen = true
+      defer { state.waiters = [:] }
+      return Array(state.waiters.values)
+    }
+    for waiter in waiters { waiter.resume() }
+  }
+
+  /// Returns once it is open, or when the task is cancelled.
+  public func wait() async {
+    let token = state.withLock { state in
+      state.count += 1
+      return state.count
+    }
+    await withTaskCancellationHandler {
+      await withCheckedContinuation { continuation in
+        let isOver = state.withLock { state in
+          if state.isOpen || Task.isCancelled { return true }
+          state.waiters[token] = continuation
+          return false
+        }
+        if isOver { continuation.resume() }
+      }
+    } onCancel: {
+      state.withLock { $0.waiters.removeValue(forKey: token) }?.resume()
+    }
+  }
+
+  /// The same, and when the time is over.
+  public func wait(until deadline: ContinuousClock.Instant) async {
+    await withTaskGroup { group in
+      group.addTask { await self.wait() }
+      group.addTask { try? await Task.sleep(until: deadline, clock: .continuous) }
+      await group.next()
+      group.cancelAll()
+    }
+  }
+}

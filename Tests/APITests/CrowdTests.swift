@@ -1,0 +1,167 @@
+import Foundation
+import HTTP
+import HTTPTypes
+import Jobs
+import TestSupport
+import Testing
+
+@testable import API
+
+@Suite("Of many clients", .timeLimit(.minutes(5)))
+struct CrowdTests {
+  private static func events(_ address: String, _ routes: Routes) async -> Response {
+    await routes.respond(
+      to: Request(method: .get, path: "/events", remoteAddress: address))
+  }
+
+  @Test("one waits on at most half of the connections while others do")
+  func waits() async throws {
+    let client = Client { $0.maxConnections = 6 }
+    let routes = client.routes
+    var streams: [Response] = []
+    for _ in 0..<6 { streams.append(await Self.events("192.0.2.1", routes)) }
+    #expect(streams.allSatisfy { $0.status == .ok })
+    // Who comes too late is refused, and is the next.
+    #expect(await Self.events("192.0.2.2", routes).status == .tooManyRequests)
+    streams.removeLast()
+    let refused = await Self.events("192.0.2.1", routes)
+    #expect(refused.status == .tooManyRequests && refused.fields[.retryAfter] != nil)
+    let other = await Self.events("192.0.2.2", routes)
+    #expect(other.status == .ok)
+    let id = try await client.submitted()
+    let wait = await client.get("/jobs/\(id)?wait=5")
+    #expect(wait.status == 429 && wait.code == "rate_limited")
+    #expect(await client.get("/jobs/\(id)").status == 200)
+    streams.removeAll()
+    #expect(await client.get("/jobs/\(id)?wait=0.001").status == 200)
+    withExtendedLifetime(other) {}
+    #expect(routes.connections.held == 1)
+  }
+
+  @Test("none can have more gathered than fits, and a refused one may come again")
+  func gathers() async throws {
+    let client = Client()
+    let routes = client.routes
+    let budget = Configuration().gathering.budget
+    let hog = routes.memory.lease(for: .behind("192.0.2.9"))
+    #expect(hog.take(budget))
+    let answer = await client.post(#"{"url":"http://a/"}"#)
+    #expect(answer.status == 503 && answer.code == "overloaded")
+    #expect(answer.fields[.retryAfter].flatMap { Int($0) } != nil)
+    #expect(await client.get("/jobs").status == 503)
+    hog.release()
+    #expect(await client.post(#"{"url":"http://a/"}"#).status == 202)
+    #expect(await client.get("/jobs").status == 200)
+    #expect(routes.memory.held == 0)
+  }
+
+  @Test("an object may have 1 MiB, an array what its jobs can need, and never more than a body")
+  func lengths() async {
+    let text = String(repeating: " ", count: (1 << 20) - 18)
+    let client = Client()
+    #expect(await client.post(text + #"{"url":"http://a/"}"#).code == "body_too_large")
+    #expect(await client.post(text.dropFirst() + #"{"url":"http://a/"}"#).status == 202)
+    #expect(await client.post("[" + text + #"{"url":"http://a/"}]"#).status == 202)
+    let narrow = Client { ($0.maxBatch, $0.maxBody) = (9, 32 << 20) }
+    let long = String(repeating: " ", count: 9 * (128 << 10))
+    #expect(await narrow.post("[" + long + "]").code == "body_too_large")
+    #expect(await narrow.post("[" + long.dropFirst(2) + "]").status == 422)
+    #expect(Gathering(maxBody: 100, maxBatch: .max) == Gathering(upTo: 100))
+    // Whether said or not.
+    let unsaid = Request(
+      method: .post, path: "/jobs", fields: [.contentType: "application/json"],
+      body: .sending(Array((text + text).utf8), in: 70_000, declared: false))
+    #expect(await client.routes.respond(to: unsaid).status == .contentTooLarge)
+    #expect(client.routes.memory.held == 0 && narrow.routes.memory.held == 0)
+  }
+
+  @Test("those that send long bodies at once take what is left, and nothing once they are gone")
+  func attack() async throws {
+    let routes = Client().routes
+    let server = try Self.serve(routes)
+    let port = server.port
+    let budget = Configuration().gathering.budget
+    let others = routes.memory.lease(for: .behind("127.0.0.1"))
+    others.hold(budget - (3 << 20))
+    for _ in 0..<3 {
+      let clients = try await Self.onThread {
+        let clients = try (0..<12).map { _ in try RawConnection(port) }
+        for client in clients {
+          client.send(
+            "POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+              + "Content-Length: \(2 << 20)\r\n\r\n[" + String(repeating: " ", count: 1 << 20))
+        }
+        return clients
+      }
+      try await Self.until { routes.memory.held >= budget - (5 << 19) }
+      #expect(routes.memory.held <= budget)
+      withExtendedLifetime(clients) {}
+    }
+    try await Self.until { routes.memory.held == budget - (3 << 20) }
+    others.release()
+    #expect(routes.memory.held == 0)
+    await server.server.stop(within: .zero)
+  }
+
+  @Test("those that break off, whatever they were at, leave nothing taken behind")
+  func aborted() async throws {
+    let client = Client()
+    let id = try await client.submitted()
+    let routes = client.routes
+    let server = try Self.serve(routes)
+    let port = server.port
+    let json = "Content-Type: application/json\r\n"
+    let starts = [
+      "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /jobs/\(id)/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /jobs/\(id)?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /jobs/\(id)/image?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "POST /jobs HTTP/1.1\r\nHost: localhost\r\n\(json)Content-Length: 100000\r\n\r\n[",
+      "POST /jobs HTTP/1.1\r\nHost: localhost\r\n\(json)Transfer-Encoding: chunked\r\n\r\n3\r\n[  \r\n",
+      "POST /jobs HTTP/1.1\r\nHost: localhost\r\n\(json)Content-Length: 100\r\n\r\n{",
+      "GET /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ]
+    try await Self.onThread {
+      for _ in 0..<25 {
+        let clients = try starts.map { start in
+          let client = try RawConnection(port)
+          client.send(start)
+          return client
+        }
+        withExtendedLifetime(clients) {}
+      }
+    }
+    try await Self.until {
+      routes.memory.held == 0 && routes.connections.held == 0
+        && server.server.statistics.connections == 0
+    }
+    await server.server.stop(within: .zero)
+  }
+
+  // MARK: A server
+
+  private static func serve(_ routes: Routes) throws -> (server: HTTPServer, port: Int) {
+    var configuration = HTTPServer.Configuration()
+    (configuration.port, configuration.threads) = (0, 2)
+    let server = HTTPServer(
+      configuration, handler: routes.respond(to:), refusal: routes.refuse(_:))
+    return (server, try server.start().port)
+  }
+
+  private static func onThread<Value: Sendable>(
+    _ work: @escaping @Sendable () throws -> Value
+  ) async throws -> Value {
+    try await withCheckedThrowingContinuation { continuation in
+      Thread.detachNewThread { continuation.resume(with: Result { try work() }) }
+    }
+  }
+
+  private static func until(_ holds: @Sendable () -> Bool) async throws {
+    // Longer than the longest wait: a client that leaves unnoticed keeps its place no longer than that.
+    let end = ContinuousClock.now + .seconds(120)
+    while !holds() {
+      try #require(ContinuousClock.now < end)
+      try await Task.sleep(for: .milliseconds(5))
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("A crowd of clients", .timeLimit(.minutes(10)))
+struct CrowdTests {
+  @Test("that sends long JSON at once takes no more memory than there is for it, and probes answer")
+  func bodies() async throws {
+    try await withService { service in
+      let idle = try Self.residentMegabytes(of: service)
+      let port = try #require(service.base.split(separator: ":").last.flatMap { Int($0) })
+      let most = try await withCheckedThrowingContinuation { continuation in
+        Thread.detachNewThread {
+          continuation.resume(with: Result { try Self.attack(port, service) })
+        }
+      }
+      // 24 × 31 MiB without a limit; 64 MiB with it, and as much again while an array grows.
+      #expect(most - idle < 300, "\(idle) to \(most) MiB")
+      let probe = try await service.get("/livez")
+      #expect(probe.status == 200)
+      // What was taken is free again.
+      try await eventually {
+        try await service.submit([["url": "http://a.invalid/"]]).status == 202
+      }
+    }
+  }
+
+  /// - Returns: what was resident at the most, in MiB.
+  private static func attack(_ port: Int, _ service: RunningService) throws -> Int {
+    let clients = try (0..<24).map { _ in try RawConnection(port) }
+    for client in clients {
+      client.send(
+        "POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+          + "Content-Length: \(31 << 20)\r\n\r\n[")
+    }
+    let piece = String(repeating: " ", count: 1 << 20)
+    var most = 0
+    for _ in 0..<15 {
+      for client in clients { client.send(piece) }
+      most = max(most, try residentMegabytes(of: service))
+    }
+    return most
+  }
+
+  private static func residentMegabytes(of service: RunningService) throws -> Int {
+    let status = try String(
+      contentsOfFile: "/proc/\(service.processIdentifier)/status", encoding: .utf8)
+    let match = try #require(status.firstMatch(of: #/VmRSS:\s+(\d+) kB/#))
+    return try #require(Int(match.1)) >> 10
+  }
+}

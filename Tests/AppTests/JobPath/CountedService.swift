@@ -1,0 +1,223 @@
+import API
+import CCounting
+import Codec
+import Engine
+import Executors
+import Fetch
+import Foundation
+import Glibc
+import HTTP
+import Jobs
+import Logging
+import TestSupport
+
+@testable import App
+@testable import Store
+
+/// What a job on its way made the service do.
+struct PathCounts {
+  /// By name; nothing that was not called.
+  var calls: [String: Int]
+  var libraries: CCounts
+  /// Work handed to the threads that read and write the database, wait for files and decode.
+  var readers: Int
+  var writer: Int
+  var files: Int
+  var decoders: Int
+
+  /// Each time that work went on on other threads than before.
+  var hops: Int {
+    readers + writer + files + decoders
+      + libraries.sharedThreads + libraries.fetchWakeUps + libraries.resumes
+  }
+
+  /// What is pinned, by name.
+  var figures: [(name: String, count: Int)] {
+    let libraries = libraries
+    return [
+      ("hops", hops), ("to Swift's shared threads", libraries.sharedThreads),
+      ("to store-read", readers), ("to store-write", writer), ("to store-images", files),
+      ("to decode", decoders), ("to fetch-loop", libraries.fetchWakeUps),
+      ("to libmicrohttpd", libraries.resumes), ("synced commits", libraries.syncedCommits),
+      ("unsynced commits", libraries.unsyncedCommits), ("file syncs", libraries.fileSyncs),
+      ("SQL statements", libraries.statements), ("store calls", calls.values.reduce(0, +)),
+    ]
+  }
+
+  static func - (later: PathCounts, earlier: PathCounts) -> PathCounts {
+    var counts = later
+    for (name, count) in earlier.calls {
+      let rest = counts.calls[name, default: 0] - count
+      counts.calls[name] = rest == 0 ? nil : rest
+    }
+    counts.readers -= earlier.readers
+    counts.writer -= earlier.writer
+    counts.files -= earlier.files
+    counts.decoders -= earlier.decoders
+    let (old, new) = (earlier.libraries, later.libraries)
+    counts.libraries = CCounts(
+      fileSyncs: new.fileSyncs - old.fileSyncs, logSyncs: new.logSyncs - old.logSyncs,
+      databaseSyncs: new.databaseSyncs - old.databaseSyncs,
+      syncedCommits: new.syncedCommits - old.syncedCommits,
+      unsyncedCommits: new.unsyncedCommits - old.unsyncedCommits,
+      statements: new.statements - old.statements,
+      sharedThreads: new.sharedThreads - old.sharedThreads,
+      fetchWakeUps: new.fetchWakeUps - old.fetchWakeUps,
+      suspends: new.suspends - old.suspends, resumes: new.resumes - old.resumes)
+    return counts
+  }
+}
+
+/// The whole service as `serve` builds it, durable, in this process, with all that it does counted.
+struct CountedService {
+  private let store: SQLiteJobStore
+  private let images: FileImageStore
+  private let decoders = ThreadPool(name: "decode", threads: 1)
+  private let fetcher: CurlFetcher
+  private let engine: JobEngine
+  private let server: HTTPServer
+  private let calls = Calls()
+
+  /// In a process of its own, as counts are the process's.
+  init(folder: String) throws {
+    ccounting_start()
+    var configuration = App.Configuration()
+    configuration.server.port = 0
+    configuration.server.threads = 1
+    configuration.fetch.allowNetworks = ["127.0.0.0/8"]
+    configuration.fetch.allowPorts = []
+    let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    store = try SQLiteJobStore(.init(path: folder + "/jobs.sqlite"))
+    images = try FileImageStore(.init(path: folder + "/images"))
+    fetcher = try CurlFetcher(configuration.fetcherConfiguration)
+    engine = JobEngine(
+      configuration.engineConfiguration,
+      JobEngine.Parts(
+        store: CountingJobStore(store: store, calls: calls),
+        images: CountingImageStore(
+          store: TieredImageStore(jobs: store, files: images), calls: calls),
+        fetcher: fetcher,
+        codec: StreamingCodec(), renderer: StreamingRenderer(), threads: decoders),
+      now: { .wallClock }, log: log)
+    let routes = Routes(
+      service: engine, configuration: configuration.routesConfiguration, openAPI: [],
+      dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" }, log: log)
+    server = HTTPServer(
+      try configuration.serverConfiguration(), handler: routes.respond(to:),
+      refusal: routes.refuse(_:), log: log)
+  }
+
+  /// Runs while the body does, on a thread of its own that Swift's don't count.
+  func run(_ body: @escaping @Sendable (_ port: Int) -> Void) async throws {
+    let port = try server.start().port
+    let (readiness, isReady) = AsyncStream.makeStream(of: Void.self)
+    try await withThrowingTaskGroup { group in
+      group.addTask { try await engine.run { isReady.finish() } }
+      for await _ in readiness {}
+      await withCheckedContinuation { continuation in
+        startThread(named: "client") {
+          body(port)
+          continuation.resume()
+        }
+      }
+      await engine.drain(within: .seconds(10))
+      try await group.waitForAll()
+    }
+    await server.stop(within: .seconds(2))
+    fetcher.shutdown()
+    await store.close()
+  }
+
+  /// Submits a job and waits for its end without asking the service, and then until nothing is done any more.
+  ///
+  /// - Returns: what was done meanwhile; nil, and says why, where the job didn't succeed.
+  func count(_ client: PlainClient, job url: String) -> PathCounts? {
+    let before = counts
+    guard let id = client.post(url: url).flatMap({ JobID($0) }) else {
+      print("\(url) is not accepted")
+      return nil
+    }
+    let admin = Caller(owner: Owner(""), isAdmin: true)
+    var phase = Phase.queued
+    let deadline = ContinuousClock.now + .seconds(60)
+    while !phase.isFinished, ContinuousClock.now < deadline {
+      usleep(1000)
+      phase = engine.peek(id, for: admin)?.job.phase ?? phase
+    }
+    guard phase == .success else {
+      print("\(url) is \(phase)")
+      return nil
+    }
+    return settled() - before
+  }
+
+  /// Once they stay the same for 20 ms, which is less than the pauses between what the service does by itself.
+  func settled() -> PathCounts {
+    var (last, since) = (counts, 0)
+    let deadline = ContinuousClock.now + .seconds(5)
+    while since < 10, ContinuousClock.now < deadline {
+      usleep(2000)
+      let now = counts
+      since = now.hops == last.hops ? since + 1 : 0
+      last = now
+    }
+    return last
+  }
+
+  private var counts: PathCounts {
+    PathCounts(
+      calls: calls.all, libraries: ccounting_counts(), readers: Int(store.reading.handedOver),
+      writer: store.writer.committed.operations, files: Int(images.disk.handedOver),
+      decoders: Int(decoders.handedOver))
+  }
+}
+
+/// A client on one connection that uses no task.
+final class PlainClient {
+  private let socket: Int32
+  private let port: Int
+
+  init?(port: Int) {
+    self.port = port
+    socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = in_port_t(port).bigEndian
+    address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
+    let code = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(socket, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    guard code == 0 else { return nil }
+  }
+
+  deinit { close(socket) }
+
+  /// - Returns: the accepted job's id.
+  func post(url: String) -> String? {
+    let body = "{\"url\":\"\(url)\"}"
+    let request = """
+      POST /jobs HTTP/1.1\r
+      Host: 127.0.0.1:\(port)\r
+      Content-Type: application/json\r
+      Content-Length: \(body.utf8.count)\r
+      \r
+      \(body)
+      """
+    guard send(socket, request, request.utf8.count, Int32(MSG_NOSIGNAL)) > 0 else {
+      return nil
+    }
+    var answer = ""
+    var buffer = [UInt8](repeating: 0, count: 1 << 16)
+    while true {
+      let count = read(socket, &buffer, buffer.count)
+      guard count > 0 else { return nil }
+      answer += String(decoding: buffer.prefix(count), as: UTF8.self)
+      // All of it is there: an accepted job's document ends the answer.
+      guard answer.hasSuffix("}") || answer.hasSuffix("}\n") else { continue }
+      guard answer.hasPrefix("HTTP/1.1 202 ") else { return nil }
+      return answer.firstMatch(of: #/"id":"([^"]+)"/#).map { String($0.1) }
+    }
+  }
+}

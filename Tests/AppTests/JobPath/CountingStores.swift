@@ -1,0 +1,269 @@
+import Caching
+import Jobs
+import Synchronization
+
+/// Names of calls, each with how often it was made.
+final class Calls: Sendable {
+  private let counts = Mutex<[String: Int]>([:])
+
+  func count(_ call: String = #function) {
+    let name = String(call.prefix { $0 != "(" })
+    counts.withLock { $0[name, default: 0] += 1 }
+  }
+
+  var all: [String: Int] { counts.withLock { $0 } }
+}
+
+/// Passes every call on to another store, and counts it.
+struct CountingJobStore: JobStore, CacheStore {
+  let store: any JobStore & CacheStore
+  let calls: Calls
+
+  var largestEmbedded: Int { store.largestEmbedded }
+
+  func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
+    -> SubmitOutcome
+  {
+    calls.count()
+    return try await store.submit(jobs, key: key, capacity: capacity)
+  }
+
+  func job(_ id: JobID) async throws(StoreError) -> Job? {
+    calls.count()
+    return try await store.job(id)
+  }
+
+  func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
+    calls.count()
+    return try await store.jobs(query)
+  }
+
+  func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
+    -> Claimed
+  {
+    calls.count()
+    return try await store.claim(count, at: moment, room: room)
+  }
+
+  func claim(equalTo request: Fingerprint, count: Int, at moment: Timestamp)
+    async throws(StoreError) -> [(job: Job, claim: Claim)]
+  {
+    calls.count("claimEqual")
+    return try await store.claim(equalTo: request, count: count, at: moment)
+  }
+
+  func update(
+    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> Job? {
+    calls.count()
+    return try await store.update(id, under: claim, change)
+  }
+
+  func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
+    calls.count()
+    return try await store.settle(settlement)
+  }
+
+  func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job] {
+    calls.count()
+    return try await store.jobsWithLowDataImages(after: id, count: count)
+  }
+
+  func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool)
+    async throws(StoreError) -> Removal
+  {
+    calls.count()
+    return try await store.remove(id, if: condition)
+  }
+
+  func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
+    async throws(StoreError) -> Reservation
+  {
+    calls.count()
+    return try await store.reserve(image, bytes: bytes, as: holder, limit: limit)
+  }
+
+  func release(_ holder: JobID) async throws(StoreError) {
+    calls.count()
+    try await store.release(holder)
+  }
+
+  func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
+    calls.count()
+    return try await store.expire(at: moment, count: count)
+  }
+
+  func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
+    calls.count()
+    return try await store.abandonedImages(count)
+  }
+
+  func forget(_ images: [ImageDigest]) async throws(StoreError) {
+    calls.count()
+    try await store.forget(images)
+  }
+
+  func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
+    calls.count()
+    return try await store.lose(image)
+  }
+
+  func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+    calls.count()
+    return try await store.markOrphans(images)
+  }
+
+  func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.forgetKeys(before: moment, count: count)
+  }
+
+  func recover() async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.recover()
+  }
+
+  func changesByOthers() -> AsyncStream<JobID> { store.changesByOthers() }
+
+  func counts() async throws(StoreError) -> StoreCounts {
+    calls.count()
+    return try await store.counts()
+  }
+
+  func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
+    calls.count()
+    return try await store.entries(for: keys)
+  }
+
+  func replace(_ entry: CacheEntry) async throws(StoreError) {
+    calls.count()
+    try await store.replace(entry)
+  }
+
+  func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
+    calls.count()
+    try await store.touch(uses)
+  }
+
+  func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+    calls.count()
+    try await store.drop(ids)
+  }
+
+  func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.drop(keys: keys)
+  }
+
+  func drop(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest] {
+    calls.count()
+    return try await store.drop(resource: resource, count: count)
+  }
+
+  func clear() async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.clear()
+  }
+
+  func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
+    calls.count()
+    return try await store.variant(id)
+  }
+
+  func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse
+  ) async throws(StoreError) {
+    calls.count()
+    try await store.keep(variant, within: limit, releasing: holder, lastUse: lastUse)
+  }
+
+  func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
+    calls.count()
+    return try await store.cacheCounts()
+  }
+}
+
+/// Passes every call on to another store of images, and counts it.
+struct CountingImageStore: ImageStore, PartialStore {
+  let store: any ImageStore & PartialStore
+  let calls: Calls
+
+  func stage() async throws(StoreError) -> any StagedImage {
+    calls.count()
+    return CountingStagedImage(try await store.stage(), calls)
+  }
+
+  func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+    calls.count()
+    return try await store.open(digest)
+  }
+
+  func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+    calls.count()
+    return try await store.verify(digest, bytes: bytes)
+  }
+
+  func remove(_ digest: ImageDigest) async throws(StoreError) {
+    calls.count("removeImage")
+    try await store.remove(digest)
+  }
+
+  func hasRoom() async -> Bool {
+    calls.count()
+    return await store.hasRoom()
+  }
+
+  func removeUnfinished() async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.removeUnfinished()
+  }
+
+  func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.sweep(remove)
+  }
+
+  func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+    calls.count()
+    return try await store.take(key)
+  }
+
+  func drop(_ key: Fingerprint) async throws(StoreError) {
+    calls.count("dropPartial")
+    try await store.drop(key)
+  }
+
+  var keptBytes: Int { store.keptBytes }
+}
+
+private final class CountingStagedImage: StagedImage {
+  private let image: any StagedImage
+  private let calls: Calls
+
+  init(_ image: any StagedImage, _ calls: Calls) { (self.image, self.calls) = (image, calls) }
+
+  func write(_ bytes: [UInt8]) throws(StoreError) {
+    calls.count()
+    try image.write(bytes)
+  }
+
+  func finish() -> ImageDigest { image.finish() }
+
+  var content: [UInt8]? { image.content }
+
+  func publish() async throws(StoreError) {
+    calls.count()
+    try await image.publish()
+  }
+
+  func identify(_ key: Fingerprint, _ response: PartialResponse) {
+    calls.count()
+    image.identify(key, response)
+  }
+
+  func setAside() async throws(StoreError) {
+    calls.count()
+    try await image.setAside()
+  }
+}

@@ -1,0 +1,68 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("What the cache keeps", .timeLimit(.minutes(1)))
+struct CacheKeepingTests {
+  @Test("is not given up because the store can't tell just now whether it is whole")
+  func storeFails() async throws {
+    try await Workshop.open({ $0.cache.memory = 0 }) { shop in
+      shop.fetcher.answer("http://a.example/x", with: .pieces([ok], total: ok.count))
+      let only: @Sendable (inout Submission) -> Void = {
+        ($0.cacheMode, $0.maxAttempts) = (.onlyIfCached, 1)
+      }
+      _ = try await shop.finished(shop.submit("http://a.example/x"))
+      shop.images.failVerifying(true)
+      let unknown = try await shop.finished(shop.submit("http://a.example/x", only))
+      #expect(unknown.failure == .internal, "not that it is not cached")
+      shop.images.failVerifying(false)
+      let known = try await shop.finished(shop.submit("http://a.example/x", only))
+      #expect(known.cache?.status == .hit)
+      #expect(shop.fetcher.requests.count == 1)
+      shop.images.failVerifying(true)
+      let fetched = try await shop.finished(shop.submit("http://a.example/x"))
+      #expect(fetched.phase == .success && fetched.cache?.status == .miss)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("is what was used last, also where that was a moment ago")
+  func recentlyUsed() async throws {
+    try await Workshop.open({ $0.cache.disk = 2 * ok.count + 2 }) { shop async throws in
+      func run(_ name: String) async throws -> CacheOutcome.Status? {
+        let url = "http://a.example/\(name)"
+        shop.fetcher.answer(
+          url, with: .pieces([ok + Array(name.utf8)], total: ok.count + 1))
+        shop.clock.advance(by: .seconds(1))
+        return try await shop.finished(shop.submit(url)).cache?.status
+      }
+      for (name, status) in [
+        ("a", .miss), ("b", .miss), ("a", .hit), ("c", .miss), ("a", .hit), ("b", .miss),
+      ] as [(String, CacheOutcome.Status)] {
+        #expect(try await run(name) == status, "\(name)")
+      }
+    }
+  }
+
+  @Test("of a redirect is the origin's word alone, whatever freshness a job gives")
+  func assignedLifetime() async throws {
+    try await Workshop.open({ $0.cache.defaultTTL = .zero }) { shop in
+      let url = SourceURL("http://a.example/x")!
+      shop.fetcher.answer(url.string, with: .pieces([ok], total: ok.count))
+      for status in [301, 302] {
+        shop.fetcher.redirect(
+          url.string,
+          over: [
+            FetchedRedirect(
+              url: url, status: status, headers: [], hadFields: true, asked: .zero, answered: .zero)
+          ], to: "http://a.example/y")
+        for _ in 0..<2 {
+          let job = try await shop.finished(shop.submit(url.string) { $0.cacheTTL = 86_400 })
+          #expect(job.cache?.status == .miss)
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,163 @@
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("Changes at the same time", .timeLimit(.minutes(1)))
+struct ChangingTests {
+  private let url = "http://a.example/x.png"
+
+  /// Runs both while the store holds them back, so that each has looked at the job before either has changed it.
+  private func together(
+    _ shop: Workshop, _ first: @escaping @Sendable () async throws -> Void,
+    _ second: @escaping @Sendable () async throws -> Void
+  ) async throws -> [JobsError?] {
+    await shop.store.hold()
+    return try await withThrowingTaskGroup { group in
+      for change in [first, second] {
+        group.addTask { () -> JobsError? in
+          do { try await change() } catch let error as JobsError { return error }
+          return nil
+        }
+      }
+      try await until { await shop.store.heldCalls >= 2 }
+      await shop.store.letGo()
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+  }
+
+  @Test("of two that name the same version one is made, whatever they do")
+  func ifMatch() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      _ = try await shop.reached(.loading, shop.submit("http://busy.example/"))
+      let engine = shop.engine
+      typealias Change = @Sendable (JobID, Int) async throws -> Void
+      let edit: Change = { id, version in
+        _ = try await engine.edit(
+          id, for: Workshop.me, priority: nil, tags: ["\(UInt64.random(in: 0 ... .max))"],
+          ifVersion: version)
+      }
+      let cancel: Change = { id, version in
+        _ = try await engine.cancel(id, for: Workshop.me, ifVersion: version)
+      }
+      let purge: Change = { id, version in
+        try await engine.purge(id, for: Workshop.me, ifVersion: version)
+      }
+      for (first, second) in [
+        (edit, edit), (edit, cancel), (edit, purge), (cancel, cancel), (cancel, purge),
+        (purge, purge),
+      ] {
+        let id = try await shop.submit(url)
+        let version = try await engine.job(id, for: Workshop.me).job.version
+        let ends = try await together(shop, { try await first(id, version) }) {
+          try await second(id, version)
+        }
+        #expect(ends.filter { $0 == nil }.count == 1, "\(ends)")
+        #expect(ends.contains(.versionDiffers) || ends.contains(.unknownJob), "\(ends)")
+      }
+    }
+  }
+
+  @Test(
+    "a version of progress that only memory knows is as good as the store's, until it is passed")
+  func progress() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      var shown = try await shop.reached(.loading, id)
+      while shown.progress.completed == 0 {
+        let goal = WaitGoal.versionOtherThan(shown.version)
+        shown = try await shop.engine.wait(
+          id, for: Workshop.me, until: goal, atMost: .seconds(10)
+        ).job
+      }
+      #expect(try await shop.store.job(id)!.version < shown.version)
+      await #expect(throws: JobsError.versionDiffers) {
+        try await shop.engine.edit(
+          id, for: Workshop.me, priority: nil, tags: ["old"], ifVersion: shown.version - 1)
+      }
+      let edited = try await shop.engine.edit(
+        id, for: Workshop.me, priority: nil, tags: ["new"], ifVersion: shown.version)
+      #expect(edited.job.tags == ["new"] && edited.job.version > shown.version)
+      await #expect(throws: JobsError.versionDiffers) {
+        try await shop.engine.purge(id, for: Workshop.me, ifVersion: shown.version)
+      }
+      try await shop.engine.purge(id, for: Workshop.me, ifVersion: edited.job.version)
+    }
+  }
+
+  @Test("a job ends once in the log, however it ends and however many end it")
+  func logged() async throws {
+    let lines = LogLines()
+    try await Workshop.open(
+      log: lines.logger,
+      {
+        $0.workers = 1; $0.cache.defaultTTL = .seconds(60)
+      }
+    ) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let done = try await shop.finished(shop.submit(url)).id
+      #expect(lines.ends(of: done) == ["success"])
+      let again = try await shop.finished(shop.submit(url))
+      #expect(again.cache?.status == .hit && lines.ends(of: again.id) == ["success"])
+      let failed = try await shop.finished(shop.submit("http://none.example/")).id
+      try await until { lines.ends(of: failed) == ["failure"] }
+
+      let busy = try await shop.submit("http://busy.example/")
+      _ = try await shop.reached(.loading, busy)
+      let queued = try await shop.submit("http://other.example/")
+      for id in [busy, queued] {
+        let cancel: @Sendable () async throws -> Void = { [engine = shop.engine] in
+          _ = try await engine.cancel(id, for: Workshop.me)
+        }
+        #expect(try await together(shop, cancel, cancel) == [nil, nil])
+        #expect(lines.ends(of: id) == ["cancelled"])
+      }
+      try await shop.engine.purge(queued, for: Workshop.me)
+      #expect(lines.ends(of: queued) == ["cancelled"])
+      let purged = try await shop.submit("http://busy.example/")
+      _ = try await shop.reached(.loading, purged)
+      try await shop.engine.purge(purged, for: Workshop.me)
+      #expect(lines.ends(of: purged) == ["cancelled"])
+    }
+  }
+}
+
+/// What was logged.
+final class LogLines: Sendable {
+  private let lines = Mutex<[(message: String, metadata: Logger.Metadata)]>([])
+
+  var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
+
+  /// In which phases a job ended, by the log.
+  func ends(of id: JobID) -> [String] {
+    lines.withLock { lines in
+      lines.filter { $0.message == "job finished" && $0.metadata["job"] == "\(id)" }
+        .map { $0.metadata["phase"].map { "\($0)" } ?? "" }
+    }
+  }
+
+  func count(_ message: String) -> Int {
+    lines.withLock { $0.count { $0.message == message } }
+  }
+
+  private struct Handler: LogHandler {
+    let lines: LogLines
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.info
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+      lines.lines.withLock { $0.append(("\(event.message)", event.metadata ?? [:])) }
+    }
+  }
+}

@@ -1,0 +1,83 @@
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("Handing out jobs", .timeLimit(.minutes(5)))
+struct DispatcherTests {
+  /// A clock that can be moved ahead.
+  private final class Clock: Sendable {
+    private let ahead = Mutex(Duration.zero)
+    var now: ContinuousClock.Instant { .now + ahead.withLock { $0 } }
+    func move(by time: Duration) { ahead.withLock { $0 += time } }
+  }
+
+  private static let moment = Timestamp(milliseconds: 1_800_000_000_000)
+
+  private static func queued(_ url: String) -> Job {
+    Job(
+      id: JobIDSequence().next(at: moment), owner: .anonymous,
+      submission: Submission(source: .url(SourceURL(url)!, lowData: nil)), priority: .normal,
+      tags: [], createdAt: moment)
+  }
+
+  @Test("an origin whose pause ends while the queue is looked at is not forgotten")
+  func pauseEnds() async throws {
+    let clock = Clock()
+    let bell = DispatcherBell()
+    let origins = Origins(OriginRules(), clock: { clock.now }) { bell.ring() }
+    let job = Self.queued("http://gone.example/")
+    for _ in 0..<5 { try origins.enter("http://gone.example").note(.unreached) }
+    #expect(origins.paused == 1)
+    let store = MemoryJobStore()
+    #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
+    let dispatcher = Dispatcher(
+      store: store, origins: origins, places: QueuePlaces(since: Self.moment), workers: 1,
+      bell: bell,
+      now: {
+        // Asked for right after the first look at the origins, which still found a pause.
+        clock.move(by: .seconds(6))
+        return Self.moment
+      }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    async let running: Void = dispatcher.run()
+    let work = await dispatcher.next()
+    #expect(work?.job.id == job.id && work?.pass != nil)
+    await dispatcher.stop()
+    await running
+  }
+
+  @Test("one worker is left for others, however many jobs wait for an origin that says nothing")
+  func reserve() async throws {
+    let bell = DispatcherBell()
+    let origins = Origins(OriginRules()) { bell.ring() }
+    let store = MemoryJobStore()
+    let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
+    #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
+    let dispatcher = Dispatcher(
+      store: store, origins: origins, places: QueuePlaces(since: Self.moment), workers: 4,
+      bell: bell,
+      now: { Self.moment },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    async let running: Void = dispatcher.run()
+    let taken = AsyncStream<Dispatcher.Work>.makeStream()
+    let workers = (0..<4).map { _ in
+      Task { if let work = await dispatcher.next() { taken.continuation.yield(work) } }
+    }
+    var works = taken.stream.makeAsyncIterator()
+    // What is handed out is held: it would else be over at once.
+    var held: [Dispatcher.Work] = []
+    for _ in 0..<3 { held += [await works.next()].compactMap(\.self) }
+    #expect(held.allSatisfy { $0.job.origin == "http://silent.example" })
+    let other = Self.queued("http://other.example/")
+    #expect(try await store.submit([other], key: nil, capacity: 100) == .accepted)
+    dispatcher.wake()
+    #expect(await works.next()?.job.id == other.id)
+    await dispatcher.stop()
+    await running
+    for worker in workers { await worker.value }
+    withExtendedLifetime(held) {}
+  }
+}

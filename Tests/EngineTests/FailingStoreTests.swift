@@ -1,0 +1,116 @@
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("A store that fails for a while", .timeLimit(.minutes(1)))
+struct FailingStoreTests {
+  private let url = "http://a.example/x.png"
+  private let failure = StoreError.unavailable(detail: "away")
+
+  @Test("takes no job from its worker and its listeners")
+  func followed() async throws {
+    let lines = LogLines()
+    try await Workshop.open(log: lines.logger, { $0.workers = 1 }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      _ = try await shop.reached(.loading, id)
+      let listener = try await shop.engine.listen(
+        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+      _ = listener.next()
+      // Another service changes the job, and the look at it fails twice.
+      try await shop.store.changeAsAnother(
+        id,
+        { job in
+          job.keepWhatIsShown(job)
+          return job.edit(priority: nil, tags: ["theirs"])
+        }, thenFailing: [failure, failure])
+      try await until { shop.engine.peek(id, for: Workshop.me)?.job.tags == ["theirs"] }
+      #expect(shop.engine.peek(id, for: Workshop.me)?.job.phase == .loading)
+      #expect(lines.count("another service's change can't be read") == 2)
+      // Other labels alone are no event: there is news only if more bytes came since.
+      if case .end = listener.next() { Issue.record("the listener has been sent home") }
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("ends no replacing of low-data images")
+  func lowData() async throws {
+    try await Workshop.open({ $0.isConstrained = true }) { shop in
+      shop.fetcher.answer("http://a.example/small", with: .pieces([ok], total: nil))
+      shop.fetcher.answer(url, with: .pieces([ok + [1]], total: nil))
+      let source = Source.url(SourceURL(url)!, lowData: SourceURL("http://a.example/small"))
+      let new = NewJob(submission: Submission(source: source))
+      let id = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)[0].id
+      #expect(try await shop.finished(id).image?.variant == .lowData)
+      await shop.store.fail(with: [failure], of: .lowData)
+      shop.engine.setConstrained(false)
+      try await until { shop.engine.peek(id, for: Workshop.me)?.job.image?.variant == .regular }
+    }
+  }
+
+  @Test("ends each reservation all the same, later")
+  func released() async throws {
+    let store = MemoryJobStore()
+    let lines = LogLines()
+    let keeper = ImageKeeper(store: store, images: MemoryImageStore(), log: lines.logger)
+    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
+    let image = MemoryImageStore.digest(of: ok)
+    _ = try await store.reserve(image, bytes: 9, as: holder, limit: 99)
+    await store.fail(with: [failure])
+    await keeper.release(holder)
+    #expect(try await store.refers(to: image) && lines.count("a reservation can't be ended") == 1)
+    _ = await keeper.retry()
+    #expect(try await !store.refers(to: image))
+  }
+}
+
+@Suite("The sweep after a start", .timeLimit(.minutes(1)))
+struct SweepTests {
+  private let url = "http://a.example/x.png"
+
+  @Test("keeps nobody waiting, removes what nothing refers to, and asks a failing store again")
+  func sweep() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let orphan = images.leaveOrphan([1, 2, 3])
+    await store.fail(with: [.full, .unavailable(detail: "away")], of: .orphans)
+    try await Workshop.open(store: store, images: images) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      // Ready while the sweep is still at its first look.
+      let image = try #require(try await shop.finished(shop.submit(url)).image)
+      try await until { !images.digests.contains(orphan) }
+      #expect(images.digests == [image.digest])
+      #expect(try await store.reserve(orphan, bytes: 3, as: anyone, limit: .max) != .leaving)
+    }
+  }
+
+  private var anyone: JobID { JobIDSequence().next(at: Timestamp(milliseconds: 1)) }
+
+  @Test("removes no image that is published while it looks at it, whichever comes first")
+  func published() async throws {
+    for _ in 0..<30 {
+      // A crash left the very bytes that a job is about to bring.
+      let (store, images) = (MemoryJobStore(), MemoryImageStore())
+      let orphan = images.leaveOrphan(ok)
+      try await Workshop.open(store: store, images: images) { shop in
+        shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+        let image = try #require(try await shop.finished(shop.submit(url)).image)
+        #expect(image.digest == orphan)
+        try await until { await store.looksForOrphans > 0 }
+        #expect(images.digests == [orphan], "a job refers to it")
+      }
+    }
+  }
+
+  @Test("ends when the service stops, however little it has got done")
+  func stopped() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let orphan = images.leaveOrphan([1, 2, 3])
+    await store.fail(with: .init(repeating: .full, count: 1_000), of: .orphans)
+    try await Workshop.open(store: store, images: images) { _ in }
+    #expect(images.digests == [orphan])
+  }
+}

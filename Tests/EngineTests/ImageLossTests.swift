@@ -1,0 +1,128 @@
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("An image whose bytes were harmed")
+struct ImageLossTests {
+  private let url = "https://a.example/a.png"
+
+  /// A workshop with one job that has succeeded.
+  private func withImage(
+    memory: Int = 0, _ body: (Workshop, JobID, StoredImage) async throws -> Void
+  ) async throws {
+    let fetcher = ScriptedFetcher()
+    fetcher.answer(url, with: .pieces([ok], total: ok.count))
+    try await Workshop.open(fetcher: fetcher, { $0.cache.memory = memory }) { shop in
+      let id = try await shop.submit(url)
+      let image = try #require(try await shop.finished(id).image)
+      try await body(shop, id, image)
+    }
+  }
+
+  @Test("is not given out: its job loses it, and can be fetched again", arguments: [true, false])
+  func lost(isGone: Bool) async throws {
+    try await withImage { shop, id, image in
+      let sharing = try await shop.submit(url)
+      #expect(try await shop.finished(sharing).image?.digest == image.digest)
+      if isGone {
+        try await shop.images.remove(image.digest)
+      } else {
+        shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
+      }
+      #expect(try await shop.engine.openImage(image.digest) == nil)
+      for id in [id, sharing] {
+        #expect(try await shop.engine.job(id, for: Workshop.me).job.image?.isKept == false)
+      }
+      #expect(shop.images.digests.isEmpty)
+      #expect(try await shop.store.counts().images == 0)
+      _ = try await shop.engine.fetchAgain(id, for: Workshop.me)
+      #expect(try await shop.finished(id).image?.isKept == true)
+      let bytes = try await shop.engine.openImage(image.digest)
+      #expect(bytes?.read(at: 0, count: ok.count) == ok)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("answers no later job from the cache")
+  func cache() async throws {
+    try await withImage { shop, _, image in
+      shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
+      let next = try await shop.submit(url)
+      #expect(try await shop.finished(next).image?.isKept == true)
+      #expect(shop.fetcher.requests.count == 2)
+      let bytes = try await shop.engine.openImage(image.digest)
+      #expect(bytes?.read(at: 0, count: ok.count) == ok)
+    }
+  }
+
+  @Test("is served from memory, where its bytes are whole")
+  func memory() async throws {
+    try await withImage(memory: 1 << 20) { shop, _, image in
+      #expect(try await shop.engine.openImage(image.digest) != nil)
+      shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
+      let bytes = try await shop.engine.openImage(image.digest)
+      #expect(bytes?.read(at: 0, count: ok.count) == ok)
+    }
+  }
+
+  @Test("stays with a load that has just reserved it")
+  func reserved() async throws {
+    try await withImage { shop, id, image in
+      let holder = JobIDSequence().next(at: shop.clock.now)
+      _ = try await shop.store.reserve(
+        image.digest, bytes: image.bytes, as: holder, limit: .max)
+      try await shop.images.remove(image.digest)
+      #expect(try await shop.engine.openImage(image.digest) == nil)
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.image?.isKept == true)
+      try await shop.store.release(holder)
+    }
+  }
+}
+
+@Suite("A store without room")
+struct StorageRoomTests {
+  /// How a submission is refused when the store fails so. Housekeeping may be the one that it fails: then once more.
+  private func refusal(by error: StoreError, in shop: Workshop) async throws -> JobsError {
+    while true {
+      await shop.store.fail(with: [error])
+      do {
+        _ = try await shop.submit("https://a.example/b.png") { $0.cacheMode = .noStore }
+      } catch let error as JobsError {
+        return error
+      }
+    }
+  }
+
+  @Test("makes the service say so until there is room again, and keeps no job from being tried")
+  func readiness() async throws {
+    let fetcher = ScriptedFetcher()
+    fetcher.answer("https://a.example/a.png", with: .pieces([ok], total: ok.count))
+    try await Workshop.open(fetcher: fetcher) { shop in
+      let kept = try await shop.submit("https://a.example/a.png")
+      let image = try #require(try await shop.finished(kept).image)
+      #expect(shop.engine.state == .ready)
+      shop.images.setRoom(false)
+      let refused = try await refusal(by: .full, in: shop)
+      #expect(refused == .store(.full))
+      #expect(shop.engine.state == .full)
+      #expect(try await shop.engine.openImage(image.digest) != nil)
+      let tried = try await shop.submit("https://a.example/a.png")
+      #expect(try await shop.finished(tried).phase == .success)
+      #expect(shop.engine.state == .full, "one that found room is not enough")
+      shop.images.setRoom(true)
+      #expect(await poll(within: .seconds(60)) { shop.engine.state == .ready })
+    }
+  }
+
+  @Test("is not what another fault of it is")
+  func otherFaults() async throws {
+    try await Workshop.open { shop in
+      let fault = StoreError.unavailable(detail: "x")
+      let refused = try await refusal(by: fault, in: shop)
+      #expect(refused == .store(fault))
+      #expect(shop.engine.state == .ready)
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("Images in memory")
+struct ImageMemoryTests {
+  private func digest(_ number: UInt8) -> ImageDigest {
+    ImageDigest(bytes: [UInt8](repeating: number, count: 32))!
+  }
+
+  private func image(_ count: Int) -> [UInt8] { [UInt8](repeating: 7, count: count) }
+
+  @Test("the least recently asked for go first, and the size is within its bound at all times")
+  func order() {
+    let memory = ImageMemory(capacity: 800)
+    for number in 0..<8 as Range<UInt8> { memory.insert(image(100), as: digest(number)) }
+    #expect(memory.bytes == 800)
+    #expect(memory.bytes(of: digest(0))?.count == 100)
+    memory.insert(image(50), as: digest(9))
+    #expect(memory.bytes == 750)
+    #expect(memory.holds(digest(0)) && !memory.holds(digest(1)) && memory.holds(digest(2)))
+  }
+
+  @Test("an image that would push out most others is not taken")
+  func tooLarge() {
+    let memory = ImageMemory(capacity: 800)
+    memory.insert(image(101), as: digest(1))
+    #expect(memory.bytes == 0 && memory.bytes(of: digest(1)) == nil)
+  }
+
+  @Test("without room nothing is held")
+  func off() {
+    let memory = ImageMemory(capacity: 0)
+    memory.insert(image(1), as: digest(1))
+    #expect(memory.bytes == 0)
+  }
+
+  @Test("an image put in again counts once, one removed not at all")
+  func again() {
+    let memory = ImageMemory(capacity: 800)
+    memory.insert(image(100), as: digest(1))
+    memory.insert(image(80), as: digest(1))
+    #expect(memory.bytes == 80)
+    memory.remove(digest(1))
+    memory.remove(digest(1))
+    #expect(memory.bytes == 0)
+  }
+
+  @Test("long use of a few images costs no more memory than a few")
+  func longUse() {
+    let memory = ImageMemory(capacity: 800)
+    for number in 0..<3 as Range<UInt8> { memory.insert(image(100), as: digest(number)) }
+    for turn in 0..<10_000 { _ = memory.bytes(of: digest(UInt8(turn % 3))) }
+    #expect(memory.noted < 200)
+    memory.insert(image(100), as: digest(9))
+    #expect(memory.holds(digest(0)))
+  }
+}

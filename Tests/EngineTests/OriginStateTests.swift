@@ -1,0 +1,265 @@
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("An origin's rules")
+struct OriginStateTests {
+  private let start = ContinuousClock.now
+  private var rules = OriginRules()
+
+  private func failed(_ times: Int, at now: ContinuousClock.Instant) -> OriginState {
+    var origin = OriginState()
+    for _ in 0..<times {
+      origin.begin(at: now, rules)
+      origin.end(.unreached, at: now, rules)
+    }
+    return origin
+  }
+
+  @Test("an origin that has not answered yet gets two transfers, and all where workers are idle")
+  func unproven() {
+    let origin = OriginState()
+    #expect(origin.room(at: start, rules, isSpare: false) == 2)
+    #expect(origin.room(at: start, rules, isSpare: true) == 6)
+  }
+
+  @Test("once it has answered it gets as many transfers as allowed, and no more")
+  func proven() {
+    var origin = OriginState()
+    origin.begin(at: start, rules)
+    origin.end(.answered, at: start, rules)
+    #expect(origin.room(at: start, rules, isSpare: false) == 6)
+    for _ in 0..<6 { origin.begin(at: start, rules) }
+    #expect(origin.room(at: start, rules, isSpare: true) == 0)
+    origin.end(.unknown, at: start, rules)
+    #expect(origin.room(at: start, rules, isSpare: false) == 1)
+  }
+
+  @Test("redirects that wait for it go first")
+  func waiting() {
+    var origin = OriginState()
+    origin.waiting = 5
+    #expect(origin.room(at: start, rules, isSpare: true) == 1)
+  }
+
+  @Test(
+    "five failures in a row open the circuit: what asks then can only fail, and only where nobody else wants the worker"
+  )
+  func opens() {
+    #expect(failed(4, at: start).pause(at: start) == nil)
+    let origin = failed(5, at: start)
+    #expect(origin.pause(at: start) == .seconds(5))
+    #expect(origin.room(at: start, rules, isSpare: false) == 0)
+    #expect(origin.room(at: start, rules, isSpare: true) > 1_000)
+    #expect(origin.nextChange(at: start, rules) == start + .seconds(5))
+  }
+
+  @Test("an answer in between starts the count anew")
+  func counts() {
+    var origin = failed(4, at: start)
+    origin.begin(at: start, rules)
+    origin.end(.answered, at: start, rules)
+    origin.begin(at: start, rules)
+    origin.end(.unreached, at: start, rules)
+    #expect(origin.pause(at: start) == nil)
+    #expect(origin.failures == 1)
+  }
+
+  @Test("after the pause one request tries again; its answer closes the circuit")
+  func probes() {
+    var origin = failed(5, at: start)
+    let later = start + .seconds(5)
+    #expect(origin.room(at: later, rules, isSpare: false) == 1)
+    origin.begin(at: later, rules)
+    #expect(origin.room(at: later, rules, isSpare: true) == 0)
+    origin.end(.answered, at: later, rules)
+    #expect(origin.room(at: later, rules, isSpare: false) == 6)
+  }
+
+  @Test("a probe that nobody waited for lets the next one through")
+  func abandonedProbe() {
+    var origin = failed(5, at: start)
+    let later = start + .seconds(5)
+    origin.begin(at: later, rules)
+    origin.end(.unknown, at: later, rules)
+    #expect(origin.room(at: later, rules, isSpare: false) == 1)
+  }
+
+  @Test("each probe that fails doubles the pause, up to a minute")
+  func doubles() {
+    var origin = failed(5, at: start)
+    var now = start
+    var pauses: [Duration] = []
+    for _ in 0..<6 {
+      now += origin.pause(at: now) ?? .zero
+      origin.begin(at: now, rules)
+      origin.end(.unreached, at: now, rules)
+      pauses.append(origin.pause(at: now) ?? .zero)
+    }
+    #expect(pauses == [10, 20, 40, 60, 60, 60].map { .seconds($0) })
+  }
+
+  @Test("failures of transfers that were under way when it opened don't prolong the pause")
+  func lateFailures() {
+    var origin = OriginState()
+    for _ in 0..<6 { origin.begin(at: start, rules) }
+    for _ in 0..<6 { origin.end(.unreached, at: start, rules) }
+    #expect(origin.pause(at: start) == .seconds(5))
+  }
+
+  @Test("a rate lets one begin each time it comes round, and saves nothing up")
+  func rate() {
+    var rules = rules
+    rules.requestsPerSecond = 4
+    var origin = OriginState()
+    origin.begin(at: start, rules)
+    origin.end(.answered, at: start, rules)
+    #expect(origin.room(at: start, rules, isSpare: true) == 0)
+    #expect(origin.nextChange(at: start, rules) == start + .milliseconds(250))
+    #expect(origin.room(at: start + .milliseconds(251), rules, isSpare: true) == 1)
+    #expect(origin.room(at: start + .seconds(60), rules, isSpare: true) == 1)
+  }
+
+  @Test("a rate below one a second holds too")
+  func slowRate() {
+    var rules = rules
+    rules.requestsPerSecond = 0.5
+    var origin = OriginState()
+    origin.begin(at: start, rules)
+    #expect(origin.room(at: start + .milliseconds(1_900), rules, isSpare: true) == 0)
+    #expect(origin.room(at: start + .milliseconds(2_100), rules, isSpare: true) == 1)
+  }
+
+  @Test("it is forgotten when idle, with failures only after a time")
+  func forgets() {
+    var origin = OriginState()
+    origin.begin(at: start, rules)
+    #expect(!origin.isForgettable(at: start, rules))
+    origin.end(.answered, at: start, rules)
+    #expect(origin.isForgettable(at: start, rules))
+    #expect(!failed(1, at: start).isForgettable(at: start, rules))
+    #expect(failed(1, at: start).isForgettable(at: start + .seconds(601), rules))
+  }
+
+  @Test(
+    "a failure counts against the origin only where it could not be reached",
+    arguments: [
+      (FetchError.connectFailure(host: "a", detail: ""), OriginState.Outcome.unreached),
+      (.dnsFailure(host: "a", detail: ""), .unreached),
+      (.stalled(seconds: 15), .silent(path: "/a".hashValue)),
+      (.noResponse(host: "a", detail: ""), .silent(path: "/a".hashValue)),
+      (.originStatus(503, retryAfter: nil), .answered),
+      (.tlsFailure(host: "a", detail: ""), .answered), (.timeout(seconds: 0.001), .unknown),
+      (.cancelled, .unknown), (.blocked(target: "a", .host), .unknown),
+    ])
+  func outcomes(error: FetchError, outcome: OriginState.Outcome) {
+    #expect(OriginState.Outcome(error, path: "/a") == outcome)
+  }
+
+  @Test("one silent path counts once until something is answered, and never opens the circuit")
+  func silentPath() {
+    var origin = OriginState()
+    for _ in 0..<100 {
+      origin.begin(at: start, rules)
+      origin.end(.silent(path: 7), at: start, rules)
+    }
+    #expect(origin.failures == 1 && origin.pause(at: start) == nil)
+    #expect(origin.room(at: start, rules, isSpare: false) == rules.unprovenTransfers)
+    #expect(!origin.isForgettable(at: start, rules))
+    origin.begin(at: start, rules)
+    origin.end(.answered, at: start, rules)
+    #expect(origin.failures == 0)
+  }
+
+  @Test("as many silent paths as failures open it, and one that tries again opens it for longer")
+  func silentPaths() {
+    var origin = OriginState()
+    for path in 1...rules.maxFailures {
+      #expect(origin.pause(at: start) == nil)
+      origin.begin(at: start, rules)
+      origin.end(.silent(path: path), at: start, rules)
+    }
+    #expect(origin.pause(at: start) == rules.firstPause)
+    let later = start + rules.firstPause
+    #expect(origin.room(at: later, rules, isSpare: false) == 1)
+    origin.begin(at: later, rules)
+    origin.end(.silent(path: 1), at: later, rules)
+    #expect(origin.pause(at: later) == rules.firstPause * 2)
+  }
+}
+
+@Suite("Who may ask which origin", .timeLimit(.minutes(5)))
+struct OriginsTests {
+  private let origin = "http://a.example"
+
+  @Test("room falls with each transfer and comes back, said aloud, when its right is let go")
+  func room() async throws {
+    try await confirmation(expectedCount: 1) { hasRoom in
+      let origins = Origins(OriginRules()) { hasRoom() }
+      var pass: OriginPass? = try origins.enter(origin)
+      #expect(origins.room(at: origins.now, isSpare: true)[origin] == 5)
+      #expect(origins.room(at: origins.now, isSpare: true)["http://b.example"] == 6)
+      pass?.note(.answered)
+      pass = nil
+      #expect(origins.room(at: origins.now, isSpare: true)[origin] == 6)
+    }
+  }
+
+  @Test("a redirect waits for room, and is the next to have it")
+  func admission() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 1
+    let origins = Origins(rules) {}
+    let first = try origins.enter(origin)
+    async let second = origins.admit(origin)
+    while origins.room(at: origins.now, isSpare: true)[origin] != 0 { await Task.yield() }
+    #expect(origins.tryEnter(origin) == nil)
+    withExtendedLifetime(first) {}
+    _ = consume first
+    withExtendedLifetime(try await second) {
+      #expect(origins.room(at: origins.now, isSpare: true)[origin] == 0)
+    }
+  }
+
+  @Test("during a pause everyone is told how long it will last")
+  func refusal() async throws {
+    let origins = Origins(OriginRules()) {}
+    for _ in 0..<5 {
+      let pass = try origins.enter(origin)
+      pass.note(.unreached)
+    }
+    #expect(origins.paused == 1)
+    #expect { try origins.enter(origin) } throws: { error in
+      guard
+        case FetchError.unreachable(let origin, let failures, let seconds)? = error as? FetchError
+      else { return false }
+      return origin == self.origin && failures == 5 && 4...5 ~= seconds
+    }
+    await #expect(throws: FetchError.self) { try await origins.admit(origin) }
+  }
+
+  @Test("a cancelled wait ends at once")
+  func cancelled() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 1
+    let origins = Origins(rules) {}
+    let first = try origins.enter(origin)
+    let wait = Task { [origin] in
+      do { _ = try await origins.admit(origin) } catch { return error as? FetchError }
+      return nil
+    }
+    wait.cancel()
+    #expect(await wait.value == .cancelled)
+    withExtendedLifetime(first) {}
+  }
+
+  @Test("what strangers' names make it remember is bounded")
+  func bounded() throws {
+    var rules = OriginRules()
+    rules.maxRemembered = 100
+    let origins = Origins(rules) {}
+    for number in 0..<1_000 { try origins.enter("http://\(number).example").note(.unreached) }
+    #expect(origins.room(at: origins.now, isSpare: false).exceptions.count <= 100)
+  }
+}

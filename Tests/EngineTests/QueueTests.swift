@@ -1,0 +1,151 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("The queue", .timeLimit(.minutes(5)))
+struct QueueTests {
+  @Test(
+    "higher priorities go first, and within one first come, first served; a raised job goes last in its level"
+  )
+  func order() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      let busy = try await shop.submit("http://busy.example/")
+      _ = try await shop.reached(.loading, busy)
+      var ids: [String: JobID] = [:]
+      for (name, priority) in [
+        ("n1", Priority.normal), ("n2", .normal), ("low", .veryLow), ("h1", .high),
+        ("raised", .low),
+      ] {
+        shop.fetcher.answer("http://\(name).example/", with: .pieces([ok], total: nil))
+        ids[name] = try await shop.submit("http://\(name).example/", priority: priority)
+      }
+      _ = try await shop.engine.edit(ids["raised"]!, for: Workshop.me, priority: .normal, tags: nil)
+      _ = try await shop.engine.cancel(busy, for: Workshop.me)
+      for id in ids.values { _ = try await shop.finished(id) }
+      #expect(
+        shop.fetcher.requests.map(\.url.host)
+          == ["busy", "h1", "n1", "n2", "raised", "low"].map { "\($0).example" })
+    }
+  }
+
+  @Test("beyond its capacity a submission is refused whole")
+  func full() async throws {
+    try await Workshop.open({
+      $0.workers = 1; $0.maxQueued = 2
+    }) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      _ = try await shop.reached(.loading, shop.submit("http://busy.example/"))
+      _ = try await shop.submit("http://a.example/")
+      let new = NewJob(
+        submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.submit([new, new], by: Workshop.me.owner, key: nil)
+      }
+      _ = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)
+    }
+  }
+
+  @Test("ids grow within a batch, so that it lists in the order given")
+  func batchOrder() async throws {
+    try await Workshop.open { shop in
+      let new = NewJob(
+        submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
+      let ids = try await shop.engine.submit(
+        Array(repeating: new, count: 5000), by: Workshop.me.owner, key: nil
+      ).map(\.id)
+      #expect(ids == ids.sorted() && Set(ids).count == 5000)
+    }
+  }
+
+  @Test(
+    "the same idempotency key answers with the first job again, and with another request is refused"
+  )
+  func idempotency() async throws {
+    try await Workshop.open { shop in
+      func submit(_ fingerprint: [UInt8]) async throws -> JobID {
+        let key = IdempotencyKey(
+          owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: fingerprint))
+        let new = NewJob(
+          submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
+        return try await shop.engine.submit([new], by: Workshop.me.owner, key: key)[0].id
+      }
+      let first = try await submit([1])
+      #expect(try await submit([1]) == first)
+      await #expect(throws: JobsError.keyReused) { try await submit([2]) }
+    }
+  }
+
+  @Test("a key outlives its jobs for a day, in which those that are gone have their places")
+  func keyOutlivesJobs() async throws {
+    try await Workshop.open({ $0.retention = .seconds(60) }) { shop in
+      let key = IdempotencyKey(
+        owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: [1]))
+      let new = ["a", "b", "c"].map { name in
+        NewJob(
+          submission: Submission(source: .url(SourceURL("http://\(name).example/")!, lowData: nil)))
+      }
+      shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
+      func submit() async throws -> [SubmittedJob] {
+        try await shop.engine.submit(new, by: Workshop.me.owner, key: key)
+      }
+      let ids = try await submit().map(\.id)
+      for place in [0, 2] { _ = try await shop.finished(ids[place]) }
+      try await shop.engine.purge(ids[0], for: Workshop.me)
+      // Expired, whether or not it is forgotten yet.
+      shop.clock.advance(by: .seconds(61))
+      let again = try await submit()
+      #expect(again.map(\.id) == ids)
+      #expect(again.map { $0.snapshot?.job.phase } == [nil, .loading, nil])
+      shop.clock.advance(by: .seconds(86_400 - 61))
+      #expect(try await submit().map(\.id) == ids)
+      shop.clock.advance(by: .seconds(1))
+      try await until { try await submit().map(\.id) != ids }
+    }
+  }
+
+  @Test("old images give way to new ones, and their jobs stay")
+  func room() async throws {
+    try await Workshop.open({ $0.maxStoredBytes = 50 }) { shop in
+      var ids: [JobID] = []
+      for index in 0..<3 {
+        let bytes = Array("ok picture number \(index)".utf8)
+        shop.fetcher.answer("http://\(index).example/", with: .pieces([bytes], total: nil))
+        ids.append(try await shop.finished(shop.submit("http://\(index).example/")).id)
+        shop.clock.advance(by: .seconds(1))
+      }
+      #expect(shop.images.digests.count == 2)
+      let stored = try await shop.store.job(ids[0])
+      #expect(stored?.phase == .success && stored?.image?.isKept == false)
+      let huge = Array("ok".utf8) + Array(repeating: 1, count: 60)
+      shop.fetcher.answer("http://huge.example/", with: .pieces([huge], total: nil))
+      let id = try await shop.submit("http://huge.example/")
+      try await until {
+        shop.clock.advance(by: .seconds(1))
+        return try await shop.engine.job(id, for: Workshop.me).job.phase.isFinished
+      }
+      let job = try await shop.finished(id)
+      #expect(job.failure == .storageFull)
+      #expect(job.attempts == 3, "there may be room the next time")
+      #expect(shop.images.digests.count == 2)
+    }
+  }
+
+  @Test("who waits is answered when the job finishes, and when the time is over")
+  func waiting() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      let id = try await shop.submit("http://busy.example/")
+      _ = try await shop.reached(.loading, id)
+      let late = try await shop.engine.wait(
+        id, for: Workshop.me, until: .finished, atMost: .milliseconds(30))
+      #expect(late.job.phase == .loading)
+      async let waiting = shop.engine.wait(
+        id, for: Workshop.me, until: .finished, atMost: .seconds(20))
+      _ = try await shop.engine.cancel(id, for: Workshop.me)
+      #expect(try await waiting.job.phase == .cancelled)
+    }
+  }
+}

@@ -1,0 +1,63 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Jobs that ask the same", .timeLimit(.minutes(5)))
+struct SharingTests {
+  private let url = "http://a.example/x.png"
+
+  @Test("a load goes at the highest of its jobs' priorities, also when one leaves or is changed")
+  func priority() async throws {
+    let threads = TestThreads()
+    try await Workshop.open(threads: threads) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let low = try await shop.submit(url, priority: .low)
+      _ = try await shop.reached(.loading, low)
+      let high = try await shop.submit(url, priority: .high)
+      _ = try await shop.reached(.loading, high)
+      _ = try await shop.engine.cancel(high, for: Workshop.me)
+      _ = try await shop.engine.edit(low, for: Workshop.me, priority: .veryHigh, tags: nil)
+      _ = try await shop.engine.edit(low, for: Workshop.me, priority: .veryLow, tags: nil)
+      try await until { !shop.fetcher.requests.isEmpty }
+      #expect(threads.lanes[0].priorities == [.low, .high, .low, .veryHigh, .veryLow])
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("a thousand of them are one request, and none of those that wait costs a worker")
+  func thousand() async throws {
+    try await Workshop.open({ $0.workers = 2 }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let jobs = try await shop.engine.submit(
+        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me.owner,
+        key: nil)
+      for job in jobs { #expect(try await shop.reached(.loading, job.id).phase == .loading) }
+      #expect(try await shop.finished(shop.submit("http://b.example/")).phase == .success)
+      for job in jobs.dropFirst() {
+        _ = try await shop.engine.cancel(job.id, for: Workshop.me)
+      }
+      #expect(try await shop.engine.job(jobs[0].id, for: Workshop.me).job.phase == .loading)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("a thousand of them are one decode, and all have the image")
+  func oneDecode() async throws {
+    try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let jobs = try await shop.engine.submit(
+        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me.owner,
+        key: nil)
+      for job in jobs {
+        let job = try await shop.finished(job.id)
+        #expect(job.phase == .success && job.image != nil)
+      }
+      #expect(shop.codec.begun == 1 && shop.fetcher.requests.count == 1)
+    }
+  }
+}

@@ -1,0 +1,225 @@
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("What a queued job waits for", .timeLimit(.minutes(5)))
+struct WaitingForTests {
+  private let busy = "http://busy.example/"
+
+  private static func waiting(_ id: JobID, in shop: Workshop) async throws -> WaitingFor? {
+    shop.engine.waiting(of: try await shop.engine.job(id, for: Workshop.me).job)
+  }
+
+  @Test("is a worker, with those that get one before it; nothing once it runs or has ended")
+  func worker() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      shop.fetcher.answer(busy, with: .hangs(after: ok))
+      let running = try await shop.submit(busy)
+      _ = try await shop.reached(.loading, running)
+      #expect(try await Self.waiting(running, in: shop) == nil)
+      var ids: [JobID] = []
+      for (name, priority) in [("n1", Priority.normal), ("low", .low), ("n2", .normal)] {
+        ids.append(try await shop.submit("http://\(name).example/", priority: priority))
+      }
+      var expected: [WaitingFor?] = [
+        WaitingFor(.worker, origin: "http://n1.example", ahead: 0),
+        WaitingFor(.worker, origin: "http://low.example", ahead: 2),
+        WaitingFor(.worker, origin: "http://n2.example", ahead: 1),
+      ]
+      for (id, expected) in zip(ids, expected) {
+        #expect(try await Self.waiting(id, in: shop) == expected)
+      }
+      shop.fetcher.answer("http://n1.example/", with: .hangs(after: ok))
+      _ = try await shop.engine.cancel(running, for: Workshop.me)
+      _ = try await shop.reached(.loading, ids[0])
+      expected = [
+        nil, WaitingFor(.worker, origin: "http://low.example", ahead: 1),
+        WaitingFor(.worker, origin: "http://n2.example", ahead: 0),
+      ]
+      for (id, expected) in zip(ids, expected) {
+        #expect(try await Self.waiting(id, in: shop) == expected)
+      }
+      _ = try await shop.engine.cancel(ids[2], for: Workshop.me)
+      #expect(try await Self.waiting(ids[2], in: shop) == nil)
+    }
+  }
+
+  @Test("is its next try, with what went wrong, also after a start anew")
+  func retry() async throws {
+    let store = MemoryJobStore()
+    let failure = FetchError.originStatus(503, retryAfter: 20)
+    var id: JobID?
+    try await Workshop.open(store: store) { shop in
+      shop.fetcher.answer(busy, with: .fails(failure))
+      let submitted = try await shop.submit(busy)
+      let job = try await shop.engine.wait(
+        submitted, for: Workshop.me, until: .versionOtherThan(1), atMost: .seconds(10)
+      ).job
+      id = job.id
+      try await until {
+        try await shop.engine.job(submitted, for: Workshop.me).job.lastFailure != nil
+      }
+      let due = shop.clock.now + .seconds(20)
+      let waiting = try await shop.engine.job(submitted, for: Workshop.me).job
+      #expect(waiting.phase == .queued && waiting.nextAttempt == due)
+      #expect(waiting.lastFailure == .fetch(failure))
+      #expect(
+        shop.engine.waiting(of: waiting)
+          == WaitingFor(.retry, origin: "http://busy.example", until: due))
+    }
+    let retried = try #require(id)
+    try await Workshop.open(store: store) { shop in
+      shop.fetcher.answer(busy, with: .pieces([ok], total: nil))
+      let waiting = try await shop.engine.job(retried, for: Workshop.me).job
+      #expect(waiting.phase == .queued && waiting.lastFailure == .fetch(failure))
+      #expect(shop.engine.waiting(of: waiting)?.reason == .retry)
+      shop.clock.advance(by: .seconds(21))
+      _ = try await shop.submit("http://other.example/")
+      let done = try await shop.finished(retried)
+      #expect(done.phase == .success && done.lastFailure == nil && done.nextAttempt == nil)
+    }
+  }
+
+  @Test("is room at its origin, also after the job ahead of it has gone")
+  func originLimit() async throws {
+    try await Workshop.open({ $0.maxPerOrigin = 1 }) { shop in
+      shop.fetcher.answer(busy, with: .hangs(after: ok))
+      _ = try await shop.reached(.loading, shop.submit(busy))
+      let id = try await shop.submit("http://busy.example/2")
+      let expected = WaitingFor(.originLimit, origin: "http://busy.example")
+      #expect(try await Self.waiting(id, in: shop) == expected)
+    }
+  }
+
+  @Test("is a moment, where its origin's rate decides")
+  func originRate() async throws {
+    try await Workshop.open({ $0.requestsPerSecondPerOrigin = 0.001 }) { shop in
+      shop.fetcher.answer(busy, with: .pieces([ok], total: nil))
+      _ = try await shop.finished(shop.submit(busy))
+      let id = try await shop.submit("http://busy.example/2")
+      let waiting = try #require(try await Self.waiting(id, in: shop))
+      #expect(waiting.reason == .originRate && waiting.origin == "http://busy.example")
+      let until = try #require(waiting.until)
+      #expect(.seconds(900) ... .seconds(1_001) ~= until - shop.clock.now)
+    }
+  }
+
+  @Test("of an origin is told by its state: a pause first, then its rate, then its transfers")
+  func states() throws {
+    let start = ContinuousClock.now
+    var rules = OriginRules()
+    rules.maxTransfers = 2
+    rules.requestsPerSecond = 1
+    var origin = OriginState()
+    #expect(origin.hold(at: start, rules) == nil)
+    origin.begin(at: start, rules)
+    let rated = try #require(origin.hold(at: start, rules))
+    #expect(rated == (.originRate, start + .seconds(1)))
+    origin.begin(at: start + .seconds(1), rules)
+    let full = try #require(origin.hold(at: start + .seconds(1), rules))
+    #expect(full == (.originLimit, nil))
+    origin.end(.unknown, at: start + .seconds(2), rules)
+    #expect(origin.hold(at: start + .seconds(2), rules) == nil)
+
+    var gone = OriginState()
+    for _ in 0..<rules.maxFailures {
+      gone.begin(at: start, rules)
+      gone.end(.unreached, at: start, rules)
+    }
+    let paused = try #require(gone.hold(at: start, rules))
+    #expect(paused == (.originPaused, start + rules.firstPause))
+    let later = start + rules.firstPause
+    gone.begin(at: later, rules)
+    let probed = try #require(gone.hold(at: later, rules))
+    #expect(probed == (.originPaused, nil))
+  }
+}
+
+@Suite("Places in the queue")
+struct QueuePlacesTests {
+  private let ids = JobIDSequence()
+  private let moment = Timestamp(milliseconds: 1_800_000_000_000)
+
+  private func job(_ priority: Priority = .normal, at seconds: Int = 0) -> Job {
+    let moment = moment + .seconds(seconds)
+    return Job(
+      id: ids.next(at: moment), owner: .anonymous,
+      submission: Submission(source: .local("x")), priority: priority, tags: [],
+      createdAt: moment)
+  }
+
+  @Test("are those in the order of submission, behind all of higher levels")
+  func order() {
+    let places = QueuePlaces(since: moment)
+    places.clear()
+    let batch = (0..<5_000).map { _ in job() }
+    places.add(batch)
+    let alone = (1..<100).map { job(at: $0) }
+    for job in alone { places.add([job]) }
+    #expect(batch.map { places.ahead(of: $0) } == (0..<5_000).map { $0 })
+    #expect(alone.map { places.ahead(of: $0) } == (5_000..<5_099).map { $0 })
+    places.take(Array(batch[..<1_234]))
+    #expect(batch[1_234...].map { places.ahead(of: $0) } == (0..<3_766).map { $0 })
+    #expect(alone.map { places.ahead(of: $0) } == (3_766..<3_865).map { $0 })
+    let urgent = [job(.high), job(.high)]
+    places.add(urgent)
+    let low = job(.veryLow)
+    places.add([low])
+    #expect(urgent.map { places.ahead(of: $0) } == [0, 1])
+    #expect(places.ahead(of: batch[1_234]) == 2 && places.ahead(of: low) == 3_867)
+    places.take(urgent + Array(batch[1_234...]) + Array(alone[..<50]))
+    #expect(places.ahead(of: alone[50]) == 0 && places.ahead(of: low) == 49)
+    places.clear()
+    #expect(places.ahead(of: low) == 0)
+  }
+
+  @Test("of however many submissions take bounded room, and are about right")
+  func bounded() throws {
+    let places = QueuePlaces(since: moment)
+    places.clear()
+    let jobs = (0..<20_000).map { job(at: $0) }
+    for job in jobs { places.add([job]) }
+    for place in stride(from: 0, to: 20_000, by: 777) {
+      let ahead = try #require(places.ahead(of: jobs[place]))
+      #expect(abs(ahead - place) <= 40, "\(place)")
+    }
+    places.take(Array(jobs[..<10_000]))
+    let ahead = try #require(places.ahead(of: jobs[15_000]))
+    #expect(abs(ahead - 5_000) <= 40)
+    places.take([jobs[19_999]])
+    #expect(places.ahead(of: job(at: 20_000)) == 0)
+    // Told of after it was handed over.
+    let fast = job(at: 20_001)
+    places.take([fast])
+    places.add([fast])
+    #expect(places.ahead(of: job(at: 20_002)) == 0)
+  }
+
+  @Test("are unknown behind an earlier run's jobs, and to a job that was queued anew")
+  func unknown() {
+    let places = QueuePlaces(since: moment)
+    let old = Job(
+      id: JobID(at: moment + .seconds(-1)), owner: .anonymous,
+      submission: Submission(source: .local("x")), priority: .normal, tags: [],
+      createdAt: moment + .seconds(-1))
+    let (new, later, high) = (job(at: 1), job(at: 2), job(.high, at: 3))
+    places.add([new, later, high])
+    #expect(places.ahead(of: later) == nil)
+    places.take([old])
+    #expect(places.ahead(of: later) == nil)
+    places.take([new])
+    #expect(places.ahead(of: later) == 1 && places.ahead(of: high) == 0)
+    #expect(places.ahead(of: job(.low, at: 4)) == nil)
+    places.clear()
+    var again = job(at: 5)
+    _ = again.cancel(at: moment, keptFor: .seconds(1))
+    _ = again.fetchAgain(at: moment, from: .regular)
+    #expect(places.ahead(of: again) == nil)
+    var back = job(at: 6)
+    back.start(at: moment)
+    back.putBack()
+    #expect(places.ahead(of: back) == nil)
+  }
+}

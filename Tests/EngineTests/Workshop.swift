@@ -1,0 +1,77 @@
+import Jobs
+import Logging
+import TestSupport
+
+@testable import Engine
+
+/// An engine over stores in memory, a scripted origin and a fake codec, running for as long as a test's body does.
+struct Workshop {
+  let engine: JobEngine
+  let store: MemoryJobStore
+  let images: MemoryImageStore
+  let fetcher: ScriptedFetcher
+  let codec: FakeCodec
+  let clock: ManualClock
+  static let me = Caller(owner: Owner("me"), isAdmin: false)
+
+  static func open(
+    store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
+    fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
+    locals: (any LocalImages)? = nil,
+    threads: any ComputeThreads = TestThreads(),
+    log: Logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+    _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
+    _ body: (Workshop) async throws -> Void
+  ) async throws {
+    var configuration = JobEngine.Configuration()
+    configuration.workers = 4
+    configuration.retry.initialBackoff = .milliseconds(1)
+    adjust(&configuration)
+    let clock = ManualClock()
+    let codec = FakeCodec()
+    let parts = JobEngine.Parts(
+      store: store, images: images, fetcher: fetcher, codec: codec, renderer: renderer,
+      locals: locals,
+      threads: threads)
+    let engine = JobEngine(
+      configuration, parts, now: { clock.now }, log: log)
+    let workshop = Workshop(
+      engine: engine, store: store, images: images, fetcher: fetcher, codec: codec, clock: clock)
+    async let running: Void = engine.run()
+    do {
+      while engine.state == .starting { await Task.yield() }
+      try await body(workshop)
+      await engine.drain(within: .zero)
+      try await running
+    } catch {
+      await engine.drain(within: .zero)
+      try await running
+      throw error
+    }
+  }
+
+  func submit(
+    _ url: String, priority: Priority = .normal, _ adjust: (inout Submission) -> Void = { _ in }
+  ) async throws -> JobID {
+    var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+    adjust(&submission)
+    let new = NewJob(submission: submission, priority: priority)
+    return try await engine.submit([new], by: Self.me.owner, key: nil)[0].id
+  }
+
+  func finished(_ id: JobID) async throws -> Job {
+    try await engine.wait(id, for: Self.me, until: .finished, atMost: .seconds(10)).job
+  }
+
+  func reached(_ phase: Phase, _ id: JobID) async throws -> Job {
+    while true {
+      try Task.checkCancellation()
+      let job = try await engine.job(id, for: Self.me).job
+      if job.phase == phase || job.phase.isFinished { return job }
+      let goal = WaitGoal.versionOtherThan(job.version)
+      _ = try await engine.wait(id, for: Self.me, until: goal, atMost: .seconds(10))
+    }
+  }
+}
+
+let ok = Array("ok then some bytes".utf8)

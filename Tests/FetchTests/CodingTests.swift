@@ -1,0 +1,309 @@
+import Fetch
+import Jobs
+import TestSupport
+import Testing
+
+/// What an origin may do to bytes that it was asked for as they are.
+enum AppliedCoding: String, CaseIterable {
+  case gzip, deflate, bareDeflate, brotli
+
+  var name: String {
+    switch self {
+    case .gzip: "gzip"
+    case .deflate, .bareDeflate: "deflate"
+    case .brotli: "br"
+    }
+  }
+
+  func apply(to bytes: [UInt8]) -> [UInt8] {
+    switch self {
+    case .gzip: Compressed.gzip(bytes)
+    case .deflate: Compressed.deflate(bytes)
+    case .bareDeflate: Compressed.bareDeflate(bytes)
+    case .brotli: Compressed.brotli(bytes)
+    }
+  }
+}
+
+@Suite("Content codings")
+struct CodingTests {
+  private let origin: ScriptedOrigin
+  private let fetcher: CurlFetcher
+  private let plain = bytes(300_000)
+
+  init() throws {
+    origin = try ScriptedOrigin()
+    fetcher = try FetchTests.fetcher { $0.stallTimeout = .seconds(10) }
+  }
+
+  private func coded(_ body: [UInt8], as codings: String...) -> ScriptedReply {
+    .ok(body, headers: codings.map { ("Content-Encoding", $0) })
+  }
+
+  private func fetched(_ reply: ScriptedReply) async throws -> [UInt8] {
+    origin.on("/a", reply)
+    return try await readAll(fetcher.fetch(request(origin.url("/a"))).body)
+  }
+
+  private func failure(_ reply: ScriptedReply, maxBytes: Int = 1 << 25) async -> FetchError? {
+    origin.on("/a", reply)
+    return await FetchTests.failure(of: fetcher, request(origin.url("/a"), maxBytes: maxBytes))
+  }
+
+  @Test("are undone though none was asked for; how much will come is not known")
+  func undone() async throws {
+    for coding in AppliedCoding.allCases {
+      origin.on("/a", coded(coding.apply(to: plain), as: coding.name))
+      let response = try await fetcher.fetch(request(origin.url("/a")))
+      #expect(response.contentLength == nil)
+      #expect(try await readAll(response.body) == plain, "\(coding)")
+    }
+    #expect(origin.requests.allSatisfy { $0.header("Accept-Encoding") == "identity" })
+    #expect(origin.acceptedConnections == 1)
+  }
+
+  @Test("are undone wherever the pieces end", arguments: AppliedCoding.allCases)
+  func pieces(coding: AppliedCoding) async throws {
+    let small = bytes(2_000)
+    let chunks = coding.apply(to: small).map { [$0] }
+    let head = ScriptedReply.head(
+      200, [("Content-Encoding", coding.name), ("Transfer-Encoding", "chunked")])
+    let framed = chunks.map { ScriptedReply.chunk($0) } + [ScriptedReply.chunk([])]
+    #expect(
+      try await fetched(
+        ScriptedReply(
+          framed.reduce(into: [.send(head)]) {
+            $0.append(.send($1))
+          })) == small)
+  }
+
+  @Test("have other names and letters; identity is none, however often it is named")
+  func names() async throws {
+    let gzip = Compressed.gzip(plain)
+    for name in ["x-gzip", "GZIP", "X-Gzip", " gzip ,", "identity, gzip"] {
+      #expect(try await fetched(coded(gzip, as: name)) == plain, "\(name)")
+    }
+    origin.on("/a", coded(plain, as: "identity", "Identity,identity", ""))
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(response.contentLength == plain.count)
+    #expect(try await readAll(response.body) == plain)
+  }
+
+  @Test("in a row are undone from the last to the first, in one field or in many")
+  func rows() async throws {
+    let two = Compressed.brotli(Compressed.gzip(plain))
+    #expect(try await fetched(coded(two, as: "gzip, br")) == plain)
+    #expect(try await fetched(coded(two, as: "gzip", "br")) == plain)
+    let three = Compressed.gzip(Compressed.brotli(Compressed.deflate(plain)))
+    #expect(try await fetched(coded(three, as: "deflate,br", "identity", "x-gzip")) == plain)
+    #expect(await failure(coded(two, as: "br, gzip")) == .brokenCoding("gzip"))
+  }
+
+  @Test("that are unknown, or too many, are named; the connection serves on")
+  func unknown() async throws {
+    for (fields, named) in [
+      (["compress"], "compress"), (["zstd"], "zstd"), (["gzip, Foo"], "foo"), (["gzip", "x"], "x"),
+      (["gzip, gzip, gzip, gzip"], "gzip, gzip, gzip, gzip"), (["br, gzip, br"], "br, gzip, br"),
+      (["none"], "none"), (["gzip;q=1"], "gzip;q=1"),
+    ] {
+      let reply = ScriptedReply.ok(bytes(100), headers: fields.map { ("Content-Encoding", $0) })
+      #expect(await failure(reply) == .unsupportedCoding(named))
+    }
+    #expect(try await fetched(.ok(plain)) == plain)
+    #expect(origin.acceptedConnections == 1)
+  }
+
+  @Test("are no matter where nothing is taken: redirects, errors, 304 and parts")
+  func untouched() async throws {
+    let br = ("Content-Encoding", "br")
+    let odd = ("Content-Encoding", "zstd")
+    origin.on("/to", .status(302, headers: [("Location", "/b"), odd], body: bytes(100)))
+    origin.on("/b", coded(Compressed.gzip(plain), as: "gzip"))
+    let response = try await fetcher.fetch(request(origin.url("/to")))
+    #expect(try await readAll(response.body) == plain)
+    #expect(
+      await failure(.status(503, headers: [odd], body: bytes(9)))
+        == .originStatus(503, retryAfter: nil))
+    let condition = HeaderField(name: "If-None-Match", value: "\"x\"")
+    origin.on("/same", .status(304, headers: [odd]))
+    let same = try await fetcher.fetch(request(origin.url("/same"), conditions: [condition]))
+    #expect(same.status == 304)
+    #expect(try await same.body.next() == nil)
+    let range = HeaderField(name: "Range", value: "bytes=5-")
+    origin.on(
+      "/part", .status(206, headers: [("Content-Range", "bytes 5-9/10"), br], body: bytes(5)))
+    let part = try await fetcher.fetch(request(origin.url("/part"), conditions: [range]))
+    #expect(try await readAll(part.body) == bytes(5))
+  }
+
+  @Test(
+    "that end early are broken, or truncated where the wire did", arguments: AppliedCoding.allCases)
+  func cut(coding: AppliedCoding) async throws {
+    let whole = coding.apply(to: plain)
+    for count in [1, 5, whole.count / 2, whole.count - 1] {
+      let cut = Array(whole.prefix(count))
+      #expect(await failure(coded(cut, as: coding.name)) == .brokenCoding(coding.name), "\(count)")
+    }
+    let header = ScriptedReply.head(
+      200, [("Content-Encoding", coding.name), ("Content-Length", "\(whole.count)")])
+    let half = whole.count / 2
+    #expect(
+      await failure(ScriptedReply(.send(header + whole.prefix(half)), .close))
+        == .truncated(received: half, expected: whole.count))
+    #expect(try await fetched(coded(whole, as: coding.name)) == plain)
+  }
+
+  @Test("that are broken are told")
+  func broken() async {
+    for coding in AppliedCoding.allCases {
+      #expect(
+        await failure(coded([0xFF] + bytes(5_000), as: coding.name)) == .brokenCoding(coding.name))
+    }
+    // The checksums hold.
+    for (coding, place) in [(AppliedCoding.gzip, 8), (.gzip, 1), (.deflate, 1)] {
+      var whole = coding.apply(to: plain)
+      whole[whole.count - place] ^= 1
+      #expect(await failure(coded(whole, as: coding.name)) == .brokenCoding(coding.name))
+    }
+  }
+
+  @Test("end where they say; what follows is passed over", arguments: AppliedCoding.allCases)
+  func garbage(coding: AppliedCoding) async throws {
+    let whole = coding.apply(to: plain)
+    for garbage in [[0], [0, 0, 0], Array("<!-- cached -->".utf8), [0] + whole, bytes(400_000)] {
+      #expect(try await fetched(coded(whole + garbage, as: coding.name)) == plain)
+    }
+    // In many pieces as well, of which later ones look like a coding's beginning.
+    let head = ScriptedReply.head(
+      200,
+      [("Content-Encoding", coding.name), ("Content-Length", "\(whole.count * 3 + 1)")])
+    let reply = ScriptedReply(
+      .send(head + whole + [0]), .pause(.milliseconds(20)), .send(whole),
+      .pause(.milliseconds(20)), .send(whole))
+    #expect(try await fetched(reply) == plain)
+    #expect(
+      await failure(coded(whole + bytes(400_000), as: coding.name), maxBytes: 350_000)
+        == .tooLarge(limit: 350_000))
+  }
+
+  @Test("of gzip may have many members, each of which has to be whole")
+  func members() async throws {
+    let member = Compressed.gzip(plain)
+    #expect(try await fetched(coded(member + member + member, as: "gzip")) == plain + plain + plain)
+    #expect(await failure(coded(member + member.dropLast(3), as: "gzip")) == .brokenCoding("gzip"))
+    let head = ScriptedReply.head(
+      200, [("Content-Encoding", "gzip"), ("Content-Length", "\(member.count * 2)")])
+    let reply = ScriptedReply(.send(head + member), .pause(.milliseconds(20)), .send(member))
+    #expect(try await fetched(reply) == plain + plain)
+  }
+
+  @Test("of nothing are no data")
+  func nothing() async {
+    for coding in AppliedCoding.allCases {
+      #expect(await failure(coded(coding.apply(to: []), as: coding.name)) == .noData)
+      #expect(await failure(coded([], as: coding.name)) == .noData)
+      let head = ScriptedReply.head(
+        200, [("Content-Encoding", coding.name), ("Transfer-Encoding", "chunked")])
+      #expect(await failure(ScriptedReply(.send(head + ScriptedReply.chunk([])))) == .noData)
+    }
+  }
+
+  @Test("don't hide how much is sent, nor how much comes out")
+  func limits() async {
+    let zeros = [UInt8](repeating: 0, count: 100_000)
+    for coding in AppliedCoding.allCases {
+      let small = coding.apply(to: zeros)
+      #expect(await failure(coded(small, as: coding.name), maxBytes: 100_000) == nil)
+      #expect(
+        await failure(coded(small, as: coding.name), maxBytes: 99_999) == .tooLarge(limit: 99_999))
+    }
+    // Empty members: bytes of which nothing comes.
+    let nothing = [[UInt8]](repeating: Compressed.gzip([]), count: 1_000).flatMap(\.self)
+    let limit = nothing.count - 1
+    #expect(await failure(coded(nothing, as: "gzip"), maxBytes: limit) == .tooLarge(limit: limit))
+    // Within another coding they are as many.
+    let inner = Compressed.gzip([1]) + nothing
+    let outer = Compressed.brotli(inner)
+    #expect(outer.count < 1_000)
+    #expect(
+      await failure(coded(outer, as: "gzip, br"), maxBytes: inner.count - 1)
+        == .tooLarge(limit: inner.count - 1))
+    #expect(await failure(coded(outer, as: "gzip, br"), maxBytes: inner.count) == nil)
+  }
+
+  @Test("that swell a thousandfold are decoded to the limit and not a piece further")
+  func bombs() async throws {
+    let megabyte = [UInt8](repeating: 0, count: 1 << 20)
+    let member = Compressed.gzip(megabyte)
+    let gigabyte = [[UInt8]](repeating: member, count: 1_024).flatMap(\.self)
+    #expect(gigabyte.count < 1_200_000)
+    let large = [UInt8](repeating: 0, count: 1 << 26)
+    for (bomb, name) in [
+      (gigabyte, "gzip"), (Compressed.deflate(large), "deflate"), (Compressed.brotli(large), "br"),
+      (Compressed.brotli(gigabyte), "gzip, br"), (Compressed.gzip(gigabyte), "gzip, gzip"),
+    ] {
+      origin.on("/a", coded(bomb, as: name))
+      let limit = 3_000_000
+      let response = try await fetcher.fetch(request(origin.url("/a"), maxBytes: limit))
+      var count = 0
+      await #expect(throws: FetchError.tooLarge(limit: limit)) {
+        while let piece = try await response.body.next() {
+          #expect(piece.count <= 65_536)
+          count += piece.count
+        }
+      }
+      #expect(count <= limit, "\(name)")
+    }
+  }
+
+  @Test("are undone only as far as somebody takes, and hold back nobody else")
+  func lazy() async throws {
+    let member = Compressed.gzip([UInt8](repeating: 0, count: 1 << 20))
+    let gigabyte = [[UInt8]](repeating: member, count: 1_024).flatMap(\.self)
+    origin.on("/bomb", coded(gigabyte, as: "gzip"))
+    origin.on("/a", coded(Compressed.gzip(plain), as: "gzip"))
+    let bomb = try await fetcher.fetch(request(origin.url("/bomb"), maxBytes: 1 << 31))
+    #expect(try await bomb.body.next()?.count == 65_536)
+    // Of the rest at most what was buffered has left the origin's kernel.
+    for _ in 0..<3 {
+      let response = try await fetcher.fetch(request(origin.url("/a")))
+      #expect(try await readAll(response.body) == plain)
+    }
+    #expect(bomb.body.codedCount < gigabyte.count)
+  }
+
+  @Test("stop with the task that takes them")
+  func cancellation() async throws {
+    let empty = [[UInt8]](repeating: Compressed.gzip([]), count: 10_000).flatMap(\.self)
+    let head = ScriptedReply.head(200, [("Content-Encoding", "gzip"), ("Connection", "close")])
+    origin.on("/a", ScriptedReply(.send(head), .repeating(empty)))
+    let task = Task { await failure(ofEndless: origin.url("/a")) }
+    #expect(await origin.waitForRequests(to: "/a"))
+    task.cancel()
+    #expect(await task.value == .cancelled)
+    #expect(await origin.waitForClose(of: 1) != nil)
+  }
+
+  private func failure(ofEndless url: String) async -> FetchError? {
+    await FetchTests.failure(of: fetcher, request(url, maxBytes: .max))
+  }
+
+  @Test("of the transfer are refused: libcurl would undo them unbounded")
+  func transferCodings() async throws {
+    let gzip = Compressed.gzip(plain)
+    for value in ["gzip, chunked", "gzip", "deflate,chunked", "br, chunked", "x"] {
+      let head = ScriptedReply.head(200, [("Transfer-Encoding", value)])
+      let body = ScriptedReply.chunk(gzip) + ScriptedReply.chunk([])
+      guard
+        case .connectFailure("127.0.0.1", "a transfer coding that was not asked for") =
+          await failure(ScriptedReply(.send(head + body), .close))
+      else {
+        Issue.record("\(value)")
+        continue
+      }
+    }
+    let head = ScriptedReply.head(200, [("Transfer-Encoding", "Chunked")])
+    let body = ScriptedReply.chunk(plain) + ScriptedReply.chunk([])
+    #expect(try await fetched(ScriptedReply(.send(head + body))) == plain)
+  }
+}

@@ -1,0 +1,170 @@
+import Crypto
+import Foundation
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+/// Images that the job store keeps itself.
+@Suite("A small image")
+struct EmbeddedImageTests {
+  private let folder: TemporaryFolder
+  private let store: SQLiteJobStore
+  private let images: TieredImageStore
+
+  init() throws {
+    folder = try TemporaryFolder()
+    store = try folder.openJobs()
+    images = TieredImageStore(jobs: store, files: try folder.openImages())
+  }
+
+  /// Carries a new job to success with an image of these bytes.
+  private func succeed(
+    _ number: Int64, with content: [UInt8], limit: Int = .max, entry: CacheEntry? = nil
+  ) async throws -> Settled {
+    _ = try await store.submit(.sample(number))
+    let (_, claim) = try #require(await store.claimOne(at: .at(number)))
+    let image = EmbeddedImage(content)
+    return try await store.settle(
+      Settlement([claim], entry: entry, image: image, imageLimit: limit) {
+        $0.succeed(with: image.digest, bytes: content.count, at: .at(number))
+        return true
+      })
+  }
+
+  @Test("is kept by the transaction that ends its job, and by no file")
+  func kept() async throws {
+    let content = [UInt8](repeating: 7, count: 10_000)
+    let before = store.writer.committed.transactions
+    let settled = try await succeed(1, with: content)
+    #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, settled")
+    #expect(settled.gaveWay == [])
+    let image = try #require(settled.jobs[0]?.image)
+    let opened = try #require(await images.open(image.digest))
+    #expect(opened.read(at: 0, count: 20_000) == content)
+    #expect(try await images.verify(image.digest, bytes: content.count))
+    #expect(try await !images.verify(image.digest, bytes: 9_999))
+    #expect(folder.files(below: "images") == [])
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("outlives a restart")
+  func restarted() async throws {
+    let settled = try await succeed(1, with: [1, 2, 3])
+    await store.close()
+    let again = try folder.openJobs()
+    let image = try #require(settled.jobs[0]?.image)
+    let bytes = try await again.read {
+      try Data.fetchOne(
+        $0, sql: "SELECT bytes FROM contents WHERE digest = ?", arguments: [image.digest.data])
+    }
+    #expect(bytes == Data([1, 2, 3]))
+    await again.close()
+  }
+
+  @Test("is gone with the last that refers to it")
+  func gone() async throws {
+    let first = try #require(try await succeed(1, with: [1, 2, 3]).jobs[0])
+    let second = try #require(try await succeed(2, with: [1, 2, 3]).jobs[0])
+    let digest = try #require(first.image?.digest)
+    #expect(try await store.counts().images == 1)
+    #expect(try await store.remove(first.id))
+    #expect(try await images.open(digest) != nil)
+    #expect(try await store.remove(second.id))
+    #expect(try await images.open(digest) == nil)
+    #expect(try await store.counts().imageBytes == 0)
+    #expect(try await store.abandonedImages(9) == [], "there is no file to remove")
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("stays for the cache alone too, and is not kept where nothing refers to it")
+  func references() async throws {
+    let image = EmbeddedImage([1, 2, 3])
+    let entry = try CacheEntry.sample(1, image.digest, bytes: 3)
+    let lost = Claim(job: JobID(at: .at(2)), number: 7)
+    _ = try await store.settle(Settlement([lost], entry: entry, image: image) { _ in false })
+    #expect(try await images.open(image.digest) != nil)
+    try await store.drop([entry.id])
+    #expect(try await images.open(image.digest) == nil)
+    _ = try await store.settle(Settlement([lost], image: image) { _ in false })
+    #expect(try await images.open(image.digest) == nil)
+    #expect(try await store.counts().images == 0)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("has the oldest finished jobs' images give way, small ones and files")
+  func givingWay() async throws {
+    let file = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
+    let small = try #require(try await succeed(2, with: Array(0..<40)).jobs[0])
+    let settled = try await succeed(3, with: Array(40..<80), limit: 100)
+    #expect(settled.gaveWay == [.sample(1)])
+    try await store.forget(settled.gaveWay)
+    #expect(try await store.job(file.id)?.image?.isKept == false)
+    #expect(try await store.job(small.id)?.image?.isKept == true)
+    #expect(try await succeed(4, with: Array(80..<120), limit: 100).gaveWay == [])
+    #expect(try await store.job(small.id)?.image?.isKept == false)
+    #expect(try await store.counts().imageBytes == 80)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("that has no room changes nothing")
+  func full() async throws {
+    _ = try await store.reserve(.sample(1), bytes: 90, as: JobID(at: .at(0)), limit: 100)
+    await #expect(throws: StoreError.full) { try await succeed(1, with: Array(0..<20), limit: 100) }
+    #expect(try await store.counts().jobs[.loading] == 1)
+    #expect(try await store.counts().images == 1)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("takes the place of an equal file that is being removed at this moment")
+  func leaving() async throws {
+    let image = EmbeddedImage([1, 2, 3])
+    let gone = try #require(await store.succeed(1, with: image.digest, bytes: 3))
+    #expect(try await store.remove(gone.id))
+    #expect(try await store.abandonedImages(9) == [image.digest])
+    _ = try await succeed(2, with: image.content)
+    try await store.forget([image.digest])
+    #expect(try await images.open(image.digest) != nil)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("is left where it is when a file has the same bytes")
+  func file() async throws {
+    let staged = try await images.stage()
+    try staged.write([1, 2, 3])
+    let digest = staged.finish()
+    #expect(staged.content == [1, 2, 3])
+    _ = try await store.reserve(digest, bytes: 3, as: JobID(at: .at(0)), limit: .max)
+    try await staged.publish()
+    _ = try await succeed(1, with: [1, 2, 3])
+    let rows = try await store.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM contents") }
+    #expect(rows == 0)
+    #expect(try await images.open(digest)?.count == 3)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("that was harmed on the disk is not served")
+  func harmed() async throws {
+    let settled = try await succeed(1, with: [1, 2, 3])
+    let image = try #require(settled.jobs[0]?.image)
+    try store.onWriter { try $0.execute(sql: "UPDATE contents SET bytes = x'010204'") }
+    #expect(try await images.open(image.digest) == nil)
+    #expect(try await !images.verify(image.digest, bytes: 3))
+    await store.close()
+  }
+}
+
+extension EmbeddedImage {
+  init(_ content: [UInt8]) {
+    self.init(
+      digest: ImageDigest(bytes: Array(SHA256.hash(data: content)))!, content: content)  // 32 bytes
+  }
+}

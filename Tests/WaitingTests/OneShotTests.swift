@@ -1,0 +1,66 @@
+import Testing
+import Waiting
+
+@Suite("A one-shot", .timeLimit(.minutes(5)))
+struct OneShotTests {
+  @Test("gives its value to who waits, whether it comes before or after")
+  func order() async {
+    let before = OneShot<Int>()
+    before.fulfil(1)
+    #expect(await before.value() == 1)
+    let after = OneShot<Int>()
+    async let value = after.value()
+    await Task.yield()
+    after.fulfil(2)
+    #expect(await value == 2)
+  }
+
+  @Test("takes one value only")
+  func once() async {
+    let shot = OneShot<Int>()
+    #expect(shot.fulfil(1))
+    #expect(!shot.fulfil(2))
+    #expect(await shot.value() == 1)
+    #expect(!shot.fulfil(3))
+  }
+
+  @Test("lets a cancelled task go, and takes no value after that")
+  func cancelled() async {
+    let shot = OneShot<Int>()
+    let waiter = Task { await shot.value() }
+    await Task.yield()
+    waiter.cancel()
+    #expect(await waiter.value == nil)
+    #expect(!shot.fulfil(1))
+  }
+
+  @Test("lets a task that was cancelled before it began go too")
+  func cancelledBefore() async {
+    let shot = OneShot<Int>()
+    let waiter = Task {
+      withUnsafeCurrentTask { $0?.cancel() }
+      return await shot.value()
+    }
+    #expect(await waiter.value == nil)
+  }
+
+  @Test("waits no longer than till its deadline")
+  func deadline() async {
+    #expect(await OneShot<Int>().value(before: .now + .milliseconds(5)) == nil)
+    let shot = OneShot<Int>()
+    async let value = shot.value(before: .now + .seconds(120))
+    shot.fulfil(1)
+    #expect(await value == 1)
+  }
+
+  @Test("loses no value where fulfilling and cancelling race")
+  func race() async {
+    for _ in 0..<500 {
+      let shot = OneShot<Int>()
+      let waiter = Task { await shot.value() }
+      async let wasTaken = Task.detached { shot.fulfil(1) }.value
+      waiter.cancel()
+      #expect(await (waiter.value != nil) == wasTaken)
+    }
+  }
+}
