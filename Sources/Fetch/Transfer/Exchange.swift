@@ -112,25 +112,39 @@ extension Exchange {
     return .taken
   }
 
-  /// Ends it; the first ending stays.
+  /// Ends it; the first ending stays. Whoever waits gets what came before it, and then finds the end without waiting.
   /// - Parameter error: nil when the response is there whole.
   /// - Returns: whether this was the first.
   @discardableResult
   func end(_ error: FetchError?) -> Bool {
-    // Whoever waits gets what came before it.
-    if error != .cancelled { handOver() }
-    let (waiter, isFirst) = state.withLock { state -> (Waiter?, Bool) in
+    let (wake, isFirst) = state.withLock { state -> ((() -> Void)?, Bool) in
       guard state.ending == nil else { return (nil, false) }
       state.ending = error.map { .failed($0) } ?? .complete
       if error == .cancelled { state.bytes = [] }
-      return (state.waiter.take(), true)
+      switch state.waiter.take() {
+      case .head(let continuation):
+        let head = error == .cancelled ? nil : state.head
+        return (
+          {
+            continuation.resume(
+              returning: head.map { .success($0) } ?? .failure(error ?? .cancelled))
+          },
+          true
+        )
+      case .bytes(let continuation):
+        let bytes = state.bytes.isEmpty ? nil : Self.takeAll(&state)
+        return (
+          {
+            continuation.resume(
+              returning: bytes == nil
+                ? error.map { .failure($0) } ?? .success(nil) : .success(bytes))
+          },
+          true
+        )
+      case nil: return (nil, true)
+      }
     }
-    switch waiter {
-    case .head(let continuation): continuation.resume(returning: .failure(error ?? .cancelled))
-    case .bytes(let continuation):
-      continuation.resume(returning: error.map { .failure($0) } ?? .success(nil))
-    case nil: break
-    }
+    wake?()
     return isFirst
   }
 

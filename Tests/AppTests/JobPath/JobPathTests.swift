@@ -11,12 +11,19 @@ struct JobPathTests {
   ///
   /// The synced commits are those of submitting and settling. Those without a sync are the claim, and claims that found
   /// nothing.
-  static let bounds = [
-    "hops": 26, "to Swift's shared threads": 9, "to store-read": 2, "to store-write": 5,
-    "to store-images": 1, "to decode": 3, "to fetch-loop": 1, "to libmicrohttpd": 1,
+  ///
+  /// What work is handed to is determined by the code: the least of many jobs is exact on any machine. How often work
+  /// comes back to a thread depends on luck as well: a task that is resumed before it has gone to sleep changes no
+  /// thread, and timers fire meanwhile. Of these, `hops` among them, the bound is what a job takes without luck.
+  static let least = [
+    "hops": 27, "to Swift's shared threads": 12, "to store-read": 2, "to store-write": 5,
+    "to store-images": 1, "to decode": 5, "to fetch-loop": 1, "to libmicrohttpd": 1,
     "synced commits": 2, "unsynced commits": 3, "file syncs": 0, "SQL statements": 51,
     "store calls": 10,
   ]
+  /// What at least half of the jobs may take, where luck is what lowers a count and hardly anything raises it: the
+  /// load's begin, and its return from the cache, the kept bytes, the origin and the store.
+  static let usual = ["to decode": 5]
   static let jobs = 40
   /// These meet a host that nobody knows, and statements that aren't prepared.
   static let firstJobs = 4
@@ -31,18 +38,22 @@ struct JobPathTests {
     }
     let told = String(decoding: run.standardOutputContent, as: UTF8.self)
     print(told)
-    var counted: [String: Int] = [:]
-    for line in told.matches(of: #/(?m)^counted (\d+) (.+)$/#) {
-      counted[String(line.2)] = Int(line.1)
+    var (least, usual): ([String: Int], [String: Int]) = ([:], [:])
+    for line in told.matches(of: #/(?m)^counted (\d+) \(usually (\d+)\) (.+)$/#) {
+      least[String(line.3)] = Int(line.1)
+      usual[String(line.3)] = Int(line.2)
     }
-    #expect(Set(counted.keys) == Set(Self.bounds.keys))
-    for (name, bound) in Self.bounds {
-      let count = try #require(counted[name], "\(told)")
-      #expect(count <= bound, "\(name)")
+    #expect(Set(least.keys) == Set(Self.least.keys))
+    for (counts, bounds) in [(least, Self.least), (usual, Self.usual)] {
+      for (name, bound) in bounds {
+        let count = try #require(counts[name], "\(told)")
+        #expect(count <= bound, "\(name)")
+      }
     }
   }
 
-  /// Prints what is least of each count over some jobs: what else happens meanwhile only adds to one of them.
+  /// Prints what is least of each count over some jobs, as what else happens meanwhile only adds to one of them, and
+  /// what half of them are within.
   static func measure() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -62,8 +73,9 @@ struct JobPathTests {
     let all = counts.withLock { $0 }
     guard all.count == jobs - firstJobs else { return print("only \(all.count) jobs were counted") }
     for index in all[0].figures.indices {
-      let least = all.map { $0.figures[index].count }.min() ?? 0
-      print("counted \(least) \(all[0].figures[index].name)")
+      let counts = all.map { $0.figures[index].count }.sorted()
+      let (least, usual) = (counts[0], counts[counts.count / 2])
+      print("counted \(least) (usually \(usual)) \(all[0].figures[index].name)")
     }
     let calls = all.min { $0.hops < $1.hops }?.calls ?? [:]
     for (name, count) in calls.sorted(by: { $0.key < $1.key }) { print("call \(count) \(name)") }
