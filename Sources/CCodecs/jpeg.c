@@ -1,9 +1,10 @@
 // JPEG over libjpeg-turbo, with a suspending source.
 //
-// Each component's samples are decoded as stored (raw_data_out): every coefficient passes the entropy
-// decoder and the inverse DCT, row by row. Upsampling and colour conversion are left out: they are
-// arithmetic on samples already decoded and cannot fail, once the checks in `check_header` have
-// refused what the library could not convert.
+// Each component's samples are decoded as stored (raw_data_out). What can fail in a JPEG is its markers and
+// its entropy coding, and every coefficient passes that decoder. The inverse DCT, upsampling and colour
+// conversion are arithmetic on what came out of it and cannot fail, once the checks in `check_header` have
+// refused what the library could not convert. So nobody's pixels are decoded at an eighth of their sides,
+// of which the tiny picture is made, and nothing is upsampled or converted.
 //
 // A picture in one scan is decoded as it arrives. One in several is taken in through
 // jpeg_consume_input, a row of MCUs at a time, and put out when its end was read, so that no call into
@@ -41,6 +42,8 @@
 #define MIN_PREVIEW ((size_t)64 * 1024)
 // The bytes while they grow, and once more where the caller keeps those of the one before.
 #define PREVIEW_COPIES 3
+// Pixels along the longer side that the tiny picture is made of, where the picture has so many.
+#define LEAST_DECODED 64
 
 typedef enum { HEADER, START, ROWS, SCANS, PREVIEW, OUTPUT, FINISH, FINISHED, FAILED } Stage;
 
@@ -58,6 +61,7 @@ struct JPEGReader {
     size_t to_skip;  // bytes that the library wants skipped and that have not come yet
     size_t refused;  // bytes that the library looked at last and could not use yet
     size_t retry_at; // the backlog that makes another try worth while
+    int eighths;     // of its sides that the picture is decoded at; 0: as few as the tiny picture wants
     int max_scans;
     unsigned seen;   // components that have had a scan, a bit each
     int whole_scans; // that were read to their end
@@ -238,6 +242,10 @@ void jpeg_reader_destroy(JPEGReader *reader) {
     free(reader);
 }
 
+void jpeg_reader_scale(JPEGReader *reader, int eighths) {
+    reader->eighths = eighths;
+}
+
 void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans) {
     reader->max_scans = max_scans;
 }
@@ -338,31 +346,53 @@ static void count_scan(JPEGReader *reader) {
         reader->seen |= 1u << cinfo->cur_comp_info[index]->component_index;
 }
 
+// The smallest scale that leaves the tiny picture enough.
+static int least_eighths(j_decompress_ptr cinfo) {
+    JDIMENSION longest = cinfo->image_width > cinfo->image_height ? cinfo->image_width : cinfo->image_height;
+    int eighths = 1;
+    while (eighths < DCTSIZE && (uint64_t)longest * eighths < (uint64_t)LEAST_DECODED * DCTSIZE) eighths *= 2;
+    return eighths;
+}
+
+static void allocate_rows(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        JDIMENSION columns = rounded_up(component->width_in_blocks, component->h_samp_factor)
+            * component->DCT_scaled_size;
+        reader->rows[index] = cinfo->mem->alloc_sarray(
+            (j_common_ptr)cinfo, JPOOL_IMAGE, columns,
+            component->v_samp_factor * component->DCT_scaled_size);
+    }
+}
+
 static void start(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     count_scan(reader);
+    if (!reader->eighths) reader->eighths = least_eighths(cinfo);
     cinfo->raw_data_out = TRUE;
     cinfo->out_color_space = cinfo->jpeg_color_space;
     cinfo->do_fancy_upsampling = FALSE;
     cinfo->do_block_smoothing = FALSE;
     cinfo->buffered_image = reader->many_scans;
+    // Previews are as large as the picture; the pass that follows them is scaled when it starts.
+    cinfo->scale_num = (unsigned)(reader->max_preview ? DCTSIZE : reader->eighths);
+    cinfo->scale_denom = DCTSIZE;
     if (!jpeg_start_decompress(cinfo)) fail(reader, CodecFaultBroken, "cannot start");
-    for (int index = 0; index < cinfo->num_components; index++) {
-        const jpeg_component_info *component = &cinfo->comp_info[index];
-        JDIMENSION columns
-            = rounded_up(component->width_in_blocks, component->h_samp_factor) * DCTSIZE;
-        reader->rows[index] = cinfo->mem->alloc_sarray(
-            (j_common_ptr)cinfo, JPOOL_IMAGE, columns, component->v_samp_factor * DCTSIZE);
-    }
-    jpeg_thumb_start(&reader->thumb, cinfo);
+    allocate_rows(reader);
+    if (!reader->many_scans) jpeg_thumb_start(&reader->thumb, cinfo);
     reader->stage = reader->many_scans ? SCANS : ROWS;
+}
+
+static int lines_at_once(const JPEGReader *reader) {
+    return reader->cinfo.max_v_samp_factor * reader->cinfo.min_DCT_scaled_size;
 }
 
 // False: it needs bytes.
 static bool read_rows(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     JDIMENSION row = cinfo->output_iMCU_row;
-    if (!jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE)) return false;
+    if (!jpeg_read_raw_data(cinfo, reader->rows, (JDIMENSION)lines_at_once(reader))) return false;
     jpeg_thumb_add(&reader->thumb, cinfo, row, reader->rows);
     if (cinfo->output_scanline < cinfo->output_height) return true;
     // The end was read already, so this waits for nothing.
@@ -375,6 +405,16 @@ static unsigned all_components(const JPEGReader *reader) {
     return (1u << reader->cinfo.num_components) - 1;
 }
 
+// What jpeg_calc_output_dimensions sets before the first pass, and what passes look at: all coefficients
+// are there, so that each pass may have a scale of its own.
+static void scale_pass(j_decompress_ptr cinfo, int eighths) {
+    cinfo->min_DCT_scaled_size = eighths;
+    cinfo->output_width = (cinfo->image_width * (uint64_t)eighths + DCTSIZE - 1) / DCTSIZE;
+    cinfo->output_height = (cinfo->image_height * (uint64_t)eighths + DCTSIZE - 1) / DCTSIZE;
+    for (int index = 0; index < cinfo->num_components; index++)
+        cinfo->comp_info[index].DCT_scaled_size = eighths;
+}
+
 static void start_output(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     // A progressive picture need not refine every coefficient (T.81, G.1.1.1), but it needs some of each
@@ -382,6 +422,8 @@ static void start_output(JPEGReader *reader) {
     if (reader->seen != all_components(reader))
         fail(reader, CodecFaultBroken, "a component without data");
     cinfo->do_block_smoothing = FALSE;
+    scale_pass(cinfo, reader->eighths);
+    jpeg_thumb_start(&reader->thumb, cinfo);
     if (!jpeg_start_output(cinfo, cinfo->input_scan_number))
         fail(reader, CodecFaultBroken, "cannot start output");
     reader->stage = OUTPUT;
@@ -416,7 +458,7 @@ static void end_preview(JPEGReader *reader, bool whole) {
 
 static void render_preview(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
-    jpeg_read_raw_data(cinfo, reader->rows, cinfo->max_v_samp_factor * DCTSIZE);
+    jpeg_read_raw_data(cinfo, reader->rows, (JDIMENSION)lines_at_once(reader));
     bool taken = jpeg_preview_write(reader->preview, reader->rows);
     if (!taken || cinfo->output_scanline >= cinfo->output_height) end_preview(reader, taken);
 }

@@ -2,18 +2,29 @@
 
 #include <stdbool.h>
 
+static uint32_t plane_side(JDIMENSION side, int factor, int max_factor) {
+    uint64_t whole = (uint64_t)max_factor * DCTSIZE;
+    return (uint32_t)((side * (uint64_t)factor + whole - 1) / whole);
+}
+
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
     for (int index = 0; index < cinfo->num_components; index++) {
         const jpeg_component_info *component = &cinfo->comp_info[index];
-        thumb_set_plane(thumb, index, component->downsampled_width, component->downsampled_height);
+        thumb_set_plane(
+            thumb, index,
+            plane_side(cinfo->image_width, component->h_samp_factor * component->DCT_scaled_size,
+                cinfo->max_h_samp_factor),
+            plane_side(cinfo->image_height, component->v_samp_factor * component->DCT_scaled_size,
+                cinfo->max_v_samp_factor));
     }
 }
 
 void jpeg_thumb_add(
     Thumb *thumb, const struct jpeg_decompress_struct *cinfo, JDIMENSION mcu_row, JSAMPARRAY *rows) {
     for (int index = 0; index < cinfo->num_components; index++) {
-        uint32_t count = (uint32_t)cinfo->comp_info[index].v_samp_factor * DCTSIZE;
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        uint32_t count = (uint32_t)(component->v_samp_factor * component->DCT_scaled_size);
         for (uint32_t row = 0; row < count; row++)
             thumb_add_plane_row(thumb, index, mcu_row * count + row, rows[index][row]);
     }

@@ -8,7 +8,7 @@
 
 #include <jpeglib.h>
 
-/// After jpeg_start_decompress.
+/// Before the first row of a pass, whose scale is set.
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo);
 /// A row of MCUs, as jpeg_read_raw_data gives it.
 void jpeg_thumb_add(

@@ -1,7 +1,10 @@
 public import Jobs
 
-/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every pixel of every frame, and keeps no pixel but
-/// those of previews.
+/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every frame to its end, and keeps no pixel but those of
+/// previews.
+///
+/// What can't fail is left out where nobody wants the pixels: of a JPEG every code is read, and its inverse transform
+/// runs at as few eighths of its sides as a placeholder wants.
 ///
 /// A preview of a JPEG in several scans is a baseline JPEG of the whole scans so far, and of what came of the next; of
 /// an interlaced PNG it is a PNG of the whole passes so far, as many of the first six as have 4 MP at the most together.

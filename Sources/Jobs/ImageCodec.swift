@@ -4,7 +4,7 @@ public protocol ImageCodec: Sendable {
   func makeDecoder(limits: DecodeLimits) -> any ImageDecoder
 }
 
-/// Decodes one image, every pixel of it, in slices: used by one task at a time, on a thread that may compute.
+/// Decodes one image to its end, in slices: used by one task at a time, on a thread that may compute.
 ///
 /// Call ``append(_:)`` with bytes as they come and ``end()`` after the last, and in between ``step()`` until it asks
 /// for more.
@@ -51,7 +51,7 @@ public enum DecodeStep: Sendable, Equatable {
   case header(ImageHeader)
   /// There is more to decode already: call again.
   case hasMore
-  /// Every pixel was decoded; said again whenever called.
+  /// The image was decoded to its end; said again whenever called.
   case finished(ImageDescription)
 }
 

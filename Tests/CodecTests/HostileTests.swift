@@ -43,7 +43,7 @@ struct HostileTests {
     }
   }
 
-  private static func mutant(of seed: [UInt8], with random: inout Random) -> [UInt8] {
+  static func mutant(of seed: [UInt8], with random: inout Random) -> [UInt8] {
     var bytes = seed
     for _ in 0..<Int.random(in: 1...6, using: &random) {
       let index = Int.random(in: 2..<bytes.count, using: &random)

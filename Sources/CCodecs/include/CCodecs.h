@@ -27,7 +27,7 @@ typedef enum CODECS_CLOSED {
     CodecStatusHeader,
     /// The slice is over: come back with the bytes not consumed.
     CodecStatusHasMore,
-    /// Every pixel was decoded.
+    /// The picture was decoded to its end.
     CodecStatusFinished,
     /// No image: see the fault. Every later step says the same.
     CodecStatusFailed,
@@ -68,7 +68,7 @@ typedef struct {
     size_t exifCount;
     /// Scans or passes that a preview begun now would show; 0 where there can be none, or none newer.
     int scansToShow;
-    /// Once every pixel was decoded: a tiny picture of it, of an animation's first frame, top row first, RGBA, alpha
+    /// Once the picture was decoded to its end: a tiny picture of it, of an animation's first frame, top row first, RGBA, alpha
     /// not premultiplied; as long as the decoder lives. NULL before.
     const uint8_t *thumbnail;
     uint32_t thumbnailColumns;
@@ -104,6 +104,9 @@ JPEGReader *jpeg_reader_create(size_t max_memory);
 void jpeg_reader_destroy(JPEGReader *reader);
 /// The most scans that may begin; to be set before the step that follows the header.
 void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans);
+/// The eighths of its sides that the picture is decoded at: 1, 2, 4 or 8; to be set before the step that follows the
+/// header. By default as few as the tiny picture wants. Which files are refused doesn't depend on it.
+void jpeg_reader_scale(JPEGReader *reader, int eighths);
 /// Decodes for some milliseconds. `bytes`: those that an earlier step did not consume, then new ones.
 /// `ended`: no more will follow them.
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended);

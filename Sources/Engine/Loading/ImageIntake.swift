@@ -8,7 +8,7 @@ struct ImageIntake: Sendable {
   let codec: any ImageCodec
   let memory: DecodeMemory
 
-  /// An image whose every pixel was decoded, staged but not published.
+  /// An image that was decoded to its end, staged but not published.
   struct Taken: Sendable {
     var description: ImageDescription
     var digest: ImageDigest

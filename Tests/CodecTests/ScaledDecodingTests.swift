@@ -1,0 +1,77 @@
+import CCodecs
+import TestSupport
+import Testing
+
+/// What becomes of a JPEG's bytes that are decoded at some eighths of its sides.
+private func verdict(_ bytes: [UInt8], eighths: Int32, pieces: Int = .max) -> CodecFault {
+  guard let reader = jpeg_reader_create(1 << 28) else { return .tooMuchMemory }
+  defer { jpeg_reader_destroy(reader) }
+  jpeg_reader_scale(reader, eighths)
+  jpeg_reader_allow_scans(reader, 100)
+  return bytes.withUnsafeBufferPointer { all in
+    var (start, end) = (0, min(pieces, all.count))
+    while true {
+      let (isWhole, shown) = (end == all.count, all[start..<end])
+      let slice = UnsafeBufferPointer(rebasing: shown)
+      let step = jpeg_reader_step(reader, slice.baseAddress, slice.count, isWhole)
+      start += step.consumed
+      switch step.status {
+      case .finished: return .none
+      case .failed: return step.fault
+      case .hasMore: break
+      case .header:
+        // A changed header could make it slow.
+        let picture = jpeg_reader_picture(reader)
+        guard UInt64(picture.width) * UInt64(picture.height) < 1 << 24 else { return .tooLarge }
+      case .needsBytes: end = min(all.count, end + min(pieces, all.count))
+      }
+    }
+  }
+}
+
+/// 0: as few as the tiny picture wants, which is what jobs do.
+private let scales: [Int32] = [0, 1, 2, 4]
+
+@Suite("A JPEG decoded at a part of its size")
+struct ScaledDecodingTests {
+  static let all = Fixtures.known.map(\.name).filter { $0.hasSuffix(".jpg") }
+  static let sound = all.filter { !$0.hasPrefix("flat") }
+
+  @Test("is taken at every scale where it is sound", arguments: all)
+  func whole(name: String) {
+    let bytes = Fixtures.image(name)
+    for eighths in scales + [8] { #expect(verdict(bytes, eighths: eighths) == .none) }
+  }
+
+  @Test("is refused wherever it is cut, as at its whole size", arguments: sound)
+  func cut(name: String) {
+    let whole = Fixtures.image(name)
+    // Each byte of small files; of larger ones as many places, spread.
+    let apart = max(1, whole.count / 600)
+    for count in stride(from: 1, to: whole.count, by: apart) {
+      let part = Array(whole.prefix(count))
+      let expected = verdict(part, eighths: 8)
+      #expect(expected != .none || count >= whole.count - 2, "\(count) bytes")
+      for eighths in scales {
+        #expect(verdict(part, eighths: eighths) == expected, "\(count) bytes at \(eighths)")
+      }
+    }
+  }
+
+  @Test("is refused where it is changed, as at its whole size", arguments: sound)
+  func changed(name: String) {
+    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(5) { $0 &* 31 &+ UInt64($1) }))
+    let seed = Fixtures.image(name)
+    var refused = 0
+    for _ in 0..<100 {
+      let mutant = HostileTests.mutant(of: seed, with: &random)
+      let expected = verdict(mutant, eighths: 8)
+      refused += expected == .none ? 0 : 1
+      let pieces = [1_000, Int.max].randomElement(using: &random) ?? .max
+      for eighths in scales {
+        #expect(verdict(mutant, eighths: eighths, pieces: pieces) == expected, "at \(eighths)")
+      }
+    }
+    #expect(refused > 20)
+  }
+}
