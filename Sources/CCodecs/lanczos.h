@@ -10,6 +10,7 @@ typedef struct {
     double scale;   // source pixels an output pixel
     double support; // half a kernel's width, in source pixels
     uint32_t size;  // of the source
+    double turn_sine, turn_cosine; // of a third of what a kernel's wave turns from one source pixel to the next
 } Axis;
 
 typedef struct {
@@ -22,7 +23,10 @@ Axis axis_make(uint32_t size, double start, double end, uint32_t out_size);
 uint32_t axis_max_taps(Axis axis);
 /// The source pixels that an output pixel is made of; never none.
 Taps axis_taps(Axis axis, uint32_t index);
-/// Their weights, of sum 1.
-void axis_weights(Axis axis, uint32_t index, Taps taps, float *weights);
+/// The bits behind the point that weights of 16 bits may have, `most` at the most: a kernel that is spread over many
+/// pixels has small weights.
+int axis_bits(Axis axis, int most);
+/// Their weights in fixed point; their sum is exactly 1. `exact` is room for as many numbers as there are taps.
+void axis_weights(Axis axis, uint32_t index, Taps taps, int bits, double *exact, int16_t *weights);
 
 #endif

@@ -1,42 +1,53 @@
-// Down first, then across, so that the longer of the two loops runs over whole rows.
+// Down first, then across: the longer of the two loops runs over whole rows, and what lies between is a line of 16 bits.
 //
-// Shrinking, each row of the source is added to the few rows of the output that it is part of, and
-// forgotten: what is held does not grow with the factor. Enlarging, the few rows of the source that
-// a row of the output is made of are kept, since there could be very many of the latter.
+// Channels are planes. Rows of the source come in pairs; those that a row of the output may still need are kept in a
+// ring. Where they were too many, shrinking much, each batch is added to the few rows of the output that it is part of,
+// and forgotten: what is held does not grow with the factor.
 #include "resampler.h"
 
 #include "lanczos.h"
+#include "plane_rows.h"
 #include "resampler_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Rows that an enlarged row is made of: twice the three lobes, and one for each end's rounding.
-#define MAX_WINDOW 8
+#define MAX_CHANNELS 4
+// Rows that are kept at the most for those of the output: shrinking to a fifth.
+#define MAX_KEPT 32
+#define MAX_PAIRS (MAX_KEPT / 2 + 1)
+// Sums of 32 bits hold 8 bits of sample and 20 of weight with what overshoots, or 14 and 16.
+#define MAX_BITS 20
+#define MAX_LINE_BITS 15
 
 typedef struct {
-    bool enlarges;     // downwards
+    bool keeps;        // rows; otherwise sums
     Axis across, down;
+    int bits_down;
     size_t left, span; // the columns that are looked at
-    size_t row;        // samples of a row of sums, with what the kernels need behind it
-    size_t plane;      // samples of one channel, likewise
-    size_t max_down, max_across;
-    size_t lines;      // rows of the output open at once
+    size_t row;        // samples of a plane's row, with what the kernels need behind it
+    size_t max_down, chunks, outputs; // pairs of rows; eights of taps; a multiple of eight
+    size_t pairs;      // in the ring
+    size_t open;       // rows of the output with sums at once; 0 where rows are kept
 } Layout;
 
 struct Resampler {
     Layout layout;
+    KernelAcross across;
     int channels;
     bool has_alpha;
     uint32_t out_width, out_height;
-    uint32_t taken, given; // rows so far
+    uint32_t came, taken;  // rows, and those of them that are in pairs
+    uint32_t given;        // rows
+    uint32_t added;        // rows in the sums
     uint32_t opened;       // rows of the output that have sums
     uint32_t *firsts;
-    float *weights_across, *weights_down, *sums, *planes, *filtered;
+    int16_t *weights_across, *weights_down, *ring, *lines, *line, *lines_out;
+    double *exact;
+    uint8_t *split, *samples_out; // `split`, `lines`: two rows of all planes
+    int32_t *sums;
     Taps *taps_down;
-    uint8_t *window; // rows `window_first` to `taken`
-    uint32_t window_first;
 };
 
 static size_t rounded_up(size_t value, size_t multiple) {
@@ -46,60 +57,94 @@ static size_t rounded_up(size_t value, size_t multiple) {
 // Of anything else there would be no row or column to begin with. Also false for what is not a number.
 static bool is_sound(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height) {
-    return width && height && out_width && out_height && channels > 0 && channels <= 4
-        && box.left >= 0 && box.left < box.right && box.right <= width
-        && box.top >= 0 && box.top < box.bottom && box.bottom <= height;
+    if (!width || !height || !out_width || !out_height || channels <= 0 || channels > MAX_CHANNELS)
+        return false;
+    double across = (box.right - box.left) / out_width, down = (box.bottom - box.top) / out_height;
+    return isfinite(across) && isfinite(down)
+        && box.left >= 0 && box.left < box.right && box.right <= width + across
+        && box.top >= 0 && box.top < box.bottom && box.bottom <= height + down;
 }
 
-static Layout layout_of(uint32_t width, uint32_t height, int channels, ResamplerBox box,
-    uint32_t out_width, uint32_t out_height) {
+static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint32_t out_width,
+    uint32_t out_height, bool has_alpha) {
     Layout layout = {
         .across = axis_make(width, box.left, box.right, out_width),
         .down = axis_make(height, box.top, box.bottom, out_height),
     };
-    layout.enlarges = layout.down.scale < 1;
     Taps last = axis_taps(layout.across, out_width - 1);
+    layout.bits_down = axis_bits(layout.down, has_alpha ? MAX_LINE_BITS : MAX_BITS);
     layout.left = axis_taps(layout.across, 0).first;
     layout.span = last.first + last.count - layout.left;
-    layout.max_down = axis_max_taps(layout.down);
-    layout.max_across = rounded_up(axis_max_taps(layout.across), KERNEL_LANES);
-    layout.row = rounded_up(layout.span * (size_t)channels, KERNEL_BLOCK);
-    layout.plane = layout.span + layout.max_across;
+    // Taps may begin with a pair's second row.
+    layout.max_down = axis_max_taps(layout.down) / 2 + 1;
+    layout.chunks = rounded_up(axis_max_taps(layout.across), KERNEL_TAPS) / KERNEL_TAPS;
+    layout.outputs = rounded_up(out_width, KERNEL_OUTPUTS);
+    layout.row = rounded_up(layout.span, KERNEL_BLOCK) + layout.chunks * KERNEL_TAPS;
+    layout.keeps = layout.max_down <= MAX_PAIRS;
+    layout.pairs = RESAMPLER_BATCH / 2 + (layout.keeps ? layout.max_down : 0);
     double open = (RESAMPLER_BATCH + 2 * layout.down.support + 2) / layout.down.scale + 2;
-    layout.lines = layout.enlarges ? 1 : (size_t)ceil(open);
+    layout.open = layout.keeps ? 0 : (size_t)ceil(open);
     return layout;
-}
-
-static size_t window_bytes(const Layout *layout, int channels) {
-    return layout->enlarges ? (MAX_WINDOW + RESAMPLER_BATCH) * layout->span * (size_t)channels : 0;
 }
 
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return 0;
-    Layout layout = layout_of(width, height, channels, box, out_width, out_height);
-    size_t floats = out_width * (layout.max_across + 1 + (size_t)channels)
-        + layout.lines * (layout.row + layout.max_down) + (size_t)channels * layout.plane;
-    return sizeof(Resampler) + floats * sizeof(float) + layout.lines * sizeof(Taps)
-        + window_bytes(&layout, channels);
+    Layout layout = layout_of(width, height, box, out_width, out_height, true);
+    size_t planes = (size_t)channels, open = layout.open + 1;
+    size_t across = layout.outputs * (sizeof(uint32_t) + layout.chunks * KERNEL_TAPS * sizeof(int16_t)
+        + planes * (sizeof(int16_t) + sizeof(uint8_t)));
+    size_t rows = layout.row * (planes * ((2 * layout.pairs + 2) * sizeof(int16_t) + 2
+        + layout.open * sizeof(int32_t)) + sizeof(int16_t));
+    size_t down = open * (2 * layout.max_down * sizeof(int16_t) + sizeof(Taps));
+    size_t exact = (2 * layout.max_down + layout.chunks * KERNEL_TAPS) * (sizeof(double) + sizeof(int16_t));
+    return sizeof(Resampler) + across + rows + down + exact;
 }
 
 static bool allocate(Resampler *resampler) {
     const Layout *layout = &resampler->layout;
-    size_t channels = (size_t)resampler->channels, width = resampler->out_width;
-    size_t window = window_bytes(layout, resampler->channels);
-    resampler->firsts = malloc(width * sizeof(uint32_t));
+    size_t planes = (size_t)resampler->channels, open = layout->open ? layout->open : 1;
+    resampler->firsts = calloc(layout->outputs, sizeof(uint32_t));
     // What multiplies 32 bits by 32 more would overflow with the samples' size.
-    resampler->weights_across = calloc(width, layout->max_across * sizeof(float));
-    resampler->filtered = malloc(channels * width * sizeof(float));
-    resampler->planes = calloc(channels * layout->plane, sizeof(float));
-    resampler->sums = calloc(layout->lines, layout->row * sizeof(float));
-    resampler->weights_down = calloc(layout->lines, layout->max_down * sizeof(float));
-    resampler->taps_down = malloc(layout->lines * sizeof(Taps));
-    resampler->window = window ? malloc(window) : NULL;
-    return resampler->firsts && resampler->weights_across && resampler->filtered
-        && resampler->planes && resampler->sums && resampler->weights_down && resampler->taps_down
-        && (!window || resampler->window);
+    resampler->weights_across = calloc(layout->outputs, layout->chunks * KERNEL_TAPS * sizeof(int16_t));
+    resampler->weights_down = calloc(open, 2 * layout->max_down * sizeof(int16_t));
+    resampler->taps_down = calloc(open, sizeof(Taps));
+    resampler->exact = calloc(2 * layout->max_down + layout->chunks * KERNEL_TAPS, sizeof(double));
+    resampler->ring = calloc(layout->pairs * planes, 2 * layout->row * sizeof(int16_t));
+    resampler->split = calloc(2 * planes, layout->row);
+    resampler->lines = calloc(2 * planes, resampler->has_alpha ? layout->row * sizeof(int16_t) : 1);
+    resampler->line = calloc(layout->row, sizeof(int16_t));
+    resampler->samples_out = calloc(planes, layout->outputs);
+    resampler->lines_out = calloc(planes, layout->outputs * sizeof(int16_t));
+    resampler->sums = calloc(open * planes, layout->open ? layout->row * sizeof(int32_t) : 1);
+    return resampler->firsts && resampler->weights_across && resampler->weights_down
+        && resampler->taps_down && resampler->exact && resampler->ring && resampler->split
+        && resampler->lines && resampler->line && resampler->samples_out && resampler->lines_out
+        && resampler->sums;
+}
+
+static void weigh_across(Resampler *resampler) {
+    const Layout *layout = &resampler->layout;
+    size_t width = layout->chunks * KERNEL_TAPS;
+    int bits = axis_bits(layout->across, MAX_LINE_BITS);
+    int16_t *weights = resampler->weights_across;
+    int16_t *own = malloc(width * sizeof(int16_t));
+    if (!own) return;
+    for (uint32_t output = 0; output < resampler->out_width; output++) {
+        Taps taps = axis_taps(layout->across, output);
+        axis_weights(layout->across, output, taps, bits, resampler->exact, own);
+        memset(own + taps.count, 0, (width - taps.count) * sizeof(int16_t));
+        resampler->firsts[output] = taps.first - (uint32_t)layout->left;
+        size_t slot = kernel_slot(output % KERNEL_OUTPUTS);
+        for (size_t chunk = 0; chunk < layout->chunks; chunk++) {
+            size_t at = output / KERNEL_OUTPUTS * layout->chunks + chunk;
+            memcpy(weights + (at * KERNEL_OUTPUTS + slot) * KERNEL_TAPS, own + chunk * KERNEL_TAPS,
+                KERNEL_TAPS * sizeof(int16_t));
+        }
+    }
+    free(own);
+    resampler->across = (KernelAcross){
+        resampler->firsts, weights, layout->chunks, layout->outputs, bits};
 }
 
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
@@ -107,175 +152,227 @@ Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool ha
     if (!is_sound(width, height, channels, box, out_width, out_height)) return NULL;
     Resampler *resampler = calloc(1, sizeof *resampler);
     if (!resampler) return NULL;
-    resampler->layout = layout_of(width, height, channels, box, out_width, out_height);
+    resampler->layout = layout_of(width, height, box, out_width, out_height, has_alpha);
     resampler->channels = channels;
     resampler->has_alpha = has_alpha;
     resampler->out_width = out_width;
     resampler->out_height = out_height;
-    if (!allocate(resampler)) {
-        resampler_close(resampler);
-        return NULL;
-    }
-    const Layout *layout = &resampler->layout;
-    for (uint32_t column = 0; column < out_width; column++) {
-        Taps taps = axis_taps(layout->across, column);
-        resampler->firsts[column] = taps.first - (uint32_t)layout->left;
-        axis_weights(layout->across, column, taps,
-            resampler->weights_across + column * layout->max_across);
-    }
-    return resampler;
+    if (allocate(resampler)) weigh_across(resampler);
+    if (resampler->across.weights) return resampler;
+    resampler_close(resampler);
+    return NULL;
 }
 
 void resampler_close(Resampler *resampler) {
     if (!resampler) return;
     free(resampler->firsts);
     free(resampler->weights_across);
-    free(resampler->filtered);
-    free(resampler->planes);
-    free(resampler->sums);
     free(resampler->weights_down);
     free(resampler->taps_down);
-    free(resampler->window);
+    free(resampler->exact);
+    free(resampler->ring);
+    free(resampler->split);
+    free(resampler->lines);
+    free(resampler->line);
+    free(resampler->samples_out);
+    free(resampler->lines_out);
+    free(resampler->sums);
     free(resampler);
 }
 
-static float *line_sums(const Resampler *resampler, uint32_t row) {
-    return resampler->sums + row % resampler->layout.lines * resampler->layout.row;
-}
-
-static float *line_weights(const Resampler *resampler, uint32_t row) {
-    return resampler->weights_down + row % resampler->layout.lines * resampler->layout.max_down;
-}
-
-static Taps open_line(Resampler *resampler, uint32_t row) {
+// Where the pair that has a plane's row of the source is.
+static int16_t *pair_of(const Resampler *resampler, int channel, uint32_t row) {
     const Layout *layout = &resampler->layout;
-    Taps *taps = &resampler->taps_down[row % layout->lines];
+    size_t place = (size_t)channel * layout->pairs + row / 2 % layout->pairs;
+    return resampler->ring + place * 2 * layout->row;
+}
+
+static int16_t *weights_of(const Resampler *resampler, uint32_t row) {
+    size_t open = resampler->layout.open ? resampler->layout.open : 1;
+    return resampler->weights_down + row % open * 2 * resampler->layout.max_down;
+}
+
+static int32_t *sums_of(const Resampler *resampler, int channel, uint32_t row) {
+    const Layout *layout = &resampler->layout;
+    size_t place = (size_t)channel * layout->open + row % layout->open;
+    return resampler->sums + place * layout->row;
+}
+
+// Weights of whole pairs: those before and after the taps are 0.
+static void weigh_down(Resampler *resampler, uint32_t row, Taps taps) {
+    int16_t *weights = weights_of(resampler, row);
+    memset(weights, 0, 2 * resampler->layout.max_down * sizeof *weights);
+    axis_weights(resampler->layout.down, row, taps, resampler->layout.bits_down, resampler->exact,
+        weights + taps.first % 2);
+}
+
+static Taps open_sums(Resampler *resampler, uint32_t row) {
+    const Layout *layout = &resampler->layout;
+    Taps *taps = &resampler->taps_down[row % layout->open];
     if (row < resampler->opened) return *taps;
     *taps = axis_taps(layout->down, row);
-    axis_weights(layout->down, row, *taps, line_weights(resampler, row));
-    memset(line_sums(resampler, row), 0, layout->row * sizeof(float));
+    weigh_down(resampler, row, *taps);
+    for (int channel = 0; channel < resampler->channels; channel++)
+        memset(sums_of(resampler, channel, row), 0, layout->row * sizeof(int32_t));
     resampler->opened = row + 1;
     return *taps;
 }
 
-static void add(Resampler *resampler, const uint8_t *const *rows, int count,
-    const KernelLine *lines, int line_count) {
-    size_t samples = resampler->layout.span * (size_t)resampler->channels;
-    kernel_add_rows(rows, count, lines, line_count, samples,
-        resampler->has_alpha ? resampler->channels : 0);
+// Of a channel, the pairs that have rows from `first` up to `end`.
+static size_t find_pairs(
+    const Resampler *resampler, int channel, uint32_t first, uint32_t end, const int16_t **pairs) {
+    size_t count = 0;
+    for (uint32_t row = first - first % 2; row < end; row += 2)
+        pairs[count++] = pair_of(resampler, channel, row);
+    return count;
 }
 
-// Shrinking: adds the rows to those of the output that they are part of.
-static void scatter(Resampler *resampler, const uint8_t *const *rows, uint32_t count) {
-    KernelLine lines[RESAMPLER_BATCH * 3];
-    int line_count = 0;
-    uint32_t start = resampler->taken, end = start + count;
+// Adds the rows that came to those of the output that they are part of.
+static void add(Resampler *resampler) {
+    uint32_t start = resampler->added, end = resampler->taken;
+    const int16_t *pairs[RESAMPLER_BATCH / 2 + 1];
     for (uint32_t row = resampler->given; row < resampler->out_height; row++) {
         if (axis_taps(resampler->layout.down, row).first >= end) break;
-        Taps taps = open_line(resampler, row);
+        Taps taps = open_sums(resampler, row);
         uint32_t taps_end = taps.first + taps.count;
         uint32_t first = taps.first > start ? taps.first : start;
         uint32_t last = taps_end < end ? taps_end : end;
         if (last <= first) continue;
-        lines[line_count++] = (KernelLine){
-            .sums = line_sums(resampler, row),
-            .weights = line_weights(resampler, row) + (first - taps.first),
-            .first = (int)(first - start),
-            .count = (int)(last - first),
-        };
+        uint32_t skipped = first / 2 - taps.first / 2;
+        for (int channel = 0; channel < resampler->channels; channel++) {
+            size_t count = find_pairs(resampler, channel, first, last, pairs);
+            KernelPairs summed = {pairs, weights_of(resampler, row) + 2 * skipped, count};
+            kernel_add(summed, resampler->layout.span, sums_of(resampler, channel, row));
+        }
     }
-    if (line_count) add(resampler, rows, (int)count, lines, line_count);
+    resampler->added = end;
 }
 
-// Enlarging: keeps the rows that are still needed.
-static void keep(Resampler *resampler, const uint8_t *const *rows, uint32_t count) {
-    size_t row_bytes = resampler->layout.span * (size_t)resampler->channels;
-    uint32_t needed = axis_taps(resampler->layout.down, resampler->given).first;
-    uint32_t first = needed < resampler->taken ? needed : resampler->taken;
-    uint32_t kept = resampler->taken - first;
-    uint32_t dropped = first - resampler->window_first;
-    memmove(resampler->window, resampler->window + dropped * row_bytes, kept * row_bytes);
-    resampler->window_first = first;
-    for (uint32_t row = 0; row < count; row++)
-        memcpy(resampler->window + (kept + row) * row_bytes, rows[row], row_bytes);
+static uint8_t *split_row(const Resampler *resampler, int channel, uint32_t row) {
+    return resampler->split
+        + ((size_t)channel * 2 + row % 2) * resampler->layout.row;
+}
+
+static int16_t *line_row(const Resampler *resampler, int channel, uint32_t row) {
+    return resampler->lines + ((size_t)channel * 2 + row % 2) * resampler->layout.row;
+}
+
+static void premultiply(Resampler *resampler, uint32_t row) {
+    const uint8_t *planes[MAX_CHANNELS];
+    int16_t *lines[MAX_CHANNELS];
+    for (int channel = 0; channel < resampler->channels; channel++) {
+        planes[channel] = split_row(resampler, channel, row);
+        lines[channel] = line_row(resampler, channel, row);
+    }
+    planes_premultiply(planes, resampler->channels, resampler->layout.span, lines);
+}
+
+// After a row came into `split`: with every second one, and with the last, there is a pair.
+static void came(Resampler *resampler) {
+    uint32_t row = resampler->came++;
+    if (resampler->has_alpha) premultiply(resampler, row);
+    if (row % 2 == 0 && resampler->came < resampler->layout.down.size) return;
+    uint32_t first = row - row % 2;
+    for (int channel = 0; channel < resampler->channels; channel++) {
+        int16_t *pair = pair_of(resampler, channel, row);
+        if (resampler->has_alpha)
+            kernel_pair_lines(line_row(resampler, channel, first), line_row(resampler, channel, row),
+                resampler->layout.span, pair);
+        else
+            kernel_pair(split_row(resampler, channel, first), split_row(resampler, channel, row),
+                resampler->layout.span, pair);
+    }
+    resampler->taken = resampler->came;
+    // A batch is whole.
+    bool is_full = resampler->taken % RESAMPLER_BATCH == 0;
+    bool is_last = resampler->taken == resampler->layout.down.size;
+    if (!resampler->layout.keeps && (is_full || is_last)) add(resampler);
 }
 
 void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count) {
-    if (count <= 0 || count > RESAMPLER_BATCH) return;
-    if (resampler->given == resampler->out_height) return;
-    const uint8_t *pointers[RESAMPLER_BATCH];
     size_t left = resampler->layout.left * (size_t)resampler->channels;
-    for (int row = 0; row < count; row++) pointers[row] = rows + (size_t)row * stride + left;
-    if (resampler->layout.enlarges) keep(resampler, pointers, (uint32_t)count);
-    else scatter(resampler, pointers, (uint32_t)count);
-    resampler->taken += (uint32_t)count;
-}
-
-// Enlarging: the row's sums from those kept.
-static void gather(Resampler *resampler, uint32_t row) {
-    Taps taps = open_line(resampler, row);
-    size_t row_bytes = resampler->layout.span * (size_t)resampler->channels;
-    const uint8_t *rows[MAX_WINDOW];
-    for (uint32_t tap = 0; tap < taps.count; tap++)
-        rows[tap] = resampler->window + (taps.first - resampler->window_first + tap) * row_bytes;
-    KernelLine line = {line_sums(resampler, row), line_weights(resampler, row), 0, (int)taps.count};
-    add(resampler, rows, (int)taps.count, &line, 1);
-}
-
-static void separate(const Resampler *resampler, const float *sums) {
-    size_t channels = (size_t)resampler->channels, span = resampler->layout.span;
-    for (size_t channel = 0; channel < channels; channel++) {
-        float *plane = resampler->planes + channel * resampler->layout.plane;
-        for (size_t column = 0; column < span; column++)
-            plane[column] = sums[column * channels + channel];
+    if (count <= 0 || count > RESAMPLER_BATCH) return;
+    for (int row = 0; row < count && resampler->given < resampler->out_height; row++) {
+        uint8_t *planes[MAX_CHANNELS];
+        for (int channel = 0; channel < resampler->channels; channel++)
+            planes[channel] = split_row(resampler, channel, resampler->came);
+        planes_split(rows + (size_t)row * stride + left, resampler->channels, resampler->layout.span,
+            planes);
+        came(resampler);
     }
 }
 
-static uint8_t sample(float value) {
-    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5f);
-}
-
-static void write_opaque(const Resampler *resampler, uint8_t *out) {
-    size_t channels = (size_t)resampler->channels, width = resampler->out_width;
-    for (size_t channel = 0; channel < channels; channel++) {
-        const float *values = resampler->filtered + channel * width;
-        for (size_t column = 0; column < width; column++)
-            out[column * channels + channel] = sample(values[column]);
-    }
-}
-
-// Takes the premultiplication back before anything is rounded.
-static void write_alpha(const Resampler *resampler, uint8_t *out) {
-    size_t channels = (size_t)resampler->channels, width = resampler->out_width;
-    const float *alphas = resampler->filtered + (channels - 1) * width;
-    for (size_t column = 0; column < width; column++, out += channels) {
-        uint8_t alpha = sample(alphas[column] / 255);
-        float factor = alpha ? 255 / alphas[column] : 0;
-        for (size_t channel = 0; channel < channels - 1; channel++)
-            out[channel] = sample(resampler->filtered[channel * width + column] * factor);
-        out[channels - 1] = alpha;
-    }
-}
-
-static void write_row(Resampler *resampler, uint8_t *out) {
+void resampler_push_planes(Resampler *resampler, const uint8_t *const *planes) {
     const Layout *layout = &resampler->layout;
-    if (layout->enlarges) gather(resampler, resampler->given);
-    separate(resampler, line_sums(resampler, resampler->given));
-    for (size_t channel = 0; channel < (size_t)resampler->channels; channel++)
-        kernel_filter_row(resampler->planes + channel * layout->plane, resampler->firsts,
-            resampler->weights_across, layout->max_across, resampler->out_width,
-            resampler->filtered + channel * resampler->out_width);
-    if (resampler->has_alpha) write_alpha(resampler, out);
-    else write_opaque(resampler, out);
+    if (resampler->given == resampler->out_height) return;
+    for (int channel = 0; channel < resampler->channels; channel++)
+        memcpy(split_row(resampler, channel, resampler->came), planes[channel] + layout->left,
+            layout->span);
+    came(resampler);
+}
+
+// The next row's line of a channel.
+static void make_line(Resampler *resampler, int channel, Taps taps) {
+    const Layout *layout = &resampler->layout;
+    int shift = layout->bits_down - (resampler->has_alpha ? 0 : LINE_BITS);
+    if (!layout->keeps) {
+        kernel_settle(
+            sums_of(resampler, channel, resampler->given), shift, layout->span, resampler->line);
+        return;
+    }
+    const int16_t *pairs[MAX_PAIRS];
+    size_t count = find_pairs(resampler, channel, taps.first, taps.first + taps.count, pairs);
+    KernelPairs summed = {pairs, weights_of(resampler, resampler->given), count};
+    kernel_down(summed, shift, layout->span, resampler->line);
+}
+
+// The next row in `samples_out`, its channels apart.
+static void make_row(Resampler *resampler, Taps taps) {
+    size_t outputs = resampler->layout.outputs;
+    const int16_t *lines[MAX_CHANNELS];
+    uint8_t *samples[MAX_CHANNELS];
+    if (resampler->layout.keeps) weigh_down(resampler, resampler->given, taps);
+    for (int channel = 0; channel < resampler->channels; channel++) {
+        int16_t *line = resampler->lines_out + (size_t)channel * outputs;
+        samples[channel] = resampler->samples_out + (size_t)channel * outputs;
+        lines[channel] = line;
+        make_line(resampler, channel, taps);
+        if (resampler->has_alpha) kernel_across_lines(&resampler->across, resampler->line, line);
+        else kernel_across(&resampler->across, resampler->line, samples[channel]);
+    }
+    if (resampler->has_alpha)
+        planes_unpremultiply(lines, resampler->channels, resampler->out_width, samples);
+}
+
+// Whether there is a next row; makes it.
+static bool next_row(Resampler *resampler) {
+    if (resampler->given == resampler->out_height) return false;
+    Taps taps = axis_taps(resampler->layout.down, resampler->given);
+    uint32_t seen = resampler->layout.keeps ? resampler->taken : resampler->added;
+    if (taps.first + taps.count > seen) return false;
+    make_row(resampler, taps);
+    resampler->given++;
+    return true;
+}
+
+static const uint8_t *made_plane(const Resampler *resampler, int channel) {
+    return resampler->samples_out + (size_t)channel * resampler->layout.outputs;
 }
 
 int resampler_pull(Resampler *resampler, uint8_t *out, size_t stride, int count) {
     int written = 0;
-    for (; written < count && resampler->given < resampler->out_height; written++) {
-        Taps taps = axis_taps(resampler->layout.down, resampler->given);
-        if (taps.first + taps.count > resampler->taken) break;
-        write_row(resampler, out + (size_t)written * stride);
-        resampler->given++;
+    for (; written < count && next_row(resampler); written++) {
+        const uint8_t *planes[MAX_CHANNELS];
+        for (int channel = 0; channel < resampler->channels; channel++)
+            planes[channel] = made_plane(resampler, channel);
+        planes_join(planes, resampler->channels, resampler->out_width, out + (size_t)written * stride);
     }
     return written;
+}
+
+int resampler_pull_planes(Resampler *resampler, uint8_t *const *planes) {
+    if (!next_row(resampler)) return 0;
+    for (int channel = 0; channel < resampler->channels; channel++)
+        memcpy(planes[channel], made_plane(resampler, channel), resampler->out_width);
+    return 1;
 }

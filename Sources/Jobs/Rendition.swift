@@ -13,7 +13,7 @@ public struct Rendition: Sendable, Equatable {
 
   /// Grows with every release that makes other bytes of the same image: those kept before are found no more, and no
   /// client takes its copy for the new ones.
-  static let recipe = 1
+  static let recipe = 2
 
   /// What it is made of.
   public let source: Source

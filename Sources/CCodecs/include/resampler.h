@@ -1,4 +1,4 @@
-// Brings rows of pixels to another size: Lanczos with three lobes, in floating point, as rows come.
+// Brings rows of pixels to another size: Lanczos with three lobes, as rows come.
 #ifndef RESAMPLER_H
 #define RESAMPLER_H
 
@@ -21,13 +21,18 @@ size_t resampler_memory(uint32_t width, uint32_t height, int channels, Resampler
     uint32_t out_width, uint32_t out_height);
 /// - Parameter has_alpha: the last channel is alpha: colours are premultiplied while scaling.
 /// - Returns: NULL where there is no memory, and where a side is 0 or the box isn't within the picture or has no area.
+///   It may end up to a pixel of the output beyond it: there the picture's edge goes on.
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
     ResamplerBox box, uint32_t out_width, uint32_t out_height);
 void resampler_close(Resampler *resampler);
 /// Takes the next rows of the source, up to RESAMPLER_BATCH; only after `resampler_pull` gave 0.
 void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count);
+/// As `resampler_push`, one row whose channels are apart.
+void resampler_push_planes(Resampler *resampler, const uint8_t *const *planes);
 /// Writes the rows that are ready.
 /// - Returns: how many, up to `count`; 0: it needs rows, or has written all.
 int resampler_pull(Resampler *resampler, uint8_t *out, size_t stride, int count);
+/// As `resampler_pull`, one row with its channels apart.
+int resampler_pull_planes(Resampler *resampler, uint8_t *const *planes);
 
 #endif
