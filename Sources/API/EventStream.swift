@@ -6,23 +6,24 @@ internal import Jobs
 /// An event's `id` is the job's version. Where many jobs are told of that says nothing of what a client has missed, so
 /// whenever it has been told all, a block without an event gives it the moment as its last event ID.
 final class EventStream: ContentStream {
-  private let listener: (any JobListener)?
+  private let subscription: (any JobSubscription)?
   private let waiting: @Sendable (Job) -> WaitingFor?
 
   /// - Parameters:
   ///   - listener: nil ends at once, as an answer to HEAD does.
   ///   - waiting: what a queued job waits for.
   init(
-    _ listener: (any JobListener)?, waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
+    _ subscription: (any JobSubscription)?,
+    waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
   ) {
-    self.listener = listener
+    self.subscription = subscription
     self.waiting = waiting
   }
 
-  func attach(_ wake: @escaping @Sendable () -> Void) { listener?.onNews(wake) }
+  func attach(_ wake: @escaping @Sendable () -> Void) { subscription?.onUpdate(wake) }
 
   func next() -> StreamPiece {
-    switch listener?.next() {
+    switch subscription?.next() {
     case .job(let snapshot, let events)?: .bytes(encode(snapshot, events))
     case .caughtUp(let moment)?:
       .bytes(Array("id: \(LastEventID.told(until: moment).text)\n\n".utf8))

@@ -177,13 +177,13 @@ extension StoredImage {
       json.member("frames", description.frames)
       json.member("variant", variant.rawValue)
       json.member("url", url?.string)
-      json.member("thumbhash", description.placeholder?.base64)
-      json.member("dominant_color", description.placeholder?.colorCode)
+      json.member("thumbhash", description.lqip?.base64)
+      json.member("dominant_color", description.lqip?.colorCode)
     }
   }
 }
 
-extension Placeholder {
+extension LQIP {
   /// The ThumbHash, as its decoders take it.
   fileprivate var base64: String { Data(thumbHash).base64EncodedString() }
 

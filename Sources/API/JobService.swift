@@ -52,18 +52,18 @@ public protocol JobService: Sendable {
   func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
 
   /// The job as it is when the goal is met or the time is over.
-  func wait(_ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration)
+  func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
   /// Listens to the job: how it is, unless it has the version `told`, and what changes till it has finished or is gone.
   ///
   /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last listener of which that was said
   ///   is let go of.
-  func listen(to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool)
-    async throws(JobsError) -> any JobListener
+  func subscribe(to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool)
+    async throws(JobsError) -> any JobSubscription
 
   /// Listens to all jobs that the query means.
-  func listen(_ query: ListeningQuery) -> any JobListener
+  func subscribe(_ query: SubscriptionQuery) -> any JobSubscription
 
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
@@ -78,11 +78,11 @@ public protocol JobService: Sendable {
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
   /// The operator's picture that stands in for an image which is not there; nil: the built-in one is drawn.
-  func picture(for standIn: StandIn) -> StandInPicture?
+  func picture(for placeholder: Placeholder) -> PlaceholderPicture?
 
-  /// What a stand-in comes out as, without rendering it: a built-in one at the variant's width and height. Nil where
+  /// What a placeholder comes out as, without rendering it: a built-in one at the variant's width and height. Nil where
   /// nothing is rendered.
-  func rendition(of standIn: StandIn, as variant: Variant) -> Rendition?
+  func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition?
 
   /// The bytes of a rendition of the job's image, or of what stands in for it, rendered now where they aren't kept: once
   /// for all who ask at the same time. A caller whose task is cancelled waits no more.

@@ -3,13 +3,13 @@ struct PictureWish {
   /// Nil: the origin's own.
   let variant: VariantQuery?
   /// Whether another picture may stand in for one that is not there.
-  let allowsStandIn: Bool
+  let allowsPlaceholder: Bool
 
   /// Takes its members out of a query.
   init(_ query: inout Query, _ routes: Routes) {
     variant = VariantQuery(
       &query, formats: routes.service.outputFormats,
       longest: routes.configuration.limits.maxDimension)
-    allowsStandIn = query.bool("placeholder")
+    allowsPlaceholder = query.bool("placeholder")
   }
 }

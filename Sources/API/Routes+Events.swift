@@ -13,35 +13,35 @@ extension Routes {
     var told: Int?
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { told = version }
     // The only answer after which a browser's EventSource does not come back.
-    if job.isSettled, told == job.version { return Response(status: .noContent) }
+    if job.isFinal, told == job.version { return Response(status: .noContent) }
     guard exchange.request.method != .head else { return events(nil) }
     let place = try place(for: exchange)
-    let listener = try await asking { () throws(JobsError) in
-      try await service.listen(
+    let subscription = try await asking { () throws(JobsError) in
+      try await service.subscribe(
         to: exchange.id, for: exchange.caller, told: told, cancelsAtLeaving: cancels)
     }
-    return events(listener, place)
+    return events(subscription, place)
   }
 
   /// `GET /events`.
   func events(_ exchange: Exchange) throws(Problem) -> Response {
     var query = Query(exchange.request.query)
-    var wanted = ListeningQuery(caller: exchange.caller)
+    var wanted = SubscriptionQuery(caller: exchange.caller)
     wanted.phases = phases(&query)
     wanted.tag = query.one("tag")
     try query.finish()
     switch LastEventID(exchange.fields[.lastEventID]) {
-    case .told(let moment)?: wanted.toldUntil = moment
+    case .told(let moment)?: wanted.seenUntil = moment
     // Cut off between an event and the word that it was the last: nobody knows when.
-    case .version?: wanted.toldUntil = Timestamp(milliseconds: 0)
+    case .version?: wanted.seenUntil = Timestamp(milliseconds: 0)
     case nil: break
     }
     guard exchange.request.method != .head else { return events(nil) }
     let place = try place(for: exchange)
-    return events(service.listen(wanted), place)
+    return events(service.subscribe(wanted), place)
   }
 
-  private func events(_ listener: (any JobListener)?, _ place: Lease? = nil) -> Response {
+  private func events(_ subscription: (any JobSubscription)?, _ place: Lease? = nil) -> Response {
     let fields: HTTPFields = [
       .contentType: "text/event-stream", .cacheControl: "no-store",
       // nginx would hold events back otherwise.
@@ -49,6 +49,6 @@ extension Routes {
     ]
     return Response(
       status: .ok, fields: fields,
-      content: .stream(EventStream(listener, waiting: service.waiting)), keeping: place)
+      content: .stream(EventStream(subscription, waiting: service.waiting)), keeping: place)
   }
 }

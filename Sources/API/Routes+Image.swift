@@ -26,15 +26,15 @@ extension Routes {
   ) async throws(Problem) -> Response {
     do throws(Problem) {
       if var response = try await image(of: snapshot.job, as: wish.variant, exchange) {
-        if wish.allowsStandIn { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
+        if wish.allowsPlaceholder { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
         return response
       }
-      guard wish.allowsStandIn else { return pending(snapshot) }
-      return try await standIn(.loading, for: snapshot.job, wish.variant, exchange)
+      guard wish.allowsPlaceholder else { return pending(snapshot) }
+      return try await placeholder(.loading, for: snapshot.job, wish.variant, exchange)
     } catch
-      where wish.allowsStandIn && (error.code == .imageUnavailable || error.code == .imageGone)
+      where wish.allowsPlaceholder && (error.code == .imageUnavailable || error.code == .imageGone)
     {
-      return try await standIn(.failure, for: snapshot.job, wish.variant, exchange)
+      return try await placeholder(.failure, for: snapshot.job, wish.variant, exchange)
     }
   }
 

@@ -15,7 +15,7 @@ extension Routes {
     var isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
     // A client that has another version already is not kept waiting for a third.
     if let wait, known == nil || isKnown {
-      let goal = isKnown ? WaitGoal.versionOtherThan(snapshot.job.version) : .finished
+      let goal = isKnown ? WaitCondition.versionOtherThan(snapshot.job.version) : .finished
       snapshot = try await waited(exchange, snapshot, until: goal, wait)
       isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
     }
@@ -102,7 +102,7 @@ extension Routes {
 
   /// The job once the goal is met or the time is over.
   func waited(
-    _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitGoal, _ wait: Wait
+    _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitCondition, _ wait: Wait
   ) async throws(Problem) -> JobSnapshot {
     guard !goal.isMet(by: snapshot.job), wait.limit > .zero else { return snapshot }
     let place = try place(for: exchange)

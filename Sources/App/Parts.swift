@@ -32,7 +32,7 @@ struct Parts: Sendable {
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     var engineConfiguration = configuration.engineConfiguration
-    engineConfiguration.standIns = try StandInFile.pictures(configuration)
+    engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
     do throws(StoreError) {
       var database = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
       database.isDurable = isDurable

@@ -42,7 +42,7 @@ public enum Service {
   ///
   /// - Returns: what is no mistake, but hardly meant; a line each.
   public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
-    _ = try StandInFile.pictures(configuration)
+    _ = try PlaceholderFile.pictures(configuration)
     return warnings(of: configuration)
   }
 

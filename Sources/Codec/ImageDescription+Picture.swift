@@ -14,7 +14,7 @@ extension ImageDescription {
     self.init(format: format, width: Int(picture.width), height: Int(picture.height))
     orientation = picture.orientation
     frames = max(1, Int(clamping: picture.frames))
-    placeholder = TinyPicture(picture)?.placeholder
+    lqip = TinyPicture(picture)?.lqip
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
   }

@@ -4,7 +4,7 @@ public import Jobs
 /// previews.
 ///
 /// What can't fail is left out where nobody wants the pixels: of a JPEG every code is read, and its inverse transform
-/// runs at as few eighths of its sides as a placeholder wants.
+/// runs at as few eighths of its sides as an LQIP wants.
 ///
 /// A preview of a JPEG in several scans is a baseline JPEG of the whole scans so far, and of what came of the next; of
 /// an interlaced PNG it is a PNG of the whole passes so far, as many of the first six as have 4 MP at the most together.

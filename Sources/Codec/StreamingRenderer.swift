@@ -40,14 +40,14 @@ public struct StreamingRenderer: ImageRenderer {
   }
 
   public func memory(forDrawing variant: Variant) -> Int {
-    let (size, writing) = (StandInDrawing.size(of: variant), variant.format.writing)
+    let (size, writing) = (PlaceholderDrawing.size(of: variant), variant.format.writing)
     let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
     let file = writing.maxBytes(
       UInt32(clamping: size.width), UInt32(clamping: size.height), 3, quality)
     return writing.memory(size) + 2 * file + StreamingRendering.batch * size.width * 3 * 2
   }
 
-  public func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering {
-    StandInDrawing(standIn, variant)
+  public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
+    PlaceholderDrawing(placeholder, variant)
   }
 }

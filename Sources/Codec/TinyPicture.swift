@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// A picture of at most 32 pixels a side, upright: what a placeholder is made of.
+/// A picture of at most 32 pixels a side, upright: what an LQIP is made of.
 struct TinyPicture {
   /// A colour from 0 to 1, alpha not premultiplied.
   struct Pixel {
@@ -35,8 +35,8 @@ struct TinyPicture {
     self.init(width: width, height: height, pixels: pixels)
   }
 
-  var placeholder: Placeholder {
-    Placeholder(thumbHash: ThumbHash.encode(self), dominantColor: dominantColor)
+  var lqip: LQIP {
+    LQIP(thumbHash: ThumbHash.encode(self), dominantColor: dominantColor)
   }
 
   /// Red, green and blue of the mean of those pixels that are alike: in the fullest of 512 equal parts of the colours,

@@ -15,16 +15,16 @@ struct Crew: Sendable {
   /// Nil where none are made.
   let variants: Variants?
   let fetcher: any ImageFetcher
-  let intake: ImageIntake
+  let ingest: ImageIngest
   let threads: any ComputeThreads
-  let board: JobBoard
+  let snapshots: JobSnapshots
   let loads: Loads
-  let origins: Origins
-  let places: QueuePlaces
+  let origins: OriginLimits
+  let positions: QueuePositions
   let background: BackgroundLoads
   let network: NetworkState
   let views: Views
-  let uploads: UploadRoom
+  let uploads: UploadQuota
   let metrics: JobMetrics
   let ids: JobIDSequence
   let now: WallClock
@@ -41,10 +41,10 @@ struct Crew: Sendable {
   }
 
   /// A job's part in a load that it enters now.
-  func member(_ job: Job, _ claim: Claim) -> Load.Member {
+  func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter {
     let job = sharing(job)
-    let limits = MemberLimits(of: job, within: configuration)
-    return Load.Member(
+    let limits = JobLimits(of: job, within: configuration)
+    return Load.Waiter(
       job: job, claim: claim, limits: limits, deadline: .now + limits.timeout,
       priority: job.priority)
   }
@@ -59,17 +59,17 @@ struct Crew: Sendable {
 
   /// Has queued jobs that ask the same join the load, wherever they stand in the queue.
   ///
-  /// ``Load/gatheringBegins()`` comes before; this ends it. What the load takes no more is put back, and nothing more is
+  /// ``Load/beginCoalescing()`` comes before; this ends it. What the load takes no more is put back, and nothing more is
   /// brought then.
   ///
   /// - Parameter limit: how many.
-  func gather(into load: Load, atMost limit: Int = .max) async {
-    defer { load.gatheringEnds() }
+  func coalesce(into load: Load, atMost limit: Int = .max) async {
+    defer { load.endCoalescing() }
     guard let request = load.request else { return }
     var left = limit
     do throws(StoreError) {
       while left > 0, !loads.isStopping, !load.isCancelled {
-        let wanted = min(left, Settling.batch)
+        let wanted = min(left, JobCompleter.batch)
         let taken = try await store.claim(equalTo: request, count: wanted, at: now())
         let haveJoined = await join(taken, load)
         guard haveJoined, taken.count == wanted else { return }
@@ -82,34 +82,36 @@ struct Crew: Sendable {
 
   private func join(_ jobs: [(job: Job, claim: Claim)], _ load: Load) async -> Bool {
     guard !jobs.isEmpty else { return false }
-    let members = jobs.map { member($0.job, $0.claim) }
-    let refused = loads.enter(members, load)
+    let waiters = jobs.map { waiter($0.job, $0.claim) }
+    let refused = loads.enter(waiters, load)
     guard refused.isEmpty else {
-      await Settling(crew: self).putBack(refused.map(\.claim))
+      await JobCompleter(crew: self).requeue(refused.map(\.claim))
       return false
     }
-    metrics.joined(members.count)
-    for member in members { show(member, in: load) }
+    metrics.joined(waiters.count)
+    for waiter in waiters { show(waiter, in: load) }
     return true
   }
 
   /// Shows that a job is loading, and how far that is; a cancellation or a purge that came first is on the board by now.
-  func show(_ member: Load.Member, in load: Load) {
-    guard board.publish(member.job)?.job.phase == .loading else {
-      return loads.leave(member, load)
+  func show(_ waiter: Load.Waiter, in load: Load) {
+    guard snapshots.publish(waiter.job)?.job.phase == .loading else {
+      return loads.leave(waiter, load)
     }
-    let news = load.reporter.news
-    if news != LoadNews() { board.report(member.job.id, RunReport(of: member.job, news)) }
+    let news = load.tracker.news
+    if news != LoadProgress() {
+      snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, news))
+    }
   }
 
   /// Tells members that have left before the others how it ended for them.
-  func tellDepartures(from load: Load) async {
-    let departures = load.takeDepartures()
-    guard !departures.isEmpty else { return }
+  func completeEarlyEnds(from load: Load) async {
+    let earlyEnds = load.takeEarlyEnds()
+    guard !earlyEnds.isEmpty else { return }
     let failures = Dictionary(
-      departures.map { ($0.member.claim, $0.failure) }, uniquingKeysWith: { first, _ in first })
-    await Settling(crew: self).settle(departures.map(\.member), of: load) { member in
-      .failure(failures[member.claim] ?? .internal)
+      earlyEnds.map { ($0.waiter.claim, $0.failure) }, uniquingKeysWith: { first, _ in first })
+    await JobCompleter(crew: self).complete(earlyEnds.map(\.waiter), of: load) { waiter in
+      .failure(failures[waiter.claim] ?? .internal)
     }
   }
 }
@@ -119,24 +121,25 @@ extension Crew {
     _ configuration: JobEngine.Configuration, _ parts: JobEngine.Parts,
     now: @escaping WallClock, log: Logger
   ) {
-    let bell = DispatcherBell()
+    let signal = DispatcherSignal()
     var rules = OriginRules()
     rules.maxTransfers = configuration.maxPerOrigin
     rules.requestsPerSecond = configuration.requestsPerSecondPerOrigin
-    let origins = Origins(rules) { bell.ring() }
-    let places = QueuePlaces(since: now())
-    let board = JobBoard(capacity: configuration.shownJobs)
+    let origins = OriginLimits(rules) { signal.wake() }
+    let positions = QueuePositions(since: now())
+    let snapshots = JobSnapshots(capacity: configuration.shownJobs)
     let cache = ResponseCache(
       configuration.cache, store: parts.store, images: parts.images, log: log)
     let keeper = ImageKeeper(store: parts.store, images: parts.images, log: log)
     let views = Views(capacity: configuration.shownJobs)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: parts.threads,
-      losses: ImageLosses(keeper: keeper, cache: cache, board: board, views: views, log: log))
+      losses: ImageLosses(
+        keeper: keeper, cache: cache, snapshots: snapshots, views: views, log: log))
     let (memory, metrics, ids) = (
       DecodeMemory(bytes: configuration.limits.maxMemory), JobMetrics(), JobIDSequence()
     )
-    let shelf = VariantShelf(
+    let renditions = RenditionCache(
       cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
       cacheLimit: configuration.cache.disk, storeLimit: configuration.maxStoredBytes, ids: ids,
       now: now, log: log)
@@ -145,23 +148,24 @@ extension Crew {
         VariantRendering(
           renderer: renderer, memory: memory, opener: opener,
           maxMemory: configuration.limits.maxMemory),
-        shelf: shelf, threads: parts.threads, metrics: metrics,
+        renditions: renditions, threads: parts.threads, metrics: metrics,
         queue: VariantQueue(
           atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
     }
     self.init(
       configuration: configuration,
       dispatcher: Dispatcher(
-        store: parts.store, origins: origins, places: places, workers: configuration.workers,
-        bell: bell, now: now, log: log),
+        store: parts.store, origins: origins, positions: positions, workers: configuration.workers,
+        signal: signal, now: now, log: log),
       store: parts.store, images: parts.images, partials: parts.images, locals: parts.locals,
       keeper: keeper, cache: cache, opener: opener, variants: variants,
       fetcher: parts.fetcher,
-      intake: ImageIntake(codec: parts.codec, memory: memory),
-      threads: parts.threads, board: board, loads: Loads(board: board), origins: origins,
-      places: places, background: BackgroundLoads(),
+      ingest: ImageIngest(codec: parts.codec, memory: memory),
+      threads: parts.threads, snapshots: snapshots, loads: Loads(snapshots: snapshots),
+      origins: origins,
+      positions: positions, background: BackgroundLoads(),
       network: NetworkState(isConstrained: configuration.isConstrained),
-      views: views, uploads: UploadRoom(configuration.maxStoredBytes, now: now), metrics: metrics,
+      views: views, uploads: UploadQuota(configuration.maxStoredBytes, now: now), metrics: metrics,
       ids: ids, now: now, log: log)
   }
 
@@ -170,26 +174,28 @@ extension Crew {
   func watchLoads() async {
     for await _ in loads.beginnings {
       var round = 0
-      while !Task.isCancelled, loads.count > 0 || board.listeners.ringAgain() {
+      while !Task.isCancelled, loads.count > 0 || snapshots.subscribers.wakeAgain() {
         for load in loads.all {
-          load.passed(.now)
-          await tellDepartures(from: load)
-          if round.isMultiple(of: 2), let news = load.reporter.takeNews() { show(news, of: load) }
+          load.timeOut(.now)
+          await completeEarlyEnds(from: load)
+          if round.isMultiple(of: 2), let news = load.tracker.takeUnshown() { show(news, of: load) }
         }
         round += 1
-        board.listeners.ringAgain()
+        snapshots.subscribers.wakeAgain()
         try? await Task.sleep(for: .milliseconds(50))
       }
     }
   }
 
-  private func show(_ news: LoadNews, of load: Load) {
-    for member in load.members { board.report(member.job.id, RunReport(of: member.job, news)) }
+  private func show(_ news: LoadProgress, of load: Load) {
+    for waiter in load.waiters {
+      snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, news))
+    }
   }
 
   /// Shows how far a job's load has come before something else happens to the job.
   func showNews(of id: JobID) {
-    for load in loads.of(id) { if let news = load.reporter.takeNews() { show(news, of: load) } }
+    for load in loads.of(id) { if let news = load.tracker.takeUnshown() { show(news, of: load) } }
   }
 
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.

@@ -8,7 +8,7 @@ extension JobEngine {
     let asked = candidates(jobs)
     guard !asked.isEmpty else { return jobs }
     let answers = await crew.cache.answers(
-      asked.map { ($0.job, Reuse($0.job)) }, at: moment)
+      asked.map { ($0.job, CachePolicy($0.job)) }, at: moment)
     var jobs = jobs
     for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
       guard case .use(let entry, let outcome, let isStale) = answer,
@@ -40,7 +40,7 @@ extension JobEngine {
     let header = ImageHeader(
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
-    let limits = MemberLimits(of: job, within: crew.configuration)
+    let limits = JobLimits(of: job, within: crew.configuration)
     return limits.objection(bytes: image.bytes, header: header) == nil
   }
 }

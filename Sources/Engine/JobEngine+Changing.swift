@@ -23,12 +23,12 @@ extension JobEngine {
     _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) {
     _ = try await job(id, for: caller)
-    let board = crew.board
+    let snapshots = crew.snapshots
     let removal = try await storing { () async throws(StoreError) in
-      try await crew.store.remove(id) { board.isAt(expected, $0) }
+      try await crew.store.remove(id) { snapshots.isAt(expected, $0) }
     }
     if removal == .kept { throw .versionDiffers }
-    crew.board.purge(id)
+    crew.snapshots.purge(id)
     crew.loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
     Finishing(crew: crew).tellForgotten(job)
@@ -56,7 +56,7 @@ extension JobEngine {
     let moment = crew.now()
     let network = crew.network
     let snapshot = try await change(id) { job in
-      job.fetchAgain(at: moment, from: network.firstTarget(of: job.submission))
+      job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
     if let request = snapshot.job.request { await join(request, 1) }
     crew.dispatcher.wake()
@@ -68,15 +68,15 @@ extension JobEngine {
     _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     crew.showNews(of: id)
-    let (board, outcome) = (crew.board, ChangeOutcome())
+    let (snapshots, outcome) = (crew.snapshots, ChangeOutcome())
     let job = try await storing { () async throws(StoreError) in
       try await crew.store.update(id, under: nil) { job in
-        guard board.isAt(expected, job) else {
+        guard snapshots.isAt(expected, job) else {
           outcome.note(.versionDiffers)
           return false
         }
         var changed = job
-        changed.keepWhatIsShown(board.peek(id)?.job)
+        changed.keepWhatIsShown(snapshots.peek(id)?.job)
         guard change(&changed) else { return false }
         outcome.note(changed.phase.isFinished && !job.phase.isFinished ? .ended : .changed)
         job = changed
@@ -86,7 +86,7 @@ extension JobEngine {
     if outcome.value == .versionDiffers { throw .versionDiffers }
     guard let job else { throw .unknownJob }
     if outcome.value == .ended { Finishing(crew: crew).tell(job) }
-    guard let snapshot = crew.board.publish(job) else { throw .unknownJob }
+    guard let snapshot = crew.snapshots.publish(job) else { throw .unknownJob }
     return snapshot
   }
 }

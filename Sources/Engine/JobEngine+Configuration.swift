@@ -35,7 +35,7 @@ extension JobEngine {
     /// Variants that wait to be rendered; beyond that a request for one is refused.
     public var maxWaitingRenderings = 256
     /// The operator's pictures in place of images that are not there; where there is none, one is drawn.
-    public var standIns: [StandIn: StandInPicture] = [:]
+    public var placeholders: [Placeholder: PlaceholderPicture] = [:]
     /// What is kept of responses.
     public var cache = CacheConfiguration()
 

@@ -4,16 +4,16 @@ public import Jobs
 extension JobEngine {
   /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
   public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
-    guard let snapshot = crew.board.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
+    guard let snapshot = crew.snapshots.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
   /// The job as it is.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    if let snapshot = crew.board.peek(id) { return try checked(snapshot, caller) }
+    if let snapshot = crew.snapshots.peek(id) { return try checked(snapshot, caller) }
     let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
-    guard let found, let snapshot = crew.board.publish(found, isNews: false)
+    guard let found, let snapshot = crew.snapshots.publish(found, isNews: false)
     else { throw .unknownJob }
     return try checked(snapshot, caller)
   }
@@ -28,12 +28,12 @@ extension JobEngine {
     if let origin, let hold = crew.origins.hold(on: origin) {
       return WaitingFor(hold.reason, origin: origin, until: hold.time.map { moment + $0 })
     }
-    return WaitingFor(.worker, origin: origin, ahead: crew.places.ahead(of: job))
+    return WaitingFor(.worker, origin: origin, ahead: crew.positions.ahead(of: job))
   }
 
   /// The newest preview of what a job is loading; nil: there is none yet, or no more. The caller has seen the job.
   public func preview(of id: JobID) -> Preview? {
-    crew.loads.of(id).lazy.compactMap(\.reporter.preview).first
+    crew.loads.of(id).lazy.compactMap(\.tracker.preview).first
   }
 
   /// The jobs that fit, newest first.
@@ -41,7 +41,7 @@ extension JobEngine {
     var page = try await storing { () async throws(StoreError) in try await crew.store.jobs(query) }
     page.jobs = page.jobs.map { job in
       // Progress is known in memory only.
-      guard let shown = crew.board.peek(job.id)?.job, shown.version > job.version else {
+      guard let shown = crew.snapshots.peek(job.id)?.job, shown.version > job.version else {
         return job
       }
       return shown
@@ -51,17 +51,19 @@ extension JobEngine {
 
   /// The job as it is when the goal is met, or when the time is over.
   public func wait(
-    _ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration
+    _ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration
   ) async throws(JobsError) -> JobSnapshot {
     let deadline = ContinuousClock.now + limit
     while true {
       let snapshot = try await job(id, for: caller)
       let left = deadline - ContinuousClock.now
-      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled || crew.board.isClosed {
+      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled
+        || crew.snapshots.isClosed
+      {
         return snapshot
       }
       await withTaskGroup { group in
-        group.addTask { await self.crew.board.wait(for: goal, of: id) }
+        group.addTask { await self.crew.snapshots.wait(for: goal, of: id) }
         group.addTask { try? await Task.sleep(for: left) }
         await group.next()
         group.cancelAll()

@@ -13,7 +13,7 @@ extension JobEngine {
     let moment = crew.now()
     let queued = jobs.map { new in
       var job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
-      job.target = crew.network.firstTarget(of: job.submission)
+      job.target = crew.network.firstCandidate(of: job.submission)
       return crew.sharing(job)
     }
     if let submitted = try await submit(await answered(queued), key: key) { return submitted }
@@ -52,7 +52,7 @@ extension JobEngine {
     switch job {
     case .gone(let id): return SubmittedJob(gone: id)
     case .kept(let job):
-      guard isAlive(job), let snapshot = crew.board.publish(job, isNews: false) else {
+      guard isAlive(job), let snapshot = crew.snapshots.publish(job, isNews: false) else {
         return SubmittedJob(gone: job.id)
       }
       return SubmittedJob(snapshot)
@@ -62,12 +62,12 @@ extension JobEngine {
   private func accepted(_ jobs: [Job]) async -> [SubmittedJob] {
     crew.metrics.submitted(jobs.count)
     let submitted = jobs.map { job in
-      crew.board.publish(job).map { SubmittedJob($0) } ?? SubmittedJob(gone: job.id)
+      crew.snapshots.publish(job).map { SubmittedJob($0) } ?? SubmittedJob(gone: job.id)
     }
     for job in jobs where job.phase.isFinished { Finishing(crew: crew).tell(job) }
     let queued = jobs.filter { $0.phase == .queued }
     guard !queued.isEmpty else { return submitted }
-    crew.places.add(queued)
+    crew.positions.add(queued)
     await join(queued)
     crew.dispatcher.wake()
     return submitted
@@ -82,8 +82,8 @@ extension JobEngine {
   }
 
   func join(_ request: Fingerprint, _ count: Int) async {
-    guard let load = crew.loads.load(for: request), load.gatheringBegins() else { return }
-    await crew.gather(into: load, atMost: count)
+    guard let load = crew.loads.load(for: request), load.beginCoalescing() else { return }
+    await crew.coalesce(into: load, atMost: count)
   }
 
   private func checkLocalNames(_ jobs: [NewJob]) async throws(JobsError) {

@@ -20,7 +20,7 @@ extension JobEngine {
     guard let variants = crew.variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
     guard case .image = rendition.source else {
       // Pictures that people wait for come before what stands in for them.
-      return try await variants.standIn(rendition, at: .veryLow)
+      return try await variants.placeholder(rendition, at: .veryLow)
     }
     return try await variants.bytes(
       of: crew.configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),
@@ -31,16 +31,16 @@ extension JobEngine {
 /// Pictures in place of images that are not there.
 extension JobEngine {
   /// The operator's picture; nil: the built-in one is drawn.
-  public func picture(for standIn: StandIn) -> StandInPicture? {
-    crew.configuration.standIns[standIn]
+  public func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
+    crew.configuration.placeholders[placeholder]
   }
 
   /// What it comes out as; nothing is rendered. Nil where nothing is.
   /// - Parameter variant: of a built-in one the fit means nothing: it is drawn at that width and height.
-  public func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
+  public func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     crew.variants.map { variants in
-      guard let picture = picture(for: standIn) else {
-        return Rendition(drawing: standIn, as: variant)
+      guard let picture = picture(for: placeholder) else {
+        return Rendition(drawing: placeholder, as: variant)
       }
       return Rendition(of: picture, as: variant, by: variants.rendering.renderer)
     }

@@ -74,7 +74,7 @@ public final class JobEngine: Sendable {
         "picked up after an unclean stop",
         metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
     }
-    if try await crew.store.counts().jobs[.queued] ?? 0 == 0 { crew.places.clear() }
+    if try await crew.store.counts().jobs[.queued] ?? 0 == 0 { crew.positions.clear() }
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
     onReady()
     if !crew.network.isConstrained { crew.background.replaceLowData() }
@@ -84,8 +84,8 @@ public final class JobEngine: Sendable {
       group.addTask { await self.room.watch() }
       group.addTask { await self.crew.watchLoads() }
       group.addTask { await self.followOthers() }
-      group.addTask { await self.crew.board.listeners.passOn() }
-      group.addTask { await self.informListeners() }
+      group.addTask { await self.crew.snapshots.subscribers.deliverChanges() }
+      group.addTask { await self.listForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
       group.addTask { await self.crew.background.run(self.crew) }
       await work()
@@ -115,7 +115,7 @@ public final class JobEngine: Sendable {
     while !Task.isCancelled {
       do throws(StoreError) {
         let job = try await crew.store.job(id)
-        if let job { crew.board.publish(job) } else { crew.board.remove([id]) }
+        if let job { crew.snapshots.publish(job) } else { crew.snapshots.remove([id]) }
         if job?.phase != .loading { crew.loads.leave(id, before: job?.version ?? .max) }
         return
       } catch {
@@ -139,13 +139,13 @@ public final class JobEngine: Sendable {
     crew.loads.stop()
     await crew.loads.emptied.wait(until: deadline)
     crew.loads.close()
-    crew.board.close()
+    crew.snapshots.close()
     await crew.variants?.close()
   }
 
   var housekeeping: Housekeeping {
     Housekeeping(
-      store: crew.store, images: crew.images, keeper: crew.keeper, board: crew.board,
+      store: crew.store, images: crew.images, keeper: crew.keeper, snapshots: crew.snapshots,
       cache: crew.cache, idempotencyTTL: crew.configuration.idempotencyTTL, now: crew.now,
       log: crew.log)
   }

@@ -15,7 +15,7 @@ final class NetworkState: Sendable {
   }
 
   /// Which of its URLs a job begins with now.
-  func firstTarget(of submission: Submission) -> Target {
+  func firstCandidate(of submission: Submission) -> URLCandidate {
     guard case .url(_, _?) = submission.source, submission.savesData || isConstrained else {
       return .regular
     }

@@ -1,6 +1,6 @@
 internal import Crypto
 
-/// A short stand-in for what tells one thing from another: the SHA-256 of its parts, each with its length before it.
+/// A short placeholder for what tells one thing from another: the SHA-256 of its parts, each with its length before it.
 public struct Fingerprint: Hashable, Sendable, Codable {
   /// 32 bytes.
   public let bytes: [UInt8]

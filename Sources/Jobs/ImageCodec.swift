@@ -93,7 +93,13 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   /// Pictures in it; 1 unless animated.
   public var frames: Int = 1
   /// What to paint while it is on its way; nil where the description was made before there were any.
-  public var placeholder: Placeholder?
+  public var lqip: LQIP?
+
+  private enum CodingKeys: String, CodingKey {
+    case format, width, height, orientation, isProgressive, hasAlpha, frames
+    /// As records have it.
+    case lqip = "placeholder"
+  }
 
   /// An upright, opaque, single picture.
   public init(format: ImageFormat, width: Int, height: Int) {

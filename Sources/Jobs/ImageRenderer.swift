@@ -18,7 +18,7 @@ public protocol ImageRenderer: Sendable {
 
   /// Begins to draw the built-in picture that stands in for an image, opaque, at the variant's width and height; its
   /// background is the ground's colour.
-  func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering
+  func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering
 }
 
 /// One variant being rendered, in slices: used by one task at a time, on a thread that may compute. Letting go of it

@@ -18,7 +18,7 @@ extension Job {
   ///
   /// - Parameter shown: the version that clients may have seen. What a worker tells is kept in memory until it stops,
   ///   so the store's version is behind; it leaps over those that may yet be shown before this change is.
-  public mutating func note(_ report: RunReport, shown: Int) {
+  public mutating func note(_ report: ProgressReport, shown: Int) {
     guard phase == .loading else { return }
     progress = report.progress
     attempts = max(attempts, report.attempts)
@@ -102,7 +102,7 @@ extension Job {
 
   /// Its owner wants it again, from that target.
   /// - Returns: false when there is nothing to fetch: under way, or a success whose image is kept.
-  public mutating func fetchAgain(at moment: Timestamp, from first: Target) -> Bool {
+  public mutating func fetchAgain(at moment: Timestamp, from first: URLCandidate) -> Bool {
     switch phase {
     case .queued, .loading: return false
     case .success where image?.isKept == true: return false
@@ -123,7 +123,7 @@ extension Job {
 
   /// Another try after one that failed so, from that target and not before `moment`: `loading` to `queued`.
   public mutating func retry(
-    after failure: JobFailure, from first: Target, notBefore moment: Timestamp
+    after failure: JobFailure, from first: URLCandidate, notBefore moment: Timestamp
   ) {
     lastFailure = failure
     notBefore = moment
@@ -132,13 +132,13 @@ extension Job {
   }
 
   /// Its URL failed, and this one is to be asked instead: `loading` to `queued`.
-  public mutating func turn(to next: Target) {
+  public mutating func turn(to next: URLCandidate) {
     target = next
     move(to: .queued)
   }
 
   /// The service stops before it was done: as if it had not been taken.
-  public mutating func putBack() {
+  public mutating func requeue() {
     if target.isFirst { tries = max(0, tries - 1) }
     move(to: .queued)
   }
@@ -146,7 +146,7 @@ extension Job {
   /// Its worker is gone. The version leaps over those that the lost worker may have shown for progress.
   public mutating func requeueAfterCrash() {
     version += Self.versionsPerClaim
-    putBack()
+    requeue()
   }
 
   /// More versions than one claim's progress can use: ten a second for longer than any transfer may take.

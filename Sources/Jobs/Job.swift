@@ -14,7 +14,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// Where it stands.
   public package(set) var phase: Phase = .queued
   /// Which of its URLs is asked next, where that is not the regular one.
-  private var otherTarget: Target?
+  private var otherTarget: URLCandidate?
   private var newPreviews: Int?
   private var apart: Bool?
   /// How soon its turn comes.
@@ -64,7 +64,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   /// Which of its URLs is asked next.
-  public package(set) var target: Target {
+  public package(set) var target: URLCandidate {
     get { otherTarget ?? .regular }
     set { otherTarget = newValue == .regular ? nil : newValue }
   }

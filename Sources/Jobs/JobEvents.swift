@@ -62,5 +62,5 @@ private struct Picture: Equatable {
 extension Job {
   /// Whether clients that listen have heard the last of it, unless its owner wants something else. A low-data image
   /// gives way to the regular one as soon as the network allows.
-  public var isSettled: Bool { phase.isFinished && image?.variant != .lowData }
+  public var isFinal: Bool { phase.isFinished && image?.variant != .lowData }
 }

@@ -51,7 +51,7 @@ public protocol JobStore: Sendable {
   ///
   /// - Throws: `.full` when the image it brings has no room even with every finished job's image gone: nothing is
   ///   changed then.
-  func settle(_ settlement: Settlement) async throws(StoreError) -> Settled
+  func complete(_ completion: Completion) async throws(StoreError) -> Completed
 
   /// Images of up to so many bytes it keeps itself, in the transaction that ends their jobs; 0: none.
   var largestEmbedded: Int { get }
@@ -101,7 +101,7 @@ public protocol JobStore: Sendable {
   func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest]
 
   /// Puts jobs back into the queue whose worker is gone (``Job/requeueAfterCrash()``), and drops reservations and
-  /// `leaving` marks that a crash left behind.
+  /// `pendingDeletion` marks that a crash left behind.
   /// - Returns: how many.
   func recover() async throws(StoreError) -> Int
 
@@ -201,7 +201,7 @@ public enum RememberedJob: Sendable, Equatable {
 }
 
 /// How work on jobs ends.
-public struct Settlement: Sendable {
+public struct Completion: Sendable {
   /// The jobs.
   public var claims: [Claim]
   /// What becomes of each; false leaves it alone.
@@ -238,16 +238,16 @@ public struct Settlement: Sendable {
 }
 
 /// What a settlement came to.
-public struct Settled: Sendable, Equatable {
+public struct Completed: Sendable, Equatable {
   /// For each claim the job as it then is; nil where the claim no longer holds.
   public var jobs: [Job?]
   /// Images that gave way to the one that came: their bytes are to be removed.
-  public var gaveWay: [ImageDigest]
+  public var evicted: [ImageDigest]
 
   /// What it came to.
-  public init(jobs: [Job?], gaveWay: [ImageDigest] = []) {
+  public init(jobs: [Job?], evicted: [ImageDigest] = []) {
     self.jobs = jobs
-    self.gaveWay = gaveWay
+    self.evicted = evicted
   }
 }
 
@@ -268,11 +268,11 @@ public struct EmbeddedImage: Sendable, Equatable {
 /// What became of a reservation.
 public enum Reservation: Sendable, Equatable {
   /// Reserved; these images gave way and their bytes are to be removed first.
-  case reserved(gaveWay: [ImageDigest])
+  case reserved(evicted: [ImageDigest])
   /// There is no room even with every finished job's image gone.
   case full
   /// The same image is just leaving: ask again once it is forgotten.
-  case leaving
+  case pendingDeletion
 }
 
 /// Which jobs to list.

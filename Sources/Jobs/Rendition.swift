@@ -1,14 +1,14 @@
-/// A variant of a kept image or of a stand-in, said in one way however it was asked for: what is equal is rendered and
+/// A variant of a kept image or of a placeholder, said in one way however it was asked for: what is equal is rendered and
 /// kept once.
 public struct Rendition: Sendable, Equatable {
   /// What there can be variants of.
   public enum Source: Sendable, Equatable {
     /// A kept image.
     case image(StoredImage)
-    /// The operator's stand-in.
-    case picture(StandInPicture)
+    /// The operator's placeholder.
+    case picture(PlaceholderPicture)
     /// The built-in one.
-    case drawing(StandIn)
+    case drawing(Placeholder)
   }
 
   /// Grows with every release that makes other bytes of the same image: those kept before are found no more, and no
@@ -34,7 +34,7 @@ public struct Rendition: Sendable, Equatable {
   }
 
   /// - Parameter renderer: knows what size comes out.
-  public init(of picture: StandInPicture, as variant: Variant, by renderer: any ImageRenderer) {
+  public init(of picture: PlaceholderPicture, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: picture.description)
     let variant = variant.normalised(to: size, of: picture.description)
     self.init(.picture(picture), variant, size, key: Self.key(of: picture.digest))
@@ -46,7 +46,7 @@ public struct Rendition: Sendable, Equatable {
 
   /// - Parameter variant: 480 × 360 where it has neither side, and in these proportions where it has one. A larger one
   ///   than 4 megapixels, or than 8,192 on a side, is drawn smaller.
-  public init(drawing standIn: StandIn, as variant: Variant) {
+  public init(drawing placeholder: Placeholder, as variant: Variant) {
     // Bounded, so that the arithmetic can't overflow.
     let asked = [variant.width, variant.height].map { $0.map { min(max(1, $0), 1 << 24) } }
     var width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
@@ -55,8 +55,8 @@ public struct Rendition: Sendable, Equatable {
     var plain = variant
     (plain.width, plain.height, plain.fit) = (width, height, .fill)
     if plain.format == .png { plain.quality = nil }
-    let key = Fingerprint(of: ["drawings", standIn.rawValue])
-    self.init(.drawing(standIn), plain, (width, height), key: key)
+    let key = Fingerprint(of: ["drawings", placeholder.rawValue])
+    self.init(.drawing(placeholder), plain, (width, height), key: key)
   }
 
   private static func drawn(_ width: Int, _ height: Int) -> (width: Int, height: Int) {

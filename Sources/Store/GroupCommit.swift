@@ -17,9 +17,9 @@ final class GroupCommit: Sendable {
   /// - Parameters:
   ///   - limit: operations in one transaction, at the most.
   ///   - isDurable: whether anything is synced at all.
-  init(to database: DatabasePool, limit: Int, isDurable: Bool, tallies: Tallies) {
+  init(to database: DatabasePool, limit: Int, isDurable: Bool, counters: StoreCounters) {
     thread = WritingThread(
-      database: database, line: line, limit: limit, isDurable: isDurable, tallies: tallies)
+      database: database, line: line, limit: limit, isDurable: isDurable, counters: counters)
     startThread(named: "store-write") { [thread] in thread.run() }
   }
 
@@ -41,7 +41,7 @@ final class GroupCommit: Sendable {
   ///
   /// - Parameter isSynced: false for what only a power cut may undo: it outlives the process all the same.
   func perform<Value: Sendable>(
-    isSynced: Bool = true, _ body: @escaping @Sendable (inout Ledger) throws -> Value
+    isSynced: Bool = true, _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = await withCheckedContinuation { continuation in
       let operation = Operation(isSynced: isSynced, body, continuation)
@@ -105,7 +105,7 @@ private protocol WriteOperation: Sendable {
   var isSynced: Bool { get }
   /// Makes its changes; remembers what it returned or threw.
   /// - Returns: whether it succeeded.
-  func run(_ ledger: inout Ledger) -> Bool
+  func run(_ transaction: inout WriteTransaction) -> Bool
   /// Hands its result to its caller: what ``run(_:)`` remembered unless `error` is given.
   func finish(failedBy error: StoreError?)
 }
@@ -113,12 +113,12 @@ private protocol WriteOperation: Sendable {
 private final class Operation<Value: Sendable>: WriteOperation, @unchecked Sendable {
   let isSynced: Bool
   // Made by its caller, used by the writing thread alone after that.
-  private let body: @Sendable (inout Ledger) throws -> Value
+  private let body: @Sendable (inout WriteTransaction) throws -> Value
   private let continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   private var result: Result<Value, StoreError>?
 
   init(
-    isSynced: Bool, _ body: @escaping @Sendable (inout Ledger) throws -> Value,
+    isSynced: Bool, _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value,
     _ continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   ) {
     self.isSynced = isSynced
@@ -126,9 +126,9 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
     self.continuation = continuation
   }
 
-  func run(_ ledger: inout Ledger) -> Bool {
+  func run(_ transaction: inout WriteTransaction) -> Bool {
     do {
-      result = .success(try body(&ledger))
+      result = .success(try body(&transaction))
       return true
     } catch {
       result = .failure(StoreError(cause: error))
@@ -156,7 +156,7 @@ private final class WritingThread: @unchecked Sendable {
   private let database: DatabasePool
   private let line: WaitingOperations
   private let limit: Int
-  private var tallies: Tallies
+  private var counters: StoreCounters
   private let isDurable: Bool
   /// As the connection is set now.
   private var syncs = true
@@ -166,14 +166,15 @@ private final class WritingThread: @unchecked Sendable {
   private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
 
   init(
-    database: DatabasePool, line: WaitingOperations, limit: Int, isDurable: Bool, tallies: Tallies
+    database: DatabasePool, line: WaitingOperations, limit: Int, isDurable: Bool,
+    counters: StoreCounters
   ) {
     self.isDurable = isDurable
     self.database = database
     self.line = line
     self.limit = limit
-    self.tallies = tallies
-    published = Mutex(Published(counts: tallies.counts, cache: tallies.cacheCounts))
+    self.counters = counters
+    published = Mutex(Published(counts: counters.counts, cache: counters.cacheCounts))
   }
 
   func run() {
@@ -203,14 +204,14 @@ private final class WritingThread: @unchecked Sendable {
     let start = ContinuousClock.now
     let isSynced = operations.contains { $0.isSynced }
     do {
-      tallies = try database.writeWithoutTransaction { db in
+      counters = try database.writeWithoutTransaction { db in
         try sync(isSynced, db)
         try db.beginTransaction(.immediate)
         do {
-          var ledger = Ledger(db: db, tallies: tallies)
-          for operation in operations { try run(operation, &ledger) }
+          var transaction = WriteTransaction(db: db, counters: counters)
+          for operation in operations { try run(operation, &transaction) }
           try db.commit()
-          return ledger.tallies
+          return transaction.counters
         } catch {
           if db.isInsideTransaction { try? db.rollback() }
           throw error
@@ -220,8 +221,8 @@ private final class WritingThread: @unchecked Sendable {
       return StoreError(cause: error)
     }
     published.withLock {
-      $0.counts = tallies.counts
-      $0.cache = tallies.cacheCounts
+      $0.counts = counters.counts
+      $0.cache = counters.cacheCounts
       $0.transactions += 1
       if isSynced { $0.synced += 1 }
       $0.operations += operations.count
@@ -238,15 +239,15 @@ private final class WritingThread: @unchecked Sendable {
     syncs = isSynced
   }
 
-  private func run(_ operation: any WriteOperation, _ ledger: inout Ledger) throws {
-    try ledger.execute("SAVEPOINT operation")
-    let before = ledger.tallies
-    if !operation.run(&ledger) {
+  private func run(_ operation: any WriteOperation, _ transaction: inout WriteTransaction) throws {
+    try transaction.execute("SAVEPOINT operation")
+    let before = transaction.counters
+    if !operation.run(&transaction) {
       // A full disk may end the whole transaction: then nobody's changes are left.
-      guard ledger.db.isInsideTransaction else { throw StoreError.full }
-      try ledger.execute("ROLLBACK TO operation")
-      ledger.tallies = before
+      guard transaction.db.isInsideTransaction else { throw StoreError.full }
+      try transaction.execute("ROLLBACK TO operation")
+      transaction.counters = before
     }
-    try ledger.execute("RELEASE operation")
+    try transaction.execute("RELEASE operation")
   }
 }

@@ -16,12 +16,12 @@ final class PartialFolder: Sendable {
   let boot: String?
   /// Whether anything may be kept.
   let isOpen: Bool
-  private let kept: Mutex<KeptPartials>
+  private let kept: Mutex<PartialIndex>
 
   init(_ folder: ImageFolder, maxBytes: Int, bootIDPath: String) {
     self.folder = folder
     isOpen = maxBytes > 0
-    kept = Mutex(KeptPartials(maxBytes: maxBytes))
+    kept = Mutex(PartialIndex(maxBytes: maxBytes))
     let text = try? String(contentsOfFile: bootIDPath, encoding: .utf8)
     boot = text.map { $0.trimmingCharacters(in: .whitespacesAndNewlines) }.flatMap {
       $0.isEmpty ? nil : $0
@@ -35,7 +35,7 @@ final class PartialFolder: Sendable {
   func adopt() throws(StoreError) {
     for left in try folder.leftPartials() {
       if folder.setAside(left.name) {
-        keep(KeptPartials.Entry(name: left.name, bytes: left.bytes), for: left.key)
+        keep(PartialIndex.Entry(name: left.name, bytes: left.bytes), for: left.key)
       } else {
         folder.dropPartial(left.name)
       }
@@ -43,7 +43,7 @@ final class PartialFolder: Sendable {
   }
 
   /// Keeps a file that was set aside; others may have to go.
-  func keep(_ entry: KeptPartials.Entry, for key: Fingerprint) {
+  func keep(_ entry: PartialIndex.Entry, for key: Fingerprint) {
     let gone = kept.withLock { $0.keep(entry, for: key) }
     for name in gone { folder.dropPartial(name) }
   }

@@ -33,26 +33,26 @@ extension SQLiteJobStore: CacheStore {
   /// Notes when entries were last used; never an earlier moment than is known.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }
-    try await writer.perform(isSynced: false) { ledger in
-      for (id, moment) in uses { try ledger.touch(id, at: moment) }
+    try await writer.perform(isSynced: false) { transaction in
+      for (id, moment) in uses { try transaction.touch(id, at: moment) }
     }
   }
 
   /// Forgets entries; their images are abandoned where nothing else refers to them.
   public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     guard !ids.isEmpty else { return }
-    try await writer.perform { ledger in
+    try await writer.perform { transaction in
       var references = ReferenceChanges()
-      try ledger.drop(ids, &references)
-      try ledger.apply(references)
+      try transaction.drop(ids, &references)
+      try transaction.apply(references)
     }
   }
 
   /// Forgets everything under these keys, in one commit.
   public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
     guard !keys.isEmpty else { return 0 }
-    return try await writer.perform { ledger in
-      try keys.reduce(0) { try $0 + ledger.dropEntries("key = ?", [$1.data]) }
+    return try await writer.perform { transaction in
+      try keys.reduce(0) { try $0 + transaction.dropEntries("key = ?", [$1.data]) }
     }
   }
 

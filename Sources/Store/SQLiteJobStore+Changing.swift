@@ -13,8 +13,8 @@ extension SQLiteJobStore {
     switch try await prepare(jobs, key) {
     case .answered(let outcome): return outcome
     case .new(let rows):
-      let outcome = try await writer.perform { ledger in
-        try ledger.submit(rows, key: key, capacity: capacity)
+      let outcome = try await writer.perform { transaction in
+        try transaction.submit(rows, key: key, capacity: capacity)
       }
       switch outcome {
       case .accepted: return .accepted
@@ -91,14 +91,16 @@ extension SQLiteJobStore {
 
     init(room: OriginRoom) { self.room = room }
 
-    init(_ count: Int, at moment: Timestamp, room: OriginRoom, in ledger: inout Ledger) throws {
+    init(
+      _ count: Int, at moment: Timestamp, room: OriginRoom, in transaction: inout WriteTransaction
+    ) throws {
       self.room = room
-      guard try ledger.wakeDue(at: moment) else { return }
-      var handover = Handover(count, at: moment, room: room, of: ledger)
-      try handover.run(in: &ledger)
+      guard try transaction.wakeDue(at: moment) else { return }
+      var handover = Dequeue(count, at: moment, room: room, of: transaction)
+      try handover.run(in: &transaction)
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
-      shared = try ledger.shared(among: rows)
-      nextDue = try ledger.tallies.nextDue.moment(ledger.db)
+      shared = try transaction.shared(among: rows)
+      nextDue = try transaction.counters.nextDue.moment(transaction.db)
     }
   }
 
@@ -150,20 +152,20 @@ extension SQLiteJobStore {
 
   /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
   /// as lost.
-  public func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
+  public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     var row: CacheRow?
-    if let entry = settlement.entry { row = try await compute(for: 1) { try CacheRow(entry) } }
-    let (results, gaveWay) = try await writer.perform { [now, row] in
-      try $0.settle(settlement, row: row, at: now())
+    if let entry = completion.entry { row = try await compute(for: 1) { try CacheRow(entry) } }
+    let (results, evicted) = try await writer.perform { [now, row] in
+      try $0.complete(completion, row: row, at: now())
     }
-    let jobs = zip(settlement.claims, results).map { claim, result -> Job? in
+    let jobs = zip(completion.claims, results).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
           "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
         return nil
       }
     }
-    return Settled(jobs: jobs, gaveWay: gaveWay)
+    return Completed(jobs: jobs, evicted: evicted)
   }
 
   /// Makes room by the index of images that may give way; images that nothing refers to go first.

@@ -52,11 +52,11 @@ public final class SQLiteJobStore: JobStore {
       try Self.makeFolder(of: configuration.path)
       lock = try FolderLock(configuration.path + ".lock")
       database = try Self.open(configuration)
-      let run = try database.write { try Numbering.nextRun($0) }
-      let tallies = try database.read { try Tallies(counting: $0, in: run) }
+      let run = try database.write { try NumberSequence.nextRun($0) }
+      let counters = try database.read { try StoreCounters(counting: $0, in: run) }
       writer = GroupCommit(
         to: database, limit: max(1, configuration.maxBatch), isDurable: configuration.isDurable,
-        tallies: tallies)
+        counters: counters)
     } catch {
       throw StoreError(cause: error)
     }

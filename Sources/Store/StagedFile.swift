@@ -172,7 +172,7 @@ extension StagedFile {
     close(descriptor)
     self.descriptor = nil
     hasRecord = false
-    partials.keep(KeptPartials.Entry(name: name, bytes: hash.count), for: identity.key)
+    partials.keep(PartialIndex.Entry(name: name, bytes: hash.count), for: identity.key)
   }
 
   private var isOverdue: Bool {

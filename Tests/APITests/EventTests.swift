@@ -92,13 +92,13 @@ struct EventTests {
     #expect(answer.text == "event: phase\nid: 1\ndata: \(document)\n\nid: at-\(now)\n\n")
     _ = await client.get("/events", [.lastEventID: "at-\(now)"])
     _ = await client.get("/events", [.lastEventID: "7"])
-    var first = ListeningQuery(caller: .all)
+    var first = SubscriptionQuery(caller: .all)
     first.phases = [.queued, .loading]
     first.tag = "x"
-    var second = ListeningQuery(caller: .all)
-    second.toldUntil = Timestamp(milliseconds: now)
-    var third = ListeningQuery(caller: .all)
-    third.toldUntil = Timestamp(milliseconds: 0)
+    var second = SubscriptionQuery(caller: .all)
+    second.seenUntil = Timestamp(milliseconds: now)
+    var third = SubscriptionQuery(caller: .all)
+    third.seenUntil = Timestamp(milliseconds: 0)
     #expect(client.service.with { $0.listening } == [.many(first), .many(second), .many(third)])
   }
 }

@@ -17,7 +17,7 @@ final class FakeJobService: JobService {
     /// Why no variant can be had.
     var refusal: JobsError?
     /// The operator's pictures in place of images.
-    var pictures: [StandIn: StandInPicture] = [:]
+    var pictures: [Placeholder: PlaceholderPicture] = [:]
     /// Variants opened, with the priorities.
     var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
@@ -40,7 +40,7 @@ final class FakeJobService: JobService {
   }
   enum Listening: Equatable {
     case one(JobID, told: Int?, cancels: Bool)
-    case many(ListeningQuery)
+    case many(SubscriptionQuery)
   }
   private let kept = Mutex(Kept())
   /// Nil: no variants are made.
@@ -193,7 +193,7 @@ final class FakeJobService: JobService {
   }
 
   func wait(
-    _ id: JobID, for caller: Caller, until goal: WaitGoal, atMost limit: Duration
+    _ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration
   ) async throws(JobsError) -> JobSnapshot {
     let deadline = ContinuousClock.now + limit
     while true {
@@ -205,15 +205,15 @@ final class FakeJobService: JobService {
     }
   }
 
-  func listen(
+  func subscribe(
     to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
-  ) async throws(JobsError) -> any JobListener {
+  ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
     kept.withLock { $0.listening.append(.one(id, told: told, cancels: cancelsAtLeaving)) }
     return FakeListener([.job(snapshot, [.phase, .image])])
   }
 
-  func listen(_ query: ListeningQuery) -> any JobListener {
+  func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
     let (jobs, now) = kept.withLock { kept in
       kept.listening.append(.many(query))
       return (kept.jobs.values.sorted { $0.id > $1.id }, Timestamp(milliseconds: kept.milliseconds))
@@ -238,12 +238,14 @@ final class FakeJobService: JobService {
     renderer.map { Rendition(of: image, as: variant, by: $0) }
   }
 
-  func picture(for standIn: StandIn) -> StandInPicture? { kept.withLock { $0.pictures[standIn] } }
+  func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
+    kept.withLock { $0.pictures[placeholder] }
+  }
 
-  func rendition(of standIn: StandIn, as variant: Variant) -> Rendition? {
+  func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     renderer.map { renderer in
-      guard let picture = picture(for: standIn) else {
-        return Rendition(drawing: standIn, as: variant)
+      guard let picture = picture(for: placeholder) else {
+        return Rendition(drawing: placeholder, as: variant)
       }
       return Rendition(of: picture, as: variant, by: renderer)
     }
@@ -253,7 +255,7 @@ final class FakeJobService: JobService {
     switch rendition.source {
     case .image(let image): kept.withLock { $0.images[image.digest] }
     case .picture(let picture): picture.bytes
-    case .drawing(let standIn): Array(standIn.rawValue.utf8)
+    case .drawing(let placeholder): Array(placeholder.rawValue.utf8)
     }
   }
 
@@ -303,11 +305,11 @@ final class FakeJobService: JobService {
 }
 
 /// Tells what it was given, and then nothing.
-final class FakeListener: JobListener {
-  private let news: Mutex<[JobNews]>
-  init(_ news: [JobNews]) { self.news = Mutex(news) }
-  func onNews(_ wake: @escaping @Sendable () -> Void) {}
-  func next() -> JobNews { news.withLock { $0.isEmpty ? .nothing : $0.removeFirst() } }
+final class FakeListener: JobSubscription {
+  private let news: Mutex<[JobUpdate]>
+  init(_ news: [JobUpdate]) { self.news = Mutex(news) }
+  func onUpdate(_ wake: @escaping @Sendable () -> Void) {}
+  func next() -> JobUpdate { news.withLock { $0.isEmpty ? .nothing : $0.removeFirst() } }
 }
 
 final class FakeCapture: ImageCapture {

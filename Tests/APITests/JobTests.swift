@@ -72,7 +72,7 @@ struct JobTests {
     let id = try await client.submitted()
     client.service.change(id) { job in
       job.start(at: job.createdAt + .milliseconds(1))
-      var report = RunReport(of: job)
+      var report = ProgressReport(of: job)
       report.progress = .init(completed: 131_072, total: 524_288)
       report.attempts = 1
       report.previews = 2

@@ -87,14 +87,14 @@ struct PreviewTests {
   }
 
   @Test("the job has the image's placeholder in its JSON")
-  func placeholder() async throws {
+  func lqip() async throws {
     let id = try await client.succeeded()
     #expect(await client.get("/jobs/\(id)").json?["image"]?["thumbhash"] == .null)
     let image = try #require(client.service.with { $0.jobs[id]?.image })
     let other = try await loading()
     client.service.change(other) { job in
       var image = image
-      image.description.placeholder = Placeholder(
+      image.description.lqip = LQIP(
         thumbHash: [255, 0, 16, 4, 1], dominantColor: [0, 10, 255])
       job.succeed(with: image, cache: nil, at: job.createdAt, keptFor: .seconds(9))
     }

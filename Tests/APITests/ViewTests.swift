@@ -86,7 +86,7 @@ struct ViewTests {
     let id = try #require(open.service.with { $0.jobs.keys.first })
     let link = "</jobs/\(id)>; rel=\"describedby\""
     let loading = await open.get("/image?url=\(source)&placeholder=true&width=40")
-    #expect(loading.status == 200 && loading.fields[StandInTests.phase] == "queued")
+    #expect(loading.status == 200 && loading.fields[PlaceholderTests.phase] == "queued")
     #expect(loading.fields[.cacheControl] == "no-store" && loading.fields[.link] == link)
 
     let image = try await StoredImage.of([1, 2, 3], url: #require(SourceURL(source)))

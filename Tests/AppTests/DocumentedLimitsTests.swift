@@ -28,8 +28,8 @@ struct DocumentedLimitsTests {
       "After \(rules.maxFailures) requests in a row that reach nobody",
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
-      "Every \(ordinal(Handover.turns)) turn",
-      "if that is more than \(seconds(Handover.patience)) s",
+      "Every \(ordinal(Dequeue.turns)) turn",
+      "if that is more than \(seconds(Dequeue.patience)) s",
     ]
   }
 
@@ -58,8 +58,8 @@ struct DocumentedLimitsTests {
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
       "one more for each \(JobRow.recordPerPlace / 1000) kB",
-      "more than \(ManyJobsListener.maxPending) changed jobs behind",
-      "no more than a \(ordinal(PreviewPace.pausePerWork + 1)) of a thread",
+      "more than \(ManyJobsSubscription.maxPending) changed jobs behind",
+      "no more than a \(ordinal(PreviewThrottle.pausePerWork + 1)) of a thread",
     ]
   }
 

@@ -163,7 +163,7 @@ struct WholeRunTests {
   }
 
   @Test("a job that does not finish in time is put back and runs after the next start")
-  func putBack() async throws {
+  func requeue() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/stuck", .stalled(Fixtures.png, after: 50))

@@ -54,11 +54,11 @@ struct Decoding {
   /// All but the placeholder, which no other library tells.
   var description: ImageDescription? {
     var description = try? result.get()
-    description?.placeholder = nil
+    description?.lqip = nil
     return description
   }
 
-  var placeholder: Placeholder? { try? result.get().placeholder }
+  var lqip: LQIP? { try? result.get().lqip }
 
   var error: CodecError? {
     if case .failure(let error) = result { return error }

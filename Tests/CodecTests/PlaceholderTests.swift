@@ -1,144 +1,72 @@
-import CCodecs
 import Codec
 import Foundation
 import Jobs
 import TestSupport
 import Testing
 
-@Suite("A placeholder")
+@Suite("A placeholder's drawing")
 struct PlaceholderTests {
-  @Test("looks like its image", arguments: Fixtures.known.map(\.name))
-  func alike(name: String) async throws {
-    let file = Fixtures.image(name)
-    let placeholder = try #require(Decoding(file, pieces: 1000).placeholder)
-    let whole = try #require(try await shown(file, name))
-    let hash = try #require(ShownThumbHash(placeholder.thumbHash))
-    #expect(5...25 ~= placeholder.thumbHash.count)
-    let isTurned = whole.orientation > 4
-    let aspect = Double(whole.width) / Double(whole.height)
-    // The hash tells proportions in a few steps.
-    #expect(abs(log(hash.aspect / (isTurned ? 1 / aspect : aspect))) < 0.45, "\(hash.aspect)")
-    // Each eighth of the sides: their means, as the eye would blur them.
-    let expected = whole.upright(whole.means(columns: 8, rows: 8), columns: 8, rows: 8)
-    let differences = zip(expected, hash.means(columns: 8, rows: 8)).map { cell, shown in
-      let difference = zip(cell, shown).prefix(3).map { abs($0 - $1) }.max()! * cell[3]
-      return max(difference, abs(cell[3] - shown[3]))
+  private static func drawn(_ placeholder: Placeholder, _ variant: Variant) throws -> [UInt8] {
+    let rendering = StreamingRenderer().draw(placeholder, as: variant)
+    while true {
+      if let file = try rendering.step() { return file }
     }
-    #expect(differences.reduce(0, +) / 64 < 0.15, "\(differences)")
   }
 
-  /// What Pillow makes of a file. It can't decode AVIF: of that, all pixels as libavif converts them.
-  private func shown(_ file: [UInt8], _ name: String) async throws -> ShownPixels? {
-    guard name.hasSuffix("avif") else { return try await ShownPixels(file) }
-    let known = Fixtures.known.first { $0.name == name }?.description
-    return ReadPixels(file, by: avif_pixels_open).shown(orientation: known?.orientation ?? 0)
+  @Test(
+    "is a whole picture of the size and format that are asked for",
+    arguments: OutputFormat.allCases, [[1, 1], [480, 360], [64, 700], [37, 2]])
+  func whole(format: OutputFormat, size: [Int]) throws {
+    for placeholder in Placeholder.allCases {
+      let file = try Self.drawn(placeholder, Variant(format, size[0], size[1]))
+      let image = try Decoding(file).result.get()
+      #expect(image.format.rawValue == format.rawValue)
+      #expect([image.width, image.height] == size)
+    }
   }
 
-  @Test("is of the upright picture", arguments: 1...8)
-  func upright(orientation: Int) throws {
-    var png = PNGFixture(width: 64, height: 32)
-    png.before = [
-      PNGFixture.chunk(
-        "eXIf", EXIFFixture.tiff(orientation: UInt16(orientation), isBigEndian: true))
+  @Test(
+    "has a sign in its middle, another one for what won't come, and none where there is no room")
+  func signs() async throws {
+    let sizes = [(320, 240), (32, 32), (15, 400)]
+    let files = try sizes.flatMap { width, height in
+      try Placeholder.allCases.map { try Self.drawn($0, Variant(.png, width, height)) }
+    }
+    let shown = try await ShownPixels.of(files).map { try #require($0) }
+    let inked = shown.map { picture in
+      // The ground is the same along a row.
+      (0..<picture.height).reduce(0) { count, y in
+        let row = Array(picture.pixels[y * picture.width * 4..<(y + 1) * picture.width * 4])
+        return count + (0..<picture.width).count { row[$0 * 4] != row[0] }
+      }
+    }
+    #expect(inked[0] > 1_500 && inked[1] > 1_500 && files[0] != files[1])
+    #expect(inked[2] > 20 && inked[3] > 20 && files[2] != files[3])
+    #expect(inked[4] == 0 && inked[5] == 0)
+  }
+
+  @Test("lies on the ground that is asked for, darker ink on a light one, lighter on a dark one")
+  func grounds() async throws {
+    let colours = [
+      Variant.Color(red: 20, green: 30, blue: 60), Variant.Color(red: 250, green: 240, blue: 200),
     ]
-    // Red at the left, green at the top, as stored.
-    let (file, _) = png.file { x, y in [x < 32 ? 240 : 10, y < 16 ? 240 : 10, 60] }
-    let placeholder = try #require(Decoding(file).placeholder)
-    let hash = try #require(ShownThumbHash(placeholder.thumbHash))
-    let cells = hash.means(columns: 2, rows: 2)
-    var stored: [[Double]] = []
-    for cell in 0..<4 {
-      stored.append([cell % 2 == 0 ? 0.94 : 0.04, cell / 2 == 0 ? 0.94 : 0.04, 0.24, 1])
-    }
-    let expected = orient(stored, columns: 2, rows: 2, orientation)
-    for (cell, shown) in zip(expected, cells) {
-      for channel in 0..<2 { #expect(abs(cell[channel] - shown[channel]) < 0.2, "\(cells)") }
-    }
-    #expect((hash.aspect > 1) == (orientation <= 4))
-  }
-
-  @Test("of an image of one colour is that colour, also in the smallest one")
-  func flat() throws {
-    for (width, height) in [(1, 1), (3, 2), (1, 40), (200, 7), (90, 90)] as [(UInt32, UInt32)] {
-      for isInterlaced in [false, true] {
-        var png = PNGFixture(width: width, height: height)
-        png.isInterlaced = isInterlaced
-        let placeholder = try #require(
-          Decoding(png.file { _, _ in [200, 100, 50] }.bytes).placeholder)
-        #expect(placeholder.dominantColor == [200, 100, 50])
-        let hash = try #require(ShownThumbHash(placeholder.thumbHash))
-        for cell in hash.means(columns: 2, rows: 2) {
-          for (shown, level) in zip(cell, [200, 100, 50, 255] as [Double]) {
-            #expect(abs(shown - level / 255) < 0.05)
-          }
-        }
-      }
+    let files = try colours.map { try Self.drawn(.loading, Variant(.png, 90, 90, background: $0)) }
+    let shown = try await ShownPixels.of(files).map { try #require($0) }
+    for (picture, colour) in zip(shown, colours) {
+      let greens = stride(from: 1, to: picture.pixels.count, by: 4).map { Int(picture.pixels[$0]) }
+      let middle = greens[45 * 90]
+      #expect(middle == Int(colour.green))
+      let isDark = colour.green < 128
+      #expect((greens.max() ?? 0) > middle + 40 || !isDark)
+      #expect((greens.min() ?? 0) < middle - 40 || isDark)
     }
   }
 
-  @Test("has the colour that most of the picture has, as far as it can be seen")
-  func dominant() throws {
-    var png = PNGFixture(width: 100, height: 50)
-    png.colourType = 6
-    // Green counts for nothing where it is transparent.
-    let (file, _) = png.file { x, _ in
-      x < 55 ? [0, 250, 0, 10] : x < 85 ? [10, 20, 230, 255] : [250, 250, 250, 255]
-    }
-    let colour = try #require(Decoding(file).placeholder).dominantColor
-    for (level, expected) in zip(colour, [10, 20, 230]) { #expect(abs(Int(level) - expected) < 12) }
-  }
-
-  @Test("is transparent where the picture is")
-  func transparent() throws {
-    var png = PNGFixture(width: 60, height: 60)
-    png.colourType = 6
-    let (file, _) = png.file { x, _ in [255, 0, 0, x < 30 ? 0 : 255] }
-    let placeholder = try #require(Decoding(file).placeholder)
-    let hash = try #require(ShownThumbHash(placeholder.thumbHash))
-    let cells = hash.means(columns: 4, rows: 1)
-    #expect(cells[0][3] < 0.2 && cells[3][3] > 0.8)
-    let invisible = png.file { _, _ in [255, 0, 0, 0] }.bytes
-    #expect(Decoding(invisible).placeholder?.dominantColor == [0, 0, 0])
-  }
-
-  @Test("is missing from descriptions that were stored before there was one")
-  func oldRecords() throws {
-    let record = #"""
-      {"format":"png","width":1,"height":2,"orientation":1,"isProgressive":false,"hasAlpha":true,"frames":1}
-      """#
-    let description = try JSONDecoder().decode(ImageDescription.self, from: Data(record.utf8))
-    #expect(description.placeholder == nil && description.height == 2)
-    var newer = description
-    newer.placeholder = Placeholder(thumbHash: [1, 2], dominantColor: [3, 4, 5])
-    let again = try JSONDecoder().decode(ImageDescription.self, from: JSONEncoder().encode(newer))
-    #expect(again == newer)
-  }
-}
-
-extension ShownPixels {
-  fileprivate func upright(_ cells: [[Double]], columns: Int, rows: Int) -> [[Double]] {
-    orient(cells, columns: columns, rows: rows, orientation)
-  }
-}
-
-/// Cells of a square grid as EXIF's orientation has them shown.
-private func orient(_ cells: [[Double]], columns: Int, rows: Int, _ orientation: Int) -> [[Double]]
-{
-  precondition(columns == rows)
-  let last = rows - 1
-  return (0..<rows * columns).map { index in
-    let (x, y) = (index % columns, index / columns)
-    let (column, row) =
-      switch orientation {
-      case 2: (last - x, y)
-      case 3: (last - x, last - y)
-      case 4: (x, last - y)
-      case 5: (y, x)
-      case 6: (y, last - x)
-      case 7: (last - y, last - x)
-      case 8: (last - y, x)
-      default: (x, y)
-      }
-    return cells[row * columns + column]
+  @Test("is reckoned before it is drawn, and told where its format has no such size")
+  func reckoned() {
+    let renderer = StreamingRenderer()
+    #expect(renderer.memory(forDrawing: Variant(.png, 400, 300)) > 400 * 300)
+    #expect(renderer.memory(forDrawing: Variant(.jpeg, 1 << 24, 1 << 24)) > 1 << 40)
+    #expect(throws: CodecError.self) { try Self.drawn(.loading, Variant(.webp, 20_000, 2)) }
   }
 }

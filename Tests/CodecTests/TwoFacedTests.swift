@@ -35,7 +35,7 @@ struct TwoFacedTests {
       }
       let (image, alone) = try (decoding.result.get(), Decoding(shown).result.get())
       #expect((image.width, image.height) == (alone.width, alone.height))
-      #expect(image.placeholder == alone.placeholder)
+      #expect(image.lqip == alone.lqip)
       for variant in [Variant(.png), Variant(.png, 9, 40, fit: .cover)] {
         let rendered = Rendered(file.bytes, as: variant, described: image)
         #expect(try rendered.result.get() == Rendered(shown, as: variant).result.get())

@@ -70,7 +70,7 @@ struct ChangingTests {
       let id = try await shop.submit(url)
       var shown = try await shop.reached(.loading, id)
       while shown.progress.completed == 0 {
-        let goal = WaitGoal.versionOtherThan(shown.version)
+        let goal = WaitCondition.versionOtherThan(shown.version)
         shown = try await shop.engine.wait(
           id, for: Workshop.me, until: goal, atMost: .seconds(10)
         ).job

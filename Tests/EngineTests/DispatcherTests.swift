@@ -27,16 +27,16 @@ struct DispatcherTests {
   @Test("an origin whose pause ends while the queue is looked at is not forgotten")
   func pauseEnds() async throws {
     let clock = Clock()
-    let bell = DispatcherBell()
-    let origins = Origins(OriginRules(), clock: { clock.now }) { bell.ring() }
+    let signal = DispatcherSignal()
+    let origins = OriginLimits(OriginRules(), clock: { clock.now }) { signal.wake() }
     let job = Self.queued("http://gone.example/")
     for _ in 0..<5 { try origins.enter("http://gone.example").note(.unreached) }
     #expect(origins.paused == 1)
     let store = MemoryJobStore()
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
     let dispatcher = Dispatcher(
-      store: store, origins: origins, places: QueuePlaces(since: Self.moment), workers: 1,
-      bell: bell,
+      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 1,
+      signal: signal,
       now: {
         // Asked for right after the first look at the origins, which still found a pause.
         clock.move(by: .seconds(6))
@@ -44,21 +44,21 @@ struct DispatcherTests {
       }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     async let running: Void = dispatcher.run()
     let work = await dispatcher.next()
-    #expect(work?.job.id == job.id && work?.pass != nil)
+    #expect(work?.job.id == job.id && work?.permit != nil)
     await dispatcher.stop()
     await running
   }
 
   @Test("one worker is left for others, however many jobs wait for an origin that says nothing")
   func reserve() async throws {
-    let bell = DispatcherBell()
-    let origins = Origins(OriginRules()) { bell.ring() }
+    let signal = DispatcherSignal()
+    let origins = OriginLimits(OriginRules()) { signal.wake() }
     let store = MemoryJobStore()
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
     let dispatcher = Dispatcher(
-      store: store, origins: origins, places: QueuePlaces(since: Self.moment), workers: 4,
-      bell: bell,
+      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 4,
+      signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     async let running: Void = dispatcher.run()

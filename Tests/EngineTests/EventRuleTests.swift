@@ -42,7 +42,7 @@ struct EventRuleTests {
   @Test("a phase comes before what happens in it, an end after what led there")
   func order() {
     #expect(told(queued, loading) == [.phase])
-    var report = RunReport(of: loading)
+    var report = ProgressReport(of: loading)
     report.progress = Progress(completed: 5, total: 10)
     let further = changed(loading) { $0.note(report, shown: 0) }
     #expect(told(loading, further) == [.progress])
@@ -96,8 +96,8 @@ struct EventRuleTests {
 
   @Test("nothing more is to come of a finished job but of one that has its low-data image")
   func settled() {
-    #expect(!queued.isSettled && !loading.isSettled && !succeeded(image(.lowData)).isSettled)
-    #expect(succeeded(image()).isSettled)
-    #expect(changed(queued) { _ = $0.cancel(at: moment, keptFor: .zero) }.isSettled)
+    #expect(!queued.isFinal && !loading.isFinal && !succeeded(image(.lowData)).isFinal)
+    #expect(succeeded(image()).isFinal)
+    #expect(changed(queued) { _ = $0.cancel(at: moment, keptFor: .zero) }.isFinal)
   }
 }

@@ -18,9 +18,9 @@ struct FailingStoreTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
-      let listener = try await shop.engine.listen(
+      let subscription = try await shop.engine.subscribe(
         to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
-      _ = listener.next()
+      _ = subscription.next()
       // Another service changes the job, and the look at it fails twice.
       try await shop.store.changeAsAnother(
         id,
@@ -32,7 +32,7 @@ struct FailingStoreTests {
       #expect(shop.engine.peek(id, for: Workshop.me)?.job.phase == .loading)
       #expect(lines.count("another service's change can't be read") == 2)
       // Other labels alone are no event: there is news only if more bytes came since.
-      if case .end = listener.next() { Issue.record("the listener has been sent home") }
+      if case .end = subscription.next() { Issue.record("the listener has been sent home") }
       #expect(shop.fetcher.requests.count == 1)
     }
   }
@@ -83,7 +83,8 @@ struct SweepTests {
       let image = try #require(try await shop.finished(shop.submit(url)).image)
       try await until { !images.digests.contains(orphan) }
       #expect(images.digests == [image.digest])
-      #expect(try await store.reserve(orphan, bytes: 3, as: anyone, limit: .max) != .leaving)
+      #expect(
+        try await store.reserve(orphan, bytes: 3, as: anyone, limit: .max) != .pendingDeletion)
     }
   }
 

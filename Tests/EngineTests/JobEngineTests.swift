@@ -169,7 +169,7 @@ struct JobEngineTests {
       var job = try await shop.reached(.loading, id)
       while job.progress.completed == 0 {
         try Task.checkCancellation()
-        let goal = WaitGoal.versionOtherThan(job.version)
+        let goal = WaitCondition.versionOtherThan(job.version)
         job = try await shop.engine.wait(id, for: Workshop.me, until: goal, atMost: .seconds(5)).job
       }
       #expect(job.progress.completed == ok.count && job.progress.total == nil)

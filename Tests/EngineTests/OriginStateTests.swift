@@ -190,18 +190,18 @@ struct OriginStateTests {
 }
 
 @Suite("Who may ask which origin", .timeLimit(.minutes(5)))
-struct OriginsTests {
+struct OriginLimitsTests {
   private let origin = "http://a.example"
 
   @Test("room falls with each transfer and comes back, said aloud, when its right is let go")
   func room() async throws {
     try await confirmation(expectedCount: 1) { hasRoom in
-      let origins = Origins(OriginRules()) { hasRoom() }
-      var pass: OriginPass? = try origins.enter(origin)
+      let origins = OriginLimits(OriginRules()) { hasRoom() }
+      var permit: OriginPermit? = try origins.enter(origin)
       #expect(origins.room(at: origins.now, isSpare: true)[origin] == 5)
       #expect(origins.room(at: origins.now, isSpare: true)["http://b.example"] == 6)
-      pass?.note(.answered)
-      pass = nil
+      permit?.note(.answered)
+      permit = nil
       #expect(origins.room(at: origins.now, isSpare: true)[origin] == 6)
     }
   }
@@ -210,7 +210,7 @@ struct OriginsTests {
   func admission() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
-    let origins = Origins(rules) {}
+    let origins = OriginLimits(rules) {}
     let first = try origins.enter(origin)
     async let second = origins.admit(origin)
     while origins.room(at: origins.now, isSpare: true)[origin] != 0 { await Task.yield() }
@@ -224,10 +224,10 @@ struct OriginsTests {
 
   @Test("during a pause everyone is told how long it will last")
   func refusal() async throws {
-    let origins = Origins(OriginRules()) {}
+    let origins = OriginLimits(OriginRules()) {}
     for _ in 0..<5 {
-      let pass = try origins.enter(origin)
-      pass.note(.unreached)
+      let permit = try origins.enter(origin)
+      permit.note(.unreached)
     }
     #expect(origins.paused == 1)
     #expect { try origins.enter(origin) } throws: { error in
@@ -243,7 +243,7 @@ struct OriginsTests {
   func cancelled() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
-    let origins = Origins(rules) {}
+    let origins = OriginLimits(rules) {}
     let first = try origins.enter(origin)
     let wait = Task { [origin] in
       do { _ = try await origins.admit(origin) } catch { return error as? FetchError }
@@ -258,7 +258,7 @@ struct OriginsTests {
   func bounded() throws {
     var rules = OriginRules()
     rules.maxRemembered = 100
-    let origins = Origins(rules) {}
+    let origins = OriginLimits(rules) {}
     for number in 0..<1_000 { try origins.enter("http://\(number).example").note(.unreached) }
     #expect(origins.room(at: origins.now, isSpare: false).exceptions.count <= 100)
   }

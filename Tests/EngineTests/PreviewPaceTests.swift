@@ -4,12 +4,12 @@ import Testing
 @testable import Jobs
 
 @Suite("Previews of one load")
-struct PreviewPaceTests {
+struct PreviewThrottleTests {
   private let start = ContinuousClock.now
 
   @Test("are half a second apart, the first one from the start")
   func interval() {
-    var pace = PreviewPace(from: start)
+    var pace = PreviewThrottle(from: start)
     #expect(pace.due == start + .milliseconds(500))
     pace.made(by: start + .milliseconds(700), computing: .milliseconds(20))
     #expect(pace.due == start + .milliseconds(1200))
@@ -17,7 +17,7 @@ struct PreviewPaceTests {
 
   @Test("take no more than a ninth of a thread, however long one takes")
   func share() {
-    var pace = PreviewPace(from: start)
+    var pace = PreviewThrottle(from: start)
     for work in [1, 100, 700, 5000] as [Int] {
       let begun = pace.due
       let made = begun + .milliseconds(work)

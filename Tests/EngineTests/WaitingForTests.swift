@@ -138,7 +138,7 @@ struct WaitingForTests {
 }
 
 @Suite("Places in the queue")
-struct QueuePlacesTests {
+struct QueuePositionsTests {
   private let ids = JobIDSequence()
   private let moment = Timestamp(milliseconds: 1_800_000_000_000)
 
@@ -152,74 +152,74 @@ struct QueuePlacesTests {
 
   @Test("are those in the order of submission, behind all of higher levels")
   func order() {
-    let places = QueuePlaces(since: moment)
-    places.clear()
+    let positions = QueuePositions(since: moment)
+    positions.clear()
     let batch = (0..<5_000).map { _ in job() }
-    places.add(batch)
+    positions.add(batch)
     let alone = (1..<100).map { job(at: $0) }
-    for job in alone { places.add([job]) }
-    #expect(batch.map { places.ahead(of: $0) } == (0..<5_000).map { $0 })
-    #expect(alone.map { places.ahead(of: $0) } == (5_000..<5_099).map { $0 })
-    places.take(Array(batch[..<1_234]))
-    #expect(batch[1_234...].map { places.ahead(of: $0) } == (0..<3_766).map { $0 })
-    #expect(alone.map { places.ahead(of: $0) } == (3_766..<3_865).map { $0 })
+    for job in alone { positions.add([job]) }
+    #expect(batch.map { positions.ahead(of: $0) } == (0..<5_000).map { $0 })
+    #expect(alone.map { positions.ahead(of: $0) } == (5_000..<5_099).map { $0 })
+    positions.take(Array(batch[..<1_234]))
+    #expect(batch[1_234...].map { positions.ahead(of: $0) } == (0..<3_766).map { $0 })
+    #expect(alone.map { positions.ahead(of: $0) } == (3_766..<3_865).map { $0 })
     let urgent = [job(.high), job(.high)]
-    places.add(urgent)
+    positions.add(urgent)
     let low = job(.veryLow)
-    places.add([low])
-    #expect(urgent.map { places.ahead(of: $0) } == [0, 1])
-    #expect(places.ahead(of: batch[1_234]) == 2 && places.ahead(of: low) == 3_867)
-    places.take(urgent + Array(batch[1_234...]) + Array(alone[..<50]))
-    #expect(places.ahead(of: alone[50]) == 0 && places.ahead(of: low) == 49)
-    places.clear()
-    #expect(places.ahead(of: low) == 0)
+    positions.add([low])
+    #expect(urgent.map { positions.ahead(of: $0) } == [0, 1])
+    #expect(positions.ahead(of: batch[1_234]) == 2 && positions.ahead(of: low) == 3_867)
+    positions.take(urgent + Array(batch[1_234...]) + Array(alone[..<50]))
+    #expect(positions.ahead(of: alone[50]) == 0 && positions.ahead(of: low) == 49)
+    positions.clear()
+    #expect(positions.ahead(of: low) == 0)
   }
 
   @Test("of however many submissions take bounded room, and are about right")
   func bounded() throws {
-    let places = QueuePlaces(since: moment)
-    places.clear()
+    let positions = QueuePositions(since: moment)
+    positions.clear()
     let jobs = (0..<20_000).map { job(at: $0) }
-    for job in jobs { places.add([job]) }
+    for job in jobs { positions.add([job]) }
     for place in stride(from: 0, to: 20_000, by: 777) {
-      let ahead = try #require(places.ahead(of: jobs[place]))
+      let ahead = try #require(positions.ahead(of: jobs[place]))
       #expect(abs(ahead - place) <= 40, "\(place)")
     }
-    places.take(Array(jobs[..<10_000]))
-    let ahead = try #require(places.ahead(of: jobs[15_000]))
+    positions.take(Array(jobs[..<10_000]))
+    let ahead = try #require(positions.ahead(of: jobs[15_000]))
     #expect(abs(ahead - 5_000) <= 40)
-    places.take([jobs[19_999]])
-    #expect(places.ahead(of: job(at: 20_000)) == 0)
+    positions.take([jobs[19_999]])
+    #expect(positions.ahead(of: job(at: 20_000)) == 0)
     // Told of after it was handed over.
     let fast = job(at: 20_001)
-    places.take([fast])
-    places.add([fast])
-    #expect(places.ahead(of: job(at: 20_002)) == 0)
+    positions.take([fast])
+    positions.add([fast])
+    #expect(positions.ahead(of: job(at: 20_002)) == 0)
   }
 
   @Test("are unknown behind an earlier run's jobs, and to a job that was queued anew")
   func unknown() {
-    let places = QueuePlaces(since: moment)
+    let positions = QueuePositions(since: moment)
     let old = Job(
       id: JobID(at: moment + .seconds(-1)), owner: .anonymous,
       submission: Submission(source: .local("x")), priority: .normal, tags: [],
       createdAt: moment + .seconds(-1))
     let (new, later, high) = (job(at: 1), job(at: 2), job(.high, at: 3))
-    places.add([new, later, high])
-    #expect(places.ahead(of: later) == nil)
-    places.take([old])
-    #expect(places.ahead(of: later) == nil)
-    places.take([new])
-    #expect(places.ahead(of: later) == 1 && places.ahead(of: high) == 0)
-    #expect(places.ahead(of: job(.low, at: 4)) == nil)
-    places.clear()
+    positions.add([new, later, high])
+    #expect(positions.ahead(of: later) == nil)
+    positions.take([old])
+    #expect(positions.ahead(of: later) == nil)
+    positions.take([new])
+    #expect(positions.ahead(of: later) == 1 && positions.ahead(of: high) == 0)
+    #expect(positions.ahead(of: job(.low, at: 4)) == nil)
+    positions.clear()
     var again = job(at: 5)
     _ = again.cancel(at: moment, keptFor: .seconds(1))
     _ = again.fetchAgain(at: moment, from: .regular)
-    #expect(places.ahead(of: again) == nil)
+    #expect(positions.ahead(of: again) == nil)
     var back = job(at: 6)
     back.start(at: moment)
-    back.putBack()
-    #expect(places.ahead(of: back) == nil)
+    back.requeue()
+    #expect(positions.ahead(of: back) == nil)
   }
 }

@@ -68,7 +68,7 @@ struct Workshop {
       try Task.checkCancellation()
       let job = try await engine.job(id, for: Self.me).job
       if job.phase == phase || job.phase.isFinished { return job }
-      let goal = WaitGoal.versionOtherThan(job.version)
+      let goal = WaitCondition.versionOtherThan(job.version)
       _ = try await engine.wait(id, for: Self.me, until: goal, atMost: .seconds(10))
     }
   }

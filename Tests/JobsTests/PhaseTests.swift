@@ -59,7 +59,7 @@ struct PhaseTests {
     ends[2].fail(.notCached, at: clock.now, keptFor: .seconds(1))
     // Queued again without a try that failed.
     ends.append(ends[0])
-    ends[3].putBack()
+    ends[3].requeue()
     ends.append(ends[1])
     _ = ends[4].fetchAgain(at: clock.now, from: .regular)
     for job in ends { #expect(job.lastFailure == nil && job.nextAttempt == nil, "\(job.phase)") }
@@ -69,7 +69,7 @@ struct PhaseTests {
   func fetchAgain() {
     var job = job()
     job.start(at: clock.now)
-    var report = RunReport(of: job)
+    var report = ProgressReport(of: job)
     report.attempts = 1
     job.note(report, shown: job.version)
     job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
@@ -102,7 +102,7 @@ struct PhaseTests {
     let stored = job
     var shown = stored
     for count in 1...600 {
-      var report = RunReport(of: shown)
+      var report = ProgressReport(of: shown)
       report.progress.completed = count
       shown.note(report, shown: shown.version)
     }
@@ -118,7 +118,7 @@ struct PhaseTests {
     var job = job()
     job.start(at: clock.now)
     var shown = job
-    var report = RunReport(of: shown)
+    var report = ProgressReport(of: shown)
     report.progress = Progress(completed: 5, total: 10)
     shown.note(report, shown: shown.version)
     job.keepWhatIsShown(shown)

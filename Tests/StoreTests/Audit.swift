@@ -52,25 +52,27 @@ extension SQLiteJobStore {
 
   /// Expects what is remembered of jobs that wait to be what a look at the database tells.
   func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
-    let wrong = try await writer.perform { ledger in
-      var looked = try ParkedHeads(ledger.db)
+    let wrong = try await writer.perform { transaction in
+      var looked = try ParkedHeads(transaction.db)
       var wrong: [String] = []
-      let counted = try Tallies(counting: ledger.db, in: 1)
-      if counted.cacheRecordBytes != ledger.tallies.cacheRecordBytes { wrong.append("records") }
+      let counted = try StoreCounters(counting: transaction.db, in: 1)
+      if counted.cacheRecordBytes != transaction.counters.cacheRecordBytes {
+        wrong.append("records")
+      }
       var next = NextDue()
-      if try next.moment(ledger.db) != ledger.tallies.nextDue.moment(ledger.db) {
+      if try next.moment(transaction.db) != transaction.counters.nextDue.moment(transaction.db) {
         wrong.append("the next due")
       }
-      for origin in Set(looked.origins).union(ledger.tallies.parked.origins) {
+      for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
         for priority in 0..<Priority.allCases.count {
-          let head = try looked.head(origin, priority, ledger.db)
-          let known = try ledger.tallies.parked.head(origin, priority, ledger.db)
+          let head = try looked.head(origin, priority, transaction.db)
+          let known = try transaction.counters.parked.head(origin, priority, transaction.db)
           if head != known { wrong.append("\(origin) at \(priority)") }
         }
       }
-      let places = try Tallies(counting: ledger.db, in: 1).queue
-      let queue = ledger.tallies.queue
-      let owners = try JobListing.owners(ledger.db)
+      let places = try StoreCounters(counting: transaction.db, in: 1).queue
+      let queue = transaction.counters.queue
+      let owners = try JobListing.owners(transaction.db)
       if queue.held != places.held
         || !owners.allSatisfy({ queue.share(of: $0) == places.share(of: $0) })
       {

@@ -14,8 +14,8 @@ struct CacheStoreTests {
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(
       entry.image.digest, bytes: entry.image.bytes, as: holder, limit: .max / 2)
-    _ = try await store.settle(
-      Settlement([], entry: entry, cacheLimit: limit, releasing: holder) { _ in false })
+    _ = try await store.complete(
+      Completion([], entry: entry, cacheLimit: limit, releasing: holder) { _ in false })
   }
 
   @Test("are found by their keys, all in one look, also after reopening")
@@ -81,7 +81,7 @@ struct CacheStoreTests {
     let keys = entries.map(\.id.key)
     let kept = try await store.entries(for: keys).map(\.isEmpty)
     #expect(kept == [false, false, true, false])
-    _ = try await store.settle(Settlement([], cacheLimit: 19) { _ in false })
+    _ = try await store.complete(Completion([], cacheLimit: 19) { _ in false })
     #expect(try await store.entries(for: keys).map(\.isEmpty) == [false, true, true, true])
     #expect(try await store.cacheCounts() == (1, 10))
     #expect(try await store.abandonedImages(9).count == 3)
@@ -107,19 +107,19 @@ struct CacheStoreTests {
     let jobs = try OpenJobs()
     let store = jobs.store
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
-    _ = try await store.settle(Settlement([], entry: entry) { _ in false })
+    _ = try await store.complete(Completion([], entry: entry) { _ in false })
     #expect(try await store.cacheCounts() == (0, 0))
     try await Self.keep(entry, store)
     try await store.drop([entry.id])
     #expect(try await store.abandonedImages(9) == [.sample(1)])
-    _ = try await store.settle(Settlement([], entry: entry) { _ in false })
+    _ = try await store.complete(Completion([], entry: entry) { _ in false })
     #expect(try await store.cacheCounts() == (0, 0))
     try store.audit()
     await store.close()
   }
 
   @Test("they go with their image when it gives way, the oldest of jobs and entries first")
-  func giveWay() async throws {
+  func evict() async throws {
     let jobs = try OpenJobs { $0.now = { .at(10) } }
     let store = jobs.store
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 40)
@@ -129,11 +129,11 @@ struct CacheStoreTests {
     let older = try #require(await store.succeed(5, with: .sample(2), bytes: 40))
     let newer = try #require(await store.succeed(15, with: .sample(3), bytes: 20))
     let first = try await store.reserve(.sample(4), bytes: 20, as: JobID(at: .at(1)), limit: 100)
-    #expect(first == .reserved(gaveWay: [.sample(2)]))
+    #expect(first == .reserved(evicted: [.sample(2)]))
     #expect(try await store.job(older.id)?.image?.isKept == false)
     #expect(try await store.cacheCounts() == (2, 40))
     let second = try await store.reserve(.sample(5), bytes: 40, as: JobID(at: .at(2)), limit: 100)
-    #expect(second == .reserved(gaveWay: [.sample(1)]))
+    #expect(second == .reserved(evicted: [.sample(1)]))
     #expect(try await store.cacheCounts() == (0, 0))
     #expect(try await store.entries(for: [entry.id.key, other.id.key]) == [[], []])
     #expect(try await store.job(newer.id) == newer)
@@ -201,11 +201,11 @@ struct CachePartitionTests {
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(
       entry.image.digest, bytes: entry.image.bytes, as: holder, limit: .max / 2)
-    var settlement = Settlement([], entry: entry, cacheLimit: limit, releasing: holder) { _ in
+    var completion = Completion([], entry: entry, cacheLimit: limit, releasing: holder) { _ in
       false
     }
-    settlement.lastUse = lastUse
-    _ = try await store.settle(settlement)
+    completion.lastUse = lastUse
+    _ = try await store.complete(completion)
   }
 
   private static func entry(_ key: Int, of resource: Int, _ digest: Int) throws -> CacheEntry {

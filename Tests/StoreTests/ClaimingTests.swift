@@ -78,16 +78,16 @@ struct ClaimingTests {
   func manyDue() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    let count = Handover.maxLooks + 1
+    let count = Dequeue.maxLooks + 1
     let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
     _ = try await store.submit(batch, key: nil, capacity: count)
     let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
-    let settlement = Settlement(claims) {
+    let completion = Completion(claims) {
       // The urgent one is due last.
       $0.retry(after: .internal, from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
       return true
     }
-    #expect(try await store.settle(settlement).jobs.count == count)
+    #expect(try await store.complete(completion).jobs.count == count)
     #expect(try await store.claim(1, at: .at(49)).nextDue == .at(50))
     let before = store.writer.committed.transactions
     let claimed = try await store.claim(1, at: .at(60))

@@ -31,8 +31,8 @@ struct DurabilityTests {
     let between = store.writer.committed
     #expect(between.transactions == before.transactions + 3)
     #expect(between.synced == before.synced)
-    _ = try await store.settle(
-      Settlement([claim]) { job in
+    _ = try await store.complete(
+      Completion([claim]) { job in
         job.fail(.notCached, at: .at(9), keptFor: .seconds(9))
         return true
       })
@@ -148,8 +148,8 @@ struct DurabilityTests {
     let gate = DispatchSemaphore(value: 0)
     async let held: Void = store.writer.perform { _ in gate.wait() }
     let bad = Task {
-      try await store.writer.perform { ledger in
-        try ledger.insert(JobRow(.sample(1), record: Data()))
+      try await store.writer.perform { transaction in
+        try transaction.insert(JobRow(.sample(1), record: Data()))
         throw StoreError.unavailable(detail: "on purpose")
       }
     }

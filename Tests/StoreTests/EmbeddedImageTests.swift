@@ -22,12 +22,12 @@ struct EmbeddedImageTests {
   /// Carries a new job to success with an image of these bytes.
   private func succeed(
     _ number: Int64, with content: [UInt8], limit: Int = .max, entry: CacheEntry? = nil
-  ) async throws -> Settled {
+  ) async throws -> Completed {
     _ = try await store.submit(.sample(number))
     let (_, claim) = try #require(await store.claimOne(at: .at(number)))
     let image = EmbeddedImage(content)
-    return try await store.settle(
-      Settlement([claim], entry: entry, image: image, imageLimit: limit) {
+    return try await store.complete(
+      Completion([claim], entry: entry, image: image, imageLimit: limit) {
         $0.succeed(with: image.digest, bytes: content.count, at: .at(number))
         return true
       })
@@ -37,10 +37,10 @@ struct EmbeddedImageTests {
   func kept() async throws {
     let content = [UInt8](repeating: 7, count: 10_000)
     let before = store.writer.committed.transactions
-    let settled = try await succeed(1, with: content)
+    let completed = try await succeed(1, with: content)
     #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, settled")
-    #expect(settled.gaveWay == [])
-    let image = try #require(settled.jobs[0]?.image)
+    #expect(completed.evicted == [])
+    let image = try #require(completed.jobs[0]?.image)
     let opened = try #require(await images.open(image.digest))
     #expect(opened.read(at: 0, count: 20_000) == content)
     #expect(try await images.verify(image.digest, bytes: content.count))
@@ -52,10 +52,10 @@ struct EmbeddedImageTests {
 
   @Test("outlives a restart")
   func restarted() async throws {
-    let settled = try await succeed(1, with: [1, 2, 3])
+    let completed = try await succeed(1, with: [1, 2, 3])
     await store.close()
     let again = try folder.openJobs()
-    let image = try #require(settled.jobs[0]?.image)
+    let image = try #require(completed.jobs[0]?.image)
     let bytes = try await again.read {
       try Data.fetchOne(
         $0, sql: "SELECT bytes FROM contents WHERE digest = ?", arguments: [image.digest.data])
@@ -85,11 +85,11 @@ struct EmbeddedImageTests {
     let image = EmbeddedImage([1, 2, 3])
     let entry = try CacheEntry.sample(1, image.digest, bytes: 3)
     let lost = Claim(job: JobID(at: .at(2)), number: 7)
-    _ = try await store.settle(Settlement([lost], entry: entry, image: image) { _ in false })
+    _ = try await store.complete(Completion([lost], entry: entry, image: image) { _ in false })
     #expect(try await images.open(image.digest) != nil)
     try await store.drop([entry.id])
     #expect(try await images.open(image.digest) == nil)
-    _ = try await store.settle(Settlement([lost], image: image) { _ in false })
+    _ = try await store.complete(Completion([lost], image: image) { _ in false })
     #expect(try await images.open(image.digest) == nil)
     #expect(try await store.counts().images == 0)
     try store.audit()
@@ -100,12 +100,12 @@ struct EmbeddedImageTests {
   func givingWay() async throws {
     let file = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
     let small = try #require(try await succeed(2, with: Array(0..<40)).jobs[0])
-    let settled = try await succeed(3, with: Array(40..<80), limit: 100)
-    #expect(settled.gaveWay == [.sample(1)])
-    try await store.forget(settled.gaveWay)
+    let completed = try await succeed(3, with: Array(40..<80), limit: 100)
+    #expect(completed.evicted == [.sample(1)])
+    try await store.forget(completed.evicted)
     #expect(try await store.job(file.id)?.image?.isKept == false)
     #expect(try await store.job(small.id)?.image?.isKept == true)
-    #expect(try await succeed(4, with: Array(80..<120), limit: 100).gaveWay == [])
+    #expect(try await succeed(4, with: Array(80..<120), limit: 100).evicted == [])
     #expect(try await store.job(small.id)?.image?.isKept == false)
     #expect(try await store.counts().imageBytes == 80)
     try store.audit()
@@ -123,7 +123,7 @@ struct EmbeddedImageTests {
   }
 
   @Test("takes the place of an equal file that is being removed at this moment")
-  func leaving() async throws {
+  func pendingDeletion() async throws {
     let image = EmbeddedImage([1, 2, 3])
     let gone = try #require(await store.succeed(1, with: image.digest, bytes: 3))
     #expect(try await store.remove(gone.id))
@@ -153,8 +153,8 @@ struct EmbeddedImageTests {
 
   @Test("that was harmed on the disk is not served")
   func harmed() async throws {
-    let settled = try await succeed(1, with: [1, 2, 3])
-    let image = try #require(settled.jobs[0]?.image)
+    let completed = try await succeed(1, with: [1, 2, 3])
+    let image = try #require(completed.jobs[0]?.image)
     try store.onWriter { try $0.execute(sql: "UPDATE contents SET bytes = x'010204'") }
     #expect(try await images.open(image.digest) == nil)
     #expect(try await !images.verify(image.digest, bytes: 3))

@@ -13,7 +13,7 @@ struct ImageReservationTests {
     let upcoming = JobID(at: .at(3))
     let again = try await jobs.store.reserve(
       .sample(1), bytes: 100, as: upcoming, limit: 100)
-    #expect(again == .reserved(gaveWay: []))
+    #expect(again == .reserved(evicted: []))
     let counts = try await jobs.store.counts()
     #expect(counts.images == 1 && counts.imageBytes == 100)
     await jobs.store.close()
@@ -29,7 +29,7 @@ struct ImageReservationTests {
     let upcoming = JobID(at: .at(4))
     let reservation = try await store.reserve(
       .sample(3), bytes: 50, as: upcoming, limit: 100)
-    #expect(reservation == .reserved(gaveWay: [.sample(1)]))
+    #expect(reservation == .reserved(evicted: [.sample(1)]))
     for job in [first, sharing] {
       var expected = job
       expected.loseImage()
@@ -61,11 +61,12 @@ struct ImageReservationTests {
     #expect(try await store.lose(.sample(1)) == nil, "it is leaving")
     #expect(try await store.lose(.sample(9)) == nil)
     #expect(try await store.counts().imageBytes == 40)
-    #expect(try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200) == .leaving)
+    #expect(
+      try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200) == .pendingDeletion)
     try await store.forget([.sample(1)])
     #expect(
       try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200)
-        == .reserved(gaveWay: []))
+        == .reserved(evicted: []))
     await store.close()
   }
 
@@ -101,7 +102,7 @@ struct ImageReservationTests {
     try await store.release(upcoming)
     let taken = try await store.reserve(
       .sample(4), bytes: 21, as: JobID(at: .at(4)), limit: 100)
-    #expect(taken == .reserved(gaveWay: [.sample(3)]), "nothing refers to it: it goes first")
+    #expect(taken == .reserved(evicted: [.sample(3)]), "nothing refers to it: it goes first")
     await store.close()
   }
 
@@ -116,7 +117,7 @@ struct ImageReservationTests {
     let (_, claim) = try #require(await store.claimOne())
     let holder = JobID(at: .at(2))
     let own = try await store.reserve(.sample(1), bytes: 60, as: holder, limit: 100)
-    #expect(own == .reserved(gaveWay: []))
+    #expect(own == .reserved(evicted: []))
     try await store.release(holder)
     _ = try await store.update(job.id, under: claim) {
       $0.succeed(with: .sample(1), bytes: 60, at: .at(5))
@@ -125,7 +126,7 @@ struct ImageReservationTests {
     #expect(try await store.abandonedImages(9) == [])
     let other = try await store.reserve(
       .sample(2), bytes: 60, as: JobID(at: .at(6)), limit: 100)
-    #expect(other == .reserved(gaveWay: [.sample(1)]))
+    #expect(other == .reserved(evicted: [.sample(1)]))
     #expect(try await store.job(job.id)?.image?.isKept == false)
     #expect(try await !store.refers(to: .sample(1)))
     await store.close()
@@ -145,8 +146,8 @@ struct ImageReservationTests {
     #expect(try await store.abandonedImages(9) == [])
     _ = try await store.update(job.id, under: claim) { $0.cancel(at: .at(4), keptFor: .zero) }
     #expect(try await store.abandonedImages(9) == [], "the reservation isn't the claim's")
-    let settlement = Settlement([claim], releasing: holder) { _ in true }
-    #expect(try await store.settle(settlement).jobs == [nil])
+    let completion = Completion([claim], releasing: holder) { _ in true }
+    #expect(try await store.complete(completion).jobs == [nil])
     #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
     #expect(try await store.refers(to: .sample(3)))
     try store.audit()
@@ -154,7 +155,7 @@ struct ImageReservationTests {
   }
 
   @Test("an image that is leaving can't be reserved until it is forgotten")
-  func leaving() async throws {
+  func pendingDeletion() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
     let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
@@ -162,10 +163,11 @@ struct ImageReservationTests {
     #expect(try await store.abandonedImages(9) == [.sample(1)])
     #expect(try await store.abandonedImages(9) == [], "each is given to one remover")
     let holder = JobID(at: .at(2))
-    #expect(try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100) == .leaving)
+    #expect(
+      try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100) == .pendingDeletion)
     try await store.forget([.sample(1)])
     let taken = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
-    #expect(taken == .reserved(gaveWay: []))
+    #expect(taken == .reserved(evicted: []))
     await store.close()
   }
 
@@ -183,11 +185,12 @@ struct ImageReservationTests {
     let all = (1...5).map { ImageDigest.sample($0) }
     #expect(try await store.markOrphans(all) == [.sample(4), .sample(5)])
     #expect(try await store.markOrphans(all) == [], "each is given to one remover")
-    #expect(try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100) == .leaving)
+    #expect(
+      try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100) == .pendingDeletion)
     #expect(try await store.counts().images == 3)
     try await store.forget([.sample(4)])
     let taken = try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100)
-    #expect(taken == .reserved(gaveWay: []))
+    #expect(taken == .reserved(evicted: []))
     try store.audit()
 
     // The service was killed before the other one's bytes were gone: it counts for nothing until it is found again.

@@ -51,7 +51,7 @@ struct MigrationTests {
     #expect(claimed.map(\.job.id) == [queued.id])
     let claim = try #require(claimed.first?.claim)
     _ = try await store.update(queued.id, under: claim) {
-      $0.putBack()
+      $0.requeue()
       return true
     }
     #expect(try await store.claim(9, at: .at(5), room: OriginRoom(usual: 0)).jobs.isEmpty)

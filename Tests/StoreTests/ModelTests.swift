@@ -73,7 +73,7 @@ struct ModelTests {
         let hasRoom = try await cleaned(room, store)
         let key = Int.random(in: 0..<9, using: &random)
         let entry = hasRoom ? try CacheEntry.sample(key, digest, bytes: 50) : nil
-        let settlement = Settlement(
+        let completion = Completion(
           [claim], entry: entry, cacheLimit: 220, releasing: holder
         ) {
           if hasRoom {
@@ -83,7 +83,7 @@ struct ModelTests {
           }
           return true
         }
-        _ = try await store.settle(settlement)
+        _ = try await store.complete(completion)
         if Bool.random(using: &random) { _ = try await store.remove(job.id) }
       }
       _ = try await store.expire(at: .at(Int64(step)), count: 1)
@@ -92,8 +92,8 @@ struct ModelTests {
   }
 
   private static func cleaned(_ room: Reservation, _ store: SQLiteJobStore) async throws -> Bool {
-    guard case .reserved(let gaveWay) = room else { return false }
-    try await store.forget(gaveWay)
+    guard case .reserved(let evicted) = room else { return false }
+    try await store.forget(evicted)
     return true
   }
 }

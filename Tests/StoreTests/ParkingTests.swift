@@ -66,7 +66,7 @@ struct ParkingTests {
     }
     let before = store.writer.committed.transactions
     #expect(try await store.claim(1, at: .at(1), room: Self.noneForDead).jobs.isEmpty)
-    #expect(store.writer.committed.transactions - before == 10_000 / Handover.maxLooks + 1)
+    #expect(store.writer.committed.transactions - before == 10_000 / Dequeue.maxLooks + 1)
     let crowded = try await Self.workOfClaim(store)
     #expect(crowded.changes == alone.changes)
     #expect(crowded.steps <= alone.steps + 20, "\(alone.steps)")
@@ -91,7 +91,7 @@ struct ParkingTests {
   func goesOn() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    let dead = (0..<Int64(Handover.maxLooks * 2)).map { Self.job($0, priority: .high) }
+    let dead = (0..<Int64(Dequeue.maxLooks * 2)).map { Self.job($0, priority: .high) }
     _ = try await store.submit(dead + [.sample(1), .sample(2)], key: nil, capacity: .max)
     let claimed = try await store.claim(3, at: .at(9), room: Self.noneForDead).jobs
     #expect(

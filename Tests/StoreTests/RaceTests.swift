@@ -44,17 +44,17 @@ struct RaceTests {
     try staged.write([UInt8](repeating: .random(in: 0..<8, using: &random), count: 100))
     let digest = staged.finish()
     let holder = JobID(at: .at(1))
-    var room = Reservation.leaving
+    var room = Reservation.pendingDeletion
     let deadline = ContinuousClock.now + .seconds(20)
-    while room == .leaving, ContinuousClock.now < deadline {
+    while room == .pendingDeletion, ContinuousClock.now < deadline {
       room = try await store.reserve(digest, bytes: 100, as: holder, limit: limit)
     }
     let isReserved = if case .reserved = room { true } else { false }
-    if case .reserved(let gaveWay) = room {
-      try await clean(gaveWay, store, images)
+    if case .reserved(let evicted) = room {
+      try await clean(evicted, store, images)
       try await staged.publish()
     }
-    let settlement = Settlement([claim], releasing: holder) {
+    let completion = Completion([claim], releasing: holder) {
       if isReserved {
         $0.succeed(with: digest, bytes: 100, at: .at(Int64(step)))
       } else {
@@ -62,7 +62,7 @@ struct RaceTests {
       }
       return true
     }
-    _ = try await store.settle(settlement)
+    _ = try await store.complete(completion)
     if Int.random(in: 0..<3, using: &random) == 0 { _ = try await store.remove(job.id) }
   }
 

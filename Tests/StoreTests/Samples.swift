@@ -129,7 +129,7 @@ extension Job {
 extension Job {
   /// What a worker's report of that progress does, while loading.
   mutating func report(_ progress: Jobs.Progress) {
-    var report = RunReport(of: self)
+    var report = ProgressReport(of: self)
     report.progress = progress
     note(report, shown: version)
   }
@@ -164,10 +164,10 @@ extension SQLiteJobStore {
     guard let (_, claim) = try await claimOne(at: .at(number)) else { return nil }
     let holder = JobID(at: .at(number))
     _ = try await reserve(digest, bytes: bytes, as: holder, limit: limit)
-    let settlement = Settlement([claim], releasing: holder) {
+    let completion = Completion([claim], releasing: holder) {
       $0.succeed(with: digest, bytes: bytes, at: .at(number))
       return true
     }
-    return try await settle(settlement).jobs[0]
+    return try await complete(completion).jobs[0]
   }
 }

@@ -40,7 +40,7 @@ struct TwoStores {
     case 20..<40: try await claim()
     case 40..<46: try await claimEqual()
     case 46..<60: try await update()
-    case 60..<74: try await settle()
+    case 60..<74: try await complete()
     case 74..<78: try await reserve()
     case 78..<80: try await keepVariant()
     case 80..<84: try await useCache()
@@ -147,7 +147,7 @@ extension TwoStores {
       case (2, .loading): job.fail(.notCached, at: moment, keptFor: .seconds(100))
       case (3, .loading):
         job.retry(after: .internal, from: .regular, notBefore: moment + .seconds(12))
-      case (4, .loading): job.putBack()
+      case (4, .loading): job.requeue()
       case (5, .loading): job.report(.init(completed: 5))
       case (0, .success): job.replaceImage(with: .sample(digest, bytes: 50), cache: nil)
       case (6, _): return job.cancel(at: moment, keptFor: .seconds(100))
@@ -167,17 +167,17 @@ extension TwoStores {
       { try await $0.update(id, under: claim?.model, change) })
   }
 
-  private mutating func settle() async throws {
+  private mutating func complete() async throws {
     let some = claims.suffix(12).shuffled(using: &random).prefix(number(0..<4))
     let holder = holders.randomElement(using: &random)
     let entry = number(0..<3) > 0 ? try entry() : nil
     let (limit, change) = ([0, 49, 120, 250, .max][number(0..<5)], change())
-    let real = Settlement(
+    let real = Completion(
       some.map(\.real), entry: entry, cacheLimit: limit, releasing: holder, change: change)
     var expected = real
     expected.claims = some.map(\.model)
     try await isSame(
-      { [real] in try await $0.settle(real) }, { [expected] in try await $0.settle(expected) })
+      { [real] in try await $0.complete(real) }, { [expected] in try await $0.complete(expected) })
   }
 
   private mutating func remove() async throws {
@@ -231,11 +231,11 @@ extension TwoStores {
     let (digest, limit) = (digest(), 50 * number(2..<9))
     let real = try await store.reserve(digest, bytes: 50, as: name, limit: limit)
     #expect(try await model.reserve(digest, bytes: 50, as: name, limit: limit) == real)
-    guard case .reserved(let gaveWay) = real else { return }
+    guard case .reserved(let evicted) = real else { return }
     holders.append(name)
     // Changes that come later name any image: none may be leaving then.
-    try await store.forget(gaveWay)
-    try await model.forget(gaveWay)
+    try await store.forget(evicted)
+    try await model.forget(evicted)
   }
 
   private mutating func clean() async throws {

@@ -61,8 +61,8 @@ struct VariantStoreTests {
     let entry = try CacheEntry.sample(9, .sample(9), bytes: 10)
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(entry.image.digest, bytes: 10, as: holder, limit: .max / 2)
-    _ = try await store.settle(
-      Settlement([], entry: entry, cacheLimit: 30, releasing: holder) { _ in false })
+    _ = try await store.complete(
+      Completion([], entry: entry, cacheLimit: 30, releasing: holder) { _ in false })
     #expect(try await store.variant(variants[1].id) == nil)
     try await Self.keep(.sample(4, 0, .sample(4), bytes: 20), limit: 30, store)
     #expect(try await store.variant(variants[0].id) == variants[0])
@@ -92,13 +92,13 @@ struct VariantStoreTests {
   }
 
   @Test("go with their image when it gives way")
-  func giveWay() async throws {
+  func evict() async throws {
     let jobs = try OpenJobs { $0.now = { .at(10) } }
     let store = jobs.store
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 40)
     try await Self.keep(variant, store)
     let made = try await store.reserve(.sample(2), bytes: 80, as: JobID(at: .at(2)), limit: 100)
-    #expect(made == .reserved(gaveWay: [.sample(1)]))
+    #expect(made == .reserved(evicted: [.sample(1)]))
     #expect(try await store.variant(variant.id) == nil)
     #expect(try await store.cacheCounts() == (0, 0))
     try store.audit()

@@ -77,8 +77,8 @@ public final class FakeRenderer: ImageRenderer {
 
   public func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
 
-  public func draw(_ standIn: StandIn, as variant: Variant) -> any Rendering {
-    Run(self, Array(standIn.rawValue.utf8), variant)
+  public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
+    Run(self, Array(placeholder.rawValue.utf8), variant)
   }
 
   private final class Run: Rendering {

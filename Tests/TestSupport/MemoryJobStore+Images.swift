@@ -6,18 +6,18 @@ extension MemoryJobStore {
     _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
   ) async throws(StoreError) -> Reservation {
     try await mayFail()
-    if leaving[image] != nil { return .leaving }
+    if pendingDeletion[image] != nil { return .pendingDeletion }
     let pinned = sizes.filter { isPinned($0.key) || $0.key == image }
     let needed = pinned.values.reduce(0, +) + (sizes[image] == nil ? bytes : 0)
     guard needed <= limit else { return .full }
     reservations[holder, default: []].insert(image)
     sizes[image] = sizes[image] ?? bytes
-    var gaveWay: [ImageDigest] = []
+    var evicted: [ImageDigest] = []
     while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
-      giveWay(next)
-      gaveWay.append(next)
+      evict(next)
+      evicted.append(next)
     }
-    return .reserved(gaveWay: gaveWay)
+    return .reserved(evicted: evicted)
   }
 
   public func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
@@ -26,7 +26,7 @@ extension MemoryJobStore {
     let jobs = rows.values.map(\.job).filter {
       $0.image?.digest == image && $0.image?.isKept == true
     }
-    giveWay(image)
+    evict(image)
     return jobs.map(\.id)
   }
 
@@ -38,21 +38,21 @@ extension MemoryJobStore {
   public func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
     try await mayFail(.orphans)
     looksForOrphans += 1
-    let unknown = images.filter { sizes[$0] == nil && leaving[$0] == nil }
-    for image in unknown { leaving[image] = 0 }
+    let unknown = images.filter { sizes[$0] == nil && pendingDeletion[$0] == nil }
+    for image in unknown { pendingDeletion[image] = 0 }
     return unknown
   }
 
   public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
     try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
-    for digest in abandoned { giveWay(digest) }
+    for digest in abandoned { evict(digest) }
     return Array(abandoned)
   }
 
   public func forget(_ images: [ImageDigest]) async throws(StoreError) {
     for image in images {
-      leaving[image] = nil
+      pendingDeletion[image] = nil
       if !isReferred(image) { sizes[image] = nil }
     }
   }
@@ -67,7 +67,7 @@ extension MemoryJobStore {
     }
   }
 
-  private func giveWay(_ image: ImageDigest) {
+  private func evict(_ image: ImageDigest) {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
       if row.job.image?.digest == image, row.job.image?.isKept == true {
@@ -75,7 +75,7 @@ extension MemoryJobStore {
       }
     }
     cache = cache.filter { $0.value.image.digest != image }
-    leaving[image] = sizes.removeValue(forKey: image)
+    pendingDeletion[image] = sizes.removeValue(forKey: image)
   }
 
   private func isPinned(_ image: ImageDigest) -> Bool {

@@ -14,7 +14,7 @@ public actor MemoryJobStore: JobStore {
   var sizes: [ImageDigest: Int] = [:]
   var reservations: [JobID: Set<ImageDigest>] = [:]
   /// Images that gave way, with their sizes.
-  var leaving: [ImageDigest: Int] = [:]
+  var pendingDeletion: [ImageDigest: Int] = [:]
   var cache: [CacheEntry.ID: CachedEntry] = [:]
   /// The latest moment heard of.
   var latest = Timestamp(milliseconds: 0)
@@ -238,15 +238,15 @@ public actor MemoryJobStore: JobStore {
 
   private func count(_ image: ImageDigest, bytes: Int) { sizes[image] = sizes[image] ?? bytes }
 
-  public func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
+  public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     try await mayFail()
-    let jobs = settlement.claims.map { make(settlement.change, to: $0.job, under: $0) }
-    if let entry = settlement.entry {
-      keep(.response(entry), as: entry.id, within: settlement.cacheLimit, settlement.lastUse)
+    let jobs = completion.claims.map { make(completion.change, to: $0.job, under: $0) }
+    if let entry = completion.entry {
+      keep(.response(entry), as: entry.id, within: completion.cacheLimit, completion.lastUse)
     }
-    evict(downTo: settlement.cacheLimit, settlement.lastUse)
-    if let holder = settlement.releasing { reservations[holder] = nil }
-    return Settled(jobs: jobs)
+    evict(downTo: completion.cacheLimit, completion.lastUse)
+    if let holder = completion.releasing { reservations[holder] = nil }
+    return Completed(jobs: jobs)
   }
 
   public func jobsWithLowDataImages(
@@ -292,8 +292,8 @@ public actor MemoryJobStore: JobStore {
     handedOver = 0
     run += 1
     reservations = [:]
-    sizes.merge(leaving.filter { $0.value > 0 }) { size, _ in size }
-    leaving = [:]
+    sizes.merge(pendingDeletion.filter { $0.value > 0 }) { size, _ in size }
+    pendingDeletion = [:]
     let lost = rows.values.filter { $0.job.phase == .loading }
     for row in lost {
       var row = row

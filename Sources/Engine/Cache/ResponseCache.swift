@@ -37,18 +37,21 @@ final class ResponseCache: Sendable {
   // MARK: Answering
 
   /// What to do for a job.
-  func answer(_ job: Job, at now: Timestamp, within reuse: Reuse) async -> Reuse.Answer {
-    await answers([(job, reuse)], at: now)[0]
+  func answer(_ job: Job, at now: Timestamp, within policy: CachePolicy) async -> CachePolicy.Answer
+  {
+    await answers([(job, policy)], at: now)[0]
   }
 
   /// What to do for each of the jobs, looked up at once.
-  func answers(_ jobs: [(job: Job, reuse: Reuse)], at now: Timestamp) async -> [Reuse.Answer] {
-    let keys = jobs.map { isOn && $0.reuse.mode != .noStore ? Self.keys(of: $0.job) : [] }
+  func answers(_ jobs: [(job: Job, policy: CachePolicy)], at now: Timestamp) async -> [CachePolicy
+    .Answer]
+  {
+    let keys = jobs.map { isOn && $0.policy.mode != .noStore ? Self.keys(of: $0.job) : [] }
     var stored = await entries(for: keys.flatMap(\.self))[...]
     return zip(jobs, keys).map { asked, keys in
       let entries = stored.prefix(keys.count).flatMap(\.self)
       stored = stored.dropFirst(keys.count)
-      return asked.reuse.answer(from: entries, at: now, fallback: fallback)
+      return asked.policy.answer(from: entries, at: now, fallback: fallback)
     }
   }
 
@@ -64,7 +67,7 @@ final class ResponseCache: Sendable {
     guard isOn, ![.noStore, .reload].contains(job.submission.cacheMode) else { return nil }
     let asking = job.asking(url, withFields: hasFields)
     let stored = await entries(for: Self.keys(of: asking))
-    return Reuse(asking).choice(of: stored.flatMap(\.self))
+    return CachePolicy(asking).choice(of: stored.flatMap(\.self))
   }
 
   private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
@@ -137,32 +140,32 @@ final class ResponseCache: Sendable {
   func obtained(
     _ image: StoredImage, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
-  ) -> LoadRun.Obtained {
-    let reuse = Reuse(job)
-    guard isOn, reuse.mode != .noStore else {
-      return LoadRun.Obtained(image: image, cache: CacheOutcome(.bypass))
+  ) -> LoadTask.Obtained {
+    let policy = CachePolicy(job)
+    guard isOn, policy.mode != .noStore else {
+      return LoadTask.Obtained(image: image, cache: CacheOutcome(.bypass))
     }
     state.withLock { $0.counts.count(.miss) }
     let stored = StoredResponse(
-      to: response.hadFields ? reuse.fields : [], fields: response.headers.map(Field.init),
+      to: response.hadFields ? policy.fields : [], fields: response.headers.map(Field.init),
       requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds,
-      assignedLifetime: reuse.lifetime)
+      assignedLifetime: policy.lifetime)
     return obtained(
-      .miss, image, stored, over: response.path(of: reuse.fields, began: began), for: job, at: now)
+      .miss, image, stored, over: response.path(of: policy.fields, began: began), for: job, at: now)
   }
 
   /// What a 304 is for the job, and for the cache; nil when it is about another response.
   func confirmed(
     _ known: CacheEntry, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
-  ) -> LoadRun.Obtained? {
+  ) -> LoadTask.Obtained? {
     let stored = Validation.freshen(
       known.response, with: response.headers.map(Field.init),
       requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds)
     guard let stored else { return nil }
     var image = known.image
     image.url = response.url
-    let path = response.path(of: Reuse(job).fields, began: began)
+    let path = response.path(of: CachePolicy(job).fields, began: began)
     return obtained(.revalidated, image, stored, over: path, for: job, at: now)
   }
 
@@ -171,9 +174,9 @@ final class ResponseCache: Sendable {
   private func obtained(
     _ status: CacheOutcome.Status, _ image: StoredImage, _ response: StoredResponse,
     over path: StoredPath, for job: Job, at now: Timestamp
-  ) -> LoadRun.Obtained {
+  ) -> LoadTask.Obtained {
     if let entry = entry(image, response, over: path, for: job) {
-      return LoadRun.Obtained(
+      return LoadTask.Obtained(
         image: image, cache: outcome(status, of: entry, for: job, at: now), entry: entry)
     }
     var last: CacheEntry?
@@ -181,7 +184,7 @@ final class ResponseCache: Sendable {
       let asking = job.asking(url, withFields: path.hadFields)
       last = entry(image, response, over: .direct, for: asking)
     }
-    return LoadRun.Obtained(image: image, cache: CacheOutcome(status), entry: last)
+    return LoadTask.Obtained(image: image, cache: CacheOutcome(status), entry: last)
   }
 
   /// Nil for what may not be stored.
@@ -189,7 +192,7 @@ final class ResponseCache: Sendable {
     _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job
   ) -> CacheEntry? {
     guard let url = job.url, let own = job.cacheKey, let shared = job.sharedCacheKey,
-      path.permitsStoring(response, status: 200, client: Reuse(job).fields)
+      path.permitsStoring(response, status: 200, client: CachePolicy(job).fields)
     else { return nil }
     let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
     let id = CacheEntry.ID(
@@ -201,7 +204,7 @@ final class ResponseCache: Sendable {
   func outcome(
     _ status: CacheOutcome.Status, of entry: CacheEntry, for job: Job, at now: Timestamp
   ) -> CacheOutcome {
-    CacheOutcome(status, Reuse(job).freshness(of: entry, at: now, fallback: fallback))
+    CacheOutcome(status, CachePolicy(job).freshness(of: entry, at: now, fallback: fallback))
   }
 
   /// The entry in the place of an error, where the origin allowed that for a time (RFC 5861 section 4).
@@ -211,7 +214,7 @@ final class ResponseCache: Sendable {
     guard job.submission.cacheMode == .default, error.isOriginsFault, entry.isAnswer else {
       return nil
     }
-    let freshness = Reuse(job).freshness(of: entry, at: now, fallback: fallback)
+    let freshness = CachePolicy(job).freshness(of: entry, at: now, fallback: fallback)
     return freshness.permitsStaleIfError ? CacheOutcome(.stale, freshness) : nil
   }
 

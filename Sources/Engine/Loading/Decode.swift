@@ -9,7 +9,7 @@ struct Decode {
   private let crew: Crew
   private var share: DecodeMemory.Share?
   private var makesPreviews: Bool
-  private var pace = PreviewPace(from: .now)
+  private var pace = PreviewThrottle(from: .now)
   /// When the preview under way was begun, by the computing time.
   private var previewBegan: Duration?
   /// Computing time so far.
@@ -61,8 +61,8 @@ struct Decode {
   }
 
   private mutating func take(_ header: ImageHeader) async {
-    load.came(header)
-    await crew.tellDepartures(from: load)
+    load.received(header)
+    await crew.completeEarlyEnds(from: load)
     // The origin isn't to blame for this wait.
     load.pause()
     share = await memory.share(header.decodingMemory)
@@ -135,7 +135,7 @@ extension Decode {
     if preview == nil, step == .hasMore { return }
     previewBegan = nil
     pace.made(by: .now, computing: time - began)
-    if let preview { load.reporter.made(preview) }
+    if let preview { load.tracker.made(preview) }
   }
 
   /// All bytes are there: none begins any more, and one under way is dropped.
@@ -158,7 +158,7 @@ private final class Arrival: Sendable {
 /// Half a second lies between two, and between the first byte and the first one: what comes faster needs none. One that
 /// was long in the making is followed by a pause of eight times as long, so that previews never take more than a ninth
 /// of a thread however large the picture is and however many scans it has.
-struct PreviewPace {
+struct PreviewThrottle {
   typealias Instant = ContinuousClock.Instant
 
   static let interval = Duration.milliseconds(500)

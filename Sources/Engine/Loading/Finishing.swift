@@ -10,7 +10,7 @@ struct Finishing: Sendable {
   func tell(_ job: Job) {
     crew.metrics.finished(job)
     // The network changed while it was under way.
-    if job.image?.variant == .lowData, crew.network.firstTarget(of: job.submission) == .regular {
+    if job.image?.variant == .lowData, crew.network.firstCandidate(of: job.submission) == .regular {
       crew.background.replaceLowData()
     }
     crew.log.info("job finished", metadata: metadata(of: job))

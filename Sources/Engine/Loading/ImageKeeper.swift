@@ -7,7 +7,7 @@ final class ImageKeeper: Sendable {
   private let store: any JobStore
   private let images: any ImageStore
   /// Images marked as leaving whose bytes are still to be removed, and whether somebody is at it.
-  private let leaving = Mutex<[ImageDigest: Bool]>([:])
+  private let pendingDeletion = Mutex<[ImageDigest: Bool]>([:])
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
@@ -37,7 +37,7 @@ final class ImageKeeper: Sendable {
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
     switch try await store.reserve(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
-    case .leaving, .full: false
+    case .pendingDeletion, .full: false
     }
   }
 
@@ -57,11 +57,11 @@ final class ImageKeeper: Sendable {
     var pause = Duration.milliseconds(1)
     while true {
       switch try await store.reserve(digest, bytes: bytes, as: holder, limit: limit) {
-      case .reserved(let gaveWay):
-        await remove(gaveWay)
+      case .reserved(let evicted):
+        await remove(evicted)
         return true
       case .full: throw .full
-      case .leaving:
+      case .pendingDeletion:
         // Equal bytes are being removed at this moment; that takes as long as an unlink.
         if Task.isCancelled { return false }
         try? await Task.sleep(for: pause)
@@ -81,7 +81,9 @@ final class ImageKeeper: Sendable {
   /// Removes images that the store has marked as leaving. What can't be removed now is tried again by ``retry()``.
   func remove(_ images: [ImageDigest]) async {
     guard !images.isEmpty else { return }
-    leaving.withLock { leaving in for image in images { leaving[image] = false } }
+    pendingDeletion.withLock { pendingDeletion in
+      for image in images { pendingDeletion[image] = false }
+    }
     _ = await removeAgain()
   }
 
@@ -102,9 +104,9 @@ final class ImageKeeper: Sendable {
 
   private func removeAgain() async -> StoreError? {
     // Only one may be at an image: once forgotten it may come back, and another must not remove it then.
-    let mine = leaving.withLock { leaving in
-      let free = leaving.filter { !$0.value }.map(\.key)
-      for image in free { leaving[image] = true }
+    let mine = pendingDeletion.withLock { pendingDeletion in
+      let free = pendingDeletion.filter { !$0.value }.map(\.key)
+      for image in free { pendingDeletion[image] = true }
       return free
     }
     guard !mine.isEmpty else { return nil }
@@ -120,12 +122,14 @@ final class ImageKeeper: Sendable {
     }
     // Out of the list before the store lets them come back.
     let done = Set(removed)
-    leaving.withLock { leaving in
-      for image in mine { leaving[image] = done.contains(image) ? nil : false }
+    pendingDeletion.withLock { pendingDeletion in
+      for image in mine { pendingDeletion[image] = done.contains(image) ? nil : false }
     }
     do throws(StoreError) { try await store.forget(removed) } catch {
       failure = error
-      leaving.withLock { leaving in for image in done { leaving[image] = false } }
+      pendingDeletion.withLock { pendingDeletion in
+        for image in done { pendingDeletion[image] = false }
+      }
     }
     return failure
   }

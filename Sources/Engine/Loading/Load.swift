@@ -7,11 +7,11 @@ final class Load: Sendable {
   typealias Instant = ContinuousClock.Instant
 
   /// A job's part in it.
-  struct Member: Sendable {
+  struct Waiter: Sendable {
     /// As it was taken.
     let job: Job
     let claim: Claim
-    let limits: MemberLimits
+    let limits: JobLimits
     /// When its own timeout is over.
     var deadline: Instant
     /// Its job's, which may be changed meanwhile.
@@ -19,25 +19,25 @@ final class Load: Sendable {
   }
 
   /// A member that ends before the others.
-  struct Departure: Sendable {
-    let member: Member
+  struct EarlyEnd: Sendable {
+    let waiter: Waiter
     let failure: JobFailure
   }
 
   private struct State {
-    var members: [Claim: Member] = [:]
+    var waiters: [Claim: Waiter] = [:]
     /// How many members there are of each priority.
     var priorities = [Int](repeating: 0, count: Priority.allCases.count)
     // Bounds, so that thousands of members aren't looked through for each piece and each tick: no member takes fewer
     // bytes, no member's time is over sooner. A member that leaves may leave them lower than need be.
     var leastBytes = Int.max
     var firstDeadline: Instant?
-    var departures: [Departure] = []
+    var earlyEnds: [EarlyEnd] = []
     var header: ImageHeader?
     /// Those who are bringing jobs from the queue.
-    var gatherers = 0
+    var coalescers = 0
     /// Nobody sets out any more to bring jobs from the queue.
-    var isGathered = false
+    var isCoalesced = false
     /// No job may join any more: its end is being written down.
     var isSealed = false
     var forgetsBytes = false
@@ -50,32 +50,32 @@ final class Load: Sendable {
       priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
     }
 
-    mutating func add(_ member: Member) {
-      members[member.claim] = member
-      priorities[member.priority.rawValue] += 1
-      leastBytes = min(leastBytes, member.limits.maxBytes)
-      firstDeadline = min(firstDeadline ?? member.deadline, member.deadline)
+    mutating func add(_ waiter: Waiter) {
+      waiters[waiter.claim] = waiter
+      priorities[waiter.priority.rawValue] += 1
+      leastBytes = min(leastBytes, waiter.limits.maxBytes)
+      firstDeadline = min(firstDeadline ?? waiter.deadline, waiter.deadline)
     }
 
-    mutating func remove(_ claim: Claim) -> Member? {
-      guard let member = members.removeValue(forKey: claim) else { return nil }
-      priorities[member.priority.rawValue] -= 1
-      return member
+    mutating func remove(_ claim: Claim) -> Waiter? {
+      guard let waiter = waiters.removeValue(forKey: claim) else { return nil }
+      priorities[waiter.priority.rawValue] -= 1
+      return waiter
     }
 
-    mutating func expel(_ member: Member, _ failure: JobFailure) {
-      guard remove(member.claim) != nil else { return }
-      departures.append(Departure(member: member, failure: failure))
+    mutating func endEarly(_ waiter: Waiter, _ failure: JobFailure) {
+      guard remove(waiter.claim) != nil else { return }
+      earlyEnds.append(EarlyEnd(waiter: waiter, failure: failure))
     }
 
     /// Has those leave whose limits so many bytes, or what the header tells, are beyond.
-    mutating func expel(received: Int) {
+    mutating func endEarly(received: Int) {
       var least = Int.max
-      for member in members.values {
-        if let failure = member.limits.objection(bytes: received, header: header) {
-          expel(member, failure)
+      for waiter in waiters.values {
+        if let failure = waiter.limits.objection(bytes: received, header: header) {
+          endEarly(waiter, failure)
         } else {
-          least = min(least, member.limits.maxBytes)
+          least = min(least, waiter.limits.maxBytes)
         }
       }
       leastBytes = least
@@ -89,13 +89,13 @@ final class Load: Sendable {
   /// The name under which it reserves its image.
   let holder: JobID
   let since: Timestamp
-  let reporter: Reporter
+  let tracker: ProgressTracker
   let lane: any ComputeLane
   /// Whether it goes on without members: it freshens the cache.
   let isBackground: Bool
   /// That it has ended, and all its members.
   let end = Latch()
-  private let allGathered = Latch()
+  private let allCoalesced = Latch()
   private let state = Mutex(State())
 
   init(
@@ -108,7 +108,7 @@ final class Load: Sendable {
     self.since = since
     self.lane = lane
     self.isBackground = isBackground
-    reporter = Reporter()
+    tracker = ProgressTracker()
   }
 
   /// What it does, so that it can be stopped. One that was stopped before that is stopped now.
@@ -121,14 +121,14 @@ final class Load: Sendable {
   }
 
   /// - Returns: those for whom it is too late.
-  func join(_ members: [Member]) -> [Member] {
+  func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
-      guard !state.isSealed, !state.isCancelled else { return members }
-      let received = reporter.received
-      for member in members {
-        state.add(member)
-        if let failure = member.limits.objection(bytes: received, header: state.header) {
-          state.expel(member, failure)
+      guard !state.isSealed, !state.isCancelled else { return waiters }
+      let received = tracker.received
+      for waiter in waiters {
+        state.add(waiter)
+        if let failure = waiter.limits.objection(bytes: received, header: state.header) {
+          state.endEarly(waiter, failure)
         }
       }
       lane.move(to: state.priority ?? leader.priority)
@@ -138,32 +138,32 @@ final class Load: Sendable {
 
   // MARK: Jobs from the queue
 
-  /// Says that somebody goes to bring jobs that ask the same: it doesn't end before ``gatheringEnds()``, so that all
+  /// Says that somebody goes to bring jobs that ask the same: it doesn't end before ``endCoalescing()``, so that all
   /// whom they bring share its end.
   /// - Returns: false when it is too late.
-  func gatheringBegins() -> Bool {
+  func beginCoalescing() -> Bool {
     state.withLock { state in
-      guard !state.isGathered, !state.isSealed, !state.isCancelled else { return false }
-      state.gatherers += 1
+      guard !state.isCoalesced, !state.isSealed, !state.isCancelled else { return false }
+      state.coalescers += 1
       return true
     }
   }
 
-  func gatheringEnds() {
+  func endCoalescing() {
     let isLast = state.withLock { state in
-      state.gatherers -= 1
-      return state.gatherers == 0 && state.isGathered
+      state.coalescers -= 1
+      return state.coalescers == 0 && state.isCoalesced
     }
-    if isLast { allGathered.open() }
+    if isLast { allCoalesced.open() }
   }
 
   /// Waits for those who are bringing jobs, and lets nobody else set out. A cancelled load waits for nobody.
-  func gathered() async {
+  func coalesced() async {
     let isDone = state.withLock { state in
-      state.isGathered = true
-      return state.gatherers == 0
+      state.isCoalesced = true
+      return state.coalescers == 0
     }
-    if !isDone { await allGathered.wait() }
+    if !isDone { await allCoalesced.wait() }
   }
 
   // MARK: What makes members leave
@@ -180,39 +180,39 @@ final class Load: Sendable {
   /// A member's job has another priority from now on.
   func prioritize(_ claim: Claim, _ priority: Priority) {
     change { state in
-      guard let member = state.members[claim] else { return }
-      state.priorities[member.priority.rawValue] -= 1
+      guard let waiter = state.waiters[claim] else { return }
+      state.priorities[waiter.priority.rawValue] -= 1
       state.priorities[priority.rawValue] += 1
-      state.members[claim]?.priority = priority
+      state.waiters[claim]?.priority = priority
     }
   }
 
   /// So many bytes are there or announced: those whose limit is less leave.
-  func came(bytes: Int) {
+  func received(bytes: Int) {
     change { state in
-      if bytes > state.leastBytes { state.expel(received: bytes) }
+      if bytes > state.leastBytes { state.endEarly(received: bytes) }
     }
   }
 
   /// The image's header was read.
-  func came(_ header: ImageHeader) {
+  func received(_ header: ImageHeader) {
     change { state in
       state.header = header
-      state.expel(received: 0)
+      state.endEarly(received: 0)
     }
   }
 
   /// Those whose time is over leave. While it waits for memory, time stands still.
-  func passed(_ now: Instant) {
+  func timeOut(_ now: Instant) {
     change { state in
       guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
       var next: Instant?
-      for member in state.members.values {
-        if member.deadline <= now {
-          let failure = FetchError.timeout(seconds: member.limits.timeout.inSeconds)
-          state.expel(member, .fetch(failure))
+      for waiter in state.waiters.values {
+        if waiter.deadline <= now {
+          let failure = FetchError.timeout(seconds: waiter.limits.timeout.inSeconds)
+          state.endEarly(waiter, .fetch(failure))
         } else {
-          next = min(next ?? member.deadline, member.deadline)
+          next = min(next ?? waiter.deadline, waiter.deadline)
         }
       }
       state.firstDeadline = next
@@ -225,25 +225,25 @@ final class Load: Sendable {
     state.withLock { state in
       guard let since = state.pausedSince.take() else { return }
       let pause = since.duration(to: .now)
-      for claim in state.members.keys { state.members[claim]?.deadline += pause }
+      for claim in state.waiters.keys { state.waiters[claim]?.deadline += pause }
       state.firstDeadline? += pause
     }
   }
 
   /// Members that have left since this was last asked, and still are to be told so.
-  func takeDepartures() -> [Departure] {
+  func takeEarlyEnds() -> [EarlyEnd] {
     state.withLock { state in
-      defer { state.departures = [] }
-      return state.departures
+      defer { state.earlyEnds = [] }
+      return state.earlyEnds
     }
   }
 
   /// No job joins from now on; those that are in it are the caller's to end.
-  func seal() -> [Member] {
+  func seal() -> [Waiter] {
     state.withLock { state in
       state.isSealed = true
-      defer { state.members = [:] }
-      return Array(state.members.values)
+      defer { state.waiters = [:] }
+      return Array(state.waiters.values)
     }
   }
 
@@ -251,7 +251,7 @@ final class Load: Sendable {
   func cancel() { change { $0.isCancelled = true } }
 
   var isCancelled: Bool { state.withLock { $0.isCancelled } }
-  var members: [Member] { state.withLock { Array($0.members.values) } }
+  var waiters: [Waiter] { state.withLock { Array($0.waiters.values) } }
   var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
 
   /// Changes the members, and stops when none is left.
@@ -259,7 +259,7 @@ final class Load: Sendable {
     let task = state.withLock { state -> Task<Void, Never>? in
       body(&state)
       if let priority = state.priority { lane.move(to: priority) }
-      if state.members.isEmpty, !isBackground, !state.isSealed { state.isCancelled = true }
+      if state.waiters.isEmpty, !isBackground, !state.isSealed { state.isCancelled = true }
       return state.isCancelled ? state.task : nil
     }
     task?.cancel()
@@ -267,7 +267,7 @@ final class Load: Sendable {
 }
 
 /// What a job itself says of time and size: never wider than the configuration.
-struct MemberLimits: Sendable {
+struct JobLimits: Sendable {
   let timeout: Duration
   let maxBytes: Int
   let maxPixels: Int

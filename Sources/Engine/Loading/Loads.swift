@@ -33,55 +33,55 @@ final class Loads: Sendable {
   let emptied = Latch()
   /// That all were stopped.
   let closing = Latch()
-  private let bell: AsyncStream<Void>.Continuation
+  private let signal: AsyncStream<Void>.Continuation
   private let state = Mutex(State())
-  private let board: JobBoard
+  private let snapshots: JobSnapshots
 
-  init(board: JobBoard) {
-    self.board = board
-    (beginnings, bell) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
+  init(snapshots: JobSnapshots) {
+    self.snapshots = snapshots
+    (beginnings, signal) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
   /// Puts a job into the load of its request; a new one made by `make` where there is none.
-  func enter(_ member: Load.Member, make: () -> Load) -> Entry {
-    let request = member.job.request
+  func enter(_ waiter: Load.Waiter, make: () -> Load) -> Entry {
+    let request = waiter.job.request
     let entry = state.withLock { state -> Entry in
       if state.closedAt != nil { return .refused }
-      if let request, let load = state.byRequest[request], load.join([member]).isEmpty {
-        Self.note(member, in: load, &state)
+      if let request, let load = state.byRequest[request], load.join([waiter]).isEmpty {
+        Self.note(waiter, in: load, &state)
         return .joined(load)
       }
       let load = make()
-      _ = load.join([member])
+      _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
-      Self.note(member, in: load, &state)
+      Self.note(waiter, in: load, &state)
       return .began(load)
     }
     switch entry {
     case .refused: return entry
-    case .began: bell.yield()
+    case .began: signal.yield()
     case .joined: break
     }
-    board.pin(member.job.id)
+    snapshots.pin(waiter.job.id)
     return entry
   }
 
   /// Puts jobs that ask the same into a load.
   /// - Returns: those that it takes no more.
-  func enter(_ members: [Load.Member], _ load: Load) -> [Load.Member] {
+  func enter(_ waiters: [Load.Waiter], _ load: Load) -> [Load.Waiter] {
     let refused = state.withLock { state in
-      if state.closedAt != nil { return members }
-      let refused = load.join(members)
-      if refused.isEmpty { for member in members { Self.note(member, in: load, &state) } }
+      if state.closedAt != nil { return waiters }
+      let refused = load.join(waiters)
+      if refused.isEmpty { for waiter in waiters { Self.note(waiter, in: load, &state) } }
       return refused
     }
-    if refused.isEmpty { for member in members { board.pin(member.job.id) } }
+    if refused.isEmpty { for waiter in waiters { snapshots.pin(waiter.job.id) } }
     return refused
   }
 
-  private static func note(_ member: Load.Member, in load: Load, _ state: inout State) {
-    state.byJob[member.job.id, default: [:]][member.claim] = (load, member.job.version)
+  private static func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
+    state.byJob[waiter.job.id, default: [:]][waiter.claim] = (load, waiter.job.version)
   }
 
   /// Notes a load without members.
@@ -92,7 +92,7 @@ final class Loads: Sendable {
       state.all[ObjectIdentifier(load)] = load
       return true
     }
-    if begins { bell.yield() }
+    if begins { signal.yield() }
     return begins
   }
 
@@ -100,7 +100,7 @@ final class Loads: Sendable {
   func load(for request: Fingerprint) -> Load? { state.withLock { $0.byRequest[request] } }
 
   /// Lets nobody join from now on; ``forget(_:)`` is for each of the members, once they are told how it ended.
-  func seal(_ load: Load) -> [Load.Member] {
+  func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
       if let request = load.request, state.byRequest[request] === load {
         state.byRequest[request] = nil
@@ -110,19 +110,19 @@ final class Loads: Sendable {
   }
 
   /// A member has ended.
-  func forget(_ member: Load.Member) {
+  func forget(_ waiter: Load.Waiter) {
     let wasKnown = state.withLock { state in
-      let run = state.byJob[member.job.id]?.removeValue(forKey: member.claim)
-      if state.byJob[member.job.id]?.isEmpty == true { state.byJob[member.job.id] = nil }
+      let run = state.byJob[waiter.job.id]?.removeValue(forKey: waiter.claim)
+      if state.byJob[waiter.job.id]?.isEmpty == true { state.byJob[waiter.job.id] = nil }
       return run != nil
     }
-    if wasKnown { board.unpin(member.job.id) }
+    if wasKnown { snapshots.unpin(waiter.job.id) }
   }
 
   /// A member turned out to be no longer ours.
-  func leave(_ member: Load.Member, _ load: Load) {
-    load.leave(member.claim, forgetting: false)
-    forget(member)
+  func leave(_ waiter: Load.Waiter, _ load: Load) {
+    load.leave(waiter.claim, forgetting: false)
+    forget(waiter)
   }
 
   /// The load has ended, and all its members.
@@ -146,7 +146,7 @@ final class Loads: Sendable {
     }
     for (claim, load) in left {
       load.leave(claim, forgetting: forgetting)
-      board.unpin(id)
+      snapshots.unpin(id)
     }
   }
 
@@ -199,7 +199,7 @@ final class Loads: Sendable {
   var count: Int { state.withLock { $0.all.count } }
 
   /// Jobs in all loads.
-  var members: Int { state.withLock { $0.byJob.count } }
+  var waiters: Int { state.withLock { $0.byJob.count } }
 
   /// When the one that runs longest began.
   var oldest: Timestamp? { state.withLock { $0.all.values.map(\.since).min() } }

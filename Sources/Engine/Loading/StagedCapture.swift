@@ -5,12 +5,12 @@ internal import Synchronization
 final class StagedCapture: ImageCapture {
   let staged: any StagedImage
   private let executor: any TaskExecutor
-  private let room: UploadRoom
+  private let room: UploadQuota
   private let owner: Owner
   private let state = Mutex((bytes: 0, image: CapturedImage?.none))
 
   init(
-    _ staged: any StagedImage, on executor: any TaskExecutor, in room: UploadRoom, by owner: Owner
+    _ staged: any StagedImage, on executor: any TaskExecutor, in room: UploadQuota, by owner: Owner
   ) {
     self.staged = staged
     self.executor = executor

@@ -50,7 +50,7 @@ struct BackgroundRun: Sendable {
     await load(regular) { _, obtained in await replaceImage(of: job.id, by: obtained) }
   }
 
-  private func replaceImage(of id: JobID, by obtained: LoadRun.Obtained) async {
+  private func replaceImage(of id: JobID, by obtained: LoadTask.Obtained) async {
     let outcome = ChangeOutcome()
     do throws(StoreError) {
       let job = try await crew.store.update(id, under: nil) { job in
@@ -60,7 +60,7 @@ struct BackgroundRun: Sendable {
         return true
       }
       guard let job, outcome.value == .changed else { return }
-      crew.board.publish(job)
+      crew.snapshots.publish(job)
       Finishing(crew: crew).tellReplaced(job)
     } catch {
       crew.log.error(
@@ -70,24 +70,24 @@ struct BackgroundRun: Sendable {
 
   /// Obtains what the job asks for, keeps it, and then does `use` while the image is held.
   private func load(
-    _ job: Job, _ use: (Load, LoadRun.Obtained) async -> Void = { _, _ in }
+    _ job: Job, _ use: (Load, LoadTask.Obtained) async -> Void = { _, _ in }
   ) async {
-    guard let pass = await pass(for: job) else { return }
+    guard let permit = await permit(for: job) else { return }
     let load = crew.load(for: job, isBackground: true)
     guard crew.loads.begin(load) else { return }
-    if let obtained = await obtain(load, OriginPasses(pass)) {
-      await Settling(crew: crew).settle([], of: load, entry: obtained.entry) { _ in .putBack }
+    if let obtained = await obtain(load, OriginPermits(permit)) {
+      await JobCompleter(crew: crew).complete([], of: load, entry: obtained.entry) { _ in .requeue }
       await use(load, obtained)
     }
     await crew.keeper.release(load.holder)
     crew.loads.end(load)
   }
 
-  private func obtain(_ load: Load, _ passes: OriginPasses) async -> LoadRun.Obtained? {
+  private func obtain(_ load: Load, _ permits: OriginPermits) async -> LoadTask.Obtained? {
     await withCheckedContinuation { done in
       let task = Task(executorPreference: load.lane) {
         do throws(JobFailure) {
-          let run = ResourceRun(load: load, crew: crew, passes: passes)
+          let run = URLLoad(load: load, crew: crew, permits: permits)
           done.resume(returning: try await run.obtain())
         } catch {
           crew.log.info(
@@ -101,7 +101,7 @@ struct BackgroundRun: Sendable {
   }
 
   /// Waits for room at the origin for a while, at no worker's cost.
-  private func pass(for job: Job) async -> OriginPass? {
+  private func permit(for job: Job) async -> OriginPermit? {
     guard let origin = job.origin else { return nil }
     do throws(FetchError) { return try await crew.origins.admit(origin) } catch { return nil }
   }

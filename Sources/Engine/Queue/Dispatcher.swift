@@ -10,7 +10,7 @@ actor Dispatcher {
     let job: Job
     let claim: Claim
     /// The right to ask its origin; nil where none is asked, or may not be at the moment.
-    let pass: OriginPass?
+    let permit: OriginPermit?
     /// Why its origin may not be asked.
     let refusal: FetchError?
     /// Whether other queued jobs ask the same.
@@ -18,33 +18,33 @@ actor Dispatcher {
   }
 
   private let store: any JobStore
-  private let origins: Origins
-  private let places: QueuePlaces
+  private let origins: OriginLimits
+  private let positions: QueuePositions
   private let now: WallClock
   private let log: Logger
   /// Workers that are kept for jobs of origins which answer, where there is more than one.
   private let reserve: Int
-  private let bell: DispatcherBell
+  private let signal: DispatcherSignal
   private var idle: [CheckedContinuation<Work?, Never>] = []
   private var alarm: Task<Void, Never>?
   private let stopped = Latch()
   private var isStopped: Bool { stopped.isOpen }
 
   init(
-    store: any JobStore, origins: Origins, places: QueuePlaces, workers: Int,
-    bell: DispatcherBell, now: @escaping WallClock, log: Logger
+    store: any JobStore, origins: OriginLimits, positions: QueuePositions, workers: Int,
+    signal: DispatcherSignal, now: @escaping WallClock, log: Logger
   ) {
     self.store = store
     self.origins = origins
-    self.places = places
-    self.bell = bell
+    self.positions = positions
+    self.signal = signal
     self.now = now
     self.log = log
     reserve = workers > 1 ? max(1, workers / 4) : 0
   }
 
   /// Says that there may be a job to claim. Many calls in a row cost one look.
-  nonisolated func wake() { bell.ring() }
+  nonisolated func wake() { signal.wake() }
 
   /// Waits for a job; nil once stopped.
   func next() async -> Work? {
@@ -58,7 +58,7 @@ actor Dispatcher {
   /// Claims jobs for idle workers until stopped.
   func run() async {
     await withTaskGroup { group in
-      group.addTask { for await _ in self.bell.rings { await self.claim() } }
+      group.addTask { for await _ in self.signal.wakeUps { await self.claim() } }
       // The store looks through a long queue until its task is cancelled.
       group.addTask { await self.stopped.wait() }
       await group.next()
@@ -70,7 +70,7 @@ actor Dispatcher {
   /// No job is handed over after this; idle workers are sent home.
   func stop() {
     stopped.open()
-    bell.stop()
+    signal.stop()
     for worker in idle { worker.resume(returning: nil) }
     idle = []
   }
@@ -86,10 +86,10 @@ actor Dispatcher {
         let room = origins.room(at: moment, isSpare: false)
         let claimed = try await store.claim(wanted, at: now(), room: room)
         nextDue = claimed.nextDue
-        places.take(claimed.jobs.map(\.job))
+        positions.take(claimed.jobs.map(\.job))
         await hand(over: claimed)
         if claimed.jobs.count < wanted {
-          places.clear()
+          positions.clear()
           break
         }
       }
@@ -114,15 +114,15 @@ actor Dispatcher {
       works = works.dropFirst()
       worker.resume(returning: work)
     }
-    if !works.isEmpty { await putBack(works.map(\.claim)) }
+    if !works.isEmpty { await requeue(works.map(\.claim)) }
   }
 
   /// Claimed while the service was being stopped: nobody will carry them.
-  private func putBack(_ claims: [Claim]) async {
+  private func requeue(_ claims: [Claim]) async {
     do throws(StoreError) {
-      _ = try await store.settle(
-        Settlement(claims) { job in
-          job.putBack()
+      _ = try await store.complete(
+        Completion(claims) { job in
+          job.requeue()
           return true
         })
     } catch {
@@ -133,8 +133,8 @@ actor Dispatcher {
   }
 
   private func work(_ job: Job, _ claim: Claim, isShared: Bool) -> Work {
-    func work(_ pass: OriginPass?, _ refusal: FetchError?) -> Work {
-      Work(job: job, claim: claim, pass: pass, refusal: refusal, isShared: isShared)
+    func work(_ permit: OriginPermit?, _ refusal: FetchError?) -> Work {
+      Work(job: job, claim: claim, permit: permit, refusal: refusal, isShared: isShared)
     }
     guard let origin = job.origin else { return work(nil, nil) }
     do throws(FetchError) { return work(try origins.enter(origin), nil) } catch {
@@ -143,7 +143,7 @@ actor Dispatcher {
   }
 
   /// - Parameter moment: when it was looked at what origins have room.
-  private func wake(at due: Timestamp?, since moment: Origins.Instant) {
+  private func wake(at due: Timestamp?, since moment: OriginLimits.Instant) {
     let delays = [
       due.map { $0 - now() },
       origins.nextChange(after: moment).map { origins.now.duration(to: $0) },
@@ -153,21 +153,21 @@ actor Dispatcher {
 
   private func wake(after delay: Duration) {
     alarm?.cancel()
-    alarm = Task { [bell] in
+    alarm = Task { [signal] in
       // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
       try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
-      if !Task.isCancelled { bell.ring() }
+      if !Task.isCancelled { signal.wake() }
     }
   }
 }
 
 /// Wakes the dispatcher.
-struct DispatcherBell: Sendable {
-  let rings: AsyncStream<Void>
+struct DispatcherSignal: Sendable {
+  let wakeUps: AsyncStream<Void>
   private let continuation: AsyncStream<Void>.Continuation
 
-  init() { (rings, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1)) }
+  init() { (wakeUps, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1)) }
 
-  func ring() { continuation.yield() }
+  func wake() { continuation.yield() }
   func stop() { continuation.finish() }
 }

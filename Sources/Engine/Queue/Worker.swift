@@ -12,25 +12,25 @@ actor Worker {
   }
 
   private func take(_ work: Dispatcher.Work) async {
-    let member = crew.member(work.job, work.claim)
-    switch crew.loads.enter(member, make: { crew.load(for: work.job) }) {
+    let waiter = crew.waiter(work.job, work.claim)
+    switch crew.loads.enter(waiter, make: { crew.load(for: work.job) }) {
     case .joined(let load):
       crew.metrics.joined(1)
-      crew.show(member, in: load)
+      crew.show(waiter, in: load)
       // One by one, each would cost a turn and a transaction.
-      if work.isShared, load.gatheringBegins() { await crew.gather(into: load) }
+      if work.isShared, load.beginCoalescing() { await crew.coalesce(into: load) }
     case .began(let load):
       // Said before it runs, as it may end at once.
-      let gathers = work.isShared && load.gatheringBegins()
-      crew.show(member, in: load)
-      await carry(load, work, gathers)
-    case .refused: await Settling(crew: crew).putBack([work.claim])
+      let coalesces = work.isShared && load.beginCoalescing()
+      crew.show(waiter, in: load)
+      await carry(load, work, coalesces)
+    case .refused: await JobCompleter(crew: crew).requeue([work.claim])
     }
   }
 
-  private func carry(_ load: Load, _ work: Dispatcher.Work, _ gathers: Bool) async {
-    let run = LoadRun(load: load, crew: crew, passes: OriginPasses(work.pass))
-    async let gathering: Void = gathers ? crew.gather(into: load) : ()
+  private func carry(_ load: Load, _ work: Dispatcher.Work, _ coalesces: Bool) async {
+    let run = LoadTask(load: load, crew: crew, permits: OriginPermits(work.permit))
+    async let coalescing: Void = coalesces ? crew.coalesce(into: load) : ()
     await withCheckedContinuation { done in
       let task = Task(executorPreference: load.lane) {
         await run.carryOut(refusal: work.refusal)
@@ -38,6 +38,6 @@ actor Worker {
       }
       load.run(as: task)
     }
-    await gathering
+    await coalescing
   }
 }

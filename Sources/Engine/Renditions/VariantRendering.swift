@@ -34,7 +34,7 @@ struct VariantRendering: Sendable {
       try await renderer.render(bytes(of: image), of: image.description, as: variant)
     case .picture(let picture):
       renderer.render(picture.bytes, of: picture.description, as: variant)
-    case .drawing(let standIn): renderer.draw(standIn, as: variant)
+    case .drawing(let placeholder): renderer.draw(placeholder, as: variant)
     }
   }
 

@@ -7,19 +7,19 @@ final class Variants: Sendable {
   typealias Outcome = VariantQueue.Outcome
 
   let rendering: VariantRendering
-  private let shelf: VariantShelf
+  private let renditions: RenditionCache
   private let threads: any ComputeThreads
   private let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
-  /// Stand-ins lately asked for: a page of images that are all on their way asks for the same one many times.
-  private let standIns = ImageMemory(capacity: 4 << 20)
+  /// Placeholders lately asked for: a page of images that are all on their way asks for the same one many times.
+  private let placeholders = ImageMemory(capacity: 4 << 20)
 
   init(
-    _ rendering: VariantRendering, shelf: VariantShelf, threads: any ComputeThreads,
+    _ rendering: VariantRendering, renditions: RenditionCache, threads: any ComputeThreads,
     metrics: JobMetrics, queue: VariantQueue
   ) {
     self.rendering = rendering
-    self.shelf = shelf
+    self.renditions = renditions
     self.threads = threads
     self.metrics = metrics
     self.queue = Mutex(queue)
@@ -33,22 +33,22 @@ final class Variants: Sendable {
   func bytes(
     of rendition: Rendition, at priority: Priority, keeping: Bool
   ) async throws(JobsError) -> StoredBytes {
-    if keeping, let kept = await shelf.bytes(of: rendition) {
+    if keeping, let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       return kept
     }
     return try await wait(for: rendition, at: priority, keeping).get()
   }
 
-  /// The bytes of a stand-in's rendition, which is kept in memory alone.
+  /// The bytes of a placeholder's rendition, which is kept in memory alone.
   /// - Throws: as ``bytes(of:at:keeping:)``.
-  func standIn(
+  func placeholder(
     _ rendition: Rendition, at priority: Priority
   ) async throws(JobsError) -> StoredBytes {
     let name = rendition.digest
-    if let bytes = standIns.bytes(of: name) { return StoredBytes(bytes) }
+    if let bytes = placeholders.bytes(of: name) { return StoredBytes(bytes) }
     let stored = try await bytes(of: rendition, at: priority, keeping: false)
-    if case .memory(let bytes) = stored.place { standIns.insert(bytes, as: name) }
+    if case .memory(let bytes) = stored.place { placeholders.insert(bytes, as: name) }
     return stored
   }
 
@@ -128,7 +128,7 @@ final class Variants: Sendable {
 
   private func carryOut(_ number: UInt64, _ rendition: Rendition) async {
     // An equal one may have ended since this one's first look.
-    if keeps(number), let kept = await shelf.bytes(of: rendition) {
+    if keeps(number), let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept), isBeingKept: false)
     } else {
@@ -146,9 +146,9 @@ final class Variants: Sendable {
     do throws(JobsError) {
       let bytes = try await rendering.bytes(of: rendition)
       metrics.rendered(format, in: start.duration(to: .now))
-      let isBeingKept = keeps(number) && shelf.takes(bytes.count)
+      let isBeingKept = keeps(number) && renditions.takes(bytes.count)
       finish(number, .success(StoredBytes(bytes)), isBeingKept: isBeingKept)
-      if isBeingKept { await shelf.keep(bytes, of: rendition) }
+      if isBeingKept { await renditions.keep(bytes, of: rendition) }
     } catch {
       metrics.variant(format, error == .abandoned ? .abandoned : .failed)
       finish(number, .failure(error), isBeingKept: false)

@@ -6,7 +6,7 @@ struct Housekeeping: Sendable {
   let store: any JobStore
   let images: any ImageStore
   let keeper: ImageKeeper
-  let board: JobBoard
+  let snapshots: JobSnapshots
   let cache: ResponseCache
   let idempotencyTTL: Duration
   let now: WallClock
@@ -30,7 +30,7 @@ struct Housekeeping: Sendable {
       var expired: [JobID]
       repeat {
         expired = try await store.expire(at: now(), count: Self.batch)
-        if !expired.isEmpty { board.remove(expired) }
+        if !expired.isEmpty { snapshots.remove(expired) }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
       if let failure = await keeper.retry() { throw failure }

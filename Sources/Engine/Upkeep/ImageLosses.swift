@@ -5,7 +5,7 @@ internal import Logging
 struct ImageLosses: Sendable {
   let keeper: ImageKeeper
   let cache: ResponseCache
-  let board: JobBoard
+  let snapshots: JobSnapshots
   let views: Views
   let log: Logger
 
@@ -16,7 +16,7 @@ struct ImageLosses: Sendable {
       "an image's bytes are gone or harmed: it is kept no more",
       metadata: ["image": "\(image.hex)", "jobs": "\(jobs.count)"])
     cache.memory.remove(image)
-    board.lose(image, of: jobs)
+    snapshots.lose(image, of: jobs)
     views.clear()
     await cache.forgetVariants(of: image)
   }

@@ -59,9 +59,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.update(id, under: claim, change)
   }
 
-  func settle(_ settlement: Settlement) async throws(StoreError) -> Settled {
+  func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     calls.count()
-    return try await store.settle(settlement)
+    return try await store.complete(completion)
   }
 
   func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job] {

@@ -191,7 +191,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("has a stand-in of a few bytes in the job, from the cache too")
+  @Test("has a placeholder of a few bytes in the job, from the cache too")
   func placeholder() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(file))

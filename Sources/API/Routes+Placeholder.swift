@@ -1,0 +1,48 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// Pictures in place of images that are not there: `placeholder=true`.
+extension Routes {
+  func placeholder(
+    _ placeholder: Placeholder, for job: Job, _ wish: VariantQuery?, _ exchange: Exchange
+  ) async throws(Problem) -> Response {
+    let picture = service.picture(for: placeholder)
+    // Without a word about the picture the operator's comes as it is.
+    if wish == nil, let picture {
+      return answer(picture.bytes, picture.description.format.contentType, for: job)
+    }
+    let accept = Accept(exchange.fields[.accept])
+    let wish = wish ?? VariantQuery()
+    let variant = wish.variant(
+      of: picture?.description ?? Self.drawn, accept, formats: service.outputFormats)
+    guard let rendition = service.rendition(of: placeholder, as: variant) else {
+      throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
+    }
+    // A drawing is never too large: it is made no larger than need be.
+    if picture != nil { try check(rendition, wish) }
+    let bytes = try await asking { () throws(JobsError) in
+      try await service.open(rendition, for: job)
+    }
+    guard case .memory(let content) = bytes.place else { throw Problem(JobsError.imageGone) }
+    var response = answer(content, rendition.variant.format.contentType, for: job)
+    if wish.format == .auto { response.fields[.vary] = "Accept" }
+    return response
+  }
+
+  /// As a PNG it is small.
+  private static let drawn = ImageDescription(format: .png, width: 1, height: 1)
+
+  private func answer(_ bytes: [UInt8], _ contentType: String, for job: Job) -> Response {
+    // A success whose image gave way to others.
+    let phase = job.phase == .success ? "gone" : job.phase.rawValue
+    let fields: HTTPFields = [
+      .contentType: contentType,
+      .cacheControl: "no-store",
+      .imagePhase: phase,
+      .xContentTypeOptions: "nosniff",
+      .contentSecurityPolicy: Self.contentSecurityPolicy,
+    ]
+    return Response(status: .ok, fields: fields, content: .bytes(bytes))
+  }
+}

@@ -1,0 +1,57 @@
+internal import Codec
+internal import Jobs
+
+/// Reads the operator's pictures that stand in for images: they are held to what an origin's are.
+enum PlaceholderFile {
+  /// The pictures of the configuration.
+  static func pictures(_ configuration: Configuration) throws(StartError) -> [Placeholder:
+    PlaceholderPicture]
+  {
+    var pictures: [Placeholder: PlaceholderPicture] = [:]
+    let files: [(Placeholder, String?)] = [
+      (.loading, configuration.placeholders.loading),
+      (.failure, configuration.placeholders.failure),
+    ]
+    for case (let placeholder, let path?) in files {
+      pictures[placeholder] = try picture(
+        path, key: "placeholders.\(placeholder.rawValue)", configuration)
+    }
+    return pictures
+  }
+
+  private static func picture(
+    _ path: String, key: String, _ configuration: Configuration
+  ) throws(StartError) -> PlaceholderPicture {
+    let bytes: [UInt8]
+    switch FileText.read(path, limit: configuration.fetch.maxBytes, isPlain: true) {
+    case .wrong(let why): throw .operatorMistake("\(key): \"\(path)\" \(why)")
+    case .bytes(let read): bytes = read
+    }
+    do throws(CodecError) {
+      return PlaceholderPicture(
+        bytes: bytes, description: try decoded(bytes, configuration.decodeLimits))
+    } catch {
+      throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error)")
+    }
+  }
+
+  private static func decoded(
+    _ bytes: [UInt8], _ limits: DecodeLimits
+  ) throws(CodecError) -> ImageDescription {
+    let decoder = StreamingCodec().makeDecoder(limits: limits)
+    decoder.append(bytes)
+    decoder.end()
+    while true {
+      switch try decoder.step() {
+      case .finished(let description): return description
+      case .needsBytes: throw .cutShort
+      case .header(let header):
+        // A single image is asked before its memory is taken.
+        guard header.decodingMemory <= limits.maxMemory else {
+          throw .tooMuchMemory(bytes: header.decodingMemory, limit: limits.maxMemory)
+        }
+      case .hasMore: continue
+      }
+    }
+  }
+}

@@ -1,0 +1,106 @@
+internal import Caching
+internal import Jobs
+
+/// What a job asks of the cache (Fetch standard, sections 2.2.5 and 4.6).
+struct CachePolicy: Sendable {
+  let mode: CacheMode
+  /// The client's own fields, for `Vary`.
+  let fields: [Field]
+  /// Freshness that the job gives to responses which say nothing of their own, in seconds.
+  let lifetime: Int?
+  /// The digest that the image must have.
+  let integrity: ImageDigest?
+  /// The URL that is asked for.
+  private let url: SourceURL?
+  /// Where the entries are that are for this job and its like; others have to be for everyone.
+  private let key: Fingerprint?
+
+  init(_ job: Job) {
+    mode = job.submission.cacheMode
+    fields = job.submission.headers.map(Field.init)
+    lifetime = job.submission.cacheTTL
+    integrity = job.submission.integrity
+    url = job.url
+    key = job.cacheKey
+  }
+
+  /// What to do.
+  enum Answer: Sendable {
+    /// The stored response is the answer; stale, it is to be freshened afterwards (RFC 5861 section 3).
+    case use(CacheEntry, CacheOutcome, isStale: Bool)
+    /// The stored response is to be confirmed by the origin.
+    case validate(CacheEntry)
+    /// The origin is to be asked.
+    case fetch
+    /// Nothing is stored, and the origin may not be asked.
+    case notCached
+  }
+
+  /// - Parameters:
+  ///   - stored: what the cache has under the job's keys.
+  ///   - fallback: freshness in seconds that the operator gives; nil leaves it to heuristics.
+  func answer(from stored: [CacheEntry], at now: Timestamp, fallback: Int?) -> Answer {
+    if mode == .noStore || mode == .reload { return .fetch }
+    guard let entry = choice(of: stored) else { return mode == .onlyIfCached ? .notCached : .fetch }
+    guard entry.isAnswer else { return mode == .onlyIfCached ? .notCached : .validate(entry) }
+    let freshness = freshness(of: entry, at: now, fallback: fallback)
+    switch mode {
+    case .forceCache, .onlyIfCached:
+      return .use(entry, CacheOutcome(freshness.isFresh ? .hit : .stale, freshness), isStale: false)
+    case .noStore, .reload, .noCache: return .validate(entry)
+    case .default: break
+    }
+    if freshness.isFresh { return .use(entry, CacheOutcome(.hit, freshness), isStale: false) }
+    guard freshness.permitsStaleWhileRevalidating else { return .validate(entry) }
+    return .use(entry, CacheOutcome(.stale, freshness), isStale: true)
+  }
+
+  func freshness(of entry: CacheEntry, at now: Timestamp, fallback: Int?) -> Freshness {
+    Freshness(
+      of: entry.response, over: entry.path ?? .direct, at: now.milliseconds, assigned: lifetime,
+      fallback: fallback)
+  }
+
+  /// The newest that the job may take, as it is or once it is confirmed.
+  func choice(of stored: [CacheEntry]) -> CacheEntry? {
+    let fitting = stored.filter(mayTake)
+    return Selection.newest(of: fitting.map(\.response)).map { fitting[$0] }
+  }
+
+  private func mayTake(_ entry: CacheEntry) -> Bool {
+    // A stored image with other bytes than the job wants is no answer.
+    guard integrity == nil || entry.image.digest == integrity,
+      entry.id.key == key || entry.isForAll
+    else { return false }
+    guard let path = entry.path else {
+      // Where an entry of an earlier release was redirected, nobody knows whom the redirects were for.
+      return entry.image.url == url && entry.response.matches(fields)
+    }
+    return path.matches(entry.response, client: fields)
+  }
+}
+
+extension CacheEntry {
+  /// Whether each response that it is made of says itself that it is for everyone.
+  var isForAll: Bool { (path ?? .direct).isForAll(response) }
+
+  /// Whether it may answer without the origin's word. One of an earlier release may have come for anybody's fields.
+  var isAnswer: Bool { path != nil || isForAll }
+
+  /// What the origin is asked to confirm it by (RFC 9111 section 4.3.1).
+  /// - Parameter asked: the URL that the job asks for; by a `cache_key` it stands for the one that was asked before.
+  func conditions(asking asked: SourceURL) -> FetchConditions {
+    let isRedirected = path?.redirects.isEmpty == false
+    return FetchConditions(
+      url: isRedirected ? image.url ?? asked : asked,
+      fields: Validation.conditions(for: response).map(HeaderField.init))
+  }
+}
+
+extension CacheOutcome {
+  init(_ status: Status, _ freshness: Freshness) {
+    self.init(
+      status, age: freshness.age,
+      freshUntil: freshness.freshUntil.map { Timestamp(milliseconds: $0) })
+  }
+}

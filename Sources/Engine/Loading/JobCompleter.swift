@@ -1,0 +1,199 @@
+internal import Jobs
+internal import Logging
+internal import Waiting
+
+/// The word to the store and the board about how work on jobs ended.
+struct JobCompleter: Sendable {
+  let crew: Crew
+  /// Jobs in one transaction, while which everybody else's changes wait.
+  static let batch = 500
+
+  /// How it ended for one job.
+  enum Ending: Sendable {
+    /// An image, and what the cache did for it.
+    case success(StoredImage, CacheOutcome?)
+    /// Perhaps to be tried again, or elsewhere.
+    case failure(JobFailure)
+    /// As if it had not been taken.
+    case requeue
+  }
+
+  /// What is the same for all members of a load.
+  private struct Common {
+    let news: LoadProgress
+    let moment: Timestamp
+    /// One for all: jobs that failed together are tried again together, as one load.
+    let dice = Double.random(in: 0...1)
+  }
+
+  /// A change to one job, ready to be made by the store.
+  private struct Plan: Sendable {
+    let report: ProgressReport
+    let shown: Int
+    let change: @Sendable (inout Job) -> Void
+  }
+
+  /// Writes down how a load ended for some of its members. Returns once that is durable; given up when the service
+  /// stops, and the next start then runs the jobs again.
+  ///
+  /// - Parameters:
+  ///   - entry: a response for the cache to keep: before the first of them is told.
+  ///   - image: for the job store to keep.
+  ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
+  func complete(
+    _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
+    image: EmbeddedImage? = nil, releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
+  ) async {
+    let common = Common(news: load.tracker.news, moment: crew.now())
+    var rest = waiters[...]
+    var entry = entry
+    repeat {
+      let some = rest.prefix(Self.batch)
+      rest = rest.dropFirst(Self.batch)
+      await complete(
+        Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil, common,
+        ending)
+      entry = nil
+    } while !rest.isEmpty
+  }
+
+  private func complete(
+    _ waiters: [Load.Waiter], entry: CacheEntry?, image: EmbeddedImage?, releasing: JobID?,
+    _ common: Common, _ ending: (Load.Waiter) -> Ending
+  ) async {
+    var plans: [JobID: Plan] = [:]
+    for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
+    let ready = plans
+    var completion = Completion(
+      waiters.map(\.claim), entry: entry, cacheLimit: crew.configuration.cache.disk,
+      releasing: releasing, image: image, imageLimit: crew.roomForImages
+    ) { job in
+      guard let plan = ready[job.id] else { return false }
+      job.note(plan.report, shown: plan.shown)
+      plan.change(&job)
+      return true
+    }
+    completion.lastUse = crew.cache.lastUse
+    switch await save(completion) {
+    case .saved, .stopped: break
+    case .noRoom:
+      return await complete(waiters, entry: nil, image: nil, releasing: releasing, common) { _ in
+        .failure(.storageFull)
+      }
+    }
+    for waiter in waiters { crew.loads.forget(waiter) }
+  }
+
+  /// Jobs that nobody could begin with go back into the queue as if they had not been taken, in one step.
+  func requeue(_ claims: [Claim]) async {
+    let completion = Completion(claims) { job in
+      job.requeue()
+      return true
+    }
+    await save(completion)
+  }
+
+  private enum Saving {
+    case saved
+    /// For the image that came.
+    case noRoom
+    /// The service stops.
+    case stopped
+  }
+
+  @discardableResult
+  private func save(_ completion: Completion) async -> Saving {
+    var wait = Duration.milliseconds(50)
+    while !crew.loads.isOver {
+      do throws(StoreError) {
+        let completed = try await crew.store.complete(completion)
+        await crew.keeper.remove(completed.evicted)
+        show(completed.jobs)
+        return .saved
+      } catch {
+        if error == .full, completion.image != nil { return .noRoom }
+        // The result is worth waiting for: nobody else has it.
+        crew.log.error("the store takes no result", metadata: ["error": "\(error)"])
+        if crew.loads.closing.isOpen { return .stopped }
+        await pause(wait)
+        wait = min(wait * 2, .seconds(5))
+      }
+    }
+    return .stopped
+  }
+
+  private func show(_ jobs: [Job?]) {
+    var isAnyQueued = false
+    for job in jobs.lazy.compactMap(\.self) {
+      crew.snapshots.publish(job)
+      if job.phase.isFinished { Finishing(crew: crew).tell(job) } else { isAnyQueued = true }
+    }
+    if isAnyQueued { crew.dispatcher.wake() }
+  }
+
+  /// Waits, also in a cancelled task, which ends no other way than with the word about its jobs; the service's stop
+  /// ends the wait.
+  private func pause(_ time: Duration) async {
+    await Task.detached { [closing = crew.loads.closing] in
+      await closing.wait(until: .now + time)
+    }.value
+  }
+
+  // MARK: What becomes of a job
+
+  private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
+    let shown = crew.snapshots.peek(waiter.job.id)?.job.version ?? 0
+    return Plan(
+      report: ProgressReport(of: waiter.job, common.news), shown: shown,
+      change: change(ending, for: waiter, common))
+  }
+
+  private func change(
+    _ ending: Ending, for waiter: Load.Waiter, _ common: Common
+  ) -> @Sendable (inout Job) -> Void {
+    let moment = common.moment
+    let retention = waiter.job.submission.retention ?? crew.configuration.retention
+    switch ending {
+    case .requeue: return { $0.requeue() }
+    case .success(let image, let cache):
+      if let failure = objection(to: image, for: waiter) {
+        return fail(waiter, failure, common)
+      }
+      return { $0.succeed(with: image, cache: cache, at: moment, keptFor: retention) }
+    case .failure(let failure): return fail(waiter, failure, common)
+    }
+  }
+
+  /// Why an image that was loaded for all is not for this one.
+  private func objection(to image: StoredImage, for waiter: Load.Waiter) -> JobFailure? {
+    if let expected = waiter.job.submission.integrity, expected != image.digest {
+      return .integrityMismatch(expected: expected, actual: image.digest)
+    }
+    let header = ImageHeader(
+      format: image.description.format, width: image.description.width,
+      height: image.description.height, decodingMemory: 0)
+    return waiter.limits.objection(bytes: image.bytes, header: header)
+  }
+
+  private func fail(
+    _ waiter: Load.Waiter, _ failure: JobFailure, _ common: Common
+  ) -> @Sendable (inout Job) -> Void {
+    let (job, moment) = (waiter.job, common.moment)
+    if let next = job.target.next(in: job.submission) { return { $0.turn(to: next) } }
+    let delay = crew.configuration.retry.delay(
+      after: failure, tries: job.tries, allowed: job.submission.maxAttempts,
+      dice: common.dice)
+    if let delay {
+      crew.log.info(
+        "job will be tried again",
+        metadata: [
+          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "delay": "\(delay.toldInSeconds)",
+          "error": "\(failure)",
+        ])
+      let first = crew.network.firstCandidate(of: job.submission)
+      return { $0.retry(after: failure, from: first, notBefore: moment + delay) }
+    }
+    let retention = job.submission.retention ?? crew.configuration.retention
+    return { $0.fail(failure, at: moment, keptFor: retention) }
+  }
+}

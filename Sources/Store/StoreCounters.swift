@@ -1,0 +1,166 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// What is counted rather than looked up. It is a value: an operation that fails gets the earlier one back.
+struct StoreCounters: Sendable {
+  private(set) var jobs = [Int](repeating: 0, count: Phase.allCases.count)
+  /// Whose jobs have how many places of the queue.
+  var queue = SharedCapacity<Data>()
+  /// Images that are not leaving.
+  var images = 0
+  /// Their bytes.
+  var imageBytes = 0
+  /// The bytes of those among them that can't give way.
+  var pinnedBytes = 0
+
+  /// Entries of the cache.
+  var cacheEntries = 0
+  /// Their images' bytes, equal images counted once.
+  var cacheBytes = 0
+  /// Their records' bytes.
+  var cacheRecordBytes = 0
+
+  /// What the cache's limit is of. Records count too, or a million entries of one image would cost nothing; not the
+  /// first MiB of them, so that a small limit is one of images.
+  var cacheSize: Int { cacheBytes + max(0, cacheRecordBytes - 1 << 20) }
+
+  /// Which jobs are next once their origins have room.
+  var parked: ParkedHeads
+  /// When the next job that waits for its time is due.
+  var nextDue = NextDue()
+  /// Jobs handed over in the queue's order, since the start.
+  var dequeued = 0
+
+  /// Places at the end of the queue: each is behind all earlier ones.
+  var ranks = NumberSequence(name: "rank")
+  /// Places ahead of the queue, counted downwards.
+  var ranksAhead = NumberSequence(name: "rank ahead")
+  /// Claims' numbers.
+  var claims: ClaimNumbers
+
+  subscript(phase: Phase) -> Int {
+    get { jobs[phase.code] }
+    set { jobs[phase.code] = newValue }
+  }
+
+  var counts: StoreCounts {
+    let byPhase = Phase.allCases.map { ($0, self[$0]) }
+    return StoreCounts(
+      jobs: Dictionary(uniqueKeysWithValues: byPhase), images: images, imageBytes: imageBytes)
+  }
+
+  var cacheCounts: (entries: Int, bytes: Int) { (cacheEntries, cacheBytes) }
+
+  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  mutating func move(from old: JobRow?, to new: JobRow?) {
+    if let old {
+      self[old.phase] -= 1
+      if old.phase == .queued { queue.release(old.places, of: old.owner) }
+      parked.remove(old)
+      nextDue.remove(old)
+    }
+    if let new {
+      self[new.phase] += 1
+      if new.phase == .queued { queue.hold(new.places, for: new.owner) }
+      parked.add(new)
+      nextDue.add(new)
+    }
+  }
+
+  /// Counts what the database holds.
+  init(counting db: Database, in run: Int64) throws {
+    claims = ClaimNumbers(run: run)
+    parked = try ParkedHeads(db)
+    let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
+    while let row = try phases.next() {
+      guard let phase = Phase(code: row[0]) else { continue }
+      self[phase] = row[1]
+    }
+    let queued = try Row.fetchCursor(
+      db,
+      sql: """
+        SELECT owner, sum(1 + length(record) / \(JobRow.recordPerPlace)) FROM jobs
+        WHERE phase = 0 GROUP BY owner
+        """)
+    while let row = try queued.next() { queue.hold(row[1], for: row[0]) }
+    let sums = try Row.fetchOne(
+      db,
+      sql: """
+        SELECT count(*), ifnull(sum(bytes), 0), ifnull(sum(iif(hard > 0, bytes, 0)), 0)
+        FROM images WHERE leaving = 0
+        """)
+    if let sums { (images, imageBytes, pinnedBytes) = (sums[0], sums[1], sums[2]) }
+    let cached = try Row.fetchOne(
+      db, sql: "SELECT count(*), ifnull(sum(length(record)), 0) FROM cache")
+    if let cached { (cacheEntries, cacheRecordBytes) = (cached[0], cached[1]) }
+    cacheBytes =
+      try Int.fetchOne(
+        db,
+        sql: """
+          SELECT ifnull(sum(bytes), 0) FROM images
+          WHERE EXISTS (SELECT 1 FROM cache WHERE cache.digest = images.digest)
+          """) ?? 0
+    for sequence in [\StoreCounters.ranks, \.ranksAhead] {
+      try self[keyPath: sequence].load(db)
+    }
+  }
+}
+
+/// Numbers of claims. Each begins with the number of the run that gave it, as a power cut may undo a claim: no later one
+/// is taken for it, and no version of its job is shown twice.
+struct ClaimNumbers: Sendable {
+  private let first: Int64
+  private var count: Int64 = 0
+
+  init(run: Int64) { first = run << 32 }
+
+  mutating func next() -> Int64 {
+    count += 1
+    return first + count
+  }
+
+  /// Above every version that a job was shown with before the run of this claim.
+  static func versionFloor(of claim: Int64) -> Int { Int(claim >> 32) << 20 }
+}
+
+/// Numbers that are never given twice, also after a crash: they are set aside in the database by the thousands, so
+/// that taking one seldom writes.
+struct NumberSequence: Sendable {
+  let name: String
+  private var last: Int64 = 0
+  private var bound: Int64 = 0
+  private static let block: Int64 = 10_000
+
+  init(name: String) { self.name = name }
+
+  /// Counts the times that the store was opened.
+  static func nextRun(_ db: Database) throws -> Int64 {
+    let statement = try db.cachedStatement(
+      sql: """
+        INSERT INTO sequences (name, bound) VALUES ('run', 1)
+        ON CONFLICT (name) DO UPDATE SET bound = bound + 1 RETURNING bound
+        """)
+    return try Int64.fetchOne(statement) ?? 1
+  }
+
+  mutating func load(_ db: Database) throws {
+    let statement = try db.cachedStatement(sql: "SELECT bound FROM sequences WHERE name = ?")
+    bound = try Int64.fetchOne(statement, arguments: [name]) ?? 0
+    last = bound
+  }
+
+  mutating func next(_ db: Database) throws -> Int64 {
+    if last == bound {
+      bound += Self.block
+      try db.cachedStatement(
+        sql: """
+          INSERT INTO sequences (name, bound) VALUES (?, ?)
+          ON CONFLICT (name) DO UPDATE SET bound = excluded.bound
+          """
+      ).execute(arguments: [name, bound])
+    }
+    last += 1
+    return last
+  }
+}

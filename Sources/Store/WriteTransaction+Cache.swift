@@ -1,0 +1,151 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// Entries of the cache: whatever changes one goes through here, so that images and counts follow.
+extension WriteTransaction {
+  /// Stores an entry in the place of the one of the same id; others give way to it, the least recently used ones first.
+  ///
+  /// One that is larger than the limit, or whose image is not kept, is not stored. The one before is gone all the same:
+  /// there is something newer.
+  mutating func keep(
+    _ row: CacheRow, within limit: Int, at moment: Timestamp, lastUse: CacheEntry.LastUse,
+    _ references: inout ReferenceChanges
+  ) throws {
+    try drop([row.id], &references)
+    let (digest, bytes) = (row.digest.data, row.bytes)
+    guard bytes <= limit, try references.begins(digest) || isKept(digest) else { return }
+    if try !isCached(digest) { counters.cacheBytes += bytes }
+    try execute(
+      """
+      INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+      """,
+      [
+        row.id.key.data, row.id.selector.data, digest, bytes, moment.milliseconds,
+        moment.milliseconds, row.record, row.resource?.data,
+      ])
+    let number = db.lastInsertedRowID
+    counters.cacheEntries += 1
+    counters.cacheRecordBytes += row.record.count
+    references.store(digest, bytes: bytes, at: moment)
+    try evict(downTo: limit, sparing: number, lastUse: lastUse, &references)
+  }
+
+  private func isCached(_ digest: Data) throws -> Bool {
+    try one("SELECT 1 FROM cache WHERE digest = ? LIMIT 1", [digest]) != nil
+  }
+
+  /// Stores a variant and ends the reservation of its image.
+  mutating func keep(
+    _ variant: CacheRow, within limit: Int, releasing holder: Data, at moment: Timestamp,
+    lastUse: CacheEntry.LastUse
+  ) throws {
+    var references = ReferenceChanges()
+    try keep(variant, within: limit, at: moment, lastUse: lastUse, &references)
+    try endReservations(of: holder, &references)
+    try apply(references)
+  }
+
+  /// Lets the least recently used entries go until the others fit.
+  /// - Parameters:
+  ///   - spared: the number of one that stays.
+  ///   - lastUse: looked at for each that would go: one used since is noted so, and stays for now.
+  mutating func evict(
+    downTo limit: Int, sparing spared: Int64? = nil, lastUse: CacheEntry.LastUse,
+    _ references: inout ReferenceChanges
+  ) throws {
+    while counters.cacheSize > limit {
+      let oldest = try one(
+        "SELECT number, key, selector, used FROM cache WHERE number IS NOT ? ORDER BY used, number LIMIT 1",
+        [spared])
+      guard let oldest else {
+        if spared != nil { return }
+        throw StoreError.unavailable(detail: "the cache's bytes were counted wrong")
+      }
+      let number: Int64 = oldest[0]
+      if let moment = use(of: oldest, lastUse) {
+        try execute("UPDATE cache SET used = ? WHERE number = ?", [moment, number])
+      } else {
+        _ = try dropEntries("number = ?", [number], &references)
+      }
+    }
+  }
+
+  /// When the entry of that row was used, if later than is noted.
+  private func use(of row: Row, _ lastUse: CacheEntry.LastUse) -> Int64? {
+    guard let key = Fingerprint(bytes: row[1] as Data),
+      let selector = Fingerprint(bytes: row[2] as Data),
+      let moment = lastUse(CacheEntry.ID(key: key, selector: selector))?.milliseconds
+    else { return nil }
+    return moment > row[3] as Int64 ? moment : nil
+  }
+
+  /// Writes an entry's new record, if it is still the one with that image.
+  mutating func replace(_ entry: CacheEntry, record: Data) throws {
+    let found = try one(
+      "SELECT number, length(record) FROM cache WHERE key = ? AND selector = ? AND digest = ?",
+      [entry.id.key.data, entry.id.selector.data, entry.image.digest.data])
+    guard let found else { return }
+    try execute("UPDATE cache SET record = ? WHERE number = ?", [record, found[0] as Int64])
+    counters.cacheRecordBytes += record.count - (found[1] as Int)
+  }
+
+  func touch(_ id: CacheEntry.ID, at moment: Timestamp) throws {
+    try execute(
+      "UPDATE cache SET used = ? WHERE key = ? AND selector = ? AND used < ?",
+      [moment.milliseconds, id.key.data, id.selector.data, moment.milliseconds])
+  }
+
+  mutating func drop(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
+    for id in ids {
+      _ = try dropEntries(
+        "key = ? AND selector = ?", [id.key.data, id.selector.data], &references)
+    }
+  }
+
+  /// Drops up to `count` entries of a resource.
+  /// - Returns: the image of each.
+  mutating func drop(resource: Fingerprint, count: Int) throws -> [ImageDigest] {
+    var references = ReferenceChanges()
+    let gone = try dropRows(
+      """
+      number IN (SELECT number FROM cache WHERE key = ?1
+        UNION ALL SELECT number FROM cache WHERE resource = ?1 LIMIT ?2)
+      """, [resource.data, count], &references)
+    try apply(references)
+    return gone.compactMap { ImageDigest(bytes: $0) }
+  }
+
+  /// Drops the entries that `condition` chooses, and ends their references.
+  /// - Returns: how many.
+  mutating func dropEntries(_ condition: String, _ arguments: StatementArguments) throws -> Int {
+    var references = ReferenceChanges()
+    let count = try dropEntries(condition, arguments, &references)
+    try apply(references)
+    return count
+  }
+
+  private mutating func dropEntries(
+    _ condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
+  ) throws -> Int {
+    try dropRows(condition, arguments, &references).count
+  }
+
+  /// - Returns: the digest of each row's image.
+  mutating func dropRows(
+    _ condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
+  ) throws -> [Data] {
+    let rows = try all(
+      "DELETE FROM cache WHERE \(condition) RETURNING digest, bytes, length(record)", arguments)
+    var sizes: [Data: Int] = [:]
+    for row in rows {
+      references.drop(row[0])
+      sizes[row[0]] = row[1]
+      counters.cacheEntries -= 1
+      counters.cacheRecordBytes -= row[2] as Int
+    }
+    for (digest, bytes) in sizes where try !isCached(digest) { counters.cacheBytes -= bytes }
+    return rows.map { $0[0] }
+  }
+}

@@ -1,0 +1,245 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// An image and what refers to it.
+private struct ImageRow {
+  var bytes: Int
+  var hard: Int
+  var soft: Int
+  var finishedAt: Int64?
+  var isPendingDeletion: Bool
+  /// Whether the bytes are in the database too.
+  var isEmbedded: Bool
+
+  init(_ row: Row) {
+    (bytes, hard, soft, finishedAt) = (row[0], row[1], row[2], row[3])
+    (isPendingDeletion, isEmbedded) = (row[4], row[5])
+  }
+}
+
+/// References to images, and the room that they take.
+extension WriteTransaction {
+  mutating func reserve(_ digest: Data, bytes: Int, as holder: Data, limit: Int) throws
+    -> Reservation
+  {
+    let known = try image(digest)
+    if known?.isPendingDeletion == true { return .pendingDeletion }
+    let newlyPinned = known.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
+    guard counters.pinnedBytes + newlyPinned <= limit else { return .full }
+    let added = try execute(
+      "INSERT OR IGNORE INTO reservations (holder, digest) VALUES (?, ?)", [holder, digest])
+    if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
+    return .reserved(evicted: try makeRoom(within: limit))
+  }
+
+  /// Lets the oldest finished jobs' images go until the others fit.
+  /// - Returns: those whose bytes are files, which are still to be removed.
+  private mutating func makeRoom(within limit: Int) throws -> [ImageDigest] {
+    var gone: [ImageDigest] = []
+    while counters.imageBytes > limit {
+      if let digest = try leave(abandoned: 1).first {
+        gone.append(digest)
+        continue
+      }
+      let found = try one(
+        """
+        SELECT digest, bytes, embedded FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
+        ORDER BY finished_at LIMIT 1
+        """)
+      guard let found, let digest = ImageDigest(bytes: found[0] as Data) else {
+        throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
+      }
+      if try evict(digest.data, bytes: found[1], isEmbedded: found[2]) { gone.append(digest) }
+    }
+    return gone
+  }
+
+  /// Has an image give way whatever room there is, unless something needs it.
+  /// - Returns: the jobs that had it; nil where it stays or isn't there.
+  mutating func lose(_ digest: Data) throws -> [JobID]? {
+    guard let known = try image(digest), !known.isPendingDeletion, known.hard == 0 else {
+      return nil
+    }
+    let jobs = try all("SELECT id FROM jobs WHERE image = ?", [digest]).compactMap {
+      JobID(data: $0[0])
+    }
+    _ = try evict(digest, bytes: known.bytes, isEmbedded: known.isEmbedded)
+    return jobs
+  }
+
+  /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
+  /// - Returns: whether there is a file to be removed.
+  private mutating func evict(_ digest: Data, bytes: Int, isEmbedded: Bool) throws -> Bool {
+    try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
+    try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
+    // Its references are all gone with it: none of them is to be noted.
+    var references = ReferenceChanges()
+    _ = try dropRows("digest = ?", [digest], &references)
+    if isEmbedded {
+      try removeEmbedded(digest, bytes: bytes)
+    } else {
+      try leave(digest, bytes: bytes)
+    }
+    return !isEmbedded
+  }
+
+  private mutating func leave(_ digest: Data, bytes: Int) throws {
+    try execute(
+      "UPDATE images SET leaving = 1, soft = 0, finished_at = NULL WHERE digest = ?", [digest])
+    counters.images -= 1
+    counters.imageBytes -= bytes
+  }
+
+  private mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
+    try execute("DELETE FROM images WHERE digest = ?", [digest])
+    try execute("DELETE FROM contents WHERE digest = ?", [digest])
+    counters.images -= 1
+    counters.imageBytes -= bytes
+  }
+
+  /// Takes in an image whose bytes are kept in the database. The same operation must begin a reference to it.
+  /// - Returns: images that gave way and whose files are to be removed.
+  mutating func embed(_ image: EmbeddedImage, limit: Int) throws -> [ImageDigest] {
+    let (digest, bytes) = (image.digest.data, image.content.count)
+    let known = try self.image(digest)
+    if let known, !known.isPendingDeletion { return [] }
+    guard counters.pinnedBytes + bytes <= limit else { throw StoreError.full }
+    let gone = try makeRoom(within: limit - bytes)
+    // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
+    try execute(
+      """
+      INSERT INTO images (digest, bytes, hard, soft, embedded) VALUES (?, ?, 0, 0, 1)
+      ON CONFLICT (digest) DO UPDATE SET leaving = 0, embedded = 1
+      """,
+      [digest, bytes])
+    try execute(
+      "INSERT INTO contents (digest, bytes) VALUES (?, ?)", [digest, Data(image.content)])
+    counters.images += 1
+    counters.imageBytes += bytes
+    return gone
+  }
+
+  /// Removes an image that was taken in if nothing came to refer to it after all.
+  mutating func dropUnused(_ image: EmbeddedImage) throws {
+    guard let known = try self.image(image.digest.data), known.isEmbedded, known.hard == 0,
+      known.soft == 0
+    else { return }
+    try removeEmbedded(image.digest.data, bytes: known.bytes)
+  }
+
+  /// Notes the end of a holder's reservations.
+  mutating func endReservations(of holder: Data, _ references: inout ReferenceChanges) throws {
+    for row in try all("DELETE FROM reservations WHERE holder = ? RETURNING digest", [holder]) {
+      references.release(row[0])
+    }
+  }
+
+  mutating func release(_ holder: Data) throws {
+    var references = ReferenceChanges()
+    try endReservations(of: holder, &references)
+    try apply(references)
+  }
+
+  mutating func endAllReservations() throws {
+    var references = ReferenceChanges()
+    for row in try all("DELETE FROM reservations RETURNING digest") { references.release(row[0]) }
+    try apply(references)
+  }
+
+  /// Marks images that nothing refers to as leaving.
+  mutating func leave(abandoned count: Int) throws -> [ImageDigest] {
+    let rows = try all(
+      "SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT ?",
+      [count])
+    for row in rows { try leave(row[0], bytes: row[1]) }
+    return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
+  }
+
+  /// Marks images that no row tells of as leaving: a row says that nobody may have one now.
+  mutating func leave(unknown digests: [ImageDigest]) throws -> [ImageDigest] {
+    try digests.filter { digest in
+      let added = try execute(
+        "INSERT OR IGNORE INTO images (digest, bytes, hard, soft, leaving) VALUES (?, 0, 0, 0, 1)",
+        [digest.data])
+      return added > 0
+    }
+  }
+
+  mutating func forget(_ digest: ImageDigest) throws {
+    guard let image = try image(digest.data), image.hard == 0, image.soft == 0 else { return }
+    try execute("DELETE FROM images WHERE digest = ?", [digest.data])
+    if !image.isPendingDeletion {
+      counters.images -= 1
+      counters.imageBytes -= image.bytes
+    }
+  }
+
+  /// What a crash left marked counts as abandoned again: its bytes may be there still.
+  mutating func endPendingDeletions() throws {
+    // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+    try execute("DELETE FROM images WHERE leaving = 1 AND bytes = 0")
+    for row in try all("UPDATE images SET leaving = 0 WHERE leaving = 1 RETURNING bytes") {
+      counters.images += 1
+      counters.imageBytes += row[0] as Int
+    }
+  }
+
+  /// Whether the image may be referred to: it is kept and not leaving.
+  func isKept(_ digest: Data) throws -> Bool {
+    try image(digest).map { !$0.isPendingDeletion } ?? false
+  }
+
+  /// Brings the images' counts in step with rows, once those are written.
+  mutating func apply(_ references: ReferenceChanges) throws {
+    for (digest, change) in references.byDigest where change.isOne {
+      try apply(change, to: digest, as: image(digest))
+    }
+  }
+
+  private mutating func apply(_ change: ReferenceChange, to digest: Data, as known: ImageRow?)
+    throws
+  {
+    guard let old = known else { return try add(change, as: digest) }
+    guard !old.isPendingDeletion || change.hard + change.soft <= 0 else {
+      throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
+    }
+    var new = old
+    new.hard += change.hard
+    new.soft += change.soft
+    if change.endsSoft {
+      new.finishedAt = new.soft > 0 ? try oldestFinish(of: digest) : nil
+    } else {
+      new.finishedAt = [old.finishedAt, change.finishedAt].compactMap(\.self).min()
+    }
+    try execute(
+      "UPDATE images SET hard = ?, soft = ?, finished_at = ? WHERE digest = ?",
+      [new.hard, new.soft, new.finishedAt, digest])
+    counters.pinnedBytes += (new.hard > 0 ? new.bytes : 0) - (old.hard > 0 ? old.bytes : 0)
+    if new.isEmbedded, new.hard == 0, new.soft == 0 { try removeEmbedded(digest, bytes: new.bytes) }
+  }
+
+  private mutating func add(_ change: ReferenceChange, as digest: Data) throws {
+    guard change.hard > 0 || change.soft > 0 else { return }
+    try execute(
+      "INSERT INTO images (digest, bytes, hard, soft, finished_at) VALUES (?, ?, ?, ?, ?)",
+      [digest, change.bytes, change.hard, change.soft, change.finishedAt])
+    counters.images += 1
+    counters.imageBytes += change.bytes
+    if change.hard > 0 { counters.pinnedBytes += change.bytes }
+  }
+
+  private func image(_ digest: Data) throws -> ImageRow? {
+    try one(
+      "SELECT bytes, hard, soft, finished_at, leaving, embedded FROM images WHERE digest = ?",
+      [digest]
+    ).map(ImageRow.init)
+  }
+
+  private func oldestFinish(of digest: Data) throws -> Int64? {
+    let results = try one("SELECT min(finished_at) FROM jobs WHERE image = ?", [digest])
+    let sources = try one("SELECT min(finished_at) FROM jobs WHERE source = ?", [digest])
+    let entries = try one("SELECT min(stored) FROM cache WHERE digest = ?", [digest])
+    return [results, sources, entries].compactMap { $0?[0] as Int64? }.min()
+  }
+}

@@ -1,0 +1,236 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// Into the queue, out of it, and the changes in between.
+extension WriteTransaction {
+  /// What became of a submission, its jobs not decoded yet.
+  enum Submitted: Sendable {
+    case accepted, queueFull, imageGone
+    case known(IdempotencyKeys.Known)
+  }
+
+  mutating func submit(
+    _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: Int
+  ) throws -> Submitted {
+    if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
+    guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
+    for image in jobs.compactMap(\.row.image) {
+      guard try isKept(image) else { return .imageGone }
+    }
+    if let key { try remember(key, for: jobs.map(\.job)) }
+    var references = ReferenceChanges()
+    for (row, job) in jobs {
+      var row = row
+      row.rank = try counters.ranks.next(db)
+      try insert(row)
+      guard row.source != nil || row.image != nil else { continue }
+      references.move(from: nil, to: row, holding: job)
+      try endReservations(of: row.id, &references)
+    }
+    try apply(references)
+    return .accepted
+  }
+
+  private mutating func hasRoom(
+    for jobs: [(row: JobRow, job: Job)], within capacity: Int
+  ) -> Bool {
+    let queued = jobs.filter { $0.row.phase == .queued }
+    guard let first = queued.first else { return true }
+    let places = queued.reduce(0) { $0 + $1.row.places }
+    return counters.queue.hasRoom(
+      for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
+  }
+
+  private func remember(_ key: IdempotencyKey, for jobs: [Job]) throws {
+    try execute(
+      "INSERT INTO keys (owner, key, fingerprint, created_at, jobs) VALUES (?, ?, ?, ?, ?)",
+      [
+        key.owner.data, Data(key.key.utf8), key.fingerprint.data,
+        jobs.first?.createdAt.milliseconds ?? 0, IdempotencyKeys.data(of: jobs.map(\.id)),
+      ])
+  }
+
+  /// Forgets keys by the index of their age.
+  /// - Returns: how many.
+  func forgetKeys(before moment: Timestamp, count: Int) throws -> Int {
+    try execute(
+      """
+      DELETE FROM keys WHERE number IN
+        (SELECT number FROM keys WHERE created_at < ? ORDER BY created_at LIMIT ?)
+      """,
+      [moment.milliseconds, count])
+  }
+
+  /// Takes queued jobs that ask the same, in the order of the queue.
+  mutating func claim(equalTo request: Data, count: Int, at moment: Timestamp) throws -> [JobRow] {
+    try JobRow.fetchAll(
+      "phase = 0 AND request = ? ORDER BY priority DESC, rank LIMIT ?", [request, count], db
+    ).map { try take($0, at: moment) }
+  }
+
+  /// Moves jobs whose time has come to where they wait for their turn.
+  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  mutating func wakeDue(at moment: Timestamp) throws -> Bool {
+    guard counters.nextDue.mayHaveCome(at: moment) else { return true }
+    counters.nextDue.forget()
+    let woken = try execute(
+      """
+      UPDATE jobs SET waiting = 0 WHERE number IN
+        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+      """,
+      [moment.milliseconds, Dequeue.maxLooks])
+    return woken < Dequeue.maxLooks
+  }
+
+  /// Lets a queued job wait for something else than it does.
+  mutating func move(_ row: JobRow, to waiting: JobRow.Waiting) throws {
+    var moved = row
+    moved.waiting = waiting
+    try execute(
+      "UPDATE jobs SET waiting = ? WHERE number = ?", [waiting.rawValue, row.number])
+    counters.move(from: row, to: moved)
+  }
+
+  /// Hands a queued job over under a new claim.
+  mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
+    var taken = row
+    (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
+    taken.claim = counters.claims.next()
+    taken.claimedAt = moment.milliseconds
+    try execute(
+      """
+      UPDATE jobs SET phase = 1, waiting = 0, claim = ?, claimed_at = ?, not_before = NULL
+      WHERE number = ?
+      """,
+      [taken.claim, taken.claimedAt, taken.number])
+    counters.move(from: row, to: taken)
+    if row.tags != nil {
+      try removeTags(of: row)
+      try addTags(of: taken)
+    }
+    return taken
+  }
+
+  /// A job about to be changed, with the row that it was read from.
+  private func find(_ id: JobID, under claim: Claim?) throws -> JobRow? {
+    guard let row = try JobRow.fetch(id.data, db) else { return nil }
+    if let claim, claim.job != id || claim.number != row.claim { return nil }
+    return row
+  }
+
+  /// The rows' requests that further queued jobs ask for.
+  func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
+    var shared: Set<Fingerprint> = []
+    for request in Set(rows.compactMap(\.request)) {
+      let other = try one(
+        "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1", [request])
+      if other != nil, let request = Fingerprint(bytes: request) { shared.insert(request) }
+    }
+    return shared
+  }
+
+  mutating func update(
+    _ id: JobID, under claim: Claim?, _ change: (inout Job) -> Bool
+  ) throws -> Job? {
+    guard let row = try find(id, under: claim) else { return nil }
+    let change = try JobChange(of: row, by: change)
+    var references = ReferenceChanges()
+    try save(change, &references)
+    try apply(references)
+    return change.after
+  }
+
+  /// Does what a settlement asks for.
+  /// - Parameters:
+  ///   - row: its entry's.
+  ///   - moment: when its entry is stored.
+  /// - Returns: for each claim the job as it then is, or why it can't be changed; images that gave way.
+  mutating func complete(_ completion: Completion, row: CacheRow?, at moment: Timestamp) throws
+    -> (jobs: [Result<Job?, StoreError>], evicted: [ImageDigest])
+  {
+    let evicted = try completion.image.map { try embed($0, limit: completion.imageLimit) }
+    var references = ReferenceChanges()
+    let jobs = try completion.claims.map {
+      try complete($0, completion.change, &references)
+    }
+    if let row {
+      try keep(
+        row, within: completion.cacheLimit, at: moment, lastUse: completion.lastUse, &references)
+    }
+    try evict(downTo: completion.cacheLimit, lastUse: completion.lastUse, &references)
+    if let holder = completion.releasing { try endReservations(of: holder.data, &references) }
+    try apply(references)
+    if let image = completion.image { try dropUnused(image) }
+    return (jobs, evicted ?? [])
+  }
+
+  /// A job whose record can't be read or written is left alone without harm to the others; what the database refuses
+  /// fails all of them.
+  private mutating func complete(
+    _ claim: Claim, _ change: (inout Job) -> Bool, _ references: inout ReferenceChanges
+  ) throws -> Result<Job?, StoreError> {
+    guard let row = try find(claim.job, under: claim) else { return .success(nil) }
+    let prepared: JobChange
+    do { prepared = try JobChange(of: row, by: change) } catch {
+      return .failure(StoreError(cause: error))
+    }
+    try save(prepared, &references)
+    return .success(prepared.after)
+  }
+
+  private mutating func save(_ change: JobChange, _ references: inout ReferenceChanges) throws {
+    guard var row = change.row else { return }
+    if change.goesToTheEnd {
+      row.rank = try counters.ranks.next(db)
+    } else if change.goesAhead {
+      // Ahead of every rank ever given is ahead of those at that level.
+      row.rank = -(try counters.ranksAhead.next(db))
+    }
+    if row.phase != .loading { row.claim = nil }
+    try replace(change.old, by: row)
+    references.move(from: change.old, to: row, holding: change.after)
+  }
+
+  mutating func remove(_ id: JobID, if condition: (Job) -> Bool) throws -> Removal {
+    guard let row = try JobRow.fetch(id.data, db) else { return .unknown }
+    let job = try row.job()
+    guard condition(job) else { return .kept }
+    try delete(row)
+    return .removed(job)
+  }
+
+  mutating func expire(at moment: Timestamp, count: Int) throws -> [JobID] {
+    let rows = try JobRow.fetchAll(
+      "expires_at <= ? ORDER BY expires_at LIMIT ?", [moment.milliseconds, count], db)
+    for row in rows { try delete(row) }
+    return rows.compactMap { JobID(data: $0.id) }
+  }
+
+  /// - Returns: how many jobs went back into the queue, and why others, which stay as they are, did not.
+  mutating func recover() throws -> (requeued: Int, unreadable: [StoreError]) {
+    var requeued = 0
+    var unreadable: [StoreError] = []
+    var references = ReferenceChanges()
+    for owner in try JobListing.owners(db) {
+      for row in try JobRow.fetchAll("owner = ? AND phase = 1", [owner], db) {
+        let change: JobChange
+        do { change = try JobChange(of: row, by: Self.requeue) } catch {
+          unreadable.append(StoreError(cause: error))
+          continue
+        }
+        try save(change, &references)
+        requeued += 1
+      }
+    }
+    try apply(references)
+    try endAllReservations()
+    try endPendingDeletions()
+    return (requeued, unreadable)
+  }
+
+  private static func requeue(_ job: inout Job) -> Bool {
+    job.requeueAfterCrash()
+    return true
+  }
+}

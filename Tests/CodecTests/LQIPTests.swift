@@ -1,0 +1,144 @@
+import CCodecs
+import Codec
+import Foundation
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("An LQIP")
+struct LQIPTests {
+  @Test("looks like its image", arguments: Fixtures.known.map(\.name))
+  func alike(name: String) async throws {
+    let file = Fixtures.image(name)
+    let lqip = try #require(Decoding(file, pieces: 1000).lqip)
+    let whole = try #require(try await shown(file, name))
+    let hash = try #require(ShownThumbHash(lqip.thumbHash))
+    #expect(5...25 ~= lqip.thumbHash.count)
+    let isTurned = whole.orientation > 4
+    let aspect = Double(whole.width) / Double(whole.height)
+    // The hash tells proportions in a few steps.
+    #expect(abs(log(hash.aspect / (isTurned ? 1 / aspect : aspect))) < 0.45, "\(hash.aspect)")
+    // Each eighth of the sides: their means, as the eye would blur them.
+    let expected = whole.upright(whole.means(columns: 8, rows: 8), columns: 8, rows: 8)
+    let differences = zip(expected, hash.means(columns: 8, rows: 8)).map { cell, shown in
+      let difference = zip(cell, shown).prefix(3).map { abs($0 - $1) }.max()! * cell[3]
+      return max(difference, abs(cell[3] - shown[3]))
+    }
+    #expect(differences.reduce(0, +) / 64 < 0.15, "\(differences)")
+  }
+
+  /// What Pillow makes of a file. It can't decode AVIF: of that, all pixels as libavif converts them.
+  private func shown(_ file: [UInt8], _ name: String) async throws -> ShownPixels? {
+    guard name.hasSuffix("avif") else { return try await ShownPixels(file) }
+    let known = Fixtures.known.first { $0.name == name }?.description
+    return ReadPixels(file, by: avif_pixels_open).shown(orientation: known?.orientation ?? 0)
+  }
+
+  @Test("is of the upright picture", arguments: 1...8)
+  func upright(orientation: Int) throws {
+    var png = PNGFixture(width: 64, height: 32)
+    png.before = [
+      PNGFixture.chunk(
+        "eXIf", EXIFFixture.tiff(orientation: UInt16(orientation), isBigEndian: true))
+    ]
+    // Red at the left, green at the top, as stored.
+    let (file, _) = png.file { x, y in [x < 32 ? 240 : 10, y < 16 ? 240 : 10, 60] }
+    let lqip = try #require(Decoding(file).lqip)
+    let hash = try #require(ShownThumbHash(lqip.thumbHash))
+    let cells = hash.means(columns: 2, rows: 2)
+    var stored: [[Double]] = []
+    for cell in 0..<4 {
+      stored.append([cell % 2 == 0 ? 0.94 : 0.04, cell / 2 == 0 ? 0.94 : 0.04, 0.24, 1])
+    }
+    let expected = orient(stored, columns: 2, rows: 2, orientation)
+    for (cell, shown) in zip(expected, cells) {
+      for channel in 0..<2 { #expect(abs(cell[channel] - shown[channel]) < 0.2, "\(cells)") }
+    }
+    #expect((hash.aspect > 1) == (orientation <= 4))
+  }
+
+  @Test("of an image of one colour is that colour, also in the smallest one")
+  func flat() throws {
+    for (width, height) in [(1, 1), (3, 2), (1, 40), (200, 7), (90, 90)] as [(UInt32, UInt32)] {
+      for isInterlaced in [false, true] {
+        var png = PNGFixture(width: width, height: height)
+        png.isInterlaced = isInterlaced
+        let lqip = try #require(
+          Decoding(png.file { _, _ in [200, 100, 50] }.bytes).lqip)
+        #expect(lqip.dominantColor == [200, 100, 50])
+        let hash = try #require(ShownThumbHash(lqip.thumbHash))
+        for cell in hash.means(columns: 2, rows: 2) {
+          for (shown, level) in zip(cell, [200, 100, 50, 255] as [Double]) {
+            #expect(abs(shown - level / 255) < 0.05)
+          }
+        }
+      }
+    }
+  }
+
+  @Test("has the colour that most of the picture has, as far as it can be seen")
+  func dominant() throws {
+    var png = PNGFixture(width: 100, height: 50)
+    png.colourType = 6
+    // Green counts for nothing where it is transparent.
+    let (file, _) = png.file { x, _ in
+      x < 55 ? [0, 250, 0, 10] : x < 85 ? [10, 20, 230, 255] : [250, 250, 250, 255]
+    }
+    let colour = try #require(Decoding(file).lqip).dominantColor
+    for (level, expected) in zip(colour, [10, 20, 230]) { #expect(abs(Int(level) - expected) < 12) }
+  }
+
+  @Test("is transparent where the picture is")
+  func transparent() throws {
+    var png = PNGFixture(width: 60, height: 60)
+    png.colourType = 6
+    let (file, _) = png.file { x, _ in [255, 0, 0, x < 30 ? 0 : 255] }
+    let lqip = try #require(Decoding(file).lqip)
+    let hash = try #require(ShownThumbHash(lqip.thumbHash))
+    let cells = hash.means(columns: 4, rows: 1)
+    #expect(cells[0][3] < 0.2 && cells[3][3] > 0.8)
+    let invisible = png.file { _, _ in [255, 0, 0, 0] }.bytes
+    #expect(Decoding(invisible).lqip?.dominantColor == [0, 0, 0])
+  }
+
+  @Test("is missing from descriptions that were stored before there was one")
+  func oldRecords() throws {
+    let record = #"""
+      {"format":"png","width":1,"height":2,"orientation":1,"isProgressive":false,"hasAlpha":true,"frames":1}
+      """#
+    let description = try JSONDecoder().decode(ImageDescription.self, from: Data(record.utf8))
+    #expect(description.lqip == nil && description.height == 2)
+    var newer = description
+    newer.lqip = LQIP(thumbHash: [1, 2], dominantColor: [3, 4, 5])
+    let again = try JSONDecoder().decode(ImageDescription.self, from: JSONEncoder().encode(newer))
+    #expect(again == newer)
+  }
+}
+
+extension ShownPixels {
+  fileprivate func upright(_ cells: [[Double]], columns: Int, rows: Int) -> [[Double]] {
+    orient(cells, columns: columns, rows: rows, orientation)
+  }
+}
+
+/// Cells of a square grid as EXIF's orientation has them shown.
+private func orient(_ cells: [[Double]], columns: Int, rows: Int, _ orientation: Int) -> [[Double]]
+{
+  precondition(columns == rows)
+  let last = rows - 1
+  return (0..<rows * columns).map { index in
+    let (x, y) = (index % columns, index / columns)
+    let (column, row) =
+      switch orientation {
+      case 2: (last - x, y)
+      case 3: (last - x, last - y)
+      case 4: (x, last - y)
+      case 5: (y, x)
+      case 6: (y, last - x)
+      case 7: (last - y, last - x)
+      case 8: (last - y, x)
+      default: (x, y)
+      }
+    return cells[row * columns + column]
+  }
+}

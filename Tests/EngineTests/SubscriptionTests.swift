@@ -1,0 +1,325 @@
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+/// Asks a listener until it has something to say or nothing more.
+private func nextUpdate(_ subscription: any JobSubscription) async throws -> JobUpdate {
+  let deadline = ContinuousClock.now + .seconds(50)
+  while ContinuousClock.now < deadline {
+    let news = subscription.next()
+    if case .nothing = news {} else { return news }
+    try await Task.sleep(for: .milliseconds(1))
+  }
+  throw Unheard()
+}
+
+private struct Unheard: Error {}
+
+/// What was said, up to the end or the word that all was said: `phase loading`.
+private func hearAll(_ subscription: any JobSubscription) async throws -> [String] {
+  var all: [String] = []
+  while case .job(let snapshot, let events) = try await nextUpdate(subscription) {
+    all += events.map { "\($0) \(snapshot.job.phase)" }
+  }
+  return all
+}
+
+private final class Count: Sendable {
+  let value = Atomic(0)
+  func up() { value.add(1, ordering: .relaxed) }
+}
+
+@Suite("One who listens to a job", .timeLimit(.minutes(2)))
+struct SubscriptionTests {
+  private let url = "http://a.example/x.png"
+
+  @Test("hears how it is, what happens, and its end")
+  func wholeLife() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: Array(ok[..<4])))
+      let id = try await shop.submit(url)
+      let subscription = try await shop.engine.subscribe(
+        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+      guard case .job(let first, let events) = try await nextUpdate(subscription) else {
+        Issue.record("nothing is heard of the job")
+        return
+      }
+      #expect(events == [.phase] && first.job.id == id)
+      try await until {
+        try await shop.engine.job(id, for: Workshop.me).job.progress.completed == 4
+      }
+      _ = try await shop.engine.cancel(id, for: Workshop.me)
+      let rest = try await hearAll(subscription)
+      #expect(rest.last == "phase cancelled")
+      guard case .end = subscription.next() else {
+        Issue.record("it goes on after the end")
+        return
+      }
+    }
+  }
+
+  /// A board with one loading job on it.
+  private func snapshots() throws -> (JobSnapshots, JobSnapshot) {
+    let snapshots = JobSnapshots(capacity: 10)
+    var job = Job(
+      NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil))),
+      id: JobID(high: 1, low: 1), owner: Workshop.me.owner, createdAt: Timestamp(milliseconds: 0))
+    job.start(at: job.createdAt)
+    return (snapshots, try #require(snapshots.publish(job)))
+  }
+
+  private func advance(_ snapshots: JobSnapshots, _ job: Job, to count: Int) {
+    var report = ProgressReport(of: job)
+    report.progress.completed = count
+    snapshots.report(job.id, report)
+  }
+
+  @Test("hears nothing twice, and is woken for nothing but news")
+  func lastHeard() async throws {
+    let (snapshots, snapshot) = try snapshots()
+    let subscription = snapshots.subscribers.subscribe(
+      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+    let woken = Count()
+    subscription.onUpdate { woken.up() }
+    var job = snapshot.job
+    _ = job.edit(priority: .high, tags: ["x"])
+    snapshots.publish(job)
+    await snapshots.subscribers.deliverDue()
+    guard case .nothing = subscription.next() else {
+      Issue.record("what was heard is said again")
+      return
+    }
+    #expect(woken.value.load(ordering: .relaxed) == 0)
+    _ = job.cancel(at: job.createdAt, keptFor: .zero)
+    snapshots.publish(job)
+    await snapshots.subscribers.deliverDue()
+    #expect(woken.value.load(ordering: .relaxed) == 1)
+    #expect(try await hearAll(subscription) == ["phase cancelled"])
+  }
+
+  @Test("a slow one hears of many changes at once, and the newest state")
+  func coalesced() async throws {
+    let (snapshots, snapshot) = try snapshots()
+    let subscription = snapshots.subscribers.subscribe(
+      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+    for count in 1...100 {
+      advance(snapshots, snapshot.job, to: count)
+      await snapshots.subscribers.deliverDue()
+    }
+    var job = try #require(snapshots.peek(snapshot.job.id)?.job)
+    job.requeue()
+    snapshots.publish(job)
+    await snapshots.subscribers.deliverDue()
+    guard case .job(let newest, let events) = subscription.next() else {
+      Issue.record("nothing is heard of the job")
+      return
+    }
+    #expect(events == [.phase, .progress])
+    #expect(newest.job == job && newest.job.progress.completed == 100)
+    guard case .nothing = subscription.next() else {
+      Issue.record("there is more")
+      return
+    }
+  }
+
+  @Test("hears of progress at most ten times a second, and of the last one always")
+  func paced() async throws {
+    let (snapshots, snapshot) = try snapshots()
+    let subscription = snapshots.subscribers.subscribe(
+      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+    let begin = ContinuousClock.now
+    var heard: [Int] = []
+    for count in 1...300 {
+      advance(snapshots, snapshot.job, to: count)
+      await snapshots.subscribers.deliverDue()
+      if case .job(let newest, let events) = subscription.next() {
+        #expect(events == [.progress])
+        heard.append(newest.job.progress.completed)
+      }
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(Double(heard.count) <= begin.duration(to: .now).inSeconds * 10 + 1)
+    #expect(heard.count > 2)
+    let deadline = ContinuousClock.now + .seconds(60)
+    while heard.last != 300, ContinuousClock.now < deadline {
+      await snapshots.subscribers.deliverDue()
+      if case .job(let newest, _) = subscription.next() {
+        heard.append(newest.job.progress.completed)
+      }
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(heard.last == 300)
+  }
+
+  @Test("does not hear of another owner's job")
+  func foreign() async throws {
+    try await Workshop.open { shop in
+      let id = try await shop.submit(url)
+      let other = Caller(owner: Owner("other"), isAdmin: false)
+      await #expect(throws: JobsError.unknownJob) {
+        try await shop.engine.subscribe(to: id, for: other, told: nil, cancelsAtLeaving: true)
+      }
+    }
+  }
+
+  @Test("has done when the job is purged, and when the service stops")
+  func gone() async throws {
+    var last: (any JobSubscription)?
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      let subscription = try await shop.engine.subscribe(
+        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+      _ = try await nextUpdate(subscription)
+      try await shop.engine.purge(id, for: Workshop.me)
+      _ = try await hearAll(subscription)
+      let other = try await shop.submit(url)
+      last = try await shop.engine.subscribe(
+        to: other, for: Workshop.me, told: nil, cancelsAtLeaving: true)
+    }
+    _ = try await hearAll(try #require(last))
+  }
+
+  @Test("takes an unfinished job along when it is the last to go that said so")
+  func cancels() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      _ = try await shop.reached(.loading, id)
+      func subscribe(_ cancels: Bool) async throws -> any JobSubscription {
+        try await shop.engine.subscribe(
+          to: id, for: Workshop.me, told: nil, cancelsAtLeaving: cancels)
+      }
+      var subscribers = [
+        try await subscribe(true), try await subscribe(true), try await subscribe(false),
+      ]
+      subscribers.removeLast()
+      subscribers.removeLast()
+      // Whoever left has been heard of by the time that a later change is.
+      _ = try await shop.engine.edit(id, for: Workshop.me, priority: .high, tags: nil)
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .loading)
+      subscribers.removeLast()
+      #expect(try await shop.finished(id).phase == .cancelled)
+    }
+  }
+}
+
+@Suite("One who listens to all jobs", .timeLimit(.minutes(2)))
+struct ManyJobsSubscriptionTests {
+  private let url = "http://a.example/x.png"
+  private func query(_ adjust: (inout SubscriptionQuery) -> Void = { _ in }) -> SubscriptionQuery {
+    var query = SubscriptionQuery(caller: Workshop.me)
+    adjust(&query)
+    return query
+  }
+
+  @Test("hears of those under way, then of what changes, once each")
+  func fresh() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      _ = try await shop.finished(shop.submit(url))
+      shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
+      let hanging = try await shop.submit("http://b.example/")
+      try await until {
+        try await shop.engine.job(hanging, for: Workshop.me).job.progress.completed > 0
+      }
+      let subscription = shop.engine.subscribe(query())
+      #expect(try await hearAll(subscription) == ["phase loading"])
+      let next = try await shop.submit(url) { $0.cacheMode = .noStore }
+      _ = try await shop.finished(next)
+      var heard: [String] = []
+      while heard.last != "phase success" { heard += try await hearAll(subscription) }
+      #expect(heard.filter { $0 == "phase success" || $0 == "image success" }.count == 2)
+    }
+  }
+
+  @Test("that comes back hears of each end it has missed")
+  func comesBack() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      var ids: Set<JobID> = []
+      for _ in 0..<250 {
+        ids.insert(try await shop.submit(url) { $0.cacheMode = .noStore })
+      }
+      for id in ids { _ = try await shop.finished(id) }
+      func ends(since moment: Timestamp?) async throws -> Set<JobID> {
+        let subscription = shop.engine.subscribe(query { $0.seenUntil = moment })
+        var found: Set<JobID> = []
+        while case .job(let snapshot, let events) = try await nextUpdate(subscription) {
+          #expect(events == [.phase, .image])
+          found.insert(snapshot.job.id)
+        }
+        return found
+      }
+      #expect(try await ends(since: nil) == [])
+      #expect(try await ends(since: Timestamp(milliseconds: 0)) == ids)
+      #expect(try await ends(since: shop.clock.now) == ids)
+      #expect(try await ends(since: shop.clock.now + .seconds(61)) == [])
+    }
+  }
+
+  @Test("hears of those alone that it may see and asked for")
+  func filtered() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let other = shop.engine.subscribe(
+        SubscriptionQuery(caller: Caller(owner: Owner("other"), isAdmin: false)))
+      let admin = shop.engine.subscribe(
+        SubscriptionQuery(caller: Caller(owner: Owner("root"), isAdmin: true)))
+      let successes = shop.engine.subscribe(query { $0.phases = [.success] })
+      let tagged = shop.engine.subscribe(query { $0.tag = "x" })
+      for subscription in [other, admin, successes, tagged] {
+        #expect(try await hearAll(subscription) == [])
+      }
+      let plain = try await shop.submit(url)
+      _ = try await shop.finished(plain)
+      let new = NewJob(
+        submission: Submission(source: .url(SourceURL(url)!, lowData: nil)), tags: ["x"])
+      let id = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)[0].id
+      _ = try await shop.finished(id)
+      func ids(_ subscription: any JobSubscription, upTo last: JobID) async throws -> [JobID] {
+        var found: [JobID] = []
+        while true {
+          guard case .job(let snapshot, _) = try await nextUpdate(subscription) else { continue }
+          if found.last != snapshot.job.id { found.append(snapshot.job.id) }
+          if snapshot.job.id == last, snapshot.job.phase == .success { return found }
+        }
+      }
+      #expect(try await ids(admin, upTo: id).contains(plain))
+      #expect(Set(try await ids(successes, upTo: id)) == [plain, id])
+      #expect(try await ids(tagged, upTo: id) == [id])
+      guard case .nothing = other.next() else {
+        Issue.record("another owner's job is told")
+        return
+      }
+    }
+  }
+
+  @Test("that is too slow begins anew, and misses no end either")
+  func tooSlow() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let subscription = shop.engine.subscribe(query())
+      #expect(try await hearAll(subscription) == [])
+      let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      var ids: Set<JobID> = []
+      for _ in 0..<3 {
+        let jobs = Array(repeating: new, count: ManyJobsSubscription.maxPending / 2)
+        ids.formUnion(
+          try await shop.engine.submit(jobs, by: Workshop.me.owner, key: nil).map(\.id))
+      }
+      for id in ids { _ = try await shop.finished(id) }
+      var ended: Set<JobID> = []
+      while ended.count < ids.count {
+        guard case .job(let snapshot, let events) = try await nextUpdate(subscription) else {
+          continue
+        }
+        if snapshot.job.phase == .success, events.contains(.phase) { ended.insert(snapshot.job.id) }
+      }
+      #expect(ended == ids)
+    }
+  }
+}

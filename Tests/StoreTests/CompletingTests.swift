@@ -1,0 +1,197 @@
+import Foundation
+import GRDB
+import Jobs
+import Testing
+
+@testable import Store
+
+@Suite("Settling jobs")
+struct CompletingTests {
+  private static func succeed(_ digest: ImageDigest) -> @Sendable (inout Job) -> Bool {
+    { job in
+      job.succeed(with: digest, bytes: 10, at: .at(9))
+      return true
+    }
+  }
+
+  @Test("answers for each claim in its place; a lost one is nil")
+  func inOrder() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = (0..<3).map { Job.sample($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    let claims = try await store.claim(3, at: .at(5)).jobs.map(\.claim)
+    _ = try await store.update(batch[1].id, under: nil) { $0.cancel(at: .at(6), keptFor: .zero) }
+    let completed = try await store.complete(
+      Completion(claims.reversed(), change: Self.succeed(.sample(1)))
+    ).jobs
+    #expect(completed.map { $0?.id } == [batch[2].id, nil, batch[0].id])
+    #expect(completed[0]?.phase == .success)
+    #expect(try await store.job(batch[2].id) == completed[0])
+    #expect(try await store.job(batch[1].id)?.phase == .cancelled)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("one whose record can't be read loses none of the others")
+  func unreadable() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = (0..<3).map { Job.sample($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    let claims = try await store.claim(3, at: .at(5)).jobs.map(\.claim)
+    try store.onWriter { db in
+      try db.execute(
+        sql: "UPDATE jobs SET record = x'7B' WHERE id = ?", arguments: [batch[1].id.data])
+    }
+    let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    let completed = try await store.complete(
+      Completion(claims, entry: entry, change: Self.succeed(.sample(1)))
+    ).jobs
+    #expect(completed.map { $0?.phase } == [.success, nil, .success])
+    #expect(try await store.entries(for: [entry.id.key]) == [[entry]])
+    await store.close()
+  }
+
+  @Test("keeps the entry and ends the reservation whatever becomes of the jobs")
+  func withoutJobs() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let holder = JobID(at: .at(1))
+    _ = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
+    let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
+    let lost = Claim(job: JobID(at: .at(2)), number: 7)
+    let completed = try await store.complete(
+      Completion([lost], entry: entry, releasing: holder, change: Self.succeed(.sample(1)))
+    ).jobs
+    #expect(completed == [nil])
+    #expect(try await store.abandonedImages(9) == [], "the entry refers to it")
+    #expect(try await store.cacheCounts() == (1, 10))
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("takes back everything when the database refuses")
+  func allOrNothing() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    _ = try await store.submit(.sample(1))
+    let (job, claim) = try #require(await store.claimOne())
+    let gone = try #require(await store.succeed(5, with: .sample(1), bytes: 10))
+    #expect(try await store.remove(gone.id))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    // Nobody reserved the image, which is leaving.
+    await #expect(throws: StoreError.self) {
+      try await store.complete(Completion([claim], change: Self.succeed(.sample(1))))
+    }
+    #expect(try await store.job(job.id) == job)
+    try store.audit()
+    await store.close()
+  }
+}
+
+@Suite("Submitting jobs that the cache answered")
+struct AnsweredJobTests {
+  private static func answered(_ number: Int64, _ digest: ImageDigest) -> Job {
+    var job = Job.sample(number)
+    job.succeed(with: digest, bytes: 10, at: .at(number))
+    return job
+  }
+
+  @Test("they are finished and refer to their image; only queued ones need room in the queue")
+  func kept() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let first = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
+    let batch = [Self.answered(2, .sample(1)), .sample(3), Self.answered(4, .sample(1))]
+    #expect(try await store.submit(batch, key: nil, capacity: 1) == .accepted)
+    #expect(try await store.submit([batch[1]], key: nil, capacity: 1) == .queueFull)
+    let more = [Self.answered(5, .sample(1))]
+    #expect(try await store.submit(more, key: nil, capacity: 0) == .accepted)
+    #expect(try await store.job(batch[0].id) == batch[0])
+    #expect(try await store.remove(first.id))
+    #expect(try await store.refers(to: .sample(1)))
+    #expect(try await store.claim(9, at: .at(9)).jobs.map(\.job.id) == [batch[1].id])
+    #expect(try await store.counts().jobs[.success] == 3)
+    try store.audit()
+    let room = try await store.reserve(.sample(2), bytes: 95, as: JobID(at: .at(9)), limit: 100)
+    #expect(room == .reserved(evicted: [.sample(1)]))
+    #expect(try await store.job(batch[0].id)?.image?.isKept == false)
+    await store.close()
+  }
+
+  @Test("nothing is saved when an image is leaving or gone")
+  func imageGone() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    let batch = [.sample(3), Self.answered(4, .sample(1))]
+    #expect(try await store.submit(batch, key: key, capacity: 9) == .imageGone)
+    let gone = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
+    #expect(try await store.remove(gone.id))
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.submit(batch, key: key, capacity: 9) == .imageGone)
+    #expect(try await store.counts().jobs[.queued] == 0)
+    try await store.forget([.sample(1)])
+    #expect(try await store.submit([.sample(3)], key: key, capacity: 9) == .accepted)
+    try store.audit()
+    await store.close()
+  }
+
+  @Test("an abandoned image that nobody removes yet is theirs again")
+  func revived() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let gone = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
+    #expect(try await store.remove(gone.id))
+    #expect(try await store.submit(Self.answered(2, .sample(1))) == .accepted)
+    #expect(try await store.abandonedImages(9) == [])
+    await store.close()
+  }
+}
+
+@Suite("Jobs with low-data images")
+struct LowDataTests {
+  @Test("are listed by their ids, until their image is replaced, gives way or is removed")
+  func listed() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    var batch = (0..<6).map { Job.sample($0) }
+    batch.append(Self.savingData(7))
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    for (job, claim) in try await store.claim(9, at: .at(9)).jobs {
+      let digest = ImageDigest.sample(Int(job.createdAt.milliseconds % 1_000))
+      let variant: SourceVariant = job.id == batch[0].id ? .regular : .lowData
+      _ = try await store.update(job.id, under: claim) {
+        $0.succeed(with: digest, bytes: 10, variant: variant, at: .at(20))
+        return true
+      }
+    }
+    let all = try await store.jobsWithLowDataImages(after: nil, count: 9).map(\.id)
+    #expect(all == batch[1...5].map(\.id))
+    let page = try await store.jobsWithLowDataImages(after: batch[2].id, count: 2).map(\.id)
+    #expect(page == batch[3...4].map(\.id))
+
+    _ = try await store.reserve(.sample(50), bytes: 10, as: JobID(at: .at(1)), limit: 100)
+    _ = try await store.update(batch[1].id, under: nil) {
+      $0.replaceImage(with: .sample(.sample(50), bytes: 10), cache: nil)
+      return true
+    }
+    #expect(try await store.remove(batch[2].id))
+    _ = try await store.update(batch[3].id, under: nil) { $0.edit(priority: nil, tags: ["new"]) }
+    let rest = try await store.jobsWithLowDataImages(after: nil, count: 9).map(\.id)
+    #expect(rest == batch[3...5].map(\.id))
+    _ = try await store.reserve(.sample(51), bytes: 990, as: JobID(at: .at(2)), limit: 1_000)
+    #expect(try await store.jobsWithLowDataImages(after: nil, count: 9).isEmpty)
+    try store.audit()
+    await store.close()
+  }
+
+  private static func savingData(_ number: Int64) -> Job {
+    var submission = Submission(source: .url(SourceURL("https://a.example/")!, lowData: nil))
+    submission.savesData = true
+    return Job(
+      id: JobID(at: .at(number)), owner: .anonymous, submission: submission, priority: .normal,
+      tags: [], createdAt: .at(number))
+  }
+}
