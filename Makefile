@@ -35,7 +35,8 @@ export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
-	swift test $(if $(FILTER),--filter '$(FILTER)')
+	@rm -f .build/tests-swift-testing.xml
+	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: lint
 lint: export WARNINGS_AS_ERRORS := 1

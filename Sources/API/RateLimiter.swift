@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Jobs
 internal import Synchronization
 
 /// One client's allowance: a rule without a clock.
@@ -25,8 +26,7 @@ struct TokenBucket: Sendable {
   }
 }
 
-/// A bucket for each client, bounded: when a generation is full, those not seen since the one before are forgotten. Who
-/// is forgotten starts with a full bucket, as every new client does.
+/// A bucket for each of the clients that asked last. Who is forgotten starts with a full one, as every new client does.
 final class RateLimiter: Sendable {
   /// Whose allowance it is.
   enum Client: Hashable, Sendable {
@@ -34,38 +34,27 @@ final class RateLimiter: Sendable {
     case address(String)
   }
 
-  private struct Buckets {
-    var recent: [Client: TokenBucket] = [:]
-    var older: [Client: TokenBucket] = [:]
-  }
-
   private let limit: RateLimit
-  private let capacity: Int
-  private let buckets = Mutex(Buckets())
+  private let buckets: Mutex<LRUCache<Client, TokenBucket>>
 
-  /// - Parameter capacity: clients remembered, at most twice as many.
+  /// - Parameter capacity: clients remembered.
   init(_ limit: RateLimit, capacity: Int = 20_000) {
     self.limit = limit
-    self.capacity = capacity
+    buckets = Mutex(LRUCache(capacity: capacity))
   }
 
   /// - Returns: nil when the client may ask, else the seconds until it may.
   func take(_ client: Client, at now: ContinuousClock.Instant = .now) -> Double? {
     buckets.withLock { buckets in
-      var bucket =
-        buckets.recent[client] ?? buckets.older[client] ?? TokenBucket(limit, at: now)
+      var bucket = buckets.peek(client) ?? TokenBucket(limit, at: now)
       let wait = bucket.take(limit, at: now)
-      if buckets.recent.count >= capacity, buckets.recent[client] == nil {
-        buckets.older = buckets.recent
-        buckets.recent = [:]
-      }
-      buckets.recent[client] = bucket
+      buckets.set(bucket, for: client)
       return wait
     }
   }
 
   /// How many clients are remembered.
-  var count: Int { buckets.withLock { $0.recent.count + $0.older.count } }
+  var count: Int { buckets.withLock { $0.count } }
 }
 
 extension RateLimiter.Client {

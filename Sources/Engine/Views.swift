@@ -6,7 +6,7 @@ final class Views: Sendable {
   typealias Outcome = Result<JobSnapshot, JobsError>
 
   private struct State {
-    var jobs: RecentValues<Fingerprint, JobID>
+    var jobs: LRUCache<Fingerprint, JobID>
     var submitting: [Fingerprint: Task<Outcome, Never>] = [:]
     /// Of jobs that somebody waits for.
     var viewers: [JobID: Int] = [:]
@@ -14,8 +14,8 @@ final class Views: Sendable {
 
   private let state: Mutex<State>
 
-  /// - Parameter capacity: jobs that are remembered, up to twice as many.
-  init(capacity: Int) { state = Mutex(State(jobs: RecentValues(capacity: capacity))) }
+  /// - Parameter capacity: jobs that are remembered.
+  init(capacity: Int) { state = Mutex(State(jobs: LRUCache(capacity: capacity))) }
 
   /// The job that was given last to who asked the same; it may have ended or be gone.
   func job(for view: Fingerprint) -> JobID? { state.withLock { $0.jobs.value(for: view) } }

@@ -39,50 +39,26 @@ struct Moment: Comparable, Sendable {
   }
 }
 
-/// Remembers which files' bytes this process has hashed, so that it needn't again while they stay as they are.
-///
-/// Bounded: once `limit` are remembered, the half that was noted or asked for longest ago is forgotten at once.
+/// Remembers which files' bytes this process has hashed, so that it needn't again while they stay as they are. Those that
+/// were noted or asked for longest ago are forgotten first.
 final class VerifiedFiles: Sendable {
-  private struct State {
-    var recent: [ImageDigest: FileStamp] = [:]
-    var older: [ImageDigest: FileStamp] = [:]
-  }
+  private let stamps: Mutex<LRUCache<ImageDigest, FileStamp>>
 
-  private let state = Mutex(State())
-  private let half: Int
-
-  init(limit: Int = 32_768) { half = max(1, limit / 2) }
+  /// - Parameter limit: how many are remembered.
+  init(limit: Int = 32_768) { stamps = Mutex(LRUCache(capacity: limit)) }
 
   /// How many are remembered.
-  var count: Int { state.withLock { $0.recent.count + $0.older.count } }
+  var count: Int { stamps.withLock { $0.count } }
 
   /// Notes that a file with this stamp has the bytes that its digest tells.
   func note(_ digest: ImageDigest, _ stamp: FileStamp) {
-    state.withLock { note(digest, stamp, in: &$0) }
+    _ = stamps.withLock { $0.set(stamp, for: digest) }
   }
 
   /// Whether the bytes were hashed and the file is still the same.
   func contains(_ digest: ImageDigest, _ stamp: FileStamp) -> Bool {
-    state.withLock { state in
-      if let known = state.recent[digest] { return known == stamp }
-      guard state.older[digest] == stamp else { return false }
-      note(digest, stamp, in: &state)
-      return true
-    }
+    stamps.withLock { $0.value(for: digest) } == stamp
   }
 
-  func forget(_ digest: ImageDigest) {
-    state.withLock { state in
-      state.recent[digest] = nil
-      state.older[digest] = nil
-    }
-  }
-
-  private func note(_ digest: ImageDigest, _ stamp: FileStamp, in state: inout State) {
-    state.older[digest] = nil
-    state.recent[digest] = stamp
-    guard state.recent.count >= half else { return }
-    state.older = state.recent
-    state.recent = [:]
-  }
+  func forget(_ digest: ImageDigest) { _ = stamps.withLock { $0.remove(digest) } }
 }

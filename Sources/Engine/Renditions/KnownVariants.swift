@@ -6,12 +6,12 @@ internal import Synchronization
 ///
 /// A variant's name says all that it was made of, so an entry is never wrong: at the most its variant is kept no more.
 final class KnownVariants: Sendable {
-  private let digests = Mutex(RecentValues<CacheEntry.ID, ImageDigest>(capacity: 16_384))
+  private let digests = Mutex(LRUCache<CacheEntry.ID, ImageDigest>(capacity: 16_384))
 
   func digest(of id: CacheEntry.ID) -> ImageDigest? { digests.withLock { $0.value(for: id) } }
 
   func note(_ digest: ImageDigest, of id: CacheEntry.ID) {
-    digests.withLock { $0.set(digest, for: id) }
+    _ = digests.withLock { $0.set(digest, for: id) }
   }
 
   func clear() { digests.withLock { $0.removeAll() } }
