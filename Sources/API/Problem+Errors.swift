@@ -192,9 +192,9 @@ extension Problem {
     case .full:
       self.init(.storageFull, "This service has no room left; try again later.")
       fields[.retryAfter] = "60"
-    case .unavailable(let detail), .unreadable(let detail):
+    case .leaseLost, .unavailable, .unreadable:
       self.init(.internal, "The fault is on this side; nothing is wrong with the request.")
-      logged = detail
+      logged = "\(error)"
     }
   }
 

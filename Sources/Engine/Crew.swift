@@ -6,6 +6,7 @@ struct Crew: Sendable {
   let configuration: JobEngine.Configuration
   let dispatcher: Dispatcher
   let store: any JobStore
+  let lease: Lease
   let images: any ImageStore
   let partials: any PartialStore
   let locals: (any LocalImages)?
@@ -70,7 +71,9 @@ struct Crew: Sendable {
     do throws(StoreError) {
       while left > 0, !loads.isStopping, !load.isCancelled {
         let wanted = min(left, JobCompleter.batch)
-        let taken = try await store.claim(equalTo: request, count: wanted, at: now())
+        let taken = try await lease.holding { instance throws(StoreError) in
+          try await store.claim(equalTo: request, count: wanted, for: instance)
+        }
         let haveJoined = await join(taken, load)
         guard haveJoined, taken.count == wanted else { return }
         left -= wanted
@@ -130,7 +133,12 @@ extension Crew {
     let snapshots = JobSnapshots(capacity: configuration.shownJobs)
     let cache = ResponseCache(
       configuration.cache, store: parts.store, images: parts.images, log: log)
-    let keeper = ImageKeeper(store: parts.store, images: parts.images, log: log)
+    let clock = StoreClock(machine: now)
+    let now: WallClock = { clock.now }
+    let loads = Loads(snapshots: snapshots)
+    let lease = Lease(
+      store: parts.store, duration: configuration.lease, loads: loads, clock: clock, log: log)
+    let keeper = ImageKeeper(store: parts.store, images: parts.images, lease: lease, log: log)
     let views = Views(capacity: configuration.shownJobs)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: parts.threads,
@@ -155,14 +163,15 @@ extension Crew {
     self.init(
       configuration: configuration,
       dispatcher: Dispatcher(
-        store: parts.store, origins: origins, positions: positions, workers: configuration.workers,
+        store: parts.store, lease: lease, origins: origins, positions: positions,
+        workers: configuration.workers,
         signal: signal, now: now, log: log),
-      store: parts.store, images: parts.images, partials: parts.images, locals: parts.locals,
+      store: parts.store, lease: lease, images: parts.images, partials: parts.images,
+      locals: parts.locals,
       keeper: keeper, cache: cache, opener: opener, variants: variants,
       fetcher: parts.fetcher,
       ingest: ImageIngest(codec: parts.codec, memory: memory),
-      threads: parts.threads, snapshots: snapshots, loads: Loads(snapshots: snapshots),
-      origins: origins,
+      threads: parts.threads, snapshots: snapshots, loads: loads, origins: origins,
       positions: positions, background: BackgroundLoads(),
       network: NetworkState(isConstrained: configuration.isConstrained),
       views: views, uploads: UploadQuota(configuration.maxStoredBytes, now: now), metrics: metrics,

@@ -19,6 +19,9 @@ extension JobEngine {
     public var maxBytes = 32 << 20
     /// Of decoding. `maxMemory` is also what all decodes may hold at once.
     public var limits = DecodeLimits()
+    /// How long the store waits for a word of this process before others take its jobs over; it says one three times as
+    /// often.
+    public var lease: Duration = .seconds(15)
     /// Of all kept images' bytes.
     public var maxStoredBytes = 10_000_000_000
     /// Whether low-data images are preferred.

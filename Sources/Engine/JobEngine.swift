@@ -67,7 +67,8 @@ public final class JobEngine: Sendable {
   /// - Parameter onReady: called once jobs are taken.
   /// - Throws: when the store can't be read at the start.
   public func run(onReady: () -> Void = {}) async throws(StoreError) {
-    let requeued = try await crew.store.recover()
+    try await crew.lease.begin()
+    let requeued = try await recover()
     let removed = try await crew.images.removeUnfinished()
     if requeued > 0 || removed > 0 {
       crew.log.notice(
@@ -81,6 +82,8 @@ public final class JobEngine: Sendable {
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.housekeeping.sweep() }
+      group.addTask { await self.crew.lease.keep() }
+      group.addTask { for await id in self.crew.lease.lost { await self.follow(id) } }
       group.addTask { await self.room.watch() }
       group.addTask { await self.crew.watchLoads() }
       group.addTask { await self.followOthers() }
@@ -93,6 +96,20 @@ public final class JobEngine: Sendable {
       group.cancelAll()
     }
     await crew.cache.noteUses()
+    await crew.lease.end()
+  }
+
+  /// What an earlier run of a store for itself left is nobody's already; of a store that is shared this takes over what
+  /// others lost by now.
+  /// - Returns: how many jobs are queued again.
+  private func recover() async throws(StoreError) -> Int {
+    let batch = 500
+    var count = 0
+    while true {
+      let jobs = try await crew.store.recoverExpired(batch)
+      count += jobs.count
+      if jobs.count < batch { return count }
+    }
   }
 
   private func work() async {
@@ -104,9 +121,28 @@ public final class JobEngine: Sendable {
     }
   }
 
-  /// Shows what other services do to jobs, and stops work that they have taken away.
+  /// Shows what other instances do to jobs, stops work that they have taken away, and looks for what they queued.
   private func followOthers() async {
-    for await id in crew.store.changesByOthers() { await follow(id) }
+    while !Task.isCancelled {
+      let instance = crew.lease.instance
+      for await news in crew.store.news(for: instance) { await follow(news) }
+      // It ends with the lease; there may be another one by now.
+      if crew.lease.instance == instance { return }
+    }
+  }
+
+  private func follow(_ news: News) async {
+    switch news {
+    case .queued: crew.dispatcher.wake()
+    case .changed(let id): await follow(id)
+    case .removed(let ids):
+      crew.snapshots.remove(ids)
+      for id in ids { crew.loads.leave(id, before: .max) }
+    case .progress(let id, let report): crew.snapshots.report(id, report)
+    case .lost:
+      crew.dispatcher.wake()
+      for id in crew.snapshots.dropUnheld() { await follow(id) }
+    }
   }
 
   /// A store that does not answer says nothing of the job: it is asked until it does.
@@ -120,7 +156,7 @@ public final class JobEngine: Sendable {
         return
       } catch {
         crew.log.error(
-          "another service's change can't be read",
+          "another instance's change can't be read",
           metadata: ["job": "\(id)", "error": "\(error)"])
         if case .unreadable = error { return }
       }
@@ -145,8 +181,9 @@ public final class JobEngine: Sendable {
 
   var housekeeping: Housekeeping {
     Housekeeping(
-      store: crew.store, images: crew.images, keeper: crew.keeper, snapshots: crew.snapshots,
-      cache: crew.cache, idempotencyTTL: crew.configuration.idempotencyTTL, now: crew.now,
+      store: crew.store, lease: crew.lease, dispatcher: crew.dispatcher, images: crew.images,
+      keeper: crew.keeper, snapshots: crew.snapshots,
+      cache: crew.cache, idempotencyTTL: crew.configuration.idempotencyTTL,
       log: crew.log)
   }
 

@@ -4,6 +4,7 @@ extension StoreError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .full: "no room is left"
+    case .leaseLost: "the lease is over"
     case .unavailable(let detail), .unreadable(let detail): detail
     }
   }

@@ -44,6 +44,9 @@ public struct JobID: Hashable, Sendable, Comparable {
     self.init(high: words.0, low: words.1)
   }
 
+  /// When it was made.
+  public var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
+
   public static func < (a: JobID, b: JobID) -> Bool {
     a.high == b.high ? a.low < b.low : a.high < b.high
   }

@@ -20,9 +20,6 @@ extension Phase {
 }
 
 extension JobID {
-  /// When it was made.
-  var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
-
   /// Sixteen bytes that sort as the ids do.
   var data: Data {
     withUnsafeBytes(of: (high.bigEndian, low.bigEndian)) { Data($0) }

@@ -11,10 +11,8 @@ internal import Jobs
 struct Dequeue {
   /// Jobs that one transaction looks at in vain: parking them is work, and everybody else's changes wait for it.
   static let maxLooks = 2_000
-  /// What is older than this comes first every eighth time.
-  static let patience = Duration.seconds(30)
-  static let turns = 8
 
+  private let instance: Instance
   private let moment: Timestamp
   private let count: Int
   /// What is left once these jobs were taken.
@@ -30,7 +28,11 @@ struct Dequeue {
   /// Whether all was taken that there is, or that was asked for.
   var isDone: Bool { looks > 0 || taken.count >= count }
 
-  init(_ count: Int, at moment: Timestamp, room: OriginRoom, of transaction: WriteTransaction) {
+  init(
+    _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginRoom,
+    of transaction: WriteTransaction
+  ) {
+    self.instance = instance
     self.moment = moment
     self.count = count
     self.room = room
@@ -41,7 +43,7 @@ struct Dequeue {
   mutating func run(in transaction: inout WriteTransaction) throws {
     while taken.count < count, let row = try next(in: &transaction) {
       forget(row)
-      taken.append(try transaction.take(row, at: moment))
+      taken.append(try transaction.take(row, for: instance, at: moment))
       transaction.counters.dequeued += 1
       room.take(row.origin)
       if let origin = row.origin, room[origin] <= 0 { open.removeAll { $0 == origin } }
@@ -58,7 +60,7 @@ struct Dequeue {
   }
 
   private mutating func next(in transaction: inout WriteTransaction) throws -> JobRow? {
-    let isAgedTurn = transaction.counters.dequeued % Self.turns == Self.turns - 1
+    let isAgedTurn = QueueOrder.isAgedTurn(after: transaction.counters.dequeued)
     if isAgedTurn, let row = try oldest(in: &transaction) { return row }
     return looks > 0 ? try first(in: &transaction) : nil
   }
@@ -177,7 +179,7 @@ extension Dequeue {
         guard let head, oldest.map({ head.id < $0.id }) ?? true else { continue }
         oldest = head
       }
-      guard let oldest, moment - oldest.id.moment > Self.patience else { return nil }
+      guard let oldest, QueueOrder.isOld(oldest.id, at: moment) else { return nil }
       switch oldest {
       case .ready(let row, _): return row
       case .parked(let head): if let row = try fetch(head, in: &transaction) { return row }

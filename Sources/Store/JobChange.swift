@@ -23,11 +23,6 @@ struct JobChange {
     row = isChanged ? try old.updated(to: changed) : nil
   }
 
-  /// Whether the job's place is behind all others'.
-  var goesToTheEnd: Bool {
-    after.priority > before.priority || (before.phase.isFinished && after.phase == .queued)
-  }
-
-  /// Whether the job's place is ahead of all others' at its level.
-  var goesAhead: Bool { after.priority < before.priority }
+  /// What it means for the job's place in the queue.
+  var place: QueueMove { QueueMove(from: before, to: after) }
 }

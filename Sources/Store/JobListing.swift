@@ -56,6 +56,24 @@ struct JobListing {
     return owners
   }
 
+  /// What an instance holds.
+  static func claims(of instance: Instance, _ db: Database) throws -> Set<Claim> {
+    let statement = try db.cachedStatement(
+      sql: """
+        SELECT id, claim FROM jobs
+        WHERE owner = ? AND phase = 1 AND claim BETWEEN ?2 << 32 AND (?2 << 32) + 0xFFFFFFFF
+        """)
+    var claims: Set<Claim> = []
+    for owner in try owners(db) {
+      let rows = try Row.fetchCursor(statement, arguments: [owner, instance.number])
+      while let row = try rows.next() {
+        guard let job = JobID(data: row[0]) else { continue }
+        claims.insert(Claim(job: job, instance: instance, number: row[1]))
+      }
+    }
+    return claims
+  }
+
   /// One more than the page has, where there are more.
   private func ids(_ db: Database) throws -> [Data] {
     if query.owner == nil, query.tag == nil, query.phases.isEmpty {

@@ -123,6 +123,12 @@ struct JobRow: Sendable {
   var places: Int { 1 + record.count / Self.recordPerPlace }
   static let recordPerPlace = 4096
 
+  /// What holds it, while loading.
+  var heldBy: Claim? {
+    guard let claim, let jobID else { return nil }
+    return Claim(job: jobID, instance: ClaimNumbers.instance(of: claim), number: claim)
+  }
+
   var originData: Data? { origin.map { Data($0.utf8) } }
 
   /// When its job was submitted and which it is: ids sort by their creation.

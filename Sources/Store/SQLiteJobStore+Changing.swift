@@ -45,15 +45,17 @@ extension SQLiteJobStore {
   }
 
   /// Forgets keys in one commit, by an index of their age.
-  public func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
-    try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
+  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+    let moment = now() + (.zero - age)
+    return try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
   }
 
   /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
   /// jobs are seen for the first time whose origins have no room, it takes several commits.
-  public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
-    -> Claimed
-  {
+  public func claim(
+    _ count: Int, for instance: Instance, room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
+    let moment = now()
     var claimed = Claimed(jobs: [], nextDue: nil)
     var step = Step(room: room)
     var isDone = false
@@ -61,8 +63,9 @@ extension SQLiteJobStore {
       do throws(StoreError) {
         // Lost or not, a claim means that the job is queued at the next start.
         step = try await writer.perform(isSynced: false) {
-          [wanted = count - claimed.jobs.count, room = step.room] in
-          try Step(wanted, at: moment, room: room, in: &$0)
+          [leases, wanted = count - claimed.jobs.count, room = step.room] in
+          try leases.check(instance)
+          return try Step(wanted, for: instance, at: moment, room: room, in: &$0)
         }
         let jobs = try await self.claimed(step.rows)
         claimed.jobs += jobs
@@ -92,11 +95,12 @@ extension SQLiteJobStore {
     init(room: OriginRoom) { self.room = room }
 
     init(
-      _ count: Int, at moment: Timestamp, room: OriginRoom, in transaction: inout WriteTransaction
+      _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginRoom,
+      in transaction: inout WriteTransaction
     ) throws {
       self.room = room
       guard try transaction.wakeDue(at: moment) else { return }
-      var handover = Dequeue(count, at: moment, room: room, of: transaction)
+      var handover = Dequeue(count, for: instance, at: moment, room: room, of: transaction)
       try handover.run(in: &transaction)
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
       shared = try transaction.shared(among: rows)
@@ -105,7 +109,7 @@ extension SQLiteJobStore {
   }
 
   /// Takes jobs by the index of what they ask; while none of the kind is queued, as is usual, it costs a look only.
-  public func claim(equalTo request: Fingerprint, count: Int, at moment: Timestamp)
+  public func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)
     async throws(StoreError) -> [(job: Job, claim: Claim)]
   {
     let isQueued = try await read { db in
@@ -115,8 +119,9 @@ extension SQLiteJobStore {
     }
     guard isQueued, count > 0 else { return [] }
     return try await claimed(
-      writer.perform(isSynced: false) {
-        try $0.claim(equalTo: request.data, count: count, at: moment)
+      writer.perform(isSynced: false) { [leases, now] in
+        try leases.check(instance)
+        return try $0.claim(equalTo: request.data, count: count, for: instance, at: now())
       })
   }
 
@@ -127,7 +132,7 @@ extension SQLiteJobStore {
       rows.compactMap { row in
         do {
           let job = try row.job()
-          return row.claim.map { (job, Claim(job: job.id, number: $0)) }
+          return row.heldBy.map { (job, $0) }
         } catch {
           log.error("a queued job is passed over", metadata: ["error": "\(error)"])
           return nil
@@ -169,18 +174,22 @@ extension SQLiteJobStore {
   }
 
   /// Makes room by the index of images that may give way; images that nothing refers to go first.
-  public func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
-    async throws(StoreError) -> Reservation
-  {
+  public func reserve(
+    _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
+  ) async throws(StoreError) -> Reservation {
     // Without it the bytes are swept at the next start.
-    try await writer.perform(isSynced: false) {
-      try $0.reserve(image.data, bytes: bytes, as: holder.data, limit: limit)
+    try await writer.perform(isSynced: false) { [leases] in
+      try leases.check(instance)
+      return try $0.reserve(
+        image.data, bytes: bytes, as: holder.data, of: instance, limit: limit)
     }
   }
 
   /// Lets the image go in one commit, however many jobs had it.
-  public func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
-    try await writer.perform { try $0.lose(image.data) }
+  public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
+    -> [JobID]?
+  {
+    try await writer.perform { try $0.lose(image.data, for: instance) }
   }
 
   /// Ends a holder's reservations.
@@ -189,36 +198,31 @@ extension SQLiteJobStore {
   }
 
   /// Forgets jobs whose time has come, the earliest first, in one commit.
-  public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
-    try await writer.perform { try $0.expire(at: moment, count: count) }
+  public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
+    try await writer.perform { [now] in try $0.expire(at: now(), count: count) }
   }
 
   /// Marks images that nothing refers to as leaving, and names them.
-  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform(isSynced: false) { try $0.leave(abandoned: count) }
+  public func abandonedImages(
+    _ count: Int, for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
+    try await writer.perform(isSynced: false) { try $0.leave(abandoned: count, for: instance) }
   }
 
   /// Looks first where others may look: few of them are orphans, and none as a rule.
-  public func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+  public func markOrphans(
+    _ images: [ImageDigest], for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
     let unknown = try await read { db in
       let statement = try db.cachedStatement(sql: "SELECT 1 FROM images WHERE digest = ?")
       return try images.filter { try Int.fetchOne(statement, arguments: [$0.data]) == nil }
     }
     guard !unknown.isEmpty else { return [] }
-    return try await writer.perform { try $0.leave(unknown: unknown) }
+    return try await writer.perform { try $0.leave(unknown: unknown, for: instance) }
   }
 
   /// Forgets images whose bytes are gone; one that is referred to stays.
   public func forget(_ images: [ImageDigest]) async throws(StoreError) {
     try await writer.perform(isSynced: false) { for image in images { try $0.forget(image) } }
-  }
-
-  /// Puts back what was being worked on: call it after opening, before anything is claimed or reserved.
-  public func recover() async throws(StoreError) -> Int {
-    let (requeued, unreadable) = try await writer.perform { try $0.recover() }
-    for error in unreadable {
-      log.error("a job stays as it is", metadata: ["error": "\(error)"])
-    }
-    return requeued
   }
 }

@@ -9,7 +9,7 @@ internal import Logging
 /// What changes something returns once the log is on the disk (WAL, `synchronous=FULL`); callers that wait at the
 /// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job, and little for an origin
 /// whose jobs wait for room.
-public final class SQLiteJobStore: JobStore {
+public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   /// Where the database is, and how much one commit may carry.
   public struct Configuration: Sendable {
     /// The database's file; its folder is made where there is none.
@@ -25,7 +25,7 @@ public final class SQLiteJobStore: JobStore {
     public var largestEmbedded = 64 << 10
     /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
     public var isDurable = true
-    /// Tells when a cache entry is stored.
+    /// The store's clock: it tells when leases end, jobs are due, taken and over, and when a cache entry is stored.
     public var now: WallClock = {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
     }
@@ -38,6 +38,8 @@ public final class SQLiteJobStore: JobStore {
   let writer: GroupCommit
   let reading: ThreadPool
   private let lock: FolderLock
+  let leases: Leases
+  let exchange = NewsExchange()
   let now: WallClock
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
@@ -52,8 +54,7 @@ public final class SQLiteJobStore: JobStore {
       try Self.makeFolder(of: configuration.path)
       lock = try FolderLock(configuration.path + ".lock")
       database = try Self.open(configuration)
-      let run = try database.write { try NumberSequence.nextRun($0) }
-      let counters = try database.read { try StoreCounters(counting: $0, in: run) }
+      let counters = try database.read { try StoreCounters(counting: $0) }
       writer = GroupCommit(
         to: database, limit: max(1, configuration.maxBatch), isDurable: configuration.isDurable,
         counters: counters)
@@ -61,6 +62,7 @@ public final class SQLiteJobStore: JobStore {
       throw StoreError(cause: error)
     }
     now = configuration.now
+    leases = Leases(now: configuration.now)
     largestEmbedded = configuration.largestEmbedded
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }

@@ -25,6 +25,9 @@ enum Schema {
     migrator.registerMigration("5 partitions of the cache") { db in
       try db.execute(sql: partitions)
     }
+    migrator.registerMigration("6 leases") { db in
+      try db.execute(sql: leases)
+    }
     return migrator
   }()
 
@@ -165,6 +168,13 @@ enum Schema {
     ALTER TABLE keys ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE keys ADD COLUMN jobs BLOB NOT NULL DEFAULT x'';
     CREATE INDEX keys_created ON keys (created_at);
+    """
+
+  // Which instance has reserved an image or is about to remove it; 0: one of an earlier release, which is gone. A claim's
+  // number tells its instance (ClaimNumbers), so that jobs need no column for it.
+  private static let leases = """
+    ALTER TABLE reservations ADD COLUMN instance INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE images ADD COLUMN leaving_for INTEGER NOT NULL DEFAULT 0;
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -37,7 +37,7 @@ struct StoreCounters: Sendable {
   /// Places ahead of the queue, counted downwards.
   var ranksAhead = NumberSequence(name: "rank ahead")
   /// Claims' numbers.
-  var claims: ClaimNumbers
+  var claims = ClaimNumbers()
 
   subscript(phase: Phase) -> Int {
     get { jobs[phase.code] }
@@ -69,8 +69,7 @@ struct StoreCounters: Sendable {
   }
 
   /// Counts what the database holds.
-  init(counting db: Database, in run: Int64) throws {
-    claims = ClaimNumbers(run: run)
+  init(counting db: Database) throws {
     parked = try ParkedHeads(db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {
@@ -107,20 +106,20 @@ struct StoreCounters: Sendable {
   }
 }
 
-/// Numbers of claims. Each begins with the number of the run that gave it, as a power cut may undo a claim: no later one
-/// is taken for it, and no version of its job is shown twice.
+/// Numbers of claims. Each begins with its instance's, which the disk has before the instance claims anything, as a power
+/// cut may undo a claim: no later one is taken for it, and no version of its job is shown twice.
 struct ClaimNumbers: Sendable {
-  private let first: Int64
   private var count: Int64 = 0
 
-  init(run: Int64) { first = run << 32 }
-
-  mutating func next() -> Int64 {
+  mutating func next(of instance: Instance) -> Int64 {
     count += 1
-    return first + count
+    return instance.number << 32 | count
   }
 
-  /// Above every version that a job was shown with before the run of this claim.
+  /// Who made the claim.
+  static func instance(of claim: Int64) -> Instance { Instance(number: claim >> 32) }
+
+  /// Above every version that a job was shown with before the instance of this claim was there.
   static func versionFloor(of claim: Int64) -> Int { Int(claim >> 32) << 20 }
 }
 
@@ -134,7 +133,7 @@ struct NumberSequence: Sendable {
 
   init(name: String) { self.name = name }
 
-  /// Counts the times that the store was opened.
+  /// Counts the instances that there ever were.
   static func nextRun(_ db: Database) throws -> Int64 {
     let statement = try db.cachedStatement(
       sql: """

@@ -20,25 +20,28 @@ private struct ImageRow {
 
 /// References to images, and the room that they take.
 extension WriteTransaction {
-  mutating func reserve(_ digest: Data, bytes: Int, as holder: Data, limit: Int) throws
-    -> Reservation
-  {
+  mutating func reserve(
+    _ digest: Data, bytes: Int, as holder: Data, of instance: Instance, limit: Int
+  ) throws -> Reservation {
     let known = try image(digest)
     if known?.isPendingDeletion == true { return .pendingDeletion }
     let newlyPinned = known.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
     guard counters.pinnedBytes + newlyPinned <= limit else { return .full }
     let added = try execute(
-      "INSERT OR IGNORE INTO reservations (holder, digest) VALUES (?, ?)", [holder, digest])
+      "INSERT OR IGNORE INTO reservations (holder, digest, instance) VALUES (?, ?, ?)",
+      [holder, digest, instance.number])
     if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
-    return .reserved(evicted: try makeRoom(within: limit))
+    return .reserved(evicted: try makeRoom(within: limit, for: instance))
   }
 
   /// Lets the oldest finished jobs' images go until the others fit.
   /// - Returns: those whose bytes are files, which are still to be removed.
-  private mutating func makeRoom(within limit: Int) throws -> [ImageDigest] {
+  private mutating func makeRoom(
+    within limit: Int, for instance: Instance
+  ) throws -> [ImageDigest] {
     var gone: [ImageDigest] = []
     while counters.imageBytes > limit {
-      if let digest = try leave(abandoned: 1).first {
+      if let digest = try leave(abandoned: 1, for: instance).first {
         gone.append(digest)
         continue
       }
@@ -50,27 +53,31 @@ extension WriteTransaction {
       guard let found, let digest = ImageDigest(bytes: found[0] as Data) else {
         throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
       }
-      if try evict(digest.data, bytes: found[1], isEmbedded: found[2]) { gone.append(digest) }
+      let isFile = try evict(
+        digest.data, bytes: found[1], isEmbedded: found[2], for: instance)
+      if isFile { gone.append(digest) }
     }
     return gone
   }
 
   /// Has an image give way whatever room there is, unless something needs it.
   /// - Returns: the jobs that had it; nil where it stays or isn't there.
-  mutating func lose(_ digest: Data) throws -> [JobID]? {
+  mutating func lose(_ digest: Data, for instance: Instance) throws -> [JobID]? {
     guard let known = try image(digest), !known.isPendingDeletion, known.hard == 0 else {
       return nil
     }
     let jobs = try all("SELECT id FROM jobs WHERE image = ?", [digest]).compactMap {
       JobID(data: $0[0])
     }
-    _ = try evict(digest, bytes: known.bytes, isEmbedded: known.isEmbedded)
+    _ = try evict(digest, bytes: known.bytes, isEmbedded: known.isEmbedded, for: instance)
     return jobs
   }
 
   /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
   /// - Returns: whether there is a file to be removed.
-  private mutating func evict(_ digest: Data, bytes: Int, isEmbedded: Bool) throws -> Bool {
+  private mutating func evict(
+    _ digest: Data, bytes: Int, isEmbedded: Bool, for instance: Instance
+  ) throws -> Bool {
     try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
     // Its references are all gone with it: none of them is to be noted.
@@ -79,14 +86,16 @@ extension WriteTransaction {
     if isEmbedded {
       try removeEmbedded(digest, bytes: bytes)
     } else {
-      try leave(digest, bytes: bytes)
+      try leave(digest, bytes: bytes, for: instance)
     }
     return !isEmbedded
   }
 
-  private mutating func leave(_ digest: Data, bytes: Int) throws {
+  private mutating func leave(_ digest: Data, bytes: Int, for instance: Instance) throws {
     try execute(
-      "UPDATE images SET leaving = 1, soft = 0, finished_at = NULL WHERE digest = ?", [digest])
+      """
+      UPDATE images SET leaving = 1, leaving_for = ?, soft = 0, finished_at = NULL WHERE digest = ?
+      """, [instance.number, digest])
     counters.images -= 1
     counters.imageBytes -= bytes
   }
@@ -100,12 +109,14 @@ extension WriteTransaction {
 
   /// Takes in an image whose bytes are kept in the database. The same operation must begin a reference to it.
   /// - Returns: images that gave way and whose files are to be removed.
-  mutating func embed(_ image: EmbeddedImage, limit: Int) throws -> [ImageDigest] {
+  mutating func embed(
+    _ image: EmbeddedImage, limit: Int, for instance: Instance
+  ) throws -> [ImageDigest] {
     let (digest, bytes) = (image.digest.data, image.content.count)
     let known = try self.image(digest)
     if let known, !known.isPendingDeletion { return [] }
     guard counters.pinnedBytes + bytes <= limit else { throw StoreError.full }
-    let gone = try makeRoom(within: limit - bytes)
+    let gone = try makeRoom(within: limit - bytes, for: instance)
     // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
     try execute(
       """
@@ -141,27 +152,35 @@ extension WriteTransaction {
     try apply(references)
   }
 
-  mutating func endAllReservations() throws {
+  /// Ends the reservations that none of the living has.
+  mutating func endReservations(exceptOf living: Set<Instance>) throws {
     var references = ReferenceChanges()
-    for row in try all("DELETE FROM reservations RETURNING digest") { references.release(row[0]) }
+    for row in try all("SELECT holder, instance FROM reservations")
+    where !living.contains(Instance(number: row[1])) {
+      try endReservations(of: row[0], &references)
+    }
     try apply(references)
   }
 
   /// Marks images that nothing refers to as leaving.
-  mutating func leave(abandoned count: Int) throws -> [ImageDigest] {
+  mutating func leave(abandoned count: Int, for instance: Instance) throws -> [ImageDigest] {
     let rows = try all(
       "SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT ?",
       [count])
-    for row in rows { try leave(row[0], bytes: row[1]) }
+    for row in rows { try leave(row[0], bytes: row[1], for: instance) }
     return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
   }
 
   /// Marks images that no row tells of as leaving: a row says that nobody may have one now.
-  mutating func leave(unknown digests: [ImageDigest]) throws -> [ImageDigest] {
+  mutating func leave(
+    unknown digests: [ImageDigest], for instance: Instance
+  ) throws -> [ImageDigest] {
     try digests.filter { digest in
       let added = try execute(
-        "INSERT OR IGNORE INTO images (digest, bytes, hard, soft, leaving) VALUES (?, 0, 0, 0, 1)",
-        [digest.data])
+        """
+        INSERT OR IGNORE INTO images (digest, bytes, hard, soft, leaving, leaving_for)
+        VALUES (?, 0, 0, 0, 1, ?)
+        """, [digest.data, instance.number])
       return added > 0
     }
   }
@@ -175,13 +194,19 @@ extension WriteTransaction {
     }
   }
 
-  /// What a crash left marked counts as abandoned again: its bytes may be there still.
-  mutating func endPendingDeletions() throws {
-    // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
-    try execute("DELETE FROM images WHERE leaving = 1 AND bytes = 0")
-    for row in try all("UPDATE images SET leaving = 0 WHERE leaving = 1 RETURNING bytes") {
+  /// What none of the living is about to remove counts as abandoned again: its bytes may be there still.
+  mutating func endPendingDeletions(exceptOf living: Set<Instance>) throws {
+    for row in try all("SELECT digest, bytes, leaving_for FROM images WHERE leaving = 1")
+    where !living.contains(Instance(number: row[2])) {
+      let (digest, bytes): (Data, Int) = (row[0], row[1])
+      // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+      guard bytes > 0 else {
+        try execute("DELETE FROM images WHERE digest = ?", [digest])
+        continue
+      }
+      try execute("UPDATE images SET leaving = 0 WHERE digest = ?", [digest])
       counters.images += 1
-      counters.imageBytes += row[0] as Int
+      counters.imageBytes += bytes
     }
   }
 

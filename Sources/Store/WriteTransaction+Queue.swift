@@ -63,10 +63,12 @@ extension WriteTransaction {
   }
 
   /// Takes queued jobs that ask the same, in the order of the queue.
-  mutating func claim(equalTo request: Data, count: Int, at moment: Timestamp) throws -> [JobRow] {
+  mutating func claim(
+    equalTo request: Data, count: Int, for instance: Instance, at moment: Timestamp
+  ) throws -> [JobRow] {
     try JobRow.fetchAll(
       "phase = 0 AND request = ? ORDER BY priority DESC, rank LIMIT ?", [request, count], db
-    ).map { try take($0, at: moment) }
+    ).map { try take($0, for: instance, at: moment) }
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
@@ -93,10 +95,12 @@ extension WriteTransaction {
   }
 
   /// Hands a queued job over under a new claim.
-  mutating func take(_ row: JobRow, at moment: Timestamp) throws -> JobRow {
+  mutating func take(
+    _ row: JobRow, for instance: Instance, at moment: Timestamp
+  ) throws -> JobRow {
     var taken = row
     (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
-    taken.claim = counters.claims.next()
+    taken.claim = counters.claims.next(of: instance)
     taken.claimedAt = moment.milliseconds
     try execute(
       """
@@ -115,7 +119,7 @@ extension WriteTransaction {
   /// A job about to be changed, with the row that it was read from.
   private func find(_ id: JobID, under claim: Claim?) throws -> JobRow? {
     guard let row = try JobRow.fetch(id.data, db) else { return nil }
-    if let claim, claim.job != id || claim.number != row.claim { return nil }
+    if let claim, claim != row.heldBy { return nil }
     return row
   }
 
@@ -149,7 +153,9 @@ extension WriteTransaction {
   mutating func complete(_ completion: Completion, row: CacheRow?, at moment: Timestamp) throws
     -> (jobs: [Result<Job?, StoreError>], evicted: [ImageDigest])
   {
-    let evicted = try completion.image.map { try embed($0, limit: completion.imageLimit) }
+    let evicted = try completion.image.map {
+      try embed($0, limit: completion.imageLimit, for: completion.instance)
+    }
     var references = ReferenceChanges()
     let jobs = try completion.claims.map {
       try complete($0, completion.change, &references)
@@ -179,13 +185,13 @@ extension WriteTransaction {
     return .success(prepared.after)
   }
 
-  private mutating func save(_ change: JobChange, _ references: inout ReferenceChanges) throws {
+  mutating func save(_ change: JobChange, _ references: inout ReferenceChanges) throws {
     guard var row = change.row else { return }
-    if change.goesToTheEnd {
-      row.rank = try counters.ranks.next(db)
-    } else if change.goesAhead {
-      // Ahead of every rank ever given is ahead of those at that level.
-      row.rank = -(try counters.ranksAhead.next(db))
+    switch change.place {
+    case .none: break
+    case .toTheEnd: row.rank = try counters.ranks.next(db)
+    // Ahead of every rank ever given is ahead of those at that level.
+    case .ahead: row.rank = -(try counters.ranksAhead.next(db))
     }
     if row.phase != .loading { row.claim = nil }
     try replace(change.old, by: row)
@@ -205,32 +211,5 @@ extension WriteTransaction {
       "expires_at <= ? ORDER BY expires_at LIMIT ?", [moment.milliseconds, count], db)
     for row in rows { try delete(row) }
     return rows.compactMap { JobID(data: $0.id) }
-  }
-
-  /// - Returns: how many jobs went back into the queue, and why others, which stay as they are, did not.
-  mutating func recover() throws -> (requeued: Int, unreadable: [StoreError]) {
-    var requeued = 0
-    var unreadable: [StoreError] = []
-    var references = ReferenceChanges()
-    for owner in try JobListing.owners(db) {
-      for row in try JobRow.fetchAll("owner = ? AND phase = 1", [owner], db) {
-        let change: JobChange
-        do { change = try JobChange(of: row, by: Self.requeue) } catch {
-          unreadable.append(StoreError(cause: error))
-          continue
-        }
-        try save(change, &references)
-        requeued += 1
-      }
-    }
-    try apply(references)
-    try endAllReservations()
-    try endPendingDeletions()
-    return (requeued, unreadable)
-  }
-
-  private static func requeue(_ job: inout Job) -> Bool {
-    job.requeueAfterCrash()
-    return true
   }
 }

@@ -28,8 +28,8 @@ struct DocumentedLimitsTests {
       "After \(rules.maxFailures) requests in a row that reach nobody",
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
-      "Every \(ordinal(Dequeue.turns)) turn",
-      "if that is more than \(seconds(Dequeue.patience)) s",
+      "Every \(ordinal(QueueOrder.agedEvery)) turn",
+      "if that is more than \(seconds(QueueOrder.patience)) s",
     ]
   }
 

@@ -205,7 +205,9 @@ struct CancellingTests {
       id: JobID(at: clock.now), owner: Workshop.me.owner, submission: submission, priority: .normal,
       tags: [], createdAt: clock.now)
     _ = try await store.submit([job], key: nil, capacity: 10)
-    _ = try await store.claim(1, at: clock.now, room: .unlimited)
+    let lost = try await store.register(for: .seconds(1))
+    _ = try await store.claim(1, for: lost, room: .unlimited)
+    try await store.retire(lost)
     let fetcher = ScriptedFetcher()
     fetcher.answer(url, with: .pieces([ok], total: nil))
     try await Workshop.open(store: store, fetcher: fetcher) { shop in

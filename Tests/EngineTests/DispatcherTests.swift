@@ -34,8 +34,14 @@ struct DispatcherTests {
     #expect(origins.paused == 1)
     let store = MemoryJobStore()
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
+    let lease = Lease(
+      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      clock: StoreClock { Self.moment },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await lease.begin()
     let dispatcher = Dispatcher(
-      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 1,
+      store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
+      workers: 1,
       signal: signal,
       now: {
         // Asked for right after the first look at the origins, which still found a pause.
@@ -56,8 +62,14 @@ struct DispatcherTests {
     let store = MemoryJobStore()
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
+    let lease = Lease(
+      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      clock: StoreClock { Self.moment },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await lease.begin()
     let dispatcher = Dispatcher(
-      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 4,
+      store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
+      workers: 4,
       signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })

@@ -30,7 +30,7 @@ struct FailingStoreTests {
         }, thenFailing: [failure, failure])
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.tags == ["theirs"] }
       #expect(shop.engine.peek(id, for: Workshop.me)?.job.phase == .loading)
-      #expect(lines.count("another service's change can't be read") == 2)
+      #expect(lines.count("another instance's change can't be read") == 2)
       // Other labels alone are no event: there is news only if more bytes came since.
       if case .end = subscription.next() { Issue.record("the listener has been sent home") }
       #expect(shop.fetcher.requests.count == 1)
@@ -56,10 +56,15 @@ struct FailingStoreTests {
   func released() async throws {
     let store = MemoryJobStore()
     let lines = LogLines()
-    let keeper = ImageKeeper(store: store, images: MemoryImageStore(), log: lines.logger)
+    let lease = Lease(
+      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      clock: StoreClock { ManualClock().now }, log: lines.logger)
+    try await lease.begin()
+    let keeper = ImageKeeper(
+      store: store, images: MemoryImageStore(), lease: lease, log: lines.logger)
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
     let image = MemoryImageStore.digest(of: ok)
-    _ = try await store.reserve(image, bytes: 9, as: holder, limit: 99)
+    _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
     await store.fail(with: [failure])
     await keeper.release(holder)
     #expect(try await store.refers(to: image) && lines.count("a reservation can't be ended") == 1)
@@ -83,8 +88,9 @@ struct SweepTests {
       let image = try #require(try await shop.finished(shop.submit(url)).image)
       try await until { !images.digests.contains(orphan) }
       #expect(images.digests == [image.digest])
-      #expect(
-        try await store.reserve(orphan, bytes: 3, as: anyone, limit: .max) != .pendingDeletion)
+      let other = try await store.register(for: .seconds(9))
+      let room = try await store.reserve(orphan, bytes: 3, as: anyone, of: other, limit: .max)
+      #expect(room != .pendingDeletion)
     }
   }
 

@@ -71,8 +71,9 @@ struct ImageLossTests {
   func reserved() async throws {
     try await withImage { shop, id, image in
       let holder = JobIDSequence().next(at: shop.clock.now)
+      let other = try await shop.store.register(for: .seconds(3_600))
       _ = try await shop.store.reserve(
-        image.digest, bytes: image.bytes, as: holder, limit: .max)
+        image.digest, bytes: image.bytes, as: holder, of: other, limit: .max)
       try await shop.images.remove(image.digest)
       #expect(try await shop.engine.openImage(image.digest) == nil)
       #expect(try await shop.engine.job(id, for: Workshop.me).job.image?.isKept == true)

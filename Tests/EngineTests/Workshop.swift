@@ -28,6 +28,7 @@ struct Workshop {
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
     let clock = ManualClock()
+    await store.use { clock.now }
     let codec = FakeCodec()
     let parts = JobEngine.Parts(
       store: store, images: images, fetcher: fetcher, codec: codec, renderer: renderer,

@@ -55,7 +55,7 @@ extension SQLiteJobStore {
     let wrong = try await writer.perform { transaction in
       var looked = try ParkedHeads(transaction.db)
       var wrong: [String] = []
-      let counted = try StoreCounters(counting: transaction.db, in: 1)
+      let counted = try StoreCounters(counting: transaction.db)
       if counted.cacheRecordBytes != transaction.counters.cacheRecordBytes {
         wrong.append("records")
       }
@@ -70,7 +70,7 @@ extension SQLiteJobStore {
           if head != known { wrong.append("\(origin) at \(priority)") }
         }
       }
-      let places = try StoreCounters(counting: transaction.db, in: 1).queue
+      let places = try StoreCounters(counting: transaction.db).queue
       let queue = transaction.counters.queue
       let owners = try JobListing.owners(transaction.db)
       if queue.held != places.held

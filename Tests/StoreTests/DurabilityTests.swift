@@ -24,6 +24,7 @@ struct DurabilityTests {
     let jobs = try OpenJobs()
     let store = jobs.store
     _ = try await store.submit(.sample(1), .sample(2))
+    _ = try await store.instance
     let before = store.writer.committed
     let (_, claim) = try #require(await store.claimOne())
     _ = try await store.reserve(.sample(1), bytes: 10, as: JobID(at: .at(1)), limit: 100)
@@ -161,7 +162,7 @@ struct DurabilityTests {
     await #expect(throws: StoreError.unavailable(detail: "on purpose")) { try await bad.value }
     try await held
     #expect(try await store.counts().jobs[.queued] == 1)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -203,7 +204,7 @@ struct DurabilityTests {
       _ = try await survivor.recover()
       #expect(try await survivor.counts().jobs[.loading] == 0)
       for id in known { #expect(try await survivor.job(id)?.phase == .queued) }
-      try survivor.audit()
+      try await survivor.audit()
       await survivor.close()
     }
     #expect(copies.last.map { !$0.1.isEmpty } == true)
@@ -230,18 +231,18 @@ struct DurabilityTests {
     for number in 0..<200 where outcome == nil {
       do throws(StoreError) {
         let batch = (0..<20).map { Job.sample(Int64(number * 20 + $0)) }
-        _ = try await store.submit(batch, key: nil, capacity: .max)
+        _ = try await store.base.submit(batch, key: nil, capacity: .max)
       } catch {
         outcome = error
       }
     }
     #expect(outcome == .full)
-    try store.audit()
+    try await store.audit()
     try store.onWriter { db in
       try db.execute(sql: "PRAGMA max_page_count = 1000000")
     }
     #expect(try await store.submit(.sample(99_999)) == .accepted)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 

@@ -10,13 +10,13 @@ import Testing
 @Suite("A small image")
 struct EmbeddedImageTests {
   private let folder: TemporaryFolder
-  private let store: SQLiteJobStore
+  private let store: StoreUnderTest
   private let images: TieredImageStore
 
   init() throws {
     folder = try TemporaryFolder()
     store = try folder.openJobs()
-    images = TieredImageStore(jobs: store, files: try folder.openImages())
+    images = TieredImageStore(jobs: store.sqlite, files: try folder.openImages())
   }
 
   /// Carries a new job to success with an image of these bytes.
@@ -36,6 +36,7 @@ struct EmbeddedImageTests {
   @Test("is kept by the transaction that ends its job, and by no file")
   func kept() async throws {
     let content = [UInt8](repeating: 7, count: 10_000)
+    _ = try await store.instance
     let before = store.writer.committed.transactions
     let completed = try await succeed(1, with: content)
     #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, settled")
@@ -46,7 +47,7 @@ struct EmbeddedImageTests {
     #expect(try await images.verify(image.digest, bytes: content.count))
     #expect(try await !images.verify(image.digest, bytes: 9_999))
     #expect(folder.files(below: "images") == [])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -76,7 +77,7 @@ struct EmbeddedImageTests {
     #expect(try await images.open(digest) == nil)
     #expect(try await store.counts().imageBytes == 0)
     #expect(try await store.abandonedImages(9) == [], "there is no file to remove")
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -84,7 +85,7 @@ struct EmbeddedImageTests {
   func references() async throws {
     let image = EmbeddedImage([1, 2, 3])
     let entry = try CacheEntry.sample(1, image.digest, bytes: 3)
-    let lost = Claim(job: JobID(at: .at(2)), number: 7)
+    let lost = Claim(job: JobID(at: .at(2)), instance: .none, number: 7)
     _ = try await store.complete(Completion([lost], entry: entry, image: image) { _ in false })
     #expect(try await images.open(image.digest) != nil)
     try await store.drop([entry.id])
@@ -92,7 +93,7 @@ struct EmbeddedImageTests {
     _ = try await store.complete(Completion([lost], image: image) { _ in false })
     #expect(try await images.open(image.digest) == nil)
     #expect(try await store.counts().images == 0)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -108,7 +109,7 @@ struct EmbeddedImageTests {
     #expect(try await succeed(4, with: Array(80..<120), limit: 100).evicted == [])
     #expect(try await store.job(small.id)?.image?.isKept == false)
     #expect(try await store.counts().imageBytes == 80)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -118,7 +119,7 @@ struct EmbeddedImageTests {
     await #expect(throws: StoreError.full) { try await succeed(1, with: Array(0..<20), limit: 100) }
     #expect(try await store.counts().jobs[.loading] == 1)
     #expect(try await store.counts().images == 1)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -131,7 +132,7 @@ struct EmbeddedImageTests {
     _ = try await succeed(2, with: image.content)
     try await store.forget([image.digest])
     #expect(try await images.open(image.digest) != nil)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
@@ -147,7 +148,7 @@ struct EmbeddedImageTests {
     let rows = try await store.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM contents") }
     #expect(rows == 0)
     #expect(try await images.open(digest)?.count == 3)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 

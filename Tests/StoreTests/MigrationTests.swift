@@ -55,7 +55,52 @@ struct MigrationTests {
       return true
     }
     #expect(try await store.claim(9, at: .at(5), room: OriginRoom(usual: 0)).jobs.isEmpty)
-    try store.audit()
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "what a lost run of the release before held is nobody's: jobs, reservations, images to remove")
+  func leases() async throws {
+    let folder = try TemporaryFolder()
+    let database = try DatabasePool(path: folder.path + "/jobs.sqlite")
+    try Schema.migrator.migrate(database, upTo: "5 partitions of the cache")
+    let (job, holder) = (Job.sample(1), JobID(at: .at(2)))
+    try await database.write { db in
+      try db.execute(sql: "INSERT INTO sequences (name, bound) VALUES ('run', 7)")
+      try db.execute(
+        sql: """
+          INSERT INTO jobs (id, owner, phase, priority, rank, waiting, claim, claimed_at, record, origin, request)
+          VALUES (?, ?, 1, ?, 1, 0, ?, 5, ?, ?, ?)
+          """,
+        arguments: [
+          job.id.data, job.owner.data, job.priority.rawValue, 7 << 32 | 3, JobRecord.data(of: job),
+          job.origin.map { Data($0.utf8) }, job.request?.data,
+        ])
+      for (number, (hard, leaving)) in [(1, 0), (0, 1)].enumerated() {
+        try db.execute(
+          sql: "INSERT INTO images (digest, bytes, hard, soft, leaving) VALUES (?, 10, ?, 0, ?)",
+          arguments: [ImageDigest.sample(number).data, hard, leaving])
+      }
+      try db.execute(
+        sql: "INSERT INTO reservations VALUES (?, ?)",
+        arguments: [holder.data, ImageDigest.sample(0).data])
+    }
+    try database.close()
+
+    let store = try folder.openJobs()
+    let instance = try await store.instance
+    #expect(instance.number == 8)
+    let lost = Claim(job: job.id, instance: Instance(number: 7), number: 7 << 32 | 3)
+    #expect(
+      try await store.update(job.id, under: lost) { _ in false } != nil, "until it is taken over")
+    #expect(try await store.recover() == 1)
+    #expect(try await store.update(job.id, under: lost) { _ in false } == nil)
+    let queued = try #require(await store.job(job.id))
+    #expect(queued.phase == .queued && queued.version > 7 << 20)
+    #expect(try await store.claimOne()?.job.id == job.id)
+    #expect(try await Set(store.abandonedImages(9)) == [.sample(0), .sample(1)])
+    try await store.audit()
     await store.close()
   }
 
@@ -96,7 +141,7 @@ struct MigrationTests {
     #expect(try await store.submit([.sample(20)], key: key, capacity: 99) == known)
     key.fingerprint = .sample(2)
     #expect(try await store.submit([.sample(20)], key: key, capacity: 99) == .keyReused)
-    try store.audit()
+    try await store.audit()
     // As old as their first jobs.
     #expect(try await store.forgetKeys(before: .at(3), count: 9) == 1)
     key.key = "other"
@@ -133,9 +178,9 @@ struct MigrationTests {
     let found = try await store.entries(for: [entry.id.key])
     #expect(found == [[entry]] && found[0].first?.path == nil)
     #expect(try await store.cacheCounts() == (1, 10))
-    try store.audit()
+    try await store.audit()
     #expect(try await store.drop(resource: entry.id.key, count: 9) == [.sample(1)])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 

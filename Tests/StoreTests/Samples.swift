@@ -2,6 +2,7 @@ import Caching
 import Foundation
 import Jobs
 import Store
+import TestSupport
 
 /// A folder that is gone once nobody holds it.
 final class TemporaryFolder: Sendable {
@@ -18,12 +19,19 @@ final class TemporaryFolder: Sendable {
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
   /// Opens the job store in it.
-  func openJobs(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws
-    -> SQLiteJobStore
-  {
+  func openJobs(
+    _ clock: ManualClock = ManualClock(.at(0)),
+    _ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }
+  ) throws -> StoreUnderTest {
     var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+    configuration.now = { clock.now }
     change(&configuration)
-    return try SQLiteJobStore(configuration)
+    return StoreUnderTest(try SQLiteJobStore(configuration), clock)
+  }
+
+  /// Opens the job store in it.
+  func openJobs(_ change: (inout SQLiteJobStore.Configuration) -> Void) throws -> StoreUnderTest {
+    try openJobs(ManualClock(.at(0)), change)
   }
 
   /// Opens the image store in it.
@@ -40,23 +48,6 @@ final class TemporaryFolder: Sendable {
       if isFile, !name.hasPrefix(".") { files.append(name) }
     }
     return files.sorted()
-  }
-}
-
-/// A folder with an open job store in it.
-struct OpenJobs {
-  let folder: TemporaryFolder
-  let store: SQLiteJobStore
-
-  init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
-    folder = try TemporaryFolder()
-    store = try folder.openJobs(change)
-  }
-
-  /// The same folder after the service stopped and came again.
-  func reopened() async throws -> SQLiteJobStore {
-    await store.close()
-    return try folder.openJobs()
   }
 }
 
@@ -132,42 +123,5 @@ extension Job {
     var report = ProgressReport(of: self)
     report.progress = progress
     note(report, shown: version)
-  }
-}
-
-extension SQLiteJobStore {
-  /// Submits jobs that the queue has room for.
-  func submit(_ jobs: Job...) async throws -> SubmitOutcome {
-    try await submit(jobs, key: nil, capacity: .max)
-  }
-
-  /// Takes jobs, whatever their origins.
-  func claim(_ count: Int, at moment: Timestamp) async throws -> Claimed {
-    try await claim(count, at: moment, room: .unlimited)
-  }
-
-  /// Forgets a job, whatever it is like.
-  /// - Returns: whether there was one.
-  func remove(_ id: JobID) async throws -> Bool { try await remove(id) { _ in true } != .unknown }
-
-  /// Takes the next job.
-  func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
-    try await claim(1, at: moment).jobs.first
-  }
-
-  /// Submits a job and carries it to success with that image.
-  func succeed(_ number: Int64, with digest: ImageDigest, bytes: Int, limit: Int = .max / 2)
-    async throws -> Job?
-  {
-    let job = Job.sample(number)
-    _ = try await submit(job)
-    guard let (_, claim) = try await claimOne(at: .at(number)) else { return nil }
-    let holder = JobID(at: .at(number))
-    _ = try await reserve(digest, bytes: bytes, as: holder, limit: limit)
-    let completion = Completion([claim], releasing: holder) {
-      $0.succeed(with: digest, bytes: bytes, at: .at(number))
-      return true
-    }
-    return try await complete(completion).jobs[0]
   }
 }

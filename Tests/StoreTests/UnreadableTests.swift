@@ -49,7 +49,7 @@ struct UnreadableTests {
     #expect(try await store.jobs(query).jobs.map(\.id) == [batch[2].id, batch[1].id])
     query.phases = Set(Phase.allCases)
     #expect(try await store.jobs(query).jobs.map(\.id) == [batch[2].id, batch[1].id])
-    _ = try await store.expire(at: .at(.max / 2), count: 9)
+    _ = try await store.expire(9, at: .at(.max / 2))
     await store.close()
   }
 

@@ -13,6 +13,9 @@ public final class ManualClock: Sendable {
   /// What it shows.
   public var now: Timestamp { moment.withLock { $0 } }
 
+  /// Shows that moment from now on.
+  public func set(_ moment: Timestamp) { self.moment.withLock { $0 = moment } }
+
   /// Moves on.
   public func advance(by duration: Duration) { moment.withLock { $0 = $0 + duration } }
 }

@@ -45,7 +45,6 @@ extension MemoryJobStore: CacheStore {
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     try await mayFail()
     for (id, moment) in uses {
-      latest = max(latest, moment)
       if let used = cache[id]?.used { cache[id]?.used = max(used, moment) }
     }
   }

@@ -3,30 +3,33 @@ public import Jobs
 /// What refers to images, and the room that they take.
 extension MemoryJobStore {
   public func reserve(
-    _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
+    _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
   ) async throws(StoreError) -> Reservation {
     try await mayFail()
+    try check(instance)
     if pendingDeletion[image] != nil { return .pendingDeletion }
     let pinned = sizes.filter { isPinned($0.key) || $0.key == image }
     let needed = pinned.values.reduce(0, +) + (sizes[image] == nil ? bytes : 0)
     guard needed <= limit else { return .full }
-    reservations[holder, default: []].insert(image)
+    reservations[holder, default: (instance, [])].images.insert(image)
     sizes[image] = sizes[image] ?? bytes
     var evicted: [ImageDigest] = []
     while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
-      evict(next)
+      evict(next, for: instance)
       evicted.append(next)
     }
     return .reserved(evicted: evicted)
   }
 
-  public func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
+  public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
+    -> [JobID]?
+  {
     try await mayFail()
     guard sizes[image] != nil, !isPinned(image) else { return nil }
     let jobs = rows.values.map(\.job).filter {
       $0.image?.digest == image && $0.image?.isKept == true
     }
-    evict(image)
+    evict(image, for: instance)
     return jobs.map(\.id)
   }
 
@@ -35,18 +38,22 @@ extension MemoryJobStore {
     reservations[holder] = nil
   }
 
-  public func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+  public func markOrphans(
+    _ images: [ImageDigest], for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
     try await mayFail(.orphans)
     looksForOrphans += 1
     let unknown = images.filter { sizes[$0] == nil && pendingDeletion[$0] == nil }
-    for image in unknown { pendingDeletion[image] = 0 }
+    for image in unknown { pendingDeletion[image] = (instance, 0) }
     return unknown
   }
 
-  public func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
+  public func abandonedImages(
+    _ count: Int, for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
     try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
-    for digest in abandoned { evict(digest) }
+    for digest in abandoned { evict(digest, for: instance) }
     return Array(abandoned)
   }
 
@@ -67,7 +74,7 @@ extension MemoryJobStore {
     }
   }
 
-  private func evict(_ image: ImageDigest) {
+  private func evict(_ image: ImageDigest, for instance: Instance) {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
       if row.job.image?.digest == image, row.job.image?.isKept == true {
@@ -75,11 +82,11 @@ extension MemoryJobStore {
       }
     }
     cache = cache.filter { $0.value.image.digest != image }
-    pendingDeletion[image] = sizes.removeValue(forKey: image)
+    if let bytes = sizes.removeValue(forKey: image) { pendingDeletion[image] = (instance, bytes) }
   }
 
   private func isPinned(_ image: ImageDigest) -> Bool {
-    reservations.values.contains { $0.contains(image) }
+    reservations.values.contains { $0.images.contains(image) }
       || rows.values.contains { $0.source == image && !$0.job.phase.isFinished }
   }
 

@@ -1,29 +1,27 @@
 public import Jobs
 
 /// Keeps jobs in memory by the same contract as the real store; can be told to fail.
-public actor MemoryJobStore: JobStore {
+public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   struct Row {
     var job: Job
     var rank: Double
-    var claim: Int64?
+    var claim: Claim?
     /// The captured source, while it is kept.
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
   private var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
-  var reservations: [JobID: Set<ImageDigest>] = [:]
+  var reservations: [JobID: (by: Instance, images: Set<ImageDigest>)] = [:]
   /// Images that gave way, with their sizes.
-  var pendingDeletion: [ImageDigest: Int] = [:]
+  var pendingDeletion: [ImageDigest: (by: Instance, bytes: Int)] = [:]
   var cache: [CacheEntry.ID: CachedEntry] = [:]
-  /// The latest moment heard of.
-  var latest = Timestamp(milliseconds: 0)
-  private let clock: WallClock?
+  private var clock: WallClock
   var lastEntry = 0
   private var lastRank = 0.0
   private var lastClaim: Int64 = 0
-  /// How many times it was started.
-  private var run = 1
+  private var lastInstance: Int64 = 0
+  private var leases: [Instance: Timestamp] = [:]
   private var handedOver = 0
   /// Holds nothing, but knows who was refused.
   private var refusals = SharedCapacity<Owner>()
@@ -33,19 +31,17 @@ public actor MemoryJobStore: JobStore {
   public internal(set) var looksForOrphans = 0
   private var isHeld = false
   private var held: [CheckedContinuation<Void, Never>] = []
-  private nonisolated let others: (stream: AsyncStream<JobID>, AsyncStream<JobID>.Continuation)
+  private nonisolated let exchange = NewsExchange()
 
-  /// - Parameter now: tells when a cache entry is stored; nil: at the latest moment that it heard of.
-  public init(now: WallClock? = nil) {
-    clock = now
-    others = AsyncStream.makeStream()
-  }
+  /// - Parameter now: the store's clock.
+  public init(now: @escaping WallClock = { ManualClock().now }) { clock = now }
 
-  var now: Timestamp { clock?() ?? latest }
+  /// Goes by another clock from now on.
+  public func use(_ clock: @escaping WallClock) { self.clock = clock }
 
-  public nonisolated func changesByOthers() -> AsyncStream<JobID> { others.stream }
+  var now: Timestamp { clock() }
 
-  /// Does what another service that shares the store would do.
+  /// Does what another instance that shares the store would do.
   /// - Parameter errors: what the next looks at a job throw, one each.
   public func changeAsAnother(
     _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool,
@@ -53,7 +49,7 @@ public actor MemoryJobStore: JobStore {
   ) async throws {
     _ = try await update(id, under: nil, change)
     failuresOf[.job] = errors
-    others.1.yield(id)
+    exchange.tell(.changed(id), from: .none)
   }
 
   /// Calls that can be told to fail while others do as asked.
@@ -147,14 +143,16 @@ public actor MemoryJobStore: JobStore {
       jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
   }
 
-  public func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
-    -> Claimed
-  {
+  public func claim(
+    _ count: Int, for instance: Instance, room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
     try await mayFail()
+    try check(instance)
+    let moment = now
     var room = room
     var claimed: [(job: Job, claim: Claim)] = []
     while claimed.count < count, let row = next(at: moment, room: room) {
-      claimed.append(take(row, at: moment))
+      claimed.append(take(row, for: instance, at: moment))
       handedOver += 1
       room.take(row.job.origin)
     }
@@ -168,10 +166,10 @@ public actor MemoryJobStore: JobStore {
 
   private func next(at moment: Timestamp, room: OriginRoom) -> Row? {
     let due = queue { $0.notBefore ?? moment <= moment && room[$0.origin] > 0 }
-    guard handedOver % 8 == 7 else { return due.first }
+    guard QueueOrder.isAgedTurn(after: handedOver) else { return due.first }
     let heads = Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
     let oldest = heads.min { $0.job.id < $1.job.id }
-    guard let oldest, moment - oldest.job.id.moment > .seconds(30) else { return due.first }
+    guard let oldest, QueueOrder.isOld(oldest.job.id, at: moment) else { return due.first }
     return oldest
   }
 
@@ -182,21 +180,24 @@ public actor MemoryJobStore: JobStore {
     }
   }
 
-  private func take(_ row: Row, at moment: Timestamp) -> (job: Job, claim: Claim) {
-    latest = max(latest, moment)
+  private func take(
+    _ row: Row, for instance: Instance, at moment: Timestamp
+  ) -> (job: Job, claim: Claim) {
     lastClaim += 1
     var row = row
-    row.job.start(at: moment, above: run << 20)
-    row.claim = lastClaim
+    row.job.start(at: moment, above: Int(instance.number) << 20)
+    let claim = Claim(job: row.job.id, instance: instance, number: lastClaim)
+    row.claim = claim
     rows[row.job.id] = row
-    return (row.job, Claim(job: row.job.id, number: lastClaim))
+    return (row.job, claim)
   }
 
   public func claim(
-    equalTo request: Fingerprint, count: Int, at moment: Timestamp
+    equalTo request: Fingerprint, count: Int, for instance: Instance
   ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
     try await mayFail()
-    return queue { $0.request == request }.prefix(count).map { take($0, at: moment) }
+    try check(instance)
+    return queue { $0.request == request }.prefix(count).map { take($0, for: instance, at: now) }
   }
 
   public func update(
@@ -209,17 +210,16 @@ public actor MemoryJobStore: JobStore {
   private func make(
     _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?
   ) -> Job? {
-    guard var row = rows[id], claim == nil || claim == Claim(job: id, number: row.claim ?? -1)
+    guard var row = rows[id], claim == nil || claim == row.claim
     else { return nil }
     let before = row.job
     guard change(&row.job) else { return before }
-    if row.job.priority > before.priority
-      || (before.phase.isFinished && row.job.phase == .queued)
-    {
+    switch QueueMove(from: before, to: row.job) {
+    case .none: break
+    case .toTheEnd:
       lastRank += 1
       row.rank = lastRank
-    } else if row.job.priority < before.priority {
-      row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
+    case .ahead: row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
     }
     if row.job.phase != .loading { row.claim = nil }
     save(row)
@@ -229,7 +229,6 @@ public actor MemoryJobStore: JobStore {
   /// Keeps a row, and counts its image if that was not reserved.
   private func save(_ row: Row) {
     rows[row.job.id] = row
-    if let moment = row.job.finishedAt { latest = max(latest, moment) }
     if let image = row.job.image, image.isKept { count(image.digest, bytes: image.bytes) }
     if let source = row.source, let bytes = row.job.capturedSource?.bytes {
       count(source, bytes: bytes)
@@ -270,38 +269,22 @@ public actor MemoryJobStore: JobStore {
     return .removed(job)
   }
 
-  public func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
+  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await mayFail()
+    let moment = now + (.zero - age)
     let due = keys.filter { $0.value.at < moment }.sorted { $0.value.at < $1.value.at }
       .prefix(count)
     for key in due { keys[key.key] = nil }
     return due.count
   }
 
-  public func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
+  public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
     try await mayFail()
+    let moment = now
     let due = rows.values.map(\.job).filter { $0.expiresAt.map { $0 <= moment } ?? false }
       .sorted { $0.expiresAt! < $1.expiresAt! }.prefix(count)
     for job in due { rows[job.id] = nil }
     return due.map(\.id)
-  }
-
-  /// The service has been started anew.
-  public func recover() async throws(StoreError) -> Int {
-    try await mayFail()
-    handedOver = 0
-    run += 1
-    reservations = [:]
-    sizes.merge(pendingDeletion.filter { $0.value > 0 }) { size, _ in size }
-    pendingDeletion = [:]
-    let lost = rows.values.filter { $0.job.phase == .loading }
-    for row in lost {
-      var row = row
-      row.job.requeueAfterCrash()
-      row.claim = nil
-      rows[row.job.id] = row
-    }
-    return lost.count
   }
 
   public func counts() async throws(StoreError) -> StoreCounts {
@@ -311,9 +294,66 @@ public actor MemoryJobStore: JobStore {
   }
 }
 
-extension JobID {
-  /// When it was made.
-  fileprivate var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
+/// Leases, which end by its clock.
+extension MemoryJobStore: InstanceLeases, StoreNews {
+  public func register(for lease: Duration) async throws(StoreError) -> Instance {
+    lastInstance += 1
+    let instance = Instance(number: lastInstance)
+    leases[instance] = now + lease
+    return instance
+  }
+
+  public func renew(
+    _ instance: Instance, for lease: Duration
+  ) async throws(StoreError) -> Renewal? {
+    guard leases[instance] != nil else { return nil }
+    leases[instance] = now + lease
+    let claims = rows.values.compactMap(\.claim).filter { $0.instance == instance }
+    return Renewal(at: now, holding: Set(claims))
+  }
+
+  public func retire(_ instance: Instance) async throws(StoreError) {
+    leases[instance] = nil
+    exchange.end(instance)
+  }
+
+  public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
+    let moment = now
+    leases = leases.filter { $0.value > moment }
+    let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
+    var jobs: [Job] = []
+    for var row in lost.prefix(count) {
+      row.job.requeueAfterCrash()
+      row.claim = nil
+      rows[row.job.id] = row
+      jobs.append(row.job)
+    }
+    guard jobs.count < count else { return jobs }
+    reservations = reservations.filter { leases[$0.value.by] != nil }
+    for (image, mark) in pendingDeletion where leases[mark.by] == nil {
+      pendingDeletion[image] = nil
+      if mark.bytes > 0 { sizes[image] = sizes[image] ?? mark.bytes }
+    }
+    return jobs
+  }
+
+  func check(_ instance: Instance) throws(StoreError) {
+    guard let end = leases[instance], end > now else { throw .leaseLost }
+  }
+
+  /// All instances are gone at once, as those of a machine that lost its power.
+  public func loseInstances() {
+    leases = [:]
+    handedOver = 0
+  }
+
+  public nonisolated func news(for instance: Instance) -> AsyncStream<News> {
+    exchange.news(for: instance)
+  }
+
+  public nonisolated func tell(_ news: News, from instance: Instance) {
+    exchange.tell(news, from: instance)
+  }
 }
 
 extension Job {

@@ -135,6 +135,20 @@ final class JobSnapshots: Sendable {
     subscribers.forget(ids)
   }
 
+  /// Forgets what somebody else may have changed: whoever asks for it next is given what the store has.
+  /// - Returns: the jobs that stay, as somebody works on them, waits for them or is told of them.
+  func dropUnheld() -> Set<JobID> {
+    let told = subscribers.jobs
+    return state.withLock { state in
+      let held = told.union(state.pinned.keys).union(state.waiters.keys)
+      let kept = state.young.merging(state.old) { newer, _ in newer }
+        .filter { held.contains($0.key) }
+      (state.young, state.old) = (kept, [:])
+      state.weight = kept.values.reduce(0) { $0 + $1.weight }
+      return held
+    }
+  }
+
   /// Forgets a job for good: what was read or changed before and comes only now is not shown either.
   func purge(_ id: JobID) {
     let waiting = state.withLock { state in

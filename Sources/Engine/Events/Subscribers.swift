@@ -105,6 +105,9 @@ final class Subscribers: Sendable {
   /// Whether a listener is there again at whose leaving the job is to be cancelled.
   func holds(_ id: JobID) -> Bool { state.withLock { $0.holders[id] != nil } }
 
+  /// Jobs that somebody listens to one by one.
+  var jobs: Set<JobID> { state.withLock { Set($0.one.keys) } }
+
   func ask(_ subscription: ManyJobsSubscription) { asking.continuation.yield(subscription) }
 
   // MARK: Telling

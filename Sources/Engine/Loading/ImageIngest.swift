@@ -54,7 +54,7 @@ extension JobFailure {
   init(_ error: StoreError) {
     switch error {
     case .full: self = .storageFull
-    case .unavailable, .unreadable: self = .internal
+    case .leaseLost, .unavailable, .unreadable: self = .internal
     }
   }
 }

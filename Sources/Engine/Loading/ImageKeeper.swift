@@ -4,17 +4,19 @@ internal import Synchronization
 
 /// Publishes images so that each is referred to before its bytes are there, and removes none that is.
 final class ImageKeeper: Sendable {
-  private let store: any JobStore
+  private let store: any ImageReferences
   private let images: any ImageStore
+  private let lease: Lease
   /// Images marked as leaving whose bytes are still to be removed, and whether somebody is at it.
   private let pendingDeletion = Mutex<[ImageDigest: Bool]>([:])
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
 
-  init(store: any JobStore, images: any ImageStore, log: Logger) {
+  init(store: any ImageReferences, images: any ImageStore, lease: Lease, log: Logger) {
     self.store = store
     self.images = images
+    self.lease = lease
     self.log = log
   }
 
@@ -35,7 +37,7 @@ final class ImageKeeper: Sendable {
   /// Sees to it that an image which is kept already stays.
   /// - Returns: false when it is just leaving.
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
-    switch try await store.reserve(digest, bytes: bytes, as: holder, limit: .max) {
+    switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
     case .pendingDeletion, .full: false
     }
@@ -46,7 +48,7 @@ final class ImageKeeper: Sendable {
   /// - Returns: the jobs that had it; nil where it was known to be gone, or something needs it still: its bytes may be
   ///   on their way just now.
   func lose(_ digest: ImageDigest) async -> [JobID]? {
-    guard let jobs = try? await store.lose(digest) else { return nil }
+    guard let jobs = try? await store.lose(digest, for: lease.instance) else { return nil }
     await remove([digest])
     return jobs
   }
@@ -56,7 +58,7 @@ final class ImageKeeper: Sendable {
   ) async throws(StoreError) -> Bool {
     var pause = Duration.milliseconds(1)
     while true {
-      switch try await store.reserve(digest, bytes: bytes, as: holder, limit: limit) {
+      switch try await ask(digest, bytes: bytes, as: holder, limit: limit) {
       case .reserved(let evicted):
         await remove(evicted)
         return true
@@ -67,6 +69,14 @@ final class ImageKeeper: Sendable {
         try? await Task.sleep(for: pause)
         pause = min(pause * 2, .milliseconds(100))
       }
+    }
+  }
+
+  private func ask(
+    _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
+  ) async throws(StoreError) -> Reservation {
+    try await lease.holding { instance throws(StoreError) in
+      try await store.reserve(digest, bytes: bytes, as: holder, of: instance, limit: limit)
     }
   }
 

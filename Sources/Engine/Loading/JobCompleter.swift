@@ -65,7 +65,8 @@ struct JobCompleter: Sendable {
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
     var completion = Completion(
-      waiters.map(\.claim), entry: entry, cacheLimit: crew.configuration.cache.disk,
+      waiters.map(\.claim), by: crew.lease.instance, entry: entry,
+      cacheLimit: crew.configuration.cache.disk,
       releasing: releasing, image: image, imageLimit: crew.roomForImages
     ) { job in
       guard let plan = ready[job.id] else { return false }

@@ -125,6 +125,23 @@ final class Loads: Sendable {
     forget(waiter)
   }
 
+  /// A job turned out to be no longer ours.
+  /// - Returns: false when it had ended here.
+  func leave(_ claim: Claim) -> Bool {
+    let load = state.withLock { state -> Load? in
+      let run = state.byJob[claim.job]?.removeValue(forKey: claim)
+      if state.byJob[claim.job]?.isEmpty == true { state.byJob[claim.job] = nil }
+      return run?.load
+    }
+    guard let load else { return false }
+    load.leave(claim, forgetting: false)
+    snapshots.unpin(claim.job)
+    return true
+  }
+
+  /// What is held of all jobs.
+  var claims: Set<Claim> { state.withLock { Set($0.byJob.values.flatMap(\.keys)) } }
+
   /// The load has ended, and all its members.
   func end(_ load: Load) {
     let wasLast = state.withLock { state in

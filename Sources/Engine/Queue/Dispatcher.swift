@@ -17,7 +17,8 @@ actor Dispatcher {
     let isShared: Bool
   }
 
-  private let store: any JobStore
+  private let store: any JobQueue
+  private let lease: Lease
   private let origins: OriginLimits
   private let positions: QueuePositions
   private let now: WallClock
@@ -31,10 +32,12 @@ actor Dispatcher {
   private var isStopped: Bool { stopped.isOpen }
 
   init(
-    store: any JobStore, origins: OriginLimits, positions: QueuePositions, workers: Int,
+    store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
+    workers: Int,
     signal: DispatcherSignal, now: @escaping WallClock, log: Logger
   ) {
     self.store = store
+    self.lease = lease
     self.origins = origins
     self.positions = positions
     self.signal = signal
@@ -84,7 +87,7 @@ actor Dispatcher {
         let wanted = idle.count
         moment = origins.now
         let room = origins.room(at: moment, isSpare: false)
-        let claimed = try await store.claim(wanted, at: now(), room: room)
+        let claimed = try await claim(wanted, room)
         nextDue = claimed.nextDue
         positions.take(claimed.jobs.map(\.job))
         await hand(over: claimed)
@@ -97,12 +100,18 @@ actor Dispatcher {
       if idle.count > reserve, !isStopped, origins.hasSpareRoom(at: moment) {
         let wanted = idle.count - reserve
         let room = origins.room(at: moment, isSpare: true)
-        await hand(over: try await store.claim(wanted, at: now(), room: room))
+        await hand(over: try await claim(wanted, room))
       }
       wake(at: nextDue, since: moment)
     } catch {
       log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
       wake(after: .seconds(1))
+    }
+  }
+
+  private func claim(_ count: Int, _ room: OriginRoom) async throws(StoreError) -> Claimed {
+    try await lease.holding { [store] instance throws(StoreError) in
+      try await store.claim(count, for: instance, room: room)
     }
   }
 

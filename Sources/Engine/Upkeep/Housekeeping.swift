@@ -4,12 +4,13 @@ internal import Logging
 /// Forgets what has expired, and removes the bytes that nothing refers to any more.
 struct Housekeeping: Sendable {
   let store: any JobStore
+  let lease: Lease
+  let dispatcher: Dispatcher
   let images: any ImageStore
   let keeper: ImageKeeper
   let snapshots: JobSnapshots
   let cache: ResponseCache
   let idempotencyTTL: Duration
-  let now: WallClock
   let log: Logger
   private static let batch = 256
   /// Between some hundred images and the next: a million take minutes.
@@ -18,9 +19,27 @@ struct Housekeeping: Sendable {
   /// Tidies once a second until cancelled.
   func run() async {
     while !Task.isCancelled {
+      await recover()
       await tidy()
       await forgetKeys()
       try? await Task.sleep(for: .seconds(1))
+    }
+  }
+
+  /// Takes over what others left: jobs whose worker is gone are queued again.
+  private func recover() async {
+    do throws(StoreError) {
+      while !Task.isCancelled {
+        let jobs = try await store.recoverExpired(Self.batch)
+        for job in jobs { snapshots.publish(job) }
+        if !jobs.isEmpty {
+          log.notice("took jobs over whose worker is gone", metadata: ["jobs": "\(jobs.count)"])
+          dispatcher.wake()
+        }
+        if jobs.count < Self.batch { return }
+      }
+    } catch {
+      log.error("jobs of lost workers can't be taken over", metadata: ["error": "\(error)"])
     }
   }
 
@@ -29,7 +48,7 @@ struct Housekeeping: Sendable {
     do throws(StoreError) {
       var expired: [JobID]
       repeat {
-        expired = try await store.expire(at: now(), count: Self.batch)
+        expired = try await store.expire(Self.batch)
         if !expired.isEmpty { snapshots.remove(expired) }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
@@ -62,7 +81,7 @@ struct Housekeeping: Sendable {
     var wait = Duration.milliseconds(100)
     while !Task.isCancelled {
       do throws(StoreError) {
-        let orphans = try await store.markOrphans(digests)
+        let orphans = try await store.markOrphans(digests, for: lease.instance)
         await keeper.remove(orphans)
         return orphans.count
       } catch {
@@ -78,9 +97,7 @@ struct Housekeeping: Sendable {
   private func forgetKeys() async {
     let batch = 64
     do throws(StoreError) {
-      while try await store.forgetKeys(before: now() + (.zero - idempotencyTTL), count: batch)
-        == batch
-      {
+      while try await store.forgetKeys(olderThan: idempotencyTTL, count: batch) == batch {
         if Task.isCancelled { return }
       }
     } catch {
@@ -91,7 +108,7 @@ struct Housekeeping: Sendable {
   private func removeAbandonedImages() async throws(StoreError) {
     var abandoned: [ImageDigest]
     repeat {
-      abandoned = try await store.abandonedImages(Self.batch)
+      abandoned = try await store.abandonedImages(Self.batch, for: lease.instance)
       await keeper.remove(abandoned)
     } while abandoned.count == Self.batch && !Task.isCancelled
   }

@@ -38,18 +38,18 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.jobs(query)
   }
 
-  func claim(_ count: Int, at moment: Timestamp, room: OriginRoom) async throws(StoreError)
-    -> Claimed
-  {
+  func claim(
+    _ count: Int, for instance: Instance, room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
     calls.count()
-    return try await store.claim(count, at: moment, room: room)
+    return try await store.claim(count, for: instance, room: room)
   }
 
-  func claim(equalTo request: Fingerprint, count: Int, at moment: Timestamp)
+  func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)
     async throws(StoreError) -> [(job: Job, claim: Claim)]
   {
     calls.count("claimEqual")
-    return try await store.claim(equalTo: request, count: count, at: moment)
+    return try await store.claim(equalTo: request, count: count, for: instance)
   }
 
   func update(
@@ -76,11 +76,12 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.remove(id, if: condition)
   }
 
-  func reserve(_ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int)
-    async throws(StoreError) -> Reservation
-  {
+  func reserve(
+    _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
+  ) async throws(StoreError) -> Reservation {
     calls.count()
-    return try await store.reserve(image, bytes: bytes, as: holder, limit: limit)
+    return try await store.reserve(
+      image, bytes: bytes, as: holder, of: instance, limit: limit)
   }
 
   func release(_ holder: JobID) async throws(StoreError) {
@@ -88,14 +89,16 @@ struct CountingJobStore: JobStore, CacheStore {
     try await store.release(holder)
   }
 
-  func expire(at moment: Timestamp, count: Int) async throws(StoreError) -> [JobID] {
+  func expire(_ count: Int) async throws(StoreError) -> [JobID] {
     calls.count()
-    return try await store.expire(at: moment, count: count)
+    return try await store.expire(count)
   }
 
-  func abandonedImages(_ count: Int) async throws(StoreError) -> [ImageDigest] {
+  func abandonedImages(
+    _ count: Int, for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
     calls.count()
-    return try await store.abandonedImages(count)
+    return try await store.abandonedImages(count, for: instance)
   }
 
   func forget(_ images: [ImageDigest]) async throws(StoreError) {
@@ -103,27 +106,46 @@ struct CountingJobStore: JobStore, CacheStore {
     try await store.forget(images)
   }
 
-  func lose(_ image: ImageDigest) async throws(StoreError) -> [JobID]? {
+  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> [JobID]? {
     calls.count()
-    return try await store.lose(image)
+    return try await store.lose(image, for: instance)
   }
 
-  func markOrphans(_ images: [ImageDigest]) async throws(StoreError) -> [ImageDigest] {
+  func markOrphans(
+    _ images: [ImageDigest], for instance: Instance
+  ) async throws(StoreError) -> [ImageDigest] {
     calls.count()
-    return try await store.markOrphans(images)
+    return try await store.markOrphans(images, for: instance)
   }
 
-  func forgetKeys(before moment: Timestamp, count: Int) async throws(StoreError) -> Int {
+  func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     calls.count()
-    return try await store.forgetKeys(before: moment, count: count)
+    return try await store.forgetKeys(olderThan: age, count: count)
   }
 
-  func recover() async throws(StoreError) -> Int {
+  func register(for lease: Duration) async throws(StoreError) -> Instance {
     calls.count()
-    return try await store.recover()
+    return try await store.register(for: lease)
   }
 
-  func changesByOthers() -> AsyncStream<JobID> { store.changesByOthers() }
+  func renew(_ instance: Instance, for lease: Duration) async throws(StoreError) -> Renewal? {
+    calls.count()
+    return try await store.renew(instance, for: lease)
+  }
+
+  func retire(_ instance: Instance) async throws(StoreError) {
+    calls.count()
+    try await store.retire(instance)
+  }
+
+  func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
+    calls.count()
+    return try await store.recoverExpired(count)
+  }
+
+  func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
+
+  func tell(_ news: News, from instance: Instance) { store.tell(news, from: instance) }
 
   func counts() async throws(StoreError) -> StoreCounts {
     calls.count()

@@ -6,9 +6,11 @@ import Testing
 struct RaceTests {
   private static let limit = 400
 
-  @Test("whoever comes, goes and cleans at once: each kept image has its file, each file its image")
-  func keptImagesHaveFiles() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "whoever comes, goes and cleans at once: each kept image has its file, each file its image",
+    arguments: StoreAdapter.allCases)
+  func keptImagesHaveFiles(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let images = try jobs.folder.openImages()
     let store = jobs.store
     try await withThrowingTaskGroup(of: Void.self) { group in
@@ -36,7 +38,7 @@ struct RaceTests {
 
   /// Carries one job from submission to success with one of a few images, and removes it at times.
   private static func work(
-    _ step: Int, _ store: SQLiteJobStore, _ images: FileImageStore, _ random: inout SeededNumbers
+    _ step: Int, _ store: StoreUnderTest, _ images: FileImageStore, _ random: inout SeededNumbers
   ) async throws {
     _ = try await store.submit(.sample(Int64(step)))
     guard let (job, claim) = try await store.claimOne() else { return }
@@ -67,7 +69,7 @@ struct RaceTests {
   }
 
   private static func clean(
-    _ digests: [ImageDigest], _ store: SQLiteJobStore, _ images: FileImageStore
+    _ digests: [ImageDigest], _ store: StoreUnderTest, _ images: FileImageStore
   ) async throws {
     for digest in digests { try await images.remove(digest) }
     try await store.forget(digests)

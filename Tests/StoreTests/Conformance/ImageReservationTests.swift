@@ -5,9 +5,11 @@ import Testing
 
 @Suite("Room for images")
 struct ImageReservationTests {
-  @Test("an image is counted once, however many jobs and reservations share it")
-  func countedOnce() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "an image is counted once, however many jobs and reservations share it",
+    arguments: StoreAdapter.allCases)
+  func countedOnce(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     _ = try await jobs.store.succeed(1, with: .sample(1), bytes: 100)
     _ = try await jobs.store.succeed(2, with: .sample(1), bytes: 100)
     let upcoming = JobID(at: .at(3))
@@ -19,9 +21,11 @@ struct ImageReservationTests {
     await jobs.store.close()
   }
 
-  @Test("the oldest finished jobs' images give way, and all jobs that share one learn of it")
-  func givesWay() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "the oldest finished jobs' images give way, and all jobs that share one learn of it",
+    arguments: StoreAdapter.allCases)
+  func givesWay(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let first = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
     let second = try #require(await store.succeed(2, with: .sample(2), bytes: 40))
@@ -43,9 +47,11 @@ struct ImageReservationTests {
     await reopened.close()
   }
 
-  @Test("an image whose bytes are harmed leaves its jobs and the cache, but not one that needs it")
-  func lost() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "an image whose bytes are harmed leaves its jobs and the cache, but not one that needs it",
+    arguments: StoreAdapter.allCases)
+  func lost(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let first = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
     let sharing = try #require(await store.succeed(2, with: .sample(1), bytes: 40))
@@ -70,9 +76,9 @@ struct ImageReservationTests {
     await store.close()
   }
 
-  @Test("a job whose image gave way can be fetched again")
-  func fetchedAgain() async throws {
-    let jobs = try OpenJobs()
+  @Test("a job whose image gave way can be fetched again", arguments: StoreAdapter.allCases)
+  func fetchedAgain(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 60))
     _ = try await jobs.store.succeed(2, with: .sample(2), bytes: 60, limit: 100)
     let queued = try await jobs.store.update(job.id, under: nil) {
@@ -84,9 +90,11 @@ struct ImageReservationTests {
     await jobs.store.close()
   }
 
-  @Test("what is reserved or an unfinished job's source can't give way: then nothing changes")
-  func full() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "what is reserved or an unfinished job's source can't give way: then nothing changes",
+    arguments: StoreAdapter.allCases)
+  func full(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let kept = try #require(await store.succeed(1, with: .sample(1), bytes: 20))
     let captured = Job.sample(2, captured: (.sample(2), bytes: 50))
@@ -106,9 +114,11 @@ struct ImageReservationTests {
     await store.close()
   }
 
-  @Test("a captured source is kept while its job lives, and may give way once that has finished")
-  func capturedSource() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a captured source is kept while its job lives, and may give way once that has finished",
+    arguments: StoreAdapter.allCases)
+  func capturedSource(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let job = Job.sample(1, captured: (.sample(1), bytes: 60))
     _ = try await store.reserve(.sample(1), bytes: 60, as: job.id, limit: 100)
@@ -132,9 +142,11 @@ struct ImageReservationTests {
     await store.close()
   }
 
-  @Test("a settled reservation ends once the job refers to its image; another holder's stays")
-  func settledReservation() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a settled reservation ends once the job refers to its image; another holder's stays",
+    arguments: StoreAdapter.allCases)
+  func settledReservation(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.submit(.sample(1))
     let (job, claim) = try #require(await store.claimOne())
@@ -150,13 +162,15 @@ struct ImageReservationTests {
     #expect(try await store.complete(completion).jobs == [nil])
     #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
     #expect(try await store.refers(to: .sample(3)))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("an image that is leaving can't be reserved until it is forgotten")
-  func pendingDeletion() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "an image that is leaving can't be reserved until it is forgotten",
+    arguments: StoreAdapter.allCases)
+  func pendingDeletion(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(job.id))
@@ -172,9 +186,10 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "an image that nothing is known of is marked as leaving; one that is known in any way is not")
-  func orphans() async throws {
-    let jobs = try OpenJobs()
+    "an image that nothing is known of is marked as leaving; one that is known in any way is not",
+    arguments: StoreAdapter.allCases)
+  func orphans(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.succeed(1, with: .sample(1), bytes: 10)
     // Reserved first: its bytes are being published at this moment.
@@ -191,20 +206,22 @@ struct ImageReservationTests {
     try await store.forget([.sample(4)])
     let taken = try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100)
     #expect(taken == .reserved(evicted: []))
-    try store.audit()
+    try await store.audit()
 
     // The service was killed before the other one's bytes were gone: it counts for nothing until it is found again.
     let next = try await jobs.reopened()
     _ = try await next.recover()
     #expect(try await next.abandonedImages(9).contains(.sample(5)) == false)
     #expect(try await next.markOrphans([.sample(5)]) == [.sample(5)])
-    try next.audit()
+    try await next.audit()
     await next.close()
   }
 
-  @Test("forgetting an image that is referred to again changes nothing")
-  func forgottenTooLate() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "forgetting an image that is referred to again changes nothing",
+    arguments: StoreAdapter.allCases)
+  func forgottenTooLate(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     _ = try await jobs.store.succeed(1, with: .sample(1), bytes: 10)
     try await jobs.store.forget([.sample(1), .sample(2)])
     #expect(try await jobs.store.refers(to: .sample(1)))
@@ -212,9 +229,9 @@ struct ImageReservationTests {
     await jobs.store.close()
   }
 
-  @Test("an abandoned image that is reserved in time stays")
-  func revived() async throws {
-    let jobs = try OpenJobs()
+  @Test("an abandoned image that is reserved in time stays", arguments: StoreAdapter.allCases)
+  func revived(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await jobs.store.remove(job.id))
     let holder = JobID(at: .at(2))
@@ -223,9 +240,11 @@ struct ImageReservationTests {
     await jobs.store.close()
   }
 
-  @Test("recovery drops reservations and marks of leaving, so that the images can be cleared")
-  func recovered() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "recovery drops reservations and marks of leaving, so that the images can be cleared",
+    arguments: StoreAdapter.allCases)
+  func recovered(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let gone = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
     _ = try await jobs.store.remove(gone.id)
     #expect(try await jobs.store.abandonedImages(9) == [.sample(1)])

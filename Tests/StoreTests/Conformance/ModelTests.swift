@@ -18,9 +18,11 @@ struct SeededNumbers: RandomNumberGenerator {
 
 @Suite("The store against a model of the contract")
 struct ModelTests {
-  @Test("whatever is done in whatever order, both tell the same", arguments: 1...8)
-  func agrees(seed: Int) async throws {
-    var pair = try TwoStores(seed: seed)
+  @Test(
+    "whatever is done in whatever order, both tell the same", arguments: StoreAdapter.allCases,
+    Array(1...8))
+  func agrees(adapter: StoreAdapter, seed: Int) async throws {
+    var pair = try TwoStores(adapter, seed: seed)
     for step in 0..<300 {
       try await pair.step(step)
       if step % 50 == 0 { try await pair.audit() }
@@ -30,9 +32,11 @@ struct ModelTests {
     await pair.store.close()
   }
 
-  @Test("counts and references don't drift, however many do whatever at once", arguments: 1...2)
-  func concurrentOperations(seed: Int) async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "counts and references don't drift, however many do whatever at once",
+    arguments: StoreAdapter.allCases, Array(1...2))
+  func concurrentOperations(adapter: StoreAdapter, seed: Int) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     try await withThrowingTaskGroup(of: Void.self) { group in
       for worker in 0..<12 {
@@ -40,19 +44,19 @@ struct ModelTests {
       }
       try await group.waitForAll()
     }
-    try store.audit()
+    try await store.audit()
     let counts = try await store.counts()
     #expect(counts.imageBytes <= 300)
     #expect(try await store.cacheCounts().bytes <= 220)
     let reopened = try await jobs.reopened()
     #expect(try await reopened.counts() == counts)
     _ = try await reopened.recover()
-    try reopened.audit()
+    try await reopened.audit()
     await reopened.close()
   }
 
   /// A client, a worker and a cleaner in one.
-  private static func work(_ store: SQLiteJobStore, seed: UInt64) async throws {
+  private static func work(_ store: StoreUnderTest, seed: UInt64) async throws {
     var random = SeededNumbers(state: seed)
     for step in 0..<20 {
       let digest = ImageDigest.sample(Int.random(in: 0..<12, using: &random))
@@ -86,12 +90,12 @@ struct ModelTests {
         _ = try await store.complete(completion)
         if Bool.random(using: &random) { _ = try await store.remove(job.id) }
       }
-      _ = try await store.expire(at: .at(Int64(step)), count: 1)
+      _ = try await store.expire(1, at: .at(Int64(step)))
       try await store.forget(store.abandonedImages(1))
     }
   }
 
-  private static func cleaned(_ room: Reservation, _ store: SQLiteJobStore) async throws -> Bool {
+  private static func cleaned(_ room: Reservation, _ store: StoreUnderTest) async throws -> Bool {
     guard case .reserved(let evicted) = room else { return false }
     try await store.forget(evicted)
     return true

@@ -4,9 +4,11 @@ import Testing
 
 @Suite("Changing jobs")
 struct UpdatingTests {
-  @Test("a change is kept and answered with; none leaves the job alone")
-  func changed() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a change is kept and answered with; none leaves the job alone",
+    arguments: StoreAdapter.allCases)
+  func changed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let changed = try await jobs.store.update(job.id, under: nil) {
@@ -23,9 +25,9 @@ struct UpdatingTests {
     await jobs.store.close()
   }
 
-  @Test("a job that leaves loading loses its claim")
-  func claimEnds() async throws {
-    let jobs = try OpenJobs()
+  @Test("a job that leaves loading loses its claim", arguments: StoreAdapter.allCases)
+  func claimEnds(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne())
@@ -44,9 +46,11 @@ struct UpdatingTests {
     await jobs.store.close()
   }
 
-  @Test("a raised job goes behind those at its new level, a lowered one ahead of them")
-  func priorities() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a raised job goes behind those at its new level, a lowered one ahead of them",
+    arguments: StoreAdapter.allCases)
+  func priorities(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let normal = (0..<2).map { Job.sample($0) }
     let high = Job.sample(2, priority: .high)
@@ -61,9 +65,9 @@ struct UpdatingTests {
     await store.close()
   }
 
-  @Test("concurrent changes of one job lose nothing")
-  func noLostUpdates() async throws {
-    let jobs = try OpenJobs()
+  @Test("concurrent changes of one job lose nothing", arguments: StoreAdapter.allCases)
+  func noLostUpdates(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let job = Job.sample(1)
     _ = try await store.submit(job)
@@ -81,9 +85,9 @@ struct UpdatingTests {
     await store.close()
   }
 
-  @Test("a removed job is gone, once")
-  func removed() async throws {
-    let jobs = try OpenJobs()
+  @Test("a removed job is gone, once", arguments: StoreAdapter.allCases)
+  func removed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["t"])
     _ = try await jobs.store.submit(job)
     #expect(try await jobs.store.remove(job.id))
@@ -94,9 +98,11 @@ struct UpdatingTests {
     await jobs.store.close()
   }
 
-  @Test("jobs expire when their time has come, the earliest first, so many at a time")
-  func expiry() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "jobs expire when their time has come, the earliest first, so many at a time",
+    arguments: StoreAdapter.allCases)
+  func expiry(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<4).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
     for (index, job) in batch.dropLast().enumerated() {
@@ -104,10 +110,10 @@ struct UpdatingTests {
         $0.cancel(at: .at(10 - Int64(index)), keptFor: .milliseconds(100))
       }
     }
-    #expect(try await jobs.store.expire(at: .at(107), count: 9) == [])
-    #expect(try await jobs.store.expire(at: .at(110), count: 2) == [batch[2].id, batch[1].id])
-    #expect(try await jobs.store.expire(at: .at(110), count: 2) == [batch[0].id])
-    #expect(try await jobs.store.expire(at: .at(.max / 2), count: 2) == [])
+    #expect(try await jobs.store.expire(9, at: .at(107)) == [])
+    #expect(try await jobs.store.expire(2, at: .at(110)) == [batch[2].id, batch[1].id])
+    #expect(try await jobs.store.expire(2, at: .at(110)) == [batch[0].id])
+    #expect(try await jobs.store.expire(2, at: .at(.max / 2)) == [])
     await jobs.store.close()
   }
 

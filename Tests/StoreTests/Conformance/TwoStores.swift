@@ -7,10 +7,11 @@ import Testing
 
 /// The store and the plain one in memory: both are told the same and must answer the same.
 struct TwoStores {
-  private(set) var store: SQLiteJobStore
-  private let folder: TemporaryFolder
-  private let model: MemoryJobStore
-  private let clock = Clock()
+  private(set) var jobs: OpenJobs
+  var store: StoreUnderTest { real }
+  private var real: StoreUnderTest
+  private let model: StoreUnderTest
+  private var clock: ManualClock { model.clock }
   private var random: SeededNumbers
   /// Jobs that were ever submitted, and the claims of those handed over: their numbers are each store's to choose.
   private var known: [JobID] = []
@@ -18,23 +19,18 @@ struct TwoStores {
   private var holders: [JobID] = []
   private var moment: Timestamp { clock.now }
 
-  private final class Clock: Sendable {
-    private let step = Mutex(0)
-    /// Thirty seconds are six steps.
-    var now: Timestamp { .at(Int64(step.withLock(\.self)) * 5_000) }
-    func set(_ step: Int) { self.step.withLock { $0 = step } }
-  }
-
-  init(seed: Int) throws {
+  init(_ adapter: StoreAdapter, seed: Int) throws {
     random = SeededNumbers(state: UInt64(seed))
-    folder = try TemporaryFolder()
-    store = try folder.openJobs { [clock] in $0.now = { clock.now } }
-    model = MemoryJobStore { [clock] in clock.now }
+    jobs = try OpenJobs(adapter)
+    real = jobs.store
+    let clock = jobs.store.clock
+    model = StoreUnderTest(MemoryJobStore { clock.now }, clock)
   }
 
   /// Does one thing, chosen at random, to both.
   mutating func step(_ step: Int) async throws {
-    clock.set(step)
+    // Thirty seconds are six steps.
+    clock.set(.at(Int64(step) * 5_000))
     switch number(0..<100) {
     case 0..<20: try await submit()
     case 20..<40: try await claim()
@@ -52,6 +48,7 @@ struct TwoStores {
     default: try await look()
     }
     if number(0..<60) == 0 { try await restart() }
+    if number(0..<60) == 0 { try await loseInstance() }
   }
 
   private mutating func number(_ range: Range<Int>) -> Int { .random(in: range, using: &random) }
@@ -188,8 +185,8 @@ extension TwoStores {
 
   private func expire() async throws {
     try await isSame(
-      { try await Set($0.expire(at: moment, count: 999)) },
-      { try await Set($0.expire(at: moment, count: 999)) })
+      { try await Set($0.expire(999, at: moment)) },
+      { try await Set($0.expire(999, at: moment)) })
   }
 
   private mutating func forgetKeys() async throws {
@@ -201,16 +198,27 @@ extension TwoStores {
   }
 
   private mutating func restart() async throws {
-    await store.close()
-    store = try folder.openJobs { [clock] in $0.now = { clock.now } }
+    real = try await jobs.reopened()
+    if let memory = model.base as? MemoryJobStore { await memory.loseInstances() }
+    model.becomeAnother()
     try await isSame({ try await $0.recover() }, { try await $0.recover() })
     holders = []
   }
 
+  /// The instance's lease ends while the store goes on; what it held is given back, at once or later.
+  private mutating func loseInstance() async throws {
+    for store in [real, model] {
+      try await store.base.retire(store.instance)
+      store.becomeAnother()
+    }
+    guard Bool.random(using: &random) else { return }
+    try await isSame({ try await $0.recover() }, { try await $0.recover() })
+  }
+
   /// Expects both to answer alike.
   private func isSame<Value: Equatable>(
-    _ real: (SQLiteJobStore) async throws -> Value,
-    _ expected: (MemoryJobStore) async throws -> Value,
+    _ real: (StoreUnderTest) async throws -> Value,
+    _ expected: (StoreUnderTest) async throws -> Value,
     _ location: SourceLocation = #_sourceLocation
   ) async throws {
     let (real, expected) = (try await real(store), try await expected(model))
@@ -302,7 +310,7 @@ extension TwoStores {
 
   /// Expects the store's counts to be in step with its rows.
   func audit() async throws {
-    try store.audit()
+    try await store.audit()
     try await store.auditWaiting()
   }
 }

@@ -5,9 +5,11 @@ import Testing
 
 @Suite("Submitting jobs")
 struct SubmittingTests {
-  @Test("a submitted job is there as it was given, also after reopening")
-  func kept() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a submitted job is there as it was given, also after reopening",
+    arguments: StoreAdapter.allCases)
+  func kept(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["a", "nul \u{0} inside", "ü"])
     #expect(try await jobs.store.submit(job) == .accepted)
     #expect(try await jobs.store.job(job.id) == job)
@@ -18,9 +20,11 @@ struct SubmittingTests {
     await reopened.close()
   }
 
-  @Test("a batch over the capacity is refused whole, and one that fits is taken whole")
-  func capacity() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a batch over the capacity is refused whole, and one that fits is taken whole",
+    arguments: StoreAdapter.allCases)
+  func capacity(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<5).map { Job.sample($0) }
     #expect(try await jobs.store.submit(batch, key: nil, capacity: 4) == .queueFull)
     #expect(try await jobs.store.counts().jobs[.queued] == 0)
@@ -31,9 +35,11 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("an owner has all of the queue while alone, and half of it once another has come")
-  func shares() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "an owner has all of the queue while alone, and half of it once another has come",
+    arguments: StoreAdapter.allCases)
+  func shares(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     func submit(_ range: Range<Int64>, _ owner: String) async throws -> SubmitOutcome {
       let batch = range.map { Job.sample($0, owner: owner) }
       return try await jobs.store.submit(batch, key: nil, capacity: 6)
@@ -53,9 +59,11 @@ struct SubmittingTests {
     await reopened.close()
   }
 
-  @Test("a job with a long record takes as many places of the queue as it has room of")
-  func weighs() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a job with a long record takes as many places of the queue as it has room of",
+    arguments: [StoreAdapter.sqlite])
+  func weighs(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let long = Job.sample(1, tags: Array(repeating: String(repeating: "x", count: 1024), count: 12))
     #expect(try await jobs.store.submit([long], key: nil, capacity: 3) == .queueFull)
     #expect(try await jobs.store.submit([long], key: nil, capacity: 4) == .accepted)
@@ -69,9 +77,11 @@ struct SubmittingTests {
     await reopened.close()
   }
 
-  @Test("a batch with a job that exists already changes nothing and fails alone")
-  func duplicate() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a batch with a job that exists already changes nothing and fails alone",
+    arguments: StoreAdapter.allCases)
+  func duplicate(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     await #expect(throws: StoreError.self) {
@@ -82,9 +92,11 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("the same key with the same request answers with the first jobs as they now are")
-  func repeated() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "the same key with the same request answers with the first jobs as they now are",
+    arguments: StoreAdapter.allCases)
+  func repeated(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<3).map { Job.sample(10 - $0) }
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     #expect(try await jobs.store.submit(batch, key: key, capacity: 3) == .accepted)
@@ -98,9 +110,11 @@ struct SubmittingTests {
     await reopened.close()
   }
 
-  @Test("the same key with another request is refused; another owner's key is another one")
-  func keyReused() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "the same key with another request is refused; another owner's key is another one",
+    arguments: StoreAdapter.allCases)
+  func keyReused(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     var key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     _ = try await jobs.store.submit([.sample(1)], key: key, capacity: 9)
     key.fingerprint = .sample(2)
@@ -110,18 +124,20 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("a key that a full queue refused is not remembered")
-  func refusedKey() async throws {
-    let jobs = try OpenJobs()
+  @Test("a key that a full queue refused is not remembered", arguments: StoreAdapter.allCases)
+  func refusedKey(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     #expect(try await jobs.store.submit([.sample(1)], key: key, capacity: 0) == .queueFull)
     #expect(try await jobs.store.submit([.sample(1)], key: key, capacity: 1) == .accepted)
     await jobs.store.close()
   }
 
-  @Test("a key outlives its jobs: those that are gone keep their places", arguments: [true, false])
-  func outlivingKey(byRemoval: Bool) async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a key outlives its jobs: those that are gone keep their places",
+    arguments: StoreAdapter.allCases, [true, false])
+  func outlivingKey(adapter: StoreAdapter, byRemoval: Bool) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<3).map { Job.sample($0) }
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     _ = try await jobs.store.submit(batch, key: key, capacity: 9)
@@ -131,7 +147,7 @@ struct SubmittingTests {
       _ = try await jobs.store.update(batch[1].id, under: nil) {
         $0.cancel(at: .at(1), keptFor: .seconds(1))
       }
-      #expect(try await jobs.store.expire(at: .at(1_001), count: 9) == [batch[1].id])
+      #expect(try await jobs.store.expire(9, at: .at(1_001)) == [batch[1].id])
     }
     let some = SubmitOutcome.repeated([.kept(batch[0]), .gone(batch[1].id), .kept(batch[2])])
     #expect(try await jobs.store.submit([.sample(5)], key: key, capacity: 9) == some)
@@ -139,13 +155,15 @@ struct SubmittingTests {
     let reopened = try await jobs.reopened()
     let none = SubmitOutcome.repeated(batch.map { .gone($0.id) })
     #expect(try await reopened.submit([.sample(6)], key: key, capacity: 9) == none)
-    try reopened.audit()
+    try await reopened.audit()
     await reopened.close()
   }
 
-  @Test("keys are forgotten once their time is over, the oldest first and so many at once")
-  func forgottenKeys() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "keys are forgotten once their time is over, the oldest first and so many at once",
+    arguments: StoreAdapter.allCases)
+  func forgottenKeys(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let keys = (0..<4).map {
       IdempotencyKey(owner: Owner("anna"), key: "\($0)", fingerprint: .sample(1))
     }
@@ -166,9 +184,11 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("of submissions under one key at once one is taken, and the others are answered with it")
-  func atOnce() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "of submissions under one key at once one is taken, and the others are answered with it",
+    arguments: StoreAdapter.allCases)
+  func atOnce(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     let candidates = (0..<8).map { Job.sample($0) }
     let outcomes = try await withThrowingTaskGroup(of: SubmitOutcome.self) { group in

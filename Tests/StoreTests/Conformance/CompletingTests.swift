@@ -14,9 +14,9 @@ struct CompletingTests {
     }
   }
 
-  @Test("answers for each claim in its place; a lost one is nil")
-  func inOrder() async throws {
-    let jobs = try OpenJobs()
+  @Test("answers for each claim in its place; a lost one is nil", arguments: StoreAdapter.allCases)
+  func inOrder(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await store.submit(batch, key: nil, capacity: 9)
@@ -29,13 +29,13 @@ struct CompletingTests {
     #expect(completed[0]?.phase == .success)
     #expect(try await store.job(batch[2].id) == completed[0])
     #expect(try await store.job(batch[1].id)?.phase == .cancelled)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one whose record can't be read loses none of the others")
-  func unreadable() async throws {
-    let jobs = try OpenJobs()
+  @Test("one whose record can't be read loses none of the others", arguments: [StoreAdapter.sqlite])
+  func unreadable(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await store.submit(batch, key: nil, capacity: 9)
@@ -53,27 +53,29 @@ struct CompletingTests {
     await store.close()
   }
 
-  @Test("keeps the entry and ends the reservation whatever becomes of the jobs")
-  func withoutJobs() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "keeps the entry and ends the reservation whatever becomes of the jobs",
+    arguments: StoreAdapter.allCases)
+  func withoutJobs(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
-    let lost = Claim(job: JobID(at: .at(2)), number: 7)
+    let lost = Claim(job: JobID(at: .at(2)), instance: .none, number: 7)
     let completed = try await store.complete(
       Completion([lost], entry: entry, releasing: holder, change: Self.succeed(.sample(1)))
     ).jobs
     #expect(completed == [nil])
     #expect(try await store.abandonedImages(9) == [], "the entry refers to it")
     #expect(try await store.cacheCounts() == (1, 10))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("takes back everything when the database refuses")
-  func allOrNothing() async throws {
-    let jobs = try OpenJobs()
+  @Test("takes back everything when the database refuses", arguments: StoreAdapter.allCases)
+  func allOrNothing(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.submit(.sample(1))
     let (job, claim) = try #require(await store.claimOne())
@@ -85,7 +87,7 @@ struct CompletingTests {
       try await store.complete(Completion([claim], change: Self.succeed(.sample(1))))
     }
     #expect(try await store.job(job.id) == job)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 }
@@ -98,9 +100,11 @@ struct AnsweredJobTests {
     return job
   }
 
-  @Test("they are finished and refer to their image; only queued ones need room in the queue")
-  func kept() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "they are finished and refer to their image; only queued ones need room in the queue",
+    arguments: StoreAdapter.allCases)
+  func kept(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let first = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     let batch = [Self.answered(2, .sample(1)), .sample(3), Self.answered(4, .sample(1))]
@@ -113,16 +117,16 @@ struct AnsweredJobTests {
     #expect(try await store.refers(to: .sample(1)))
     #expect(try await store.claim(9, at: .at(9)).jobs.map(\.job.id) == [batch[1].id])
     #expect(try await store.counts().jobs[.success] == 3)
-    try store.audit()
+    try await store.audit()
     let room = try await store.reserve(.sample(2), bytes: 95, as: JobID(at: .at(9)), limit: 100)
     #expect(room == .reserved(evicted: [.sample(1)]))
     #expect(try await store.job(batch[0].id)?.image?.isKept == false)
     await store.close()
   }
 
-  @Test("nothing is saved when an image is leaving or gone")
-  func imageGone() async throws {
-    let jobs = try OpenJobs()
+  @Test("nothing is saved when an image is leaving or gone", arguments: StoreAdapter.allCases)
+  func imageGone(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     let batch = [.sample(3), Self.answered(4, .sample(1))]
@@ -134,13 +138,14 @@ struct AnsweredJobTests {
     #expect(try await store.counts().jobs[.queued] == 0)
     try await store.forget([.sample(1)])
     #expect(try await store.submit([.sample(3)], key: key, capacity: 9) == .accepted)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("an abandoned image that nobody removes yet is theirs again")
-  func revived() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "an abandoned image that nobody removes yet is theirs again", arguments: StoreAdapter.allCases)
+  func revived(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let gone = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(gone.id))
@@ -152,9 +157,11 @@ struct AnsweredJobTests {
 
 @Suite("Jobs with low-data images")
 struct LowDataTests {
-  @Test("are listed by their ids, until their image is replaced, gives way or is removed")
-  func listed() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "are listed by their ids, until their image is replaced, gives way or is removed",
+    arguments: StoreAdapter.allCases)
+  func listed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     var batch = (0..<6).map { Job.sample($0) }
     batch.append(Self.savingData(7))
@@ -183,7 +190,7 @@ struct LowDataTests {
     #expect(rest == batch[3...5].map(\.id))
     _ = try await store.reserve(.sample(51), bytes: 990, as: JobID(at: .at(2)), limit: 1_000)
     #expect(try await store.jobsWithLowDataImages(after: nil, count: 9).isEmpty)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 

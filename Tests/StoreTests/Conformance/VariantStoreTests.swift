@@ -7,7 +7,7 @@ import Testing
 struct VariantStoreTests {
   /// Keeps a variant as the engine does.
   private static func keep(
-    _ variant: StoredVariant, limit: Int = .max, _ store: SQLiteJobStore
+    _ variant: StoredVariant, limit: Int = .max, _ store: StoreUnderTest
   ) async throws {
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(
@@ -15,9 +15,9 @@ struct VariantStoreTests {
     try await store.keep(variant, within: limit, releasing: holder)
   }
 
-  @Test("are found by their names, also after reopening")
-  func found() async throws {
-    let jobs = try OpenJobs()
+  @Test("are found by their names, also after reopening", arguments: StoreAdapter.allCases)
+  func found(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
     try await Self.keep(variant, jobs.store)
     #expect(try await jobs.store.variant(variant.id) == variant)
@@ -29,13 +29,15 @@ struct VariantStoreTests {
     #expect(try await store.variant(variant.id) == variant)
     #expect(try await store.cacheCounts() == (1, 10))
     #expect(try await store.abandonedImages(9) == [])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("hold their image once the reservation has ended, until they are dropped")
-  func references() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "hold their image once the reservation has ended, until they are dropped",
+    arguments: StoreAdapter.allCases)
+  func references(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
     try await Self.keep(variant, store)
@@ -47,13 +49,15 @@ struct VariantStoreTests {
     #expect(try await store.drop(key: variant.id.key) == 1)
     #expect(try await store.abandonedImages(9) == [.sample(2)])
     #expect(try await store.cacheCounts() == (0, 0))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("give way to each other and to responses, the least recently used first")
-  func leastRecentlyUsed() async throws {
-    let jobs = try OpenJobs { $0.now = { .at(0) } }
+  @Test(
+    "give way to each other and to responses, the least recently used first",
+    arguments: StoreAdapter.allCases)
+  func leastRecentlyUsed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(0))
     let store = jobs.store
     let variants = (1...3).map { StoredVariant.sample($0, 0, .sample($0), bytes: 10) }
     for variant in variants { try await Self.keep(variant, limit: 30, store) }
@@ -69,13 +73,15 @@ struct VariantStoreTests {
     #expect(try await store.variant(variants[2].id) == nil)
     #expect(try await store.entries(for: [entry.id.key]) == [[]])
     #expect(try await store.cacheCounts() == (2, 30))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one that is too large, or whose image is not kept, is not stored; its reservation ends")
-  func unkept() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one that is too large, or whose image is not kept, is not stored; its reservation ends",
+    arguments: StoreAdapter.allCases)
+  func unkept(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
     try await Self.keep(variant, limit: 9, store)
@@ -87,13 +93,13 @@ struct VariantStoreTests {
     try await store.keep(variant, within: 99, releasing: JobID(at: .at(1)))
     #expect(try await store.variant(variant.id) == nil, "it is gone")
     #expect(try await store.cacheCounts() == (0, 0))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("go with their image when it gives way")
-  func evict() async throws {
-    let jobs = try OpenJobs { $0.now = { .at(10) } }
+  @Test("go with their image when it gives way", arguments: StoreAdapter.allCases)
+  func evict(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(10))
     let store = jobs.store
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 40)
     try await Self.keep(variant, store)
@@ -101,19 +107,19 @@ struct VariantStoreTests {
     #expect(made == .reserved(evicted: [.sample(1)]))
     #expect(try await store.variant(variant.id) == nil)
     #expect(try await store.cacheCounts() == (0, 0))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("are forgotten when everything is")
-  func forgotten() async throws {
-    let jobs = try OpenJobs()
+  @Test("are forgotten when everything is", arguments: StoreAdapter.allCases)
+  func forgotten(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
     try await Self.keep(variant, store)
     #expect(try await store.clear() == 1)
     #expect(try await store.variant(variant.id) == nil)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 }

@@ -5,7 +5,7 @@ import Testing
 @Suite("Listing jobs")
 struct ListingTests {
   /// Twenty jobs of two owners and nobody, of three phases, some with tags.
-  private static func fill(_ store: SQLiteJobStore) async throws -> [Job] {
+  private static func fill(_ store: StoreUnderTest) async throws -> [Job] {
     let owners = ["anna", "bert", ""]
     for number in 0..<20 {
       let tags = [["even"], ["odd", "x"]][number % 2] + (number == 7 ? ["only"] : [])
@@ -51,9 +51,10 @@ struct ListingTests {
     return all
   }()
 
-  @Test("every filter gives what it says, newest first, page by page")
-  func filters() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "every filter gives what it says, newest first, page by page", arguments: StoreAdapter.allCases)
+  func filters(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let everything = try await Self.fill(jobs.store)
     #expect(everything.map(\.id) == everything.map(\.id).sorted(by: >))
     for item in Self.cases {
@@ -74,9 +75,9 @@ struct ListingTests {
     await jobs.store.close()
   }
 
-  @Test("new tags are listed by, old ones no more")
-  func editedTags() async throws {
-    let jobs = try OpenJobs()
+  @Test("new tags are listed by, old ones no more", arguments: StoreAdapter.allCases)
+  func editedTags(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["old", "both", "both"])
     _ = try await jobs.store.submit(job)
     _ = try await jobs.store.update(job.id, under: nil) {
@@ -90,9 +91,11 @@ struct ListingTests {
     await jobs.store.close()
   }
 
-  @Test("a page of very long jobs ends early, and the next goes on behind it")
-  func longRecords() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a page of very long jobs ends early, and the next goes on behind it",
+    arguments: [StoreAdapter.sqlite])
+  func longRecords(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let long = Array(repeating: String(repeating: "x", count: 1 << 20), count: 3)
     for number in 0..<4 { _ = try await jobs.store.submit(.sample(Int64(number), tags: long)) }
     var query = JobQuery(owner: nil, now: .at(0), limit: 500)

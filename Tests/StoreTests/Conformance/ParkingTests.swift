@@ -16,9 +16,11 @@ struct ParkingTests {
     .sample(number, priority: priority, url: "\(origin)/\(number)")
   }
 
-  @Test("are passed over, and come in their old place once there is room")
-  func order() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "are passed over, and come in their old place once there is room",
+    arguments: StoreAdapter.allCases)
+  func order(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch: [Job] = [
       Self.job(0), Self.job(1, priority: .high), Self.job(2), .sample(3), .sample(4),
@@ -37,9 +39,11 @@ struct ParkingTests {
     await store.close()
   }
 
-  @Test("no origin gets more than it has room for; jobs that ask none are never held back")
-  func room() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "no origin gets more than it has room for; jobs that ask none are never held back",
+    arguments: StoreAdapter.allCases)
+  func room(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<12).map { Self.job($0, at: "https://\(["a", "b"][Int($0 % 2)]).example") }
     var local = Job(
@@ -53,9 +57,11 @@ struct ParkingTests {
     await store.close()
   }
 
-  @Test("ten thousand of them cost others' claims nothing, and no transaction looks at them all")
-  func costsNothing() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "ten thousand of them cost others' claims nothing, and no transaction looks at them all",
+    arguments: [StoreAdapter.sqlite])
+  func costsNothing(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.submit(.sample(0))
     _ = try await store.claim(1, at: .at(1), room: Self.noneForDead)
@@ -75,7 +81,7 @@ struct ParkingTests {
   }
 
   /// What submitting a job and claiming it takes.
-  private static func workOfClaim(_ store: SQLiteJobStore) async throws -> (
+  private static func workOfClaim(_ store: StoreUnderTest) async throws -> (
     steps: Int, changes: Int
   ) {
     let job = Job.sample(99_999)
@@ -87,9 +93,11 @@ struct ParkingTests {
     return (after.steps - before.steps, after.changes - before.changes)
   }
 
-  @Test("a claim that sees many of them goes on until it finds the others")
-  func goesOn() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a claim that sees many of them goes on until it finds the others",
+    arguments: [StoreAdapter.sqlite])
+  func goesOn(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let dead = (0..<Int64(Dequeue.maxLooks * 2)).map { Self.job($0, priority: .high) }
     _ = try await store.submit(dead + [.sample(1), .sample(2)], key: nil, capacity: .max)
@@ -99,9 +107,9 @@ struct ParkingTests {
     await store.close()
   }
 
-  @Test("stay so over a restart, and are found again")
-  func reopened() async throws {
-    let jobs = try OpenJobs()
+  @Test("stay so over a restart, and are found again", arguments: StoreAdapter.allCases)
+  func reopened(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = [Self.job(0), Self.job(1)]
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
     #expect(try await jobs.store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
@@ -112,9 +120,11 @@ struct ParkingTests {
     await store.close()
   }
 
-  @Test("can be moved up, cancelled, removed and expire like any other")
-  func changed() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "can be moved up, cancelled, removed and expire like any other",
+    arguments: StoreAdapter.allCases)
+  func changed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<4).map { Self.job($0) }
     _ = try await store.submit(batch, key: nil, capacity: 9)
@@ -122,17 +132,19 @@ struct ParkingTests {
     _ = try await store.update(batch[3].id, under: nil) { $0.edit(priority: .high, tags: nil) }
     _ = try await store.update(batch[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
     #expect(try await store.remove(batch[1].id))
-    #expect(try await store.expire(at: .at(9), count: 9) == [batch[0].id])
+    #expect(try await store.expire(9, at: .at(9)) == [batch[0].id])
     try await store.auditWaiting()
     let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
     #expect(claimed == [batch[3].id, batch[2].id])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one whose time has yet to come, as the clock went back, is not handed over")
-  func clockBack() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one whose time has yet to come, as the clock went back, is not handed over",
+    arguments: StoreAdapter.allCases)
+  func clockBack(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let job = Self.job(0)
     _ = try await store.submit(job)
@@ -154,7 +166,7 @@ struct AgeingTests {
   private static let now = Timestamp.at(100_000)
 
   /// Twenty urgent jobs that just came, and two old ones.
-  private static func fill(_ store: SQLiteJobStore, oldest: Int64) async throws -> [Job] {
+  private static func fill(_ store: StoreUnderTest, oldest: Int64) async throws -> [Job] {
     let old: [Job] = [
       .sample(1, priority: .low, at: oldest),
       .sample(2, priority: .veryLow, url: "https://busy.example/1", at: oldest - 1),
@@ -164,9 +176,11 @@ struct AgeingTests {
     return old
   }
 
-  @Test("every eighth job handed over is the one submitted first, whatever its priority")
-  func everyEighth() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "every eighth job handed over is the one submitted first, whatever its priority",
+    arguments: StoreAdapter.allCases)
+  func everyEighth(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let old = try await Self.fill(jobs.store, oldest: 69_999)
     var order: [JobID] = []
     for count in [3, 1, 9, 7] {
@@ -177,9 +191,10 @@ struct AgeingTests {
     await jobs.store.close()
   }
 
-  @Test("within thirty seconds the order of priorities holds exactly")
-  func strictOrder() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "within thirty seconds the order of priorities holds exactly", arguments: StoreAdapter.allCases)
+  func strictOrder(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let old = try await Self.fill(jobs.store, oldest: 70_001)
     let order = try await jobs.store.claim(99, at: Self.now).jobs.map(\.job)
     #expect(order.suffix(2).map(\.id) == old.map(\.id))
@@ -187,9 +202,11 @@ struct AgeingTests {
     await jobs.store.close()
   }
 
-  @Test("one whose origin has no room is passed over; parked before, it has its turn all the same")
-  func parked() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one whose origin has no room is passed over; parked before, it has its turn all the same",
+    arguments: StoreAdapter.allCases)
+  func parked(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let old = try await Self.fill(jobs.store, oldest: 60_000)
     let room = OriginRoom(usual: .max, exceptions: ["https://busy.example": 0])
     let first = try await jobs.store.claim(8, at: Self.now, room: room).jobs.map(\.job.id)
@@ -202,9 +219,11 @@ struct AgeingTests {
 
 @Suite("Claiming jobs that ask the same")
 struct EqualClaimTests {
-  @Test("finds them wherever they stand, in the order of the queue, and no others")
-  func found() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "finds them wherever they stand, in the order of the queue, and no others",
+    arguments: StoreAdapter.allCases)
+  func found(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let url = "https://busy.example/same"
     let batch: [Job] = [
@@ -228,14 +247,16 @@ struct EqualClaimTests {
     let rest = try await store.claim(equalTo: request, count: 3, at: .at(9)).map(\.job.id)
     #expect(rest == [batch[3].id])
     #expect(try await store.claim(equalTo: request, count: 3, at: .at(9)).isEmpty)
-    try store.audit()
+    try await store.audit()
     try await store.auditWaiting()
     await store.close()
   }
 
-  @Test("gives claims like any other's, also to those who claim at the same time")
-  func exactlyOnce() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "gives claims like any other's, also to those who claim at the same time",
+    arguments: StoreAdapter.allCases)
+  func exactlyOnce(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<60).map { Job.sample($0, url: "https://a.example/") }
     _ = try await store.submit(batch, key: nil, capacity: 99)

@@ -6,9 +6,11 @@ import Testing
 
 @Suite("Claiming jobs")
 struct ClaimingTests {
-  @Test("the highest priority comes first, and within one the first submitted")
-  func order() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "the highest priority comes first, and within one the first submitted",
+    arguments: StoreAdapter.allCases)
+  func order(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch: [Job] = [
       .sample(1, priority: .low), .sample(2, priority: .high), .sample(3),
       .sample(4, priority: .high), .sample(0, priority: .high), .sample(5, priority: .veryLow),
@@ -22,9 +24,11 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
-  @Test("a claimed job is loading, as its own start says, and stays so on the disk")
-  func started() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a claimed job is loading, as its own start says, and stays so on the disk",
+    arguments: StoreAdapter.allCases)
+  func started(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["t"])
     _ = try await jobs.store.submit(job)
     let claimed = try #require(await jobs.store.claimOne(at: .at(7)))
@@ -39,9 +43,11 @@ struct ClaimingTests {
     await reopened.close()
   }
 
-  @Test("a claim that a power cut undid shows no version twice, and no later claim is taken for it")
-  func undone() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a claim that a power cut undid shows no version twice, and no later claim is taken for it",
+    arguments: [StoreAdapter.sqlite])
+  func undone(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let before = try #require(await jobs.store.claimOne())
@@ -57,9 +63,11 @@ struct ClaimingTests {
     await store.close()
   }
 
-  @Test("a job is not handed over before its time, and the time of the next is told")
-  func due() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a job is not handed over before its time, and the time of the next is told",
+    arguments: StoreAdapter.allCases)
+  func due(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let (_, claim) = try #require(await jobs.store.claimOne(at: .at(1)))
@@ -74,9 +82,11 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
-  @Test("however many become due at once, the first of them all comes first")
-  func manyDue() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "however many become due at once, the first of them all comes first",
+    arguments: [StoreAdapter.sqlite])
+  func manyDue(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let count = Dequeue.maxLooks + 1
     let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
@@ -96,9 +106,9 @@ struct ClaimingTests {
     await store.close()
   }
 
-  @Test("a clock that goes back hands over nothing too early")
-  func clockBack() async throws {
-    let jobs = try OpenJobs()
+  @Test("a clock that goes back hands over nothing too early", arguments: StoreAdapter.allCases)
+  func clockBack(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let (first, second) = (Job.sample(1), Job.sample(2))
     _ = try await jobs.store.submit(first, second)
     for (_, claim) in try await jobs.store.claim(2, at: .at(3)).jobs {
@@ -114,9 +124,11 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
-  @Test("a retried job keeps its place, one fetched again goes to the end")
-  func places() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a retried job keeps its place, one fetched again goes to the end",
+    arguments: StoreAdapter.allCases)
+  func places(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
     let claims = try await jobs.store.claim(2, at: .at(5)).jobs.map(\.claim)
@@ -135,9 +147,9 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
-  @Test("claims have numbers of their own, also after reopening")
-  func numbers() async throws {
-    let jobs = try OpenJobs()
+  @Test("claims have numbers of their own, also after reopening", arguments: StoreAdapter.allCases)
+  func numbers(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let first = try #require(await jobs.store.claimOne()).claim
@@ -153,9 +165,9 @@ struct ClaimingTests {
     await reopened.close()
   }
 
-  @Test("many claimers get each job exactly once")
-  func exactlyOnce() async throws {
-    let jobs = try OpenJobs()
+  @Test("many claimers get each job exactly once", arguments: StoreAdapter.allCases)
+  func exactlyOnce(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let claimed = try await withThrowingTaskGroup(of: [JobID].self) { group in
       for number in 0..<200 {

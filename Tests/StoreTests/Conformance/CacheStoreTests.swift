@@ -9,7 +9,7 @@ import Testing
 struct CacheStoreTests {
   /// Stores an entry at that moment.
   private static func keep(
-    _ entry: CacheEntry, limit: Int = .max, _ store: SQLiteJobStore
+    _ entry: CacheEntry, limit: Int = .max, _ store: StoreUnderTest
   ) async throws {
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(
@@ -18,9 +18,11 @@ struct CacheStoreTests {
       Completion([], entry: entry, cacheLimit: limit, releasing: holder) { _ in false })
   }
 
-  @Test("are found by their keys, all in one look, also after reopening")
-  func found() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "are found by their keys, all in one look, also after reopening",
+    arguments: StoreAdapter.allCases)
+  func found(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let a = try CacheEntry.sample(1, selector: 1, .sample(1), bytes: 10)
     let b = try CacheEntry.sample(1, selector: 2, .sample(2), bytes: 10)
     let c = try CacheEntry.sample(2, .sample(1), bytes: 10)
@@ -33,13 +35,15 @@ struct CacheStoreTests {
     _ = try await store.recover()
     #expect(try await store.entries(for: keys) == [[c], [], [a, b]])
     #expect(try await store.cacheCounts() == (3, 20))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one takes the place of the one of the same id; the image before is abandoned")
-  func replacedByStoring() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one takes the place of the one of the same id; the image before is abandoned",
+    arguments: StoreAdapter.allCases)
+  func replacedByStoring(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     try await Self.keep(.sample(1, .sample(1), bytes: 10), store)
     let new = try CacheEntry.sample(1, .sample(2), bytes: 20)
@@ -47,13 +51,15 @@ struct CacheStoreTests {
     #expect(try await store.entries(for: [new.id.key]) == [[new]])
     #expect(try await store.cacheCounts() == (1, 20))
     #expect(try await store.abandonedImages(9) == [.sample(1)])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one is replaced while its image is the same; one that is gone stays so")
-  func replaced() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one is replaced while its image is the same; one that is gone stays so",
+    arguments: StoreAdapter.allCases)
+  func replaced(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let old = try CacheEntry.sample(1, .sample(1), bytes: 10)
     try await Self.keep(old, store)
@@ -65,13 +71,15 @@ struct CacheStoreTests {
     try await store.drop([old.id])
     try await store.replace(fresh)
     #expect(try await store.entries(for: [old.id.key]) == [[]])
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("the least recently used give way to a new one; using one keeps it")
-  func leastRecentlyUsed() async throws {
-    let jobs = try OpenJobs { $0.now = { .at(0) } }
+  @Test(
+    "the least recently used give way to a new one; using one keeps it",
+    arguments: StoreAdapter.allCases)
+  func leastRecentlyUsed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(0))
     let store = jobs.store
     let entries = try (1...4).map { try CacheEntry.sample($0, .sample($0), bytes: 10) }
     for entry in entries[..<3] { try await Self.keep(entry, limit: 30, store) }
@@ -85,26 +93,30 @@ struct CacheStoreTests {
     #expect(try await store.entries(for: keys).map(\.isEmpty) == [false, true, true, true])
     #expect(try await store.cacheCounts() == (1, 10))
     #expect(try await store.abandonedImages(9).count == 3)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one that is larger than the limit is not stored, and the others stay")
-  func tooLarge() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one that is larger than the limit is not stored, and the others stay",
+    arguments: StoreAdapter.allCases)
+  func tooLarge(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     try await Self.keep(.sample(1, .sample(1), bytes: 10), limit: 30, store)
     try await Self.keep(.sample(2, .sample(2), bytes: 31), limit: 30, store)
     #expect(try await store.cacheCounts() == (1, 10))
     try await Self.keep(.sample(3, .sample(3), bytes: 1), limit: 0, store)
     #expect(try await store.cacheCounts() == (0, 0), "a limit of nothing keeps nothing")
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one whose image is leaving, or was never kept, is not stored")
-  func withoutImage() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "one whose image is leaving, or was never kept, is not stored", arguments: StoreAdapter.allCases
+  )
+  func withoutImage(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     _ = try await store.complete(Completion([], entry: entry) { _ in false })
@@ -114,13 +126,15 @@ struct CacheStoreTests {
     #expect(try await store.abandonedImages(9) == [.sample(1)])
     _ = try await store.complete(Completion([], entry: entry) { _ in false })
     #expect(try await store.cacheCounts() == (0, 0))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("they go with their image when it gives way, the oldest of jobs and entries first")
-  func evict() async throws {
-    let jobs = try OpenJobs { $0.now = { .at(10) } }
+  @Test(
+    "they go with their image when it gives way, the oldest of jobs and entries first",
+    arguments: StoreAdapter.allCases)
+  func evict(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(10))
     let store = jobs.store
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 40)
     let other = try CacheEntry.sample(2, .sample(1), bytes: 40)
@@ -137,13 +151,13 @@ struct CacheStoreTests {
     #expect(try await store.cacheCounts() == (0, 0))
     #expect(try await store.entries(for: [entry.id.key, other.id.key]) == [[], []])
     #expect(try await store.job(newer.id) == newer)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("an image stays while a job or an entry refers to it")
-  func sharedImage() async throws {
-    let jobs = try OpenJobs()
+  @Test("an image stays while a job or an entry refers to it", arguments: StoreAdapter.allCases)
+  func sharedImage(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
@@ -157,9 +171,9 @@ struct CacheStoreTests {
     await store.close()
   }
 
-  @Test("are forgotten by key, or all of them, and counted")
-  func forgotten() async throws {
-    let jobs = try OpenJobs()
+  @Test("are forgotten by key, or all of them, and counted", arguments: StoreAdapter.allCases)
+  func forgotten(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     for number in 0..<9 {
       try await Self.keep(.sample(number % 3, selector: number, .sample(number), bytes: 10), store)
@@ -170,13 +184,13 @@ struct CacheStoreTests {
     #expect(try await store.clear() == 0)
     #expect(try await store.cacheCounts() == (0, 0))
     #expect(try await store.abandonedImages(99).count == 9)
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("one whose record can't be read is no entry")
-  func unreadable() async throws {
-    let jobs = try OpenJobs()
+  @Test("one whose record can't be read is no entry", arguments: [StoreAdapter.sqlite])
+  func unreadable(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let good = try CacheEntry.sample(1, selector: 1, .sample(1), bytes: 10)
     let bad = try CacheEntry.sample(1, selector: 2, .sample(2), bytes: 10)
@@ -195,7 +209,7 @@ struct CacheStoreTests {
 @Suite("The cache's partitions and uses")
 struct CachePartitionTests {
   private static func keep(
-    _ entry: CacheEntry, limit: Int = .max, _ store: SQLiteJobStore,
+    _ entry: CacheEntry, limit: Int = .max, _ store: StoreUnderTest,
     lastUse: @escaping CacheEntry.LastUse = { _ in nil }
   ) async throws {
     let holder = JobID(at: .at(1))
@@ -215,9 +229,11 @@ struct CachePartitionTests {
       image: plain.image)
   }
 
-  @Test("a resource's entries are found by its name under whatever key, some at a time")
-  func resource() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a resource's entries are found by its name under whatever key, some at a time",
+    arguments: StoreAdapter.allCases)
+  func resource(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let entries = try [
       Self.entry(1, of: 1, 1), Self.entry(2, of: 1, 1), Self.entry(3, of: 1, 2),
       Self.entry(4, of: 2, 3),
@@ -232,16 +248,18 @@ struct CachePartitionTests {
       let some = try await store.drop(resource: name, count: 2)
       #expect(some.count == count)
       gone += some
-      try store.audit()
+      try await store.audit()
     }
     #expect(Set(gone) == [.sample(1), .sample(2)])
     #expect(try await store.cacheCounts() == (1, 10))
     await store.close()
   }
 
-  @Test("what was used since the uses were noted stays, and what was not gives way")
-  func lastUse() async throws {
-    let jobs = try OpenJobs { $0.now = { .at(0) } }
+  @Test(
+    "what was used since the uses were noted stays, and what was not gives way",
+    arguments: StoreAdapter.allCases)
+  func lastUse(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(0))
     let store = jobs.store
     let entries = try (1...4).map { try CacheEntry.sample($0, .sample($0), bytes: 10) }
     for entry in entries[..<3] { try await Self.keep(entry, limit: 30, store) }
@@ -259,13 +277,15 @@ struct CachePartitionTests {
     _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
     try await store.keep(variant, within: 40, releasing: holder) { _ in .at(20) }
     #expect(try await store.cacheCounts() == (2, 40))
-    try store.audit()
+    try await store.audit()
     await store.close()
   }
 
-  @Test("equal images take their room once, and their entries' records take some too")
-  func records() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "equal images take their room once, and their entries' records take some too",
+    arguments: StoreAdapter.allCases)
+  func records(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let names = String(repeating: "x", count: 60_000)
     for number in 0..<100 {
@@ -280,7 +300,7 @@ struct CachePartitionTests {
     // A MiB that is free, and a million bytes.
     #expect(33...34 ~= counts.entries, "\(counts.entries)")
     #expect(try await store.entries(for: [Fingerprint(of: ["99"])])[0].count == 1)
-    try store.audit()
+    try await store.audit()
     try await store.auditWaiting()
     let again = try await jobs.reopened()
     #expect(try await again.cacheCounts() == counts)

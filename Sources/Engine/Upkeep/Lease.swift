@@ -1,0 +1,92 @@
+internal import Jobs
+internal import Logging
+internal import Synchronization
+
+/// This process's lease with the store, on Swift's own threads. What comes in is time; what goes out is the right to
+/// claim jobs and to reserve images, and the jobs whose claim was lost.
+final class Lease: Sendable {
+  private let store: any InstanceLeases
+  private let duration: Duration
+  private let loads: Loads
+  private let clock: StoreClock
+  private let log: Logger
+  private let held = Mutex(Instance.none)
+  private let losing = AsyncStream<JobID>.makeStream()
+
+  /// - Parameter duration: how long the store waits for a word before others take over.
+  init(
+    store: any InstanceLeases, duration: Duration, loads: Loads, clock: StoreClock, log: Logger
+  ) {
+    self.store = store
+    self.duration = duration
+    self.loads = loads
+    self.clock = clock
+    self.log = log
+  }
+
+  /// Who claims and reserves.
+  var instance: Instance { held.withLock { $0 } }
+
+  /// Jobs that were loaded here and are somebody else's now.
+  var lost: AsyncStream<JobID> { losing.stream }
+
+  /// Begins it.
+  func begin() async throws(StoreError) {
+    let instance = try await store.register(for: duration)
+    held.withLock { $0 = instance }
+    _ = try await renew(instance)
+  }
+
+  /// Renews it in time, until cancelled.
+  func keep() async {
+    while !Task.isCancelled {
+      try? await Task.sleep(for: duration / 3)
+      if Task.isCancelled { return }
+      do throws(StoreError) { try await renew() } catch {
+        // As long as nobody gave back what is held, it is held.
+        log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
+      }
+    }
+  }
+
+  /// Ends it, so that nobody waits for its end.
+  func end() async {
+    do throws(StoreError) { try await store.retire(instance) } catch {
+      log.warning("the lease with the store ends by itself", metadata: ["error": "\(error)"])
+    }
+  }
+
+  /// Does what needs a lease; one that was over is renewed first, or another one begun.
+  func holding<Value>(
+    _ body: (Instance) async throws(StoreError) -> Value
+  ) async throws(StoreError) -> Value {
+    do throws(StoreError) { return try await body(instance) } catch {
+      guard error == .leaseLost else { throw error }
+    }
+    try await renew()
+    return try await body(instance)
+  }
+
+  /// Renews it, or begins another one where it is over for good. What is held no more is left.
+  private func renew() async throws(StoreError) {
+    let claims = loads.claims
+    let instance = instance
+    let renewal = try await renew(instance)
+    if renewal == nil {
+      log.error("the lease with the store was lost: what was loaded here begins anew")
+      let next = try await store.register(for: duration)
+      held.withLock { if $0 == instance { $0 = next } }
+      try await store.retire(instance)
+    }
+    for claim in claims.subtracting(renewal?.claims ?? []) where loads.leave(claim) {
+      losing.continuation.yield(claim.job)
+    }
+  }
+
+  private func renew(_ instance: Instance) async throws(StoreError) -> Renewal? {
+    let began = clock.own
+    guard let renewal = try await store.renew(instance, for: duration) else { return nil }
+    clock.take(renewal.moment, saidBetween: began, and: clock.own)
+    return renewal
+  }
+}

@@ -1,0 +1,50 @@
+/// One life of one process that works with a store. Its number is given once and never again: it tells a lost life's
+/// claims from those of the next one.
+public struct Instance: Hashable, Sendable {
+  /// Higher than any given before.
+  public let number: Int64
+
+  /// The instance of that number.
+  public init(number: Int64) { self.number = number }
+
+  /// Nobody's: what an earlier release left without a name.
+  public static let none = Instance(number: 0)
+}
+
+/// Who works with a store, each for as long as it says so in time. What an instance holds, its claims, reservations and
+/// marks, it holds for as long as its lease lasts; after that anybody may give it back, at any time. Moments are the
+/// store's clock's, whatever an instance's own says.
+public protocol InstanceLeases: Sendable {
+  /// Begins a lease.
+  func register(for lease: Duration) async throws(StoreError) -> Instance
+
+  /// Has the lease, and with it all that the instance holds, last that long from now on, also where it was over and
+  /// nobody noticed.
+  ///
+  /// - Returns: nil where what it held was given back, or is being: then nothing is its any more, and it registers anew.
+  func renew(_ instance: Instance, for lease: Duration) async throws(StoreError) -> Renewal?
+
+  /// Ends the lease at once: what is still held waits for nobody's clock.
+  func retire(_ instance: Instance) async throws(StoreError)
+
+  /// Gives back what instances hold whose leases are over: up to `count` jobs go back into the queue
+  /// (``Job/requeueAfterCrash()``), and once there are no more the reservations end, and what was marked as leaving is
+  /// looked at again. Anybody may ask at any time, and many may at once.
+  ///
+  /// - Returns: the jobs, queued; fewer than `count`: that was all.
+  func recoverExpired(_ count: Int) async throws(StoreError) -> [Job]
+}
+
+/// A lease that goes on.
+public struct Renewal: Sendable, Equatable {
+  /// What the store's clock said.
+  public var moment: Timestamp
+  /// What the instance holds: a claim of its that is not among them was lost.
+  public var claims: Set<Claim>
+
+  /// A renewal.
+  public init(at moment: Timestamp, holding claims: Set<Claim>) {
+    self.moment = moment
+    self.claims = claims
+  }
+}

@@ -1,0 +1,101 @@
+/// What is known of jobs. It is the truth about them: what the engine holds in memory is a copy.
+public protocol JobRecords: Sendable {
+  /// The job, if there is one.
+  func job(_ id: JobID) async throws(StoreError) -> Job?
+
+  /// The jobs that fit, newest first. A page may have fewer than asked for, and yet others follow.
+  func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage
+
+  /// Up to `count` jobs after `id` that have succeeded with a low-data image which is still kept, without those that
+  /// asked for little data themselves, in the order of their ids.
+  func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
+
+  /// Changes the job by `change` and saves it; `change` returns false to leave it alone, and may be asked again where
+  /// another change came first.
+  ///
+  /// A change may also move the job's place in the queue (``QueueMove``). A job that leaves `loading` loses its claim.
+  ///
+  /// - Parameter claim: nil: whoever holds it. Else the change is made only while this claim holds.
+  /// - Returns: the job as it then is; nil when there is no such job or the claim no longer holds.
+  func update(
+    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> Job?
+
+  /// Forgets the job if `condition` holds for it as it then is.
+  func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool)
+    async throws(StoreError) -> Removal
+
+  /// Forgets jobs whose `expiresAt` has come, up to `count`.
+  func expire(_ count: Int) async throws(StoreError) -> [JobID]
+
+  /// Forgets up to `count` idempotency keys that are older than `age`, the oldest first.
+  /// - Returns: how many.
+  func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
+
+  /// How many jobs are in each phase, and the images' size.
+  func counts() async throws(StoreError) -> StoreCounts
+}
+
+/// What became of a job that was to be forgotten.
+public enum Removal: Sendable, Equatable {
+  /// It is forgotten; so it was.
+  case removed(Job)
+  /// The condition did not hold.
+  case kept
+  /// There is no such job.
+  case unknown
+}
+
+/// Which jobs to list.
+public struct JobQuery: Sendable, Equatable {
+  /// Nil: everyone's.
+  public var owner: Owner?
+  /// Empty: any.
+  public var phases: Set<Phase> = []
+  /// One that the job has.
+  public var tag: String?
+  /// Only jobs older than this one.
+  public var before: JobID?
+  /// Only those that expire after this moment.
+  public var now: Timestamp
+  /// At the most.
+  public var limit: Int
+
+  /// A query.
+  public init(owner: Owner?, now: Timestamp, limit: Int) {
+    self.owner = owner
+    self.now = now
+    self.limit = limit
+  }
+}
+
+/// A part of a list of jobs.
+public struct JobPage: Sendable, Equatable {
+  /// Newest first.
+  public var jobs: [Job]
+  /// Whether older ones follow.
+  public var hasMore: Bool
+
+  /// A page.
+  public init(jobs: [Job], hasMore: Bool) {
+    self.jobs = jobs
+    self.hasMore = hasMore
+  }
+}
+
+/// What a store holds.
+public struct StoreCounts: Sendable, Equatable {
+  /// Jobs by phase.
+  public var jobs: [Phase: Int]
+  /// Images, each counted once.
+  public var images: Int
+  /// Their bytes.
+  public var imageBytes: Int
+
+  /// Counts.
+  public init(jobs: [Phase: Int] = [:], images: Int = 0, imageBytes: Int = 0) {
+    self.jobs = jobs
+    self.images = images
+    self.imageBytes = imageBytes
+  }
+}

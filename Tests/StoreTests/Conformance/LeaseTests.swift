@@ -1,0 +1,207 @@
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Leases of instances that share a store")
+struct LeaseTests {
+  private static let lease = Duration.seconds(10)
+
+  /// Two instances, one of which has claimed all jobs.
+  private struct Two {
+    let jobs: OpenJobs
+    let store: StoreUnderTest
+    let (lost, other): (Instance, Instance)
+    let claims: [Claim]
+
+    init(_ adapter: StoreAdapter, jobs count: Int64 = 1) async throws {
+      jobs = try OpenJobs(adapter)
+      store = jobs.store
+      lost = try await store.base.register(for: lease)
+      other = try await store.base.register(for: .seconds(1_000))
+      _ = try await store.submit((0..<count).map { .sample($0) }, key: nil, capacity: 99)
+      claims = try await store.base.claim(99, for: lost, room: .unlimited).jobs.map(\.claim)
+      #expect(claims.count == count)
+    }
+  }
+
+  private static func succeed(_ job: inout Job) -> Bool {
+    job.succeed(with: .sample(1), bytes: 10, at: .at(9))
+    return true
+  }
+
+  @Test("no number is given twice, also after reopening", arguments: StoreAdapter.allCases)
+  func numbers(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    var numbers: [Int64] = []
+    for _ in 0..<3 { numbers.append(try await jobs.store.base.register(for: .zero).number) }
+    let reopened = try await jobs.reopened()
+    numbers.append(try await reopened.base.register(for: .zero).number)
+    #expect(numbers == Set(numbers).sorted() && numbers[0] > Instance.none.number)
+    await reopened.close()
+  }
+
+  @Test(
+    "one that is renewed lasts; what it held when it is over anybody takes over, once, and its claims are worth nothing",
+    arguments: StoreAdapter.allCases)
+  func takenOver(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter)
+    let (store, job) = (two.store, two.claims[0].job)
+    for second: Int64 in [9, 18] {
+      store.clock.set(.at(second * 1_000))
+      #expect(try await store.base.recoverExpired(9).isEmpty)
+      let renewal = try await store.base.renew(two.lost, for: Self.lease)
+      #expect(renewal == Renewal(at: .at(second * 1_000), holding: [two.claims[0]]))
+    }
+    store.clock.set(.at(28_001))
+    let recovered = try await store.base.recoverExpired(9)
+    #expect(recovered.map(\.id) == [job] && recovered.map(\.phase) == [.queued])
+    #expect(recovered[0].tries == 0, "it is not the job's fault")
+    #expect(try await store.job(job) == recovered[0])
+    #expect(try await store.base.recoverExpired(9).isEmpty)
+    #expect(try await store.base.renew(two.lost, for: Self.lease) == nil)
+
+    let next = try await store.base.claim(1, for: two.other, room: .unlimited).jobs
+    #expect(next.map(\.job.id) == [job])
+    #expect(try await store.update(job, under: two.claims[0], Self.succeed) == nil)
+    let late = try await store.complete(Completion(two.claims, change: Self.succeed))
+    #expect(late.jobs == [nil])
+    #expect(try await store.job(job)?.phase == .loading)
+    let ended = try await store.complete(
+      Completion(next.map(\.claim)) { $0.cancel(at: .at(1), keptFor: .zero) })
+    #expect(ended.jobs.map { $0?.phase } == [.cancelled])
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "one that is over lets its instance neither claim nor reserve, until it is renewed",
+    arguments: StoreAdapter.allCases)
+  func over(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter)
+    let store = two.store
+    let waiting = Job.sample(7, url: "https://a.example/7")
+    let request = try #require(waiting.request)
+    _ = try await store.submit(waiting)
+    store.clock.set(.at(10_001))
+    let holder = JobID(at: .at(1))
+    await #expect(throws: StoreError.leaseLost) {
+      try await store.base.claim(1, for: two.lost, room: .unlimited)
+    }
+    await #expect(throws: StoreError.leaseLost) {
+      try await store.base.claim(equalTo: request, count: 1, for: two.lost)
+    }
+    await #expect(throws: StoreError.leaseLost) {
+      try await store.base.reserve(.sample(1), bytes: 1, as: holder, of: two.lost, limit: 99)
+    }
+    // Nobody took over: what it holds is still its own.
+    let renewal = try await store.base.renew(two.lost, for: Self.lease)
+    #expect(renewal?.claims == Set(two.claims))
+    #expect(try await store.base.claim(equalTo: request, count: 1, for: two.lost).count == 1)
+    #expect(try await store.base.renew(two.lost, for: Self.lease)?.claims.count == 2)
+    await store.close()
+  }
+
+  @Test(
+    "some at a time are given back, and until all are nobody comes back under that number",
+    arguments: StoreAdapter.allCases)
+  func inParts(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter, jobs: 5)
+    let store = two.store
+    store.clock.set(.at(10_001))
+    var recovered: [JobID] = []
+    for count in [2, 2, 1, 0] {
+      let some = try await store.base.recoverExpired(2).map(\.id)
+      #expect(some.count == count)
+      recovered += some
+      #expect(try await store.base.renew(two.lost, for: Self.lease) == nil)
+    }
+    #expect(Set(recovered) == Set(two.claims.map(\.job)))
+    #expect(try await store.counts().jobs[.queued] == 5)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("one that is retired waits for no clock", arguments: StoreAdapter.allCases)
+  func retired(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter, jobs: 2)
+    try await two.store.base.retire(two.lost)
+    #expect(try await two.store.base.recoverExpired(9).count == 2)
+    #expect(try await two.store.base.renew(two.lost, for: Self.lease) == nil)
+    #expect(try await two.store.base.renew(two.other, for: Self.lease) != nil)
+    await two.store.close()
+  }
+
+  @Test(
+    "reservations, and marks of images that are about to be removed, end with it and with no other's",
+    arguments: StoreAdapter.allCases)
+  func images(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter, jobs: 0)
+    let base = two.store.base
+    for (number, instance) in [two.lost, two.other].enumerated() {
+      let holder = JobID(at: .at(Int64(number)))
+      _ = try await base.reserve(
+        .sample(number), bytes: 10, as: holder, of: instance, limit: 1_000)
+      #expect(
+        try await base.markOrphans([.sample(10 + number)], for: instance) == [.sample(10 + number)])
+    }
+    for (number, instance) in [two.lost, two.other].enumerated() {
+      let gone = JobID(at: .at(50 + Int64(number)))
+      let digest = ImageDigest.sample(20 + number)
+      _ = try await base.reserve(digest, bytes: 10, as: gone, of: instance, limit: 1_000)
+      try await base.release(gone)
+      #expect(try await base.abandonedImages(1, for: instance) == [digest])
+    }
+    #expect(try await base.counts().images == 2)
+    two.store.clock.set(.at(10_001))
+    #expect(try await base.recoverExpired(9).isEmpty)
+    #expect(try await base.counts().images == 3, "it may have its bytes still")
+    #expect(try await !two.store.refers(to: .sample(0)))
+    #expect(try await two.store.refers(to: .sample(1)))
+    #expect(try await Set(base.abandonedImages(9, for: two.other)) == [.sample(0), .sample(20)])
+    let orphans = try await base.markOrphans([.sample(10), .sample(11)], for: two.other)
+    #expect(orphans == [.sample(10)], "the other one's is being removed")
+    let holder = JobID(at: .at(99))
+    let again = try await base.reserve(
+      .sample(21), bytes: 10, as: holder, of: two.other, limit: 1_000)
+    #expect(again == .pendingDeletion)
+    try await two.store.audit()
+    await two.store.close()
+  }
+
+  @Test("many who take over at once take each job once", arguments: StoreAdapter.allCases)
+  func atOnce(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter, jobs: 60)
+    let base = two.store.base
+    two.store.clock.set(.at(10_001))
+    let recovered = try await withThrowingTaskGroup(of: [JobID].self) { group in
+      for _ in 0..<20 { group.addTask { try await base.recoverExpired(7).map(\.id) } }
+      return try await group.reduce(into: []) { $0 += $1 }
+    }
+    #expect(recovered.count == 60 && Set(recovered).count == 60)
+    await two.store.close()
+  }
+
+  @Test(
+    "what one tells the others hear in that order, and it does not, until they retire",
+    arguments: StoreAdapter.allCases)
+  func news(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter)
+    let base = two.store.base
+    let (own, others) = (base.news(for: two.lost), base.news(for: two.other))
+    let told: [News] = [
+      .queued, .changed(two.claims[0].job), .removed([two.claims[0].job]),
+      .progress(two.claims[0].job, ProgressReport(of: .sample(1))),
+    ]
+    for news in told { base.tell(news, from: two.lost) }
+    base.tell(.lost, from: two.other)
+    try await base.retire(two.lost)
+    try await base.retire(two.other)
+    var heard: [News] = []
+    for await news in others { heard.append(news) }
+    #expect(heard == told)
+    heard = []
+    for await news in own { heard.append(news) }
+    #expect(heard == [.lost])
+    await two.store.close()
+  }
+}

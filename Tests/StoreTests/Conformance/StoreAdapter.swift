@@ -1,0 +1,44 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// What keeps jobs and the cache's index: each passes this folder's suites. A new adapter is a case here, and what it
+/// takes to open it.
+enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
+  case sqlite, memory
+
+  var testDescription: String { rawValue }
+}
+
+/// A place with an open store in it, whose clock stands still unless told otherwise.
+struct OpenJobs {
+  let folder: TemporaryFolder
+  let store: StoreUnderTest
+
+  init(_ adapter: StoreAdapter, at moment: Timestamp = .at(0)) throws {
+    folder = try TemporaryFolder()
+    let clock = ManualClock(moment)
+    switch adapter {
+    case .sqlite: store = try folder.openJobs(clock)
+    case .memory: store = StoreUnderTest(MemoryJobStore { clock.now }, clock)
+    }
+  }
+
+  /// In SQLite, set up otherwise than usual.
+  init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
+    folder = try TemporaryFolder()
+    store = try folder.openJobs(change)
+  }
+
+  /// The same place after the service stopped, however it did, and came again.
+  func reopened() async throws -> StoreUnderTest {
+    await store.close()
+    guard let memory = store.base as? MemoryJobStore else {
+      return try folder.openJobs(store.clock)
+    }
+    await memory.loseInstances()
+    return StoreUnderTest(memory, store.clock)
+  }
+}

@@ -1,0 +1,228 @@
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// A store as one instance uses it. Where a call has a moment, the store's clock shows it from then on.
+struct StoreUnderTest: Sendable {
+  let base: any JobStore & CacheStore
+  let clock: ManualClock
+  private let registration = Registration()
+
+  private final class Registration: Sendable {
+    let task = Mutex<Task<Instance, any Error>?>(nil)
+  }
+
+  init(_ base: any JobStore & CacheStore, _ clock: ManualClock) {
+    self.base = base
+    self.clock = clock
+  }
+
+  /// Who it is, registered at the first need and for longer than any test has its clock run.
+  var instance: Instance {
+    get async throws {
+      let task = registration.task.withLock { task in
+        if let task { return task }
+        let new = Task { [base] in try await base.register(for: .seconds(1 << 40)) }
+        task = new
+        return new
+      }
+      return try await task.value
+    }
+  }
+
+  /// The same store as another instance uses it.
+  var other: StoreUnderTest { StoreUnderTest(base, clock) }
+
+  /// Has it be another instance from now on; what this one held is left as it is.
+  func becomeAnother() { registration.task.withLock { $0 = nil } }
+
+  func close() async {
+    if let sqlite = base as? SQLiteJobStore { await sqlite.close() }
+  }
+}
+
+/// The queue.
+extension StoreUnderTest {
+  func submit(
+    _ jobs: [Job], key: IdempotencyKey?, capacity: Int
+  ) async throws -> SubmitOutcome {
+    try await base.submit(jobs, key: key, capacity: capacity)
+  }
+
+  /// Submits jobs that the queue has room for.
+  func submit(_ jobs: Job...) async throws -> SubmitOutcome {
+    try await submit(jobs, key: nil, capacity: .max)
+  }
+
+  func claim(
+    _ count: Int, at moment: Timestamp, room: OriginRoom = .unlimited
+  ) async throws -> Claimed {
+    clock.set(moment)
+    return try await base.claim(count, for: instance, room: room)
+  }
+
+  func claim(
+    equalTo request: Fingerprint, count: Int, at moment: Timestamp
+  ) async throws -> [(job: Job, claim: Claim)] {
+    clock.set(moment)
+    return try await base.claim(equalTo: request, count: count, for: instance)
+  }
+
+  /// Takes the next job.
+  func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
+    try await claim(1, at: moment).jobs.first
+  }
+
+  func complete(_ completion: Completion) async throws -> Completed {
+    try await base.complete(completion)
+  }
+
+  /// Takes over whatever is nobody's.
+  /// - Returns: how many jobs are queued again.
+  func recover() async throws -> Int {
+    var count = 0
+    while true {
+      let jobs = try await base.recoverExpired(3)
+      count += jobs.count
+      if jobs.count < 3 { return count }
+    }
+  }
+
+  /// Submits a job and carries it to success with that image.
+  func succeed(
+    _ number: Int64, with digest: ImageDigest, bytes: Int, limit: Int = .max / 2
+  ) async throws -> Job? {
+    let job = Job.sample(number)
+    _ = try await submit(job)
+    guard let (_, claim) = try await claimOne(at: .at(number)) else { return nil }
+    let holder = JobID(at: .at(number))
+    _ = try await reserve(digest, bytes: bytes, as: holder, limit: limit)
+    let completion = Completion([claim], releasing: holder) {
+      $0.succeed(with: digest, bytes: bytes, at: .at(number))
+      return true
+    }
+    return try await complete(completion).jobs[0]
+  }
+}
+
+/// Jobs.
+extension StoreUnderTest {
+  func job(_ id: JobID) async throws -> Job? { try await base.job(id) }
+
+  func jobs(_ query: JobQuery) async throws -> JobPage { try await base.jobs(query) }
+
+  func jobsWithLowDataImages(after id: JobID?, count: Int) async throws -> [Job] {
+    try await base.jobsWithLowDataImages(after: id, count: count)
+  }
+
+  func update(
+    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws -> Job? {
+    try await base.update(id, under: claim, change)
+  }
+
+  func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool) async throws -> Removal
+  {
+    try await base.remove(id, if: condition)
+  }
+
+  /// Forgets a job, whatever it is like.
+  /// - Returns: whether there was one.
+  func remove(_ id: JobID) async throws -> Bool { try await remove(id) { _ in true } != .unknown }
+
+  func expire(_ count: Int, at moment: Timestamp) async throws -> [JobID] {
+    clock.set(moment)
+    return try await base.expire(count)
+  }
+
+  func forgetKeys(before moment: Timestamp, count: Int) async throws -> Int {
+    try await base.forgetKeys(olderThan: clock.now - moment, count: count)
+  }
+
+  func counts() async throws -> StoreCounts { try await base.counts() }
+}
+
+/// Images.
+extension StoreUnderTest {
+  func reserve(
+    _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
+  ) async throws -> Reservation {
+    try await base.reserve(image, bytes: bytes, as: holder, of: instance, limit: limit)
+  }
+
+  func release(_ holder: JobID) async throws { try await base.release(holder) }
+
+  func lose(_ image: ImageDigest) async throws -> [JobID]? {
+    try await base.lose(image, for: instance)
+  }
+
+  func abandonedImages(_ count: Int) async throws -> [ImageDigest] {
+    try await base.abandonedImages(count, for: instance)
+  }
+
+  func forget(_ images: [ImageDigest]) async throws { try await base.forget(images) }
+
+  func markOrphans(_ images: [ImageDigest]) async throws -> [ImageDigest] {
+    try await base.markOrphans(images, for: instance)
+  }
+}
+
+/// The cache.
+extension StoreUnderTest {
+  func entries(for keys: [Fingerprint]) async throws -> [[CacheEntry]] {
+    try await base.entries(for: keys)
+  }
+
+  func replace(_ entry: CacheEntry) async throws { try await base.replace(entry) }
+
+  func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws { try await base.touch(uses) }
+
+  func drop(_ ids: [CacheEntry.ID]) async throws { try await base.drop(ids) }
+
+  func drop(key: Fingerprint) async throws -> Int { try await base.drop(key: key) }
+
+  func drop(resource: Fingerprint, count: Int) async throws -> [ImageDigest] {
+    try await base.drop(resource: resource, count: count)
+  }
+
+  func clear() async throws -> Int { try await base.clear() }
+
+  func variant(_ id: CacheEntry.ID) async throws -> StoredVariant? { try await base.variant(id) }
+
+  func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse = { _ in nil }
+  ) async throws {
+    try await base.keep(variant, within: limit, releasing: holder, lastUse: lastUse)
+  }
+
+  func cacheCounts() async throws -> (entries: Int, bytes: Int) { try await base.cacheCounts() }
+}
+
+/// What no contract tells, where it is known how to look.
+extension StoreUnderTest {
+  /// Whether a job, a cache entry or a reservation refers to the image.
+  func refers(to image: ImageDigest) async throws -> Bool {
+    if let memory = base as? MemoryJobStore { return try await memory.refers(to: image) }
+    return try await sqlite.refers(to: image)
+  }
+
+  /// Expects what is counted to be in step with what is there.
+  func audit(_ location: SourceLocation = #_sourceLocation) async throws {
+    if let sqlite = base as? SQLiteJobStore { try sqlite.audit(location) }
+  }
+
+  /// Expects what is remembered of jobs that wait to be what a look tells.
+  func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
+    if let sqlite = base as? SQLiteJobStore { try await sqlite.auditWaiting(location) }
+  }
+
+  /// The store, where it is SQLite's: for what is SQLite's alone.
+  var sqlite: SQLiteJobStore {
+    guard let sqlite = base as? SQLiteJobStore else { preconditionFailure("\(type(of: base))") }
+    return sqlite
+  }
+}
