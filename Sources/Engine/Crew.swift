@@ -155,7 +155,7 @@ extension Crew {
     self.init(
       configuration: configuration,
       dispatcher: Dispatcher(
-        store: parts.store, origins: origins, positions: positions, workers: configuration.workers,
+        store: parts.store, origins: origins, positions: positions,
         signal: signal, now: now, log: log),
       store: parts.store, images: parts.images, partials: parts.images, locals: parts.locals,
       keeper: keeper, cache: cache, opener: opener, variants: variants,

@@ -35,17 +35,19 @@ struct DispatcherTests {
     let store = MemoryJobStore()
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
     let dispatcher = Dispatcher(
-      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 1,
+      store: store, origins: origins, positions: QueuePositions(since: Self.moment),
       signal: signal,
       now: {
         // Asked for right after the first look at the origins, which still found a pause.
         clock.move(by: .seconds(6))
         return Self.moment
       }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-    async let running: Void = dispatcher.run()
-    let work = await dispatcher.next()
+    let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
+    async let running: Void = dispatcher.run(workers: 1) { handed.yield($0) }
+    let work = await works.first { _ in true }
     #expect(work?.job.id == job.id && work?.permit != nil)
-    await dispatcher.stop()
+    dispatcher.stop()
+    dispatcher.workerIsIdle()
     await running
   }
 
@@ -57,15 +59,12 @@ struct DispatcherTests {
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
     let dispatcher = Dispatcher(
-      store: store, origins: origins, positions: QueuePositions(since: Self.moment), workers: 4,
+      store: store, origins: origins, positions: QueuePositions(since: Self.moment),
       signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-    async let running: Void = dispatcher.run()
     let taken = AsyncStream<Dispatcher.Work>.makeStream()
-    let workers = (0..<4).map { _ in
-      Task { if let work = await dispatcher.next() { taken.continuation.yield(work) } }
-    }
+    async let running: Void = dispatcher.run(workers: 4) { taken.continuation.yield($0) }
     var works = taken.stream.makeAsyncIterator()
     // What is handed out is held: it would else be over at once.
     var held: [Dispatcher.Work] = []
@@ -75,9 +74,9 @@ struct DispatcherTests {
     #expect(try await store.submit([other], key: nil, capacity: 100) == .accepted)
     dispatcher.wake()
     #expect(await works.next()?.job.id == other.id)
-    await dispatcher.stop()
+    dispatcher.stop()
+    for _ in 0..<4 { dispatcher.workerIsIdle() }
     await running
-    for worker in workers { await worker.value }
     withExtendedLifetime(held) {}
   }
 }
