@@ -164,7 +164,6 @@ extension Crew {
       configuration: configuration,
       dispatcher: Dispatcher(
         store: parts.store, lease: lease, origins: origins, positions: positions,
-        workers: configuration.workers,
         signal: signal, now: now, log: log),
       store: parts.store, lease: lease, images: parts.images, partials: parts.images,
       locals: parts.locals,

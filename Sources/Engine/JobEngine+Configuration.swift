@@ -3,7 +3,7 @@ public import Jobs
 extension JobEngine {
   /// What the engine is told by the operator.
   public struct Configuration: Sendable {
-    /// Jobs in flight: one worker actor each.
+    /// Jobs in flight: one worker each.
     public var workers = 64
     /// Beyond so many queued jobs a submission is refused.
     public var maxQueued = 100_000

@@ -113,12 +113,8 @@ public final class JobEngine: Sendable {
   }
 
   private func work() async {
-    await withTaskGroup { group in
-      group.addTask { await self.crew.dispatcher.run() }
-      for _ in 0..<crew.configuration.workers {
-        group.addTask { await Worker(self.crew).run() }
-      }
-    }
+    let worker = Worker(crew: crew)
+    await crew.dispatcher.run(workers: crew.configuration.workers) { worker.take($0) }
   }
 
   /// Shows what other instances do to jobs, stops work that they have taken away, and looks for what they queued.
@@ -171,7 +167,7 @@ public final class JobEngine: Sendable {
     let deadline = ContinuousClock.now + limit
     lifecycle.withLock { $0 = .draining }
     crew.background.stop()
-    await crew.dispatcher.stop()
+    crew.dispatcher.stop()
     crew.loads.stop()
     await crew.loads.emptied.wait(until: deadline)
     crew.loads.close()

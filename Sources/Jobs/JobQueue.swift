@@ -72,6 +72,8 @@ public struct Claimed: Sendable {
   public var nextDue: Timestamp?
   /// The requests among theirs that further queued jobs ask for.
   public var shared: Set<Fingerprint> = []
+  /// Whether it is known that no other job is queued, whatever it would wait for.
+  public var isQueueEmpty = false
 
   /// A handover.
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {

@@ -5,7 +5,7 @@ public import Jobs
 extension FileImageStore: PartialStore {
   /// Reads the kept bytes once, to know them again and to hash on from there.
   public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
-    guard partials.isOpen else { return nil }
+    guard partials.isOpen, partials.holds(key) else { return nil }
     return try await disk.perform { [partials, disk] () throws(StoreError) in
       guard let opened = try partials.take(key) else { return nil }
       let staged = StagedFile(continuing: opened, in: partials, disk: disk)

@@ -9,7 +9,7 @@ internal import Synchronization
 /// continued. Its record is in `partials/` all the time, so that whenever the service ends, a record tells where to
 /// look for bytes in two places, and bytes without one are nobody's.
 ///
-/// Every method blocks, but ``bytes``.
+/// Every method blocks, but ``bytes`` and ``holds(_:)``.
 final class PartialFolder: Sendable {
   let folder: ImageFolder
   /// The present run of the system; nil when it can't be told.
@@ -52,6 +52,9 @@ final class PartialFolder: Sendable {
     guard let entry = kept.withLock({ $0.take(key) }) else { return }
     folder.dropPartial(entry.name)
   }
+
+  /// Whether something is kept under a key; asks no disk.
+  func holds(_ key: Fingerprint) -> Bool { kept.withLock { $0.holds(key) } }
 
   /// An unfinished transfer, open to be continued, its trusted bytes hashed.
   struct Opened: Sendable {

@@ -34,6 +34,9 @@ struct PartialIndex {
     return gone
   }
 
+  /// Whether something is kept under a key.
+  func holds(_ key: Fingerprint) -> Bool { entries[key] != nil }
+
   /// Hands over what is kept under a key: it is so no longer.
   mutating func take(_ key: Fingerprint) -> Entry? { entries.remove(key) }
 }

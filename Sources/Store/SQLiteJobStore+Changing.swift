@@ -78,6 +78,7 @@ extension SQLiteJobStore {
         break
       }
       claimed.shared.formUnion(step.shared)
+      claimed.isQueueEmpty = step.isQueueEmpty
     } while !isDone && !Task.isCancelled
     claimed.nextDue = step.nextDue
     return claimed
@@ -90,6 +91,7 @@ extension SQLiteJobStore {
     var shared: Set<Fingerprint> = []
     var room: OriginRoom
     var nextDue: Timestamp?
+    var isQueueEmpty = false
     var isDone = false
 
     init(room: OriginRoom) { self.room = room }
@@ -105,6 +107,7 @@ extension SQLiteJobStore {
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
       shared = try transaction.shared(among: rows)
       nextDue = try transaction.counters.nextDue.moment(transaction.db)
+      isQueueEmpty = transaction.counters[.queued] == 0
     }
   }
 

@@ -111,7 +111,8 @@ struct ChangingTests {
       let busy = try await shop.submit("http://busy.example/")
       _ = try await shop.reached(.loading, busy)
       let queued = try await shop.submit("http://other.example/")
-      for id in [busy, queued] {
+      // The other one first: a worker that is idle takes it at once.
+      for id in [queued, busy] {
         let cancel: @Sendable () async throws -> Void = { [engine = shop.engine] in
           _ = try await engine.cancel(id, for: Workshop.me)
         }

@@ -41,17 +41,18 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      workers: 1,
       signal: signal,
       now: {
         // Asked for right after the first look at the origins, which still found a pause.
         clock.move(by: .seconds(6))
         return Self.moment
       }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-    async let running: Void = dispatcher.run()
-    let work = await dispatcher.next()
+    let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
+    async let running: Void = dispatcher.run(workers: 1) { handed.yield($0) }
+    let work = await works.first { _ in true }
     #expect(work?.job.id == job.id && work?.permit != nil)
-    await dispatcher.stop()
+    dispatcher.stop()
+    dispatcher.workerIsIdle()
     await running
   }
 
@@ -69,15 +70,11 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      workers: 4,
       signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-    async let running: Void = dispatcher.run()
     let taken = AsyncStream<Dispatcher.Work>.makeStream()
-    let workers = (0..<4).map { _ in
-      Task { if let work = await dispatcher.next() { taken.continuation.yield(work) } }
-    }
+    async let running: Void = dispatcher.run(workers: 4) { taken.continuation.yield($0) }
     var works = taken.stream.makeAsyncIterator()
     // What is handed out is held: it would else be over at once.
     var held: [Dispatcher.Work] = []
@@ -87,9 +84,9 @@ struct DispatcherTests {
     #expect(try await store.submit([other], key: nil, capacity: 100) == .accepted)
     dispatcher.wake()
     #expect(await works.next()?.job.id == other.id)
-    await dispatcher.stop()
+    dispatcher.stop()
+    for _ in 0..<4 { dispatcher.workerIsIdle() }
     await running
-    for worker in workers { await worker.value }
     withExtendedLifetime(held) {}
   }
 }

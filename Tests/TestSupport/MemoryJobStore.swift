@@ -161,6 +161,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var handover = Claimed(jobs: claimed, nextDue: next)
     let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
     handover.shared = queued.intersection(claimed.compactMap(\.job.request))
+    handover.isQueueEmpty = !rows.values.contains { $0.job.phase == .queued }
     return handover
   }
 

@@ -15,6 +15,7 @@ final class ResponseCache: Sendable {
   private let images: any ImageStore
   let memory: ImageMemory
   let variants = KnownVariants()
+  private let misses = CacheMisses()
   private let log: Logger
   private let state = Mutex(State())
 
@@ -33,6 +34,9 @@ final class ResponseCache: Sendable {
   private var fallback: Int? {
     configuration.defaultTTL > .zero ? Int(configuration.defaultTTL.inSeconds) : nil
   }
+
+  /// The job store has taken in an entry: before anybody is told of the job that brought it.
+  func noteStored(_ entry: CacheEntry) { misses.noteStored(entry.id.key) }
 
   // MARK: Answering
 
@@ -71,8 +75,13 @@ final class ResponseCache: Sendable {
   }
 
   private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
-    guard !keys.isEmpty else { return [] }
-    do throws(StoreError) { return try await store.entries(for: keys) } catch {
+    guard !keys.isEmpty, !misses.know(keys) else { return keys.map { _ in [] } }
+    let look = misses.beginLooking(for: keys)
+    do throws(StoreError) {
+      let entries = try await store.entries(for: keys)
+      misses.noteFound(entries.map(\.count), of: keys, as: look)
+      return entries
+    } catch {
       log.error("the cache can't be read", metadata: ["error": "\(error)"])
       return keys.map { _ in [] }
     }

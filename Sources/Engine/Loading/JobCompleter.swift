@@ -44,6 +44,7 @@ struct JobCompleter: Sendable {
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
     image: EmbeddedImage? = nil, releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
   ) async {
+    guard !waiters.isEmpty || entry != nil || releasing != nil else { return }
     let common = Common(news: load.tracker.news, moment: crew.now())
     var rest = waiters[...]
     var entry = entry
@@ -108,6 +109,7 @@ struct JobCompleter: Sendable {
     while !crew.loads.isOver {
       do throws(StoreError) {
         let completed = try await crew.store.complete(completion)
+        if let entry = completion.entry { crew.cache.noteStored(entry) }
         await crew.keeper.remove(completed.evicted)
         show(completed.jobs)
         return .saved

@@ -43,6 +43,7 @@ final class Load: Sendable {
     var forgetsBytes = false
     var task: Task<Void, Never>?
     var isCancelled = false
+    var reserves = false
     var pausedSince: Instant?
 
     /// The highest among the members.
@@ -86,8 +87,7 @@ final class Load: Sendable {
   let leader: Job
   /// What members have in common; nil: it is the leader's alone.
   let request: Fingerprint?
-  /// The name under which it reserves its image.
-  let holder: JobID
+  private let holder: JobID
   let since: Timestamp
   let tracker: ProgressTracker
   let lane: any ComputeLane
@@ -135,6 +135,15 @@ final class Load: Sendable {
       return []
     }
   }
+
+  /// The name under which it reserves an image from now on.
+  func reserving() -> JobID {
+    state.withLock { $0.reserves = true }
+    return holder
+  }
+
+  /// The name under which it may have reserved images: a reservation to be ended. Nil where it reserved none.
+  var reservation: JobID? { state.withLock { $0.reserves } ? holder : nil }
 
   // MARK: Jobs from the queue
 

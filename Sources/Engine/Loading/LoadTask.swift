@@ -26,7 +26,8 @@ struct LoadTask: Sendable {
       let obtained = try await obtain(refusal)
       let waiters = await close()
       await completer.complete(
-        waiters, of: load, entry: obtained.entry, image: obtained.embedded, releasing: load.holder
+        waiters, of: load, entry: obtained.entry, image: obtained.embedded,
+        releasing: load.reservation
       ) {
         .success(obtained.image.seen(as: $0.job.target), obtained.cache)
       }
@@ -34,7 +35,7 @@ struct LoadTask: Sendable {
       let waiters = await close()
       // Cancelled with members left: the service stops.
       let ending = error == .fetch(.cancelled) ? JobCompleter.Ending.requeue : .failure(error)
-      await completer.complete(waiters, of: load, releasing: load.holder) { _ in ending }
+      await completer.complete(waiters, of: load, releasing: load.reservation) { _ in ending }
     }
     crew.loads.end(load)
   }
@@ -113,7 +114,7 @@ extension LoadTask {
     }
     let isKept = try await storing { () async throws(StoreError) in
       try await crew.keeper.keep(
-        ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.holder,
+        ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.reserving(),
         limit: crew.roomForImages)
     }
     guard isKept else { throw .fetch(.cancelled) }

@@ -53,7 +53,7 @@ struct URLLoad: Sendable {
     var state = ResponseCache.ImageState.gone
     do throws(StoreError) {
       let isHeld = try await crew.keeper.hold(
-        entry.image.digest, bytes: entry.image.bytes, as: load.holder)
+        entry.image.digest, bytes: entry.image.bytes, as: load.reserving())
       if isHeld { state = await crew.cache.state(of: entry) }
     } catch {
       crew.log.error("a cached image can't be held", metadata: ["error": "\(error)"])

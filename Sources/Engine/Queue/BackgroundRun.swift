@@ -79,7 +79,7 @@ struct BackgroundRun: Sendable {
       await JobCompleter(crew: crew).complete([], of: load, entry: obtained.entry) { _ in .requeue }
       await use(load, obtained)
     }
-    await crew.keeper.release(load.holder)
+    if let reservation = load.reservation { await crew.keeper.release(reservation) }
     crew.loads.end(load)
   }
 

@@ -1,10 +1,15 @@
 internal import Jobs
 internal import Logging
+internal import Synchronization
 internal import Waiting
 
 /// Hands queued jobs to idle workers. The queue itself is the store's: a job that waits, for a worker or for its
 /// origin, costs no memory here.
-actor Dispatcher {
+///
+/// The store is asked when something may have changed what it hands over: jobs were queued, an origin has room again,
+/// time has passed, or a worker has become idle while jobs are queued. What asks goes on at once: the first step of a
+/// look, up to the store's thread, is made on whatever thread says that there may be a job.
+final class Dispatcher: Sendable {
   /// A job to be worked on.
   struct Work: Sendable {
     let job: Job
@@ -17,117 +22,209 @@ actor Dispatcher {
     let isShared: Bool
   }
 
+  private struct State {
+    /// Takes what is handed over; nil before the start.
+    var carry: (@Sendable (Work) -> Void)?
+    /// Workers without a job.
+    var idle = 0
+    var workers = 0
+    /// Nothing is queued, as far as this service knows: neither room nor an idle worker changes what there is.
+    var isEmpty = false
+    /// The look under way.
+    var isLooking = false
+    var look: Task<Void, Never>?
+    /// Something changed since it began.
+    var looksAgain = false
+    var alarm: Task<Void, Never>?
+    var isStopped = false
+
+    /// Nobody works, and nobody will.
+    var isOver: Bool { isStopped && !isLooking && idle == workers }
+  }
+
   private let store: any JobQueue
   private let lease: Lease
   private let origins: OriginLimits
   private let positions: QueuePositions
   private let now: WallClock
   private let log: Logger
-  /// Workers that are kept for jobs of origins which answer, where there is more than one.
-  private let reserve: Int
-  private let signal: DispatcherSignal
-  private var idle: [CheckedContinuation<Work?, Never>] = []
-  private var alarm: Task<Void, Never>?
-  private let stopped = Latch()
-  private var isStopped: Bool { stopped.isOpen }
+  private let state = Mutex(State())
+  private let over = Latch()
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    workers: Int,
     signal: DispatcherSignal, now: @escaping WallClock, log: Logger
   ) {
     self.store = store
     self.lease = lease
     self.origins = origins
     self.positions = positions
-    self.signal = signal
     self.now = now
     self.log = log
-    reserve = workers > 1 ? max(1, workers / 4) : 0
+    signal.connect { [weak self] in self?.originHasRoom() }
   }
 
-  /// Says that there may be a job to claim. Many calls in a row cost one look.
-  nonisolated func wake() { signal.wake() }
-
-  /// Waits for a job; nil once stopped.
-  func next() async -> Work? {
-    if isStopped { return nil }
-    return await withCheckedContinuation { continuation in
-      idle.append(continuation)
-      wake()
+  /// Hands jobs to so many workers until stopped; returns when all are idle.
+  ///
+  /// - Parameter carry: takes a job for a worker, which says when it is idle again by ``workerIsIdle()``. Must not block.
+  func run(workers: Int, _ carry: @escaping @Sendable (Work) -> Void) async {
+    state.withLock { state in
+      state.carry = carry
+      (state.workers, state.idle) = (workers, workers)
     }
+    wake()
+    await over.wait()
+    state.withLock { $0.carry = nil }
   }
 
-  /// Claims jobs for idle workers until stopped.
-  func run() async {
-    await withTaskGroup { group in
-      group.addTask { for await _ in self.signal.wakeUps { await self.claim() } }
-      // The store looks through a long queue until its task is cancelled.
-      group.addTask { await self.stopped.wait() }
-      await group.next()
-      group.cancelAll()
-    }
-    alarm?.cancel()
-  }
-
-  /// No job is handed over after this; idle workers are sent home.
+  /// No job is handed over after this.
   func stop() {
-    stopped.open()
-    signal.stop()
-    for worker in idle { worker.resume(returning: nil) }
-    idle = []
+    let (look, alarm) = state.withLock { state in
+      state.isStopped = true
+      return (state.look, state.alarm.take())
+    }
+    // The store looks through a long queue until its task is cancelled.
+    look?.cancel()
+    alarm?.cancel()
+    endIfOver()
   }
 
+  /// Says that jobs were queued, or may be handed over that could not before.
+  func wake() {
+    look { $0.isEmpty = false }
+  }
+
+  /// Says that an origin may have room that had none.
+  func originHasRoom() {
+    look { _ in }
+  }
+
+  /// Says that a worker is through with its job.
+  func workerIsIdle() {
+    look { $0.idle += 1 }
+    endIfOver()
+  }
+
+  private func endIfOver() { if state.withLock({ $0.isOver }) { over.open() } }
+
+  // MARK: Looking
+
+  /// Looks for jobs unless that is pointless; a look that is under way goes round once more.
+  private func look(_ note: (inout State) -> Void) {
+    let begins = state.withLock { state in
+      note(&state)
+      if state.isLooking {
+        state.looksAgain = true
+        return false
+      }
+      guard state.carry != nil, !state.isStopped, !state.isEmpty, state.idle > 0 else {
+        return false
+      }
+      state.isLooking = true
+      return true
+    }
+    guard begins else { return }
+    let task = Task.immediate { await lookAround() }
+    let isLate = state.withLock { state in
+      // It may be over by now.
+      if state.isLooking { state.look = task }
+      return state.isStopped
+    }
+    if isLate { task.cancel() }
+  }
+
+  private func lookAround() async {
+    repeat {
+      state.withLock { $0.looksAgain = false }
+      await claim()
+    } while !endsLooking()
+    endIfOver()
+  }
+
+  private func endsLooking() -> Bool {
+    state.withLock { state in
+      if state.looksAgain, !state.isStopped, !state.isEmpty, state.idle > 0 { return false }
+      state.isLooking = false
+      state.look = nil
+      return true
+    }
+  }
+
+  /// Claims jobs for idle workers until there are no more of the one or the other.
   private func claim() async {
     do throws(StoreError) {
       var nextDue: Timestamp?
       // What time brings is judged by one moment: what came while the store was asked would else be missed.
       var moment = origins.now
-      while !idle.isEmpty, !isStopped {
-        let wanted = idle.count
+      while let wanted = takeIdle(leaving: 0) {
         moment = origins.now
-        let room = origins.room(at: moment, isSpare: false)
-        let claimed = try await claim(wanted, room)
+        let claimed = try await claim(wanted, origins.room(at: moment, isSpare: false))
         nextDue = claimed.nextDue
         positions.take(claimed.jobs.map(\.job))
-        await hand(over: claimed)
+        await hand(over: claimed, to: wanted)
         if claimed.jobs.count < wanted {
           positions.clear()
           break
         }
       }
       // Workers that nobody else wants may try what is likely to take them long, or to fail.
-      if idle.count > reserve, !isStopped, origins.hasSpareRoom(at: moment) {
-        let wanted = idle.count - reserve
+      if !isEmpty, origins.hasSpareRoom(at: moment), let wanted = takeIdle(leaving: kept) {
         let room = origins.room(at: moment, isSpare: true)
-        await hand(over: try await claim(wanted, room))
+        await hand(over: try await claim(wanted, room), to: wanted)
       }
-      wake(at: nextDue, since: moment)
+      setAlarm(at: nextDue, since: moment)
     } catch {
       log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
-      wake(after: .seconds(1))
+      setAlarm(after: .seconds(1))
     }
   }
 
-  private func claim(_ count: Int, _ room: OriginRoom) async throws(StoreError) -> Claimed {
-    try await lease.holding { [store] instance throws(StoreError) in
-      try await store.claim(count, for: instance, room: room)
+  private var isEmpty: Bool { state.withLock { $0.isEmpty } }
+
+  /// Workers that are kept for jobs of origins which answer, where there is more than one.
+  private var kept: Int {
+    let workers = state.withLock { $0.workers }
+    return workers > 1 ? max(1, workers / 4) : 0
+  }
+
+  /// Idle workers, all but so many, for jobs that the store is about to be asked for; nil where there are none.
+  private func takeIdle(leaving count: Int) -> Int? {
+    state.withLock { state in
+      guard !state.isStopped, state.idle > count else { return nil }
+      defer { state.idle = count }
+      return state.idle - count
     }
   }
 
-  private func hand(over claimed: Claimed) async {
-    var works = claimed.jobs.map { job, claim in
-      work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false)
-    }[...]
-    while let work = works.first, let worker = idle.popLast() {
-      works = works.dropFirst()
-      worker.resume(returning: work)
+  private func claim(_ wanted: Int, _ room: OriginRoom) async throws(StoreError) -> Claimed {
+    do throws(StoreError) {
+      let claimed = try await lease.holding { [store] instance throws(StoreError) in
+        try await store.claim(wanted, for: instance, room: room)
+      }
+      // What was queued since says so by another look.
+      state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
+      return claimed
+    } catch {
+      state.withLock { $0.idle += wanted }
+      throw error
     }
-    if !works.isEmpty { await requeue(works.map(\.claim)) }
+  }
+
+  private func hand(over claimed: Claimed, to workers: Int) async {
+    let (carry, isStopped) = state.withLock { state in
+      let unused = state.isStopped ? workers : workers - claimed.jobs.count
+      state.idle += unused
+      return (state.carry, state.isStopped)
+    }
+    guard let carry, !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
+    for (job, claim) in claimed.jobs {
+      carry(work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false))
+    }
   }
 
   /// Claimed while the service was being stopped: nobody will carry them.
   private func requeue(_ claims: [Claim]) async {
+    guard !claims.isEmpty else { return }
     do throws(StoreError) {
       _ = try await store.complete(
         Completion(claims) { job in
@@ -151,32 +248,39 @@ actor Dispatcher {
     }
   }
 
+  // MARK: Time
+
   /// - Parameter moment: when it was looked at what origins have room.
-  private func wake(at due: Timestamp?, since moment: OriginLimits.Instant) {
+  private func setAlarm(at due: Timestamp?, since moment: OriginLimits.Instant) {
+    guard !isEmpty else { return }
     let delays = [
       due.map { $0 - now() },
       origins.nextChange(after: moment).map { origins.now.duration(to: $0) },
     ]
-    if let delay = delays.compactMap(\.self).min() { wake(after: delay) }
+    if let delay = delays.compactMap(\.self).min() { setAlarm(after: delay) }
   }
 
-  private func wake(after delay: Duration) {
-    alarm?.cancel()
-    alarm = Task { [signal] in
+  private func setAlarm(after delay: Duration) {
+    let alarm = Task.immediate { [weak self] in
       // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
       try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
-      if !Task.isCancelled { signal.wake() }
+      if !Task.isCancelled { self?.look { _ in } }
     }
+    let former = state.withLock { state in
+      if state.isStopped { return alarm as Task? }
+      defer { state.alarm = alarm }
+      return state.alarm
+    }
+    former?.cancel()
   }
 }
 
-/// Wakes the dispatcher.
-struct DispatcherSignal: Sendable {
-  let wakeUps: AsyncStream<Void>
-  private let continuation: AsyncStream<Void>.Continuation
+/// Tells the dispatcher that an origin has room: origins are there before it.
+final class DispatcherSignal: Sendable {
+  private let dispatcher = Mutex<(@Sendable () -> Void)?>(nil)
 
-  init() { (wakeUps, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1)) }
+  /// - Parameter onRoom: what to call from now on.
+  func connect(_ onRoom: @escaping @Sendable () -> Void) { dispatcher.withLock { $0 = onRoom } }
 
-  func wake() { continuation.yield() }
-  func stop() { continuation.finish() }
+  func wake() { dispatcher.withLock { $0 }?() }
 }

@@ -9,21 +9,20 @@ struct JobPathTests {
   /// The most that one job may take from `POST` to `success`: cold cache, known host, a small image, nothing else to
   /// do. Whoever makes it less lowers these.
   ///
-  /// The synced commits are those of submitting and settling. Those without a sync are the claim, and claims that found
-  /// nothing.
+  /// The synced commits are those of submitting and completing, the one without a sync is the claim's.
   ///
   /// What work is handed to is determined by the code: the least of many jobs is exact on any machine. How often work
   /// comes back to a thread depends on luck as well: a task that is resumed before it has gone to sleep changes no
   /// thread, and timers fire meanwhile. Of these, `hops` among them, the bound is what a job takes without luck.
   static let least = [
-    "hops": 27, "to Swift's shared threads": 12, "to store-read": 2, "to store-write": 5,
-    "to store-images": 1, "to decode": 5, "to fetch-loop": 1, "to libmicrohttpd": 1,
-    "synced commits": 2, "unsynced commits": 3, "file syncs": 0, "SQL statements": 51,
-    "store calls": 10,
+    "hops": 14, "to Swift's shared threads": 5, "to store-read": 1, "to store-write": 3,
+    "to store-images": 0, "to decode": 3, "to fetch-loop": 1, "to libmicrohttpd": 1,
+    "synced commits": 2, "unsynced commits": 1, "file syncs": 0, "SQL statements": 34,
+    "store calls": 7,
   ]
   /// What at least half of the jobs may take, where luck is what lowers a count and hardly anything raises it: the
-  /// load's begin, and its return from the cache, the kept bytes, the origin and the store.
-  static let usual = ["to decode": 5]
+  /// load's begin, and its return from the origin and from the store.
+  static let usual = ["to decode": 3]
   static let jobs = 40
   /// These meet a host that nobody knows, and statements that aren't prepared.
   static let firstJobs = 4
