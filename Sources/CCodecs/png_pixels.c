@@ -6,14 +6,13 @@
 // libpng is shown only the chunks that samples depend on. A profile is inflated here, and bounded;
 // gamma (gAMA) is not looked at, as in most browsers.
 #include "pixels.h"
-#include "profile.h"
+#include "png_profile.h"
 #include "slice.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
 
 #include <png.h>
-#include <zlib.h>
 
 // Compressed bytes given at once: with what deflate makes of each at the most, and with what zlib may
 // still owe from those before, so many bytes of rows can come of it.
@@ -21,9 +20,6 @@
 #define MAX_GROWTH 1032
 #define MAX_BURST (PIECE * MAX_GROWTH + 16384)
 #define MAX_SMALL_CHUNK 1024
-// Profiles of screens and cameras; those for printing, which are larger, don't occur here.
-#define MAX_PNG_PROFILE (MAX_PROFILE / 4)
-#define MAX_PROFILE_NAME 80
 
 typedef enum { INTERLACED, ROWS, END, FAILED } Stage;
 
@@ -135,41 +131,14 @@ static bool is_type(Chunk chunk, const char *type) {
     return !memcmp(chunk.type, type, 4);
 }
 
-// Keeps a profile of grey or RGB: what its header calls its size is all that is inflated.
-static void take_profile(Reader *reader, Chunk chunk) {
-    const uint8_t *content = chunk.type + 4, *end = content + chunk.length;
-    size_t limit = chunk.length < MAX_PROFILE_NAME ? chunk.length : MAX_PROFILE_NAME;
-    const uint8_t *name_end = memchr(content, 0, limit);
-    // There may be one, and each takes its time.
-    if (reader->saw_profile) return;
-    reader->saw_profile = true;
-    if (!name_end || end - name_end < 3 || name_end[1] != 0) return;
-    z_stream stream = {.next_in = (Bytef *)(uintptr_t)(name_end + 2)};
-    stream.avail_in = (uInt)(end - stream.next_in);
-    if (inflateInit(&stream) != Z_OK) return;
-    uint8_t head[PROFILE_HEADER + 4];
-    stream.next_out = head;
-    stream.avail_out = sizeof head;
-    inflate(&stream, Z_SYNC_FLUSH);
-    size_t size = stream.avail_out ? 0 : png_get_uint_32(head);
-    bool fits = size > sizeof head && size <= MAX_PNG_PROFILE
-        && (profile_is_of(head, sizeof head, "RGB ") || profile_is_of(head, sizeof head, "GRAY"));
-    uint8_t *profile = fits ? malloc(size) : NULL;
-    if (profile) {
-        memcpy(profile, head, sizeof head);
-        stream.next_out = profile + sizeof head;
-        stream.avail_out = (uInt)(size - sizeof head);
-        inflate(&stream, Z_FINISH);
-        reader->profile = profile;
-        reader->pixels.icc = profile;
-        reader->pixels.icc_count = size - stream.avail_out;
-    }
-    inflateEnd(&stream);
-}
-
 static bool is_shown(Reader *reader, Chunk chunk) {
     if (is_type(chunk, "IDAT")) return true;
-    if (is_type(chunk, "iCCP")) take_profile(reader, chunk);
+    // There may be one, and each takes its time.
+    if (is_type(chunk, "iCCP") && !reader->saw_profile) {
+        reader->saw_profile = true;
+        reader->profile = png_profile(chunk.type + 4, chunk.length, &reader->pixels.icc_count);
+        reader->pixels.icc = reader->profile;
+    }
     bool known = is_type(chunk, "IHDR") || is_type(chunk, "PLTE") || is_type(chunk, "tRNS")
         || is_type(chunk, "IEND");
     return known && chunk.length <= MAX_SMALL_CHUNK;

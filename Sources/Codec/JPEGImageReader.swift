@@ -30,4 +30,30 @@ final class JPEGImageReader: ImageReader {
 
   var preview: CodecPreview { jpeg_reader_preview(reader) }
   func dropPreview() { jpeg_reader_drop_preview(reader) }
+
+  func wantRows() -> Bool {
+    jpeg_reader_want_rows(reader)
+    return true
+  }
+
+  func scale(toAtLeast least: (width: UInt32, height: UInt32)) {
+    let (width, height) = (picture.width, picture.height)
+    let eighths: [Int32] = [1, 2, 4]
+    let enough = eighths.first { eighths in
+      func side(_ side: UInt32) -> UInt64 { (UInt64(side) * UInt64(eighths) + 7) / 8 }
+      return side(width) >= least.width && side(height) >= least.height
+    }
+    jpeg_reader_scale(reader, enough ?? 8)
+  }
+
+  var layout: SampleLayout {
+    let pixels = jpeg_reader_pixels(reader)
+    return SampleLayout(pixels, planes: (0..<pixels.planes).map { jpeg_reader_rows(reader, $0) })
+  }
+
+  var rows: [SampleRows] {
+    (0..<jpeg_reader_pixels(reader).planes).compactMap {
+      SampleRows(jpeg_reader_rows(reader, $0))
+    }
+  }
 }

@@ -20,17 +20,8 @@ public struct StreamingRenderer: ImageRenderer {
   }
 
   public func memory(for variant: Variant, from image: ImageDescription) -> Int {
-    let geometry = VariantGeometry(of: variant, from: image)
-    let (size, stored) = (geometry.size, geometry.stored)
-    let writing = variant.format.writing
-    let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
-    let file = writing.maxBytes(
-      UInt32(clamping: size.width), UInt32(clamping: size.height), 4, quality)
-    let rows = StreamingRendering.batch * 4 * (stored.width + 4 * max(size.width, size.height))
-    let turned = image.orientation > 1 ? size.width * size.height * 4 : 0
-    // The file twice: as the encoder has it, and as it is handed over.
-    return image.format.reading.memory(image) + RowResampler.memory(geometry) + rows + turned
-      + writing.memory(size) + 2 * file
+    image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
+      + VariantPipeline.memory(for: variant, from: image)
   }
 
   public func render(

@@ -81,6 +81,22 @@ struct VariantGeometry {
     return (UInt32(min(2 * across, 4e9).rounded(.up)), UInt32(min(2 * down, 4e9).rounded(.up)))
   }
 
+  /// How a plane that shows the whole picture is scaled.
+  /// - Parameter chroma: the pixels of the variant that a sample of what comes out stands for, along each side.
+  func task(
+    of plane: Size, channels: Int, hasAlpha: Bool = false, chroma: Int = 1, waits: Bool = false
+  ) -> RowResampler.Task {
+    var box = box(in: plane)
+    let (width, height) = (scaled.width, scaled.height)
+    let out = Size(
+      width: (width + chroma - 1) / chroma, height: (height + chroma - 1) / chroma)
+    // The last sample may stand for pixels beyond the variant.
+    box.right += (box.right - box.left) * (Double(out.width * chroma) / Double(width) - 1)
+    box.bottom += (box.bottom - box.top) * (Double(out.height * chroma) / Double(height) - 1)
+    return RowResampler.Task(
+      size: plane, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
+  }
+
   /// ``crop`` in the pixels of a reader that may have scaled the picture down.
   func box(in read: Size) -> ResamplerBox {
     let across = Self.ratio(read.width, of: stored.width)
@@ -92,9 +108,9 @@ struct VariantGeometry {
   }
 
   /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
-  /// picture ends within it.
+  /// picture ends within it. Planes of chroma can be a fourth of an eighth.
   private static func ratio(_ read: Int, of stored: Int) -> Double {
-    for factor in [1, 2, 4, 8] where (stored + factor - 1) / factor == read {
+    for factor in [1, 2, 4, 8, 16, 32] where (stored + factor - 1) / factor == read {
       return 1 / Double(factor)
     }
     return Double(read) / Double(stored)

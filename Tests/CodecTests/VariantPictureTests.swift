@@ -12,7 +12,7 @@ struct VariantPictureTests {
     _ cases: [Case], atLeast floor: Double,
     _ more: (Case, PillowJudge.Verdict) -> Void = { _, _ in }
   ) throws {
-    for (item, verdict) in zip(cases, try PillowJudge.judge(cases)) {
+    for (item, verdict) in try PillowJudge.judge(cases) {
       #expect(verdict.psnr >= floor, "\(item.name) \(item.variant): \(verdict)")
       #expect(verdict.format == item.variant.format.rawValue)
       #expect(verdict.metadata == [])
