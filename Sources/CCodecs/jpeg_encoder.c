@@ -9,9 +9,6 @@
 #include <jpeglib.h>
 
 #define PIECE ((size_t)16 * 1024)
-// Pixels up to which the Huffman tables are made for the picture. The file is 4 % smaller then, but all
-// coefficients are held, and a second pass goes over them that nobody can interrupt.
-#define MAX_OPTIMIZED ((size_t)1 << 20)
 // From here on chroma is worth its whole resolution.
 #define WHOLE_CHROMA 90
 
@@ -125,7 +122,8 @@ static void start(
     jpeg_set_quality(cinfo, quality, TRUE);
     if (jpeg_encoder_chroma(quality) == 1)
         cinfo->comp_info[0].h_samp_factor = cinfo->comp_info[0].v_samp_factor = 1;
-    cinfo->optimize_coding = (size_t)width * height <= MAX_OPTIMIZED;
+    // Huffman tables made for the picture save 4 % and take 2.8 times as long, with all coefficients held.
+    cinfo->optimize_coding = FALSE;
     cinfo->raw_data_in = is_planes;
     jpeg_start_compress(cinfo, TRUE);
     if (is_planes && !jpeg_window_start(&writer->window, cinfo)) fail(writer);

@@ -1,5 +1,12 @@
 #include "jpeg_planes.h"
 
+#include "CCodecs.h"
+
+bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least) {
+    uint64_t left = ((uint64_t)side + factor - 1) / factor;
+    return factor == 2 ? left * 4 >= (uint64_t)least * 3 : left >= least;
+}
+
 CodecPixels jpeg_planes_pixels(const struct jpeg_decompress_struct *cinfo) {
     CodecPixels pixels = {.channels = 1, .planes = cinfo->num_components};
     switch (cinfo->jpeg_color_space) {

@@ -1,5 +1,5 @@
-// The library's own way keeps every APP2 segment there is, whatever it holds; this looks at the bytes,
-// which are all there, and copies once (ICC.1, annex B.4).
+// The library's own way keeps every APP2 segment there is, whatever it holds; this keeps those of a profile, and joins
+// them once all are there (ICC.1, annex B.4).
 #include "jpeg_profile.h"
 
 #include "profile.h"
@@ -62,7 +62,7 @@ static bool find(Chunks *found, const uint8_t *bytes, size_t count) {
     return found->total > 0;
 }
 
-uint8_t *jpeg_profile(const uint8_t *bytes, size_t count, size_t *profile_count) {
+static uint8_t *join(const uint8_t *bytes, size_t count, size_t *profile_count) {
     Chunks found = {.total = 0};
     if (!find(&found, bytes, count)) return NULL;
     for (int index = 0; index < found.total; index++)
@@ -96,7 +96,7 @@ void jpeg_profile_join(JPEGProfile *profile) {
     if (!profile->segments) return;
     profile->segments[0] = 0xFF;
     profile->segments[1] = 0xD8;
-    profile->bytes = jpeg_profile(profile->segments, profile->segments_count, &profile->count);
+    profile->bytes = join(profile->segments, profile->segments_count, &profile->count);
     free(profile->segments);
     profile->segments = NULL;
 }

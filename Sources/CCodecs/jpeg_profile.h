@@ -5,9 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/// - Returns: the profile, to be freed; NULL where there is none that is whole and of sound size.
-uint8_t *jpeg_profile(const uint8_t *bytes, size_t count, size_t *profile_count);
-
 /// A profile that is gathered while the segments come: zero it first.
 typedef struct {
     uint8_t *segments;

@@ -22,8 +22,10 @@
 
 #include <png.h>
 
-// Compressed bytes given to libpng between looks at the clock: they inflate to 1 MiB at the most.
+// Compressed bytes given to libpng between looks at the clock: they inflate to 1 MiB at the most. Where rows are wanted
+// that is their size once they have 8 bits a sample, but for so few bytes.
 #define PIECE 1024
+#define LEAST_PIECE 64
 // PLTE has 768 bytes, tRNS 256; libpng gathers chunks other than IDAT before it reads them.
 #define MAX_SMALL_CHUNK 1024
 #define MAX_EXIF 65535
@@ -63,6 +65,7 @@ struct PNGReader {
     size_t max_preview;
     PNGPreview *preview;
     PNGRows rows_out;
+    size_t piece;
     size_t burst;     // rows that may come of a piece
     uint8_t *kept;    // the chunk that is being read, where it is kept
     size_t kept_count;
@@ -211,6 +214,7 @@ PNGReader *png_reader_create(size_t max_memory) {
     PNGReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->max_memory = max_memory;
+    reader->piece = PIECE;
     if (setjmp(reader->escape)) {
         png_reader_destroy(reader);
         return NULL;
@@ -308,8 +312,10 @@ static void allow_previews(PNGReader *reader) {
 static void allow_rows(PNGReader *reader) {
     CodecPicture *picture = &reader->picture;
     if (!reader->rows_out.is_wanted) return;
-    reader->burst = png_rows_burst(
-        picture->height, png_get_rowbytes(reader->png, reader->info), PIECE);
+    size_t stored = png_get_rowbytes(reader->png, reader->info);
+    size_t piece = PIECE * stored / ((size_t)4 * picture->width);
+    reader->piece = piece > PIECE ? PIECE : piece < LEAST_PIECE ? LEAST_PIECE : piece;
+    reader->burst = png_rows_burst(picture->height, stored, reader->piece);
     size_t memory = png_rows_memory(
         picture->width, picture->height, picture->isProgressive, reader->burst);
     reader->rows_out.is_wanted = picture->decodingMemory <= reader->max_memory
@@ -432,7 +438,7 @@ static void end_chunk(PNGReader *reader) {
 static size_t take_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : (size_t)reader->left;
     if (reader->stage == PASS) {
-        if (taken > PIECE) taken = PIECE;
+        if (taken > reader->piece) taken = reader->piece;
         pass_on(reader, bytes, taken);
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;

@@ -37,13 +37,12 @@ final class JPEGImageReader: ImageReader {
   }
 
   func scale(toAtLeast least: (width: UInt32, height: UInt32)) {
-    let (width, height) = (picture.width, picture.height)
-    let eighths: [Int32] = [1, 2, 4]
-    let enough = eighths.first { eighths in
-      func side(_ side: UInt32) -> UInt64 { (UInt64(side) * UInt64(eighths) + 7) / 8 }
-      return side(width) >= least.width && side(height) >= least.height
+    let picture = picture
+    let factor = [8, 4, 2].first { factor in
+      jpeg_may_shrink(picture.width, factor, least.width)
+        && jpeg_may_shrink(picture.height, factor, least.height)
     }
-    jpeg_reader_scale(reader, enough ?? 8)
+    jpeg_reader_scale(reader, 8 / Int32(factor ?? 1))
   }
 
   var layout: SampleLayout {

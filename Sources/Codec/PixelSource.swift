@@ -23,7 +23,7 @@ final class PixelSource {
     // nobody changes.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     guard
-      let pixels = format.reading.open(
+      let pixels = format.reading.open?(
         start, bytes.count, CheckedPicture(image), least.width, least.height, &fault)
     else { throw Self.error(fault, image) }
     self.pixels = pixels
@@ -47,11 +47,9 @@ final class PixelSource {
 
   /// What it gives; the profile's bytes live as long as this.
   var layout: SampleLayout {
-    // Only a JPEG is in inks; four channels are alpha's otherwise.
-    let isInked = format == .jpeg && channels == 4
-    return SampleLayout(
-      colours: isInked ? .inks : channels < 3 ? .grey : .RGB,
-      hasAlpha: !isInked && (channels == 2 || channels == 4), channels: channels, planes: [size],
+    SampleLayout(
+      colours: channels < 3 ? .grey : .RGB, hasAlpha: channels == 2 || channels == 4,
+      channels: channels, planes: [size],
       profile: UnsafeBufferPointer(start: pixels.pointee.icc, count: pixels.pointee.icc_count))
   }
 

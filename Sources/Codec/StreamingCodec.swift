@@ -36,6 +36,6 @@ public struct StreamingCodec: ImageCodec {
 
   /// A decoder for one image; what it throws is told by ``CodecError``.
   public func makeDecoder(limits: DecodeLimits, variants: [Variant]) -> any ImageDecoder {
-    StreamingDecoder(limits: limits, variants: variants)
+    StreamingDecoder(limits: limits, plan: variants.isEmpty ? nil : VariantPlan(variants))
   }
 }

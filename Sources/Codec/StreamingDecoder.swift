@@ -20,9 +20,8 @@ final class StreamingDecoder: ImageDecoder {
   /// Nil where none are wanted.
   private let plan: VariantPlan?
 
-  init(limits: DecodeLimits, variants: [Variant]) {
-    self.limits = limits
-    plan = variants.isEmpty ? nil : VariantPlan(variants)
+  init(limits: DecodeLimits, plan: VariantPlan? = nil) {
+    (self.limits, self.plan) = (limits, plan)
   }
 
   func append(_ bytes: [UInt8]) {
@@ -69,7 +68,7 @@ final class StreamingDecoder: ImageDecoder {
       guard let reader = makeReader(format) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
-      if let plan, !reader.wantRows() { plan.drop() }
+      if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
       state = .reading(reader, format)
       return try read(with: reader, format)
     }
@@ -77,7 +76,7 @@ final class StreamingDecoder: ImageDecoder {
 
   // MARK: Variants
 
-  var variants: [[UInt8]?] { plan?.made ?? [] }
+  var variants: [[UInt8]?] { plan?.files ?? [] }
 
   private func write(_ reader: any ImageReader, _ description: ImageDescription) -> DecodeStep {
     guard plan?.finish(reader.picture) ?? true else { return .hasMore }
