@@ -16,6 +16,8 @@ struct VariantQuery: Sendable, Equatable {
   /// In pixels, `dpr` multiplied in.
   var height: Int?
   var fit = Variant.Fit.contain
+  var position = Variant.Position.center
+  var enlarge = false
   var format = Format.any
   var quality: Int?
   var background: Variant.Color?
@@ -23,7 +25,9 @@ struct VariantQuery: Sendable, Equatable {
   /// Nothing said.
   init() {}
 
-  static let names = ["width", "height", "fit", "format", "quality", "background", "dpr"]
+  static let names = [
+    "width", "height", "fit", "position", "enlarge", "format", "quality", "background", "dpr",
+  ]
 
   /// Takes its members out of a query; nil where there are none. What is wrong with them the query notes.
   ///
@@ -43,6 +47,8 @@ struct VariantQuery: Sendable, Equatable {
     width = query.side("width", times: density, longest: longest)
     height = query.side("height", times: density, longest: longest)
     fit = query.choice("fit", of: Variant.Fit.self) ?? .contain
+    position = query.position("position") ?? .center
+    enlarge = query.bool("enlarge")
     format = query.format(among: formats)
     quality = query.int("quality", in: 1...100)
     background = query.color("background")
@@ -61,6 +67,7 @@ struct VariantQuery: Sendable, Equatable {
       case .given(let format): Variant(format: format)
       }
     (variant.width, variant.height, variant.fit) = (width, height, fit)
+    (variant.position, variant.enlarge) = (position, enlarge)
     (variant.quality, variant.background) = (quality, background)
     return variant
   }
@@ -100,15 +107,62 @@ extension Query {
     return .given(format)
   }
 
-  /// Six hexadecimal digits.
-  fileprivate mutating func color(_ name: String) -> Variant.Color? {
+  fileprivate mutating func position(_ name: String) -> Variant.Position? {
     guard let text = one(name) else { return nil }
-    let isPlain = text.utf8.count == 6 && text.allSatisfy { $0.isASCII && $0.isHexDigit }
-    guard isPlain, let value = UInt32(text, radix: 16) else {
-      wrong(name, "It is six hexadecimal digits, such as ff8800.")
+    guard let position = Variant.Position(text) else {
+      wrong(name, Variant.Position.words)
       return nil
     }
-    return Variant.Color(
-      red: UInt8(value >> 16), green: UInt8(value >> 8 & 255), blue: UInt8(value & 255))
+    return position
+  }
+
+  fileprivate mutating func color(_ name: String) -> Variant.Color? {
+    guard let text = one(name) else { return nil }
+    guard let color = Variant.Color(text) else {
+      wrong(name, Variant.Color.words)
+      return nil
+    }
+    return color
+  }
+}
+
+extension Variant.Color {
+  static let words = "It is six hexadecimal digits, such as ff8800."
+
+  /// Six hexadecimal digits, perhaps behind a `#`.
+  init?(_ text: String) {
+    let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
+    let isPlain = digits.utf8.count == 6 && digits.allSatisfy { $0.isASCII && $0.isHexDigit }
+    guard isPlain, let value = UInt32(digits, radix: 16) else { return nil }
+    self.init(red: UInt8(value >> 16), green: UInt8(value >> 8 & 255), blue: UInt8(value & 255))
+  }
+}
+
+extension Variant.Position {
+  static let words =
+    "It is center, top, bottom, left, right, top-left and so on, or X,Y in percent."
+
+  /// A word, two of them, or two percents.
+  init?(_ text: String) {
+    let percents = text.split(separator: ",", omittingEmptySubsequences: false).map { part in
+      part.utf8.allSatisfy { 48...57 ~= $0 } ? Int(part) : nil
+    }
+    if percents.count == 2 {
+      guard let x = percents[0], let y = percents[1], max(x, y) <= 100 else { return nil }
+      self.init(x: x, y: y)
+      return
+    }
+    switch text {
+    case "center": self = .center
+    case "top": self.init(x: 50, y: 0)
+    case "bottom": self.init(x: 50, y: 100)
+    case "left": self.init(x: 0, y: 50)
+    case "right": self.init(x: 100, y: 50)
+    case "top-left": self.init(x: 0, y: 0)
+    case "top-right": self.init(x: 100, y: 0)
+    case "bottom-left": self.init(x: 0, y: 100)
+    case "bottom-right": self.init(x: 100, y: 100)
+    default: return nil
+    }
   }
 }

@@ -12,7 +12,9 @@
 //
 // A preview is an output pass between two scans, or within one, over the coefficients as they are then.
 #include "CCodecs.h"
+#include "jpeg_planes.h"
 #include "jpeg_preview.h"
+#include "jpeg_profile.h"
 #include "jpeg_thumb.h"
 #include "slice.h"
 
@@ -75,6 +77,9 @@ struct JPEGReader {
     Thumb thumb;
     bool has_thumb;
     JSAMPARRAY rows[MAX_COMPONENTS];
+    bool wants_rows, has_rows;
+    JDIMENSION mcu_row; // of `rows`
+    JPEGProfile profile;
     uint8_t *exif;
     size_t exif_count;
     char message[JMSG_LENGTH_MAX];
@@ -208,6 +213,24 @@ static boolean take_app1(j_decompress_ptr cinfo) {
     return TRUE;
 }
 
+// Takes an APP2 segment, which may have a part of a colour profile.
+static boolean take_app2(j_decompress_ptr cinfo) {
+    JPEGReader *reader = reader_of(cinfo);
+    struct jpeg_source_mgr *source = cinfo->src;
+    if (source->bytes_in_buffer < 2) return FALSE;
+    size_t length = (size_t)source->next_input_byte[0] << 8 | source->next_input_byte[1];
+    if (length < 2) ERREXIT(cinfo, JERR_BAD_LENGTH);
+    if (source->bytes_in_buffer < length) return FALSE;
+    if (reader->stage == HEADER) jpeg_profile_take(&reader->profile, source->next_input_byte, length);
+    source_skip(cinfo, (long)length);
+    return TRUE;
+}
+
+void jpeg_reader_want_rows(JPEGReader *reader) {
+    reader->wants_rows = true;
+    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 2, take_app2);
+}
+
 JPEGReader *jpeg_reader_create(size_t max_memory) {
     JPEGReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
@@ -238,6 +261,7 @@ void jpeg_reader_destroy(JPEGReader *reader) {
     if (!reader) return;
     if (!setjmp(reader->escape)) jpeg_destroy_decompress(&reader->cinfo);
     jpeg_preview_destroy(reader->preview);
+    jpeg_profile_free(&reader->profile);
     free(reader->exif);
     free(reader);
 }
@@ -270,6 +294,24 @@ CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
     };
     if (reader->has_thumb) thumb_tell(&reader->thumb, &picture);
     return picture;
+}
+
+CodecPixels jpeg_reader_pixels(const JPEGReader *reader) {
+    CodecPixels pixels = jpeg_planes_pixels(&reader->cinfo);
+    pixels.eighths = reader->eighths;
+    pixels.icc = reader->profile.bytes;
+    pixels.icc_count = reader->profile.count;
+    return pixels;
+}
+
+CodecRows jpeg_reader_rows(const JPEGReader *reader, int plane) {
+    CodecRows rows = {.rows = (const uint8_t *const *)reader->rows[plane]};
+    int lines = jpeg_planes_sides(&reader->cinfo, plane, reader->eighths, reader->many_scans, &rows.width,
+        &rows.height);
+    uint32_t first = reader->mcu_row * (uint32_t)lines;
+    uint32_t left = rows.height > first ? rows.height - first : 0;
+    if (reader->has_rows) rows.count = (uint32_t)lines < left ? lines : (int)left;
+    return rows;
 }
 
 const char *jpeg_reader_message(const JPEGReader *reader) {
@@ -329,6 +371,7 @@ static void check_header(JPEGReader *reader) {
 static bool read_header(JPEGReader *reader) {
     if (jpeg_read_header(&reader->cinfo, TRUE) == JPEG_SUSPENDED) return false;
     check_header(reader);
+    jpeg_profile_join(&reader->profile);
     reader->many_scans = jpeg_has_multiple_scans(&reader->cinfo);
     reader->memory = memory_needed(&reader->cinfo, reader->many_scans);
     allow_previews(reader);
@@ -394,6 +437,8 @@ static bool read_rows(JPEGReader *reader) {
     JDIMENSION row = cinfo->output_iMCU_row;
     if (!jpeg_read_raw_data(cinfo, reader->rows, (JDIMENSION)lines_at_once(reader))) return false;
     jpeg_thumb_add(&reader->thumb, cinfo, row, reader->rows);
+    reader->mcu_row = row;
+    reader->has_rows = reader->wants_rows;
     if (cinfo->output_scanline < cinfo->output_height) return true;
     // The end was read already, so this waits for nothing.
     if (reader->many_scans) jpeg_finish_output(cinfo);
@@ -555,6 +600,7 @@ static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
         }
         if (stage == HEADER && reader->stage == START) return CodecStatusHeader;
         if (reader->stage == FINISHED) return CodecStatusFinished;
+        if (reader->has_rows) return CodecStatusRows;
     } while (!slice_is_over(slice));
     return CodecStatusHasMore;
 }
@@ -570,6 +616,7 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
     if (!ended && !previews && count < reader->retry_at)
         return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, 0};
     static const uint8_t none = 0;
+    reader->has_rows = false;
     if (!bytes) bytes = &none;
     reader->ended = ended;
     if (!reader->made_end) {

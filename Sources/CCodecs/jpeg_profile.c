@@ -1,5 +1,5 @@
-// The library's own way keeps every APP2 segment there is, whatever it holds; this looks at the bytes,
-// which are all there, and copies once (ICC.1, annex B.4).
+// The library's own way keeps every APP2 segment there is, whatever it holds; this keeps those of a profile, and joins
+// them once all are there (ICC.1, annex B.4).
 #include "jpeg_profile.h"
 
 #include "profile.h"
@@ -10,6 +10,8 @@
 #define SOS 0xDA
 #define EOI 0xD9
 #define APP2 0xE2
+// All parts of a profile, each with its head.
+#define MAX_SEGMENTS (MAX_PROFILE + 255 * 32)
 #define HEAD 14 // the name with its NUL, the chunk's number from 1, the number of chunks
 
 typedef struct {
@@ -60,7 +62,7 @@ static bool find(Chunks *found, const uint8_t *bytes, size_t count) {
     return found->total > 0;
 }
 
-uint8_t *jpeg_profile(const uint8_t *bytes, size_t count, size_t *profile_count) {
+static uint8_t *join(const uint8_t *bytes, size_t count, size_t *profile_count) {
     Chunks found = {.total = 0};
     if (!find(&found, bytes, count)) return NULL;
     for (int index = 0; index < found.total; index++)
@@ -73,4 +75,33 @@ uint8_t *jpeg_profile(const uint8_t *bytes, size_t count, size_t *profile_count)
         *profile_count += found.chunks[index].count;
     }
     return profile;
+}
+
+void jpeg_profile_take(JPEGProfile *profile, const uint8_t *segment, size_t count) {
+    static const char name[12] = "ICC_PROFILE";
+    // What a JPEG starts with, before the first one.
+    size_t before = profile->segments ? profile->segments_count : 2;
+    if (count < 2 + HEAD || memcmp(segment + 2, name, sizeof name)) return;
+    if (before + 2 + count > MAX_SEGMENTS) return;
+    uint8_t *segments = realloc(profile->segments, before + 2 + count);
+    if (!segments) return;
+    profile->segments = segments;
+    segments[before] = 0xFF;
+    segments[before + 1] = APP2;
+    memcpy(segments + before + 2, segment, count);
+    profile->segments_count = before + 2 + count;
+}
+
+void jpeg_profile_join(JPEGProfile *profile) {
+    if (!profile->segments) return;
+    profile->segments[0] = 0xFF;
+    profile->segments[1] = 0xD8;
+    profile->bytes = join(profile->segments, profile->segments_count, &profile->count);
+    free(profile->segments);
+    profile->segments = NULL;
+}
+
+void jpeg_profile_free(JPEGProfile *profile) {
+    free(profile->segments);
+    free(profile->bytes);
 }

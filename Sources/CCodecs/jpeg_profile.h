@@ -5,7 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/// - Returns: the profile, to be freed; NULL where there is none that is whole and of sound size.
-uint8_t *jpeg_profile(const uint8_t *bytes, size_t count, size_t *profile_count);
+/// A profile that is gathered while the segments come: zero it first.
+typedef struct {
+    uint8_t *segments;
+    size_t segments_count;
+    uint8_t *bytes; // NULL where there is none that is whole and of sound size
+    size_t count;
+} JPEGProfile;
+
+/// A segment from its length on; what is no part of a profile is passed over.
+void jpeg_profile_take(JPEGProfile *profile, const uint8_t *segment, size_t count);
+/// After the last segment.
+void jpeg_profile_join(JPEGProfile *profile);
+void jpeg_profile_free(JPEGProfile *profile);
 
 #endif

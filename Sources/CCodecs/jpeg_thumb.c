@@ -1,22 +1,16 @@
 #include "jpeg_thumb.h"
 
-#include <stdbool.h>
+#include "jpeg_planes.h"
 
-static uint32_t plane_side(JDIMENSION side, int factor, int max_factor) {
-    uint64_t whole = (uint64_t)max_factor * DCTSIZE;
-    return (uint32_t)((side * (uint64_t)factor + whole - 1) / whole);
-}
+#include <stdbool.h>
 
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
     for (int index = 0; index < cinfo->num_components; index++) {
-        const jpeg_component_info *component = &cinfo->comp_info[index];
-        thumb_set_plane(
-            thumb, index,
-            plane_side(cinfo->image_width, component->h_samp_factor * component->DCT_scaled_size,
-                cinfo->max_h_samp_factor),
-            plane_side(cinfo->image_height, component->v_samp_factor * component->DCT_scaled_size,
-                cinfo->max_v_samp_factor));
+        int eighths = cinfo->comp_info[index].DCT_scaled_size;
+        uint32_t width, height;
+        jpeg_planes_sides(cinfo, index, eighths, true, &width, &height);
+        thumb_set_plane(thumb, index, width, height);
     }
 }
 

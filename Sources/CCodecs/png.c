@@ -10,6 +10,8 @@
 #include "CCodecs.h"
 #include "png_pixel.h"
 #include "png_preview.h"
+#include "png_profile.h"
+#include "png_rows.h"
 #include "slice.h"
 #include "thumb.h"
 
@@ -20,8 +22,10 @@
 
 #include <png.h>
 
-// Compressed bytes given to libpng between looks at the clock: they inflate to 1 MiB at the most.
+// Compressed bytes given to libpng between looks at the clock: they inflate to 1 MiB at the most. Where rows are wanted
+// that is their size once they have 8 bits a sample, but for so few bytes.
 #define PIECE 1024
+#define LEAST_PIECE 64
 // PLTE has 768 bytes, tRNS 256; libpng gathers chunks other than IDAT before it reads them.
 #define MAX_SMALL_CHUNK 1024
 #define MAX_EXIF 65535
@@ -60,9 +64,14 @@ struct PNGReader {
     int orientation;  // for the preview
     size_t max_preview;
     PNGPreview *preview;
-    uint8_t *exif;
-    size_t exif_count;
-    bool exif_done;
+    PNGRows rows_out;
+    size_t piece;
+    size_t burst;     // rows that may come of a piece
+    uint8_t *kept;    // the chunk that is being read, where it is kept
+    size_t kept_count;
+    uint8_t *exif, *profile;
+    size_t exif_count, profile_count;
+    bool saw_exif, saw_profile;
     char message[160];
 };
 
@@ -117,19 +126,33 @@ static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
     return sum;
 }
 
+// Has libpng make samples of 8 bits of what is stored.
+static void want_pixels(PNGReader *reader) {
+    png_structp png = reader->png;
+    CodecPicture *picture = &reader->picture;
+    png_set_expand(png);
+    png_set_scale_16(png);
+    png_read_update_info(png, reader->info);
+    png_rows_start(&reader->rows_out, picture->width, picture->height, png_get_channels(png, reader->info),
+        picture->hasAlpha, picture->isProgressive, reader->burst);
+}
+
 // Before the first row: this is where libpng allocates rows.
 static void on_info(png_structp png, png_infop info) {
     PNGReader *reader = png_get_progressive_ptr(png);
     reader->picture.hasAlpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
         || png_get_valid(png, info, PNG_INFO_tRNS);
+    if (reader->rows_out.is_wanted) want_pixels(reader);
     reader->pixels = png_pixels(png, info);
+    // A transparent colour has become alpha.
+    if (reader->rows_out.is_wanted) reader->pixels.has_key = false;
     thumb_start(
         &reader->thumb, png_get_image_width(png, info), png_get_image_height(png, info));
     if (reader->grid.passes) {
         reader->grid.pixels = calloc(1, pass_grid_bytes(&reader->grid));
         if (!reader->grid.pixels) reader->grid.passes = 0;
     }
-    png_start_read_image(png);
+    if (!reader->rows_out.is_wanted) png_start_read_image(png);
 }
 
 // Where a pass has its pixels.
@@ -174,6 +197,9 @@ static void on_row(png_structp png, png_bytep row, png_uint_32 number, int pass)
     PassPlace place = place_of(reader, pass);
     uint32_t y = place.y + number * place.down;
     add_to_thumb(reader, row, y, place);
+    PNGRows *rows = &reader->rows_out;
+    if (rows->is_wanted && rows->is_canvas) png_rows_place(rows, row, y, place.x, place.across);
+    else if (rows->is_wanted) png_rows_add(rows, row);
     if (pass >= reader->grid.passes) return;
     add_to_grid(reader, row, y, place);
     if (number + 1 == PNG_PASS_ROWS(reader->grid.height, pass)) reader->whole_passes = pass + 1;
@@ -188,6 +214,7 @@ PNGReader *png_reader_create(size_t max_memory) {
     PNGReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->max_memory = max_memory;
+    reader->piece = PIECE;
     if (setjmp(reader->escape)) {
         png_reader_destroy(reader);
         return NULL;
@@ -210,7 +237,10 @@ void png_reader_destroy(PNGReader *reader) {
     if (!setjmp(reader->escape))
         png_destroy_read_struct(&reader->png, &reader->info, NULL);
     png_preview_destroy(reader->preview);
+    png_rows_free(&reader->rows_out);
     free(reader->grid.pixels);
+    free(reader->kept);
+    free(reader->profile);
     free(reader->exif);
     free(reader);
 }
@@ -227,9 +257,27 @@ CodecPicture png_reader_picture(const PNGReader *reader) {
     CodecPicture picture = reader->picture;
     picture.scansToShow = passes_to_show(reader);
     if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
-    picture.exif = reader->exif_done ? reader->exif : NULL;
-    picture.exifCount = reader->exif_done ? reader->exif_count : 0;
+    picture.exif = reader->exif;
+    picture.exifCount = reader->exif_count;
     return picture;
+}
+
+void png_reader_want_rows(PNGReader *reader) {
+    reader->rows_out.is_wanted = true;
+}
+
+CodecPixels png_reader_pixels(const PNGReader *reader) {
+    CodecPixels pixels = reader->rows_out.pixels;
+    pixels.icc = reader->profile;
+    pixels.icc_count = reader->profile_count;
+    return pixels;
+}
+
+CodecRows png_reader_rows(const PNGReader *reader, int plane) {
+    (void)plane;
+    const PNGRows *rows = &reader->rows_out;
+    size_t first = rows->is_canvas ? rows->given - rows->count : 0;
+    return (CodecRows){rows->width, rows->height, rows->pointers + first, (int)rows->count};
 }
 
 const char *png_reader_message(const PNGReader *reader) {
@@ -260,6 +308,21 @@ static void allow_previews(PNGReader *reader) {
     picture->decodingMemory += memory;
 }
 
+// So are rows: without them variants are made of the kept bytes later.
+static void allow_rows(PNGReader *reader) {
+    CodecPicture *picture = &reader->picture;
+    if (!reader->rows_out.is_wanted) return;
+    size_t stored = png_get_rowbytes(reader->png, reader->info);
+    size_t piece = PIECE * stored / ((size_t)4 * picture->width);
+    reader->piece = piece > PIECE ? PIECE : piece < LEAST_PIECE ? LEAST_PIECE : piece;
+    reader->burst = png_rows_burst(picture->height, stored, reader->piece);
+    size_t memory = png_rows_memory(
+        picture->width, picture->height, picture->isProgressive, reader->burst);
+    reader->rows_out.is_wanted = picture->decodingMemory <= reader->max_memory
+        && memory <= reader->max_memory - picture->decodingMemory;
+    if (reader->rows_out.is_wanted) picture->decodingMemory += memory;
+}
+
 static void read_header(PNGReader *reader) {
     png_structp png = reader->png;
     CodecPicture *picture = &reader->picture;
@@ -269,6 +332,7 @@ static void read_header(PNGReader *reader) {
     reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
     // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
     picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);
+    allow_rows(reader);
     allow_previews(reader);
     reader->has_header = true;
 }
@@ -304,9 +368,15 @@ static Stage stage_of_critical(PNGReader *reader, uint32_t length) {
 
 static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     if (is_type(reader, "tRNS") && length <= MAX_SMALL_CHUNK) return PASS;
-    if (!is_type(reader, "eXIf") || reader->exif || !length || length > MAX_EXIF) return SKIP;
-    reader->exif = malloc(length);
-    if (!reader->exif) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    // There may be one of each.
+    bool *saw = is_type(reader, "eXIf") ? &reader->saw_exif
+        : is_type(reader, "iCCP") && reader->rows_out.is_wanted ? &reader->saw_profile : NULL;
+    size_t most = is_type(reader, "eXIf") ? MAX_EXIF : MAX_PNG_PROFILE;
+    if (!saw || *saw || !length || length > most) return SKIP;
+    *saw = true;
+    reader->kept = malloc(length);
+    if (!reader->kept) fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    reader->kept_count = 0;
     return KEEP;
 }
 
@@ -343,9 +413,20 @@ static size_t take_head(PNGReader *reader, const uint8_t *bytes, size_t count) {
     return taken;
 }
 
+static void end_kept(PNGReader *reader) {
+    if (is_type(reader, "eXIf")) {
+        reader->exif = reader->kept;
+        reader->exif_count = reader->kept_count;
+    } else {
+        reader->profile = png_profile(reader->kept, reader->kept_count, &reader->profile_count);
+        free(reader->kept);
+    }
+    reader->kept = NULL;
+}
+
 static void end_chunk(PNGReader *reader) {
+    if (reader->stage == KEEP) end_kept(reader);
     reader->stage = HEAD;
-    if (is_type(reader, "eXIf") && reader->exif) reader->exif_done = true;
     if (!reader->saw_end) return;
     if (reader->rows != reader->rows_wanted)
         fail(reader, CodecFaultBroken, "not enough image data");
@@ -357,13 +438,13 @@ static void end_chunk(PNGReader *reader) {
 static size_t take_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : (size_t)reader->left;
     if (reader->stage == PASS) {
-        if (taken > PIECE) taken = PIECE;
+        if (taken > reader->piece) taken = reader->piece;
         pass_on(reader, bytes, taken);
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
         size_t kept = taken < content ? taken : content;
-        memcpy(reader->exif + reader->exif_count, bytes, kept);
-        reader->exif_count += kept;
+        memcpy(reader->kept + reader->kept_count, bytes, kept);
+        reader->kept_count += kept;
     }
     reader->left -= taken;
     if (!reader->left) end_chunk(reader);
@@ -408,6 +489,17 @@ static bool render_preview(PNGReader *reader, Slice slice) {
     return true;
 }
 
+static bool has_rows(const PNGReader *reader, size_t least) {
+    const PNGRows *rows = &reader->rows_out;
+    return rows->is_wanted && !rows->is_canvas && rows->count >= least;
+}
+
+// Rows that wait come first, or all of an interlaced picture's.
+static CodecStep finished(PNGReader *reader, size_t count) {
+    bool rows = has_rows(reader, 1) || png_rows_show(&reader->rows_out);
+    return (CodecStep){rows ? CodecStatusRows : CodecStatusFinished, CodecFaultNone, count};
+}
+
 static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     Slice slice = slice_start();
     size_t consumed = 0;
@@ -421,10 +513,11 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
         bool at_head = reader->stage == SIGNATURE || reader->stage == HEAD;
         size_t left = count - consumed;
         consumed += at_head ? take_head(reader, rest, left) : take_content(reader, rest, left);
-        if (reader->stage == FINISHED)
-            return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+        if (reader->stage == FINISHED) return finished(reader, count);
         if (!at_head && reaches_header(reader))
             return (CodecStep){CodecStatusHeader, CodecFaultNone, consumed};
+        if (has_rows(reader, PNG_ROWS_WAITING))
+            return (CodecStep){CodecStatusRows, CodecFaultNone, consumed};
         if (slice_is_over(slice)) return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
     }
     if (ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
@@ -432,7 +525,8 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
 }
 
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
-    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (has_rows(reader, PNG_ROWS_WAITING) || reader->stage == FINISHED) reader->rows_out.count = 0;
+    if (reader->stage == FINISHED) return finished(reader, count);
     if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
     if (setjmp(reader->escape)) {
         reader->stage = FAILED;

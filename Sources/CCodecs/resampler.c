@@ -66,7 +66,7 @@ static bool is_sound(uint32_t width, uint32_t height, int channels, ResamplerBox
 }
 
 static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint32_t out_width,
-    uint32_t out_height, bool has_alpha) {
+    uint32_t out_height, bool has_alpha, uint32_t slack) {
     Layout layout = {
         .across = axis_make(width, box.left, box.right, out_width),
         .down = axis_make(height, box.top, box.bottom, out_height),
@@ -81,16 +81,16 @@ static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint3
     layout.outputs = rounded_up(out_width, KERNEL_OUTPUTS);
     layout.row = rounded_up(layout.span, KERNEL_BLOCK) + layout.chunks * KERNEL_TAPS;
     layout.keeps = layout.max_down <= MAX_PAIRS;
-    layout.pairs = RESAMPLER_BATCH / 2 + (layout.keeps ? layout.max_down : 0);
-    double open = (RESAMPLER_BATCH + 2 * layout.down.support + 2) / layout.down.scale + 2;
+    layout.pairs = RESAMPLER_BATCH / 2 + (layout.keeps ? layout.max_down + slack / 2 + 1 : 0);
+    double open = (slack + RESAMPLER_BATCH + 2 * layout.down.support + 2) / layout.down.scale + 2;
     layout.open = layout.keeps ? 0 : (size_t)ceil(open);
     return layout;
 }
 
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
-    uint32_t out_width, uint32_t out_height) {
+    uint32_t out_width, uint32_t out_height, uint32_t slack) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return 0;
-    Layout layout = layout_of(width, height, box, out_width, out_height, true);
+    Layout layout = layout_of(width, height, box, out_width, out_height, true, slack);
     size_t planes = (size_t)channels, open = layout.open + 1;
     size_t across = layout.outputs * (sizeof(uint32_t) + layout.chunks * KERNEL_TAPS * sizeof(int16_t)
         + planes * (sizeof(int16_t) + sizeof(uint8_t)));
@@ -148,11 +148,11 @@ static void weigh_across(Resampler *resampler) {
 }
 
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
-    ResamplerBox box, uint32_t out_width, uint32_t out_height) {
+    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return NULL;
     Resampler *resampler = calloc(1, sizeof *resampler);
     if (!resampler) return NULL;
-    resampler->layout = layout_of(width, height, box, out_width, out_height, has_alpha);
+    resampler->layout = layout_of(width, height, box, out_width, out_height, has_alpha, slack);
     resampler->channels = channels;
     resampler->has_alpha = has_alpha;
     resampler->out_width = out_width;
@@ -344,13 +344,17 @@ static void make_row(Resampler *resampler, Taps taps) {
         planes_unpremultiply(lines, resampler->channels, resampler->out_width, samples);
 }
 
-// Whether there is a next row; makes it.
-static bool next_row(Resampler *resampler) {
+bool resampler_is_ready(const Resampler *resampler) {
     if (resampler->given == resampler->out_height) return false;
     Taps taps = axis_taps(resampler->layout.down, resampler->given);
     uint32_t seen = resampler->layout.keeps ? resampler->taken : resampler->added;
-    if (taps.first + taps.count > seen) return false;
-    make_row(resampler, taps);
+    return taps.first + taps.count <= seen;
+}
+
+// Makes the next row, if there is one.
+static bool next_row(Resampler *resampler) {
+    if (!resampler_is_ready(resampler)) return false;
+    make_row(resampler, axis_taps(resampler->layout.down, resampler->given));
     resampler->given++;
     return true;
 }

@@ -17,10 +17,23 @@ protocol ImageReader: AnyObject {
   var preview: CodecPreview { get }
   /// Frees it, or ends it.
   func dropPreview()
+  /// Has it tell rows of samples; to be called before the first step.
+  /// - Returns: false where it never does.
+  func wantRows() -> Bool
+  /// Has it leave out detail: at the most as much as leaves the sides so long; once the header is known.
+  func scale(toAtLeast least: (width: UInt32, height: UInt32))
+  /// How the rows' samples come, after the first step that told of some.
+  var layout: SampleLayout { get }
+  /// Next rows of each plane, until the next step.
+  var rows: [SampleRows] { get }
 }
 
 extension ImageReader {
   func wantPreview(orientation: Int) {}
   var preview: CodecPreview { CodecPreview() }
   func dropPreview() {}
+  func wantRows() -> Bool { false }
+  func scale(toAtLeast least: (width: UInt32, height: UInt32)) {}
+  var layout: SampleLayout { SampleLayout(colours: .RGB, channels: 1, planes: []) }
+  var rows: [SampleRows] { [] }
 }

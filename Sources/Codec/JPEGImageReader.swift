@@ -30,4 +30,29 @@ final class JPEGImageReader: ImageReader {
 
   var preview: CodecPreview { jpeg_reader_preview(reader) }
   func dropPreview() { jpeg_reader_drop_preview(reader) }
+
+  func wantRows() -> Bool {
+    jpeg_reader_want_rows(reader)
+    return true
+  }
+
+  func scale(toAtLeast least: (width: UInt32, height: UInt32)) {
+    let picture = picture
+    let factor = [8, 4, 2].first { factor in
+      jpeg_may_shrink(picture.width, factor, least.width)
+        && jpeg_may_shrink(picture.height, factor, least.height)
+    }
+    jpeg_reader_scale(reader, 8 / Int32(factor ?? 1))
+  }
+
+  var layout: SampleLayout {
+    let pixels = jpeg_reader_pixels(reader)
+    return SampleLayout(pixels, planes: (0..<pixels.planes).map { jpeg_reader_rows(reader, $0) })
+  }
+
+  var rows: [SampleRows] {
+    (0..<jpeg_reader_pixels(reader).planes).compactMap {
+      SampleRows(jpeg_reader_rows(reader, $0))
+    }
+  }
 }

@@ -28,4 +28,15 @@ final class PNGImageReader: ImageReader {
 
   var preview: CodecPreview { png_reader_preview(reader) }
   func dropPreview() { png_reader_drop_preview(reader) }
+
+  func wantRows() -> Bool {
+    png_reader_want_rows(reader)
+    return true
+  }
+
+  var layout: SampleLayout {
+    SampleLayout(png_reader_pixels(reader), planes: [png_reader_rows(reader, 0)])
+  }
+
+  var rows: [SampleRows] { [SampleRows(png_reader_rows(reader, 0))].compactMap { $0 } }
 }

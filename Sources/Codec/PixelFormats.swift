@@ -8,7 +8,8 @@ struct PixelReading {
       UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
     ) -> UnsafeMutablePointer<Pixels>?
 
-  let open: Open
+  /// Nil where the decoder gives them: ``ImageReader/rows``.
+  let open: Open?
   /// An upper bound of what reading an image holds, in bytes.
   let memory: (ImageDescription) -> Int
 }
@@ -37,8 +38,8 @@ struct PixelWriting {
 extension ImageFormat {
   var reading: PixelReading {
     switch self {
-    case .jpeg: PixelReading(open: jpeg_pixels_open, memory: PixelMemory.jpeg)
-    case .png: PixelReading(open: png_pixels_open, memory: PixelMemory.png)
+    case .jpeg: PixelReading(open: nil, memory: PixelMemory.jpeg)
+    case .png: PixelReading(open: nil, memory: PixelMemory.png)
     case .webp: PixelReading(open: webp_pixels_open, memory: PixelMemory.webp)
     case .gif: PixelReading(open: gif_pixels_open, memory: PixelMemory.gif)
     case .avif: PixelReading(open: avif_pixels_open, memory: PixelMemory.avif)
@@ -78,7 +79,7 @@ private enum PixelMemory {
   /// be for printing.
   static let printing = 16 << 20
   /// The same where they are bounded as screens' are; and what a few of PNG's bytes can inflate to at once.
-  static let screens = 10 << 20
+  static let screens = 16 << 20
 
   /// A file can have many scans without being progressive, and four components that are not
   /// subsampled: each coefficient then has two bytes.
@@ -87,15 +88,14 @@ private enum PixelMemory {
     return printing + blocks * 130 + image.width * 4 * 80
   }
 
-  /// An interlaced picture is read whole.
+  /// An interlaced picture is read whole; of another one, as much as a few bytes can inflate to.
   static func png(_ image: ImageDescription) -> Int {
-    screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 8)
+    screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 24) + 8 * image.height
   }
 
-  /// All coefficients of small pictures, some rows of large ones.
+  /// Some rows.
   static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
-    let padded = (size.width + 32) * min(size.height + 32, (1 << 20) / size.width + 96)
-    return (1 << 20) + padded * 3 * 2
+    (1 << 20) + (size.width + 32) * 96 * 3 * 2
   }
 
   static func webp(_ image: ImageDescription) -> Int {

@@ -6,6 +6,10 @@ final class PixelSource {
   private let bytes: [UInt8]
   private let pixels: UnsafeMutablePointer<Pixels>
   private let format: ImageFormat
+  private let stride: Int
+  private let buffer: RowBuffer
+  private let pointers: UnsafeMutablePointer<UnsafePointer<UInt8>?>
+  private var done = 0
 
   /// - Parameters:
   ///   - image: what was decoded before. Bytes that hold another picture are refused before anything is allocated for it.
@@ -19,13 +23,21 @@ final class PixelSource {
     // nobody changes.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     guard
-      let pixels = format.reading.open(
+      let pixels = format.reading.open?(
         start, bytes.count, CheckedPicture(image), least.width, least.height, &fault)
     else { throw Self.error(fault, image) }
     self.pixels = pixels
+    let batch = StreamingRendering.batch
+    stride = Int(pixels.pointee.width) * Int(pixels.pointee.channels)
+    buffer = RowBuffer(count: stride * batch)
+    pointers = .allocate(capacity: batch)
+    for row in 0..<batch { pointers[row] = UnsafePointer(buffer.start + row * stride) }
   }
 
-  deinit { pixels.pointee.close(pixels) }
+  deinit {
+    pointers.deallocate()
+    pixels.pointee.close(pixels)
+  }
 
   var size: VariantGeometry.Size {
     VariantGeometry.Size(width: Int(pixels.pointee.width), height: Int(pixels.pointee.height))
@@ -33,22 +45,26 @@ final class PixelSource {
 
   var channels: Int { Int(pixels.pointee.channels) }
 
-  /// Only a JPEG is in inks; four channels are alpha's otherwise.
-  var isCMYK: Bool { format == .jpeg && channels == 4 }
-  var hasAlpha: Bool { !isCMYK && (channels == 2 || channels == 4) }
-
-  /// The colour profile; its bytes live as long as this.
-  var profile: UnsafeBufferPointer<UInt8> {
-    UnsafeBufferPointer(start: pixels.pointee.icc, count: pixels.pointee.icc_count)
+  /// What it gives; the profile's bytes live as long as this.
+  var layout: SampleLayout {
+    SampleLayout(
+      colours: channels < 3 ? .grey : .RGB, hasAlpha: channels == 2 || channels == 4,
+      channels: channels, planes: [size],
+      profile: UnsafeBufferPointer(start: pixels.pointee.icc, count: pixels.pointee.icc_count))
   }
 
-  /// Reads rows one behind the other.
-  /// - Returns: how many; nil while the reader is still on its way to the first.
-  func read(into rows: UnsafeMutablePointer<UInt8>, count: Int) throws(CodecError) -> Int? {
-    let read = pixels.pointee.rows(pixels, rows, size.width * channels, Int32(count))
+  /// Whether all rows were read.
+  var isRead: Bool { done == size.height }
+
+  /// Reads the next rows.
+  /// - Returns: nil while the reader is still on its way to the first.
+  func read() throws(CodecError) -> SampleRows? {
+    let batch = StreamingRendering.batch
+    let read = pixels.pointee.rows(pixels, buffer.start, stride, Int32(batch))
     if read == PIXELS_NOT_YET { return nil }
     guard read > 0 else { throw harmed }
-    return Int(read)
+    done += Int(read)
+    return SampleRows(pointers, count: Int(read))
   }
 
   private var harmed: CodecError { Self.harmed(format) }

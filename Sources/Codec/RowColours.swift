@@ -17,18 +17,18 @@ final class RowColours {
 
   /// - Parameter pixels: the most that come at once.
   init(
-    _ source: PixelSource, _ writing: PixelWriting, background: Variant.Color?, pixels: Int
+    _ layout: SampleLayout, _ writing: PixelWriting, background: Variant.Color?, pixels: Int
   ) {
-    let profile = source.profile
+    let profile = layout.profile
     transform =
       profile.isEmpty
       ? nil
       : colour_transform_open(
-        profile.baseAddress, profile.count, Int32(source.channels), source.isCMYK)
-    isInk = source.isCMYK && transform == nil
-    read = source.channels
-    converted = source.isCMYK ? 3 : read
-    flattens = source.hasAlpha && (background != nil || !writing.keepsAlpha)
+        profile.baseAddress, profile.count, Int32(layout.allChannels), layout.isInked)
+    isInk = layout.isInked && transform == nil
+    read = layout.allChannels
+    converted = layout.isInked ? 3 : read
+    flattens = layout.hasAlpha && (background != nil || !writing.keepsAlpha)
     let paint = background ?? Variant.Color(red: 255, green: 255, blue: 255)
     self.background = [paint.red, paint.green, paint.blue]
     let isGrey = converted < 3 && (!flattens || Set(self.background).count == 1)
@@ -39,6 +39,9 @@ final class RowColours {
   }
 
   deinit { colour_transform_close(transform) }
+
+  /// Whether rows come out as they come in.
+  var isIdle: Bool { transform == nil && !isInk && !flattens && !widens }
 
   /// - Returns: where the result is, until the next call.
   func run(_ rows: UnsafePointer<UInt8>, pixels: Int) -> UnsafePointer<UInt8> {

@@ -1,46 +1,75 @@
 internal import CCodecs
 internal import Jobs
 
-/// Owns one C resampler.
+/// Owns one C resampler: of all channels side by side, or of some planes of equal sides.
 final class RowResampler {
   /// The most rows that it takes at once.
   static let batch = Int(RESAMPLER_BATCH)
 
-  private let resampler: OpaquePointer
-  private let strides: (read: Int, scaled: Int)
+  /// What of a plane is scaled to what.
+  struct Task {
+    /// Of the plane.
+    var size: VariantGeometry.Size
+    /// What is shown of it.
+    var box: ResamplerBox
+    /// Of what comes out.
+    var scaled: VariantGeometry.Size
+    var channels: Int
+    var hasAlpha = false
+    /// Whether others' rows have to come before its own are taken.
+    var waits = false
 
-  init(_ source: PixelSource, _ geometry: VariantGeometry) throws(CodecError) {
-    let (read, scaled) = (source.size, geometry.scaled)
+    /// In the plane's rows: what another one may be behind, which has a sample for as many as four of this one's rows,
+    /// and the rows that a decoder gives at once.
+    fileprivate var slack: UInt32 {
+      guard waits else { return 0 }
+      return UInt32(3 * max((box.bottom - box.top) / Double(scaled.height), 4).rounded(.up)) + 28
+    }
+
+    /// An upper bound of what one holds, in bytes.
+    var memory: Int {
+      resampler_memory(
+        UInt32(clamping: size.width), UInt32(clamping: size.height), Int32(channels), box,
+        UInt32(clamping: scaled.width), UInt32(clamping: scaled.height), slack)
+    }
+  }
+
+  private let resampler: OpaquePointer
+
+  init(_ task: Task) throws(CodecError) {
+    let (size, scaled) = (task.size, task.scaled)
     guard
       let resampler = resampler_open(
-        UInt32(read.width), UInt32(read.height), Int32(source.channels), source.hasAlpha,
-        geometry.box(in: read), UInt32(scaled.width), UInt32(scaled.height))
+        UInt32(size.width), UInt32(size.height), Int32(task.channels), task.hasAlpha, task.box,
+        UInt32(scaled.width), UInt32(scaled.height), task.slack)
     else {
       // There is less than was reckoned with.
-      let reckoned = Self.memory(geometry)
-      throw .tooMuchMemory(bytes: reckoned, limit: reckoned)
+      throw .tooMuchMemory(bytes: task.memory, limit: task.memory)
     }
     self.resampler = resampler
-    strides = (read.width * source.channels, scaled.width * source.channels)
   }
 
   deinit { resampler_close(resampler) }
 
-  /// An upper bound of what one holds, in bytes.
-  static func memory(_ geometry: VariantGeometry) -> Int {
-    let (stored, scaled) = (geometry.stored, geometry.scaled)
-    return resampler_memory(
-      UInt32(stored.width), UInt32(stored.height), 4, geometry.crop, UInt32(scaled.width),
-      UInt32(scaled.height))
+  /// Whether a row can be pulled.
+  var isReady: Bool { resampler_is_ready(resampler) }
+
+  /// Takes a row with its channels side by side; only where none can be pulled, but for the slack.
+  func push(_ row: UnsafePointer<UInt8>) { resampler_push(resampler, row, 0, 1) }
+
+  /// Takes a row of each plane, likewise.
+  func push(planes: UnsafePointer<UnsafePointer<UInt8>?>) {
+    resampler_push_planes(resampler, planes)
   }
 
-  /// Takes rows; only after ``pull(into:count:)`` had none.
-  func push(_ rows: UnsafePointer<UInt8>, count: Int) {
-    resampler_push(resampler, rows, strides.read, Int32(count))
+  /// Gives a row that is ready, its channels side by side.
+  /// - Returns: whether there was one.
+  func pull(into row: UnsafeMutablePointer<UInt8>) -> Bool {
+    resampler_pull(resampler, row, 0, 1) == 1
   }
 
-  /// Gives rows that are ready; 0 where it needs some first.
-  func pull(into rows: UnsafeMutablePointer<UInt8>, count: Int) -> Int {
-    Int(resampler_pull(resampler, rows, strides.scaled, Int32(count)))
+  /// Gives a row of each plane, likewise.
+  func pull(into planes: UnsafePointer<UnsafeMutablePointer<UInt8>?>) -> Bool {
+    resampler_pull_planes(resampler, planes) == 1
   }
 }

@@ -6,6 +6,8 @@ final class StreamingDecoder: ImageDecoder {
   private enum State {
     case sniffing
     case reading(any ImageReader, ImageFormat)
+    /// All was decoded, and variants are written still.
+    case writing(any ImageReader, ImageDescription)
     case finished(ImageDescription)
     case failed(CodecError)
   }
@@ -15,12 +17,17 @@ final class StreamingDecoder: ImageDecoder {
   private var pending = PendingBytes()
   private var hasEnded = false
 
-  init(limits: DecodeLimits) { self.limits = limits }
+  /// Nil where none are wanted.
+  private let plan: VariantPlan?
+
+  init(limits: DecodeLimits, plan: VariantPlan? = nil) {
+    (self.limits, self.plan) = (limits, plan)
+  }
 
   func append(_ bytes: [UInt8]) {
     switch state {
     case .sniffing, .reading: pending.append(bytes)
-    case .finished, .failed: break
+    case .writing, .finished, .failed: break
     }
   }
 
@@ -39,6 +46,7 @@ final class StreamingDecoder: ImageDecoder {
     switch state {
     case .sniffing: return try sniff()
     case .reading(let reader, let format): return try read(with: reader, format)
+    case .writing(let reader, let description): return write(reader, description)
     case .finished(let description): return .finished(description)
     case .failed(let error): throw error
     }
@@ -60,9 +68,20 @@ final class StreamingDecoder: ImageDecoder {
       guard let reader = makeReader(format) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
+      if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
       state = .reading(reader, format)
       return try read(with: reader, format)
     }
+  }
+
+  // MARK: Variants
+
+  var variants: [[UInt8]?] { plan?.files ?? [] }
+
+  private func write(_ reader: any ImageReader, _ description: ImageDescription) -> DecodeStep {
+    guard plan?.finish(reader.picture) ?? true else { return .hasMore }
+    settle(.finished(description))
+    return .finished(description)
   }
 
   // MARK: Previews
@@ -105,16 +124,19 @@ final class StreamingDecoder: ImageDecoder {
     with reader: any ImageReader, _ format: ImageFormat
   ) throws(CodecError) -> DecodeStep {
     try checkBacklog(of: reader)
-    let step = pending.withUnread { reader.step($0, ended: hasEnded) }
-    pending.drop(step.consumed)
+    let step = takeRows(of: reader)
     switch step.status {
+    case .rows:
+      return .hasMore
     case .needsBytes:
       return .needsBytes
     case .hasMore:
       return .hasMore
     case .header:
-      let header = ImageHeader(reader.picture, format: format)
+      var header = ImageHeader(reader.picture, format: format)
       try limits.check(header)
+      header.decodingMemory +=
+        plan?.prepare(header, reader, maxMemory: limits.maxMemory) ?? 0
       if format == .avif {
         try limits.checkVariants(
           of: ImageDescription(reader.picture, format: format),
@@ -124,10 +146,22 @@ final class StreamingDecoder: ImageDecoder {
       return .header(header)
     case .finished:
       let description = ImageDescription(reader.picture, format: format)
-      settle(.finished(description))
-      return .finished(description)
+      state = .writing(reader, description)
+      return write(reader, description)
     case .failed:
       throw CodecError(step.fault, of: reader, format: format, limits: limits)
+    }
+  }
+
+  /// A step of the reader's, and more as long as they give rows and there is time.
+  private func takeRows(of reader: any ImageReader) -> CodecStep {
+    let end = plan == nil ? nil : ContinuousClock.now + StreamingRendering.slice
+    while true {
+      let step = pending.withUnread { reader.step($0, ended: hasEnded) }
+      pending.drop(step.consumed)
+      guard step.status == .rows, let end else { return step }
+      plan?.take(reader)
+      if ContinuousClock.now > end { return step }
     }
   }
 

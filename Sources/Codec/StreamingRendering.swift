@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// Hands rows from the source to the encoder, some at a time.
+/// Hands rows from a source that has all bytes to a variant's pipeline, some at a time.
 final class StreamingRendering: Rendering {
   /// Rows that are read, and that are written, at once.
   static let batch = RowResampler.batch
@@ -10,7 +10,8 @@ final class StreamingRendering: Rendering {
 
   private enum State {
     case waiting([UInt8])
-    case rendering(RowPipeline)
+    case rendering(PixelSource, VariantPipeline)
+    case writing(VariantPipeline)
     case finished([UInt8])
     case failed(CodecError)
   }
@@ -36,10 +37,15 @@ final class StreamingRendering: Rendering {
   private func advance() throws(CodecError) -> [UInt8]? {
     switch state {
     case .waiting(let bytes):
-      state = .rendering(try RowPipeline(bytes, image, variant))
+      let geometry = VariantGeometry(of: variant, from: image)
+      let source = try PixelSource(bytes, image, least: geometry.leastRead)
+      state = .rendering(source, try VariantPipeline(source.layout, image, variant))
       return nil
-    case .rendering(let pipeline):
-      guard let file = try run(pipeline) else { return nil }
+    case .rendering(let source, let pipeline):
+      if try run(source, pipeline) { state = .writing(pipeline) }
+      return nil
+    case .writing(let pipeline):
+      guard let file = try pipeline.finish() else { return nil }
       state = .finished(file)
       return file
     case .finished(let file):
@@ -49,11 +55,14 @@ final class StreamingRendering: Rendering {
     }
   }
 
-  private func run(_ pipeline: RowPipeline) throws(CodecError) -> [UInt8]? {
+  /// - Returns: whether all rows were taken.
+  private func run(_ source: PixelSource, _ pipeline: VariantPipeline) throws(CodecError) -> Bool {
     let end = ContinuousClock.now + Self.slice
     repeat {
-      if let file = try pipeline.advance() { return file }
+      guard let rows = try source.read() else { continue }
+      try pipeline.take([rows])
+      if source.isRead { return true }
     } while ContinuousClock.now < end
-    return nil
+    return false
   }
 }

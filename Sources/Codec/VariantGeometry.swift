@@ -15,7 +15,7 @@ struct VariantGeometry {
   let stored: Size
   /// Of what comes out, lying as the picture is stored.
   let scaled: Size
-  /// What is shown of the picture as stored, in its pixels. It lies in the middle: turning moves nothing.
+  /// What is shown of the picture as stored, in its pixels.
   let crop: ResamplerBox
 
   init(of variant: Variant, from image: ImageDescription) {
@@ -25,7 +25,9 @@ struct VariantGeometry {
     size = Self.size(of: variant, from: upright)
     scaled = isTurned ? size.turned : size
     let isCropped = variant.fit == .cover && variant.width != nil && variant.height != nil
-    crop = Self.crop(of: stored, as: isCropped ? scaled : stored)
+    crop = Self.crop(
+      of: stored, as: isCropped ? scaled : stored,
+      at: Self.stored(variant.position, orientation: image.orientation))
   }
 
   /// Whether nothing is cut off.
@@ -41,6 +43,8 @@ struct VariantGeometry {
     let width = variant.width.map { min(max(1, $0), longest) }
     let height = variant.height.map { min(max(1, $0), longest) }
     switch variant.fit {
+    case .contain where variant.enlarge && (width != nil || height != nil):
+      return fitted(own, width: width ?? longest << 6, height: height ?? longest << 6)
     case .contain, .scaleDown:
       return fitted(
         own, width: min(width ?? .max, own.width), height: min(height ?? .max, own.height))
@@ -63,14 +67,34 @@ struct VariantGeometry {
     Size(width: width, height: max(1, (2 * own.height * width + own.width) / (2 * own.width)))
   }
 
-  /// The largest part in the middle that has the shape's proportions.
-  private static func crop(of own: Size, as shape: Size) -> ResamplerBox {
+  /// What shares of what is cut off lie to the left and above in the picture as stored; of the upright one `position`
+  /// tells them.
+  private static func stored(
+    _ position: Variant.Position, orientation: Int
+  ) -> (x: Double, y: Double) {
+    let (x, y) = (Double(position.x) / 100, Double(position.y) / 100)
+    return switch orientation {
+    case 2: (1 - x, y)
+    case 3: (1 - x, 1 - y)
+    case 4: (x, 1 - y)
+    case 5: (y, x)
+    case 6: (y, 1 - x)
+    case 7: (1 - y, 1 - x)
+    case 8: (1 - y, x)
+    default: (x, y)
+    }
+  }
+
+  /// The largest part that has the shape's proportions.
+  private static func crop(
+    of own: Size, as shape: Size, at position: (x: Double, y: Double)
+  ) -> ResamplerBox {
     let (width, height) = (Double(own.width), Double(own.height))
     let across = min(width, height * Double(shape.width) / Double(shape.height))
     let down = min(height, width * Double(shape.height) / Double(shape.width))
+    let (left, top) = ((width - across) * position.x, (height - down) * position.y)
     return ResamplerBox(
-      left: (width - across) / 2, top: (height - down) / 2, right: (width + across) / 2,
-      bottom: (height + down) / 2)
+      left: left, top: top, right: min(left + across, width), bottom: min(top + down, height))
   }
 
   /// Twice what the whole picture is scaled to: a reader that scales down by itself leaves this much. It is
@@ -79,6 +103,22 @@ struct VariantGeometry {
     let across = Double(scaled.width * stored.width) / (crop.right - crop.left)
     let down = Double(scaled.height * stored.height) / (crop.bottom - crop.top)
     return (UInt32(min(2 * across, 4e9).rounded(.up)), UInt32(min(2 * down, 4e9).rounded(.up)))
+  }
+
+  /// How a plane that shows the whole picture is scaled.
+  /// - Parameter chroma: the pixels of the variant that a sample of what comes out stands for, along each side.
+  func task(
+    of plane: Size, channels: Int, hasAlpha: Bool = false, chroma: Int = 1, waits: Bool = false
+  ) -> RowResampler.Task {
+    var box = box(in: plane)
+    let (width, height) = (scaled.width, scaled.height)
+    let out = Size(
+      width: (width + chroma - 1) / chroma, height: (height + chroma - 1) / chroma)
+    // The last sample may stand for pixels beyond the variant.
+    box.right += (box.right - box.left) * (Double(out.width * chroma) / Double(width) - 1)
+    box.bottom += (box.bottom - box.top) * (Double(out.height * chroma) / Double(height) - 1)
+    return RowResampler.Task(
+      size: plane, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
   }
 
   /// ``crop`` in the pixels of a reader that may have scaled the picture down.
@@ -92,9 +132,9 @@ struct VariantGeometry {
   }
 
   /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
-  /// picture ends within it.
+  /// picture ends within it. Planes of chroma can be a fourth of an eighth.
   private static func ratio(_ read: Int, of stored: Int) -> Double {
-    for factor in [1, 2, 4, 8] where (stored + factor - 1) / factor == read {
+    for factor in [1, 2, 4, 8, 16, 32] where (stored + factor - 1) / factor == read {
       return 1 / Double(factor)
     }
     return Double(read) / Double(stored)

@@ -1,7 +1,16 @@
 /// Decodes images while their bytes arrive.
 public protocol ImageCodec: Sendable {
   /// A decoder for one image whose format its first bytes tell.
-  func makeDecoder(limits: DecodeLimits) -> any ImageDecoder
+  /// - Parameter variants: to be made on the way, of the same pixels. They never make a decode fail, nor need more than
+  ///   `limits` allow.
+  func makeDecoder(limits: DecodeLimits, variants: [Variant]) -> any ImageDecoder
+}
+
+extension ImageCodec {
+  /// A decoder that makes no variants.
+  public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder {
+    makeDecoder(limits: limits, variants: [])
+  }
 }
 
 /// Decodes one image to its end, in slices: used by one task at a time, on a thread that may compute.
@@ -30,6 +39,10 @@ public protocol ImageDecoder: AnyObject {
 
   /// Ends a preview under way.
   func dropPreview()
+
+  /// The files of the variants asked for, in their order, once ``DecodeStep/finished(_:)`` was said; nil for one that
+  /// has to be rendered of the image's bytes.
+  var variants: [[UInt8]?] { get }
 }
 
 extension ImageDecoder {
@@ -41,6 +54,8 @@ extension ImageDecoder {
   public func takePreview() -> Preview? { nil }
   /// None is under way.
   public func dropPreview() {}
+  /// None were asked for.
+  public var variants: [[UInt8]?] { [] }
 }
 
 /// What a decoder says after a slice of work.
@@ -63,7 +78,7 @@ public struct ImageHeader: Sendable, Equatable {
   public var width: Int
   /// In pixels, as stored.
   public var height: Int
-  /// An upper bound of what decoding it will hold at once, in bytes.
+  /// An upper bound of what decoding it will hold at once, in bytes; with variants that are made on the way.
   public var decodingMemory: Int
 
   /// A header.

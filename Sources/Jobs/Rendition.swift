@@ -107,6 +107,7 @@ extension Variant {
     if width != nil || height != nil {
       words.append("\(width.map(String.init) ?? "")x\(height.map(String.init) ?? "")")
       words.append(fit.rawValue)
+      if position != .center { words.append("at \(position.x),\(position.y)") }
     }
     if let quality { words.append("q\(quality)") }
     if let background {
@@ -123,6 +124,8 @@ extension Variant {
     var plain = Variant(format: format)
     if crops(image) {
       (plain.width, plain.height, plain.fit) = (width, height, .cover)
+      // In the other direction nothing is cut off.
+      if isTooWide(image) { plain.position.x = position.x } else { plain.position.y = position.y }
     } else if size != image.uprightSize {
       (plain.width, plain.height, plain.fit) = (size.width, size.height, .fill)
     }
@@ -135,6 +138,12 @@ extension Variant {
     guard fit == .cover, let width, let height else { return false }
     let own = image.uprightSize
     return width * own.height != height * own.width
+  }
+
+  private func isTooWide(_ image: ImageDescription) -> Bool {
+    guard let width, let height else { return false }
+    let own = image.uprightSize
+    return own.width * height > width * own.height
   }
 }
 

@@ -2,13 +2,14 @@
 public struct Variant: Sendable, Hashable {
   /// How a picture is brought to a size that has other proportions.
   public enum Fit: String, Sendable, CaseIterable {
-    /// Whole, within the size, never enlarged: what comes out may be smaller in one direction.
+    /// Whole, within the size, and enlarged only where that is asked for: what comes out may be smaller in one
+    /// direction.
     case contain
-    /// Fills the size; what is too much on two sides is cut off, the same on both.
+    /// Fills the size; what is too much is cut off.
     case cover
     /// Exactly the size, proportions or not.
     case fill
-    /// As `contain`.
+    /// As `contain`, never enlarged.
     case scaleDown = "scale-down"
   }
 
@@ -23,12 +24,30 @@ public struct Variant: Sendable, Hashable {
     }
   }
 
+  /// What stays of a picture that is cut off: how much of what is too much lies before it.
+  public struct Position: Sendable, Hashable, Codable {
+    /// To the left, in percent of what is too wide: 0 shows the left edge.
+    public var x: Int
+    /// Above, in percent of what is too high: 0 shows the top.
+    public var y: Int
+
+    /// The middle.
+    public static let center = Position(x: 50, y: 50)
+
+    /// - Parameters: percents, 0 to 100.
+    public init(x: Int, y: Int) { (self.x, self.y) = (x, y) }
+  }
+
   /// In pixels of the upright picture; nil: follows from the height, or is the image's own.
   public var width: Int?
   /// In pixels of the upright picture; nil: follows from the width, or is the image's own.
   public var height: Int?
   /// How it is brought to that size.
   public var fit: Fit = .contain
+  /// Where ``Fit/cover`` cuts off, in the upright picture.
+  public var position = Position.center
+  /// Whether ``Fit/contain`` may enlarge.
+  public var enlarge = false
   /// The format that is written.
   public var format: OutputFormat
   /// 1 to 100; nil: the encoder's default. Means nothing to PNG.

@@ -195,6 +195,25 @@ struct VariantTests {
     #expect(answer.fields[.vary] == nil)
   }
 
+  @Test(
+    "where it is cut off is a word or two percents",
+    arguments: [
+      ("top", 50, 0), ("bottom-right", 100, 100), ("left", 0, 50), ("10,100", 10, 100),
+      ("center", 50, 50),
+    ])
+  func position(text: String, x: Int, y: Int) async throws {
+    // A picture of 1 : 1 is cut off in one direction only.
+    let id = try await succeeded()
+    for (size, position) in [
+      ("width=10&height=90", Variant.Position(x: x, y: 50)),
+      ("width=90&height=10", Variant.Position(x: 50, y: y)),
+    ] {
+      let query = "\(size)&fit=cover&position=\(text)"
+      #expect(await client.get("/jobs/\(id)/image?\(query)").status == 200)
+      #expect(opened().last?.position == position, "\(size)")
+    }
+  }
+
   @Test("a background makes a transparent picture one that JPEG can hold")
   func background() async throws {
     let id = try await succeeded(.png, alpha: true)
@@ -215,7 +234,9 @@ struct VariantTests {
       ("fit=stretch", "fit"), ("fit=Cover", "fit"), ("format=gif", "format"),
       ("format=jpg", "format"),
       ("format=avif", "format"), ("quality=0", "quality"), ("quality=101", "quality"),
-      ("background=fff", "background"), ("background=%23ff0000", "background"),
+      ("background=fff", "background"), ("background=%23%23ff0000", "background"),
+      ("position=middle", "position"), ("position=101,0", "position"), ("position=1", "position"),
+      ("position=-1,5", "position"), ("position=left-top", "position"), ("enlarge=yes", "enlarge"),
       ("background=gg0000", "background"), ("background=+f0000f", "background"),
       ("background=%EF%BC%91%EF%BC%91", "background"), ("dpr=0.5", "dpr"), ("dpr=4.1", "dpr"),
       ("dpr=NaN", "dpr"), ("dpr=1e999", "dpr"), ("width=1&width=2", "width"), ("widht=5", "widht"),

@@ -8,14 +8,17 @@ struct Decoding {
   var headers: [ImageHeader] = []
   var result: Result<ImageDescription, CodecError>
   var steps = 0
+  /// Those made on the way.
+  var variants: [[UInt8]?] = []
   /// Of the thread's time.
   var longestStep = Duration.zero
 
   /// Gives the bytes in pieces of that size and steps until the end.
   init(
-    _ bytes: [UInt8], pieces size: Int = .max, limits: DecodeLimits = DecodeLimits()
+    _ bytes: [UInt8], pieces size: Int = .max, limits: DecodeLimits = DecodeLimits(),
+    variants wanted: [Variant] = []
   ) {
-    let decoder = StreamingCodec().makeDecoder(limits: limits)
+    let decoder = StreamingCodec().makeDecoder(limits: limits, variants: wanted)
     result = .failure(.cutShort)
     var rest = bytes[...]
     do throws(CodecError) {
@@ -26,6 +29,7 @@ struct Decoding {
         case .hasMore: break
         case .finished(let description):
           result = .success(description)
+          variants = decoder.variants
           return
         case .needsBytes:
           decoder.append(Array(rest.prefix(size)))

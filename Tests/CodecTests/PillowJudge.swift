@@ -52,25 +52,36 @@ enum PillowJudge {
     return Array(data)
   }
 
-  /// Renders and judges; all in one process, as starting it costs most.
-  static func judge(_ cases: [Case]) throws -> [Verdict] {
+  /// Renders and judges: what a renderer makes of the file, and what its decoder makes on the way; all in one process, as
+  /// starting it costs most.
+  static func judge(_ cases: [Case]) throws -> [(Case, Verdict)] {
     let id = UUID().uuidString
-    let orders = try cases.enumerated().map { index, item in
+    var judged: [Case] = []
+    var orders: [Order] = []
+    for (index, item) in cases.enumerated() {
       let bytes = source(item.name)
       let rendered = Rendered(bytes, as: item.variant)
+      var files = [try rendered.result.get()]
+      files += Decoding(bytes, pieces: 3_000, variants: [item.variant]).variants.compactMap { $0 }
       let source = "\(folder)/\(id)-\(index)-source"
-      let variant = "\(folder)/\(id)-\(index)-variant"
       try Data(bytes).write(to: URL(fileURLWithPath: source))
-      try Data(rendered.result.get()).write(to: URL(fileURLWithPath: variant))
       let size = StreamingRenderer().size(of: item.variant, from: rendered.image)
       let colour = item.variant.background.map { [$0.red, $0.green, $0.blue] }
-      return Order(
-        source: source, variant: variant, width: size.width, height: size.height, box: item.box,
-        background: colour ?? (item.variant.format == .jpeg ? [255, 255, 255] : nil))
+      for (made, file) in files.enumerated() {
+        let variant = "\(folder)/\(id)-\(index)-variant-\(made)"
+        try Data(file).write(to: URL(fileURLWithPath: variant))
+        judged.append(item)
+        orders.append(
+          Order(
+            source: source, variant: variant, width: size.width, height: size.height,
+            box: item.box,
+            background: colour ?? (item.variant.format == .jpeg ? [255, 255, 255] : nil)))
+      }
     }
     let file = "\(folder)/\(id).json"
     try JSONEncoder().encode(orders).write(to: URL(fileURLWithPath: file))
-    return try JSONDecoder().decode([Verdict].self, from: run("judge", file))
+    let verdicts = try JSONDecoder().decode([Verdict].self, from: run("judge", file))
+    return Array(zip(judged, verdicts))
   }
 
   private static func run(_ command: String, _ argument: String) throws -> Data {

@@ -74,8 +74,8 @@ struct PixelsTests {
       // Of an animation, the first frame is all that counts.
       let end = name == "animated.webp" ? 250 : whole.count - 2
       for count in stride(from: 0, to: end, by: 7) {
-        let pixels = ReadPixels(
-          Array(whole.prefix(count)), as: image, by: image.format.openPixels)
+        let open = try #require(image.format.openPixels)
+        let pixels = ReadPixels(Array(whole.prefix(count)), as: image, by: open)
         #expect(pixels.fault != CodecFault.none, "\(name): \(count) bytes")
       }
     }
@@ -106,8 +106,8 @@ struct PixelsTests {
     for index in (data.map { $0 + 4 } ?? file.count - 40)..<file.count { file[index] = 0xFF }
     try file.withUnsafeBufferPointer { bytes in
       var fault = CodecFault.none
-      let opened = image.format.openPixels(
-        bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
+      let open = try #require(image.format.openPixels)
+      let opened = open(bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
       let pixels = try #require(opened)
       defer { pixels.pointee.close(pixels) }
       var rows = [UInt8](repeating: 0, count: image.width * image.height * 4)

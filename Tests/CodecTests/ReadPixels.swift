@@ -77,10 +77,10 @@ extension CheckedPicture {
 
 extension ImageFormat {
   /// Who reads its pixels.
-  var openPixels: OpenPixels {
+  var openPixels: OpenPixels? {
     switch self {
-    case .jpeg: jpeg_pixels_open
-    case .png: png_pixels_open
+    // Their decoder gives them.
+    case .jpeg, .png: nil
     case .webp: webp_pixels_open
     case .gif: gif_pixels_open
     case .avif: avif_pixels_open

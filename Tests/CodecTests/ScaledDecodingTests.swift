@@ -18,7 +18,7 @@ private func verdict(_ bytes: [UInt8], eighths: Int32, pieces: Int = .max) -> Co
       switch step.status {
       case .finished: return .none
       case .failed: return step.fault
-      case .hasMore: break
+      case .hasMore, .rows: break
       case .header:
         // A changed header could make it slow.
         let picture = jpeg_reader_picture(reader)

@@ -12,7 +12,7 @@ struct VariantPictureTests {
     _ cases: [Case], atLeast floor: Double,
     _ more: (Case, PillowJudge.Verdict) -> Void = { _, _ in }
   ) throws {
-    for (item, verdict) in zip(cases, try PillowJudge.judge(cases)) {
+    for (item, verdict) in try PillowJudge.judge(cases) {
       #expect(verdict.psnr >= floor, "\(item.name) \(item.variant): \(verdict)")
       #expect(verdict.format == item.variant.format.rawValue)
       #expect(verdict.metadata == [])
@@ -56,6 +56,26 @@ struct VariantPictureTests {
         Case(
           name: "photo.png", variant: Variant(.png, 300, 300, fit: .cover), box: [20, 0, 140, 120]),
       ], atLeast: 45)
+  }
+
+  @Test("is cut off where its position says, in the upright picture", arguments: 1...8)
+  func position(orientation: Int) throws {
+    let name = "turned-\(orientation).png"
+    let image = try Decoding(PillowJudge.source(name)).result.get()
+    let stored = [Double(image.width), Double(image.height)]
+    let (width, height) = orientation > 4 ? (stored[1], stored[0]) : (stored[0], stored[1])
+    // Twice as wide, then twice as high as the picture.
+    var wide = Variant(.png, Int(width), Int(height / 2), fit: .cover)
+    var high = Variant(.png, Int(width / 2), Int(height), fit: .cover)
+    var cases: [Case] = []
+    for (x, y) in [(0, 0), (100, 100), (25, 75)] {
+      wide.position = Variant.Position(x: x, y: y)
+      high.position = wide.position
+      let (top, left) = (height / 2 * Double(y) / 100, width / 2 * Double(x) / 100)
+      cases.append(Case(name: name, variant: wide, box: [0, top, width, top + height / 2]))
+      cases.append(Case(name: name, variant: high, box: [left, 0, left + width / 2, height]))
+    }
+    try Self.expect(cases, atLeast: 40)
   }
 
   @Test("is upright whatever the orientation, pixel by pixel", arguments: 1...8)

@@ -43,6 +43,27 @@ struct VariantTests {
     }
   }
 
+  @Test("is enlarged within the size where contain may")
+  func enlarging() {
+    var image = ImageDescription(format: .jpeg, width: 1600, height: 1200)
+    for (width, height, fit, size) in [
+      (3200, 9000, .contain, [3200, 2400]), (nil, 2400, .contain, [3200, 2400]),
+      (3200, nil, .contain, [3200, 2400]), (100, 100, .contain, [100, 75]),
+      (nil, nil, .contain, [1600, 1200]), (3200, 2400, .scaleDown, [1600, 1200]),
+      (1 << 24, nil, .contain, [1 << 24, 3 << 22]),
+    ] as [(Int?, Int?, Variant.Fit, [Int])] {
+      var variant = Variant(.png, width, height, fit: fit)
+      variant.enlarge = true
+      for orientation in [1, 6] {
+        image.orientation = orientation
+        if orientation == 6 { swap(&image.width, &image.height) }
+        let (width, height) = StreamingRenderer().size(of: variant, from: image)
+        #expect([width, height] == size)
+        if orientation == 6 { swap(&image.width, &image.height) }
+      }
+    }
+  }
+
   @Test("of absurd size is told, refused and reckoned without overflow")
   func absurd() {
     let variant = Variant(.jpeg, .max, .max, fit: .fill)

@@ -28,6 +28,11 @@ void colour_print(const uint8_t *in, uint8_t *out, size_t pixels);
 ///   - out_channels: 3, or 1 for grey pixels on a grey background.
 void colour_flatten(const uint8_t *in, int channels, uint8_t *out, int out_channels, size_t pixels,
     const uint8_t background[3]);
+/// JFIF's luma and differences, a plane each, to red, green and blue in their place.
+/// - Parameter is_inked: to cyan, magenta and yellow, 255 being none.
+void colour_from_ycc(uint8_t *const *planes, size_t pixels, bool is_inked);
+/// Channels that are planes of 8 bits side by side.
+void colour_join(const uint8_t *const *planes, int channels, uint8_t *out, size_t pixels);
 /// Grey to RGB: 1 channel to 3, or 2 to 4.
 void colour_widen(const uint8_t *in, int channels, uint8_t *out, size_t pixels);
 

@@ -22,6 +22,14 @@ typedef struct Encoder {
 ///   - quality: 1 to 100; from 90 chroma is not subsampled.
 /// - Returns: NULL where there is no memory or the library does not write such sides.
 Encoder *jpeg_encoder_open(uint32_t width, uint32_t height, int channels, int quality);
+/// A JPEG whose components come a plane each, grey or JFIF's: rows of each by `jpeg_encoder_take`, none by `rows`.
+Encoder *jpeg_planes_encoder_open(uint32_t width, uint32_t height, int planes, int quality);
+/// How many pixels a sample of the second and third plane stands for, along each side: 2 or 1.
+uint32_t jpeg_encoder_chroma(int quality);
+/// Rows of one plane may come JPEG_ENCODER_AHEAD rows of the picture before those of another.
+#define JPEG_ENCODER_AHEAD 80
+/// False: it failed, and will again.
+bool jpeg_encoder_take(Encoder *encoder, int plane, const uint8_t *row);
 /// - Parameters:
 ///   - channels: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
 ///   - quality: means nothing.

@@ -27,8 +27,7 @@ static inline bool checked_is(
 /// One picture being read, which `close` frees. It is as stored: not turned, in its own colours.
 typedef struct Pixels {
     uint32_t width, height;
-    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha (not premultiplied), or CMYK where a JPEG's
-    /// profile is of that space: then 255 is no ink.
+    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha (not premultiplied).
     int channels;
     /// The colour profile, as long as the reader lives; NULL where there is none.
     const uint8_t *icc;
@@ -41,14 +40,5 @@ typedef struct Pixels {
 /// What `rows` may say besides: nothing yet, call again. A reader that has to take in all of the
 /// picture before its first row does so in slices.
 #define PIXELS_NOT_YET (-2)
-
-/// Scales down by itself, by 2, 4 or 8 with sides rounded up, as long as it stays at least
-/// `min_width` × `min_height`; 0: no scaling. The bytes must outlive the reader.
-/// - Returns: NULL with the fault.
-Pixels *jpeg_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
-    uint32_t min_width, uint32_t min_height, CodecFault *fault);
-/// As `jpeg_pixels_open`; never scales.
-Pixels *png_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
-    uint32_t min_width, uint32_t min_height, CodecFault *fault);
 
 #endif

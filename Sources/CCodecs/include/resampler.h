@@ -18,17 +18,22 @@ typedef struct Resampler Resampler;
 
 /// What one would hold, in bytes; 0 where there can be none.
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
-    uint32_t out_width, uint32_t out_height);
-/// - Parameter has_alpha: the last channel is alpha: colours are premultiplied while scaling.
+    uint32_t out_width, uint32_t out_height, uint32_t slack);
+/// - Parameters:
+///   - has_alpha: the last channel is alpha: colours are premultiplied while scaling.
+///   - slack: rows that may come while others could be pulled.
 /// - Returns: NULL where there is no memory, and where a side is 0 or the box isn't within the picture or has no area.
 ///   It may end up to a pixel of the output beyond it: there the picture's edge goes on.
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
-    ResamplerBox box, uint32_t out_width, uint32_t out_height);
+    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack);
 void resampler_close(Resampler *resampler);
-/// Takes the next rows of the source, up to RESAMPLER_BATCH; only after `resampler_pull` gave 0.
+/// Takes the next rows of the source, up to RESAMPLER_BATCH; only after `resampler_pull` gave 0, but for
+/// those of the slack.
 void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count);
 /// As `resampler_push`, one row whose channels are apart.
 void resampler_push_planes(Resampler *resampler, const uint8_t *const *planes);
+/// Whether there is a row to be pulled.
+bool resampler_is_ready(const Resampler *resampler);
 /// Writes the rows that are ready.
 /// - Returns: how many, up to `count`; 0: it needs rows, or has written all.
 int resampler_pull(Resampler *resampler, uint8_t *out, size_t stride, int count);

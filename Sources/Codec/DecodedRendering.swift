@@ -1,0 +1,54 @@
+internal import CCodecs
+internal import Jobs
+
+/// Makes a variant by decoding the image again: the bytes go through the very decoder that proved them, so that no
+/// picture is shown but the one that it saw, and what comes out is what it would have made on its way.
+final class DecodedRendering: Rendering {
+  private let decoder: StreamingDecoder
+  private let plan: VariantPlan
+  private let image: ImageDescription
+  private var outcome: Result<[UInt8], CodecError>?
+
+  init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
+    self.image = image
+    plan = VariantPlan([variant], orientation: image.orientation)
+    // What was let in once is not judged again, but for being another picture.
+    let limits = DecodeLimits(
+      formats: [image.format], maxPixels: .max, maxDimension: .max, maxScans: 10_000,
+      maxMemory: .max)
+    decoder = StreamingDecoder(limits: limits, plan: plan)
+    decoder.append(bytes)
+    decoder.end()
+  }
+
+  func step() throws(CodecError) -> [UInt8]? {
+    if let outcome { return try outcome.get() }
+    do throws(CodecError) {
+      guard let file = try advance() else { return nil }
+      outcome = .success(file)
+      return file
+    } catch {
+      outcome = .failure(error)
+      throw error
+    }
+  }
+
+  private func advance() throws(CodecError) -> [UInt8]? {
+    switch try decoder.step() {
+    case .header(let header):
+      guard header.width == image.width, header.height == image.height else { throw other }
+      return nil
+    case .finished(let found):
+      guard found.isProgressive == image.isProgressive, found.hasAlpha == image.hasAlpha else {
+        throw other
+      }
+      guard let file = plan.files[0] else { throw plan.failure ?? other }
+      return file
+    case .hasMore, .needsBytes: return nil
+    }
+  }
+
+  private var other: CodecError {
+    .broken(format: image.format, detail: "not what was decoded before")
+  }
+}

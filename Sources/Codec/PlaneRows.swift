@@ -1,0 +1,40 @@
+internal import CCodecs
+internal import Jobs
+
+/// Rows of a JPEG that becomes a JPEG in the same colours: its planes are encoded as they are, at the sides that the
+/// encoder would bring them to.
+final class PlaneRows: RowOutput {
+  private let sink: PixelSink
+  private let subsampling: Int
+
+  /// Nil where the pixels themselves are needed: to turn them, for their profile, for another format, or to enlarge them.
+  init?(
+    _ layout: SampleLayout, _ geometry: VariantGeometry, _ image: ImageDescription,
+    _ variant: Variant
+  ) throws(CodecError) {
+    let isSimple =
+      layout.channels == 1 && (layout.colours == .YCC || layout.colours == .grey)
+      && layout.planes.count != 2
+    guard isSimple, variant.format == .jpeg, image.orientation == 1 else { return nil }
+    let first = geometry.task(of: layout.planes[0], channels: 1)
+    guard first.scaled.width <= Int(first.box.right - first.box.left),
+      first.scaled.height <= Int(first.box.bottom - first.box.top),
+      RowColours(layout, variant.format.writing, background: nil, pixels: 1).isIdle
+    else { return nil }
+    sink = try PixelSink(planes: layout.planes.count, size: geometry.size, quality: variant.quality)
+    subsampling = sink.chroma
+  }
+
+  func chroma(of plane: Int) -> Int { plane == 0 ? 1 : subsampling }
+  var takesAny: Bool { true }
+
+  func take(_ group: ScaledPlanes) throws(CodecError) {
+    group.pull()
+    for (index, plane) in group.range.enumerated() {
+      guard let row = group.out[index] else { continue }
+      try sink.write(row, plane: plane)
+    }
+  }
+
+  func finish() throws(CodecError) -> [UInt8]? { try sink.finish() }
+}

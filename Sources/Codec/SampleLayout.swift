@@ -1,0 +1,61 @@
+internal import CCodecs
+
+/// How the samples of a picture come, and what they mean: what whoever decodes it says.
+struct SampleLayout {
+  /// What the channels are.
+  var colours: CodecColours
+  /// The last channel is alpha, not premultiplied.
+  var hasAlpha = false
+  /// Side by side in a row; 1 where each is a plane.
+  var channels: Int
+  /// The planes' sides.
+  var planes: [VariantGeometry.Size]
+  /// The colour profile; its bytes live as long as the decoder.
+  var profile = UnsafeBufferPointer<UInt8>(start: nil, count: 0)
+
+  /// Of all planes.
+  var allChannels: Int { channels * planes.count }
+  var isInked: Bool { colours == .inks || colours == .yccInks }
+  var isYCC: Bool { colours == .YCC || colours == .yccInks }
+
+  /// Planes of equal sides that follow one another: they are scaled together.
+  var groups: [Range<Int>] {
+    var groups: [Range<Int>] = []
+    for (index, plane) in planes.enumerated() {
+      if let last = groups.last, planes[last.lowerBound] == plane {
+        groups[groups.count - 1] = last.lowerBound..<index + 1
+      } else {
+        groups.append(index..<index + 1)
+      }
+    }
+    return groups
+  }
+}
+
+extension SampleLayout {
+  init(_ pixels: CodecPixels, planes: [CodecRows]) {
+    self.init(
+      colours: pixels.colours, hasAlpha: pixels.has_alpha, channels: Int(pixels.channels),
+      planes: planes.map {
+        VariantGeometry.Size(width: Int($0.width), height: Int($0.height))
+      },
+      profile: UnsafeBufferPointer(start: pixels.icc, count: pixels.icc_count))
+  }
+}
+
+/// Next rows of a plane, as long as whoever decoded them isn't called again.
+struct SampleRows {
+  typealias Row = UnsafePointer<UInt8>
+
+  private let rows: UnsafePointer<Row?>
+  let count: Int
+
+  init(_ rows: UnsafePointer<Row?>, count: Int) { (self.rows, self.count) = (rows, count) }
+
+  init?(_ rows: CodecRows) {
+    guard let start = rows.rows else { return nil }
+    (self.rows, count) = (start, Int(rows.count))
+  }
+
+  subscript(row: Int) -> Row? { rows[row] }
+}

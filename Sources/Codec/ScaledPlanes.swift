@@ -1,0 +1,66 @@
+internal import CCodecs
+internal import Jobs
+
+/// Some planes of equal sides on their way to a variant's size.
+final class ScaledPlanes {
+  let range: Range<Int>
+  /// A row of each plane, or of all channels side by side, once ``pull()`` filled them.
+  let out: UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>
+  private let isJoined: Bool
+  private let into: UnsafeMutablePointer<UnsafePointer<UInt8>?>
+  private let buffers: [RowBuffer]
+  /// Nil where the size stays as it is: then a row is passed on.
+  private let resampler: RowResampler?
+  private var waiting: UnsafePointer<UInt8>?
+  private let bytes: Int
+
+  /// - Parameter chroma: the pixels of the variant that a sample stands for, along each side.
+  init(
+    _ layout: SampleLayout, _ range: Range<Int>, _ geometry: VariantGeometry, chroma: Int,
+    waits: Bool
+  ) throws(CodecError) {
+    self.range = range
+    isJoined = layout.channels > 1
+    let size = layout.planes[range.lowerBound]
+    let task = geometry.task(
+      of: size, channels: layout.channels * range.count, hasAlpha: layout.hasAlpha, chroma: chroma,
+      waits: waits)
+    bytes = task.scaled.width * layout.channels
+    // Rows of planes that wait for one another can't be passed on.
+    let isSame = geometry.isWhole && size == task.scaled && layout.planes.count == 1
+    resampler = isSame ? nil : try RowResampler(task)
+    let bytes = bytes
+    buffers = range.map { _ in RowBuffer(count: bytes) }
+    out = .allocate(capacity: range.count)
+    into = .allocate(capacity: range.count)
+    for (index, buffer) in buffers.enumerated() { out[index] = buffer.start }
+  }
+
+  deinit {
+    out.deallocate()
+    into.deallocate()
+  }
+
+  var isReady: Bool { resampler?.isReady ?? (waiting != nil) }
+
+  func push(_ planes: [SampleRows], row: Int) {
+    for (index, plane) in range.enumerated() { into[index] = planes[plane][row] }
+    guard let first = into[0] else { return }
+    guard let resampler else {
+      waiting = first
+      return
+    }
+    if isJoined { resampler.push(first) } else { resampler.push(planes: into) }
+  }
+
+  /// Fills ``out``.
+  func pull() {
+    guard let target = out[0] else { return }
+    if let resampler {
+      _ = isJoined ? resampler.pull(into: target) : resampler.pull(into: out)
+    } else if let row = waiting {
+      target.update(from: row, count: bytes)
+      waiting = nil
+    }
+  }
+}

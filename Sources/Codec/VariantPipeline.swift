@@ -1,0 +1,70 @@
+internal import CCodecs
+internal import Jobs
+
+/// Makes one variant of a picture's rows as they come: scales them, brings them to sRGB, turns them upright and encodes
+/// them, without ever holding the picture itself.
+final class VariantPipeline {
+  private let rows: any RowOutput
+  private let groups: [ScaledPlanes]
+
+  /// - Parameter image: the sides and the orientation count.
+  init(_ layout: SampleLayout, _ image: ImageDescription, _ variant: Variant) throws(CodecError) {
+    let geometry = VariantGeometry(of: variant, from: image)
+    if let planes = try PlaneRows(layout, geometry, image, variant) {
+      rows = planes
+    } else {
+      rows = try JoinedRows(layout, geometry, image, variant)
+    }
+    var groups: [ScaledPlanes] = []
+    let ranges = layout.groups
+    for range in ranges {
+      groups.append(
+        try ScaledPlanes(
+          layout, range, geometry, chroma: rows.chroma(of: range.lowerBound),
+          waits: ranges.count > 1 && !rows.takesAny))
+    }
+    self.groups = groups
+  }
+
+  /// An upper bound of what one holds, in bytes, whatever a decoder leaves out.
+  static func memory(for variant: Variant, from image: ImageDescription) -> Int {
+    let geometry = VariantGeometry(of: variant, from: image)
+    let (size, stored) = (geometry.size, geometry.stored)
+    let writing = variant.format.writing
+    let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
+    let file = writing.maxBytes(
+      UInt32(clamping: size.width), UInt32(clamping: size.height), 4, quality)
+    let longest = max(size.width, size.height)
+    let window = longest * (variant.format == .jpeg ? 4 * Int(JPEG_ENCODER_AHEAD) : 0)
+    let turned = image.orientation > 1 ? size.width * size.height * 4 : 0
+    let scaling = RowResampler.Task(
+      size: stored, box: geometry.crop, scaled: geometry.scaled, channels: 4, waits: true)
+    // The file twice: as the encoder has it, and as it is handed over.
+    return scaling.memory + 64 * longest + window + turned + writing.memory(size) + 2 * file
+  }
+
+  /// Takes the next rows of each plane.
+  func take(_ planes: [SampleRows]) throws(CodecError) {
+    for group in groups {
+      for row in 0..<planes[group.range.lowerBound].count {
+        group.push(planes, row: row)
+        if groups.count == 1 || rows.takesAny { try drain(group) }
+      }
+    }
+    if groups.count > 1, !rows.takesAny { try drainTogether() }
+  }
+
+  /// After the last row: writes for some milliseconds.
+  /// - Returns: the whole file, at the end.
+  func finish() throws(CodecError) -> [UInt8]? { try rows.finish() }
+
+  private func drain(_ group: ScaledPlanes) throws(CodecError) {
+    while group.isReady { try rows.take(group) }
+  }
+
+  private func drainTogether() throws(CodecError) {
+    while groups.allSatisfy(\.isReady) {
+      for group in groups { try rows.take(group) }
+    }
+  }
+}

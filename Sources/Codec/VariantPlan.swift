@@ -1,0 +1,111 @@
+internal import CCodecs
+internal import Jobs
+
+/// The variants that one decode makes on its way: the same rows run into all of them.
+///
+/// They are an addition: what can't be made so, for want of memory or because the format is read otherwise, is made of
+/// the kept bytes later, and the decode goes on without it.
+final class VariantPlan {
+  private enum Item {
+    case planned(Variant)
+    case rendering(VariantPipeline)
+    case made([UInt8])
+    case failed(CodecError)
+  }
+
+  private var items: [Item]
+  /// Known before; nil: what the file says before its pixels.
+  private let orientation: Int?
+  private var image = ImageDescription(format: .jpeg, width: 1, height: 1)
+
+  init(_ variants: [Variant], orientation: Int? = nil) {
+    items = variants.map(Item.planned)
+    self.orientation = orientation
+  }
+
+  /// Once the header is known: reckons what they take and has the reader leave out what none of them shows.
+  /// - Returns: bytes beside those that decoding takes; 0 where they don't fit, and none are made.
+  func prepare(_ header: ImageHeader, _ reader: any ImageReader, maxMemory: Int) -> Int {
+    let variants = planned
+    guard !variants.isEmpty else { return 0 }
+    image = ImageDescription(format: header.format, width: header.width, height: header.height)
+    // A PNG tells its orientation later.
+    let needed = [1, 6].map { orientation in
+      image.orientation = orientation
+      return variants.reduce(Self.profile) { $0 + VariantPipeline.memory(for: $1, from: image) }
+    }
+    let all = needed.max() ?? 0
+    guard header.decodingMemory + all <= maxMemory else {
+      fail(.tooMuchMemory(bytes: header.decodingMemory + all, limit: maxMemory))
+      return 0
+    }
+    image.orientation = orientation ?? reader.picture.orientation
+    let least = variants.map { VariantGeometry(of: $0, from: image).leastRead }
+    reader.scale(
+      toAtLeast: (least.map(\.width).max() ?? 0, least.map(\.height).max() ?? 0))
+    return all
+  }
+
+  /// The profile while it is gathered and joined, and what Little CMS makes of it.
+  private static let profile = 16 << 20
+
+  private var planned: [Variant] {
+    items.compactMap { if case .planned(let variant) = $0 { variant } else { nil } }
+  }
+
+  /// Takes the next rows.
+  func take(_ reader: any ImageReader) {
+    let rows = reader.rows
+    if !planned.isEmpty { image.orientation = orientation ?? reader.picture.orientation }
+    for index in items.indices {
+      change(index) { item throws(CodecError) in
+        if case .planned(let variant) = item {
+          item = .rendering(try VariantPipeline(reader.layout, image, variant))
+        }
+        if case .rendering(let pipeline) = item { try pipeline.take(rows) }
+      }
+    }
+  }
+
+  private func change(_ index: Int, _ body: (inout Item) throws(CodecError) -> Void) {
+    do throws(CodecError) { try body(&items[index]) } catch { items[index] = .failed(error) }
+  }
+
+  /// After the picture's end: writes for some milliseconds.
+  /// - Parameter picture: what the reader knows now.
+  /// - Returns: whether there is nothing left to do.
+  func finish(_ picture: CodecPicture) -> Bool {
+    // An EXIF block may come after the pixels.
+    if orientation == nil, image.orientation != picture.orientation {
+      fail(.broken(format: image.format, detail: "turned after its pixels"))
+    }
+    if !planned.isEmpty { fail(.cutShort) }
+    for index in items.indices {
+      guard case .rendering(let pipeline) = items[index] else { continue }
+      change(index) { item throws(CodecError) in
+        if let file = try pipeline.finish() { item = .made(file) }
+      }
+      return false
+    }
+    return true
+  }
+
+  /// Makes none of those that aren't made.
+  func fail(_ error: CodecError) {
+    for index in items.indices {
+      if case .made = items[index] { continue }
+      items[index] = .failed(error)
+    }
+  }
+
+  /// The files, in the order of the variants; nil where the decode could not make them.
+  var files: [[UInt8]?] {
+    items.map { if case .made(let file) = $0 { file } else { nil } }
+  }
+
+  /// Why the first one that is missing could not be made.
+  var failure: CodecError? {
+    for case .failed(let error) in items { return error }
+    return nil
+  }
+}
