@@ -12,13 +12,14 @@ export WARNINGS_AS_ERRORS
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev \
   libmicrohttpd-dev libpng-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
-TEST_PACKAGES := bsdutils chromium chromium-driver curl libjpeg-turbo-progs nginx-light openssl \
-  python3 python3-pil python3-requests python3-yaml
+TEST_PACKAGES := bsdutils chromium chromium-driver curl esbuild libjpeg-turbo-progs nginx-light \
+  nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-requests python3-venv python3-yaml
 LINT_PACKAGES := python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil python3-venv wrk
 
 LINT_TOOLS := .build-lint
 BENCH_PYTHON := .build-bench
+CLIENT_TOOLS := .build-clients
 
 .PHONY: help
 help: ## list these commands
@@ -35,7 +36,20 @@ export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
+	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed
 	swift test $(if $(FILTER),--filter '$(FILTER)')
+
+# Tests have these make clients of openapi.yaml; one installs them where several want them at once.
+$(CLIENT_TOOLS)/installed: .ci/clients.txt
+	@flock Makefile $(MAKE) --no-print-directory install-client-tools
+
+.PHONY: install-client-tools
+install-client-tools:
+	@[ $(CLIENT_TOOLS)/installed -nt .ci/clients.txt ] || { \
+	  echo "Installing the generators of .ci/clients.txt"; \
+	  $(PYTHON) -m venv --clear $(CLIENT_TOOLS); \
+	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement .ci/clients.txt; \
+	  touch $(CLIENT_TOOLS)/installed; }
 
 .PHONY: lint
 lint: export WARNINGS_AS_ERRORS := 1
@@ -89,7 +103,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS) $(BENCH_PYTHON)
+	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS)
 
 .PHONY: build-packages
 build-packages:

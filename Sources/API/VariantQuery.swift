@@ -100,9 +100,10 @@ extension Query {
     return .given(format)
   }
 
-  /// Six hexadecimal digits.
+  /// Six hexadecimal digits, with or without the sign that CSS writes before them.
   fileprivate mutating func color(_ name: String) -> Variant.Color? {
-    guard let text = one(name) else { return nil }
+    guard let given = one(name) else { return nil }
+    let text = given.hasPrefix("#") ? String(given.dropFirst()) : given
     let isPlain = text.utf8.count == 6 && text.allSatisfy { $0.isASCII && $0.isHexDigit }
     guard isPlain, let value = UInt32(text, radix: 16) else {
       wrong(name, "It is six hexadecimal digits, such as ff8800.")
