@@ -100,7 +100,8 @@ struct CountedService {
         codec: StreamingCodec(), renderer: StreamingRenderer(), threads: decoders),
       now: { .wallClock }, log: log)
     let routes = Routes(
-      service: engine, configuration: configuration.routesConfiguration, openAPI: [], openAPIJSON: { [] },
+      service: engine, configuration: configuration.routesConfiguration, openAPI: [],
+      openAPIJSON: { [] },
       dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
