@@ -12,13 +12,22 @@ export WARNINGS_AS_ERRORS
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev \
   libmicrohttpd-dev libpng-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
-TEST_PACKAGES := bsdutils chromium chromium-driver curl libjpeg-turbo-progs nginx-light openssl \
-  python3 python3-pil python3-requests python3-yaml
-LINT_PACKAGES := python3 python3-venv shellcheck systemd
+TEST_PACKAGES := bsdutils chromium chromium-driver curl esbuild libjpeg-turbo-progs nginx-light \
+  nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-requests python3-venv python3-yaml
+LINT_PACKAGES := prometheus python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil python3-venv wrk
+
+DIST_PACKAGES := binutils dpkg-dev gcc python3
+
+# Where `make install` puts things, and below which folder, for packages.
+PREFIX ?= /usr/local
+DESTDIR ?=
+DIST := .build-dist
+VERSION := $(shell sed -n 's/.*version = "\(.*\)"/\1/p' Sources/App/Version.swift)
 
 LINT_TOOLS := .build-lint
 BENCH_PYTHON := .build-bench
+CLIENT_TOOLS := .build-clients
 
 .PHONY: help
 help: ## list these commands
@@ -29,14 +38,51 @@ run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (
 	swift build -c release --product imagefetch
 	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)
 
+.PHONY: install
+install: dist-packages ## build for machines without Swift, install (PREFIX=/usr/local, DESTDIR=)
+	deploy/dist/build $(DIST)/imagefetch
+	deploy/dist/install $(DIST)/imagefetch '$(DESTDIR)' '$(PREFIX)'
+
+.PHONY: dist
+dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
+	deploy/dist/build $(DIST)/imagefetch
+	rm -rf $(DIST)/tar $(DIST)/deb
+	deploy/dist/install $(DIST)/imagefetch $(DIST)/tar/imagefetch-$(VERSION) /
+	tar --sort=name --owner=0 --group=0 --numeric-owner -C $(DIST)/tar -czf \
+	  $(DIST)/imagefetch-$(VERSION)-linux-$$(uname -m).tar.gz imagefetch-$(VERSION)
+	deploy/dist/install $(DIST)/imagefetch $(DIST)/deb /usr
+	deploy/dist/deb $(DIST)/deb $(VERSION) $(DIST)
+	@ls -lh $(DIST)/imagefetch[-_]*.*
+
+.PHONY: check-dist
+check-dist: dist ## run what `make dist` made, with the Swift toolchain out of reach
+	deploy/dist/check $(DIST)/tar/imagefetch-$(VERSION)
+
+.PHONY: dist-packages
+dist-packages: build-packages
+	@.ci/install $(DIST_PACKAGES)
+
 # More tests at once than this starve each other on two cores, and those with a deadline then fail for nothing.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
+	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed
 	@rm -f .build/tests-swift-testing.xml
 	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
+
+# Tests have these make clients of openapi.yaml; one installs them where several want them at once.
+$(CLIENT_TOOLS)/installed: .ci/clients.txt
+	@flock Makefile $(MAKE) --no-print-directory install-client-tools
+
+.PHONY: install-client-tools
+install-client-tools:
+	@[ $(CLIENT_TOOLS)/installed -nt .ci/clients.txt ] || { \
+	  echo "Installing the generators of .ci/clients.txt"; \
+	  $(PYTHON) -m venv --clear $(CLIENT_TOOLS); \
+	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement .ci/clients.txt; \
+	  touch $(CLIENT_TOOLS)/installed; }
 
 .PHONY: lint
 lint: export WARNINGS_AS_ERRORS := 1
@@ -90,7 +136,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan $(LINT_TOOLS) $(BENCH_PYTHON)
+	rm -rf .build .build-asan .build-tsan $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS)
 
 .PHONY: build-packages
 build-packages:

@@ -169,8 +169,15 @@ extension StoredImage {
       json.member("content_type", description.format.contentType)
       json.member("width", description.width)
       json.member("height", description.height)
+      json.key("display")
+      json.object { display in
+        let (width, height) = description.uprightSize
+        display.member("width", width)
+        display.member("height", height)
+      }
       json.member("bytes", bytes)
       json.member("etag", entityTag)
+      json.member("sha256", digest.hex)
       json.member("orientation", description.orientation)
       json.member("progressive", description.isProgressive)
       json.member("has_alpha", description.hasAlpha)

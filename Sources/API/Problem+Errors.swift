@@ -48,8 +48,8 @@ enum ProblemCode: String, CaseIterable, Sendable {
   case storageFull = "storage_full"
   case `internal`
 
-  /// What identifies it, a URI that leads nowhere.
-  var type: String { "urn:imagefetch:problem:\(rawValue)" }
+  /// What identifies it: the path of the page that tells what to do (`page`).
+  var type: String { Destination.problems + rawValue }
 
   /// The answer's status, unless the error says another. A job's failure is never an answer by itself; its status here
   /// tells whose fault it is: the client's (4xx), the origin's (502, 504), ours (500, 503).
@@ -135,7 +135,8 @@ extension Problem {
   init(_ error: JobsError, isBatch: Bool = false) {
     switch error {
     case .unknownJob:
-      self.init(.notFound, "There is no such job, it has expired, or it belongs to someone else.")
+      self.init(
+        .notFound, "No job has this id: it never had, it has expired, or it is someone else's.")
     case .queueFull:
       self.init(.queueFull, "As many jobs are queued as may be; try again later.")
       fields[.retryAfter] = "5"
@@ -184,6 +185,7 @@ extension Problem {
     let code = ProblemCode(error.code)
     let isOrigins = code == .decodeFailed
     self.init(code, error.described, status: isOrigins ? .badGateway : .unprocessableContent)
+    reason = error.reason
   }
 
   /// Why the store could not.
@@ -323,12 +325,33 @@ extension FetchError {
   }
 }
 
+extension JobFailure {
+  /// Which rule or limit it was, in one word; nil where the code says all.
+  var reason: String? {
+    switch self {
+    case .fetch(.blocked(_, let reason)): reason.word
+    case .codec(let error): error.reason
+    case .fetch, .integrityMismatch, .notCached, .localNotFound, .storageFull, .internal: nil
+    }
+  }
+}
+
 extension Double {
   /// Without a fraction where it has none.
   fileprivate var plain: String { Int(exactly: self)?.description ?? description }
 }
 
 extension BlockReason {
+  /// The API's word for it.
+  fileprivate var word: String {
+    switch self {
+    case .address: "address"
+    case .host: "host"
+    case .port: "port"
+    case .scheme: "scheme"
+    }
+  }
+
   /// Never the address itself: who may not go there may not learn what a name stands for inside.
   fileprivate var described: String {
     switch self {
@@ -352,6 +375,18 @@ extension CodecError {
     if others.contains(name) { return name }
     let article = ["AVIF", "ICO", "MNG", "OpenEXR", "SVG", "XCF"].contains(name) ? "an" : "a"
     return "\(article) \(name) image"
+  }
+
+  /// Which limit of `too_many_pixels` it was; nil for other codes.
+  fileprivate var reason: String? {
+    switch self {
+    case .tooManyPixels: "pixels"
+    case .dimensionTooLarge: "dimensions"
+    case .tooManyScans: "scans"
+    case .tooManyFrames: "frames"
+    case .tooMuchMemory: "memory"
+    case .unsupportedFormat, .cutShort, .broken: nil
+    }
   }
 
   fileprivate var described: String {

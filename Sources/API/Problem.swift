@@ -9,6 +9,8 @@ struct Problem: Error, Sendable {
   var status: HTTPResponse.Status
   /// What happened this time and who can mend it, for people.
   var detail: String
+  /// Which rule or limit it was, where the code stands for several.
+  var reason: String?
   /// Each single mistake of a request, where there are several or one has a place.
   var errors: [FieldError] = []
   /// The failure of the job that the request is about.
@@ -40,6 +42,7 @@ struct Problem: Error, Sendable {
       json.member("status", status.code)
       json.member("detail", detail)
       json.member("code", code.rawValue)
+      if let reason { json.member("reason", reason) }
       if !errors.isEmpty {
         json.key("errors")
         json.array(errors) { $1.write(to: &$0) }
@@ -94,6 +97,7 @@ extension JobFailure {
       json.member("code", code.rawValue)
       json.member("retryable", isRetryable)
       json.member("origin_status", originStatus)
+      if let reason { json.member("reason", reason) }
     }
   }
 }

@@ -3,13 +3,16 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, job, fetch, image, preview, jobEvents, events, cache, network, livez, readyz, metrics
-  case openAPI, dashboard, view, unknown
+  case jobs, batch, upload, form, job, fetch, image, preview, jobEvents, events, cache, network
+  case livez, readyz, metrics, openAPI, openAPIJSON, problem, dashboard, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
     switch self {
     case .jobs: "/jobs"
+    case .batch: "/jobs/batch"
+    case .upload: "/jobs/upload"
+    case .form: "/jobs/form"
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
     case .image: "/jobs/{id}/image"
@@ -22,6 +25,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .readyz: "/readyz"
     case .metrics: "/metrics"
     case .openAPI: "/openapi.yaml"
+    case .openAPIJSON: "/openapi.json"
+    case .problem: "/problems/{code}"
     case .dashboard: "/"
     case .view: "/image"
     case .unknown: "unknown"
@@ -33,11 +38,11 @@ enum Route: Int, CaseIterable, Sendable {
     switch self {
     case .jobs: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
-    case .fetch: [.post, .options]
+    case .batch, .upload, .form, .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .dashboard,
-      .view:
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .openAPIJSON,
+      .problem, .dashboard, .view:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -46,12 +51,14 @@ enum Route: Int, CaseIterable, Sendable {
   /// What a token must be good for; nil: none is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
-    case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .unknown: .jobs
+    case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
+      .unknown:
+      .jobs
     case .cache, .network: .admin
     case .metrics: publicMetrics ? nil : .admin
     // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
     // where there are tokens.
-    case .livez, .readyz, .openAPI, .dashboard, .view: nil
+    case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .dashboard, .view: nil
     }
   }
 
@@ -70,20 +77,37 @@ struct Destination: Sendable {
 
   private static let noJob = JobID(high: 0, low: 0)
 
-  /// Reads a path as it was sent. An id that can't be one leads nowhere, as an unknown one does.
+  /// Reads a path as it was sent.
   init(path: String) {
     let path = path.utf8
-    if path.starts(with: "/jobs".utf8) {
-      let rest = path.dropFirst(5)
-      guard let slash = rest.first else { self.init(.jobs); return }
-      guard slash == UInt8(ascii: "/"), rest.count >= 37,
-        let id = JobID(utf8: rest.dropFirst().prefix(36))
-      else { self.init(.unknown); return }
-      self.init(Self.below(rest.dropFirst(37)), id)
+    if path.starts(with: "/jobs/".utf8) {
+      self.init(belowJobs: path.dropFirst("/jobs/".utf8.count))
+    } else if path.starts(with: Self.problems.utf8), path.count > Self.problems.utf8.count {
+      self.init(.problem)
     } else {
-      self.init(Self.operation(path))
+      self.init(Self.operations.first { path.elementsEqual($0.template.utf8) } ?? .unknown)
     }
   }
+
+  /// What a problem's path begins with, before its code.
+  static let problems = "/problems/"
+
+  private init(belowJobs rest: Substring.UTF8View) {
+    if rest.count >= 36, let id = JobID(utf8: rest.prefix(36)) {
+      self.init(Self.below(rest.dropFirst(36)), id)
+    } else {
+      let name = rest.prefix { $0 != UInt8(ascii: "/") }
+      let tail = rest.dropFirst(name.count)
+      let form = tail.isEmpty ? Self.forms.first { name.elementsEqual($0.name.utf8) } : nil
+      // What can't be an id leads where one leads that no job has.
+      self.init(form?.route ?? (name.isEmpty ? .unknown : Self.below(tail)))
+    }
+  }
+
+  /// The ways to submit that have paths of their own, where a job's id stands otherwise.
+  private static let forms: [(name: String, route: Route)] = [
+    ("batch", .batch), ("upload", .upload), ("form", .form),
+  ]
 
   private init(_ route: Route, _ id: JobID = Destination.noJob) {
     self.route = route
@@ -100,10 +124,6 @@ struct Destination: Sendable {
 
   /// Whose template is the whole path.
   private static let operations = Route.allCases.filter {
-    $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs")
-  }
-
-  private static func operation(_ path: String.UTF8View) -> Route {
-    operations.first { path.elementsEqual($0.template.utf8) } ?? .unknown
+    $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs/") && !$0.template.hasSuffix("}")
   }
 }

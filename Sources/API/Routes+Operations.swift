@@ -12,9 +12,11 @@ extension Routes {
     case .metrics:
       return text(Array(await metrics().utf8), "text/plain; version=0.0.4; charset=utf-8")
     case .openAPI: return text(openAPI, "application/yaml")
+    case .openAPIJSON: return text(openAPIJSON(), "application/json")
+    case .problem: return try problemPage(exchange)
     case .dashboard: return dashboard.answer(exchange.fields)
-    case .jobs, .job, .fetch, .image, .preview, .jobEvents, .events, .cache, .network, .view,
-      .unknown:
+    case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
+      .cache, .network, .view, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }
@@ -27,6 +29,14 @@ extension Routes {
     case .full: throw Problem(JobsError.store(.full))
     case .draining: throw Problem(JobsError.draining)
     }
+  }
+
+  private func problemPage(_ exchange: Exchange) throws(Problem) -> Response {
+    let word = exchange.request.path.dropFirst(Destination.problems.count)
+    guard let code = ProblemCode(rawValue: String(word)) else {
+      throw Problem(.notFound, "No problem has this code.")
+    }
+    return code.page.answer(exchange.fields)
   }
 
   private func status(_ word: String) -> Response {

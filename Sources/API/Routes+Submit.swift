@@ -3,33 +3,43 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// `POST /jobs`.
+/// `POST /jobs`, and the paths that take one of its forms each.
 extension Routes {
-  func submit(_ exchange: Exchange) async throws(Problem) -> Response {
+  func submit(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     guard let type = MediaType(exchange.fields[.contentType]), exchange.isUnencoded else {
-      throw Self.unknownType
+      throw Self.unknownType(at: route)
     }
     let key = try exchange.idempotencyKey()
-    switch type.essence {
-    case "application/json": return try await submitJSON(exchange, key)
-    case "multipart/form-data": return try await submitForm(exchange, type, key)
-    default:
-      guard type.isImage else { throw Self.unknownType }
+    switch (type.essence, route) {
+    case ("application/json", .jobs), ("application/json", .batch):
+      return try await submitJSON(exchange, key, onlyBatches: route == .batch)
+    case ("multipart/form-data", .jobs), ("multipart/form-data", .form):
+      return try await submitForm(exchange, type, key)
+    case (_, .jobs) where type.isImage, (_, .upload) where type.isImage:
       return try await submitCaptured(exchange, type, key)
+    default: throw Self.unknownType(at: route)
     }
   }
 
-  private static let unknownType = Problem(
-    .unsupportedMediaType,
-    "Send application/json, multipart/form-data, image/* or application/octet-stream, not compressed."
-  )
+  private static func unknownType(at route: Route) -> Problem {
+    let types =
+      switch route {
+      case .batch: "application/json"
+      case .upload: "image/* or application/octet-stream"
+      case .form: "multipart/form-data"
+      default: "application/json, multipart/form-data, image/* or application/octet-stream"
+      }
+    return Problem(.unsupportedMediaType, "Send \(types), not compressed.")
+  }
 
-  private func submitJSON(_ exchange: Exchange, _ key: String?) async throws(Problem) -> Response {
+  private func submitJSON(
+    _ exchange: Exchange, _ key: String?, onlyBatches: Bool
+  ) async throws(Problem) -> Response {
     let wait = try waitAlone(exchange)
     // Kept until the answer was sent: what was received lives on in jobs and in their JSON.
     let lease = memory.lease(for: exchange.client)
-    let request = try await submitted(exchange, key, lease)
+    let request = try await submitted(exchange, key, lease, onlyBatches: onlyBatches)
     let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
       try await service.submit(request.jobs, by: exchange.caller.owner, key: request.key)
     }
@@ -44,7 +54,7 @@ extension Routes {
 
   /// Reads the body, of which nothing but jobs is left behind.
   private func submitted(
-    _ exchange: Exchange, _ key: String?, _ lease: Lease
+    _ exchange: Exchange, _ key: String?, _ lease: Lease, onlyBatches: Bool
   ) async throws(Problem) -> Submitted {
     // The longest legal job has some 120 values.
     let (bytes, body) = try await json(
@@ -53,9 +63,14 @@ extension Routes {
       throw Problem(.bodyTooLarge, "A batch holds at most \(configuration.maxBatch) jobs.")
     }
     var decoder = decoder(savesData: exchange.savesData)
+    let isBatch = if case .array = body { true } else { false }
+    if onlyBatches, !isBatch {
+      decoder.mistakes.add(
+        .pointer(""), .invalidOption, "A batch is an array of jobs; this is \(body.kind).")
+      try decoder.mistakes.check()
+    }
     let jobs = decoder.jobs(from: body)
     try decoder.mistakes.check()
-    let isBatch = if case .array = body { true } else { false }
     return Submitted(
       jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
   }

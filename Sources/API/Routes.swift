@@ -8,6 +8,7 @@ public struct Routes: Sendable {
   let service: any JobService
   let configuration: Configuration
   let openAPI: [UInt8]
+  let openAPIJSON: @Sendable () -> [UInt8]
   let dashboard: WebPage
   let metrics: @Sendable () async -> String
   let log: Logger
@@ -26,15 +27,18 @@ public struct Routes: Sendable {
   ///
   /// - Parameters:
   ///   - openAPI: the bytes of `openapi.yaml`.
+  ///   - openAPIJSON: the same document in JSON, made when it is first asked for.
   ///   - dashboard: what `/` shows.
   ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
   public init(
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
-    dashboard: WebPage, metrics: @escaping @Sendable () async -> String, log: Logger
+    openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: WebPage,
+    metrics: @escaping @Sendable () async -> String, log: Logger
   ) {
     self.service = service
     self.configuration = configuration
     self.openAPI = openAPI
+    self.openAPIJSON = openAPIJSON
     self.dashboard = dashboard
     self.metrics = metrics
     self.log = log
@@ -102,7 +106,9 @@ public struct Routes: Sendable {
   private func handle(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
     switch route {
     case .jobs:
-      exchange.request.method == .post ? try await submit(exchange) : try await list(exchange)
+      exchange.request.method == .post
+        ? try await submit(exchange, at: route) : try await list(exchange)
+    case .batch, .upload, .form: try await submit(exchange, at: route)
     case .job:
       switch exchange.request.method {
       case .patch: try await edit(exchange)
@@ -117,7 +123,7 @@ public struct Routes: Sendable {
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)
-    case .livez, .readyz, .metrics, .openAPI, .dashboard, .unknown:
+    case .livez, .readyz, .metrics, .openAPI, .openAPIJSON, .problem, .dashboard, .unknown:
       try await operation(route, exchange)
     }
   }

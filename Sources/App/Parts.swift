@@ -55,7 +55,8 @@ struct Parts: Sendable {
     let engine = engine
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
-      openAPI: OpenAPIDocument.bytes, dashboard: WebPage(DashboardPage()),
+      openAPI: OpenAPIDocument.bytes, openAPIJSON: { OpenAPIDocument.json },
+      dashboard: WebPage(DashboardPage()),
       metrics: {
         await engine.observe()
         return registry.render() + ProcessMetrics.render()

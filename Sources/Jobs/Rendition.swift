@@ -153,7 +153,7 @@ extension Variant.Color {
 
 extension ImageDescription {
   /// In pixels, turned as the orientation says: 5 to 8 lie on their side.
-  fileprivate var uprightSize: (width: Int, height: Int) {
+  public var uprightSize: (width: Int, height: Int) {
     orientation > 4 ? (height, width) : (width, height)
   }
 }

@@ -40,7 +40,9 @@ struct AccessTests {
       #expect(answer.code == "unauthorized")
       #expect(answer.fields[.wwwAuthenticate]?.hasPrefix("Bearer realm=") == true)
     }
-    for path in ["/livez", "/readyz", "/openapi.yaml", "/"] {
+    for path in [
+      "/livez", "/readyz", "/openapi.yaml", "/openapi.json", "/problems/timeout", "/",
+    ] {
       #expect(await client.get(path, fields).status == 200)
     }
     #expect(await client.post("{}", to: "/jobs", fields).status == 401)

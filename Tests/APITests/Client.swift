@@ -22,6 +22,7 @@ struct Client {
     configure(&configuration)
     routes = Routes(
       service: service, configuration: configuration, openAPI: Array("openapi: 3.1.0\n".utf8),
+      openAPIJSON: { Array(#"{"openapi":"3.1.0"}"#.utf8) },
       dashboard: WebPage(
         Array("<!DOCTYPE html>".utf8), contentSecurityPolicy: "default-src 'none'"),
       metrics: { "imagefetch_jobs 1\n" },
@@ -110,6 +111,7 @@ struct Answer {
   }
 
   var code: String? { json?["code"]?.string }
+  var detail: String? { json?["detail"]?.string }
   var text: String { String(decoding: bytes, as: UTF8.self) }
 
   /// The problem's mistakes as `place code`.

@@ -107,7 +107,7 @@ struct JobTests {
     #expect(error?["code"] == .string("origin_status"))
     #expect(error?["retryable"] == .bool(true))
     #expect(error?["origin_status"] == .number(503))
-    #expect(error?["type"] == .string("urn:imagefetch:problem:origin_status"))
+    #expect(error?["type"] == .string("/problems/origin_status"))
     let again = await client.send(.post, "/jobs/\(id)/fetch")
     #expect(again.status == 200)
     #expect(again.json?["error"] == .null)

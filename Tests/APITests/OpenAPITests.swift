@@ -106,18 +106,28 @@ struct OpenAPITests {
 
     let json: HTTPFields = [.contentType: "application/json"]
     let png: HTTPFields = [.contentType: "image/png"]
+    let form: HTTPFields = [.contentType: "multipart/form-data; boundary=x"]
     let stale: HTTPFields = [.contentType: "application/json", .ifMatch: "\"99\""]
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
       (.post, "/jobs", "/jobs", json, #"{"url":"http://a/"}"#),
-      (.post, "/jobs", "/jobs", json, #"[{"url":"http://a/"}]"#),
+      // `POST /jobs` takes the other forms as well; the paths of their own have the description.
+      (.post, "/jobs/batch", "/jobs", json, #"[{"url":"http://a/"}]"#),
       (.post, "/jobs", "/jobs", png, "bytes"), (.post, "/jobs", "/jobs", json, "{"),
       (.post, "/jobs", "/jobs", json, "{}"),
       (.post, "/jobs", "/jobs", json, #"[{},{"x":1,"url":2}]"#),
       (.post, "/jobs", "/jobs", json, "[{},{},{}]"), (.post, "/jobs", "/jobs", [:], ""),
       (.post, "/jobs", "/jobs?x=1", json, "{}"),
       (.post, "/jobs", "/jobs?wait=0", json, #"{"url":"http://a/"}"#),
-      (.post, "/jobs", "/jobs", known, #"[{"url":"http://a/"},{"url":"http://b/"}]"#),
+      (.post, "/jobs/batch", "/jobs", known, #"[{"url":"http://a/"},{"url":"http://b/"}]"#),
+      (.post, "/jobs/batch", "/jobs/batch", json, #"[{"url":"http://a/"}]"#),
+      (.post, "/jobs/batch", "/jobs/batch", json, #"{"url":"http://a/"}"#),
+      (.post, "/jobs/batch", "/jobs/batch", [:], ""),
+      (.post, "/jobs/upload", "/jobs/upload?tags=a", png, "bytes"),
+      (.post, "/jobs/upload", "/jobs/upload", json, "{}"),
+      (.post, "/jobs/form", "/jobs/form", form, Self.form),
+      (.post, "/jobs/form", "/jobs/form", form, "none"),
+      (.get, "/jobs/{id}", "/jobs/none", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(retried)", [:], ""), (.get, "/jobs", "/jobs?limit=2", [:], ""),
       (.get, "/jobs", "/jobs", [:], ""), (.get, "/jobs", "/jobs?limit=x", [:], ""),
       (.get, "/jobs/{id}", "/jobs/\(pending)", [:], ""),
@@ -161,7 +171,11 @@ struct OpenAPITests {
       (.put, "/network", "/network", json, "[\(String(repeating: " ", count: 70_000))]"),
       (.get, "/livez", "/livez", [:], ""), (.get, "/readyz", "/readyz", [:], ""),
       (.get, "/", "/", [:], ""), (.get, "/", "/", [.ifNoneMatch: "*"], ""),
-      (.get, "/", "/?x=1", [:], ""),
+      (.get, "/", "/?x=1", [:], ""), (.get, "/openapi.json", "/openapi.json", [:], ""),
+      (.get, "/problems/{code}", "/problems/timeout", [:], ""),
+      (.get, "/problems/{code}", "/problems/timeout", [.ifNoneMatch: "*"], ""),
+      (.get, "/problems/{code}", "/problems/none", [:], ""),
+      (.get, "/problems/{code}", "/problems/timeout?x=1", [:], ""),
     ]
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
@@ -179,6 +193,20 @@ struct OpenAPITests {
     try check(await client.get("/readyz"), .get, "/readyz")
     try check(await client.post("{}"), .post, "/jobs")
   }
+
+  /// A form with an image, and options.
+  private static let form = """
+    --x\r
+    Content-Disposition: form-data; name="image"; filename="a.png"\r
+    \r
+    bytes\r
+    --x\r
+    Content-Disposition: form-data; name="options"\r
+    \r
+    {"tags":["a"]}\r
+    --x--\r
+
+    """
 
   @Test("describes what a request without a token is answered with")
   func describesRefusals() async throws {

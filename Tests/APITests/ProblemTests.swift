@@ -84,11 +84,44 @@ struct FailureTests {
     let answer = await client.get("/jobs/\(id)")
     let error = try #require(answer.json?["error"])
     #expect(error["code"] == .string(code))
-    #expect(error["type"] == .string("urn:imagefetch:problem:\(code)"))
+    #expect(error["type"] == .string("/problems/\(code)"))
     #expect(error["retryable"] == .bool(failure.isRetryable))
     #expect(error["origin_status"] == (originStatus.map { .number(Double($0)) } ?? .null))
     #expect(error["title"]?.string?.isEmpty == false)
     #expect(error["detail"]?.string?.isEmpty == false)
     #expect(!answer.text.contains("10.0.0.1"))
+  }
+
+  static let reasons: [(JobFailure, String?)] = [
+    (.fetch(.blocked(target: "a", .address("10.0.0.1", name: "Private-Use"))), "address"),
+    (.fetch(.blocked(target: "a", .host)), "host"),
+    (.fetch(.blocked(target: "a", .port(22))), "port"),
+    (.fetch(.blocked(target: "a", .scheme("ftp"))), "scheme"),
+    (.codec(.tooManyPixels(width: 1, height: 1, limit: 1)), "pixels"),
+    (.codec(.dimensionTooLarge(width: 1, height: 1, limit: 1)), "dimensions"),
+    (.codec(.tooManyScans(limit: 1)), "scans"), (.codec(.tooManyFrames(limit: 1)), "frames"),
+    (.codec(.tooMuchMemory(bytes: 1, limit: 1)), "memory"), (.codec(.cutShort), nil),
+    (.fetch(.timeout(seconds: 1)), nil),
+  ]
+
+  @Test("says in one word which rule or limit it was, where there are several", arguments: reasons)
+  func reason(failure: JobFailure, word: String?) async throws {
+    let client = Client()
+    let id = try await client.submitted()
+    client.service.change(id) { job in
+      job.fail(failure, at: job.createdAt, keptFor: .seconds(1))
+    }
+    let error = try #require(await client.get("/jobs/\(id)").json?["error"])
+    #expect(error["reason"]?.string == word)
+  }
+
+  @Test("and a variant that takes too much memory say so, too")
+  func variantReason() async throws {
+    let client = Client()
+    let id = try await client.succeeded()
+    client.service.with { $0.refusal = .unrenderable(.tooMuchMemory(bytes: 2, limit: 1)) }
+    let answer = await client.get("/jobs/\(id)/image?width=5")
+    #expect(answer.code == "too_many_pixels")
+    #expect(answer.json?["reason"] == .string("memory"))
   }
 }

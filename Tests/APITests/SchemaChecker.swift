@@ -2,7 +2,8 @@ import Testing
 import YAML
 
 /// Checks JSON against the part of JSON Schema 2020-12 that `openapi.yaml` uses; an unknown keyword is a mistake too, so
-/// that nothing in there goes unchecked.
+/// that nothing in there goes unchecked. So is a member that no property describes: clients are not to stumble over
+/// members that come later, but what is sent today is all described.
 struct SchemaChecker {
   let document: JSON
 
@@ -29,7 +30,7 @@ struct SchemaChecker {
   ) -> [String] {
     func wrong(_ holds: Bool) -> [String] { holds ? [] : ["\(place): \(keyword) \(rule)"] }
     switch keyword {
-    case "description", "format", "default": return []
+    case "description", "format", "default", "examples", "discriminator": return []
     case "pattern":
       guard let text = value.string else { return [] }
       guard let pattern = try? Regex(rule.string ?? "") else { return ["\(place): no pattern"] }
@@ -50,11 +51,14 @@ struct SchemaChecker {
       return wrong(rule.array?.allSatisfy { object[$0.string ?? ""] != nil } == true)
     case "properties":
       return (value.object ?? [:]).flatMap { name, member in
-        rule[name].map { mistakes(in: member, schema: $0, at: "\(place)/\(name)") } ?? []
+        if let schema = rule[name] {
+          return mistakes(in: member, schema: schema, at: "\(place)/\(name)")
+        }
+        return all["additionalProperties"] == nil ? ["\(place)/\(name) is not described"] : []
       }
     case "additionalProperties":
       let others = (value.object ?? [:]).filter { all["properties"]?[$0.key] == nil }
-      if rule == .bool(false) { return wrong(others.isEmpty) }
+      if case .bool(let isAllowed) = rule { return wrong(others.isEmpty || isAllowed) }
       return others.flatMap { mistakes(in: $1, schema: rule, at: "\(place)/\($0)") }
     case "items":
       return (value.array ?? []).enumerated().flatMap { index, element in

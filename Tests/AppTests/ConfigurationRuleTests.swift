@@ -85,7 +85,7 @@ struct ConfigurationRuleTests {
       ),
       (
         "{ name: a, sha256: \(hash), scopes: [jobs] }, { name: a, sha256: \(hash), scopes: [jobs] }",
-        "[1]: has the same name as auth.tokens[0]\n[1]: has the same token as auth.tokens[0]"
+        "[1]: has the same token as auth.tokens[0]"
       ),
     ])
   func tokens(entries: String, message: String) {

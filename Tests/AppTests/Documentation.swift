@@ -4,7 +4,11 @@ import Foundation
 enum Documentation {
   static let operating = Page("docs/operating.md")
   static let architecture = Page("docs/architecture.md")
-  static let pages = [operating, architecture]
+  static let pages = [operating, architecture] + readers
+  /// What users of the service read first.
+  private static let readers = [
+    "docs/clients.md", "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
+  ].map(Page.init)
 
   struct Page: Sendable {
     let path: String

@@ -2,108 +2,73 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The programs that the README shows are run as their readers would run them.
-@Suite("The README's programs", .timeLimit(.minutes(5)))
+/// What the README and docs/clients.md have their readers type is run as they would.
+@Suite("The README's commands", .timeLimit(.minutes(5)))
 struct ReadmeProgramTests {
-  private static let section = Readme.section("From a program")
+  /// The address that the README's commands fetch from, which is this machine's origin in the tests.
+  private static let site = "https://www.python.org"
 
-  @Test("are there for each language that the section promises")
-  func languages() {
-    let names = Readme.programs(of: Self.section).map(\.name)
-    #expect(names == ["fetch.sh", "fetch.py", "fetch.swift", "fetch.js"])
-  }
-
-  @Test("fetch the first image by two commands")
-  func firstImage() async throws {
+  /// Does the steps of a section, with the origin in the place of the site.
+  private func follow(
+    _ section: String, beginning: [String] = [],
+    _ check: (ReadmeVisitor, String) async throws -> Void
+  ) async throws {
     let picture = try #require(
       FileManager.default.contents(atPath: Readme.root + "Tests/Fixtures/images/photo.png"))
     try await withVisitor(inFolder: true) { visitor, place in
-      visitor.replace(
-        "https://www.python.org/static/img/python-logo.png", by: .ok(Array(picture)))
-      for step in Readme.steps(of: Readme.section("A first image")) {
+      visitor.replace(Self.site, by: ["/static/img/python-logo.png": .ok(Array(picture))])
+      let clients = place + "/clients"
+      try FileManager.default.createSymbolicLink(
+        atPath: clients, withDestinationPath: Readme.root + "clients")
+      for program in Readme.programs(of: section) { try await visitor.save(program) }
+      for step in beginning.map({ Readme.Step(commands: $0) }) + Readme.steps(of: section) {
         try await visitor.follow(step)
       }
+      try await check(visitor, place)
+    }
+  }
+
+  @Test("fetch the first image, and show what goes wrong")
+  func firstImage() async throws {
+    try await follow(Readme.section("A first image")) { visitor, place in
       #expect(visitor.origin.requests.count == 1)
-      #expect(FileManager.default.contents(atPath: place + "/first.png") == picture)
+      let image = try #require(FileManager.default.contents(atPath: place + "/first.webp"))
+      #expect(image.dropFirst(8).prefix(4).elementsEqual("WEBP".utf8))
     }
   }
 
-  @Test("print what is shown and save what they say, in a shell, Python and Swift")
-  func commands() async throws {
-    try await withVisitor(inFolder: true) { visitor, place in
-      try await begin(visitor)
-      for program in Readme.programs(of: Self.section) { try visitor.save(program) }
-      let steps = Readme.steps(of: Self.section)
-      #expect(steps.contains { $0.answer != nil })
-      for step in steps { try await visitor.follow(step) }
-      let sizes = """
-        from PIL import Image
-        for name in 'shell', 'python', 'swift':
-          with Image.open(name + '.webp') as image: print(image.format, *image.size)
-        """
-      let output = try await visitor.run("/usr/bin/python3 -c \"\(sizes)\"")
-      #expect(output == String(repeating: "WEBP 320 213\n", count: 3))
+  @Test("save images by the command line")
+  func commandLine() async throws {
+    let settings =
+      "export IMAGEFETCH_FETCH_ALLOW_NETWORKS=127.0.0.1/32 IMAGEFETCH_FETCH_ALLOW_PORTS="
+    let section = Readme.section("On the command line")
+    #expect(Readme.steps(of: section).contains { $0.answer != nil })
+    try await follow(section, beginning: [settings]) { _, place in
+      #expect(FileManager.default.fileExists(atPath: place + "/pictures/python-logo.png"))
     }
   }
 
-  @Test("stop with the error's words")
-  func failures() async throws {
-    try await withVisitor(inFolder: true) { visitor, place in
-      try await begin(visitor)
-      for program in Readme.programs(of: Self.section) { try visitor.save(program) }
-      _ = try await visitor.run("swiftc fetch.swift")
-      for command in ["bash fetch.sh", "python3 fetch.py", "./fetch"] {
-        for (url, words) in [
-          ("http://127.0.0.1:9000/none.png", "404"),
-          ("http://10.0.0.1/photo.png", "10.0.0.1 is at an address"),
-          ("ftp://127.0.0.1/photo.png", "https"),
-        ] {
-          let output = try await visitor.run("\(command) \(url) none.webp; echo \"status $?\"")
-          #expect(output.contains(words) && output.hasSuffix("status 1\n"), "\(command): \(output)")
-          #expect(!output.contains("Traceback") && !output.contains("Fatal error"), "\(output)")
-        }
-        #expect(!FileManager.default.fileExists(atPath: place + "/none.webp"))
-      }
+  @Test("save an image by a program")
+  func program() async throws {
+    let section = Readme.section("From a program")
+    #expect(Readme.programs(of: section).map(\.name) == ["fetch.py"])
+    try await follow(section) { visitor, place in
+      let image = try #require(FileManager.default.contents(atPath: place + "/logo.webp"))
+      #expect(image.dropFirst(8).prefix(4).elementsEqual("WEBP".utf8))
+      #expect(!FileManager.default.fileExists(atPath: place + "/none.webp"))
+      let blocked = try await visitor.run(
+        "PYTHONPATH=clients/python python3 fetch.py http://10.0.0.1/a.png a.webp 2>&1; echo $?")
+      #expect(
+        blocked.hasSuffix("fetches from.\n1\n") || blocked.contains("10.0.0.1 is at an address"))
+      #expect(!blocked.contains("Traceback"), "\(blocked)")
     }
   }
 
-  @Test("show an image and its progress in a browser, or say why there is none")
-  func browser() async throws {
-    try await withVisitor(inFolder: true) { visitor, _ in
-      try await begin(
-        visitor, settings: ["IMAGEFETCH_SERVER_CORS_ORIGINS": visitor.origin.url("")])
-      let script = try #require(
-        Readme.programs(of: Self.section).first { $0.name.hasSuffix(".js") })
-      let page = """
-        <!doctype html><title>A page</title><img><progress></progress>
-        <script>\(try visitor.here(script.text))</script>
-        """
-      visitor.origin.on("/page", .ok(Array(page.utf8), type: "text/html"))
-      let browser = try await Browser()
-      try await browser.open(visitor.origin.url("/page"))
-      let call = """
-        const image = document.images[0], progress = document.querySelector("progress");
-        return show(arguments[0], image, progress).then(
-          () => [image.naturalWidth, image.naturalHeight, progress.value], error => error.message);
-        """
-      let shown = try await browser.run(call, [visitor.origin.url("/photo.jpg")])
-      #expect(shown as? [Int] == [320, 213, 1])
-      for (url, words) in [
-        (visitor.origin.url("/none.png"), "404"), ("http://10.0.0.1/photo.png", "10.0.0.1 is at"),
-        ("ftp://127.0.0.1/photo.png", "https"),
-      ] {
-        let said = try await browser.run(call, [url]) as? String
-        #expect(said?.contains(words) == true, "\(said ?? "nothing")")
-      }
-      await browser.close()
-    }
-  }
-
-  @Test("show a view on a page, and sign one")
+  @Test("show an image in a page, and sign its URL")
   func page() async throws {
     try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(visitor)
-      let section = Readme.section("In a page")
+      let section = Readme.section("In a page", of: Readme.file("docs/clients.md"))
       let markup = try #require(section.firstMatch(of: #/(?s)```html\n(.*?)\n```/#)?.1)
       let gate = Gate()
       visitor.origin.on("/photo.jpg", .held(Fixtures.jpeg, by: gate))
@@ -132,10 +97,11 @@ struct ReadmeProgramTests {
   }
 
   /// What the section goes on from: pictures and a service that may fetch them.
-  private func begin(_ visitor: ReadmeVisitor, settings: [String: String] = [:]) async throws {
-    let steps = Readme.steps(of: Readme.section("Try it on one machine"))
+  private func begin(_ visitor: ReadmeVisitor) async throws {
+    let steps = Readme.steps(
+      of: Readme.section("Try it on one machine", of: Readme.file("docs/tour.md")))
     try #require(steps.count == 2)
     try await visitor.follow(steps[0])
-    try await visitor.follow(steps[1], adding: settings)
+    try await visitor.follow(steps[1])
   }
 }

@@ -8,27 +8,23 @@ import Testing
 struct ReadmeTests {
   @Test("shows what the service answers, command by command")
   func examples() async throws {
-    let steps = [Readme.section("Try it on one machine"), Readme.file("docs/tour.md")]
-      .flatMap(Readme.steps)
+    let steps = Readme.steps(of: Readme.file("docs/tour.md"))
     #expect(steps.count { $0.answer != nil } >= 8, "a page without examples proves nothing")
     try await withVisitor { visitor, _ in
       for step in steps { try await visitor.follow(step) }
     }
   }
 
-  @Test("shows what the command line prints")
-  func commandLine() async throws {
-    let steps = Readme.steps(of: Readme.section("On the command line"))
-    #expect(steps.contains { $0.answer != nil })
-    try await withVisitor(inFolder: true) { visitor, _ in
-      try visitor.servePictures("Tests/Fixtures/images")
-      for step in steps { try await visitor.follow(step) }
-    }
+  @Test("is short, and its lines are too")
+  func size() {
+    let lines = Readme.text.split(separator: "\n", omittingEmptySubsequences: false)
+    #expect(lines.count <= 181)
   }
 
-  @Test("has the defaults of the configuration's keys in its table")
+  @Test("and docs/configuration.md have the defaults of the configuration's keys in their table")
   func defaults() throws {
-    let rows = Readme.section("Configuration").matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
+    let page = Readme.file("docs/configuration.md")
+    let rows = page.matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
     #expect(rows.count >= 20)
     for row in rows {
       let key = try #require(
@@ -40,14 +36,16 @@ struct ReadmeTests {
   @Test("names no variable that is not there")
   func variables() {
     let known = Set(Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable])
-    let named = Readme.text.matches(of: #/IMAGEFETCH_[A-Z_]+/#).map { String($0.0) }
-    #expect(!named.isEmpty)
+    let pages = ["README.md", "docs/tour.md", "docs/clients.md", "docs/configuration.md"]
+    let named = pages.map(Readme.file).joined().matches(of: #/IMAGEFETCH_[A-Z_]+/#)
+      .map { String($0.0) }
+    #expect(named.count >= 5)
     for name in named { #expect(known.contains(name), "\(name)") }
   }
 
   @Test("names no key without effect that is not there")
   func withoutEffect() throws {
-    let lines = Readme.section("Limits and safety")
+    let lines = Readme.section("Safety")
     for match in lines.matches(of: #/`([a-z]+)\.([a-z_*]+)`/#) {
       let found = Configuration.keys.contains { key in
         match.2 == "*" ? key.path.hasPrefix("\(match.1).") : key.path.hasPrefix(match.0.dropTicks)
@@ -56,7 +54,7 @@ struct ReadmeTests {
     }
   }
 
-  @Test("and the tour name every operation of openapi.yaml")
+  @Test("leads to a tour that names every operation of openapi.yaml")
   func operations() {
     var path = ""
     var found = 0
@@ -66,17 +64,15 @@ struct ReadmeTests {
       else { continue }
       found += 1
       let operation = "\(match.1.uppercased()) \(path)"
-      for page in ["README.md", "docs/tour.md"] {
-        let isNamed = Readme.file(page).contains("`\(operation)")
-        #expect(isNamed, "\(operation) in \(page)")
-      }
+      let isNamed = Readme.file("docs/tour.md").contains("`\(operation)")
+      #expect(isNamed, "\(operation)")
     }
     #expect(found >= 11)
   }
 
-  @Test("names each folder of Sources, and no other")
+  @Test("leads to a page that names each folder of Sources, and no other")
   func layout() throws {
-    let section = Readme.section("Sources")
+    let section = Readme.section("Sources", of: Readme.file("docs/contributing.md"))
     let named = section.matches(of: #/([A-Za-z]+)/(?= | *\)|$)/#).map { String($0.1) }
     let there = try FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
     #expect(Set(named) == Set(there))
@@ -92,10 +88,11 @@ struct ReadmeTests {
     #expect(Readme.file("CHANGELOG.md").contains("\n## [\(App.version)]"))
   }
 
-  @Test("names no command of make that the Makefile lacks")
+  @Test("and docs/contributing.md name no command of make that the Makefile lacks")
   func targets() {
     let makefile = Readme.file("Makefile")
-    let named = Set(Readme.text.matches(of: #/`make ([a-z][a-z-]+)/#).map { String($0.1) })
+    let text = Readme.text + Readme.file("docs/contributing.md")
+    let named = Set(text.matches(of: #/`make ([a-z][a-z-]+)/#).map { String($0.1) })
     #expect(named.count >= 6)
     for name in named {
       let isThere = makefile.contains("\n\(name): ")

@@ -24,14 +24,15 @@ final class ReadmeVisitor {
     addresses = [("127.0.0.1:9000", "127.0.0.1:\(origin.port)")]
   }
 
-  /// Has a picture of the internet come from the origin here.
-  func replace(_ url: String, by picture: ScriptedReply) {
-    origin.on("/picture", picture)
-    addresses.append((url, origin.url("/picture")))
+  /// Has a site of the internet be the origin here.
+  func replace(_ site: String, by pages: [String: ScriptedReply]) {
+    for (path, reply) in pages { origin.on(path, reply) }
+    addresses.append((site, origin.url("")))
   }
 
   /// Writes down a program that is shown, where the visitor types.
-  func save(_ program: Readme.Program) throws {
+  func save(_ program: Readme.Program) async throws {
+    if service == nil { try await start(Self.onLoopback) }
     let text = try here(program.text)
     try text.write(toFile: "\(place)/\(program.name)", atomically: true, encoding: .utf8)
   }
@@ -44,26 +45,27 @@ final class ReadmeVisitor {
   }
 
   /// Runs a step's commands, and compares what they print with what is shown.
-  /// - Parameter settings: of a service that the step starts, beside its own.
-  func follow(_ step: Readme.Step, adding settings: [String: String] = [:]) async throws {
+  func follow(_ step: Readme.Step) async throws {
     if step.commands.contains("-m http.server") {
       let pattern = #/python3 -m http.server 9000 --bind 127.0.0.1 --directory (\S+)/#
       try servePictures(String(#require(step.commands.wholeMatch(of: pattern)).1))
     } else if step.commands.wholeMatch(of: #/git clone .* && make run/#) != nil {
-      // What is fetched from the internet is on loopback here.
-      try await start([
-        "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.1/32", "IMAGEFETCH_FETCH_ALLOW_PORTS": "",
-      ])
+      try await start(Self.onLoopback)
     } else if let line = step.commands.wholeMatch(of: #/(.*)make run/#) {
-      try await start(assignments(String(line.1)).merging(settings) { $1 })
+      try await start(assignments(String(line.1)))
     } else {
-      if service == nil { try await start([:]) }
+      if service == nil { try await start(Self.onLoopback) }
       let output = try await run(step.commands)
       guard let answer = step.answer else { return }
       let differences = answer.differences(from: output)
       #expect(differences.isEmpty, "\(step.commands)\n\(differences.joined(separator: "\n"))")
     }
   }
+
+  /// What is fetched from the internet is on loopback here.
+  private static let onLoopback = [
+    "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.1/32", "IMAGEFETCH_FETCH_ALLOW_PORTS": "",
+  ]
 
   /// Stops the service and the origin.
   func leave() async throws {

@@ -2,12 +2,14 @@ import Foundation
 
 /// Commands as people type them.
 enum Shell {
-  /// Runs them in bash, for two minutes at most.
+  /// Runs them in bash, for two minutes at most unless said otherwise.
   /// - Returns: what they print; errors too where they send them there.
-  static func run(_ script: String, in folder: String) async throws -> String {
+  static func run(
+    _ script: String, in folder: String, within seconds: Int = 120
+  ) async throws -> String {
     let process = Process()
     process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = ["timeout", "120", "bash", "-c", script]
+    process.arguments = ["timeout", "\(seconds)", "bash", "-c", script]
     process.currentDirectoryURL = URL(filePath: folder)
     var environment = ProcessInfo.processInfo.environment
     // Debian's Python goes before others: it has the packages.

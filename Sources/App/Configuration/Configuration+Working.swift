@@ -8,7 +8,7 @@ extension Configuration {
     /// Jobs waiting; beyond it `POST` is refused.
     public var maxQueued = 100_000
     /// How long a finished job is kept.
-    public var retention: Duration = .seconds(3600)
+    public var retention: Duration = .seconds(86_400)
     /// Tries for retryable errors.
     public var maxAttempts = 3
     /// How long to wait between tries.

@@ -8,8 +8,8 @@ extension ValueFormat<[Configuration.Token]> {
     return ValueFormat(list.takes, form: .yaml) { node, complaints in
       guard let tokens = list.read(node, &complaints) else { return nil }
       let before = complaints.count
-      complainOfTwins(tokens.map(\.name), "name", node, &complaints)
-      complainOfTwins(tokens.map(\.sha256), "token", node, &complaints)
+      // Two of one name are one owner's, so that one can be changed without a gap.
+      complainOfTwins(tokens.map(\.sha256), node, &complaints)
       return complaints.count == before ? tokens : nil
     } show: {
       list.show($0)
@@ -17,11 +17,11 @@ extension ValueFormat<[Configuration.Token]> {
   }()
 
   private static func complainOfTwins(
-    _ values: [some Hashable], _ what: String, _ node: Node, _ complaints: inout [Complaint]
+    _ values: [some Hashable], _ node: Node, _ complaints: inout [Complaint]
   ) {
     for (index, value) in values.enumerated() {
       guard let first = values.firstIndex(of: value), first < index else { continue }
-      let message = "has the same \(what) as auth.tokens[\(first)]"
+      let message = "has the same token as auth.tokens[\(first)]"
       let place = node.sequence?[index].location
       complaints.append(Complaint(location: place, inner: "[\(index)]", message: message))
     }

@@ -101,6 +101,7 @@ struct CountedService {
       now: { .wallClock }, log: log)
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration, openAPI: [],
+      openAPIJSON: { [] },
       dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),

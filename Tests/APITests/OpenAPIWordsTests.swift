@@ -1,0 +1,110 @@
+import FoundationEssentials
+import Jobs
+import Testing
+import YAML
+
+@testable import API
+
+/// What people and generators of clients need of openapi.yaml beside its truth.
+@Suite("openapi.yaml, for those who make clients of it")
+struct OpenAPIWordsTests {
+  let checker: SchemaChecker
+  let schemas: [String: JSON]
+  let operations: [(name: String, operation: JSON)]
+
+  init() throws {
+    let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
+    let text = try String(contentsOf: root.appending(path: "openapi.yaml"), encoding: .utf8)
+    checker = SchemaChecker(try #require(try Document(text).root))
+    schemas = try #require(checker.document["components"]?["schemas"]?.object)
+    let paths = try #require(checker.document["paths"]?.object)
+    operations = paths.flatMap { path, methods in
+      (methods.object ?? [:]).filter { $0.key != "parameters" }
+        .map { (name: "\($0.key) \(path)", operation: $0.value) }
+    }
+  }
+
+  /// Whether it or what it refers to says what it is.
+  private func isDescribed(_ value: JSON?) -> Bool {
+    guard let value else { return false }
+    return value["description"]?.string?.isEmpty == false
+      || checker.resolve(value)?["description"]?.string?.isEmpty == false
+  }
+
+  @Test("describes every schema and every member")
+  func members() {
+    #expect(schemas.count > 30)
+    for (name, schema) in schemas {
+      #expect(isDescribed(schema), "\(name)")
+      for (member, value) in schema["properties"]?.object ?? [:] {
+        #expect(isDescribed(value), "\(name).\(member)")
+        // Members of members are named schemas, so that clients have types for them.
+        #expect(value["properties"] == nil, "\(name).\(member)")
+      }
+    }
+  }
+
+  @Test("describes every operation, parameter and header field, and shows JSON by examples")
+  func operationsAreDescribed() throws {
+    #expect(operations.count > 20)
+    for (name, operation) in operations {
+      #expect(operation["summary"]?.string?.isEmpty == false, "\(name)")
+      #expect(isDescribed(operation), "\(name)")
+      for parameter in operation["parameters"]?.array ?? [] {
+        let parameter = try #require(checker.resolve(parameter))
+        let says = isDescribed(parameter) || isDescribed(parameter["schema"])
+        #expect(says, "\(name) \(parameter["name"]?.string ?? "")")
+      }
+      for (status, response) in operation["responses"]?.object ?? [:] {
+        let response = try #require(checker.resolve(response))
+        #expect(isDescribed(response), "\(name) \(status)")
+        for (field, header) in response["headers"]?.object ?? [:] {
+          #expect(isDescribed(header), "\(name) \(status) \(field)")
+        }
+        if status.hasPrefix("2") { try checkExamples(response["content"], "\(name) \(status)") }
+      }
+      try checkExamples(operation["requestBody"]?["content"], name)
+    }
+  }
+
+  private func checkExamples(_ content: JSON?, _ name: String) throws {
+    for (type, media) in content?.object ?? [:] where type.hasSuffix("json") {
+      let examples =
+        [media["example"]].compactMap { $0 }
+        + (media["examples"]?.object ?? [:]).values.compactMap { checker.resolve($0)?["value"] }
+      #expect(!examples.isEmpty, "\(name) \(type)")
+      for example in examples {
+        let schema = try #require(media["schema"])
+        #expect(checker.mistakes(in: example, schema: schema) == [], "\(name)")
+      }
+    }
+  }
+
+  @Test("has no alternatives of members beside members: a case is a schema with a name")
+  func cases() {
+    for (name, schema) in schemas {
+      let isObject = schema["properties"] != nil
+      let isChoice = schema["oneOf"] != nil || schema["anyOf"] != nil || schema["allOf"] != nil
+      #expect(!(isObject && isChoice), "\(name)")
+      #expect(schema["dependentRequired"] == nil, "\(name)")
+    }
+    for (name, operation) in operations {
+      let types = operation["requestBody"]?["content"]?.object?.keys.map { $0 } ?? []
+      // A merge patch has a type of its own, and is taken as plain JSON too.
+      #expect(types.count <= 1 || types.allSatisfy { $0.hasSuffix("json") }, "\(name)")
+    }
+  }
+
+  @Test("names every code, where it says that there may come others")
+  func codes() throws {
+    func named(_ schema: String) throws -> Set<String> {
+      let text = try #require(schemas[schema]?["properties"]?["code"]?["description"]?.string)
+      return Set(text.matches(of: #/`([a-z_]+)`/#).map { String($0.1) })
+    }
+    #expect(try named("JobError") == Set(FailureCode.allCases.map(\.rawValue)))
+    let answers = try named("Problem")
+    let jobsOnly = Set(FailureCode.allCases.map(\.rawValue)).subtracting(answers)
+    #expect(answers.union(jobsOnly) == Set(ProblemCode.allCases.map(\.rawValue)))
+  }
+}

@@ -1,0 +1,235 @@
+/**
+ * A client of imagefetch, which fetches images from URLs that nobody vouches for. For Node.js 18 and newer, and for
+ * browsers, whose page's origin has to be in `server.cors_origins`. It needs nothing else.
+ *
+ *     import { Client } from './imagefetch.js';
+ *
+ *     const client = new Client('http://127.0.0.1:8080');
+ *     const job = await client.fetch('https://example.org/cat.jpg', { onProgress: (job) => console.log(job.progress) });
+ *     const blob = await client.image(job, { width: 320, format: 'webp' });
+ *
+ * Jobs are the API's, as openapi.yaml describes them. Wherever an option `signal` is taken, an `AbortSignal` ends the
+ * waiting; in `fetch` it cancels the job as well.
+ */
+
+/** The service did not do as asked: `status`, `code`, `errors` and `requestId` of its problem document. */
+export class Refused extends Error {
+  constructor(status, problem = {}, retryAfter = null) {
+    super(problem.detail ?? `status ${status}`);
+    this.name = 'Refused';
+    this.status = status;
+    this.code = problem.code;
+    this.errors = problem.errors ?? [];
+    this.requestId = problem.request_id;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** The job was given up: `code` is for programs, `retryable` whether it may succeed later. */
+export class Failed extends Error {
+  constructor(job) {
+    super(job.error?.detail ?? 'The job failed.');
+    this.name = 'Failed';
+    this.job = job;
+    this.code = job.error?.code;
+    this.retryable = job.error?.retryable ?? false;
+    this.originStatus = job.error?.origin_status ?? null;
+  }
+}
+
+/** The job was cancelled. */
+export class Cancelled extends Error {
+  constructor(job) {
+    super('The job was cancelled.');
+    this.name = 'Cancelled';
+    this.job = job;
+  }
+}
+
+/** How long the service is to hold back an answer, in seconds: below the idle timeouts of common proxies. */
+const longestWait = 30;
+
+const idOf = (job) => (typeof job === 'string' ? job : job.id);
+
+export const isFinished = (job) => job.phase !== 'queued' && job.phase !== 'loading';
+
+/** Resolves after as many seconds, or rejects when the signal says so. */
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', end);
+      resolve();
+    }, seconds * 1000);
+    signal?.addEventListener('abort', end, { once: true });
+  });
+}
+
+function query(members) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(members)) {
+    if (value === undefined || value === null) continue;
+    for (const each of Array.isArray(value) ? value : [value]) search.append(name, String(each));
+  }
+  const text = search.toString();
+  return text && `?${text}`;
+}
+
+/** A name that nobody else gives: it need not be a secret. */
+const unique = () => Array.from({ length: 4 }, () => Math.random().toString(36).slice(2, 10)).join('');
+
+export class Client {
+  #base;
+  #headers;
+  #patience;
+
+  /**
+   * @param {string} base the service's URL, with the path below which a proxy has it, if any
+   * @param {{token?: string, patience?: number}} options `token` where the service has tokens; `patience`, the seconds
+   *   for which 429 and 503 are waited out as `Retry-After` says: 60 unless said otherwise
+   */
+  constructor(base = 'http://127.0.0.1:8080', { token, patience = 60 } = {}) {
+    this.#base = base.replace(/\/+$/, '');
+    this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
+    this.#patience = patience;
+  }
+
+  /**
+   * Submits one job and gives it as it is then, mostly `queued`.
+   *
+   * @param {string|object} source a URL, or an object such as `{ local: 'cat.jpg' }`
+   * @param {object} options the API's members, such as `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache`;
+   *   beside them `idempotencyKey` and `signal`
+   */
+  async submit(source, { idempotencyKey, signal, ...members } = {}) {
+    const body = typeof source === 'string' ? { url: source, ...members } : { ...source, ...members };
+    return this.#json(await this.#send('POST', '/jobs', { body, idempotencyKey, signal, accepted: [202] }));
+  }
+
+  /** Submits URLs, or objects of a job's members: all of them or, where one is wrong, none. */
+  async submitMany(sources, { idempotencyKey, signal } = {}) {
+    const body = sources.map((source) => (typeof source === 'string' ? { url: source } : source));
+    const options = { body, idempotencyKey, signal, accepted: [202] };
+    return (await this.#json(await this.#send('POST', '/jobs/batch', options))).jobs;
+  }
+
+  /** Submits an image that is here already: a Blob, a File, an ArrayBuffer or its view. */
+  async upload(content, { idempotencyKey, signal, ...members } = {}) {
+    const type = (content instanceof Blob && content.type) || 'application/octet-stream';
+    const options = { content, type, idempotencyKey, signal, accepted: [202] };
+    return this.#json(await this.#send('POST', `/jobs/upload${query(members)}`, options));
+  }
+
+  /** The job as it is now. */
+  async job(job, { signal } = {}) {
+    return this.#json(await this.#send('GET', `/jobs/${idOf(job)}`, { signal }));
+  }
+
+  /** All jobs, newest first, each page asked for when it is needed; `phase` and `tag` choose some. */
+  async *jobs({ signal, ...members } = {}) {
+    let cursor;
+    do {
+      const page = await this.#json(await this.#send('GET', `/jobs${query({ ...members, cursor })}`, { signal }));
+      yield* page.jobs;
+      cursor = page.next_cursor;
+    } while (cursor !== null);
+  }
+
+  /**
+   * The job once it is a success; rejects with `Failed` or `Cancelled`.
+   *
+   * @param {{onProgress?: (job: object) => void, signal?: AbortSignal}} options `onProgress` is called with the job at
+   *   once and whenever something has changed, at most ten times a second
+   */
+  async wait(job, { onProgress, signal } = {}) {
+    let known;
+    for (;;) {
+      // Who wants progress is told at once how the job is, and then as soon as anything has changed.
+      const wait = onProgress && !known ? 0 : longestWait;
+      const headers = known ? { 'If-None-Match': known } : {};
+      const options = { headers, signal, accepted: [200, 304] };
+      const answer = await this.#send('GET', `/jobs/${idOf(job)}?wait=${wait}`, options);
+      if (answer.status === 304) continue;
+      job = await this.#json(answer);
+      if (onProgress) {
+        known = answer.headers.get('ETag');
+        onProgress(job);
+      }
+      if (job.phase === 'success') return job;
+      if (job.phase === 'failure') throw new Failed(job);
+      if (job.phase === 'cancelled') throw new Cancelled(job);
+    }
+  }
+
+  /** Submits and waits. Whatever ends the waiting early, the signal or what `onProgress` throws, cancels the job. */
+  async fetch(source, { onProgress, signal, ...options } = {}) {
+    const job = await this.submit(source, { signal, ...options });
+    try {
+      return await this.wait(job, { onProgress, signal });
+    } catch (error) {
+      if (!(error instanceof Failed || error instanceof Cancelled)) await this.cancel(job).catch(() => {});
+      throw error;
+    }
+  }
+
+  /** The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant. */
+  async image(job, { signal, ...variant } = {}) {
+    return (await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal })).blob();
+  }
+
+  /** The URL of the image or of a variant, for `<img src>` where the service has no tokens. */
+  imageURL(job, variant = {}) {
+    return `${this.#base}/jobs/${idOf(job)}/image${query(variant)}`;
+  }
+
+  /** Stops what has not finished; a job that has stays as it is. */
+  async cancel(job, { signal } = {}) {
+    return this.#json(await this.#send('DELETE', `/jobs/${idOf(job)}`, { signal }));
+  }
+
+  /** Removes the job and its image. */
+  async forget(job, { signal } = {}) {
+    await this.#send('DELETE', `/jobs/${idOf(job)}?purge=true`, { signal, accepted: [204] });
+  }
+
+  /** Queues a job again that failed, was cancelled, or whose image is no longer kept. */
+  async fetchAgain(job, { signal } = {}) {
+    return this.#json(await this.#send('POST', `/jobs/${idOf(job)}/fetch`, { signal }));
+  }
+
+  /** Changes `priority` and `tags`, also of a job that runs. */
+  async edit(job, changes, { signal } = {}) {
+    return this.#json(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
+  }
+
+  #json(answer) {
+    return answer.json();
+  }
+
+  async #send(method, path, { body, content, type, headers = {}, idempotencyKey, signal, accepted = [200] } = {}) {
+    const all = { ...this.#headers, ...headers };
+    if (body !== undefined) {
+      content = JSON.stringify(body);
+      type = 'application/json';
+    }
+    if (type) all['Content-Type'] = type;
+    // Sent again after a connection broke, the same key makes no second job.
+    if (accepted[0] === 202) all['Idempotency-Key'] = idempotencyKey ?? unique();
+    const deadline = Date.now() + this.#patience * 1000;
+    for (;;) {
+      // No cache between here and the service: a 304 is for this module, and is not to become an older 200.
+      const options = { method, headers: all, body: content, signal, cache: 'no-store' };
+      const answer = await fetch(this.#base + path, options);
+      if (accepted.includes(answer.status)) return answer;
+      const after = Number(answer.headers.get('Retry-After') ?? NaN);
+      const refused = new Refused(
+        answer.status, await answer.json().catch(() => ({})), Number.isNaN(after) ? null : after);
+      const isBusy = answer.status === 429 || answer.status === 503;
+      if (!isBusy || refused.retryAfter === null || Date.now() + after * 1000 > deadline) throw refused;
+      await pause(after, signal);
+    }
+  }
+}

@@ -1,0 +1,119 @@
+// Tests of the module against a real service, at API, and an origin, at ORIGIN, which has
+// /photo.jpg (480 x 320), /slow.jpg, whose end does not come, and nothing else. Run by the project's tests.
+
+import assert from 'node:assert/strict';
+import { createHash, randomUUID } from 'node:crypto';
+import { createServer } from 'node:http';
+import { test } from 'node:test';
+
+import { Cancelled, Client, Failed, isFinished, Refused } from './imagefetch.js';
+
+const client = new Client(process.env.API);
+const origin = process.env.ORIGIN;
+const photo = `${origin}/photo.jpg`;
+const slow = `${origin}/slow.jpg`;
+// Another run may have left its jobs in the same service.
+const run = randomUUID();
+const bytes = async (blob) => Buffer.from(await blob.arrayBuffer());
+const listed = async (members) => {
+  const jobs = [];
+  for await (const job of client.jobs(members)) jobs.push(job);
+  return jobs;
+};
+
+test('fetches, tells progress, and gives the image and its variants', async () => {
+  const seen = [];
+  const job = await client.fetch(photo, { onProgress: (job) => seen.push(job), tags: ['js'] });
+  assert.equal(job.phase, 'success');
+  assert.ok(isFinished(seen.at(-1)) && seen.at(-1).progress.fraction === 1);
+  assert.deepEqual([job.image.width, job.image.height], [480, 320]);
+  const image = await client.image(job);
+  assert.equal(image.type, 'image/jpeg');
+  assert.equal(createHash('sha256').update(await bytes(image)).digest('hex'), job.image.sha256);
+  const variant = await client.image(job, { width: 32, format: 'webp' });
+  assert.equal((await bytes(variant)).subarray(8, 12).toString(), 'WEBP');
+  assert.equal((await fetch(client.imageURL(job, { width: 32, format: 'png' }))).headers.get('Content-Type'), 'image/png');
+});
+
+test('rejects with what the job failed with', async () => {
+  await assert.rejects(client.fetch(`${origin}/none.jpg`), (error) => {
+    assert.ok(error instanceof Failed);
+    assert.deepEqual([error.code, error.originStatus, error.retryable], ['origin_status', 404, false]);
+    return error.message === 'The origin answered 404.';
+  });
+});
+
+test('rejects with what was refused', async () => {
+  await assert.rejects(client.submit('ftp://example.org/a.jpg', { priority: 'urgent' }), (error) => {
+    assert.ok(error instanceof Refused);
+    assert.deepEqual([error.status, error.code, error.errors.length], [422, 'invalid_url', 2]);
+    return true;
+  });
+  await assert.rejects(client.job('0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88'), { status: 404, code: 'not_found' });
+});
+
+test('submits many and lists them all', async () => {
+  const jobs = await client.submitMany([photo, ...Array(5).fill({ url: photo, tags: [run] })]);
+  await Promise.all(jobs.map((job) => client.wait(job)));
+  const ids = (await listed({ tag: run, phase: ['success', 'failure'], limit: 2 })).map((job) => job.id);
+  assert.deepEqual(ids, jobs.slice(1).map((job) => job.id).reverse());
+});
+
+test('repeats nothing that has a key', async () => {
+  const jobs = [await client.submit(photo, { idempotencyKey: run }), await client.submit(photo, { idempotencyKey: run })];
+  assert.equal(jobs[0].id, jobs[1].id);
+});
+
+test('uploads', async () => {
+  const content = new Blob([await (await fetch(photo)).arrayBuffer()], { type: 'image/jpeg' });
+  const job = await client.wait(await client.upload(content, { tags: ['a', 'b'], max_pixels: 1e6 }));
+  assert.deepEqual(job.source.captured, { bytes: content.size, content_type: 'image/jpeg' });
+  assert.deepEqual(job.tags, ['a', 'b']);
+  assert.deepEqual(await bytes(await client.image(job)), await bytes(content));
+});
+
+test('cancels, edits, fetches again and forgets', async () => {
+  const job = await client.submit({ url: slow }, { cache: 'no-store' });
+  assert.deepEqual((await client.edit(job, { priority: 'high', tags: ['x'] })).tags, ['x']);
+  assert.equal((await client.cancel(job)).phase, 'cancelled');
+  await assert.rejects(client.wait(job), Cancelled);
+  assert.equal(isFinished(await client.fetchAgain(job)), false);
+  await client.forget(job);
+  await assert.rejects(client.job(job.id), Refused);
+});
+
+test('a signal ends the waiting and cancels the job', async () => {
+  const controller = new AbortController();
+  const tags = [`${run}-left`];
+  const fetched = client.fetch(slow, {
+    cache: 'no-store', tags, signal: controller.signal, onProgress: () => controller.abort(),
+  });
+  await assert.rejects(fetched, { name: 'AbortError' });
+  assert.deepEqual((await listed({ tag: tags[0] })).map((job) => job.phase), ['cancelled']);
+});
+
+test('what onProgress throws cancels the job', async () => {
+  const tags = [`${run}-thrown`];
+  const thrown = new Error('enough');
+  await assert.rejects(client.fetch(slow, { cache: 'no-store', tags, onProgress: () => { throw thrown; } }), thrown);
+  assert.deepEqual((await listed({ tag: tags[0] })).map((job) => job.phase), ['cancelled']);
+});
+
+test('waits as Retry-After says, and no longer than its patience', async () => {
+  let asked = 0;
+  const keys = new Set();
+  const server = createServer((request, response) => {
+    asked += 1;
+    keys.add(request.headers['idempotency-key']);
+    assert.equal(request.headers.authorization, 'Bearer secret');
+    if (asked === 2) response.writeHead(202).end('{"id":"1","phase":"queued"}');
+    else response.writeHead(503, { 'Retry-After': asked === 1 ? '0' : '9' }).end('{"code":"queue_full"}');
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const busy = new Client(`http://127.0.0.1:${server.address().port}/`, { token: 'secret', patience: 5 });
+  assert.equal((await busy.submit(photo)).id, '1');
+  assert.deepEqual([asked, keys.size], [2, 1]);
+  await assert.rejects(busy.submit(photo), { code: 'queue_full', retryAfter: 9 });
+  server.closeAllConnections();
+  server.close();
+});

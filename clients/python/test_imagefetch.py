@@ -1,0 +1,218 @@
+"""Tests of the module against a real service, at API, and an origin, at ORIGIN, which has
+/photo.jpg (480 x 320), /slow.jpg, whose end does not come, and nothing else. Run by the project's tests."""
+
+import asyncio
+import hashlib
+import http.server
+import os
+import tempfile
+import threading
+import unittest
+import urllib.error
+import urllib.request
+import uuid
+
+from imagefetch import AsyncClient, Cancelled, Client, Failed, Refused, signed_path
+
+API = os.environ["API"]
+ORIGIN = os.environ["ORIGIN"]
+PHOTO = ORIGIN + "/photo.jpg"
+# Another run may have left its jobs in the same service.
+RUN = uuid.uuid4().hex
+
+
+def photo():
+    with urllib.request.urlopen(PHOTO) as answer:
+        return answer.read()
+
+
+class Stop(Exception):
+    pass
+
+
+class Busy:
+    """A service that has room for the second request only."""
+
+    def __enter__(self):
+        self.keys, self.tokens = [], set()
+        busy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                busy.keys.append(self.headers["Idempotency-Key"])
+                busy.tokens.add(self.headers["Authorization"])
+                isFull = len(busy.keys) != 2
+                self.send_response(503 if isFull else 202)
+                if isFull:
+                    self.send_header("Retry-After", "0" if len(busy.keys) == 1 else "9")
+                self.end_headers()
+                self.wfile.write(b'{"code": "queue_full"}' if isFull else b'{"id": "1", "phase": "queued"}')
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever).start()
+        return self
+
+    def __exit__(self, *error):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class SyncTests(unittest.TestCase):
+    def setUp(self):
+        self.client = Client(API)
+
+    def test_fetches_and_saves(self):
+        seen = []
+        job = self.client.fetch(PHOTO, progress=lambda job: seen.append(job.phase), tags=["sync"])
+        self.assertEqual((job.phase, seen[-1], job.is_finished), ("success", "success", True))
+        self.assertEqual((job.image["width"], job.image["height"], job.fraction), (480, 320, 1))
+        data = self.client.image(job)
+        self.assertEqual(hashlib.sha256(data).hexdigest(), job.image["sha256"])
+        with tempfile.TemporaryDirectory() as folder:
+            self.client.save(job, folder + "/a.webp", width=32, format="webp")
+            with open(folder + "/a.webp", "rb") as file:
+                self.assertEqual(file.read()[8:12], b"WEBP")
+
+    def test_raises_what_the_job_failed_with(self):
+        with self.assertRaises(Failed) as raised:
+            self.client.fetch(ORIGIN + "/none.jpg")
+        error = raised.exception
+        self.assertEqual((error.code, error.origin_status, error.retryable), ("origin_status", 404, False))
+        self.assertEqual(str(error), "The origin answered 404.")
+        with self.assertRaises(Failed) as raised:
+            self.client.fetch("http://10.0.0.1/a.jpg")
+        self.assertEqual(raised.exception.code, "blocked_address")
+
+    def test_raises_what_was_refused(self):
+        with self.assertRaises(Refused) as raised:
+            self.client.submit("ftp://example.org/a.jpg", priority="urgent")
+        error = raised.exception
+        self.assertEqual((error.status, error.code), (422, "invalid_url"))
+        self.assertEqual(sorted(each["pointer"] for each in error.errors), ["/priority", "/url"])
+        with self.assertRaises(Refused) as raised:
+            self.client.job("0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88")
+        self.assertEqual(raised.exception.status, 404)
+
+    def test_submits_many_and_lists_them_all(self):
+        jobs = self.client.submit_many([PHOTO, {"url": PHOTO, "tags": ["many" + RUN]}] + [{"url": PHOTO, "tags": ["many" + RUN]}] * 4)
+        self.assertEqual(len(jobs), 6)
+        for job in jobs:
+            self.assertEqual(self.client.wait(job).phase, "success")
+        listed = [job.id for job in self.client.jobs(tag="many" + RUN, phase=["success", "failure"], limit=2)]
+        self.assertEqual(listed, [job.id for job in reversed(jobs[1:])])
+
+    def test_repeats_nothing_that_has_a_key(self):
+        jobs = [self.client.submit(PHOTO, idempotency_key=RUN) for _ in range(2)]
+        self.assertEqual(jobs[0].id, jobs[1].id)
+
+    def test_uploads(self):
+        job = self.client.wait(self.client.upload(photo(), "image/jpeg", tags=["a", "b"], max_pixels=1_000_000))
+        self.assertEqual((job["source"]["captured"]["bytes"], job["tags"]), (len(photo()), ["a", "b"]))
+        self.assertEqual(self.client.image(job), photo())
+
+    def test_cancels_edits_fetches_again_and_forgets(self):
+        job = self.client.submit(ORIGIN + "/slow.jpg", cache="no-store")
+        self.assertEqual(self.client.edit(job, priority="high", tags=["x"])["tags"], ["x"])
+        self.assertEqual(self.client.cancel(job).phase, "cancelled")
+        with self.assertRaises(Cancelled):
+            self.client.wait(job)
+        self.assertFalse(self.client.fetch_again(job).is_finished)
+        self.client.forget(job)
+        with self.assertRaises(Refused):
+            self.client.job(job)
+
+    def test_cancels_what_nobody_waits_for_any_more(self):
+        jobs = []
+
+        def stop(job):
+            jobs.append(job)
+            raise Stop
+
+        with self.assertRaises(Stop):
+            self.client.fetch(ORIGIN + "/slow.jpg", progress=stop, cache="no-store")
+        self.assertEqual(self.client.job(jobs[0]).phase, "cancelled")
+        with self.assertRaises(TimeoutError):
+            self.client.fetch(ORIGIN + "/slow.jpg", timeout=0.2, cache="no-store", tags=["late" + RUN])
+        self.assertEqual([job.phase for job in self.client.jobs(tag="late" + RUN)], ["cancelled"])
+
+    def test_another_thread_can_cancel(self):
+        job = self.client.submit(ORIGIN + "/slow.jpg", cache="no-store")
+        canceller = threading.Thread(target=lambda: Client(API).cancel(job))
+        canceller.start()
+        with self.assertRaises(Cancelled):
+            self.client.wait(job)
+        canceller.join()
+
+    def test_waits_as_retry_after_says_and_no_longer_than_its_patience(self):
+        with Busy() as busy:
+            client = Client(busy.url, token="secret", patience=5)
+            self.assertEqual(client.submit(PHOTO).id, "1")
+            self.assertEqual((len(busy.keys), len(set(busy.keys)), busy.tokens), (2, 1, {"Bearer secret"}))
+            with self.assertRaises(Refused) as raised:
+                client.submit(PHOTO)
+            self.assertEqual((raised.exception.code, raised.exception.retry_after), ("queue_full", 9))
+
+    def test_signs_image_urls(self):
+        path = signed_path(os.environ["VIEW_KEY"], PHOTO, width=20, placeholder=False)
+        with urllib.request.urlopen(API + path) as answer:
+            self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "image/jpeg"))
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(API + path.replace("width=20", "width=21"))
+        raised.exception.close()
+        self.assertEqual(raised.exception.code, 403)
+
+
+class AsyncTests(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        self.client = AsyncClient(API)
+
+    async def test_fetches_many_at_once(self):
+        seen = []
+        jobs = await asyncio.gather(
+            *(self.client.fetch(PHOTO + f"?{n}", tags=["async" + RUN], progress=seen.append) for n in range(20)))
+        self.assertEqual({job.phase for job in jobs}, {"success"})
+        self.assertGreaterEqual(len(seen), 20)
+        listed = [job.id async for job in self.client.jobs(tag="async" + RUN, limit=7)]
+        self.assertEqual(sorted(listed), sorted(job.id for job in jobs))
+        self.assertEqual(await self.client.image(jobs[0]), photo())
+        with tempfile.TemporaryDirectory() as folder:
+            await self.client.save(jobs[0], folder + "/a.png", width=10, format="png")
+            with open(folder + "/a.png", "rb") as file:
+                self.assertEqual(file.read()[1:4], b"PNG")
+
+    async def test_raises_as_the_other_one_does(self):
+        with self.assertRaises(Failed):
+            await self.client.fetch(ORIGIN + "/none.jpg")
+        with self.assertRaises(Refused):
+            await self.client.submit("none")
+        with self.assertRaises(OSError):
+            await AsyncClient("http://127.0.0.1:1").submit(PHOTO)
+
+    async def test_cancelling_the_task_cancels_the_job(self):
+        under_way = asyncio.Event()
+        task = asyncio.create_task(self.client.fetch(
+            ORIGIN + "/slow.jpg", cache="no-store", tags=["left" + RUN], progress=lambda job: under_way.set()))
+        await under_way.wait()
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        self.assertEqual([job.phase async for job in self.client.jobs(tag="left" + RUN)], ["cancelled"])
+
+    async def test_uploads_edits_and_forgets(self):
+        job = await self.client.wait(await self.client.upload(photo()))
+        self.assertEqual((await self.client.edit(job, tags=["y"]))["tags"], ["y"])
+        self.assertEqual((await self.client.fetch_again(job)).phase, "success")
+        self.assertEqual((await self.client.cancel(job)).phase, "success")
+        self.assertEqual(len(await self.client.submit_many([PHOTO])), 1)
+        await self.client.forget(job)
+        with self.assertRaises(Refused):
+            await self.client.job(job)
+
+
+if __name__ == "__main__":
+    unittest.main()
