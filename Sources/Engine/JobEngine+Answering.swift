@@ -4,19 +4,19 @@ internal import Jobs
 extension JobEngine {
   /// The jobs, those finished already whose image is stored and may be used as it is.
   func answered(_ jobs: [Job]) async -> [Job] {
-    let moment = crew.now()
+    let moment = now()
     let asked = candidates(jobs)
     guard !asked.isEmpty else { return jobs }
-    let answers = await crew.cache.answers(
+    let answers = await cache.answers(
       asked.map { ($0.job, CachePolicy($0.job)) }, at: moment)
     var jobs = jobs
     for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
       guard case .use(let entry, let outcome, let isStale) = answer,
-        fits(entry.image, candidate.job), await crew.cache.state(of: entry) == .whole
+        fits(entry.image, candidate.job), await cache.state(of: entry) == .whole
       else { continue }
-      crew.cache.used(entry, outcome.status, at: moment)
-      if isStale { crew.background.freshen(candidate.job) }
-      let retention = candidate.job.submission.retention ?? crew.configuration.retention
+      cache.used(entry, outcome.status, at: moment)
+      if isStale { background.freshen(candidate.job) }
+      let retention = candidate.job.submission.retention ?? configuration.retention
       jobs[candidate.place].target = candidate.job.target
       jobs[candidate.place].answer(
         with: entry.image.seen(as: candidate.job.target), outcome, at: moment,
@@ -25,7 +25,7 @@ extension JobEngine {
     return jobs
   }
 
-  /// What to look up: a regular image that is stored is better than the low-data one that would stand in for it.
+  /// What to look up: a regular image that is stored is better than the low-data one in its place.
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
       guard job.url != nil, job.submission.cacheMode.takesStored else { return [] }
@@ -40,7 +40,7 @@ extension JobEngine {
     let header = ImageHeader(
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
-    let limits = JobLimits(of: job, within: crew.configuration)
+    let limits = JobLimits(of: job, within: loads.rules)
     return limits.objection(bytes: image.bytes, header: header) == nil
   }
 }

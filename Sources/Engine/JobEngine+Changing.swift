@@ -9,12 +9,12 @@ extension JobEngine {
     _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let job = try await job(id, for: caller).job
-    let retention = job.submission.retention ?? crew.configuration.retention
-    let moment = crew.now()
+    let retention = job.submission.retention ?? configuration.retention
+    let moment = now()
     let snapshot = try await change(id, ifVersion: expected) {
       $0.cancel(at: moment, keptFor: retention)
     }
-    if snapshot.job.phase == .cancelled { crew.loads.leave(id, before: snapshot.job.version) }
+    if snapshot.job.phase == .cancelled { loads.leave(id, before: snapshot.job.version) }
     return snapshot
   }
 
@@ -23,17 +23,25 @@ extension JobEngine {
     _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
   ) async throws(JobsError) {
     _ = try await job(id, for: caller)
-    let snapshots = crew.snapshots
-    let removal = try await storing { () async throws(StoreError) in
-      try await crew.store.remove(id) { snapshots.isAt(expected, $0) }
+    let removal = try await storing { [snapshots] () async throws(StoreError) in
+      try await store.remove(id) { snapshots.isAt(expected, $0) }
     }
     if removal == .kept { throw .versionDiffers }
-    crew.snapshots.purge(id)
-    crew.loads.leave(id, before: .max, forgetting: true)
+    snapshots.purge(id)
+    loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
-    Finishing(crew: crew).tellForgotten(job)
-    await crew.forgetBytes(of: job)
+    publisher.recordPurge(of: job, at: now())
+    await forgetBytes(of: job)
     await housekeeping.tidy()
+  }
+
+  /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
+  private func forgetBytes(of job: Job) async {
+    let job = loads.rules.sharing(job)
+    await kept.forget(job)
+    guard let image = job.image else { return }
+    await cache.forgetVariants(of: image.digest)
+    await cache.forget(image.digest, of: job)
   }
 
   /// Changes priority and tags; nil leaves them.
@@ -45,7 +53,7 @@ extension JobEngine {
     let snapshot = try await change(id, ifVersion: expected) {
       $0.edit(priority: priority, tags: tags)
     }
-    if let priority { crew.loads.prioritize(id, priority) }
+    if let priority { loads.prioritize(id, priority) }
     return snapshot
   }
 
@@ -53,13 +61,12 @@ extension JobEngine {
   public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     try takeable()
-    let moment = crew.now()
-    let network = crew.network
-    let snapshot = try await change(id) { job in
+    let moment = now()
+    let snapshot = try await change(id) { [network] job in
       job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
     if let request = snapshot.job.request { await join(request, 1) }
-    crew.dispatcher.wake()
+    dispatcher.wake()
     return snapshot
   }
 
@@ -67,10 +74,10 @@ extension JobEngine {
   private func change(
     _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
-    crew.showNews(of: id)
-    let (snapshots, outcome) = (crew.snapshots, ChangeOutcome())
-    let job = try await storing { () async throws(StoreError) in
-      try await crew.store.update(id, under: nil) { job in
+    loads.showProgress(of: id)
+    let outcome = ChangeOutcome()
+    let job = try await storing { [snapshots] () async throws(StoreError) in
+      try await store.update(id, under: nil) { job in
         guard snapshots.isAt(expected, job) else {
           outcome.note(.versionDiffers)
           return false
@@ -85,8 +92,9 @@ extension JobEngine {
     }
     if outcome.value == .versionDiffers { throw .versionDiffers }
     guard let job else { throw .unknownJob }
-    if outcome.value == .ended { Finishing(crew: crew).tell(job) }
-    guard let snapshot = crew.snapshots.publish(job) else { throw .unknownJob }
+    guard let snapshot = publisher.publish(job, hasEnded: outcome.value == .ended) else {
+      throw .unknownJob
+    }
     return snapshot
   }
 }
@@ -106,28 +114,28 @@ final class ChangeOutcome: Sendable {
 extension JobEngine {
   /// What the cache holds.
   public func cacheCounts() async throws(JobsError) -> CacheCounts {
-    try await storing { () async throws(StoreError) in try await crew.cache.counts() }
+    try await storing { () async throws(StoreError) in try await cache.counts() }
   }
 
   /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
   /// - Returns: how many stored responses and variants there were.
   public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     let removed = try await storing { () async throws(StoreError) in
-      try await crew.cache.forget(url)
+      try await cache.forget(url)
     }
     // What is looked at would otherwise be the jobs' images.
-    crew.views.clear()
+    views.clear()
     await housekeeping.tidy()
     return removed
   }
 
-  /// Whether low-data images stand in for the regular ones.
-  public var isConstrained: Bool { crew.network.isConstrained }
+  /// Whether low-data images are loaded in place of the regular ones.
+  public var isConstrained: Bool { network.isConstrained }
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
   public func setConstrained(_ isConstrained: Bool) {
-    guard crew.network.set(isConstrained) else { return }
-    crew.log.notice("network", metadata: ["constrained": "\(isConstrained)"])
-    if !isConstrained { crew.background.replaceLowData() }
+    guard network.set(isConstrained) else { return }
+    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    if !isConstrained { background.replaceLowData() }
   }
 }

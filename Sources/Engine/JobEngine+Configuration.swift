@@ -1,7 +1,7 @@
 public import Jobs
 
 extension JobEngine {
-  /// What the engine is told by the operator.
+  /// What the operator configures of the engine.
   public struct Configuration: Sendable {
     /// Jobs in flight: one worker each.
     public var workers = 64
@@ -19,8 +19,8 @@ extension JobEngine {
     public var maxBytes = 32 << 20
     /// Of decoding. `maxMemory` is also what all decodes may hold at once.
     public var limits = DecodeLimits()
-    /// How long the store waits for a word of this process before others take its jobs over; it says one three times as
-    /// often.
+    /// How long the store waits for this process to renew its lease, before others may take its jobs over; it renews the
+    /// lease three times as often.
     public var lease: Duration = .seconds(15)
     /// Of all kept images' bytes.
     public var maxStoredBytes = 10_000_000_000
@@ -47,19 +47,18 @@ extension JobEngine {
   }
 }
 
-/// What the operator says of the cache.
-public struct CacheConfiguration: Sendable, Equatable {
-  /// Whether anything is cached.
-  public var isEnabled = true
-  /// Bytes of images held in memory.
-  public var memory = 100_000_000
-  /// Bytes of images kept on disk.
-  public var disk = 1_000_000_000
-  /// Whether one owner may be answered from what another one fetched.
-  public var isShared = true
-  /// Freshness of a response that says nothing of its own; zero leaves it to the heuristics of RFC 9111 section 4.2.2.
-  public var defaultTTL: Duration = .seconds(86_400)
+extension JobEngine.Configuration {
+  /// What each load may take, and with whom it is shared.
+  var loadRules: LoadRules {
+    LoadRules(
+      timeout: timeout, maxBytes: maxBytes, maxPixels: limits.maxPixels, isShared: cache.isShared)
+  }
 
-  /// The defaults.
-  public init() {}
+  /// What each origin may be asked.
+  var originRules: OriginRules {
+    var rules = OriginRules()
+    rules.maxTransfers = maxPerOrigin
+    rules.requestsPerSecond = requestsPerSecondPerOrigin
+    return rules
+  }
 }

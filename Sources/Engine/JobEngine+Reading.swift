@@ -4,16 +4,16 @@ public import Jobs
 extension JobEngine {
   /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
   public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
-    guard let snapshot = crew.snapshots.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
+    guard let snapshot = snapshots.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
   /// The job as it is.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    if let snapshot = crew.snapshots.peek(id) { return try checked(snapshot, caller) }
-    let found = try await storing { () async throws(StoreError) in try await crew.store.job(id) }
-    guard let found, let snapshot = crew.snapshots.publish(found, isNews: false)
+    if let snapshot = snapshots.peek(id) { return try checked(snapshot, caller) }
+    let found = try await storing { () async throws(StoreError) in try await store.job(id) }
+    guard let found, let snapshot = snapshots.publish(found, isNews: false)
     else { throw .unknownJob }
     return try checked(snapshot, caller)
   }
@@ -21,27 +21,27 @@ extension JobEngine {
   /// Why a queued job does not run; nil in any other phase. Asks memory alone.
   public func waiting(of job: Job) -> WaitingFor? {
     guard job.phase == .queued else { return nil }
-    let (moment, origin) = (crew.now(), job.origin)
+    let (moment, origin) = (now(), job.origin)
     if let due = job.notBefore, due > moment {
       return WaitingFor(.retry, origin: origin, until: due)
     }
-    if let origin, let hold = crew.origins.hold(on: origin) {
+    if let origin, let hold = origins.hold(on: origin) {
       return WaitingFor(hold.reason, origin: origin, until: hold.time.map { moment + $0 })
     }
-    return WaitingFor(.worker, origin: origin, ahead: crew.positions.ahead(of: job))
+    return WaitingFor(.worker, origin: origin, ahead: positions.ahead(of: job))
   }
 
   /// The newest preview of what a job is loading; nil: there is none yet, or no more. The caller has seen the job.
   public func preview(of id: JobID) -> Preview? {
-    crew.loads.of(id).lazy.compactMap(\.tracker.preview).first
+    loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
   /// The jobs that fit, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
-    var page = try await storing { () async throws(StoreError) in try await crew.store.jobs(query) }
+    var page = try await storing { () async throws(StoreError) in try await store.jobs(query) }
     page.jobs = page.jobs.map { job in
       // Progress is known in memory only.
-      guard let shown = crew.snapshots.peek(job.id)?.job, shown.version > job.version else {
+      guard let shown = snapshots.peek(job.id)?.job, shown.version > job.version else {
         return job
       }
       return shown
@@ -58,12 +58,12 @@ extension JobEngine {
       let snapshot = try await job(id, for: caller)
       let left = deadline - ContinuousClock.now
       if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled
-        || crew.snapshots.isClosed
+        || snapshots.isClosed
       {
         return snapshot
       }
       await withTaskGroup { group in
-        group.addTask { await self.crew.snapshots.wait(for: goal, of: id) }
+        group.addTask { await self.snapshots.wait(for: goal, of: id) }
         group.addTask { try? await Task.sleep(for: left) }
         await group.next()
         group.cancelAll()
@@ -73,6 +73,6 @@ extension JobEngine {
 
   /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
-    try await storing { () async throws(StoreError) in try await crew.opener.open(digest) }
+    try await storing { () async throws(StoreError) in try await opener.open(digest) }
   }
 }

@@ -10,11 +10,11 @@ extension JobEngine {
   ) async throws(JobsError) -> [SubmittedJob] {
     try takeable()
     try await checkLocalNames(jobs)
-    let moment = crew.now()
+    let moment = now()
     let queued = jobs.map { new in
-      var job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
-      job.target = crew.network.firstCandidate(of: job.submission)
-      return crew.sharing(job)
+      var job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
+      job.target = network.firstCandidate(of: job.submission)
+      return loads.rules.sharing(job)
     }
     if let submitted = try await submit(await answered(queued), key: key) { return submitted }
     return try await submitPlain(queued, key: key)
@@ -35,9 +35,9 @@ extension JobEngine {
     _ jobs: [Job], key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob]? {
     try takeable()
-    let capacity = crew.configuration.maxQueued
+    let capacity = configuration.maxQueued
     let outcome = try await storing { () async throws(StoreError) in
-      try await crew.store.submit(jobs, key: key, capacity: capacity)
+      try await store.submit(jobs, key: key, capacity: capacity)
     }
     switch outcome {
     case .accepted: return await accepted(jobs)
@@ -52,7 +52,7 @@ extension JobEngine {
     switch job {
     case .gone(let id): return SubmittedJob(gone: id)
     case .kept(let job):
-      guard isAlive(job), let snapshot = crew.snapshots.publish(job, isNews: false) else {
+      guard isAlive(job), let snapshot = snapshots.publish(job, isNews: false) else {
         return SubmittedJob(gone: job.id)
       }
       return SubmittedJob(snapshot)
@@ -60,21 +60,21 @@ extension JobEngine {
   }
 
   private func accepted(_ jobs: [Job]) async -> [SubmittedJob] {
-    crew.metrics.submitted(jobs.count)
+    metrics.submitted(jobs.count)
     let submitted = jobs.map { job in
-      crew.snapshots.publish(job).map { SubmittedJob($0) } ?? SubmittedJob(gone: job.id)
+      let snapshot = publisher.publish(job, hasEnded: job.phase.isFinished)
+      return snapshot.map { SubmittedJob($0) } ?? SubmittedJob(gone: job.id)
     }
-    for job in jobs where job.phase.isFinished { Finishing(crew: crew).tell(job) }
     let queued = jobs.filter { $0.phase == .queued }
     guard !queued.isEmpty else { return submitted }
-    crew.positions.add(queued)
+    positions.add(queued)
     await join(queued)
-    crew.dispatcher.wake()
+    dispatcher.wake()
     return submitted
   }
 
-  /// What asks the same as a load under way needs no turn of its own. No more are brought than are new, so that nobody
-  /// waits for an answer until a long queue is empty.
+  /// Brings new jobs into loads under way that they ask the same as: they need no worker of their own. It brings no more
+  /// jobs than are new, so that the answer to a submission doesn't wait for a long queue.
   private func join(_ jobs: [Job]) async {
     var counts: [Fingerprint: Int] = [:]
     for request in jobs.lazy.compactMap(\.request) { counts[request, default: 0] += 1 }
@@ -82,14 +82,14 @@ extension JobEngine {
   }
 
   func join(_ request: Fingerprint, _ count: Int) async {
-    guard let load = crew.loads.load(for: request), load.beginCoalescing() else { return }
-    await crew.coalesce(into: load, atMost: count)
+    guard let load = loads.load(for: request), load.beginCoalescing() else { return }
+    await coalescer.coalesce(into: load, atMost: count)
   }
 
   private func checkLocalNames(_ jobs: [NewJob]) async throws(JobsError) {
     var wrong: [Int] = []
     for (place, job) in jobs.enumerated() {
-      guard case .local(let name) = job.submission.source, let locals = crew.locals else {
+      guard case .local(let name) = job.submission.source, let locals = locals else {
         continue
       }
       do throws(LocalImageError) { _ = try await locals.open(name) } catch {
@@ -102,28 +102,28 @@ extension JobEngine {
   /// Room for an image that a client is about to send.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try takeable()
-    let staged = try await storing { () async throws(StoreError) in try await crew.images.stage() }
+    let staged = try await storing { () async throws(StoreError) in try await images.stage() }
     return StagedCapture(
-      staged, on: crew.threads.lane(at: .normal), in: crew.uploads, by: owner)
+      staged, on: threads.lane(at: .normal), in: uploads, by: owner)
   }
 
   /// Accepts a job over a finished capture, and makes its bytes durable with it. `new`'s source is the captured image
-  /// that ``ImageCapture/finish()`` told.
+  /// that ``ImageCapture/finish()`` returned.
   public func submit(
     captured capture: any ImageCapture, as new: NewJob, by owner: Owner, key: IdempotencyKey?
   ) async throws(JobsError) -> SubmittedJob {
     guard let capture = capture as? StagedCapture, let image = capture.image else {
       throw .store(.unavailable(detail: "not a finished capture of this engine"))
     }
-    let moment = crew.now()
-    let job = Job(new, id: crew.ids.next(at: moment), owner: owner, createdAt: moment)
+    let moment = now()
+    let job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
     do throws(JobsError) {
       try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
       let submitted = try await submitPlain([job], key: key)[0]
-      if submitted.id != job.id { await crew.keeper.release(job.id) }
+      if submitted.id != job.id { await keeper.release(job.id) }
       return submitted
     } catch {
-      await crew.keeper.release(job.id)
+      await keeper.release(job.id)
       throw error
     }
   }
@@ -132,8 +132,8 @@ extension JobEngine {
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for id: JobID
   ) async throws(JobsError) {
     let isKept = try await storing { () async throws(StoreError) in
-      try await crew.keeper.keep(
-        staged, digest, bytes: bytes, as: id, limit: crew.roomForImages + bytes)
+      try await keeper.keep(
+        staged, digest, bytes: bytes, as: id, limit: keeper.limit + bytes)
     }
     guard isKept else { throw .store(.unavailable(detail: "the client left")) }
   }

@@ -13,10 +13,10 @@ extension JobEngine {
     to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
-    let subscription = crew.snapshots.subscribers.subscribe(
+    let subscription = snapshots.subscribers.subscribe(
       to: snapshot, told: told, holds: cancelsAtLeaving, for: caller)
     // What changed between the look at it and the listening was noted for nobody.
-    if let newest = crew.snapshots.peek(id) {
+    if let newest = snapshots.peek(id) {
       subscription.deliver(newest, JobEvents(from: snapshot.job, to: newest.job))
     } else {
       subscription.end(forgetting: false)
@@ -26,12 +26,12 @@ extension JobEngine {
 
   /// Listens to all jobs that the caller sees and the query means: first to how they are, then to what changes.
   public func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
-    crew.snapshots.subscribers.subscribe(query, now: crew.now)
+    snapshots.subscribers.subscribe(query, now: clock)
   }
 
   /// Reads, one page after another, how jobs are for those who begin to listen to many.
   func listForSubscribers() async {
-    for await subscription in crew.snapshots.subscribers.asks {
+    for await subscription in snapshots.subscribers.asks {
       guard let listing = subscription.wanted else { continue }
       let (jobs, next) = await read(listing, for: subscription.query)
       subscription.take(jobs, of: listing, next: next)
@@ -41,7 +41,7 @@ extension JobEngine {
   private func read(
     _ listing: ManyJobsSubscription.Listing, for query: SubscriptionQuery
   ) async -> (jobs: [JobSnapshot], next: ManyJobsSubscription.Listing?) {
-    guard let wanted = JobQuery(listing, query, now: crew.now()) else { return ([], nil) }
+    guard let wanted = JobQuery(listing, query, now: now()) else { return ([], nil) }
     do throws(JobsError) {
       let page = try await jobs(wanted)
       var next = listing
@@ -60,13 +60,13 @@ extension JobEngine {
 
   /// Cancels jobs when nobody listens any more who wanted them for no longer than that.
   func cancelAbandoned() async {
-    for await (id, caller) in crew.snapshots.subscribers.abandoned {
-      guard !crew.snapshots.subscribers.holds(id),
-        crew.snapshots.peek(id)?.job.phase.isFinished != true
+    for await (id, caller) in snapshots.subscribers.abandoned {
+      guard !snapshots.subscribers.holds(id),
+        snapshots.peek(id)?.job.phase.isFinished != true
       else { continue }
       do throws(JobsError) { _ = try await cancel(id, for: caller) } catch {
         guard error != .unknownJob else { continue }
-        crew.log.error(
+        log.error(
           "an abandoned job goes on", metadata: ["job": "\(id)", "error": "\(error)"])
       }
     }

@@ -2,7 +2,7 @@ public import Jobs
 
 /// Looking at images without having a job.
 extension JobEngine {
-  /// How long a failure stands for a view: a page that is loaded over and over must not have a broken URL asked each time.
+  /// How long views get the same failure: a page that is reloaded often must not ask a broken URL each time.
   static let failureStands = Duration.seconds(10)
 
   private static let viewer = Caller(owner: .view, isAdmin: false)
@@ -25,7 +25,7 @@ extension JobEngine {
   ) async throws(JobsError) -> Bool {
     let id = snapshot.job.id
     guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
-    crew.views.enter(id)
+    views.enter(id)
     let outcome: Result<JobSnapshot, JobsError>
     do throws(JobsError) {
       outcome = .success(
@@ -33,7 +33,7 @@ extension JobEngine {
     } catch {
       outcome = .failure(error)
     }
-    let isLast = crew.views.leave(id)
+    let isLast = views.leave(id)
     snapshot = try outcome.get()
     if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
       snapshot = try await cancel(id, for: Self.viewer)
@@ -43,10 +43,10 @@ extension JobEngine {
 
   private func given(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
     let view = new.fingerprint
-    if let id = crew.views.job(for: view), let snapshot = try await joined(id, new) {
+    if let id = views.job(for: view), let snapshot = try await joined(id, new) {
       return snapshot
     }
-    return try await crew.views.submit(view) {
+    return try await views.submit(view) {
       do throws(JobsError) {
         guard let snapshot = try await self.submit([new], by: .view, key: nil).first?.snapshot
         else {
@@ -62,7 +62,7 @@ extension JobEngine {
   private func joined(_ id: JobID, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
     do throws(JobsError) {
       let snapshot = try await job(id, for: Self.viewer)
-      guard snapshot.job.answersViews(at: crew.now()) else { return nil }
+      guard snapshot.job.answersViews(at: now()) else { return nil }
       guard !snapshot.job.phase.isFinished, snapshot.job.priority < new.priority else {
         return snapshot
       }
@@ -74,7 +74,7 @@ extension JobEngine {
 }
 
 extension Job {
-  /// Whether who views its image now may be given it in place of a new job.
+  /// Whether a view may use this job now in place of a new one.
   func answersViews(at moment: Timestamp) -> Bool {
     switch phase {
     case .queued, .loading: return true

@@ -1,196 +1,149 @@
 public import Jobs
 public import Logging
 internal import Synchronization
-internal import Waiting
 
-/// The service's centre: takes jobs, has them worked on, and tells how they stand.
+/// The service's centre: takes jobs, works on them, and answers what became of them.
 ///
-/// What a method promises is durable when it returns. Reading (``peek(_:for:)``) never suspends.
+/// What a method promises is durable when it returns. Reading (``peek(_:for:)``) never suspends. All parts of the engine
+/// are made here, each of the few others that it uses; what they do is in the folders beside this file.
 public final class JobEngine: Sendable {
-  let crew: Crew
-  private let lifecycle = Mutex(ServiceState.starting)
-  private let room: StorageRoom
+  let configuration: Configuration
+  let store: any JobStore
+  let images: any ImageStore
+  let locals: (any LocalImages)?
+  let threads: any ComputeThreads
+  let ids = JobIDSequence()
+  /// The store's clock, as far as it is known here.
+  let clock: WallClock
+  let log: Logger
+  let lifecycle = Mutex(ServiceState.starting)
+  let storage: StorageRoom
 
-  /// What the engine works with.
-  public struct Parts: Sendable {
-    /// Keeps jobs, and what the cache knows.
-    public var store: any JobStore & CacheStore
-    /// Keeps images' bytes, and those of broken-off transfers.
-    public var images: any ImageStore & PartialStore
-    /// Brings images from origins.
-    public var fetcher: any ImageFetcher
-    /// Decodes them.
-    public var codec: any ImageCodec
-    /// Makes variants; nil: there are none.
-    public var renderer: (any ImageRenderer)?
-    /// Named images; nil: there are none.
-    public var locals: (any LocalImages)?
-    /// Where hashing, decoding and writing may compute and wait.
-    public var threads: any ComputeThreads
+  // Sharing: this process among those that share the store.
+  let lease: Lease
 
-    /// The parts.
-    public init(
-      store: any JobStore & CacheStore, images: any ImageStore & PartialStore,
-      fetcher: any ImageFetcher, codec: any ImageCodec,
-      renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
-      threads: any ComputeThreads
-    ) {
-      self.store = store
-      self.images = images
-      self.fetcher = fetcher
-      self.codec = codec
-      self.renderer = renderer
-      self.locals = locals
-      self.threads = threads
-    }
-  }
+  // Events: what is known of jobs, and who wants to know it.
+  let metrics = JobMetrics()
+  let snapshots: JobSnapshots
+  let publisher: JobPublisher
+
+  // Cache: images and responses that are kept.
+  let uploads: UploadQuota
+  let keeper: ImageKeeper
+  let cache: ResponseCache
+  let views: Views
+
+  // Queue: whose turn it is.
+  let network: NetworkState
+  let origins: OriginLimits
+  let positions: QueuePositions
+  let dispatcher: Dispatcher
+
+  // Loading: from the queue to a job's end.
+  let background = BackgroundQueue()
+  let loads: Loads
+  let completer: JobCompleter
+  let coalescer: Coalescer
+  let kept: KeptTransfers
+  let loader: Loader
+  let backgroundLoader: BackgroundLoader
+
+  // Renditions: other pictures of kept images.
+  let opener: ImageOpener
+  /// Nil where none are made.
+  let variants: Variants?
 
   /// - Parameter now: the wall clock.
   public init(
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
-    crew = Crew(configuration, parts, now: now, log: log)
-    room = StorageRoom(images: parts.images, log: log)
+    self.configuration = configuration
+    (store, images, locals, threads) = (parts.store, parts.images, parts.locals, parts.threads)
+    self.log = log
+    let storeClock = StoreClock(machine: now)
+    let now: WallClock = { storeClock.now }
+    clock = now
+    storage = StorageRoom(images: parts.images, log: log)
+
+    network = NetworkState(isConstrained: configuration.isConstrained)
+    snapshots = JobSnapshots(capacity: configuration.shownJobs)
+    publisher = JobPublisher(
+      snapshots: snapshots, metrics: metrics, log: log,
+      onLowData: { [network, background] job in
+        // The network changed while the job was loading.
+        if network.firstCandidate(of: job.submission) == .regular { background.replaceLowData() }
+      })
+
+    loads = Loads(
+      LoadFactory(rules: configuration.loadRules, threads: threads, ids: ids, now: now),
+      snapshots: snapshots, metrics: metrics)
+    lease = Lease(
+      store: parts.store, duration: configuration.lease, loads: loads, clock: storeClock, log: log)
+
+    uploads = UploadQuota(configuration.maxStoredBytes, now: now)
+    keeper = ImageKeeper(
+      store: parts.store, images: parts.images, uploads: uploads, lease: lease, log: log)
+    cache = ResponseCache(
+      configuration.cache, store: parts.store, images: parts.images, keeper: keeper, log: log)
+    views = Views(capacity: configuration.shownJobs)
+
+    let signal = DispatcherSignal()
+    origins = OriginLimits(configuration.originRules) { signal.wake() }
+    positions = QueuePositions(since: now())
+    dispatcher = Dispatcher(
+      store: parts.store, lease: lease, origins: origins, positions: positions, signal: signal,
+      now: now, log: log)
+
+    let memory = DecodeMemory(bytes: configuration.limits.maxMemory)
+    completer = JobCompleter(
+      store: parts.store, lease: lease, keeper: keeper, cache: cache, loads: loads,
+      outcomes: JobOutcomes(
+        retry: configuration.retry, retention: configuration.retention, network: network, log: log),
+      publisher: publisher, dispatcher: dispatcher, now: now, log: log)
+    coalescer = Coalescer(
+      store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
+    kept = KeptTransfers(partials: parts.images, loads: loads, now: now, log: log)
+    let ingest = ImageIngest(
+      codec: parts.codec, limits: configuration.limits, memory: memory, images: parts.images,
+      keeper: keeper, largestEmbedded: parts.store.largestEmbedded, completer: completer, log: log)
+    let urls = URLLoader(
+      cache: cache,
+      requests: OriginRequests(
+        fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
+      kept: kept, ingest: ingest, background: background, now: now)
+    loader = Loader(
+      loads: loads, urls: urls, ingest: ingest, images: parts.images, locals: parts.locals,
+      completer: completer, now: now, log: log)
+    backgroundLoader = BackgroundLoader(
+      loads: loads, urls: urls, origins: origins, completer: completer, keeper: keeper, log: log)
+
+    let opener = ImageOpener(
+      memory: cache.memory, images: parts.images, threads: threads,
+      losses: ImageLosses(
+        keeper: keeper, cache: cache, snapshots: snapshots, views: views, log: log))
+    self.opener = opener
+    let renditions = RenditionCache(
+      cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
+      storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
+    variants = parts.renderer.map { [threads, metrics] renderer in
+      Variants(
+        VariantRendering(
+          renderer: renderer, memory: memory, opener: opener,
+          maxMemory: configuration.limits.maxMemory),
+        renditions: renditions, threads: threads, metrics: metrics,
+        queue: VariantQueue(
+          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
+    }
   }
 
   /// Whether jobs are taken.
   public var state: ServiceState {
     let state = lifecycle.withLock { $0 }
-    return state == .ready && room.isFull ? .full : state
+    return state == .ready && storage.isFull ? .full : state
   }
 
   /// The wall clock's time.
-  public func now() -> Timestamp { crew.now() }
-
-  /// Picks up what an earlier run left behind, then works until ``drain(within:)`` is through.
-  ///
-  /// - Parameter onReady: called once jobs are taken.
-  /// - Throws: when the store can't be read at the start.
-  public func run(onReady: () -> Void = {}) async throws(StoreError) {
-    try await crew.lease.begin()
-    let requeued = try await recover()
-    let removed = try await crew.images.removeUnfinished()
-    if requeued > 0 || removed > 0 {
-      crew.log.notice(
-        "picked up after an unclean stop",
-        metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
-    }
-    if try await crew.store.counts().jobs[.queued] ?? 0 == 0 { crew.positions.clear() }
-    lifecycle.withLock { if $0 == .starting { $0 = .ready } }
-    onReady()
-    if !crew.network.isConstrained { crew.background.replaceLowData() }
-    await withTaskGroup { group in
-      group.addTask { await self.housekeeping.run() }
-      group.addTask { await self.housekeeping.sweep() }
-      group.addTask { await self.crew.lease.keep() }
-      group.addTask { for await id in self.crew.lease.lost { await self.follow(id) } }
-      group.addTask { await self.room.watch() }
-      group.addTask { await self.crew.watchLoads() }
-      group.addTask { await self.followOthers() }
-      group.addTask { await self.crew.snapshots.subscribers.deliverChanges() }
-      group.addTask { await self.listForSubscribers() }
-      group.addTask { await self.cancelAbandoned() }
-      group.addTask { await self.crew.background.run(self.crew) }
-      await work()
-      crew.background.stop()
-      group.cancelAll()
-    }
-    await crew.cache.noteUses()
-    await crew.lease.end()
-  }
-
-  /// What an earlier run of a store for itself left is nobody's already; of a store that is shared this takes over what
-  /// others lost by now.
-  /// - Returns: how many jobs are queued again.
-  private func recover() async throws(StoreError) -> Int {
-    let batch = 500
-    var count = 0
-    while true {
-      let jobs = try await crew.store.recoverExpired(batch)
-      count += jobs.count
-      if jobs.count < batch { return count }
-    }
-  }
-
-  private func work() async {
-    let worker = Worker(crew: crew)
-    await crew.dispatcher.run(workers: crew.configuration.workers) { worker.take($0) }
-  }
-
-  /// Shows what other instances do to jobs, stops work that they have taken away, and looks for what they queued.
-  private func followOthers() async {
-    while !Task.isCancelled {
-      let instance = crew.lease.instance
-      for await news in crew.store.news(for: instance) { await follow(news) }
-      // It ends with the lease; there may be another one by now.
-      if crew.lease.instance == instance { return }
-    }
-  }
-
-  private func follow(_ news: News) async {
-    switch news {
-    case .queued: crew.dispatcher.wake()
-    case .changed(let id): await follow(id)
-    case .removed(let ids):
-      crew.snapshots.remove(ids)
-      for id in ids { crew.loads.leave(id, before: .max) }
-    case .progress(let id, let report): crew.snapshots.report(id, report)
-    case .lost:
-      crew.dispatcher.wake()
-      for id in crew.snapshots.dropUnheld() { await follow(id) }
-    }
-  }
-
-  /// A store that does not answer says nothing of the job: it is asked until it does.
-  private func follow(_ id: JobID) async {
-    var wait = Duration.milliseconds(50)
-    while !Task.isCancelled {
-      do throws(StoreError) {
-        let job = try await crew.store.job(id)
-        if let job { crew.snapshots.publish(job) } else { crew.snapshots.remove([id]) }
-        if job?.phase != .loading { crew.loads.leave(id, before: job?.version ?? .max) }
-        return
-      } catch {
-        crew.log.error(
-          "another instance's change can't be read",
-          metadata: ["job": "\(id)", "error": "\(error)"])
-        if case .unreadable = error { return }
-      }
-      try? await Task.sleep(for: wait)
-      wait = min(wait * 2, .seconds(5))
-    }
-  }
-
-  /// Takes no more jobs, lets the running ones finish for so long, and puts the rest back into the queue. ``run()``
-  /// returns within a second after that, whatever is queued: what can't be put back by then the next start does.
-  public func drain(within limit: Duration) async {
-    let deadline = ContinuousClock.now + limit
-    lifecycle.withLock { $0 = .draining }
-    crew.background.stop()
-    crew.dispatcher.stop()
-    crew.loads.stop()
-    await crew.loads.emptied.wait(until: deadline)
-    crew.loads.close()
-    crew.snapshots.close()
-    await crew.variants?.close()
-  }
-
-  var housekeeping: Housekeeping {
-    Housekeeping(
-      store: crew.store, lease: crew.lease, dispatcher: crew.dispatcher, images: crew.images,
-      keeper: crew.keeper, snapshots: crew.snapshots,
-      cache: crew.cache, idempotencyTTL: crew.configuration.idempotencyTTL,
-      log: crew.log)
-  }
-
-  /// Sets the gauges that are only known by counting.
-  public func observe() async {
-    do throws(StoreError) {
-      crew.metrics.observe(try await crew.store.counts(), try await crew.cache.counts(), crew)
-    } catch {
-      crew.log.error("the store can't be counted", metadata: ["error": "\(error)"])
-    }
-  }
+  public func now() -> Timestamp { clock() }
 
   // MARK: Rules that every method shares
 
@@ -204,7 +157,7 @@ public final class JobEngine: Sendable {
     }
   }
 
-  func isAlive(_ job: Job) -> Bool { job.expiresAt.map { $0 > crew.now() } ?? true }
+  func isAlive(_ job: Job) -> Bool { job.expiresAt.map { $0 > now() } ?? true }
 
   func checked(_ snapshot: JobSnapshot, _ caller: Caller) throws(JobsError) -> JobSnapshot {
     guard caller.sees(snapshot.job), isAlive(snapshot.job) else { throw .unknownJob }
@@ -215,8 +168,8 @@ public final class JobEngine: Sendable {
     _ body: () async throws(StoreError) -> Value
   ) async throws(JobsError) -> Value {
     do throws(StoreError) { return try await body() } catch {
-      crew.log.error("the store failed", metadata: ["error": "\(error)"])
-      room.note(error)
+      log.error("the store failed", metadata: ["error": "\(error)"])
+      storage.note(error)
       throw .store(error)
     }
   }

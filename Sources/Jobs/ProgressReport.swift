@@ -12,13 +12,13 @@ public struct ProgressReport: Sendable, Equatable {
   /// Where the job stands when a worker takes it.
   public init(of job: Job) { self.init(of: job, LoadProgress()) }
 
-  /// What a load's news mean for one of its jobs, given as it was taken.
-  package init(of job: Job, _ news: LoadProgress) {
-    progress = news.progress
-    previews = news.previews
-    attempts = job.attempts + news.requests
+  /// What a load's progress means for one of its jobs, given as it was taken.
+  package init(of job: Job, _ load: LoadProgress) {
+    progress = load.bytes
+    previews = load.previews
+    attempts = job.attempts + load.requests
     timings = job.timings
-    timings.take(news.timings)
+    timings.take(load.timings)
   }
 }
 
@@ -39,7 +39,7 @@ extension Timings {
 /// How far a load has come.
 package struct LoadProgress: Sendable, Equatable {
   /// How far the bytes have come.
-  package var progress = Progress()
+  package var bytes = Progress()
   /// Requests sent to the origin.
   package var requests = 0
   /// How long each step took so far.

@@ -35,7 +35,7 @@ struct PartialIndex {
   }
 
   /// Whether something is kept under a key.
-  func holds(_ key: Fingerprint) -> Bool { entries[key] != nil }
+  func holds(_ key: Fingerprint) -> Bool { entries.peek(key) != nil }
 
   /// Hands over what is kept under a key: it is so no longer.
   mutating func take(_ key: Fingerprint) -> Entry? { entries.remove(key) }

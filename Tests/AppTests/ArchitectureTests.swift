@@ -74,6 +74,46 @@ struct ArchitectureTests {
     for folder in folders { #expect(Self.names("Sources/Engine/" + folder).count <= 30) }
   }
 
+  @Test("has no cycle between the engine's folders")
+  func folders() throws {
+    let graph = try FolderGraph(below: Readme.root + "Sources/Engine")
+    #expect(graph.uses["."]?.keys.count ?? 0 >= 5, "the engine puts its stages together")
+    #expect(graph.uses["Loading"]?["Queue"]?.contains("Dispatcher") == true)
+    #expect(graph.cycle == nil, "\(graph.uses)")
+    var above: Set<String> = []
+    for row in Self.page.table("A job's way") {
+      let folder = try #require(row[0].firstMatch(of: #/`(\w+)`/#).map { String($0.1) })
+      let used = Set((graph.uses[folder] ?? [:]).keys)
+      #expect(used.isSubset(of: above), "\(folder) uses \(used.subtracting(above))")
+      above.insert(folder)
+    }
+  }
+
+  @Test("would show a cycle of folders, also one by way of a third, and none in comments")
+  func cycles() {
+    let (a, b) = (("A", "struct One { let two: Two }"), ("B", "final class Two {} // One"))
+    #expect(FolderGraph([a, b]).cycle == nil)
+    let c = ("C", "extension One { func three() {} }\npublic enum Three {}")
+    #expect(FolderGraph([a, b, c]).cycle == nil)
+    let back = ("B", "typealias Four = Three")
+    #expect(Set(FolderGraph([a, b, c, back]).cycle ?? []) == ["A", "B", "C"])
+  }
+
+  @Test("answers twelve times where to begin, each time by at most eight files")
+  func beginnings() {
+    let rows = Self.page.table("Where to begin")
+    #expect(rows.count >= 12)
+    #expect(Set(rows.map(\.first)).count == rows.count)
+    for row in rows {
+      let files = row[2].matches(of: #/\[([^\]]+)\]\(\.\.\/([^)]+)\)/#).map { ($0.1, String($0.2)) }
+      #expect(1...8 ~= files.count, "\(row[0])")
+      for (name, path) in files {
+        #expect(path.hasSuffix(name), "\(path)")
+        #expect(FileManager.default.fileExists(atPath: Readme.root + path), "\(path)")
+      }
+    }
+  }
+
   private static func names(_ folder: String) -> [String] {
     (try? FileManager.default.contentsOfDirectory(atPath: Readme.root + folder)) ?? []
   }

@@ -35,7 +35,7 @@ struct DispatcherTests {
     let store = MemoryJobStore()
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      store: store, duration: .seconds(3_600), loads: NoJobs(),
       clock: StoreClock { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()
@@ -64,7 +64,7 @@ struct DispatcherTests {
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      store: store, duration: .seconds(3_600), loads: NoJobs(),
       clock: StoreClock { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()

@@ -57,11 +57,12 @@ struct FailingStoreTests {
     let store = MemoryJobStore()
     let lines = LogLines()
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: Loads(snapshots: JobSnapshots(capacity: 9)),
+      store: store, duration: .seconds(3_600), loads: NoJobs(),
       clock: StoreClock { ManualClock().now }, log: lines.logger)
     try await lease.begin()
     let keeper = ImageKeeper(
-      store: store, images: MemoryImageStore(), lease: lease, log: lines.logger)
+      store: store, images: MemoryImageStore(), uploads: UploadQuota(99) { ManualClock().now },
+      lease: lease, log: lines.logger)
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
     let image = MemoryImageStore.digest(of: ok)
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
@@ -71,6 +72,12 @@ struct FailingStoreTests {
     _ = await keeper.retry()
     #expect(try await !store.refers(to: image))
   }
+}
+
+/// No job is worked on.
+struct NoJobs: ClaimedJobs {
+  var claims: Set<Claim> { [] }
+  func leave(_ claim: Claim) -> Bool { false }
 }
 
 @Suite("The sweep after a start", .timeLimit(.minutes(1)))

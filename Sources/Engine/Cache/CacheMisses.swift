@@ -9,7 +9,7 @@ final class CacheMisses: Sendable {
   typealias Instant = ContinuousClock.Instant
 
   private enum Known {
-    /// Somebody is looking, the last of them with this number.
+    /// The store is being asked, the last time under this number.
     case asked(UInt64)
     case missing(since: Instant)
     /// Stored since.
@@ -17,7 +17,7 @@ final class CacheMisses: Sendable {
   }
 
   private struct State {
-    var keys = RecentValues<Fingerprint, Known>(capacity: 4_096)
+    var keys = LRUCache<Fingerprint, Known>(capacity: 4_096)
     var count: UInt64 = 0
   }
 
@@ -35,7 +35,7 @@ final class CacheMisses: Sendable {
   }
 
   /// The store is about to be asked for the keys.
-  /// - Returns: what ``noteFound(_:of:as:at:)`` wants.
+  /// - Returns: a number for ``noteFound(_:of:as:at:)``.
   func beginLooking(for keys: [Fingerprint]) -> UInt64 {
     state.withLock { state in
       state.count += 1
@@ -44,8 +44,8 @@ final class CacheMisses: Sendable {
     }
   }
 
-  /// The store has answered with so many entries for each key. What was stored meanwhile, or asked for again, is told
-  /// by whoever does that.
+  /// The store has answered with so many entries for each key. A key that was stored under meanwhile, or asked for
+  /// again, is left as it is.
   func noteFound(_ counts: [Int], of keys: [Fingerprint], as number: UInt64, at now: Instant = .now)
   {
     state.withLock { state in
@@ -57,5 +57,5 @@ final class CacheMisses: Sendable {
   }
 
   /// Something was stored.
-  func noteStored(_ key: Fingerprint) { state.withLock { $0.keys.set(.unknown, for: key) } }
+  func noteStored(_ key: Fingerprint) { _ = state.withLock { $0.keys.set(.unknown, for: key) } }
 }

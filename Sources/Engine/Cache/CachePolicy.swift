@@ -73,7 +73,7 @@ struct CachePolicy: Sendable {
       entry.id.key == key || entry.isForAll
     else { return false }
     guard let path = entry.path else {
-      // Where an entry of an earlier release was redirected, nobody knows whom the redirects were for.
+      // Where an entry of an earlier release was redirected, nobody knows for which clients the redirects were.
       return entry.image.url == url && entry.response.matches(fields)
     }
     return path.matches(entry.response, client: fields)
@@ -84,7 +84,7 @@ extension CacheEntry {
   /// Whether each response that it is made of says itself that it is for everyone.
   var isForAll: Bool { (path ?? .direct).isForAll(response) }
 
-  /// Whether it may answer without the origin's word. One of an earlier release may have come for anybody's fields.
+  /// Whether it may answer without the origin's confirmation. One of an earlier release may have come for anybody's fields.
   var isAnswer: Bool { path != nil || isForAll }
 
   /// What the origin is asked to confirm it by (RFC 9111 section 4.3.1).

@@ -4,6 +4,9 @@ internal import Logging
 internal import Synchronization
 
 /// The shared cache (RFC 9111): which stored responses answer which jobs, and what is stored of new ones.
+///
+/// In comes a job, or a response that came for one; out goes what may be used, or an entry to be stored. Runs on the
+/// caller's thread; the store has its own.
 final class ResponseCache: Sendable {
   private struct State {
     var uses: [CacheEntry.ID: Timestamp] = [:]
@@ -13,6 +16,7 @@ final class ResponseCache: Sendable {
   private let configuration: CacheConfiguration
   private let store: any CacheStore
   private let images: any ImageStore
+  private let keeper: ImageKeeper
   let memory: ImageMemory
   let variants = KnownVariants()
   private let misses = CacheMisses()
@@ -20,22 +24,27 @@ final class ResponseCache: Sendable {
   private let state = Mutex(State())
 
   init(
-    _ configuration: CacheConfiguration, store: any CacheStore, images: any ImageStore, log: Logger
+    _ configuration: CacheConfiguration, store: any CacheStore, images: any ImageStore,
+    keeper: ImageKeeper, log: Logger
   ) {
     self.configuration = configuration
     self.store = store
     self.images = images
+    self.keeper = keeper
     self.log = log
     memory = ImageMemory(capacity: configuration.isEnabled ? configuration.memory : 0)
   }
 
   var isOn: Bool { configuration.isEnabled && configuration.disk > 0 }
 
+  /// Of all entries' images, in bytes.
+  var limit: Int { configuration.disk }
+
   private var fallback: Int? {
     configuration.defaultTTL > .zero ? Int(configuration.defaultTTL.inSeconds) : nil
   }
 
-  /// The job store has taken in an entry: before anybody is told of the job that brought it.
+  /// The job store has taken in an entry. To be called before the job that brought it is published.
   func noteStored(_ entry: CacheEntry) { misses.noteStored(entry.id.key) }
 
   // MARK: Answering
@@ -47,9 +56,9 @@ final class ResponseCache: Sendable {
   }
 
   /// What to do for each of the jobs, looked up at once.
-  func answers(_ jobs: [(job: Job, policy: CachePolicy)], at now: Timestamp) async -> [CachePolicy
-    .Answer]
-  {
+  func answers(
+    _ jobs: [(job: Job, policy: CachePolicy)], at now: Timestamp
+  ) async -> [CachePolicy.Answer] {
     let keys = jobs.map { isOn && $0.policy.mode != .noStore ? Self.keys(of: $0.job) : [] }
     var stored = await entries(for: keys.flatMap(\.self))[...]
     return zip(jobs, keys).map { asked, keys in
@@ -93,7 +102,7 @@ final class ResponseCache: Sendable {
     case whole
     /// It isn't, or is harmed.
     case gone
-    /// The store can't tell.
+    /// The store can't be asked.
     case unknown
   }
 
@@ -106,6 +115,22 @@ final class ResponseCache: Sendable {
       log.error("a cached image can't be looked at", metadata: ["error": "\(error)"])
       return .unknown
     }
+  }
+
+  /// Sees to it that a stored response's image stays until the reservation of `holder` ends. One that is gone, or
+  /// harmed, is forgotten; not where the store can't be asked just now.
+  func hold(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
+    var state = ImageState.gone
+    do throws(StoreError) {
+      let isHeld = try await keeper.hold(
+        entry.image.digest, bytes: entry.image.bytes, as: holder)
+      if isHeld { state = await self.state(of: entry) }
+    } catch {
+      log.error("a cached image can't be held", metadata: ["error": "\(error)"])
+      state = .unknown
+    }
+    if state == .gone { await drop(entry) }
+    return state
   }
 
   func drop(_ entry: CacheEntry) async {
@@ -128,10 +153,10 @@ final class ResponseCache: Sendable {
     state.withLock { $0.uses[variant] = now }
   }
 
-  /// When an entry was last used, as far as that is not written down: what is read all the time must not give way.
+  /// When an entry was last used, as far as the store doesn't know: what is read all the time must not be evicted.
   var lastUse: CacheEntry.LastUse { { [self] id in state.withLock { $0.uses[id] } } }
 
-  /// Writes down which entries were used since this was last done: the order in which they give way depends on it.
+  /// Stores which entries were used since this was last done: the order of eviction depends on it.
   func noteUses() async {
     let uses = state.withLock { $0.uses }
     guard !uses.isEmpty else { return }
@@ -149,10 +174,10 @@ final class ResponseCache: Sendable {
   func obtained(
     _ image: StoredImage, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
-  ) -> LoadTask.Obtained {
+  ) -> LoadedImage {
     let policy = CachePolicy(job)
     guard isOn, policy.mode != .noStore else {
-      return LoadTask.Obtained(image: image, cache: CacheOutcome(.bypass))
+      return LoadedImage(image: image, cache: CacheOutcome(.bypass))
     }
     state.withLock { $0.counts.count(.miss) }
     let stored = StoredResponse(
@@ -167,7 +192,7 @@ final class ResponseCache: Sendable {
   func confirmed(
     _ known: CacheEntry, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
-  ) -> LoadTask.Obtained? {
+  ) -> LoadedImage? {
     let stored = Validation.freshen(
       known.response, with: response.headers.map(Field.init),
       requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds)
@@ -183,9 +208,9 @@ final class ResponseCache: Sendable {
   private func obtained(
     _ status: CacheOutcome.Status, _ image: StoredImage, _ response: StoredResponse,
     over path: StoredPath, for job: Job, at now: Timestamp
-  ) -> LoadTask.Obtained {
+  ) -> LoadedImage {
     if let entry = entry(image, response, over: path, for: job) {
-      return LoadTask.Obtained(
+      return LoadedImage(
         image: image, cache: outcome(status, of: entry, for: job, at: now), entry: entry)
     }
     var last: CacheEntry?
@@ -193,7 +218,7 @@ final class ResponseCache: Sendable {
       let asking = job.asking(url, withFields: path.hadFields)
       last = entry(image, response, over: .direct, for: asking)
     }
-    return LoadTask.Obtained(image: image, cache: CacheOutcome(status), entry: last)
+    return LoadedImage(image: image, cache: CacheOutcome(status), entry: last)
   }
 
   /// Nil for what may not be stored.
@@ -273,6 +298,17 @@ final class ResponseCache: Sendable {
       count += try await store.drop(keys: Set(images).map { Rendition.key(of: $0) })
     }
   }
+}
+
+/// An image that a load came to, and what the cache has to do with it.
+struct LoadedImage: Sendable {
+  var image: StoredImage
+  /// Nil for other sources than URLs.
+  var cache: CacheOutcome?
+  /// For the cache to keep.
+  var entry: CacheEntry?
+  /// The image's bytes, where the job store is to keep them; else they are kept already.
+  var embedded: EmbeddedImage?
 }
 
 extension FetchedResponse {

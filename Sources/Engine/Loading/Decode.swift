@@ -6,7 +6,7 @@ struct Decode {
   private let decoder: any ImageDecoder
   private let memory: DecodeMemory
   private let load: Load
-  private let crew: Crew
+  private let completer: JobCompleter
   private var share: DecodeMemory.Share?
   private var makesPreviews: Bool
   private var pace = PreviewThrottle(from: .now)
@@ -15,11 +15,11 @@ struct Decode {
   /// Computing time so far.
   private(set) var time: Duration = .zero
 
-  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, crew: Crew) {
+  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, completer: JobCompleter) {
     self.decoder = decoder
     self.memory = memory
     self.load = load
-    self.crew = crew
+    self.completer = completer
     makesPreviews = !load.isBackground
   }
 
@@ -62,7 +62,7 @@ struct Decode {
 
   private mutating func take(_ header: ImageHeader) async {
     load.received(header)
-    await crew.completeEarlyEnds(from: load)
+    await completer.completeEarlyEnds(of: load)
     // The origin isn't to blame for this wait.
     load.pause()
     share = await memory.share(header.decodingMemory)

@@ -1,12 +1,21 @@
 internal import Jobs
+internal import Logging
 
-/// Takes one image in: its bytes go to the stage and the decoder as they come, and nothing is kept but both, and the
+/// Takes an image in: its bytes go to the stage and the decoder as they come, and nothing is held but both, and the
 /// newest preview.
 ///
-/// Runs on the decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
+/// In come pieces of bytes, out goes an image that was decoded to its end, and which outlives its load. Runs on the
+/// decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
 struct ImageIngest: Sendable {
   let codec: any ImageCodec
+  let limits: DecodeLimits
   let memory: DecodeMemory
+  let images: any ImageStore
+  let keeper: ImageKeeper
+  /// Images of up to so many bytes the job store keeps itself.
+  let largestEmbedded: Int
+  let completer: JobCompleter
+  let log: Logger
 
   /// An image that was decoded to its end, staged but not published.
   struct Ingested: Sendable {
@@ -16,17 +25,28 @@ struct ImageIngest: Sendable {
     var staged: any StagedImage
   }
 
+  /// So many bytes will come: jobs whose limit is lower end.
+  func announce(bytes count: Int, of load: Load) async {
+    load.tracker.expect(total: count)
+    load.received(bytes: count)
+    await completer.completeEarlyEnds(of: load)
+  }
+
+  /// Where the bytes are written and hashed.
+  func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
+    try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
+  }
+
   /// - Parameters:
   ///   - source: the bytes, or those that follow `kept`.
   ///   - kept: what the stage has already: it is only decoded.
-  ///   - load: is told of the header and of the bytes so far; stops it by being cancelled.
-  func take(
+  ///   - load: gets the header and the count of bytes so far; stops the ingest by being cancelled.
+  func ingest(
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
-    for load: Load, _ crew: Crew
+    for load: Load
   ) async throws(JobFailure) -> Ingested {
     var decode = Decode(
-      decoder: codec.makeDecoder(limits: crew.configuration.limits), memory: memory, load: load,
-      crew: crew)
+      decoder: codec.makeDecoder(limits: limits), memory: memory, load: load, completer: completer)
     var count = 0
     while let piece = try await Decode.next(of: kept) {
       count += piece.count
@@ -40,13 +60,42 @@ struct ImageIngest: Sendable {
       load.tracker.advance(to: count, decodeTime: decode.time)
       load.received(bytes: max(count, source.codedCount))
     }
-    // What followed a coding's end came, too.
+    // Bytes after the end of a content coding count too.
     load.received(bytes: source.codedCount)
     guard count > 0 else { throw .fetch(.noData) }
     load.tracker.bodyCame()
     let description = try await decode.finish()
     load.tracker.advance(to: count, decodeTime: decode.time)
-    return Ingested(description: description, digest: staged.finish(), bytes: count, staged: staged)
+    return Ingested(
+      description: description, digest: staged.finish(), bytes: count, staged: staged)
+  }
+
+  /// Sees to it that the image outlives its load. One that no job waits for is published: no transaction that ends jobs
+  /// would take it along.
+  /// - Returns: the image, where the job store is to keep it when the load ends; nil: it is published.
+  func keep(_ ingested: Ingested, for load: Load) async throws(JobFailure) -> EmbeddedImage? {
+    if !load.isBackground, let content = ingested.staged.content,
+      content.count <= largestEmbedded
+    {
+      return EmbeddedImage(digest: ingested.digest, content: content)
+    }
+    let isKept = try await storing(for: load) { () async throws(StoreError) in
+      try await keeper.keep(
+        ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.reserving(),
+        limit: keeper.limit)
+    }
+    guard isKept else { throw .fetch(.cancelled) }
+    return nil
+  }
+
+  private func storing<Value>(
+    for load: Load, _ body: () async throws(StoreError) -> Value
+  ) async throws(JobFailure) -> Value {
+    do throws(StoreError) { return try await body() } catch {
+      log.error(
+        "an image could not be stored", metadata: ["job": "\(load.leader.id)", "error": "\(error)"])
+      throw JobFailure(error)
+    }
   }
 }
 

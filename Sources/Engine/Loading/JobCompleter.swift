@@ -2,9 +2,18 @@ internal import Jobs
 internal import Logging
 internal import Waiting
 
-/// The word to the store and the board about how work on jobs ended.
+/// Ends work on jobs: in the store, and once that is durable, for whoever waits for them.
 struct JobCompleter: Sendable {
-  let crew: Crew
+  let store: any JobQueue
+  let lease: Lease
+  let keeper: ImageKeeper
+  let cache: ResponseCache
+  let loads: Loads
+  let outcomes: JobOutcomes
+  let publisher: JobPublisher
+  let dispatcher: Dispatcher
+  let now: WallClock
+  let log: Logger
   /// Jobs in one transaction, while which everybody else's changes wait.
   static let batch = 500
 
@@ -18,9 +27,9 @@ struct JobCompleter: Sendable {
     case requeue
   }
 
-  /// What is the same for all members of a load.
-  private struct Common {
-    let news: LoadProgress
+  /// What is the same for all who wait for a load.
+  struct Common {
+    let progress: LoadProgress
     let moment: Timestamp
     /// One for all: jobs that failed together are tried again together, as one load.
     let dice = Double.random(in: 0...1)
@@ -33,11 +42,11 @@ struct JobCompleter: Sendable {
     let change: @Sendable (inout Job) -> Void
   }
 
-  /// Writes down how a load ended for some of its members. Returns once that is durable; given up when the service
+  /// Writes down how a load ended for some who waited for it. Returns once that is durable; given up when the service
   /// stops, and the next start then runs the jobs again.
   ///
   /// - Parameters:
-  ///   - entry: a response for the cache to keep: before the first of them is told.
+  ///   - entry: a response for the cache to keep: before the first of their owners knows.
   ///   - image: for the job store to keep.
   ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
   func complete(
@@ -45,7 +54,7 @@ struct JobCompleter: Sendable {
     image: EmbeddedImage? = nil, releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
   ) async {
     guard !waiters.isEmpty || entry != nil || releasing != nil else { return }
-    let common = Common(news: load.tracker.news, moment: crew.now())
+    let common = Common(progress: load.tracker.progress, moment: now())
     var rest = waiters[...]
     var entry = entry
     repeat {
@@ -66,16 +75,15 @@ struct JobCompleter: Sendable {
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
     var completion = Completion(
-      waiters.map(\.claim), by: crew.lease.instance, entry: entry,
-      cacheLimit: crew.configuration.cache.disk,
-      releasing: releasing, image: image, imageLimit: crew.roomForImages
+      waiters.map(\.claim), by: lease.instance, entry: entry, cacheLimit: cache.limit,
+      releasing: releasing, image: image, imageLimit: keeper.limit
     ) { job in
       guard let plan = ready[job.id] else { return false }
       job.note(plan.report, shown: plan.shown)
       plan.change(&job)
       return true
     }
-    completion.lastUse = crew.cache.lastUse
+    completion.lastUse = cache.lastUse
     switch await save(completion) {
     case .saved, .stopped: break
     case .noRoom:
@@ -83,7 +91,18 @@ struct JobCompleter: Sendable {
         .failure(.storageFull)
       }
     }
-    for waiter in waiters { crew.loads.forget(waiter) }
+    for waiter in waiters { loads.forget(waiter) }
+  }
+
+  /// Ends the jobs that have left a load before the others, each as it failed.
+  func completeEarlyEnds(of load: Load) async {
+    let ends = load.takeEarlyEnds()
+    guard !ends.isEmpty else { return }
+    let failures = Dictionary(
+      ends.map { ($0.waiter.claim, $0.failure) }, uniquingKeysWith: { first, _ in first })
+    await complete(ends.map(\.waiter), of: load) { waiter in
+      .failure(failures[waiter.claim] ?? .internal)
+    }
   }
 
   /// Jobs that nobody could begin with go back into the queue as if they had not been taken, in one step.
@@ -106,18 +125,18 @@ struct JobCompleter: Sendable {
   @discardableResult
   private func save(_ completion: Completion) async -> Saving {
     var wait = Duration.milliseconds(50)
-    while !crew.loads.isOver {
+    while !loads.isOver {
       do throws(StoreError) {
-        let completed = try await crew.store.complete(completion)
-        if let entry = completion.entry { crew.cache.noteStored(entry) }
-        await crew.keeper.remove(completed.evicted)
-        show(completed.jobs)
+        let completed = try await store.complete(completion)
+        if let entry = completion.entry { cache.noteStored(entry) }
+        await keeper.remove(completed.evicted)
+        publish(completed.jobs)
         return .saved
       } catch {
         if error == .full, completion.image != nil { return .noRoom }
         // The result is worth waiting for: nobody else has it.
-        crew.log.error("the store takes no result", metadata: ["error": "\(error)"])
-        if crew.loads.closing.isOpen { return .stopped }
+        log.error("the store takes no result", metadata: ["error": "\(error)"])
+        if loads.closing.isOpen { return .stopped }
         await pause(wait)
         wait = min(wait * 2, .seconds(5))
       }
@@ -125,37 +144,45 @@ struct JobCompleter: Sendable {
     return .stopped
   }
 
-  private func show(_ jobs: [Job?]) {
+  private func publish(_ jobs: [Job?]) {
     var isAnyQueued = false
     for job in jobs.lazy.compactMap(\.self) {
-      crew.snapshots.publish(job)
-      if job.phase.isFinished { Finishing(crew: crew).tell(job) } else { isAnyQueued = true }
+      publisher.publish(job, hasEnded: job.phase.isFinished)
+      if !job.phase.isFinished { isAnyQueued = true }
     }
-    if isAnyQueued { crew.dispatcher.wake() }
+    if isAnyQueued { dispatcher.wake() }
   }
 
-  /// Waits, also in a cancelled task, which ends no other way than with the word about its jobs; the service's stop
-  /// ends the wait.
+  /// Waits, also in a cancelled task, which has to write down all the same how its jobs ended; the service's stop ends
+  /// the wait.
   private func pause(_ time: Duration) async {
-    await Task.detached { [closing = crew.loads.closing] in
+    await Task.detached { [closing = loads.closing] in
       await closing.wait(until: .now + time)
     }.value
   }
 
-  // MARK: What becomes of a job
-
   private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
-    let shown = crew.snapshots.peek(waiter.job.id)?.job.version ?? 0
+    let shown = publisher.snapshots.peek(waiter.job.id)?.job.version ?? 0
     return Plan(
-      report: ProgressReport(of: waiter.job, common.news), shown: shown,
-      change: change(ending, for: waiter, common))
+      report: ProgressReport(of: waiter.job, common.progress), shown: shown,
+      change: outcomes.change(ending, for: waiter, common))
   }
+}
 
-  private func change(
-    _ ending: Ending, for waiter: Load.Waiter, _ common: Common
+/// What becomes of a job when work on it has ended: the rules.
+struct JobOutcomes: Sendable {
+  let retry: RetryPolicy
+  /// How long a finished job is kept, where it doesn't say itself.
+  let retention: Duration
+  let network: NetworkState
+  let log: Logger
+
+  /// The change to a job whose work has ended so.
+  fileprivate func change(
+    _ ending: JobCompleter.Ending, for waiter: Load.Waiter, _ common: JobCompleter.Common
   ) -> @Sendable (inout Job) -> Void {
     let moment = common.moment
-    let retention = waiter.job.submission.retention ?? crew.configuration.retention
+    let retention = waiter.job.submission.retention ?? self.retention
     switch ending {
     case .requeue: return { $0.requeue() }
     case .success(let image, let cache):
@@ -179,24 +206,24 @@ struct JobCompleter: Sendable {
   }
 
   private func fail(
-    _ waiter: Load.Waiter, _ failure: JobFailure, _ common: Common
+    _ waiter: Load.Waiter, _ failure: JobFailure, _ common: JobCompleter.Common
   ) -> @Sendable (inout Job) -> Void {
     let (job, moment) = (waiter.job, common.moment)
     if let next = job.target.next(in: job.submission) { return { $0.turn(to: next) } }
-    let delay = crew.configuration.retry.delay(
+    let delay = retry.delay(
       after: failure, tries: job.tries, allowed: job.submission.maxAttempts,
       dice: common.dice)
     if let delay {
-      crew.log.info(
+      log.info(
         "job will be tried again",
         metadata: [
           "job": "\(job.id)", "code": "\(failure.code.rawValue)", "delay": "\(delay.toldInSeconds)",
           "error": "\(failure)",
         ])
-      let first = crew.network.firstCandidate(of: job.submission)
+      let first = network.firstCandidate(of: job.submission)
       return { $0.retry(after: failure, from: first, notBefore: moment + delay) }
     }
-    let retention = job.submission.retention ?? crew.configuration.retention
+    let retention = job.submission.retention ?? self.retention
     return { $0.fail(failure, at: moment, keptFor: retention) }
   }
 }

@@ -2,11 +2,11 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// One transfer and decode, for all the jobs that ask the same: its members. It stops when the last of them leaves.
+/// One transfer and decode, for all the jobs that ask the same and wait for it. It stops when the last of them leaves.
 final class Load: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  /// A job's part in it.
+  /// A job that waits for the load.
   struct Waiter: Sendable {
     /// As it was taken.
     let job: Job
@@ -18,7 +18,7 @@ final class Load: Sendable {
     var priority: Priority
   }
 
-  /// A member that ends before the others.
+  /// A job that ends before the others.
   struct EarlyEnd: Sendable {
     let waiter: Waiter
     let failure: JobFailure
@@ -26,19 +26,19 @@ final class Load: Sendable {
 
   private struct State {
     var waiters: [Claim: Waiter] = [:]
-    /// How many members there are of each priority.
+    /// How many jobs of each priority wait.
     var priorities = [Int](repeating: 0, count: Priority.allCases.count)
-    // Bounds, so that thousands of members aren't looked through for each piece and each tick: no member takes fewer
-    // bytes, no member's time is over sooner. A member that leaves may leave them lower than need be.
+    // Bounds, so that thousands of waiters aren't looked through for each piece and each tick: no waiter's limit of
+    // bytes is lower, no waiter's deadline is sooner. They stay as they are when a waiter leaves.
     var leastBytes = Int.max
     var firstDeadline: Instant?
     var earlyEnds: [EarlyEnd] = []
     var header: ImageHeader?
-    /// Those who are bringing jobs from the queue.
+    /// How many are bringing jobs from the queue.
     var coalescers = 0
-    /// Nobody sets out any more to bring jobs from the queue.
+    /// Nobody begins any more to bring jobs from the queue.
     var isCoalesced = false
-    /// No job may join any more: its end is being written down.
+    /// No job may join any more: its end is being stored.
     var isSealed = false
     var forgetsBytes = false
     var task: Task<Void, Never>?
@@ -46,7 +46,7 @@ final class Load: Sendable {
     var reserves = false
     var pausedSince: Instant?
 
-    /// The highest among the members.
+    /// The highest of those who wait.
     var priority: Priority? {
       priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
     }
@@ -69,7 +69,7 @@ final class Load: Sendable {
       earlyEnds.append(EarlyEnd(waiter: waiter, failure: failure))
     }
 
-    /// Has those leave whose limits so many bytes, or what the header tells, are beyond.
+    /// Ends the jobs whose limits so many bytes, or the header's size, exceed.
     mutating func endEarly(received: Int) {
       var least = Int.max
       for waiter in waiters.values {
@@ -83,17 +83,17 @@ final class Load: Sendable {
     }
   }
 
-  /// Whom it was begun for: what all members ask is read from here.
+  /// The job that it was begun for: what all who wait ask is read from here.
   let leader: Job
-  /// What members have in common; nil: it is the leader's alone.
+  /// What all who wait have in common; nil: it is the leader's alone.
   let request: Fingerprint?
   private let holder: JobID
   let since: Timestamp
   let tracker: ProgressTracker
   let lane: any ComputeLane
-  /// Whether it goes on without members: it freshens the cache.
+  /// Whether it goes on though no job waits: it freshens the cache.
   let isBackground: Bool
-  /// That it has ended, and all its members.
+  /// Opens when it has ended, and with it all who waited.
   let end = Latch()
   private let allCoalesced = Latch()
   private let state = Mutex(State())
@@ -111,7 +111,7 @@ final class Load: Sendable {
     tracker = ProgressTracker()
   }
 
-  /// What it does, so that it can be stopped. One that was stopped before that is stopped now.
+  /// Names the task that carries the load out, so that it can be cancelled; at once where the load was.
   func run(as task: Task<Void, Never>) {
     let isCancelled = state.withLock { state in
       state.task = task
@@ -120,7 +120,7 @@ final class Load: Sendable {
     if isCancelled { task.cancel() }
   }
 
-  /// - Returns: those for whom it is too late.
+  /// - Returns: the jobs that come too late.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
       guard !state.isSealed, !state.isCancelled else { return waiters }
@@ -147,8 +147,8 @@ final class Load: Sendable {
 
   // MARK: Jobs from the queue
 
-  /// Says that somebody goes to bring jobs that ask the same: it doesn't end before ``endCoalescing()``, so that all
-  /// whom they bring share its end.
+  /// Somebody begins to bring jobs that ask the same: the load doesn't end before ``endCoalescing()``, so that all of
+  /// those share its end.
   /// - Returns: false when it is too late.
   func beginCoalescing() -> Bool {
     state.withLock { state in
@@ -166,7 +166,7 @@ final class Load: Sendable {
     if isLast { allCoalesced.open() }
   }
 
-  /// Waits for those who are bringing jobs, and lets nobody else set out. A cancelled load waits for nobody.
+  /// Waits for those who are bringing jobs, and lets nobody else begin to. A cancelled load waits for nobody.
   func coalesced() async {
     let isDone = state.withLock { state in
       state.isCoalesced = true
@@ -175,9 +175,9 @@ final class Load: Sendable {
     if !isDone { await allCoalesced.wait() }
   }
 
-  // MARK: What makes members leave
+  // MARK: What ends a wait
 
-  /// A member was cancelled, or is no longer ours.
+  /// A job was cancelled, or its claim was lost.
   /// - Parameter forgetting: whether the bytes so far are not to be kept if it was the last.
   func leave(_ claim: Claim, forgetting: Bool) {
     change { state in
@@ -186,7 +186,7 @@ final class Load: Sendable {
     }
   }
 
-  /// A member's job has another priority from now on.
+  /// A job has another priority from now on.
   func prioritize(_ claim: Claim, _ priority: Priority) {
     change { state in
       guard let waiter = state.waiters[claim] else { return }
@@ -196,7 +196,7 @@ final class Load: Sendable {
     }
   }
 
-  /// So many bytes are there or announced: those whose limit is less leave.
+  /// So many bytes are there or announced: jobs whose limit is lower end.
   func received(bytes: Int) {
     change { state in
       if bytes > state.leastBytes { state.endEarly(received: bytes) }
@@ -211,7 +211,7 @@ final class Load: Sendable {
     }
   }
 
-  /// Those whose time is over leave. While it waits for memory, time stands still.
+  /// Ends the jobs whose deadline has come. While the load waits for memory, no time passes for them.
   func timeOut(_ now: Instant) {
     change { state in
       guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
@@ -239,7 +239,7 @@ final class Load: Sendable {
     }
   }
 
-  /// Members that have left since this was last asked, and still are to be told so.
+  /// The jobs that have ended early since this was last asked: the caller has to store that.
   func takeEarlyEnds() -> [EarlyEnd] {
     state.withLock { state in
       defer { state.earlyEnds = [] }
@@ -247,7 +247,7 @@ final class Load: Sendable {
     }
   }
 
-  /// No job joins from now on; those that are in it are the caller's to end.
+  /// No job joins from now on; the caller has to end those that wait.
   func seal() -> [Waiter] {
     state.withLock { state in
       state.isSealed = true
@@ -256,14 +256,14 @@ final class Load: Sendable {
     }
   }
 
-  /// Ends it, with whoever is in it.
+  /// Cancels the load, whoever waits for it.
   func cancel() { change { $0.isCancelled = true } }
 
   var isCancelled: Bool { state.withLock { $0.isCancelled } }
   var waiters: [Waiter] { state.withLock { Array($0.waiters.values) } }
   var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
 
-  /// Changes the members, and stops when none is left.
+  /// Changes who waits, and cancels the load when nobody is left.
   private func change(_ body: (inout State) -> Void) {
     let task = state.withLock { state -> Task<Void, Never>? in
       body(&state)
@@ -281,12 +281,11 @@ struct JobLimits: Sendable {
   let maxBytes: Int
   let maxPixels: Int
 
-  init(of job: Job, within configuration: JobEngine.Configuration) {
+  init(of job: Job, within rules: LoadRules) {
     let asked = job.submission
-    timeout = min(asked.timeout ?? configuration.timeout, configuration.timeout)
-    maxBytes = min(asked.maxBytes ?? configuration.maxBytes, configuration.maxBytes)
-    let maxPixels = configuration.limits.maxPixels
-    self.maxPixels = min(asked.maxPixels ?? maxPixels, maxPixels)
+    timeout = min(asked.timeout ?? rules.timeout, rules.timeout)
+    maxBytes = min(asked.maxBytes ?? rules.maxBytes, rules.maxBytes)
+    maxPixels = min(asked.maxPixels ?? rules.maxPixels, rules.maxPixels)
   }
 
   /// Why an image of that size is not for this job.

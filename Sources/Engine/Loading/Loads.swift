@@ -2,15 +2,15 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// What this service loads now, and for whom.
-final class Loads: Sendable {
-  /// Where a job that was taken went.
+/// The loads of this process, by the request that they answer and by the jobs that wait for them.
+final class Loads: ClaimedJobs {
+  /// Which load a claimed job got into.
   enum Entry: Sendable {
     /// Into a load that is under way.
     case joined(Load)
     /// Into a new one, to be carried out.
     case began(Load)
-    /// Nowhere: the service stops.
+    /// None: the service stops.
     case refused
   }
 
@@ -24,26 +24,34 @@ final class Loads: Sendable {
     var closedAt: ContinuousClock.Instant?
   }
 
-  /// How long the ends of what was stopped may take to be written down, before the rest is left to the next start.
+  /// How long it may take to store the ends of cancelled loads, before the rest is left to the next start.
   private static let grace = Duration.milliseconds(500)
 
-  /// Rings when a load begins.
+  /// Yields when a load begins.
   let beginnings: AsyncStream<Void>
-  /// That the last load has ended, of a service that stops.
+  /// Opens when the service stops and the last load has ended.
   let emptied = Latch()
-  /// That all were stopped.
+  /// Opens when all loads are cancelled because the service stops.
   let closing = Latch()
   private let signal: AsyncStream<Void>.Continuation
   private let state = Mutex(State())
+  private let factory: LoadFactory
   private let snapshots: JobSnapshots
+  private let metrics: JobMetrics
 
-  init(snapshots: JobSnapshots) {
-    self.snapshots = snapshots
+  init(_ factory: LoadFactory, snapshots: JobSnapshots, metrics: JobMetrics) {
+    (self.factory, self.snapshots, self.metrics) = (factory, snapshots, metrics)
     (beginnings, signal) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
-  /// Puts a job into the load of its request; a new one made by `make` where there is none.
-  func enter(_ waiter: Load.Waiter, make: () -> Load) -> Entry {
+  /// What the operator allows each load.
+  var rules: LoadRules { factory.rules }
+
+  /// A job's part in a load that it enters now.
+  func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter { factory.waiter(job, claim) }
+
+  /// Puts a job into the load of its request; a new one where there is none.
+  func enter(_ waiter: Load.Waiter) -> Entry {
     let request = waiter.job.request
     let entry = state.withLock { state -> Entry in
       if state.closedAt != nil { return .refused }
@@ -51,7 +59,7 @@ final class Loads: Sendable {
         Self.note(waiter, in: load, &state)
         return .joined(load)
       }
-      let load = make()
+      let load = factory.load(for: waiter.job)
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -61,14 +69,14 @@ final class Loads: Sendable {
     switch entry {
     case .refused: return entry
     case .began: signal.yield()
-    case .joined: break
+    case .joined: metrics.joined(1)
     }
     snapshots.pin(waiter.job.id)
     return entry
   }
 
   /// Puts jobs that ask the same into a load.
-  /// - Returns: those that it takes no more.
+  /// - Returns: all of them where the load takes no more, else none.
   func enter(_ waiters: [Load.Waiter], _ load: Load) -> [Load.Waiter] {
     let refused = state.withLock { state in
       if state.closedAt != nil { return waiters }
@@ -76,30 +84,34 @@ final class Loads: Sendable {
       if refused.isEmpty { for waiter in waiters { Self.note(waiter, in: load, &state) } }
       return refused
     }
-    if refused.isEmpty { for waiter in waiters { snapshots.pin(waiter.job.id) } }
-    return refused
+    guard refused.isEmpty else { return refused }
+    metrics.joined(waiters.count)
+    for waiter in waiters { snapshots.pin(waiter.job.id) }
+    return []
   }
 
   private static func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
     state.byJob[waiter.job.id, default: [:]][waiter.claim] = (load, waiter.job.version)
   }
 
-  /// Notes a load without members.
-  /// - Returns: false when the service stops.
-  func begin(_ load: Load) -> Bool {
+  /// Begins a load that freshens the cache, for which no job waits.
+  /// - Returns: nil when the service stops.
+  func beginInBackground(for job: Job) -> Load? {
+    let load = factory.load(for: job, isBackground: true)
     let begins = state.withLock { state in
       if state.isStopping { return false }
       state.all[ObjectIdentifier(load)] = load
       return true
     }
-    if begins { signal.yield() }
-    return begins
+    guard begins else { return nil }
+    signal.yield()
+    return load
   }
 
   /// The load that a job which asks this could join.
   func load(for request: Fingerprint) -> Load? { state.withLock { $0.byRequest[request] } }
 
-  /// Lets nobody join from now on; ``forget(_:)`` is for each of the members, once they are told how it ended.
+  /// Lets no job join from now on; the caller ends those that waited, and calls ``forget(_:)`` for each.
   func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
       if let request = load.request, state.byRequest[request] === load {
@@ -109,7 +121,7 @@ final class Loads: Sendable {
     }
   }
 
-  /// A member has ended.
+  /// A job's wait has ended.
   func forget(_ waiter: Load.Waiter) {
     let wasKnown = state.withLock { state in
       let run = state.byJob[waiter.job.id]?.removeValue(forKey: waiter.claim)
@@ -119,7 +131,7 @@ final class Loads: Sendable {
     if wasKnown { snapshots.unpin(waiter.job.id) }
   }
 
-  /// A member turned out to be no longer ours.
+  /// A job's claim turned out to be lost.
   func leave(_ waiter: Load.Waiter, _ load: Load) {
     load.leave(waiter.claim, forgetting: false)
     forget(waiter)
@@ -142,7 +154,7 @@ final class Loads: Sendable {
   /// What is held of all jobs.
   var claims: Set<Claim> { state.withLock { Set($0.byJob.values.flatMap(\.keys)) } }
 
-  /// The load has ended, and all its members.
+  /// The load has ended, and with it all who waited.
   func end(_ load: Load) {
     let wasLast = state.withLock { state in
       state.all[ObjectIdentifier(load)] = nil
@@ -152,7 +164,7 @@ final class Loads: Sendable {
     if wasLast { emptied.open() }
   }
 
-  /// Takes a job out of what had begun for it when it was at a lower version.
+  /// Takes a job out of the loads that it joined at a lower version.
   /// - Parameter forgetting: whether the bytes so far are not to be kept, unless others want them.
   func leave(_ id: JobID, before version: Int, forgetting: Bool = false) {
     let left = state.withLock { state -> [(Claim, Load)] in
@@ -167,13 +179,13 @@ final class Loads: Sendable {
     }
   }
 
-  /// Orders what is still to be done for the job by another priority.
+  /// Gives the job's loads its new priority.
   func prioritize(_ id: JobID, _ priority: Priority) {
     let runs = state.withLock { $0.byJob[id] ?? [:] }
     for (claim, run) in runs { run.load.prioritize(claim, priority) }
   }
 
-  /// Lets what jobs wait for go on to its end, and nothing else.
+  /// Cancels the background loads; those that jobs wait for go on to their end.
   func stop() {
     let (background, isEmpty) = state.withLock { state in
       state.isStopping = true
@@ -183,7 +195,7 @@ final class Loads: Sendable {
     if isEmpty { emptied.open() }
   }
 
-  /// Stops all, and lets nothing begin any more.
+  /// Cancels all loads, and lets none begin any more.
   func close() {
     let loads = state.withLock { state in
       state.isStopping = true
@@ -196,7 +208,7 @@ final class Loads: Sendable {
 
   var isStopping: Bool { state.withLock { $0.isStopping } }
 
-  /// Whether what has not been written down by now is left to the next start, which runs those jobs again.
+  /// Whether ends that are not stored by now are left to the next start, which runs those jobs again.
   var isOver: Bool {
     state.withLock { $0.closedAt.map { $0 + Self.grace <= .now } ?? false }
   }
@@ -209,15 +221,82 @@ final class Loads: Sendable {
     }
   }
 
-  /// Those that a job is in.
-  func of(_ id: JobID) -> [Load] { state.withLock { $0.byJob[id]?.values.map(\.load) ?? [] } }
+  /// The loads that a job waits for.
+  func loads(of id: JobID) -> [Load] { state.withLock { $0.byJob[id]?.values.map(\.load) ?? [] } }
 
   var all: [Load] { state.withLock { Array($0.all.values) } }
   var count: Int { state.withLock { $0.all.count } }
 
-  /// Jobs in all loads.
+  /// Jobs that wait, in all loads.
   var waiters: Int { state.withLock { $0.byJob.count } }
 
   /// When the one that runs longest began.
   var oldest: Timestamp? { state.withLock { $0.all.values.map(\.since).min() } }
+}
+
+/// What owners see of their jobs while they are loaded.
+extension Loads {
+  /// Shows that a job is loading, and how far that is. One that was cancelled or purged meanwhile leaves the load.
+  func show(_ waiter: Load.Waiter, in load: Load) {
+    guard snapshots.publish(waiter.job)?.job.phase == .loading else { return leave(waiter, load) }
+    let progress = load.tracker.progress
+    if progress != LoadProgress() {
+      snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, progress))
+    }
+  }
+
+  /// Shows how far a load has come since this was last done.
+  func showProgress(of load: Load) {
+    guard let progress = load.tracker.takeUnshown() else { return }
+    for waiter in load.waiters {
+      snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, progress))
+    }
+  }
+
+  /// Shows how far a job's load has come, before something else happens to the job.
+  func showProgress(of id: JobID) { for load in loads(of: id) { showProgress(of: load) } }
+}
+
+/// Makes loads, and jobs' parts in them, by the operator's rules.
+struct LoadFactory: Sendable {
+  let rules: LoadRules
+  let threads: any ComputeThreads
+  let ids: JobIDSequence
+  let now: WallClock
+
+  /// A job's part in a load that it enters now.
+  func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter {
+    let job = rules.sharing(job)
+    let limits = JobLimits(of: job, within: rules)
+    return Load.Waiter(
+      job: job, claim: claim, limits: limits, deadline: .now + limits.timeout,
+      priority: job.priority)
+  }
+
+  /// A new load for a job.
+  func load(for job: Job, isBackground: Bool = false) -> Load {
+    let (job, moment) = (rules.sharing(job), now())
+    return Load(
+      for: job, request: isBackground ? nil : job.request, holder: ids.next(at: moment),
+      since: moment, lane: threads.lane(at: job.priority), isBackground: isBackground)
+  }
+}
+
+/// What the operator allows each load.
+struct LoadRules: Sendable {
+  /// For a whole transfer.
+  var timeout: Duration
+  /// Of one image.
+  var maxBytes: Int
+  /// Of one image.
+  var maxPixels: Int
+  /// Whether jobs of different owners share loads and the cache.
+  var isShared: Bool
+
+  /// The job as it shares by the present configuration, which may have changed since it was submitted.
+  func sharing(_ job: Job) -> Job {
+    var job = job
+    job.isApart = !isShared
+    return job
+  }
 }

@@ -1,11 +1,11 @@
 internal import Jobs
 internal import Synchronization
 
-/// Collects what a load has to tell. Ten times a second the engine shows it to its members' owners, so that the newest
-/// state is always shown, however little comes after it.
+/// How far one load has come. ``ProgressWatch`` shows it ten times a second, so that the newest state is always shown,
+/// however little comes after it.
 final class ProgressTracker: Sendable {
   private struct State {
-    var news = LoadProgress()
+    var progress = LoadProgress()
     var began = ContinuousClock.now
     var isShown = true
     var preview: Preview?
@@ -17,47 +17,47 @@ final class ProgressTracker: Sendable {
   func requestBegins() {
     note { state in
       state.began = .now
-      state.news.progress = Progress()
-      state.news.previews = 0
+      state.progress.bytes = Progress()
+      state.progress.previews = 0
       state.preview = nil
-      state.news.requests += 1
+      state.progress.requests += 1
     }
   }
 
   /// No request was sent after all.
-  func requestWasRefused() { note { $0.news.requests -= 1 } }
+  func requestWasRefused() { note { $0.progress.requests -= 1 } }
 
-  func expect(total: Int) { note { $0.news.progress.total = total } }
+  func expect(total: Int) { note { $0.progress.bytes.total = total } }
 
   func responseCame(_ response: FetchedResponse) {
     note { state in
-      if response.status != 206 { state.news.progress.total = response.contentLength }
-      state.news.timings.dns = response.timings.dns
-      state.news.timings.connect = response.timings.connect
-      state.news.timings.tls = response.timings.tls
-      state.news.timings.firstByte = response.timings.firstByte
+      if response.status != 206 { state.progress.bytes.total = response.contentLength }
+      state.progress.timings.dns = response.timings.dns
+      state.progress.timings.connect = response.timings.connect
+      state.progress.timings.tls = response.timings.tls
+      state.progress.timings.firstByte = response.timings.firstByte
     }
   }
 
   /// The response goes on where kept bytes end.
   func resumes(from count: Int, total: Int) {
     note { state in
-      state.news.progress = Progress(completed: count, total: total, resumedFrom: count)
+      state.progress.bytes = Progress(completed: count, total: total, resumedFrom: count)
     }
   }
 
   func advance(to count: Int, decodeTime: Duration) {
     note { state in
-      state.news.progress.completed = max(count, state.news.progress.completed)
-      state.news.timings.decode = decodeTime
+      state.progress.bytes.completed = max(count, state.progress.bytes.completed)
+      state.progress.timings.decode = decodeTime
     }
   }
 
   func bodyCame() {
     note { state in
       let fetch = state.began.duration(to: .now)
-      state.news.timings.fetch = fetch
-      state.news.timings.body = state.news.timings.firstByte.map { max(.zero, fetch - $0) }
+      state.progress.timings.fetch = fetch
+      state.progress.timings.body = state.progress.timings.firstByte.map { max(.zero, fetch - $0) }
     }
   }
 
@@ -65,27 +65,27 @@ final class ProgressTracker: Sendable {
   func made(_ preview: Preview) {
     note { state in
       state.preview = preview
-      state.news.previews += 1
+      state.progress.previews += 1
     }
   }
 
   /// The newest one, for as long as the load lasts.
   var preview: Preview? { state.withLock { $0.preview } }
 
-  var news: LoadProgress { state.withLock { $0.news } }
+  var progress: LoadProgress { state.withLock { $0.progress } }
 
   /// Bytes so far.
-  var received: Int { state.withLock { $0.news.progress.completed } }
+  var received: Int { state.withLock { $0.progress.bytes.completed } }
 
   /// Whether so many bytes are all that were announced.
-  func isWhole(with count: Int) -> Bool { state.withLock { $0.news.progress.total == count } }
+  func isWhole(with count: Int) -> Bool { state.withLock { $0.progress.bytes.total == count } }
 
-  /// What is there to show, once.
+  /// The progress, unless it was taken before.
   func takeUnshown() -> LoadProgress? {
     state.withLock { state in
       guard !state.isShown else { return nil }
       state.isShown = true
-      return state.news
+      return state.progress
     }
   }
 
@@ -93,6 +93,31 @@ final class ProgressTracker: Sendable {
     state.withLock { state in
       change(&state)
       state.isShown = false
+    }
+  }
+}
+
+/// Shows how far loads have come, ten times a second, and ends what takes jobs too long. While nothing is loaded it does
+/// nothing.
+struct ProgressWatch: Sendable {
+  let loads: Loads
+  let completer: JobCompleter
+  let subscribers: Subscribers
+
+  /// Watches until cancelled.
+  func run() async {
+    for await _ in loads.beginnings {
+      var round = 0
+      while !Task.isCancelled, loads.count > 0 || subscribers.wakeAgain() {
+        for load in loads.all {
+          load.timeOut(.now)
+          await completer.completeEarlyEnds(of: load)
+          if round.isMultiple(of: 2) { loads.showProgress(of: load) }
+        }
+        round += 1
+        subscribers.wakeAgain()
+        try? await Task.sleep(for: .milliseconds(50))
+      }
     }
   }
 }

@@ -3,12 +3,15 @@ internal import Logging
 internal import Synchronization
 internal import Waiting
 
-/// Hands queued jobs to idle workers. The queue itself is the store's: a job that waits, for a worker or for its
-/// origin, costs no memory here.
+/// Claims queued jobs for idle workers.
 ///
-/// The store is asked when something may have changed what it hands over: jobs were queued, an origin has room again,
-/// time has passed, or a worker has become idle while jobs are queued. What asks goes on at once: the first step of a
-/// look, up to the store's thread, is made on whatever thread says that there may be a job.
+/// In come idle workers, room at origins and the signal that there may be jobs; out goes one claimed job for each
+/// worker. The queue itself is the store's: a job that waits, for a worker or for its origin, costs no memory here. Nothing
+/// here blocks.
+///
+/// It asks the store when there may be something to claim: jobs were queued, an origin has room again, time has passed,
+/// or a worker has become idle while jobs are queued. The caller goes on at once: its thread runs the first step of a
+/// claim, up to the store's thread.
 final class Dispatcher: Sendable {
   /// A job to be worked on.
   struct Work: Sendable {
@@ -23,17 +26,17 @@ final class Dispatcher: Sendable {
   }
 
   private struct State {
-    /// Takes what is handed over; nil before the start.
+    /// Takes a claimed job; nil before the start.
     var carry: (@Sendable (Work) -> Void)?
     /// Workers without a job.
     var idle = 0
     var workers = 0
     /// Nothing is queued, as far as this service knows: neither room nor an idle worker changes what there is.
     var isEmpty = false
-    /// The look under way.
+    /// Whether jobs are being claimed.
     var isLooking = false
     var look: Task<Void, Never>?
-    /// Something changed since it began.
+    /// Something changed since that began.
     var looksAgain = false
     var alarm: Task<Void, Never>?
     var isStopped = false
@@ -64,9 +67,9 @@ final class Dispatcher: Sendable {
     signal.connect { [weak self] in self?.originHasRoom() }
   }
 
-  /// Hands jobs to so many workers until stopped; returns when all are idle.
+  /// Claims jobs for so many workers until stopped; returns when all are idle.
   ///
-  /// - Parameter carry: takes a job for a worker, which says when it is idle again by ``workerIsIdle()``. Must not block.
+  /// - Parameter carry: takes a job for a worker, which calls ``workerIsIdle()`` when it is idle again. Must not block.
   func run(workers: Int, _ carry: @escaping @Sendable (Work) -> Void) async {
     state.withLock { state in
       state.carry = carry
@@ -77,7 +80,7 @@ final class Dispatcher: Sendable {
     state.withLock { $0.carry = nil }
   }
 
-  /// No job is handed over after this.
+  /// Claims no job after this.
   func stop() {
     let (look, alarm) = state.withLock { state in
       state.isStopped = true
@@ -89,17 +92,17 @@ final class Dispatcher: Sendable {
     endIfOver()
   }
 
-  /// Says that jobs were queued, or may be handed over that could not before.
+  /// Signals that jobs were queued, or may be claimed that could not before.
   func wake() {
     look { $0.isEmpty = false }
   }
 
-  /// Says that an origin may have room that had none.
+  /// Signals that an origin may have room that had none.
   func originHasRoom() {
     look { _ in }
   }
 
-  /// Says that a worker is through with its job.
+  /// Signals that a worker has finished its job.
   func workerIsIdle() {
     look { $0.idle += 1 }
     endIfOver()
@@ -201,7 +204,7 @@ final class Dispatcher: Sendable {
       let claimed = try await lease.holding { [store] instance throws(StoreError) in
         try await store.claim(wanted, for: instance, room: room)
       }
-      // What was queued since says so by another look.
+      // Whatever was queued since has asked for another look.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
       return claimed
     } catch {
@@ -222,7 +225,7 @@ final class Dispatcher: Sendable {
     }
   }
 
-  /// Claimed while the service was being stopped: nobody will carry them.
+  /// Jobs that were claimed while the service stopped: no worker will take them.
   private func requeue(_ claims: [Claim]) async {
     guard !claims.isEmpty else { return }
     do throws(StoreError) {
@@ -275,7 +278,7 @@ final class Dispatcher: Sendable {
   }
 }
 
-/// Tells the dispatcher that an origin has room: origins are there before it.
+/// Signals to the dispatcher that an origin has room: it is made after the origins.
 final class DispatcherSignal: Sendable {
   private let dispatcher = Mutex<(@Sendable () -> Void)?>(nil)
 

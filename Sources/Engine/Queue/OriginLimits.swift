@@ -76,7 +76,7 @@ final class OriginLimits: Sendable {
 
   // MARK: For who asks why a job waits
 
-  /// Why a job that would ask the origin is not handed over, and for how long if time decides; nil where it may be.
+  /// Why no job for the origin is claimed, and for how long if time decides; nil where one may be.
   func hold(on origin: String) -> (reason: WaitingFor.Reason, time: Duration?)? {
     let now = clock()
     let hold = state.withLock { $0.origins[origin]?.hold(at: now, rules) }
@@ -206,7 +206,7 @@ final class OriginPermit: Sendable {
 
   deinit { origins.leave(origin, outcome.withLock { $0 }) }
 
-  /// What came of it; the last word counts.
+  /// What came of the transfer; the last note counts.
   func note(_ outcome: OriginState.Outcome) { self.outcome.withLock { $0 = outcome } }
 }
 

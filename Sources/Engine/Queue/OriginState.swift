@@ -30,9 +30,9 @@ struct OriginState: Sendable {
     case answered
     /// Nothing: no address or no connection.
     case unreached
-    /// A connection, and no response on it. That may be the path's fault: each counts once, told apart by its hash.
+    /// A connection, and no response on it. That may be the path's fault: each path, known by its hash, counts once.
     case silent(path: Int)
-    /// It was given up before one could tell.
+    /// It ended before anything was known of the origin.
     case unknown
   }
 
@@ -143,7 +143,7 @@ struct OriginState: Sendable {
 }
 
 extension OriginState {
-  /// Why a job that would ask the origin is not handed over, and until when if time decides; nil where it may be.
+  /// Why no job for the origin is claimed, and until when if time decides; nil where one may be.
   func hold(at now: Instant, _ rules: OriginRules) -> (reason: WaitingFor.Reason, until: Instant?)?
   {
     guard room(at: now, rules, isSpare: false) <= 0 else { return nil }

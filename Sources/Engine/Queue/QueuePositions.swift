@@ -2,10 +2,10 @@ internal import Jobs
 internal import Synchronization
 
 /// About how many jobs get a worker before another one, in this process: an estimate from what was submitted and what
-/// was handed over, which asks no store and keeps nothing for a job.
+/// was claimed, which asks no store and keeps nothing for a job.
 ///
 /// A level's jobs go in the order of their ids. Those that were moved to another level, cancelled, or are held back by
-/// their origin count as if nothing had happened to them, until a later job of the level is handed over; those that
+/// their origin count as if nothing had happened to them, until a later job of the level is claimed; those that
 /// were queued anew don't count.
 final class QueuePositions: Sendable {
   private let levels = Mutex([Level](repeating: Level(), count: Priority.allCases.count))
@@ -24,7 +24,7 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Jobs were handed over in the order of the queue.
+  /// Jobs were claimed in the order of the queue.
   func take(_ jobs: [Job]) {
     levels.withLock { levels in
       for job in jobs {
@@ -36,7 +36,7 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Nothing is left in the queue that could be handed over.
+  /// Nothing is left in the queue that could be claimed.
   func clear() {
     levels.withLock { levels in
       for level in levels.indices {
@@ -76,7 +76,7 @@ final class QueuePositions: Sendable {
 
     /// Beyond so many, two neighbours each become one.
     static let maxRuns = 1_024
-    /// In order, without those that were handed over.
+    /// In order, without jobs that were claimed.
     private var runs: [Run] = []
     private(set) var count = 0
     /// The last one that was.
@@ -85,7 +85,7 @@ final class QueuePositions: Sendable {
     var isKnown = false
 
     mutating func add(_ ids: [JobID]) {
-      // Who hands them over may have been faster than who tells of them.
+      // The dispatcher may have claimed them before the submission gets here.
       let waiting = ids.map(\.order).filter { $0 > taken }
       guard let first = waiting.first, let last = waiting.last else { return }
       let run = Run(first: first, last: last, count: waiting.count)

@@ -1,6 +1,7 @@
 internal import Jobs
+internal import Logging
 
-/// Opens images' bytes: what is asked for often comes from memory.
+/// Opens images' bytes: those that are asked for often come from memory. Reads files on the decode threads.
 struct ImageOpener: Sendable {
   let memory: ImageMemory
   let images: any ImageStore
@@ -23,5 +24,26 @@ struct ImageOpener: Sendable {
   private func lost(_ digest: ImageDigest) async -> StoredBytes? {
     await losses.note(digest)
     return nil
+  }
+}
+
+/// What follows when an image's bytes turn out to be gone or harmed.
+struct ImageLosses: Sendable {
+  let keeper: ImageKeeper
+  let cache: ResponseCache
+  let snapshots: JobSnapshots
+  let views: Views
+  let log: Logger
+
+  /// Its jobs lose it, and the cache forgets it and what was made of it: whoever asks again has it fetched anew.
+  func note(_ image: ImageDigest) async {
+    guard let jobs = await keeper.lose(image) else { return }
+    log.warning(
+      "an image's bytes are gone or harmed: it is kept no more",
+      metadata: ["image": "\(image.hex)", "jobs": "\(jobs.count)"])
+    cache.memory.remove(image)
+    snapshots.lose(image, of: jobs)
+    views.clear()
+    await cache.forgetVariants(of: image)
   }
 }

@@ -2,15 +2,13 @@ internal import Jobs
 internal import Logging
 
 /// The variants that were rendered before, kept as the cache's responses are: in memory and on disk, and the least
-/// recently used of both kinds give way.
+/// recently used of both kinds are evicted.
 struct RenditionCache: Sendable {
   let cache: ResponseCache
   let store: any CacheStore & JobStore
   let images: any ImageStore
   let opener: ImageOpener
   let keeper: ImageKeeper
-  /// Of all the cache's images, in bytes.
-  let cacheLimit: Int
   /// Of all kept images, in bytes.
   let storeLimit: Int
   let ids: JobIDSequence
@@ -42,7 +40,7 @@ struct RenditionCache: Sendable {
   }
 
   /// Whether something of so many bytes may be kept.
-  func takes(_ bytes: Int) -> Bool { cache.isOn && bytes <= cacheLimit }
+  func takes(_ bytes: Int) -> Bool { cache.isOn && bytes <= cache.limit }
 
   /// Keeps it, if there is room. What is not kept is rendered again.
   func keep(_ bytes: [UInt8], of rendition: Rendition) async {
@@ -59,7 +57,7 @@ struct RenditionCache: Sendable {
           staged, kept.digest, bytes: bytes.count, as: holder, limit: storeLimit)
       else { return }
       try await store.keep(
-        kept, within: cacheLimit, releasing: holder, lastUse: cache.lastUse)
+        kept, within: cache.limit, releasing: holder, lastUse: cache.lastUse)
       cache.variants.note(kept.digest, of: kept.id)
     } catch {
       log.error("a variant can't be kept", metadata: ["error": "\(error)"])

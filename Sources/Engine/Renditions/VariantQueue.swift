@@ -133,8 +133,8 @@ struct VariantQueue {
   /// Whether what comes out may be kept.
   func keeps(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
-  /// It is rendered, or can't be.
-  /// - Parameter isBeingKept: who asks meanwhile is told the same; what isn't kept is done with.
+  /// The rendition is there, or failed.
+  /// - Parameter isBeingKept: whether the outcome stays for requests that come until ``end(_:)``.
   /// - Returns: who waits for it.
   mutating func finish(
     _ number: UInt64, _ outcome: Outcome, isBeingKept: Bool
@@ -147,7 +147,7 @@ struct VariantQueue {
     return Array(waiters)
   }
 
-  /// Nothing is left to do for it.
+  /// The rendition is kept, or won't be.
   mutating func end(_ number: UInt64) {
     guard let work = works.removeValue(forKey: number) else { return }
     if open[work.rendition.id] == number { open[work.rendition.id] = nil }

@@ -3,6 +3,8 @@ internal import Synchronization
 
 /// Has variants rendered for requests: equal ones once for all who ask, so many at a time as there are threads, the
 /// others in the order of their priority. A rendering that nobody waits for any more is stopped.
+///
+/// In comes what is wanted of an image, out go its bytes: kept ones, else rendered on the decode threads.
 final class Variants: Sendable {
   typealias Outcome = VariantQueue.Outcome
 
@@ -85,7 +87,7 @@ final class Variants: Sendable {
     }
   }
 
-  /// - Returns: nil when the waiter will be told later.
+  /// - Returns: nil when the outcome comes later, by the waiter's continuation.
   private func enter(
     _ rendition: Rendition, _ me: UInt64, _ waiter: VariantQueue.Waiter
   ) -> Outcome? {

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Logging
 
-/// Forgets what has expired, and removes the bytes that nothing refers to any more.
+/// Forgets what has expired, and removes the bytes that nothing refers to any more: once a second, on Swift's threads.
 struct Housekeeping: Sendable {
   let store: any JobStore
   let lease: Lease
@@ -76,7 +76,7 @@ struct Housekeeping: Sendable {
     }
   }
 
-  /// Marked as leaving before it is removed, an image can't be about to be kept again: who wants that waits.
+  /// Marks orphans for deletion before it removes them: nobody can be about to keep the same image again then.
   private func removeOrphans(among digests: [ImageDigest]) async -> Int {
     var wait = Duration.milliseconds(100)
     while !Task.isCancelled {

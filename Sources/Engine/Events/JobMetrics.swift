@@ -63,26 +63,42 @@ struct JobMetrics: Sendable {
       .record(duration: time)
   }
 
+  /// What is only known by counting.
+  struct Counts {
+    var store: StoreCounts
+    var cache: CacheCounts
+    /// Loads under way.
+    var running: Int
+    var workers: Int
+    /// How long the oldest load has been running.
+    var oldest: Duration
+    /// Renderings under way, and how long the oldest one has taken; nil: none are made.
+    var renderings: (rendering: Int, waiting: Int, oldest: Duration)?
+    var pausedOrigins: Int
+    /// Of transfers that broke off.
+    var partialBytes: Int
+  }
+
   /// Sets the gauges: called when somebody is about to read them.
-  func observe(_ counts: StoreCounts, _ cache: CacheCounts, _ crew: Crew) {
+  func observe(_ counts: Counts) {
     for phase in Phase.allCases {
       Gauge(label: "imagefetch_jobs", dimensions: [("phase", phase.rawValue)])
-        .record(counts.jobs[phase] ?? 0)
+        .record(counts.store.jobs[phase] ?? 0)
     }
-    running.record(crew.loads.count)
-    workers.record(crew.configuration.workers)
-    oldest.record(crew.loads.oldest.map { (crew.now() - $0).inSeconds } ?? 0)
-    if let load = crew.variants?.load {
+    running.record(counts.running)
+    workers.record(counts.workers)
+    oldest.record(counts.oldest.inSeconds)
+    if let load = counts.renderings {
       renderings.record(load.rendering)
       waitingRenderings.record(load.waiting)
       oldestRendering.record(load.oldest.inSeconds)
     }
-    images.record(counts.images)
-    imageBytes.record(counts.imageBytes)
-    pausedOrigins.record(crew.origins.paused)
-    keptBytes.record(crew.partials.keptBytes)
-    cacheEntries.record(cache.entries)
-    cacheBytes.record(cache.bytes)
-    cacheMemory.record(cache.memoryBytes)
+    images.record(counts.store.images)
+    imageBytes.record(counts.store.imageBytes)
+    pausedOrigins.record(counts.pausedOrigins)
+    keptBytes.record(counts.partialBytes)
+    cacheEntries.record(counts.cache.entries)
+    cacheBytes.record(counts.cache.bytes)
+    cacheMemory.record(counts.cache.memoryBytes)
   }
 }

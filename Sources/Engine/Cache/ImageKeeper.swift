@@ -2,27 +2,36 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Publishes images so that each is referred to before its bytes are there, and removes none that is.
+/// Publishes images, each with a reference that is stored before its bytes are there, and removes images that nothing
+/// refers to.
 final class ImageKeeper: Sendable {
   private let store: any ImageReferences
   private let images: any ImageStore
+  private let uploads: UploadQuota
   private let lease: Lease
-  /// Images marked as leaving whose bytes are still to be removed, and whether somebody is at it.
+  /// Images marked for deletion whose bytes are still to be removed, and whether a task is removing them.
   private let pendingDeletion = Mutex<[ImageDigest: Bool]>([:])
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
 
-  init(store: any ImageReferences, images: any ImageStore, lease: Lease, log: Logger) {
+  init(
+    store: any ImageReferences, images: any ImageStore, uploads: UploadQuota, lease: Lease,
+    log: Logger
+  ) {
     self.store = store
     self.images = images
+    self.uploads = uploads
     self.lease = lease
     self.log = log
   }
 
+  /// Bytes that images may take which are kept, beside those being received.
+  var limit: Int { uploads.left }
+
   /// Makes a staged image durable for its holder.
   ///
-  /// - Parameter limit: of all kept images' bytes; the oldest finished jobs' give way to this one.
+  /// - Parameter limit: of all kept images' bytes; the oldest finished jobs' are evicted for this one.
   /// - Returns: false when the task was cancelled: nothing is kept then.
   /// - Throws: `.full` when there is no room even so.
   func keep(
@@ -35,7 +44,7 @@ final class ImageKeeper: Sendable {
   }
 
   /// Sees to it that an image which is kept already stays.
-  /// - Returns: false when it is just leaving.
+  /// - Returns: false when its deletion is pending.
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
     switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
@@ -88,7 +97,7 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes images that the store has marked as leaving. What can't be removed now is tried again by ``retry()``.
+  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``.
   func remove(_ images: [ImageDigest]) async {
     guard !images.isEmpty else { return }
     pendingDeletion.withLock { pendingDeletion in
@@ -142,5 +151,29 @@ final class ImageKeeper: Sendable {
       }
     }
     return failure
+  }
+}
+
+/// The bytes of images that clients are sending: each counts in what may be kept, and in its owner's share of that.
+final class UploadQuota: Sendable {
+  private let capacity: Int
+  private let now: WallClock
+  private let shares = Mutex(SharedCapacity<Owner>())
+
+  init(_ capacity: Int, now: @escaping WallClock) {
+    (self.capacity, self.now) = (capacity, now)
+  }
+
+  /// What is left for images that are kept.
+  var left: Int { max(0, capacity - shares.withLock { $0.held }) }
+
+  /// - Throws: `.full` where there is no room for so much more.
+  func take(_ bytes: Int, for owner: Owner) throws(StoreError) {
+    let isTaken = shares.withLock { $0.take(bytes, for: owner, within: capacity, at: now()) }
+    guard isTaken else { throw .full }
+  }
+
+  func release(_ bytes: Int, of owner: Owner) {
+    shares.withLock { $0.release(bytes, of: owner) }
   }
 }

@@ -2,20 +2,33 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// This process's lease with the store, on Swift's own threads. What comes in is time; what goes out is the right to
-/// claim jobs and to reserve images, and the jobs whose claim was lost.
+/// What this process works on under its lease.
+protocol ClaimedJobs: Sendable {
+  /// The claims that it holds.
+  var claims: Set<Claim> { get }
+
+  /// Stops work under a claim that was lost.
+  /// - Returns: false when it had ended already.
+  func leave(_ claim: Claim) -> Bool
+}
+
+/// This process's lease with the store, by which the store knows that it lives.
+///
+/// In comes time; out goes the right to claim jobs and to reserve images, and the jobs whose claim was lost. Runs on
+/// Swift's threads.
 final class Lease: Sendable {
   private let store: any InstanceLeases
   private let duration: Duration
-  private let loads: Loads
+  private let loads: any ClaimedJobs
   private let clock: StoreClock
   private let log: Logger
   private let held = Mutex(Instance.none)
   private let losing = AsyncStream<JobID>.makeStream()
 
-  /// - Parameter duration: how long the store waits for a word before others take over.
+  /// - Parameter duration: how long the store waits for a renewal before others may take over.
   init(
-    store: any InstanceLeases, duration: Duration, loads: Loads, clock: StoreClock, log: Logger
+    store: any InstanceLeases, duration: Duration, loads: any ClaimedJobs, clock: StoreClock,
+    log: Logger
   ) {
     self.store = store
     self.duration = duration
@@ -43,13 +56,13 @@ final class Lease: Sendable {
       try? await Task.sleep(for: duration / 3)
       if Task.isCancelled { return }
       do throws(StoreError) { try await renew() } catch {
-        // As long as nobody gave back what is held, it is held.
+        // What is held stays held until the store says otherwise.
         log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
       }
     }
   }
 
-  /// Ends it, so that nobody waits for its end.
+  /// Ends it, so that other instances need not wait until it runs out.
   func end() async {
     do throws(StoreError) { try await store.retire(instance) } catch {
       log.warning("the lease with the store ends by itself", metadata: ["error": "\(error)"])

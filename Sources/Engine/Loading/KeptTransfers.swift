@@ -1,4 +1,60 @@
 internal import Jobs
+internal import Logging
+
+/// What came of transfers that broke off, so that a later one goes on where they ended.
+struct KeptTransfers: Sendable {
+  let partials: any PartialStore
+  let loads: Loads
+  let now: WallClock
+  let log: Logger
+
+  /// What is kept in all.
+  var bytes: Int { partials.keptBytes }
+
+  /// What is kept of an earlier transfer for the load's job: its own from now on.
+  func take(for load: Load) async -> KeptTransfer? {
+    let job = load.leader
+    guard job.mayKeepBytes, let key = job.partial else { return nil }
+    await loads.awaitEnds(of: key, before: load)
+    do throws(StoreError) { return try await partials.take(key) } catch {
+      log.warning(
+        "kept bytes can't be read", metadata: ["job": "\(job.id)", "error": "\(error)"])
+      return nil
+    }
+  }
+
+  /// Says what the bytes of a stage are, so that they can be set aside; where another transfer could not go on from
+  /// them, nothing is said.
+  func identify(_ staged: any StagedImage, of load: Load, _ response: FetchedResponse) {
+    guard load.leader.mayKeepBytes, let key = load.leader.partial,
+      let partial = response.partial(now: now())
+    else { return }
+    staged.identify(key, partial)
+  }
+
+  /// Leaves what came to the next request, unless it was the bytes' fault.
+  func setAside(_ staged: any StagedImage, of load: Load, after failure: JobFailure) async {
+    guard case .fetch = failure, !load.forgetsBytes else { return }
+    do throws(StoreError) { try await staged.setAside() } catch {
+      log.warning(
+        "broken-off bytes can't be kept",
+        metadata: ["job": "\(load.leader.id)", "error": "\(error)"])
+    }
+  }
+
+  /// Forgets what is kept for a job that was purged.
+  func forget(_ job: Job) async {
+    guard let key = job.partial, job.phase != .success else { return }
+    do throws(StoreError) { try await partials.drop(key) } catch {
+      log.error(
+        "kept bytes can't be removed", metadata: ["job": "\(job.id)", "error": "\(error)"])
+    }
+  }
+}
+
+extension Job {
+  fileprivate var mayKeepBytes: Bool { submission.cacheMode != .noStore }
+}
 
 /// Going on where an earlier transfer ended (RFC 9110 sections 13.1.5 and 14).
 extension KeptTransfer {
@@ -34,6 +90,13 @@ extension KeptTransfer {
 }
 
 extension FetchedResponse {
+  /// When the origin says that it last changed the image (RFC 9110 section 8.8.2); nil where it doesn't say, or says
+  /// what can't be read.
+  func lastModified(now: Timestamp) -> Timestamp? {
+    headers.last { $0.name.lowercased() == "last-modified" }
+      .flatMap { Timestamp(httpDate: $0.value, now: now) }
+  }
+
   /// The last of the fields of that name, in lower case.
   func field(_ name: String) -> String? { headers.last { $0.name.lowercased() == name }?.value }
 

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// Whether the network is one on which low-data images stand in for the regular ones.
+/// Whether the network is constrained: low-data images are then loaded in place of the regular ones.
 final class NetworkState: Sendable {
   private let constrained: Atomic<Bool>
 

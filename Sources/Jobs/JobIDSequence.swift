@@ -1,16 +1,18 @@
-internal import Jobs
 internal import Synchronization
 
 /// Makes ids that grow even within one millisecond (RFC 9562 section 6.2, method 1: the 12 bits after the version are
 /// a counter), so that a batch lists in the order in which it was given.
-final class JobIDSequence: Sendable {
+package final class JobIDSequence: Sendable {
   private struct Last {
     var milliseconds: Int64 = 0
     var counter: UInt64 = 0
   }
   private let last = Mutex(Last())
 
-  func next(at moment: Timestamp) -> JobID {
+  /// A new sequence.
+  package init() {}
+
+  package func next(at moment: Timestamp) -> JobID {
     let (milliseconds, counter) = last.withLock { last in
       if moment.milliseconds > last.milliseconds {
         // Starts in the lower half, so that ids of several services mix and yet there is room to count.

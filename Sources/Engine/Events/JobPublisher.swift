@@ -1,0 +1,55 @@
+internal import Jobs
+internal import Logging
+
+/// The one place where a job's new state becomes known, once the store has it: to readers and subscribers, and where
+/// the job has ended, in the log and the metrics.
+struct JobPublisher: Sendable {
+  let snapshots: JobSnapshots
+  let metrics: JobMetrics
+  let log: Logger
+  /// Called when a job has ended with its low-data image.
+  let onLowData: @Sendable (Job) -> Void
+
+  /// - Parameter hasEnded: whether it became success, failure or cancelled by this change.
+  /// - Returns: the newest state; nil when the job was purged.
+  @discardableResult
+  func publish(_ job: Job, hasEnded: Bool) -> JobSnapshot? {
+    if hasEnded { recordEnd(of: job) }
+    return snapshots.publish(job)
+  }
+
+  /// An unfinished job was purged: in the log and the metrics it ends as a cancelled one.
+  func recordPurge(of job: Job, at moment: Timestamp) {
+    var job = job
+    if job.cancel(at: moment, keptFor: .zero) { recordEnd(of: job) }
+  }
+
+  /// The regular image of a success took the place of the low-data one. The job ended before, and isn't counted again.
+  func publishReplacedImage(of job: Job) {
+    snapshots.publish(job)
+    log.info("image replaced", metadata: metadata(of: job))
+  }
+
+  private func recordEnd(of job: Job) {
+    metrics.finished(job)
+    if job.image?.variant == .lowData { onLowData(job) }
+    log.info("job finished", metadata: metadata(of: job))
+  }
+
+  private func metadata(of job: Job) -> Logger.Metadata {
+    var metadata: Logger.Metadata = [
+      "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
+      "attempts": "\(job.attempts)",
+    ]
+    if let url = job.submission.url(of: .regular) { metadata["host"] = "\(url.authority)" }
+    if let cache = job.cache { metadata["cache"] = "\(cache.status.rawValue)" }
+    if let failure = job.failure {
+      metadata["code"] = "\(failure.code.rawValue)"
+      metadata["error"] = "\(failure)"
+    }
+    if let started = job.startedAt, let finished = job.finishedAt {
+      metadata["seconds"] = "\((finished - started).toldInSeconds)"
+    }
+    return metadata
+  }
+}

@@ -1,0 +1,37 @@
+public import Jobs
+
+extension JobEngine {
+  /// What the engine works with: the adapters.
+  public struct Parts: Sendable {
+    /// Keeps jobs, and what the cache knows.
+    public var store: any JobStore & CacheStore
+    /// Keeps images' bytes, and those of broken-off transfers.
+    public var images: any ImageStore & PartialStore
+    /// Brings images from origins.
+    public var fetcher: any ImageFetcher
+    /// Decodes them.
+    public var codec: any ImageCodec
+    /// Makes variants; nil: there are none.
+    public var renderer: (any ImageRenderer)?
+    /// Named images; nil: there are none.
+    public var locals: (any LocalImages)?
+    /// Where hashing, decoding and writing may compute and wait.
+    public var threads: any ComputeThreads
+
+    /// The parts.
+    public init(
+      store: any JobStore & CacheStore, images: any ImageStore & PartialStore,
+      fetcher: any ImageFetcher, codec: any ImageCodec,
+      renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
+      threads: any ComputeThreads
+    ) {
+      self.store = store
+      self.images = images
+      self.fetcher = fetcher
+      self.codec = codec
+      self.renderer = renderer
+      self.locals = locals
+      self.threads = threads
+    }
+  }
+}

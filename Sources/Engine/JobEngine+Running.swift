@@ -1,0 +1,151 @@
+public import Jobs
+internal import Logging
+internal import Synchronization
+internal import Waiting
+
+/// The engine's life: start, work, stop.
+extension JobEngine {
+  /// Picks up what an earlier run left behind, then works until ``drain(within:)`` is through.
+  ///
+  /// - Parameter onReady: called once jobs are taken.
+  /// - Throws: when the store can't be read at the start.
+  public func run(onReady: () -> Void = {}) async throws(StoreError) {
+    try await lease.begin()
+    let requeued = try await recover()
+    let removed = try await images.removeUnfinished()
+    if requeued > 0 || removed > 0 {
+      log.notice(
+        "picked up after an unclean stop",
+        metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
+    }
+    if try await store.counts().jobs[.queued] ?? 0 == 0 { positions.clear() }
+    lifecycle.withLock { if $0 == .starting { $0 = .ready } }
+    onReady()
+    if !network.isConstrained { background.replaceLowData() }
+    await withTaskGroup { group in
+      group.addTask { await self.housekeeping.run() }
+      group.addTask { await self.housekeeping.sweep() }
+      group.addTask { await self.lease.keep() }
+      group.addTask { for await id in self.lease.lost { await self.follow(id) } }
+      group.addTask { await self.storage.watch() }
+      group.addTask { await self.watch.run() }
+      group.addTask { await self.followOthers() }
+      group.addTask { await self.snapshots.subscribers.deliverChanges() }
+      group.addTask { await self.listForSubscribers() }
+      group.addTask { await self.cancelAbandoned() }
+      group.addTask { await self.backgroundWorker.run() }
+      await work()
+      background.stop()
+      group.cancelAll()
+    }
+    await cache.noteUses()
+    await lease.end()
+  }
+
+  /// Queues the jobs again whose worker is gone: of a store that this process has for itself, all that an earlier run
+  /// left; of a shared one, those whose lease is over.
+  /// - Returns: how many jobs are queued again.
+  private func recover() async throws(StoreError) -> Int {
+    let batch = 500
+    var count = 0
+    while true {
+      let jobs = try await store.recoverExpired(batch)
+      count += jobs.count
+      if jobs.count < batch { return count }
+    }
+  }
+
+  private func work() async {
+    let worker = Worker(
+      dispatcher: dispatcher, loads: loads, coalescer: coalescer, loader: loader,
+      completer: completer)
+    await dispatcher.run(workers: configuration.workers) { worker.take($0) }
+  }
+
+  private var watch: ProgressWatch {
+    ProgressWatch(loads: loads, completer: completer, subscribers: snapshots.subscribers)
+  }
+
+  private var backgroundWorker: BackgroundWorker {
+    BackgroundWorker(
+      queue: background, loader: backgroundLoader, store: store, network: network,
+      publisher: publisher, ids: ids, now: clock, log: log)
+  }
+
+  var housekeeping: Housekeeping {
+    Housekeeping(
+      store: store, lease: lease, dispatcher: dispatcher, images: images, keeper: keeper,
+      snapshots: snapshots, cache: cache, idempotencyTTL: configuration.idempotencyTTL, log: log)
+  }
+
+  /// Shows what other instances do to jobs, stops work that they have taken away, and looks for what they queued.
+  private func followOthers() async {
+    while !Task.isCancelled {
+      let instance = lease.instance
+      for await news in store.news(for: instance) { await follow(news) }
+      // It ends with the lease; there may be another one by now.
+      if lease.instance == instance { return }
+    }
+  }
+
+  private func follow(_ news: News) async {
+    switch news {
+    case .queued: dispatcher.wake()
+    case .changed(let id): await follow(id)
+    case .removed(let ids):
+      snapshots.remove(ids)
+      for id in ids { loads.leave(id, before: .max) }
+    case .progress(let id, let report): snapshots.report(id, report)
+    case .lost:
+      dispatcher.wake()
+      for id in snapshots.dropUnheld() { await follow(id) }
+    }
+  }
+
+  /// A store that does not answer says nothing of the job: it is asked until it does.
+  private func follow(_ id: JobID) async {
+    var wait = Duration.milliseconds(50)
+    while !Task.isCancelled {
+      do throws(StoreError) {
+        let job = try await store.job(id)
+        if let job { snapshots.publish(job) } else { snapshots.remove([id]) }
+        if job?.phase != .loading { loads.leave(id, before: job?.version ?? .max) }
+        return
+      } catch {
+        log.error(
+          "another instance's change can't be read",
+          metadata: ["job": "\(id)", "error": "\(error)"])
+        if case .unreadable = error { return }
+      }
+      try? await Task.sleep(for: wait)
+      wait = min(wait * 2, .seconds(5))
+    }
+  }
+
+  /// Takes no more jobs, waits so long for the running ones, and queues the rest again. ``run()``
+  /// returns within a second after that, however long the queue is: the next start queues what this could not.
+  public func drain(within limit: Duration) async {
+    let deadline = ContinuousClock.now + limit
+    lifecycle.withLock { $0 = .draining }
+    background.stop()
+    dispatcher.stop()
+    loads.stop()
+    await loads.emptied.wait(until: deadline)
+    loads.close()
+    snapshots.close()
+    await variants?.close()
+  }
+
+  /// Sets the gauges that are only known by counting.
+  public func observe() async {
+    do throws(StoreError) {
+      metrics.observe(
+        JobMetrics.Counts(
+          store: try await store.counts(), cache: try await cache.counts(), running: loads.count,
+          workers: configuration.workers, oldest: loads.oldest.map { now() - $0 } ?? .zero,
+          renderings: variants?.load, pausedOrigins: origins.paused, partialBytes: kept.bytes))
+    } catch {
+      log.error("the store can't be counted", metadata: ["error": "\(error)"])
+    }
+  }
+}

@@ -1,0 +1,179 @@
+internal import Jobs
+internal import Logging
+internal import Synchronization
+internal import Waiting
+
+/// What is to be loaded though no job waits for it: stored responses that the cache gave out stale, to be freshened,
+/// and regular images, to take the place of low-data ones.
+final class BackgroundQueue: Sendable {
+  /// What there is to do.
+  enum Item: Sendable {
+    /// Confirm or replace the stored response that answered this job (RFC 5861 section 3).
+    case freshen(Job)
+    /// Look for jobs whose low-data image can be replaced.
+    case replaceLowData
+  }
+
+  let items: AsyncStream<Item>
+  private let continuation: AsyncStream<Item>.Continuation
+  private let underWay = Mutex<Set<Fingerprint>>([])
+
+  init() {
+    (items, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingOldest(1_024))
+  }
+
+  /// Has a response freshened, once however often it is asked for meanwhile.
+  func freshen(_ job: Job) {
+    guard let key = job.cacheKey, underWay.withLock({ $0.insert(key).inserted }) else { return }
+    if case .dropped = continuation.yield(.freshen(job)) { done(job) }
+  }
+
+  func replaceLowData() { continuation.yield(.replaceLowData) }
+
+  func stop() { continuation.finish() }
+
+  /// The job's response is fresh, or can't be made so.
+  fileprivate func done(_ job: Job) {
+    guard let key = job.cacheKey else { return }
+    underWay.withLock { _ = $0.remove(key) }
+  }
+}
+
+/// Loads what is in the ``BackgroundQueue``: little at once, and each origin's limits hold for it too.
+struct BackgroundWorker: Sendable {
+  let queue: BackgroundQueue
+  let loader: BackgroundLoader
+  let store: any JobStore
+  let network: NetworkState
+  let publisher: JobPublisher
+  let ids: JobIDSequence
+  let now: WallClock
+  let log: Logger
+
+  /// Does what there is to do until the queue is stopped.
+  func run() async {
+    await withDiscardingTaskGroup { group in
+      let permits = AsyncSemaphore(8)
+      for await item in queue.items {
+        let permit = await permits.acquire()
+        group.addTask {
+          switch item {
+          case .freshen(let job):
+            await freshen(job)
+            queue.done(job)
+          case .replaceLowData: await replaceLowData()
+          }
+          _ = consume permit
+        }
+      }
+      group.cancelAll()
+    }
+  }
+
+  /// Confirms or replaces a stored response. What goes wrong is left to the next job that asks for it.
+  private func freshen(_ job: Job) async {
+    var submission = job.submission
+    submission.cacheMode = .noCache
+    submission.integrity = nil
+    let again = Job(
+      id: ids.next(at: now()), owner: job.owner, submission: submission, priority: .veryLow,
+      tags: [], createdAt: now())
+    await loader.load(again)
+  }
+
+  /// Goes through the jobs that have a low-data image, and gives each its regular one.
+  private func replaceLowData() async {
+    var last: JobID?
+    while !Task.isCancelled, !network.isConstrained, !loader.loads.isStopping {
+      let jobs = await jobs(after: last)
+      guard !jobs.isEmpty else { return }
+      last = jobs.last?.id
+      await withDiscardingTaskGroup { group in
+        for job in jobs { group.addTask { await replaceImage(of: job) } }
+      }
+    }
+  }
+
+  /// Those next, however often the store has to be asked; none once cancelled.
+  private func jobs(after last: JobID?) async -> [Job] {
+    var wait = Duration.milliseconds(100)
+    while !Task.isCancelled {
+      do throws(StoreError) {
+        return try await store.jobsWithLowDataImages(after: last, count: 64)
+      } catch {
+        log.error("low-data images can't be looked up", metadata: ["error": "\(error)"])
+      }
+      try? await Task.sleep(for: wait)
+      wait = min(wait * 2, .seconds(10))
+    }
+    return []
+  }
+
+  private func replaceImage(of job: Job) async {
+    var regular = job
+    regular.target = .regular
+    await loader.load(regular) { await replaceImage(of: job.id, by: $0) }
+  }
+
+  private func replaceImage(of id: JobID, by loaded: LoadedImage) async {
+    let hasChanged = Mutex(false)
+    do throws(StoreError) {
+      let job = try await store.update(id, under: nil) { job in
+        guard job.image?.variant == .lowData, job.phase == .success else { return false }
+        job.replaceImage(with: loaded.image.seen(as: .regular), cache: loaded.cache)
+        hasChanged.withLock { $0 = true }
+        return true
+      }
+      guard let job, hasChanged.withLock({ $0 }) else { return }
+      publisher.publishReplacedImage(of: job)
+    } catch {
+      log.error(
+        "a low-data image can't be replaced", metadata: ["job": "\(id)", "error": "\(error)"])
+    }
+  }
+}
+
+/// One load that no job waits for. Runs on the decode threads, as the others do.
+struct BackgroundLoader: Sendable {
+  let loads: Loads
+  let urls: URLLoader
+  let origins: OriginLimits
+  let completer: JobCompleter
+  let keeper: ImageKeeper
+  let log: Logger
+
+  /// Obtains what the job asks for, has the cache keep it, and then does `use` while the image is held.
+  func load(_ job: Job, _ use: (LoadedImage) async -> Void = { _ in }) async {
+    guard let permit = await permit(for: job), let load = loads.beginInBackground(for: job) else {
+      return
+    }
+    if let loaded = await obtain(load, OriginPermits(permit)) {
+      await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
+      await use(loaded)
+    }
+    if let reservation = load.reservation { await keeper.release(reservation) }
+    loads.end(load)
+  }
+
+  private func obtain(_ load: Load, _ permits: OriginPermits) async -> LoadedImage? {
+    await withCheckedContinuation { done in
+      let task = Task(executorPreference: load.lane) { [urls, log] in
+        do throws(JobFailure) {
+          done.resume(returning: try await urls.obtain(for: load, permits))
+        } catch {
+          log.info(
+            "an image could not be loaded in the background",
+            metadata: ["origin": "\(load.leader.origin ?? "")", "code": "\(error.code.rawValue)"])
+          done.resume(returning: nil)
+        }
+      }
+      load.run(as: task)
+    }
+  }
+
+  /// Waits for room at the origin for a while, at no worker's cost.
+  private func permit(for job: Job) async -> OriginPermit? {
+    guard let origin = job.origin else { return nil }
+    do throws(FetchError) { return try await origins.admit(origin) } catch { return nil }
+  }
+}

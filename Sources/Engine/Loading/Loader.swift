@@ -1,0 +1,132 @@
+internal import Jobs
+internal import Logging
+
+/// Carries a load out: from its source to a stored image or a failure, and to the end of all the jobs that waited.
+///
+/// In comes a load that has just begun; out goes its end, durable. Runs on the decode threads, by the load's priority.
+struct Loader: Sendable {
+  let loads: Loads
+  let urls: URLLoader
+  let ingest: ImageIngest
+  let images: any ImageStore
+  /// Named images; nil: there are none.
+  let locals: (any LocalImages)?
+  let completer: JobCompleter
+  let now: WallClock
+  let log: Logger
+
+  /// Never throws: whatever happens ends in the store, in memory, and in the log.
+  ///
+  /// - Parameter refusal: why the origin may not be asked; the cache may have the image still.
+  func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
+    do throws(JobFailure) {
+      let loaded = try await obtain(load, permits, refusal)
+      let waiters = await close(load, permits)
+      await completer.complete(
+        waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
+      ) {
+        .success(loaded.image.seen(as: $0.job.target), loaded.cache)
+      }
+    } catch {
+      let waiters = await close(load, permits)
+      // Cancelled while jobs wait for it: the service stops.
+      let ending = error == .fetch(.cancelled) ? JobCompleter.Ending.requeue : .failure(error)
+      await completer.complete(waiters, of: load, releasing: load.reservation) { _ in ending }
+    }
+    loads.end(load)
+  }
+
+  /// Lets no job join any more. A job that is being brought from the queue just now shares the load's end, a failure
+  /// too: it would else ask the origin again at once.
+  /// - Returns: the jobs to end.
+  private func close(_ load: Load, _ permits: OriginPermits) async -> [Load.Waiter] {
+    permits.release()
+    await load.coalesced()
+    let waiters = loads.seal(load)
+    await completer.completeEarlyEnds(of: load)
+    return waiters
+  }
+
+  private func obtain(
+    _ load: Load, _ permits: OriginPermits, _ refusal: FetchError?
+  ) async throws(JobFailure) -> LoadedImage {
+    switch load.leader.submission.source {
+    case .url: return try await urls.obtain(for: load, permits, refusal: refusal)
+    case .captured(let digest, let count, _):
+      await ingest.announce(bytes: count, of: load)
+      return try await ingestStored(open(digest), for: load)
+    case .local(let name):
+      let stored = try await open(local: name)
+      await ingest.announce(bytes: stored.count, of: load)
+      return try await ingestStored(stored, for: load)
+    }
+  }
+
+  private func ingestStored(
+    _ stored: StoredBytes, for load: Load
+  ) async throws(JobFailure) -> LoadedImage {
+    guard stored.count <= loads.rules.maxBytes else {
+      throw .fetch(.tooLarge(limit: loads.rules.maxBytes))
+    }
+    let staged = try await ingest.stage(for: load)
+    let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
+    let embedded = try await ingest.keep(ingested, for: load)
+    let image = StoredImage(
+      description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
+      variant: .regular, modifiedAt: now())
+    return LoadedImage(image: image, embedded: embedded)
+  }
+
+  private func open(_ digest: ImageDigest) async throws(JobFailure) -> StoredBytes {
+    do throws(StoreError) {
+      if let stored = try await images.open(digest) { return stored }
+      throw .unavailable(detail: "the captured bytes are gone")
+    } catch {
+      log.error("captured bytes can't be read", metadata: ["error": "\(error)"])
+      throw JobFailure(error)
+    }
+  }
+
+  private func open(local name: String) async throws(JobFailure) -> StoredBytes {
+    guard let locals else { throw .localNotFound(name: name) }
+    do throws(LocalImageError) { return try await locals.open(name) } catch {
+      log.warning(
+        "a local image can't be read", metadata: ["name": "\(name)", "error": "\(error)"])
+      throw .localNotFound(name: name)
+    }
+  }
+}
+
+extension StoredImage {
+  /// The same image for a job that asked for it as `target`.
+  func seen(as target: URLCandidate) -> StoredImage {
+    var image = self
+    image.variant = target == .lowData ? .lowData : .regular
+    image.isKept = true
+    return image
+  }
+}
+
+/// Reads a stored image's bytes from their start, a piece at a time.
+final class StoredImageReader: ImageBytes {
+  private let stored: StoredBytes
+  private let position = Position()
+  private static let pieceSize = 64 << 10
+
+  /// One task reads: the contract of ``ImageBytes``.
+  private final class Position: @unchecked Sendable { var offset = 0 }
+
+  init(_ stored: StoredBytes) { self.stored = stored }
+
+  func next() async throws(FetchError) -> [UInt8]? {
+    if Task.isCancelled { throw .cancelled }
+    let count = min(Self.pieceSize, stored.count - position.offset)
+    guard count > 0 else { return nil }
+    let piece = stored.read(at: position.offset, count: count)
+    guard piece.count == count else {
+      throw .truncated(received: position.offset + piece.count, expected: stored.count)
+    }
+    position.offset += count
+    return piece
+  }
+}

@@ -1,0 +1,223 @@
+internal import Caching
+internal import Jobs
+internal import Logging
+internal import Synchronization
+
+/// Obtains what is behind a URL for a load: from the cache, from the origin, or from both.
+///
+/// In comes a load whose source is a URL; out goes its image, held so that nobody removes it before the load has ended.
+/// Runs on the decode threads; the transfer itself runs on the fetcher's.
+struct URLLoader: Sendable {
+  let cache: ResponseCache
+  let requests: OriginRequests
+  let kept: KeptTransfers
+  let ingest: ImageIngest
+  let background: BackgroundQueue
+  let now: WallClock
+
+  /// - Parameter refusal: why the origin may not be asked at the moment.
+  func obtain(
+    for load: Load, _ permits: OriginPermits, refusal: FetchError? = nil
+  ) async throws(JobFailure) -> LoadedImage {
+    try await URLLoad(load: load, permits: permits, refusal: refusal, parts: self).obtain()
+  }
+}
+
+/// One load's way through the cache and the origin.
+private struct URLLoad: Sendable {
+  let load: Load
+  let permits: OriginPermits
+  let refusal: FetchError?
+  let parts: URLLoader
+
+  private var job: Job { load.leader }
+  private var cache: ResponseCache { parts.cache }
+
+  func obtain() async throws(JobFailure) -> LoadedImage {
+    guard let url = job.url else { throw .internal }
+    switch await cache.answer(job, at: parts.now(), within: CachePolicy(job)) {
+    case .use(let entry, let outcome, let isStale):
+      if let loaded = try await reuse(entry, outcome) {
+        if isStale { parts.background.freshen(job) }
+        return loaded
+      }
+      return try await ask(url, nil)
+    case .validate(let entry): return try await ask(url, entry)
+    case .fetch: return try await ask(url, nil)
+    case .notCached: throw .notCached
+    }
+  }
+
+  /// A stored response as the answer, if its image is still there.
+  private func reuse(
+    _ entry: CacheEntry, _ outcome: CacheOutcome
+  ) async throws(JobFailure) -> LoadedImage? {
+    switch await cache.hold(entry, as: load.reserving()) {
+    case .whole:
+      cache.used(entry, outcome.status, at: parts.now())
+      return LoadedImage(image: entry.image, cache: outcome)
+    case .gone: return nil
+    case .unknown:
+      // That it is not cached would be a lie.
+      guard job.submission.asksOrigin else { throw .internal }
+      return nil
+    }
+  }
+
+  // MARK: Asking the origin
+
+  /// - Parameter known: a stored response to be validated.
+  private func ask(_ url: SourceURL, _ known: CacheEntry?) async throws(JobFailure) -> LoadedImage {
+    guard job.submission.asksOrigin else { throw .notCached }
+    do throws(JobFailure) {
+      if let refusal { throw .fetch(refusal) }
+      return try await exchange(url, known, await parts.kept.take(for: load))
+    } catch .fetch(let error) {
+      guard let known,
+        let outcome = cache.outcome(of: known, replacing: error, for: job, at: parts.now()),
+        let loaded = try await reuse(known, outcome)
+      else { throw .fetch(error) }
+      return loaded
+    }
+  }
+
+  /// One request, or two where the first one's answer to a range or to a condition is of no use.
+  /// - Parameter looksElsewhere: whether stored responses of URLs that redirects lead to are to be confirmed there.
+  private func exchange(
+    _ url: SourceURL, _ known: CacheEntry?, _ kept: KeptTransfer?, looksElsewhere: Bool = true
+  ) async throws(JobFailure) -> LoadedImage {
+    let conditions = [known?.conditions(asking: url), kept?.conditions(asking: url)]
+    let elsewhere = looksElsewhere ? KnownElsewhere(for: job, cache) : nil
+    let began = parts.now()
+    let response: FetchedResponse
+    do throws(FetchError) {
+      response = try await parts.requests.send(
+        url, conditions.compactMap(\.self), elsewhere, for: load, permits)
+    } catch {
+      if kept != nil, case .originStatus(416, _) = error {
+        return try await exchange(url, known, nil)
+      }
+      if let kept { await parts.kept.setAside(kept.staged, of: load, after: .fetch(error)) }
+      throw .fetch(error)
+    }
+    switch response.status {
+    case 304:
+      guard let confirmed = elsewhere?.entry(at: response.url) ?? known,
+        let loaded = await confirm(confirmed, by: response, began)
+      else {
+        return try await exchange(url, nil, nil, looksElsewhere: false)
+      }
+      return loaded
+    case 206:
+      guard let kept, kept.isContinued(by: response) else {
+        return try await exchange(url, known, nil)
+      }
+      return try await ingest(response, began, continuing: kept)
+    default: return try await ingest(response, began, continuing: nil)
+    }
+  }
+
+  // MARK: The answer
+
+  private func confirm(
+    _ known: CacheEntry, by response: FetchedResponse, _ began: Timestamp
+  ) async -> LoadedImage? {
+    let loaded = cache.confirmed(known, by: response, for: job, began: began, at: parts.now())
+    guard let loaded, await cache.hold(known, as: load.reserving()) == .whole else { return nil }
+    cache.used(known, .revalidated, at: parts.now())
+    if loaded.entry == nil { await cache.drop(known) }
+    return loaded
+  }
+
+  private func ingest(
+    _ response: FetchedResponse, _ began: Timestamp, continuing kept: KeptTransfer?
+  ) async throws(JobFailure) -> LoadedImage {
+    let range = response.field("content-range").flatMap(ContentRange.init)
+    let total = kept == nil ? response.contentLength : range?.total
+    if let kept, let total { load.tracker.resumes(from: kept.count, total: total) }
+    if let total { await parts.ingest.announce(bytes: total, of: load) }
+    let staged = try await stage(for: response, continuing: kept)
+    let ingested: ImageIngest.Ingested
+    do throws(JobFailure) {
+      ingested = try await parts.ingest.ingest(
+        response.body, after: kept.map { StoredImageReader($0.bytes) }, to: staged, for: load)
+    } catch {
+      permits.release()
+      await parts.kept.setAside(staged, of: load, after: error)
+      throw error
+    }
+    permits.release()
+    let embedded = try await parts.ingest.keep(ingested, for: load)
+    let image = StoredImage(
+      description: ingested.description, digest: ingested.digest, bytes: ingested.bytes,
+      url: response.url, variant: .regular,
+      modifiedAt: response.lastModified(now: parts.now()) ?? parts.now())
+    var loaded = cache.obtained(image, by: response, for: job, began: began, at: parts.now())
+    loaded.embedded = embedded
+    return loaded
+  }
+
+  private func stage(
+    for response: FetchedResponse, continuing kept: KeptTransfer?
+  ) async throws(JobFailure) -> any StagedImage {
+    if let kept { return kept.staged }
+    let staged = try await parts.ingest.stage(for: load)
+    parts.kept.identify(staged, of: load, response)
+    return staged
+  }
+}
+
+/// Sends the requests of loads to origins.
+struct OriginRequests: Sendable {
+  let fetcher: any ImageFetcher
+  let origins: OriginLimits
+  /// Of a response, at the most; each job's own limit is narrower, and watched by its load.
+  let maxBytes: Int
+
+  /// Sends one request, and follows its redirects as far as the origins' limits let it. Notes what came of it in the
+  /// load's progress, and for the circuit breakers of the origins.
+  fileprivate func send(
+    _ url: SourceURL, _ conditions: [FetchConditions], _ elsewhere: KnownElsewhere?,
+    for load: Load, _ permits: OriginPermits
+  ) async throws(FetchError) -> FetchedResponse {
+    var request = FetchRequest(
+      url: url, headers: load.leader.submission.headers, conditions: conditions,
+      timeout: .seconds(86_400), maxBytes: maxBytes)
+    if let elsewhere {
+      request.conditionsElsewhere = { await elsewhere.conditions(at: $0, hasFields: $1) }
+    }
+    request.admission = { [origins] origin async throws(FetchError) in
+      permits.add(try await origins.admit(origin))
+    }
+    load.tracker.requestBegins()
+    do throws(FetchError) {
+      let response = try await fetcher.fetch(request)
+      permits.noteAnswer()
+      load.tracker.responseCame(response)
+      return response
+    } catch {
+      permits.note(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
+      if case .blocked = error { load.tracker.requestWasRefused() }
+      throw error
+    }
+  }
+}
+
+/// Stored responses of the URLs that redirects lead a job to: each is confirmed by its own URL, if at all.
+private final class KnownElsewhere: Sendable {
+  private let job: Job
+  private let cache: ResponseCache
+  private let found = Mutex<[SourceURL: CacheEntry]>([:])
+
+  init(for job: Job, _ cache: ResponseCache) { (self.job, self.cache) = (job, cache) }
+
+  func conditions(at url: SourceURL, hasFields: Bool) async -> [HeaderField] {
+    guard let entry = await cache.entry(at: url, hasFields: hasFields, for: job) else { return [] }
+    let conditions = entry.conditions(asking: url)
+    guard conditions.url == url else { return [] }
+    found.withLock { $0[url] = entry }
+    return conditions.fields
+  }
+
+  func entry(at url: SourceURL) -> CacheEntry? { found.withLock { $0[url] } }
+}
