@@ -51,18 +51,18 @@ public protocol JobService: Sendable {
   /// Queues the job again where there is something to fetch.
   func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
 
-  /// The job as it is when the goal is met or the time is over.
+  /// The job as it is when it meets the condition, or the time is over.
   func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
-  /// Listens to the job: how it is, unless it has the version `told`, and what changes till it has finished or is gone.
+  /// Subscribes to the job: as it is, unless it has the version `seen`, and each change until it has finished or is gone.
   ///
-  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last listener of which that was said
+  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last subscription that asked for this
   ///   is let go of.
-  func subscribe(to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool)
+  func subscribe(to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool)
     async throws(JobsError) -> any JobSubscription
 
-  /// Listens to all jobs that the query means.
+  /// Subscribes to all jobs that the query means.
   func subscribe(_ query: SubscriptionQuery) -> any JobSubscription
 
   /// The image's bytes; nil when they are gone.

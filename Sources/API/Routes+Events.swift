@@ -10,15 +10,15 @@ extension Routes {
     let cancels = query.bool("cancel_on_disconnect")
     try query.finish()
     let job = try await current(exchange).job
-    var told: Int?
-    if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { told = version }
+    var seen: Int?
+    if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
     // The only answer after which a browser's EventSource does not come back.
-    if job.isFinal, told == job.version { return Response(status: .noContent) }
+    if job.isFinal, seen == job.version { return Response(status: .noContent) }
     guard exchange.request.method != .head else { return events(nil) }
     let place = try place(for: exchange)
     let subscription = try await asking { () throws(JobsError) in
       try await service.subscribe(
-        to: exchange.id, for: exchange.caller, told: told, cancelsAtLeaving: cancels)
+        to: exchange.id, for: exchange.caller, seen: seen, cancelsAtLeaving: cancels)
     }
     return events(subscription, place)
   }

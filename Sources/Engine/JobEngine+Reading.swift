@@ -49,25 +49,19 @@ extension JobEngine {
     return page
   }
 
-  /// The job as it is when the goal is met, or when the time is over.
+  /// The job as it is when the goal is met, or the time is over.
   public func wait(
     _ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration
   ) async throws(JobsError) -> JobSnapshot {
     let deadline = ContinuousClock.now + limit
     while true {
       let snapshot = try await job(id, for: caller)
-      let left = deadline - ContinuousClock.now
-      if goal.isMet(by: snapshot.job) || left <= .zero || Task.isCancelled
+      if goal.isMet(by: snapshot.job) || deadline <= .now || Task.isCancelled
         || snapshots.isClosed
       {
         return snapshot
       }
-      await withTaskGroup { group in
-        group.addTask { await self.snapshots.wait(for: goal, of: id) }
-        group.addTask { try? await Task.sleep(for: left) }
-        await group.next()
-        group.cancelAll()
-      }
+      await snapshots.wait(for: goal, of: id, until: deadline)
     }
   }
 

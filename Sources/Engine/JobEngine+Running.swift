@@ -30,7 +30,7 @@ extension JobEngine {
       group.addTask { await self.storage.watch() }
       group.addTask { await self.watch.run() }
       group.addTask { await self.followOthers() }
-      group.addTask { await self.snapshots.subscribers.deliverChanges() }
+      group.addTask { await self.snapshots.subscribers.run() }
       group.addTask { await self.listForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
       group.addTask { await self.backgroundWorker.run() }
@@ -63,7 +63,7 @@ extension JobEngine {
   }
 
   private var watch: ProgressWatch {
-    ProgressWatch(loads: loads, completer: completer, subscribers: snapshots.subscribers)
+    ProgressWatch(loads: loads, completer: completer)
   }
 
   private var backgroundWorker: BackgroundWorker {

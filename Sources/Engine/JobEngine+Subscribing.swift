@@ -1,37 +1,38 @@
 public import Jobs
 internal import Logging
 
-/// Telling clients of changes as they happen.
+/// What clients see of jobs as it happens.
 extension JobEngine {
-  /// Listens to a job: first to how it is, then to what changes, until it has finished or is gone.
+  /// Subscribes to a job: first comes the job as it is, then each change, until it has finished or is gone.
   ///
   /// - Parameters:
-  ///   - told: the version of which the listener knows; if the job still has it, that isn't told again.
-  ///   - cancelsAtLeaving: whether the job, unless it has finished, is cancelled when the last listener that said so is
-  ///     let go of. The service's own stop is not such a leaving.
+  ///   - seen: the version that the client has; if the job still has it, it doesn't come again.
+  ///   - cancelsAtLeaving: whether the job, unless it has finished, is cancelled when the last subscription that asked
+  ///     for this is let go of. The service's own stop cancels nothing.
   public func subscribe(
-    to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
+    to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
     let subscription = snapshots.subscribers.subscribe(
-      to: snapshot, told: told, holds: cancelsAtLeaving, for: caller)
-    // What changed between the look at it and the listening was noted for nobody.
+      to: snapshot, seen: seen, holds: cancelsAtLeaving, for: caller)
+    // A change between the look at the job and the subscription was delivered to nobody.
     if let newest = snapshots.peek(id) {
-      subscription.deliver(newest, JobEvents(from: snapshot.job, to: newest.job))
+      let events = JobEvents(from: snapshot.job, to: newest.job)
+      subscription.deliver([Change(snapshot: newest, events: events)])
     } else {
-      subscription.end(forgetting: false)
+      subscription.end()
     }
     return subscription
   }
 
-  /// Listens to all jobs that the caller sees and the query means: first to how they are, then to what changes.
+  /// Subscribes to all jobs that the caller sees and the query means: first come the jobs as they are, then changes.
   public func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
     snapshots.subscribers.subscribe(query, now: clock)
   }
 
-  /// Reads, one page after another, how jobs are for those who begin to listen to many.
+  /// Reads the jobs as they are, one page after another, for subscriptions to many that begin.
   func listForSubscribers() async {
-    for await subscription in snapshots.subscribers.asks {
+    for await subscription in snapshots.subscribers.wantedListings {
       guard let listing = subscription.wanted else { continue }
       let (jobs, next) = await read(listing, for: subscription.query)
       subscription.take(jobs, of: listing, next: next)
@@ -58,7 +59,7 @@ extension JobEngine {
     }
   }
 
-  /// Cancels jobs when nobody listens any more who wanted them for no longer than that.
+  /// Cancels jobs whose last subscription has ended that held them.
   func cancelAbandoned() async {
     for await (id, caller) in snapshots.subscribers.abandoned {
       guard !snapshots.subscribers.holds(id),
@@ -74,7 +75,7 @@ extension JobEngine {
 }
 
 extension JobQuery {
-  /// One page of what a listener is to be told; nil: there can't be any.
+  /// One page of what a subscription begins with; nil: there can't be any.
   fileprivate init?(
     _ listing: ManyJobsSubscription.Listing, _ query: SubscriptionQuery, now: Timestamp
   ) {

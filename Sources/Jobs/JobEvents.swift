@@ -1,6 +1,6 @@
-/// What happened to a job, by the names under which clients are told.
+/// What happened to a job, by the names that clients get.
 public enum JobEvent: String, Sendable, CaseIterable {
-  /// It is in another phase; also what a listener hears first of a job.
+  /// It is in another phase; also the first event that a subscription has of a job.
   case phase
   /// More of its bytes came, or they are counted anew.
   case progress
@@ -10,7 +10,7 @@ public enum JobEvent: String, Sendable, CaseIterable {
   case image
 }
 
-/// Which events tell a change of a job. Several changes that are told at once are told by all that belong to any.
+/// The events of a change of a job. Several changes that come as one have the events of all of them.
 package struct JobEvents: Sendable, Equatable {
   package private(set) var members: Set<JobEvent> = []
 
@@ -22,7 +22,7 @@ package struct JobEvents: Sendable, Equatable {
   /// Nothing.
   package init() {}
 
-  /// The rule: what a client is told when `new` takes the place of `old`; nil: when it has heard nothing of the job.
+  /// The rule: the events when `new` takes the place of `old`; nil: for a client that knows nothing of the job.
   package init(from old: Job?, to new: Job) {
     guard let old else {
       members = [.phase]
@@ -41,8 +41,8 @@ package struct JobEvents: Sendable, Equatable {
 
   package mutating func formUnion(_ others: JobEvents) { members.formUnion(others.members) }
 
-  /// The events in the order in which they are told. A phase is told before what happens in it, an end after what led
-  /// there: a client that stops listening when it hears of the end has heard all.
+  /// The events in the order in which clients get them. A phase comes before what happens in it, an end after what led
+  /// there: a client that stops reading at the end has got all.
   package func ordered(for job: Job, isFirst: Bool) -> [JobEvent] {
     let others = [JobEvent.progress, .preview, .image].filter(members.contains)
     guard members.contains(.phase) else { return others }
@@ -60,7 +60,7 @@ private struct Picture: Equatable {
 }
 
 extension Job {
-  /// Whether clients that listen have heard the last of it, unless its owner wants something else. A low-data image
-  /// gives way to the regular one as soon as the network allows.
+  /// Whether nothing will happen to it any more, unless its owner wants something else. A low-data image is replaced by
+  /// the regular one as soon as the network allows.
   public var isFinal: Bool { phase.isFinished && image?.variant != .lowData }
 }

@@ -1,20 +1,20 @@
-/// One who hears what happens to jobs; listens for as long as it is held.
+/// A client's subscription to what happens to jobs; it lasts as long as it is held.
 ///
-/// It is asked, and only then reads the newest state: what changed several times meanwhile is told once. So it never
-/// slows a job, and however slow it is itself, it holds little.
+/// Its owner reads from it when woken, and gets the newest state: several changes since the last reading come as one.
+/// So a subscription never slows a job, and holds little however slow its client is.
 public protocol JobSubscription: AnyObject, Sendable {
-  /// Keeps what is to be called, from any thread, when there may be news after ``next()`` gave `.nothing`.
+  /// Keeps what is to be called, from any thread, when there may be an update after ``next()`` gave `.nothing`.
   func onUpdate(_ wake: @escaping @Sendable () -> Void)
 
-  /// The next news. Never waits.
+  /// The next update. Never waits.
   func next() -> JobUpdate
 }
 
-/// What a listener hears.
+/// What comes from a subscription.
 public enum JobUpdate: Sendable {
-  /// What happened to a job, in the order to be told, and how it is now.
+  /// A job as it is now, and what happened to it since the last update, in the order in which clients get it.
   case job(JobSnapshot, [JobEvent])
-  /// All that happened before that moment has been told.
+  /// All that happened before that moment has come.
   case caughtUp(Timestamp)
   /// Nothing at the moment.
   case nothing
@@ -22,22 +22,22 @@ public enum JobUpdate: Sendable {
   case end
 }
 
-/// What a listener to many jobs wants to hear.
+/// What a subscription to many jobs is about.
 public struct SubscriptionQuery: Sendable, Equatable {
-  /// Who listens; hears of the jobs it may see.
+  /// Who subscribes: to the jobs that it may see.
   public var caller: Caller
-  /// Phases in which a job is told of; empty: any.
+  /// Phases in which a job counts; empty: any.
   public var phases: Set<Phase> = []
   /// A tag that the job has.
   public var tag: String?
-  /// What has been told before: all that happened until then. Jobs that finished later are told first of all, beside
-  /// those that have not finished; nil: only the latter.
+  /// The client has seen all that happened until then: jobs that finished later come first, beside those that have not
+  /// finished; nil: only the latter come.
   public var seenUntil: Timestamp?
 
   /// All of the caller's jobs.
   public init(caller: Caller) { self.caller = caller }
 
-  /// Whether it wants to hear of the job as it is now.
+  /// Whether the job counts as it is now.
   package func wants(_ job: Job) -> Bool {
     (phases.isEmpty || phases.contains(job.phase)) && (tag.map(job.tags.contains) ?? true)
   }

@@ -43,9 +43,9 @@ struct EventTests {
     _ = await client.get("/jobs/\(id)/events", [.lastEventID: "1"])
     _ = await client.get("/jobs/\(id)/events?cancel_on_disconnect=true")
     let asked = client.service.with { $0.listening }
-    #expect(asked.dropLast(2).allSatisfy { $0 == .one(id, told: nil, cancels: false) })
+    #expect(asked.dropLast(2).allSatisfy { $0 == .one(id, seen: nil, cancels: false) })
     #expect(
-      asked.suffix(2) == [.one(id, told: 1, cancels: false), .one(id, told: nil, cancels: true)])
+      asked.suffix(2) == [.one(id, seen: 1, cancels: false), .one(id, seen: nil, cancels: true)])
   }
 
   @Test("of a finished job are none, and for good, for a client that has heard of its end")

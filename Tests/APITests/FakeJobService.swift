@@ -39,7 +39,7 @@ final class FakeJobService: JobService {
     var listening: [Listening] = []
   }
   enum Listening: Equatable {
-    case one(JobID, told: Int?, cancels: Bool)
+    case one(JobID, seen: Int?, cancels: Bool)
     case many(SubscriptionQuery)
   }
   private let kept = Mutex(Kept())
@@ -206,10 +206,10 @@ final class FakeJobService: JobService {
   }
 
   func subscribe(
-    to id: JobID, for caller: Caller, told: Int?, cancelsAtLeaving: Bool
+    to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
-    kept.withLock { $0.listening.append(.one(id, told: told, cancels: cancelsAtLeaving)) }
+    kept.withLock { $0.listening.append(.one(id, seen: seen, cancels: cancelsAtLeaving)) }
     return FakeListener([.job(snapshot, [.phase, .image])])
   }
 

@@ -19,7 +19,7 @@ struct FailingStoreTests {
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       _ = subscription.next()
       // Another service changes the job, and the look at it fails twice.
       try await shop.store.changeAsAnother(

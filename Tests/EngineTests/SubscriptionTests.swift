@@ -42,7 +42,7 @@ struct SubscriptionTests {
       shop.fetcher.answer(url, with: .hangs(after: Array(ok[..<4])))
       let id = try await shop.submit(url)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       guard case .job(let first, let events) = try await nextUpdate(subscription) else {
         Issue.record("nothing is heard of the job")
         return
@@ -81,7 +81,7 @@ struct SubscriptionTests {
   func lastHeard() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
-      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+      to: snapshot, seen: snapshot.job.version, holds: false, for: Workshop.me)
     let woken = Count()
     subscription.onUpdate { woken.up() }
     var job = snapshot.job
@@ -104,7 +104,7 @@ struct SubscriptionTests {
   func coalesced() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
-      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+      to: snapshot, seen: snapshot.job.version, holds: false, for: Workshop.me)
     for count in 1...100 {
       advance(snapshots, snapshot.job, to: count)
       await snapshots.subscribers.deliverDue()
@@ -129,7 +129,7 @@ struct SubscriptionTests {
   func paced() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
-      to: snapshot, told: snapshot.job.version, holds: false, for: Workshop.me)
+      to: snapshot, seen: snapshot.job.version, holds: false, for: Workshop.me)
     let begin = ContinuousClock.now
     var heard: [Int] = []
     for count in 1...300 {
@@ -160,7 +160,7 @@ struct SubscriptionTests {
       let id = try await shop.submit(url)
       let other = Caller(owner: Owner("other"), isAdmin: false)
       await #expect(throws: JobsError.unknownJob) {
-        try await shop.engine.subscribe(to: id, for: other, told: nil, cancelsAtLeaving: true)
+        try await shop.engine.subscribe(to: id, for: other, seen: nil, cancelsAtLeaving: true)
       }
     }
   }
@@ -172,13 +172,13 @@ struct SubscriptionTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await shop.submit(url)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, told: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       _ = try await nextUpdate(subscription)
       try await shop.engine.purge(id, for: Workshop.me)
       _ = try await hearAll(subscription)
       let other = try await shop.submit(url)
       last = try await shop.engine.subscribe(
-        to: other, for: Workshop.me, told: nil, cancelsAtLeaving: true)
+        to: other, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
     }
     _ = try await hearAll(try #require(last))
   }
@@ -191,7 +191,7 @@ struct SubscriptionTests {
       _ = try await shop.reached(.loading, id)
       func subscribe(_ cancels: Bool) async throws -> any JobSubscription {
         try await shop.engine.subscribe(
-          to: id, for: Workshop.me, told: nil, cancelsAtLeaving: cancels)
+          to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: cancels)
       }
       var subscribers = [
         try await subscribe(true), try await subscribe(true), try await subscribe(false),

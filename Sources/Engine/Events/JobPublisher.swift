@@ -3,6 +3,9 @@ internal import Logging
 
 /// The one place where a job's new state becomes known, once the store has it: to readers and subscribers, and where
 /// the job has ended, in the log and the metrics.
+///
+/// In comes a job as the store has it; out go its snapshot, its change for the subscribers, a log line and counts. Runs
+/// on the caller's thread and never waits: ``Subscribers/run()`` delivers on Swift's threads.
 struct JobPublisher: Sendable {
   let snapshots: JobSnapshots
   let metrics: JobMetrics

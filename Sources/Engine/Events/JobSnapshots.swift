@@ -3,14 +3,9 @@ internal import Synchronization
 
 /// The newest known state of jobs, in memory: of those that workers here carry, and of those asked for lately.
 ///
-/// The store is the truth; this is what answers are made from. A state replaces another only when its version is
+/// The store decides; answers are made from what is here. A state replaces another only when its version is
 /// higher, so it doesn't matter in which order changes get here. Reading costs one short lock and never suspends.
 final class JobSnapshots: Sendable {
-  private struct Waiter {
-    let goal: WaitCondition
-    let continuation: CheckedContinuation<Void, Never>
-  }
-
   /// Two generations, each up to `capacity`: when the younger is full the older is dropped, but for what is pinned.
   private struct State {
     var young: [JobID: JobSnapshot] = [:]
@@ -22,8 +17,9 @@ final class JobSnapshots: Sendable {
     /// What the younger one began with, because it must stay.
     var pinnedWeight = 0
     var isClosed = false
-    var waiters: [JobID: [UInt64: Waiter]] = [:]
-    var waiterCount: UInt64 = 0
+    let subscribers: Subscribers
+
+    init(_ subscribers: Subscribers) { self.subscribers = subscribers }
 
     mutating func find(_ id: JobID, capacity: Int) -> JobSnapshot? {
       if let snapshot = young[id] { return snapshot }
@@ -37,87 +33,78 @@ final class JobSnapshots: Sendable {
       weight += snapshot.weight - (before?.weight ?? 0)
       // Beyond what stays in any case, so that a generation is worth its making.
       guard weight > capacity + pinnedWeight else { return }
-      let keep = old.filter { pinned[$0.key] != nil || waiters[$0.key] != nil }
+      let followed = subscribers.jobs
+      let keep = old.filter { pinned[$0.key] != nil || followed.contains($0.key) }
       old = young
       young = keep
       weight = keep.values.reduce(0) { $0 + $1.weight }
       pinnedWeight = weight
     }
 
-    mutating func remove(_ id: JobID) -> [Waiter] {
+    mutating func remove(_ id: JobID) {
       if let gone = young.removeValue(forKey: id) { weight -= gone.weight }
       old[id] = nil
-      return (waiters.removeValue(forKey: id) ?? [:]).values.map { $0 }
-    }
-
-    mutating func takeWaiters(metBy job: Job) -> [Waiter] {
-      guard var waiting = waiters[job.id] else { return [] }
-      let met = waiting.filter { $0.value.goal.isMet(by: job) }
-      for token in met.keys { waiting[token] = nil }
-      waiters[job.id] = waiting.isEmpty ? nil : waiting
-      return Array(met.values)
     }
   }
 
-  private let state = Mutex(State())
+  private let state: Mutex<State>
   private let capacity: Int
-  /// Who is told of changes.
+  /// Who wants to know of changes.
   let subscribers = Subscribers()
 
   /// - Parameter capacity: jobs of the usual size in a generation, larger ones counting as several; at most twice as
   ///   many are held, and those that somebody works on or waits for.
-  init(capacity: Int) { self.capacity = capacity }
+  init(capacity: Int) {
+    self.capacity = capacity
+    state = Mutex(State(subscribers))
+  }
 
   func peek(_ id: JobID) -> JobSnapshot? {
     state.withLock { $0.find(id, capacity: capacity) }
   }
 
-  /// Whether a job, given as the store has it, is at a version that its owner named; nil: any will do. What is shown of a
+  /// Whether a job, given as the store has it, is at a version that its owner named; nil: any will do. The snapshot of a
   /// loading job is ahead of the store by its progress.
   func isAt(_ version: Int?, _ job: Job) -> Bool {
     guard let version else { return true }
     return version == max(job.version, peek(job.id)?.job.version ?? 0)
   }
 
-  /// Shows a state, unless a newer one is shown already.
+  /// Takes in a job's state, unless there is a newer one.
   /// - Parameter isNews: whether something happened to the job; false where it was only read.
-  /// - Returns: what is shown now; nil when the job was purged.
+  /// - Returns: the newest state; nil when the job was purged.
   @discardableResult
   func publish(_ job: Job, isNews: Bool = true) -> JobSnapshot? {
-    let (shown, met) = state.withLock { state -> (JobSnapshot?, [Waiter]) in
-      if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) { return (nil, []) }
+    state.withLock { state -> JobSnapshot? in
+      if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) { return nil }
       var job = job
       let before = state.find(job.id, capacity: capacity)
       if let before {
-        if before.job.version >= job.version { return (before, []) }
+        if before.job.version >= job.version { return before }
         job.keepProgress(of: before.job)
       }
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
       if isNews || before != nil { subscribers.note(snapshot, from: before?.job) }
-      return (snapshot, state.takeWaiters(metBy: job))
+      return snapshot
     }
-    for waiter in met { waiter.continuation.resume() }
-    return shown
   }
 
-  /// Shows a job's change that the store does not know of yet: what its worker reports.
+  /// Takes in a job's progress, which is in no store.
   func report(_ id: JobID, _ report: ProgressReport) {
-    let met = state.withLock { state -> [Waiter] in
+    state.withLock { state in
       guard let shown = state.find(id, capacity: capacity), shown.job.phase == .loading else {
-        return []
+        return
       }
       var job = shown.job
       job.note(report, shown: job.version)
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
       subscribers.note(snapshot, from: shown.job)
-      return state.takeWaiters(metBy: job)
     }
-    for waiter in met { waiter.continuation.resume() }
   }
 
-  /// Shows that jobs have lost an image.
+  /// Jobs have lost an image.
   func lose(_ image: ImageDigest, of ids: [JobID]) {
     for id in ids {
       guard var job = peek(id)?.job, job.image?.digest == image, job.image?.isKept == true else {
@@ -130,17 +117,16 @@ final class JobSnapshots: Sendable {
 
   /// Forgets jobs that the store has forgotten.
   func remove(_ ids: [JobID]) {
-    let waiting = state.withLock { state in ids.flatMap { state.remove($0) } }
-    for waiter in waiting { waiter.continuation.resume() }
-    subscribers.forget(ids)
+    state.withLock { state in for id in ids { state.remove(id) } }
+    subscribers.remove(ids)
   }
 
-  /// Forgets what somebody else may have changed: whoever asks for it next is given what the store has.
-  /// - Returns: the jobs that stay, as somebody works on them, waits for them or is told of them.
+  /// Forgets what other instances may have changed: whoever asks for it next gets what the store has.
+  /// - Returns: the jobs that stay, as somebody works on them, waits for them or subscribes to them.
   func dropUnheld() -> Set<JobID> {
-    let told = subscribers.jobs
+    let followed = subscribers.jobs
     return state.withLock { state in
-      let held = told.union(state.pinned.keys).union(state.waiters.keys)
+      let held = followed.union(state.pinned.keys)
       let kept = state.young.merging(state.old) { newer, _ in newer }
         .filter { held.contains($0.key) }
       (state.young, state.old) = (kept, [:])
@@ -149,28 +135,22 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Forgets a job for good: what was read or changed before and comes only now is not shown either.
+  /// Forgets a job for good: a state that was read or changed before, and comes only now, is not taken in either.
   func purge(_ id: JobID) {
-    let waiting = state.withLock { state in
+    state.withLock { state in
       state.purged.insert(id)
       if state.purged.count > capacity {
         state.purgedBefore = state.purged
         state.purged = []
       }
-      return state.remove(id)
+      state.remove(id)
     }
-    for waiter in waiting { waiter.continuation.resume() }
-    subscribers.forget([id])
+    subscribers.remove([id])
   }
 
-  /// Ends all waiting and listening, now and from now on.
+  /// Ends all waits and subscriptions, now and from now on.
   func close() {
-    let waiting = state.withLock { state in
-      state.isClosed = true
-      defer { state.waiters = [:] }
-      return state.waiters.values.flatMap(\.values)
-    }
-    for waiter in waiting { waiter.continuation.resume() }
+    state.withLock { $0.isClosed = true }
     subscribers.close()
   }
 
@@ -185,30 +165,10 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Returns when the job meets the goal, is removed, or the task is cancelled.
-  func wait(for goal: WaitCondition, of id: JobID) async {
-    let token = state.withLock { state in
-      state.waiterCount += 1
-      return state.waiterCount
-    }
-    await withTaskCancellationHandler {
-      await withCheckedContinuation { continuation in
-        let isMet = state.withLock { state in
-          guard !Task.isCancelled, !state.isClosed, let shown = state.find(id, capacity: capacity),
-            !goal.isMet(by: shown.job)
-          else { return true }
-          state.waiters[id, default: [:]][token] = Waiter(goal: goal, continuation: continuation)
-          return false
-        }
-        if isMet { continuation.resume() }
-      }
-    } onCancel: {
-      let waiter = state.withLock { state -> Waiter? in
-        let waiter = state.waiters[id]?.removeValue(forKey: token)
-        if state.waiters[id]?.isEmpty == true { state.waiters[id] = nil }
-        return waiter
-      }
-      waiter?.continuation.resume()
-    }
+  /// Waits until the job meets the condition, is gone or the time is over, the service stops, or the task is cancelled.
+  func wait(
+    for condition: WaitCondition, of id: JobID, until deadline: ContinuousClock.Instant
+  ) async {
+    await subscribers.wait(for: condition, of: id, until: deadline) { peek(id)?.job }
   }
 }

@@ -1,17 +1,17 @@
 internal import Jobs
 internal import Synchronization
 
-/// Listens to all the jobs that a caller sees.
+/// A subscription to all the jobs that a caller sees.
 ///
-/// It begins with the jobs as they are, a page at a time, and then tells what changes. Where more jobs change than it
-/// holds, because its client is slow, it forgets the changes and begins anew, with all that has finished since it was
-/// last up to date.
-final class ManyJobsSubscription: JobSubscription {
-  /// So many jobs with untold changes are held, large ones counting as several.
+/// It begins with the jobs as they are, a page at a time, and goes on with what changes. Where more jobs change than it
+/// holds, because its client is slow, it drops the changes and begins anew, with all that has finished since the client
+/// was last up to date.
+final class ManyJobsSubscription: JobSubscription, Subscriber {
+  /// Jobs with changes that the client hasn't got yet, at the most; large ones count as several.
   static let maxPending = 1_024
-  /// Of so many jobs it remembers which version was told.
-  private static let maxTold = 256
-  /// A job's end is dated before it is written down and told: so much earlier ones are told again.
+  /// Jobs of which it remembers the version that the client has.
+  private static let maxSeen = 256
+  /// A job's end is dated before it is stored and delivered: ends that are so much earlier are delivered again.
   static let slack = Duration.seconds(60)
 
   private struct State {
@@ -19,13 +19,14 @@ final class ManyJobsSubscription: JobSubscription {
     var pendingWeight = 0
     /// Those pending, in the order in which they changed first.
     var order: ArraySlice<JobID> = []
-    /// The versions told of jobs that are told often.
-    var told: [JobID: Int] = [:]
+    /// The versions that the client has, of jobs that change often.
+    var seen: [JobID: Int] = [:]
     var listing: Listing?
     var page: ArraySlice<JobSnapshot> = []
-    var isAsking = false
-    /// Whether nothing was told since it was said that all has been.
-    var isToldUpToDate = false
+    /// Whether a page is being read.
+    var isListing = false
+    /// Whether nothing was delivered since the client got `.caughtUp`.
+    var hasCaughtUp = false
     var upToDate: Timestamp
     var hasEnded = false
     var wake: (@Sendable () -> Void)?
@@ -51,45 +52,44 @@ final class ManyJobsSubscription: JobSubscription {
 
   let query: SubscriptionQuery
   private let subscribers: Subscribers
-  private let token: UInt64
+  private let registration: Subscribers.Registration
   private let now: WallClock
   private let state: Mutex<State>
 
   init(
-    _ query: SubscriptionQuery, _ subscribers: Subscribers, token: UInt64, now: @escaping WallClock
+    _ query: SubscriptionQuery, _ subscribers: Subscribers,
+    _ registration: Subscribers.Registration, now: @escaping WallClock
   ) {
     self.query = query
     self.subscribers = subscribers
-    self.token = token
+    self.registration = registration
     self.now = now
     let first = State(
       listing: Listing(since: query.seenUntil), upToDate: query.seenUntil ?? now())
     state = Mutex(first)
   }
 
-  deinit { subscribers.leave(token) }
-
   func onUpdate(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
   func next() -> JobUpdate {
     let moment = now()
-    let (news, asks) = state.withLock { state -> (JobUpdate, Bool) in
-      if let news = takeChange(&state) ?? takeListed(&state) {
-        state.isToldUpToDate = false
-        return (news, false)
+    let (update, lists) = state.withLock { state -> (JobUpdate, Bool) in
+      if let update = takeChange(&state) ?? takeListed(&state) {
+        state.hasCaughtUp = false
+        return (update, false)
       }
       if state.hasEnded { return (.end, false) }
       if state.listing != nil {
-        defer { state.isAsking = true }
-        return (.nothing, !state.isAsking)
+        defer { state.isListing = true }
+        return (.nothing, !state.isListing)
       }
-      guard !state.isToldUpToDate else { return (.nothing, false) }
-      state.isToldUpToDate = true
+      guard !state.hasCaughtUp else { return (.nothing, false) }
+      state.hasCaughtUp = true
       state.upToDate = moment
       return (.caughtUp(moment), false)
     }
-    if asks { subscribers.ask(self) }
-    return news
+    if lists { subscribers.list(for: self) }
+    return update
   }
 
   private func takeChange(_ state: inout State) -> JobUpdate? {
@@ -112,16 +112,16 @@ final class ManyJobsSubscription: JobSubscription {
     return nil
   }
 
-  /// - Returns: false when this version, or a newer one, was told before.
+  /// - Returns: false when the client has this version, or a newer one.
   private func note(_ job: Job, _ state: inout State) -> Bool {
-    if let told = state.told[job.id], told >= job.version { return false }
-    // Being told twice harms nobody; remembering everything would.
-    if state.told.count >= Self.maxTold { state.told = [:] }
-    state.told[job.id] = job.version
+    if let seen = state.seen[job.id], seen >= job.version { return false }
+    // A version that comes twice harms nobody; remembering all of them would.
+    if state.seen.count >= Self.maxSeen { state.seen = [:] }
+    state.seen[job.id] = job.version
     return true
   }
 
-  // MARK: From the centre
+  // MARK: Changes
 
   func deliver(_ changes: [Change]) {
     let wake = state.withLock { state -> (@Sendable () -> Void)? in
@@ -138,7 +138,7 @@ final class ManyJobsSubscription: JobSubscription {
   private func keep(_ change: Change, _ state: inout State) {
     let id = change.snapshot.job.id
     if var earlier = state.drop(id) {
-      // Also one that is no longer wanted: what it was before is not told then.
+      // Also where the job is no longer wanted: its earlier change is not delivered then.
       earlier.merge(change)
       state.add(earlier)
     } else if query.wants(change.snapshot.job) {
@@ -152,13 +152,13 @@ final class ManyJobsSubscription: JobSubscription {
     state.listing = Listing(since: state.upToDate)
   }
 
-  /// Jobs are gone: nothing of them is told any more.
-  func forget(_ ids: Set<JobID>) {
+  /// Jobs are gone: nothing of them is delivered any more.
+  func remove(_ ids: Set<JobID>) {
     state.withLock { state in
       let count = state.pending.count
       for id in ids {
         _ = state.drop(id)
-        state.told[id] = nil
+        state.seen[id] = nil
       }
       if state.pending.count < count { state.order.removeAll(where: ids.contains) }
       state.page.removeAll { ids.contains($0.job.id) }
@@ -174,7 +174,7 @@ final class ManyJobsSubscription: JobSubscription {
   }
 }
 
-/// Reading the jobs as they are, which the engine does when asked.
+/// Reading the jobs as they are, which the engine does for ``Subscribers/wantedListings``.
 extension ManyJobsSubscription {
   /// What to read next; nil: nothing any more.
   var wanted: Listing? { state.withLock { $0.hasEnded ? nil : $0.listing } }
@@ -185,7 +185,7 @@ extension ManyJobsSubscription {
   ///   - next: where to go on; nil: that was all.
   func take(_ jobs: [JobSnapshot], of listing: Listing, next: Listing?) {
     let wake = state.withLock { state in
-      state.isAsking = false
+      state.isListing = false
       if state.listing == listing {
         state.page = jobs[...]
         state.listing = next

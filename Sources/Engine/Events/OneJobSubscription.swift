@@ -1,37 +1,31 @@
 internal import Jobs
 internal import Synchronization
 
-/// Listens to one job until its end.
-final class OneJobSubscription: JobSubscription {
+/// A subscription to one job until its end.
+final class OneJobSubscription: JobSubscription, Subscriber {
   private struct State {
     var newest: JobSnapshot
     var events = JobEvents()
-    /// The version that was told last; nil: none yet.
-    var told: Int?
+    /// The version that the client has; nil: none yet.
+    var seen: Int?
     var hasEnded = false
     var wake: (@Sendable () -> Void)?
   }
 
-  let id: JobID
-  private let subscribers: Subscribers
-  private let token: UInt64
+  private let registration: Subscribers.Registration
   private let state: Mutex<State>
 
-  /// - Parameter told: the version that it has heard of already.
-  init(to snapshot: JobSnapshot, told: Int?, _ subscribers: Subscribers, token: UInt64) {
-    id = snapshot.job.id
-    self.subscribers = subscribers
-    self.token = token
+  /// - Parameter seen: the version that the client has already.
+  init(to snapshot: JobSnapshot, seen: Int?, _ registration: Subscribers.Registration) {
+    self.registration = registration
     var first = State(newest: snapshot)
-    if told == snapshot.job.version {
-      first.told = told
+    if seen == snapshot.job.version {
+      first.seen = seen
     } else {
       first.events = JobEvents(from: nil, to: snapshot.job)
     }
     state = Mutex(first)
   }
-
-  deinit { subscribers.leave(token, of: id) }
 
   func onUpdate(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
@@ -39,8 +33,8 @@ final class OneJobSubscription: JobSubscription {
     state.withLock { state in
       let job = state.newest.job
       if !state.events.isEmpty {
-        let events = state.events.ordered(for: job, isFirst: state.told == nil)
-        state.told = job.version
+        let events = state.events.ordered(for: job, isFirst: state.seen == nil)
+        state.seen = job.version
         state.events = JobEvents()
         return .job(state.newest, events)
       }
@@ -48,22 +42,25 @@ final class OneJobSubscription: JobSubscription {
     }
   }
 
-  func deliver(_ snapshot: JobSnapshot, _ events: JobEvents) {
+  func deliver(_ changes: [Change]) {
     let wake = state.withLock { state -> (@Sendable () -> Void)? in
-      guard snapshot.job.version > state.newest.job.version else { return nil }
-      state.newest = snapshot
-      state.events.formUnion(events)
-      return state.events.isEmpty && !snapshot.job.isFinal ? nil : state.wake
+      for change in changes where change.snapshot.job.version > state.newest.job.version {
+        state.newest = change.snapshot
+        state.events.formUnion(change.events)
+      }
+      return state.events.isEmpty && !state.newest.job.isFinal ? nil : state.wake
     }
     wake?()
   }
 
-  /// There will be nothing after what it has heard.
-  /// - Parameter forgetting: the job is gone: what was not told yet stays untold.
-  func end(forgetting: Bool) {
+  func remove(_ ids: Set<JobID>) { end(dropsEvents: true) }
+
+  func end() { end(dropsEvents: false) }
+
+  private func end(dropsEvents: Bool) {
     let wake = state.withLock { state in
       state.hasEnded = true
-      if forgetting { state.events = JobEvents() }
+      if dropsEvents { state.events = JobEvents() }
       return state.wake
     }
     wake?()

@@ -1,123 +1,178 @@
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
-/// A change of a job on its way to listeners.
+/// A change of a job on its way to subscribers.
 struct Change: Sendable {
   /// The job after it.
   var snapshot: JobSnapshot
   var events: JobEvents
 
-  /// Takes in another one of the same job, whichever came first.
+  /// Takes in another change of the same job, whichever came first.
   mutating func merge(_ other: Change) {
     events.formUnion(other.events)
     if other.snapshot.job.version > snapshot.job.version { snapshot = other.snapshot }
   }
 }
 
-/// All who listen, and the changes that they are still to hear of.
+/// One that wants to know what happens to jobs: a long poll, an event stream of one job, or one of many, as the
+/// dashboard has it.
+protocol Subscriber: AnyObject, Sendable {
+  /// Jobs have changed. Must not wait: one task delivers to all.
+  func deliver(_ changes: [Change])
+  /// Jobs are gone.
+  func remove(_ ids: Set<JobID>)
+  /// No changes will come any more.
+  func end()
+}
+
+/// All subscribers, and the changes that are still to be delivered to them.
 ///
-/// Whoever changes a job only leaves a note here, which costs the same however many listen; a task of its own passes
-/// it on. A job's notes since then are one, and its progress waits until the last one is a tenth of a second old.
+/// Whoever changes a job only leaves a note here, which costs the same however many subscribe; one task delivers it.
+/// Notes of one job since the last delivery are one change. Progress of a job is delivered ten times a second at most.
 final class Subscribers: Sendable {
-  private struct Weak<Listener: AnyObject & Sendable>: Sendable { weak let subscription: Listener? }
+  /// A subscriber's place here, which ends when the subscriber lets go of it.
+  final class Registration: Sendable {
+    /// Nil: all jobs.
+    let job: JobID?
+    fileprivate let token: UInt64
+    private let subscribers: Subscribers
+
+    fileprivate init(_ job: JobID?, _ token: UInt64, _ subscribers: Subscribers) {
+      (self.job, self.token, self.subscribers) = (job, token, subscribers)
+    }
+
+    deinit { subscribers.leave(token, job) }
+  }
+
+  private struct Weak: Sendable { weak let subscriber: (any Subscriber)? }
 
   private struct State {
-    var one: [JobID: [UInt64: Weak<OneJobSubscription>]] = [:]
-    var many: [UInt64: Weak<ManyJobsSubscription>] = [:]
+    var ofJob: [JobID: [UInt64: Weak]] = [:]
+    var ofAll: [UInt64: Weak] = [:]
+    var count: UInt64 = 0
     var changes: [JobID: Change] = [:]
-    /// When progress was last passed on.
+    /// When progress was last delivered.
     var progressed: [JobID: ContinuousClock.Instant] = [:]
-    /// Listeners at whose leaving the job is cancelled.
+    /// Whether a task sleeps until progress is due that came too soon.
+    var isAlarmSet = false
+    /// Subscribers at whose leaving the job is cancelled.
     var holders: [JobID: [UInt64: Caller]] = [:]
     var isClosed = false
 
-    var isEmpty: Bool { one.isEmpty && many.isEmpty }
+    func subscribers(to id: JobID) -> [any Subscriber] {
+      ofJob[id].map { $0.values.compactMap(\.subscriber) } ?? []
+    }
+
+    var subscribersToAll: [any Subscriber] { ofAll.values.compactMap(\.subscriber) }
   }
 
   private static let progressInterval = Duration.milliseconds(100)
 
   private let state = Mutex(State())
-  private let tokens = Atomic<UInt64>(0)
   private let signal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-  private let asking = AsyncStream<ManyJobsSubscription>.makeStream()
-  private let abandoning = AsyncStream<(JobID, Caller)>.makeStream()
+  private let listings = AsyncStream<ManyJobsSubscription>.makeStream()
+  private let abandonments = AsyncStream<(JobID, Caller)>.makeStream()
 
-  /// Listeners to many jobs that want to know how these are.
-  var asks: AsyncStream<ManyJobsSubscription> { asking.stream }
-  /// Jobs whose last listener that held them went away, and who that was.
-  var abandoned: AsyncStream<(JobID, Caller)> { abandoning.stream }
+  /// Subscriptions to many jobs that want the jobs read as they are.
+  var wantedListings: AsyncStream<ManyJobsSubscription> { listings.stream }
+  /// Jobs whose last subscriber that held them left, and who that was.
+  var abandoned: AsyncStream<(JobID, Caller)> { abandonments.stream }
 
-  // MARK: Listening
+  // MARK: Subscribing
 
-  /// - Parameter holds: whether the job is cancelled when the last such listener goes away.
+  /// - Parameters:
+  ///   - seen: the version that the client has; nil: none.
+  ///   - holds: whether the job is cancelled when the last such subscriber leaves.
   func subscribe(
-    to snapshot: JobSnapshot, told: Int?, holds: Bool, for caller: Caller
+    to snapshot: JobSnapshot, seen: Int?, holds: Bool, for caller: Caller
   ) -> OneJobSubscription {
-    let token = nextToken()
-    let subscription = OneJobSubscription(to: snapshot, told: told, self, token: token)
-    let isClosed = state.withLock { state in
-      state.one[subscription.id, default: [:]][token] = Weak(subscription: subscription)
-      if holds { state.holders[subscription.id, default: [:]][token] = caller }
-      return state.isClosed
+    let id = snapshot.job.id
+    let registration = registration(id)
+    let subscription = OneJobSubscription(to: snapshot, seen: seen, registration)
+    if holds {
+      state.withLock { $0.holders[id, default: [:]][registration.token] = caller }
     }
-    if isClosed { subscription.end(forgetting: false) }
+    add(subscription, registration)
     return subscription
   }
 
   func subscribe(_ query: SubscriptionQuery, now: @escaping WallClock) -> ManyJobsSubscription {
-    let token = nextToken()
-    let subscription = ManyJobsSubscription(query, self, token: token, now: now)
-    let isClosed = state.withLock { state in
-      state.many[token] = Weak(subscription: subscription)
-      return state.isClosed
-    }
-    if isClosed { subscription.end() }
+    let registration = registration(nil)
+    let subscription = ManyJobsSubscription(query, self, registration, now: now)
+    add(subscription, registration)
     return subscription
   }
 
-  private func nextToken() -> UInt64 { tokens.add(1, ordering: .relaxed).newValue }
-
-  func leave(_ token: UInt64) {
-    state.withLock { state in
-      state.many[token] = nil
-      Self.forgetChanges(&state)
-    }
+  /// Waits until the job meets the condition, is gone or the time is over, the service stops, or the task is cancelled.
+  /// - Parameter newest: the job's newest known state; nil ends the wait.
+  func wait(
+    for condition: WaitCondition, of id: JobID, until deadline: ContinuousClock.Instant,
+    newest: () -> Job?
+  ) async {
+    let registration = registration(id)
+    let wait = JobWait(for: condition, registration)
+    add(wait, registration)
+    // Read after the registration: whatever changes from here on is delivered.
+    guard let job = newest(), !condition.isMet(by: job) else { return }
+    _ = await wait.over.value(before: deadline)
   }
 
-  func leave(_ token: UInt64, of id: JobID) {
+  private func registration(_ job: JobID?) -> Registration {
+    let token = state.withLock { state in
+      state.count += 1
+      return state.count
+    }
+    return Registration(job, token, self)
+  }
+
+  private func add(_ subscriber: any Subscriber, _ registration: Registration) {
+    let isClosed = state.withLock { state in
+      let weak = Weak(subscriber: subscriber)
+      if let job = registration.job {
+        state.ofJob[job, default: [:]][registration.token] = weak
+      } else {
+        state.ofAll[registration.token] = weak
+      }
+      return state.isClosed
+    }
+    if isClosed { subscriber.end() }
+  }
+
+  private func leave(_ token: UInt64, _ job: JobID?) {
     let caller = state.withLock { state -> Caller? in
-      state.one[id]?[token] = nil
-      if state.one[id]?.isEmpty == true { state.one[id] = nil }
-      Self.forgetChanges(&state)
-      guard let caller = state.holders[id]?.removeValue(forKey: token) else { return nil }
-      guard state.holders[id]?.isEmpty == true else { return nil }
-      state.holders[id] = nil
+      state.ofAll[token] = nil
+      if let job {
+        state.ofJob[job]?[token] = nil
+        if state.ofJob[job]?.isEmpty == true { state.ofJob[job] = nil }
+      }
+      if state.ofJob.isEmpty, state.ofAll.isEmpty { (state.changes, state.progressed) = ([:], [:]) }
+      guard let job, let caller = state.holders[job]?.removeValue(forKey: token),
+        state.holders[job]?.isEmpty == true
+      else { return nil }
+      state.holders[job] = nil
       return state.isClosed ? nil : caller
     }
-    if let caller { abandoning.continuation.yield((id, caller)) }
+    if let job, let caller { abandonments.continuation.yield((job, caller)) }
   }
 
-  private static func forgetChanges(_ state: inout State) {
-    guard state.isEmpty else { return }
-    (state.changes, state.progressed) = ([:], [:])
-  }
-
-  /// Whether a listener is there again at whose leaving the job is to be cancelled.
+  /// Whether the job has a subscriber again at whose leaving it is to be cancelled.
   func holds(_ id: JobID) -> Bool { state.withLock { $0.holders[id] != nil } }
 
-  /// Jobs that somebody listens to one by one.
-  var jobs: Set<JobID> { state.withLock { Set($0.one.keys) } }
+  /// Jobs that have subscribers of their own.
+  var jobs: Set<JobID> { state.withLock { Set($0.ofJob.keys) } }
 
-  func ask(_ subscription: ManyJobsSubscription) { asking.continuation.yield(subscription) }
+  /// Has the jobs read as they are, for a subscription to many.
+  func list(for subscription: ManyJobsSubscription) { listings.continuation.yield(subscription) }
 
-  // MARK: Telling
+  // MARK: Delivering
 
-  /// Notes a change, to be passed on soon.
+  /// Notes a change, to be delivered soon.
   func note(_ snapshot: JobSnapshot, from old: Job?) {
+    let id = snapshot.job.id
     let isNoted = state.withLock { state in
-      guard !state.isEmpty else { return false }
+      guard !state.ofAll.isEmpty || state.ofJob[id] != nil else { return false }
       let change = Change(snapshot: snapshot, events: JobEvents(from: old, to: snapshot.job))
-      let id = snapshot.job.id
       if state.changes[id] == nil {
         state.changes[id] = change
       } else {
@@ -125,70 +180,77 @@ final class Subscribers: Sendable {
       }
       return true
     }
-    if isNoted { wake() }
+    if isNoted { signal.continuation.yield() }
   }
 
   /// Jobs are gone.
-  func forget(_ ids: [JobID]) {
-    let (one, many) = state.withLock { state in
+  func remove(_ ids: [JobID]) {
+    let subscribers = state.withLock { state in
       for id in ids { (state.changes[id], state.progressed[id]) = (nil, nil) }
-      return (
-        ids.flatMap { Self.subscribers(to: $0, state) },
-        state.many.values.compactMap(\.subscription)
-      )
+      return ids.flatMap { state.subscribers(to: $0) } + state.subscribersToAll
     }
-    for subscription in one { subscription.end(forgetting: true) }
     let gone = Set(ids)
-    for subscription in many { subscription.forget(gone) }
+    for subscriber in subscribers { subscriber.remove(gone) }
   }
 
-  /// Has what waits looked at.
-  func wake() { signal.continuation.yield() }
-
-  /// The same where something waits: progress that came too soon.
-  /// - Returns: whether something does.
-  @discardableResult
-  func wakeAgain() -> Bool {
-    let waits = state.withLock { !$0.changes.isEmpty }
-    if waits { wake() }
-    return waits
-  }
-
-  /// Passes changes on until cancelled.
-  func deliverChanges() async {
-    for await _ in signal.stream { await deliverDue() }
-  }
-
-  /// Passes on what is to be heard of now.
-  func deliverDue() async {
-    let (changes, many) = takeDue(.now)
-    for (number, subscription) in many.enumerated() {
-      subscription.deliver(changes)
-      await Self.makeWay(number)
+  /// Delivers changes until cancelled.
+  func run() async {
+    await withDiscardingTaskGroup { group in
+      for await _ in signal.stream {
+        guard let next = await deliverDue() else { continue }
+        let sets = state.withLock { state in
+          defer { state.isAlarmSet = true }
+          return !state.isAlarmSet
+        }
+        guard sets else { continue }
+        group.addTask {
+          try? await Task.sleep(until: next, clock: .continuous)
+          self.state.withLock { $0.isAlarmSet = false }
+          self.signal.continuation.yield()
+        }
+      }
+      group.cancelAll()
     }
-    for change in changes {
-      let subscribers = state.withLock { Self.subscribers(to: change.snapshot.job.id, $0) }
-      for (number, subscription) in subscribers.enumerated() {
-        subscription.deliver(change.snapshot, change.events)
-        await Self.makeWay(number)
+  }
+
+  /// Delivers what is due.
+  /// - Returns: when progress is due that came too soon; nil: there is none.
+  @discardableResult
+  func deliverDue() async -> ContinuousClock.Instant? {
+    let due = takeDue(.now)
+    guard !due.changes.isEmpty else { return due.next }
+    for (number, subscriber) in due.subscribersToAll.enumerated() {
+      subscriber.deliver(due.changes)
+      await Self.yield(after: number)
+    }
+    for change in due.changes {
+      let subscribers = state.withLock { $0.subscribers(to: change.snapshot.job.id) }
+      for (number, subscriber) in subscribers.enumerated() {
+        subscriber.deliver([change])
+        await Self.yield(after: number)
       }
     }
+    return due.next
   }
 
   /// Waking thousands must not keep one of Swift's few threads for itself.
-  private static func makeWay(_ number: Int) async {
+  private static func yield(after number: Int) async {
     if number % 64 == 63 { await Task.yield() }
   }
 
   private func takeDue(
     _ now: ContinuousClock.Instant
-  ) -> (changes: [Change], many: [ManyJobsSubscription]) {
+  ) -> (
+    changes: [Change], subscribersToAll: [any Subscriber], next: ContinuousClock.Instant?
+  ) {
     state.withLock { state in
       var due: [Change] = []
+      var next: ContinuousClock.Instant?
       for (id, change) in state.changes {
         if change.events.isOnlyProgress, let last = state.progressed[id],
           now - last < Self.progressInterval
         {
+          next = min(next ?? .now + Self.progressInterval, last + Self.progressInterval)
           continue
         }
         due.append(change)
@@ -196,36 +258,48 @@ final class Subscribers: Sendable {
         let goesOn = change.snapshot.job.phase == .loading
         state.progressed[id] = goesOn ? now : nil
       }
-      return (due, state.many.values.compactMap(\.subscription))
+      return (due, state.subscribersToAll, next)
     }
   }
 
-  private static func subscribers(to id: JobID, _ state: State) -> [OneJobSubscription] {
-    state.one[id].map { $0.values.compactMap(\.subscription) } ?? []
-  }
-
-  /// Ends all listening, now and from now on, after what has happened so far.
+  /// Ends all subscriptions, now and from now on, after the changes so far.
   func close() {
-    let (changes, one, many) = state.withLock { state in
+    let (changes, ofJob, ofAll) = state.withLock { state in
       state.isClosed = true
       state.holders = [:]
       defer { state.changes = [:] }
-      return (
-        Array(state.changes.values),
-        state.one.values.flatMap { $0.values.compactMap(\.subscription) },
-        state.many.values.compactMap(\.subscription)
-      )
+      let ofJob = state.ofJob.keys.map { ($0, state.subscribers(to: $0)) }
+      return (state.changes, ofJob, state.subscribersToAll)
     }
-    let newest = Dictionary(uniqueKeysWithValues: changes.map { ($0.snapshot.job.id, $0) })
-    for subscription in one {
-      if let change = newest[subscription.id] {
-        subscription.deliver(change.snapshot, change.events)
+    for (id, subscribers) in ofJob {
+      for subscriber in subscribers {
+        if let change = changes[id] { subscriber.deliver([change]) }
+        subscriber.end()
       }
-      subscription.end(forgetting: false)
     }
-    for subscription in many {
-      subscription.deliver(changes)
-      subscription.end()
+    for subscriber in ofAll {
+      subscriber.deliver(Array(changes.values))
+      subscriber.end()
     }
   }
+}
+
+/// A wait for a job to meet a condition: a long poll.
+private final class JobWait: Subscriber {
+  /// Comes once the wait is over.
+  let over = OneShot<Void>()
+  private let condition: WaitCondition
+  private let registration: Subscribers.Registration
+
+  init(for condition: WaitCondition, _ registration: Subscribers.Registration) {
+    (self.condition, self.registration) = (condition, registration)
+  }
+
+  func deliver(_ changes: [Change]) {
+    if changes.contains(where: { condition.isMet(by: $0.snapshot.job) }) { over.fulfil() }
+  }
+
+  func remove(_ ids: Set<JobID>) { over.fulfil() }
+
+  func end() { over.fulfil() }
 }
