@@ -101,6 +101,21 @@ struct MisbehavingOriginTests {
     #expect(await origin.waitForClose(of: 2) != nil)
   }
 
+  @Test("an origin that was held back for long may say nothing for as long before it stalls")
+  func heldBack() async throws {
+    let impatient = try FetchTests.fetcher { $0.stallTimeout = .milliseconds(500) }
+    let gate = Gate()
+    let head = ScriptedReply.head(200, [("Content-Length", "\(4 << 20)")])
+    origin.on(
+      "/a", ScriptedReply(.send(head + bytes(2 << 20)), .hold(gate), .send(bytes(2 << 20))))
+    let response = try await impatient.fetch(request(origin.url("/a")))
+    try await Task.sleep(for: .seconds(5))
+    async let all = readAll(response.body)
+    try await Task.sleep(for: .seconds(1))
+    gate.open()
+    #expect(try await all.count == 4 << 20)
+  }
+
   @Test("a drip is no stall, but runs into the timeout")
   func drip() async {
     origin.on("/a", .dripped(bytes(10_000), size: 1, every: .milliseconds(50)))

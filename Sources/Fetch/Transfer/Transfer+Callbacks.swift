@@ -30,7 +30,7 @@ extension Transfer {
     switch exchange.append(body, mayHoldBack: socket != nil) {
     case .taken: return body.count
     case .holdBack:
-      isHeldBack = true
+      holdBack()
       return Int(CURL_WRITEFUNC_PAUSE)
     case .refused: return Self.stop
     case .tooMany(let limit):

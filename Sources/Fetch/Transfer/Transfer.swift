@@ -19,7 +19,11 @@ final class Transfer {
   /// The request is on its way.
   var isConnected = false
   var hasHead = false
-  var isHeldBack = false
+  private var heldBackSince: ContinuousClock.Instant?
+  /// The longest time. Its sender looks for room, and repeats what found none, at intervals that grew with it (RFC 9293
+  /// section 3.8): so much longer it may say nothing without having stalled.
+  private var longestHold = Duration.zero
+  var isHeldBack: Bool { heldBackSince != nil }
   var lastByte = ContinuousClock.now
   var firstByte: ContinuousClock.Instant?
   /// The connection that libcurl had kept was unfit: nothing was sent.
@@ -134,9 +138,14 @@ final class Transfer {
     failure = nil
   }
 
+  /// Nobody takes its bytes at the moment.
+  func holdBack() { heldBackSince = .now }
+
   func resume() {
-    isHeldBack = false
-    lastByte = .now
+    let now = ContinuousClock.now
+    lastByte = now
+    longestHold = max(longestHold, heldBackSince?.duration(to: now) ?? .zero)
+    heldBackSince = nil
     curl_easy_pause(easy, CURLPAUSE_CONT)
     // What it was held back with was the last: it doesn't watch its socket again.
     if let socket, !isWatching { leave(socket) }
@@ -165,7 +174,7 @@ final class Transfer {
       next = min((connectingSince ?? now) + settings.connectTimeout, now + settings.stallTimeout)
     } else {
       // Held back by us, the origin can't be stalling.
-      next = (isHeldBack ? now : lastByte) + settings.stallTimeout
+      next = (isHeldBack ? now : lastByte + longestHold) + settings.stallTimeout
     }
     return min(next, plan.deadline)
   }
