@@ -154,6 +154,63 @@ struct SubscriptionTests {
     #expect(heard.last == 300)
   }
 
+  @Test("gets progress that came too soon without another change")
+  func late() async throws {
+    let (snapshots, snapshot) = try snapshots()
+    let subscription = snapshots.subscribers.subscribe(
+      to: snapshot, seen: snapshot.job.version, holds: false, for: Workshop.me)
+    let delivery = Task { await snapshots.subscribers.run() }
+    defer { delivery.cancel() }
+    for count in 1...3 {
+      advance(snapshots, snapshot.job, to: count)
+      advance(snapshots, snapshot.job, to: 10 * count)
+      guard case .job(var newest, _) = try await nextUpdate(subscription) else {
+        Issue.record("nothing is heard of the job")
+        return
+      }
+      while newest.job.progress.completed < 10 * count {
+        guard case .job(let newer, let events) = try await nextUpdate(subscription) else {
+          Issue.record("there is no more")
+          return
+        }
+        #expect(events == [.progress])
+        newest = newer
+      }
+    }
+  }
+
+  /// What ends a long poll.
+  enum WaitEnd: CaseIterable {
+    case met, removed, purged, closed, late, cancelled
+  }
+
+  @Test(
+    "that is a long poll ends with what it waits for, the job, the service, its time or its task",
+    arguments: WaitEnd.allCases)
+  func wait(end: WaitEnd) async throws {
+    let (snapshots, snapshot) = try snapshots()
+    let delivery = Task { await snapshots.subscribers.run() }
+    defer { delivery.cancel() }
+    let id = snapshot.job.id
+    let deadline = ContinuousClock.now + (end == .late ? .milliseconds(20) : .seconds(600))
+    let poll = Task { await snapshots.wait(for: .finished, of: id, until: deadline) }
+    if end != .late { try await until { snapshots.subscribers.jobs == [id] } }
+    advance(snapshots, snapshot.job, to: 1)
+    switch end {
+    case .met:
+      var job = try #require(snapshots.peek(id)?.job)
+      _ = job.cancel(at: job.createdAt, keptFor: .zero)
+      snapshots.publish(job)
+    case .removed: snapshots.remove([id])
+    case .purged: snapshots.purge(id)
+    case .closed: snapshots.close()
+    case .late: break
+    case .cancelled: poll.cancel()
+    }
+    await poll.value
+    try await until { snapshots.subscribers.jobs.isEmpty }
+  }
+
   @Test("does not hear of another owner's job")
   func foreign() async throws {
     try await Workshop.open { shop in

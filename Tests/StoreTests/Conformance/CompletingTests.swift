@@ -5,7 +5,7 @@ import Testing
 
 @testable import Store
 
-@Suite("Settling jobs")
+@Suite("Completing jobs")
 struct CompletingTests {
   private static func succeed(_ digest: ImageDigest) -> @Sendable (inout Job) -> Bool {
     { job in
