@@ -61,7 +61,7 @@ struct ArchitectureTests {
     let named = Set(picture.map { String($0.0) } + ticked).subtracting(["Mutex"])
     #expect(named.count >= 25)
     let declarations = Documentation.sources.matches(
-      of: #/\b(?:actor|class|struct|enum|protocol) ([A-Z]\w*)/#)
+      of: #/\b(?:actor|class|struct|enum|protocol|typealias) ([A-Z]\w*)/#)
     let rooms = Self.names("Sources") + Self.names("Sources/Engine")
     #expect(named.subtracting(declarations.map { String($0.1) }).subtracting(rooms) == [])
   }

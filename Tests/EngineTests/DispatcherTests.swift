@@ -11,8 +11,11 @@ struct DispatcherTests {
   /// A clock that can be moved ahead.
   private final class Clock: Sendable {
     private let ahead = Mutex(Duration.zero)
+    private let step = Mutex(Duration.zero)
     var now: ContinuousClock.Instant { .now + ahead.withLock { $0 } }
-    func move(by time: Duration) { ahead.withLock { $0 += time } }
+    func move() { ahead.withLock { $0 += step.withLock { $0 } } }
+    /// Moves so far each time from now on.
+    func begin(_ step: Duration) { self.step.withLock { $0 = step } }
   }
 
   private static let moment = Timestamp(milliseconds: 1_800_000_000_000)
@@ -32,7 +35,11 @@ struct DispatcherTests {
     let job = Self.queued("http://gone.example/")
     for _ in 0..<5 { try origins.enter("http://gone.example").note(.unreached) }
     #expect(origins.paused == 1)
-    let store = MemoryJobStore()
+    let store = MemoryJobStore {
+      // Asked for right after the first look at the origins, which still found a pause.
+      clock.move()
+      return Self.moment
+    }
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
     let lease = Lease(
       store: store, duration: .seconds(3_600), loads: NoJobs(),
@@ -42,11 +49,8 @@ struct DispatcherTests {
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
       signal: signal,
-      now: {
-        // Asked for right after the first look at the origins, which still found a pause.
-        clock.move(by: .seconds(6))
-        return Self.moment
-      }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+      now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    clock.begin(.seconds(6))
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
     async let running: Void = dispatcher.run(workers: 1) { handed.yield($0) }
     let work = await works.first { _ in true }

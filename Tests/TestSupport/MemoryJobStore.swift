@@ -99,6 +99,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
     let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.digest : nil }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
+    guard jobs.allSatisfy({ rows[$0.id] == nil }) else {
+      throw .unavailable(detail: "there is such a job")
+    }
     for job in jobs {
       lastRank += 1
       save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
@@ -205,16 +208,19 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try await mayFail()
-    return make(change, to: id, under: claim)
+    return try make(change, to: id, under: claim)
   }
 
   private func make(
     _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?
-  ) -> Job? {
+  ) throws(StoreError) -> Job? {
     guard var row = rows[id], claim == nil || claim == row.claim
     else { return nil }
     let before = row.job
     guard change(&row.job) else { return before }
+    if let image = row.job.image, image.isKept, pendingDeletion[image.digest] != nil {
+      throw .unavailable(detail: "an image that is leaving was not reserved")
+    }
     switch QueueMove(from: before, to: row.job) {
     case .none: break
     case .toTheEnd:
@@ -240,7 +246,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     try await mayFail()
-    let jobs = completion.claims.map { make(completion.change, to: $0.job, under: $0) }
+    let before = (rows, sizes)
+    var jobs: [Job?] = []
+    do throws(StoreError) {
+      for claim in completion.claims {
+        jobs.append(try make(completion.change, to: claim.job, under: claim))
+      }
+    } catch {
+      (rows, sizes) = before
+      throw error
+    }
     if let entry = completion.entry {
       keep(.response(entry), as: entry.id, within: completion.cacheLimit, completion.lastUse)
     }
@@ -289,9 +304,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   public func counts() async throws(StoreError) -> StoreCounts {
-    StoreCounts(
-      jobs: Dictionary(grouping: rows.values, by: \.job.phase).mapValues(\.count),
-      images: sizes.count, imageBytes: sizes.values.reduce(0, +))
+    var jobs = Dictionary(uniqueKeysWithValues: Phase.allCases.map { ($0, 0) })
+    for row in rows.values { jobs[row.job.phase, default: 0] += 1 }
+    return StoreCounts(
+      jobs: jobs, images: sizes.count, imageBytes: sizes.values.reduce(0, +))
   }
 }
 

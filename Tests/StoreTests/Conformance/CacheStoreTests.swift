@@ -283,7 +283,7 @@ struct CachePartitionTests {
 
   @Test(
     "equal images take their room once, and their entries' records take some too",
-    arguments: StoreAdapter.allCases)
+    arguments: [StoreAdapter.sqlite])
   func records(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store

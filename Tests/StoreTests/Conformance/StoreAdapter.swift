@@ -33,8 +33,9 @@ struct OpenJobs {
   }
 
   /// The same place after the service stopped, however it did, and came again.
-  func reopened() async throws -> StoreUnderTest {
-    await store.close()
+  /// - Parameter last: what is open there; nil: what was first.
+  func reopened(after last: StoreUnderTest? = nil) async throws -> StoreUnderTest {
+    await (last ?? store).close()
     guard let memory = store.base as? MemoryJobStore else {
       return try folder.openJobs(store.clock)
     }

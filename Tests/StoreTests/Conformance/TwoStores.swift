@@ -198,7 +198,7 @@ extension TwoStores {
   }
 
   private mutating func restart() async throws {
-    real = try await jobs.reopened()
+    real = try await jobs.reopened(after: real)
     if let memory = model.base as? MemoryJobStore { await memory.loseInstances() }
     model.becomeAnother()
     try await isSame({ try await $0.recover() }, { try await $0.recover() })
