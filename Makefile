@@ -115,6 +115,12 @@ ifeq ($(findstring --only,$(ARGS)),)
 	$(PYTHON) Benchmarks/previews.py
 endif
 
+.PHONY: bench-check
+bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
+	@.ci/install valgrind
+	swift build -c release --product RenderBenchmark
+	$(PYTHON) Benchmarks/instructions.py .build/release/RenderBenchmark $(ARGS)
+
 # Debian's Pillow is decoded with, so that both sides have the same libjpeg-turbo.
 $(BENCH_PYTHON)/installed: Benchmarks/requirements.txt
 	@echo "Installing what Benchmarks/requirements.txt names"

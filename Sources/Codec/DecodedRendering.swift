@@ -11,7 +11,7 @@ final class DecodedRendering: Rendering {
 
   init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
     self.image = image
-    plan = VariantPlan([variant], orientation: image.orientation)
+    plan = VariantPlan([VariantRequest(variant)], orientation: image.orientation)
     // What was let in once is not judged again, but for being another picture.
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: .max, maxScans: 10_000,
