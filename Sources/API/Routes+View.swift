@@ -23,7 +23,9 @@ extension Routes {
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let wish = PictureWish(&query, self)
     var job = try viewedJob(&query, exchange)
-    if let request = wish.variant?.request { job.submission.variants = [request] }
+    if let request = wish.variant?.request(within: configuration.limits) {
+      job.submission.variants = [request]
+    }
 
     // Who has no place to wait gets what there is.
     let place = try? place(for: exchange)
