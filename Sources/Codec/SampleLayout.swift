@@ -15,6 +15,10 @@ struct SampleLayout {
 
   /// Of all planes.
   var allChannels: Int { channels * planes.count }
+  /// The largest plane's.
+  var fullSize: VariantGeometry.Size? {
+    planes.max { $0.width * $0.height < $1.width * $1.height }
+  }
   var isInked: Bool { colours == .inks || colours == .yccInks }
   var isYCC: Bool { colours == .YCC || colours == .yccInks }
 
