@@ -7,8 +7,8 @@
 
 static double radius_of(ResamplerFilter filter) {
     switch (filter) {
-    case ResamplerLinear: return 1;
-    case ResamplerNearest: return 0.5;
+    case ResamplerFilterLinear: return 1;
+    case ResamplerFilterNearest: return 0.5;
     default: return LOBES;
     }
 }
@@ -71,14 +71,14 @@ static double simple_kernel(Axis axis, uint32_t index, Taps taps, double *weight
     double middle = middle_of(axis, index), sum = 0;
     for (uint32_t tap = 0; tap < taps.count; tap++) {
         double distance = fabs(taps.first + tap + 0.5 - middle);
-        weights[tap] = axis.filter == ResamplerLinear ? fmax(0, 1 - distance) : 1;
+        weights[tap] = axis.filter == ResamplerFilterLinear ? fmax(0, 1 - distance) : 1;
         sum += weights[tap];
     }
     return sum;
 }
 
 void axis_weights(Axis axis, uint32_t index, Taps taps, int bits, double *exact, int16_t *weights) {
-    double sum = axis.filter == ResamplerLanczos ? kernel(axis, index, taps, exact)
+    double sum = axis.filter == ResamplerFilterLanczos ? kernel(axis, index, taps, exact)
                                                  : simple_kernel(axis, index, taps, exact);
     // Only rounding at the kernel's very edge could leave nothing.
     bool is_nothing = fabs(sum) < 1e-6;

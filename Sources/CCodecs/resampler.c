@@ -91,7 +91,7 @@ size_t resampler_memory(uint32_t width, uint32_t height, int channels, Resampler
     uint32_t out_width, uint32_t out_height, uint32_t slack) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return 0;
     Layout layout = layout_of(
-        width, height, box, out_width, out_height, true, slack, ResamplerLanczos);
+        width, height, box, out_width, out_height, true, slack, ResamplerFilterLanczos);
     size_t planes = (size_t)channels, open = layout.open + 1;
     size_t across = layout.outputs * (sizeof(uint32_t) + layout.chunks * KERNEL_TAPS * sizeof(int16_t)
         + planes * (sizeof(int16_t) + sizeof(uint8_t)));

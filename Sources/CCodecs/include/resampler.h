@@ -19,11 +19,11 @@ typedef struct {
 /// How pixels are weighed.
 typedef enum RESAMPLER_CLOSED {
     /// With three lobes, spread over as many pixels as an output pixel covers.
-    ResamplerLanczos,
+    ResamplerFilterLanczos,
     /// By their distance, up to one pixel: enlarged twice, what libjpeg's "fancy" upsampling gives.
-    ResamplerLinear,
+    ResamplerFilterLinear,
     /// The nearest one alone: what libjpeg's other upsampling gives.
-    ResamplerNearest,
+    ResamplerFilterNearest,
 } ResamplerFilter;
 
 typedef struct Resampler Resampler;
