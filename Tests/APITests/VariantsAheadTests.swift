@@ -8,7 +8,7 @@ struct VariantsAheadTests {
   private let client = Client()
 
   private func post(_ variants: String) async -> Answer {
-    await client.post("/jobs", #"{"url":"https://example.org/a","variants":\#(variants)}"#)
+    await client.post(#"{"url":"https://example.org/a","variants":\#(variants)}"#)
   }
 
   @Test("are told by what they are, named by their place where they have no name")
