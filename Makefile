@@ -15,7 +15,8 @@ BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2
 TEST_PACKAGES := bsdutils chromium chromium-driver curl esbuild libjpeg-turbo-progs nginx-light \
   nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-requests python3-venv python3-yaml
 LINT_PACKAGES := prometheus python3 python3-venv shellcheck systemd
-BENCH_PACKAGES := libvips-tools nginx-light python3 python3-pil python3-venv wrk
+BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light python3 python3-pil \
+  python3-venv wrk
 
 DIST_PACKAGES := binutils dpkg-dev gcc python3
 
@@ -28,6 +29,7 @@ VERSION := $(shell sed -n 's/.*version = "\(.*\)"/\1/p' Sources/App/Version.swif
 LINT_TOOLS := .build-lint
 BENCH_PYTHON := .build-bench
 CLIENT_TOOLS := .build-clients
+BENCH_THUMBOR := .build-bench-thumbor
 
 .PHONY: help
 help: ## list these commands
@@ -113,7 +115,22 @@ ifeq ($(findstring --only,$(ARGS)),)
 	swift build -c release --product RenderBenchmark
 	$(PYTHON) Benchmarks/variants.py --renderer .build/release/RenderBenchmark
 	$(PYTHON) Benchmarks/previews.py
+	@$(MAKE) --no-print-directory $(BENCH_THUMBOR)/installed
+	$(PYTHON) Benchmarks/thumbnails.py --service .build/release/imagefetch \
+	  --python $(BENCH_PYTHON)/bin/python --thumbor $(BENCH_THUMBOR)/bin/thumbor
 endif
+
+$(BENCH_THUMBOR)/installed: Benchmarks/thumbor.txt
+	@echo "Installing what Benchmarks/thumbor.txt names"
+	@$(PYTHON) -m venv --clear $(BENCH_THUMBOR)
+	@$(BENCH_THUMBOR)/bin/pip --quiet --disable-pip-version-check install --requirement $<
+	@touch $@
+
+.PHONY: bench-check
+bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
+	@.ci/install valgrind
+	swift build -c release --product RenderBenchmark
+	$(PYTHON) Benchmarks/instructions.py .build/release/RenderBenchmark $(ARGS)
 
 # Debian's Pillow is decoded with, so that both sides have the same libjpeg-turbo.
 $(BENCH_PYTHON)/installed: Benchmarks/requirements.txt

@@ -14,15 +14,16 @@ IN_FLIGHT = 64
 START_SECONDS = 60
 
 
-def pool_jobs(python, urls, folder):
-    """The same pictures by aiohttp and Pillow in a process a core. All have to be decoded."""
+def pool_jobs(python, urls, folder, side=None):
+    """The same pictures by aiohttp and Pillow in a process a core: decoded, or made JPEGs within so many pixels."""
     workers = []
     try:
         for number in range(CORES):
             share = folder / f"pool-{number}"
             share.write_text("\n".join(urls[number::CORES]))
             workers.append(subprocess.Popen(
-                [python, HERE / "pool.py", share, str(IN_FLIGHT // CORES)], text=True,
+                [python, HERE / "pool.py", share, str(IN_FLIGHT // CORES)]
+                + ([str(side)] if side else []), text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         for worker in workers:
             if worker.stdout.readline() != "ready\n":

@@ -3,6 +3,11 @@
 //
 //   swift run -c release RenderBenchmark 512 512 jpeg 20 2 photo.jpg picture.png
 //   swift run -c release RenderBenchmark 512 512 png 1 1 photo.jpg --into variants
+//
+// Or, for counts of instructions, the work of one kind over and over: a decode that nobody wants pixels of, one that
+// makes a variant on its way, one that makes three, or a rendering.
+//
+//   swift run -c release RenderBenchmark proof|ahead|three|render 20 photo.jpg
 import Codec
 import Foundation
 import Jobs
@@ -21,6 +26,12 @@ enum RenderBenchmark {
     if let option = words.firstIndex(of: "--into"), option + 1 < words.count {
       folder = words[option + 1]
       words.removeSubrange(option...option + 1)
+    }
+    if let work = words.first.flatMap(Work.init), words.count > 2, let rounds = Int(words[1]) {
+      for picture in try words.dropFirst(2).map(load) {
+        for _ in 0..<rounds { try work.carryOut(picture) }
+      }
+      return
     }
     guard words.count > 5, let width = Int(words[0]), let height = Int(words[1]),
       let format = OutputFormat(rawValue: words[2]), let rounds = Int(words[3]),
@@ -43,6 +54,48 @@ enum RenderBenchmark {
     await measure(pictures, variant, rounds: rounds, threads: threads)
     let longest = try pictures.map { try longestStep($0, variant) }.max() ?? 0
     print(String(format: "longest step: %.1f CPU ms", longest))
+  }
+
+  /// What is done over and over.
+  enum Work: String {
+    case proof, ahead, three, render
+
+    func carryOut(_ picture: Picture) throws {
+      let sizes =
+        switch self {
+        case .proof: [] as [Int]
+        case .ahead, .render: [160]
+        case .three: [160, 80, 40]
+        }
+      let variants = sizes.map { side in
+        var variant = Variant(format: .jpeg)
+        (variant.width, variant.height) = (side, side)
+        return variant
+      }
+      if self == .render {
+        _ = try RenderBenchmark.render(picture, variants[0])
+      } else {
+        try decode(picture.bytes, variants.map { VariantRequest($0) })
+      }
+    }
+
+    /// In pieces, as they come from an origin.
+    private func decode(_ bytes: [UInt8], _ variants: [VariantRequest]) throws {
+      let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: variants)
+      var rest = bytes[...]
+      while true {
+        switch try decoder.step() {
+        case .finished:
+          guard !decoder.variants.contains(nil) else { throw CodecError.cutShort }
+          return
+        case .header, .hasMore: continue
+        case .needsBytes:
+          decoder.append(Array(rest.prefix(16_384)))
+          rest = rest.dropFirst(16_384)
+          if rest.isEmpty { decoder.end() }
+        }
+      }
+    }
   }
 
   static func load(_ path: String) throws -> Picture {

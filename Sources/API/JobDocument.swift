@@ -66,7 +66,7 @@ enum JobDocument {
       json.key("progress")
       job.progress.write(previews: job.previews, to: &json)
       json.key("image")
-      if let image = job.image { image.write(to: &json) } else { json.null() }
+      if let image = job.image { image.write(of: id, to: &json) } else { json.null() }
       json.key("error")
       if let failure = job.failure { failure.write(to: &json) } else { json.null() }
       json.key("last_error")
@@ -168,7 +168,7 @@ extension StoredImage {
   /// The strong entity tag of the image's bytes.
   var entityTag: String { "\"sha256-\(digest.hex)\"" }
 
-  fileprivate func write(to writer: inout JSONWriter) {
+  fileprivate func write(of id: String, to writer: inout JSONWriter) {
     writer.object { json in
       json.member("format", description.format.rawValue)
       json.member("content_type", description.format.contentType)
@@ -191,6 +191,23 @@ extension StoredImage {
       json.member("url", url?.string)
       json.member("thumbhash", description.lqip?.base64)
       json.member("dominant_color", description.lqip?.colorCode)
+      json.key("variants")
+      json.array(variants) { $1.write(of: id, to: &$0) }
+    }
+  }
+}
+
+extension MadeVariant {
+  fileprivate func write(of id: String, to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("name", name)
+      json.member("width", width)
+      json.member("height", height)
+      json.member("format", format.rawValue)
+      json.member("content_type", format.contentType)
+      json.member("bytes", bytes)
+      json.member("etag", entityTag)
+      json.member("href", "/jobs/\(id)/image?variant=\(name)")
     }
   }
 }

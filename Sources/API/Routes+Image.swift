@@ -9,9 +9,10 @@ extension Routes {
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = PictureWish(&query, self)
+    let wish = PictureWish(&query, self, hasNames: true)
     try query.finish()
 
+    if let name = wish.name { _ = try request(for: name, of: snapshot.job) }
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
     var response = try await picture(of: snapshot, wish, exchange)
     if let applied = wait?.preferenceApplied {
@@ -25,7 +26,9 @@ extension Routes {
     of snapshot: JobSnapshot, _ wish: PictureWish, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     do throws(Problem) {
-      if var response = try await image(of: snapshot.job, as: wish.variant, exchange) {
+      if var response = try await image(
+        of: snapshot.job, as: wish.variant, named: wish.name, exchange)
+      {
         if wish.allowsPlaceholder { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
         return response
       }
@@ -40,7 +43,7 @@ extension Routes {
 
   /// The finished job's image, or a variant of it; nil while it isn't finished.
   func image(
-    of job: Job, as wish: VariantQuery? = nil, _ exchange: Exchange
+    of job: Job, as wish: VariantQuery? = nil, named name: String? = nil, _ exchange: Exchange
   ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
@@ -48,7 +51,10 @@ extension Routes {
     case .success: break
     }
     guard let image = job.image, image.isKept else { throw Problem(JobsError.imageGone) }
-    let rendition = try rendition(of: image, wish, exchange)
+    let rendition =
+      if let name { try rendition(of: image, named: name, of: job) } else {
+        try rendition(of: image, wish, exchange)
+      }
     let entityTag = rendition?.entityTag ?? image.entityTag
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
@@ -70,6 +76,26 @@ extension Routes {
       guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
       return bytes
     }
+  }
+
+  /// - Throws: `not_found`.
+  private func request(for name: String, of job: Job) throws(Problem) -> VariantRequest {
+    guard let request = job.submission.variants.first(where: { $0.name == name }) else {
+      throw Problem(.notFound, "The job wanted no variant of that name.")
+    }
+    return request
+  }
+
+  private func rendition(
+    of image: StoredImage, named name: String, of job: Job
+  ) throws(Problem) -> Rendition {
+    let variant = try request(for: name, of: job).variant(
+      of: image.description.format, isTransparent: image.description.hasAlpha,
+      formats: service.outputFormats)
+    guard let rendition = service.rendition(of: image, as: variant) else {
+      throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
+    }
+    return rendition
   }
 
   /// What a wish comes to for this image; nil where there is none.

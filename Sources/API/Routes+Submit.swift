@@ -129,7 +129,8 @@ extension Routes {
 
   func decoder(savesData: Bool) -> SubmissionDecoder {
     SubmissionDecoder(
-      limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot, savesData: savesData)
+      limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
+      formats: service.outputFormats, savesData: savesData)
   }
 
   /// The whole body and the JSON that it is.

@@ -22,7 +22,10 @@ extension Routes {
     for name in ["expires", "signature"] { _ = query.one(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let wish = PictureWish(&query, self)
-    let job = try viewedJob(&query, exchange)
+    var job = try viewedJob(&query, exchange)
+    if let request = wish.variant?.request(within: configuration.limits) {
+      job.submission.variants = [request]
+    }
 
     // Who has no place to wait gets what there is.
     let place = try? place(for: exchange)

@@ -16,6 +16,7 @@ extension SubmissionDecoder {
     case "max_attempts": job.submission.maxAttempts = int(value, 1...10, at: location)
     case "retention":
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
+    case "variants": job.submission.variants = variants(value, at: location)
     case "cache", "cache_ttl":
       if case .captured = job.submission.source { fallthrough }
       setCaching(member, of: &job.submission, at: location)
@@ -125,7 +126,7 @@ extension SubmissionDecoder {
     return nil
   }
 
-  private mutating func wrong(_ location: Location, _ detail: String) {
+  mutating func wrong(_ location: Location, _ detail: String) {
     mistakes.add(location, .invalidOption, detail)
   }
 }

@@ -5,6 +5,8 @@ internal import Jobs
 struct SubmissionDecoder {
   let limits: Configuration.Limits
   let hasLocalRoot: Bool
+  /// Those that variants can be written in.
+  let formats: Set<OutputFormat>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// What was wrong so far.
@@ -29,8 +31,11 @@ struct SubmissionDecoder {
 
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
-    capturedJob(
-      from: Self.members(of: &query, texts: []), contentType: contentType, at: .query)
+    var members = Self.members(of: &query, texts: [])
+    if let text = query.one("variants") {
+      members.append(.init(name: "variants", value: Self.json(text)))
+    }
+    return capturedJob(from: members, contentType: contentType, at: .query)
   }
 
   /// A view's job, all of which stands in the query; nil where a mistake was noted. Its turn comes soon, unless it says
@@ -61,6 +66,11 @@ struct SubmissionDecoder {
       members.append(.init(name: name, value: JSONValue(numberIn: text) ?? .string(text)))
     }
     return members + list("tags", of: &query)
+  }
+
+  /// What a member of a query says in JSON; what is none is a text, which no such member may be.
+  private static func json(_ text: String) -> JSONValue {
+    (try? JSONParser.parse(Array(text.utf8), maxValues: 200)) ?? .string(text)
   }
 
   /// A member that may stand there many times.

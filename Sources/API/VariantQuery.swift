@@ -54,6 +54,24 @@ struct VariantQuery: Sendable, Equatable {
     background = query.color("background")
   }
 
+  /// The same as a job wants it made with its image; nil where that depends on the image, or could be more than may be.
+  func request(within limits: Configuration.Limits) -> VariantRequest? {
+    let mayGrow = fit == .cover || fit == .fill || enlarge
+    if mayGrow {
+      guard let width, let height, width <= limits.maxPixels / max(1, height) else { return nil }
+    }
+    var request = VariantRequest(name: "v0")
+    switch format {
+    case .any: break
+    case .auto: return nil
+    case .given(let format): request.format = format
+    }
+    (request.width, request.height, request.fit) = (width, height, fit)
+    (request.position, request.enlarge) = (position, enlarge)
+    (request.quality, request.background) = (quality, background)
+    return request
+  }
+
   /// What it asks of an image.
   func variant(
     of image: ImageDescription, _ accept: Accept, formats: Set<OutputFormat>

@@ -4,7 +4,9 @@
 
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least) {
     uint64_t left = ((uint64_t)side + factor - 1) / factor;
-    return factor == 2 ? left * 4 >= (uint64_t)least * 3 : left >= least;
+    // The coarser blocks are, the more is left out with them.
+    uint64_t eighths = factor == 2 ? 6 : factor == 4 ? 7 : 8;
+    return left * 8 >= least * eighths;
 }
 
 CodecPixels jpeg_planes_pixels(const struct jpeg_decompress_struct *cinfo) {

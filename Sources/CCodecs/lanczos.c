@@ -5,11 +5,21 @@
 
 #define LOBES 3
 
-Axis axis_make(uint32_t size, double start, double end, uint32_t out_size) {
+static double radius_of(ResamplerFilter filter) {
+    switch (filter) {
+    case ResamplerFilterLinear: return 1;
+    case ResamplerFilterNearest: return 0.5;
+    default: return LOBES;
+    }
+}
+
+Axis axis_make(
+    uint32_t size, double start, double end, uint32_t out_size, ResamplerFilter filter) {
     double scale = (end - start) / out_size;
     // Enlarging, the kernel keeps its width in the source; else it covers what an output pixel does.
     double unit = fmax(scale, 1), turn = M_PI / (LOBES * unit);
-    return (Axis){start, scale, LOBES * unit, size, sin(turn), cos(turn)};
+    return (Axis){
+        filter, start, scale, radius_of(filter) * unit, size, sin(turn), cos(turn)};
 }
 
 uint32_t axis_max_taps(Axis axis) {
@@ -40,7 +50,7 @@ int axis_bits(Axis axis, int most) {
 // sinc(x) sinc(x / 3) at each tap. Taps are equally far apart, so that the sine of the slower wave turns from one to
 // the next; three times its angle is the faster wave's.
 static double kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
-    double unit = axis.support / LOBES, step = 1 / unit, sum = 0;
+    double unit = fmax(axis.scale, 1), step = 1 / unit, sum = 0;
     double start = (taps.first + 0.5 - middle_of(axis, index)) / unit;
     double sine = sin(M_PI * start / LOBES), cosine = cos(M_PI * start / LOBES);
     for (uint32_t tap = 0; tap < taps.count; tap++) {
@@ -56,8 +66,20 @@ static double kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
     return sum;
 }
 
+// By distance.
+static double simple_kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
+    double middle = middle_of(axis, index), sum = 0;
+    for (uint32_t tap = 0; tap < taps.count; tap++) {
+        double distance = fabs(taps.first + tap + 0.5 - middle);
+        weights[tap] = axis.filter == ResamplerFilterLinear ? fmax(0, 1 - distance) : 1;
+        sum += weights[tap];
+    }
+    return sum;
+}
+
 void axis_weights(Axis axis, uint32_t index, Taps taps, int bits, double *exact, int16_t *weights) {
-    double sum = kernel(axis, index, taps, exact);
+    double sum = axis.filter == ResamplerFilterLanczos ? kernel(axis, index, taps, exact)
+                                                 : simple_kernel(axis, index, taps, exact);
     // Only rounding at the kernel's very edge could leave nothing.
     bool is_nothing = fabs(sum) < 1e-6;
     int32_t one = 1 << bits, rest = one;

@@ -1,11 +1,14 @@
-// The weights of Lanczos' filter along one axis.
+// The weights of a filter along one axis, of Lanczos' above all.
 #ifndef LANCZOS_H
 #define LANCZOS_H
+
+#include "resampler.h"
 
 #include <stdint.h>
 
 /// `count` pixels of the source, each `1 / scale` of an output pixel wide, from `start` in the source.
 typedef struct {
+    ResamplerFilter filter;
     double start;   // where the output's first pixel begins, in the source
     double scale;   // source pixels an output pixel
     double support; // half a kernel's width, in source pixels
@@ -18,7 +21,8 @@ typedef struct {
     uint32_t count;
 } Taps;
 
-Axis axis_make(uint32_t size, double start, double end, uint32_t out_size);
+Axis axis_make(
+    uint32_t size, double start, double end, uint32_t out_size, ResamplerFilter filter);
 /// The most taps that an output pixel has.
 uint32_t axis_max_taps(Axis axis);
 /// The source pixels that an output pixel is made of; never none.

@@ -66,10 +66,10 @@ static bool is_sound(uint32_t width, uint32_t height, int channels, ResamplerBox
 }
 
 static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint32_t out_width,
-    uint32_t out_height, bool has_alpha, uint32_t slack) {
+    uint32_t out_height, bool has_alpha, uint32_t slack, ResamplerFilter filter) {
     Layout layout = {
-        .across = axis_make(width, box.left, box.right, out_width),
-        .down = axis_make(height, box.top, box.bottom, out_height),
+        .across = axis_make(width, box.left, box.right, out_width, filter),
+        .down = axis_make(height, box.top, box.bottom, out_height, filter),
     };
     Taps last = axis_taps(layout.across, out_width - 1);
     layout.bits_down = axis_bits(layout.down, has_alpha ? MAX_LINE_BITS : MAX_BITS);
@@ -90,7 +90,8 @@ static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint3
 size_t resampler_memory(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height, uint32_t slack) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return 0;
-    Layout layout = layout_of(width, height, box, out_width, out_height, true, slack);
+    Layout layout = layout_of(
+        width, height, box, out_width, out_height, true, slack, ResamplerFilterLanczos);
     size_t planes = (size_t)channels, open = layout.open + 1;
     size_t across = layout.outputs * (sizeof(uint32_t) + layout.chunks * KERNEL_TAPS * sizeof(int16_t)
         + planes * (sizeof(int16_t) + sizeof(uint8_t)));
@@ -148,11 +149,13 @@ static void weigh_across(Resampler *resampler) {
 }
 
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
-    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack) {
+    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack,
+    ResamplerFilter filter) {
     if (!is_sound(width, height, channels, box, out_width, out_height)) return NULL;
     Resampler *resampler = calloc(1, sizeof *resampler);
     if (!resampler) return NULL;
-    resampler->layout = layout_of(width, height, box, out_width, out_height, has_alpha, slack);
+    resampler->layout = layout_of(
+        width, height, box, out_width, out_height, has_alpha, slack, filter);
     resampler->channels = channels;
     resampler->has_alpha = has_alpha;
     resampler->out_width = out_width;

@@ -11,11 +11,11 @@ final class DecodedRendering: Rendering {
 
   init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
     self.image = image
-    plan = VariantPlan([variant], orientation: image.orientation)
+    plan = VariantPlan([VariantRequest(variant)], orientation: image.orientation)
     // What was let in once is not judged again, but for being another picture.
     let limits = DecodeLimits(
-      formats: [image.format], maxPixels: .max, maxDimension: .max, maxScans: 10_000,
-      maxMemory: .max)
+      formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
+      maxScans: 10_000, maxMemory: .max / 2)
     decoder = StreamingDecoder(limits: limits, plan: plan)
     decoder.append(bytes)
     decoder.end()
@@ -34,7 +34,7 @@ final class DecodedRendering: Rendering {
   }
 
   private func advance() throws(CodecError) -> [UInt8]? {
-    switch try decoder.step() {
+    switch try decoded() {
     case .header(let header):
       guard header.width == image.width, header.height == image.height else { throw other }
       return nil
@@ -45,6 +45,13 @@ final class DecodedRendering: Rendering {
       guard let file = plan.files[0] else { throw plan.failure ?? other }
       return file
     case .hasMore, .needsBytes: return nil
+    }
+  }
+
+  private func decoded() throws(CodecError) -> DecodeStep {
+    do throws(CodecError) { return try decoder.step() } catch {
+      if case .dimensionTooLarge = error { throw other }
+      throw error
     }
   }
 

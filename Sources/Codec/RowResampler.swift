@@ -18,6 +18,7 @@ final class RowResampler {
     var hasAlpha = false
     /// Whether others' rows have to come before its own are taken.
     var waits = false
+    var filter = ResamplerFilter.lanczos
 
     /// In the plane's rows: what another one may be behind, which has a sample for as many as four of this one's rows,
     /// and the rows that a decoder gives at once.
@@ -41,7 +42,7 @@ final class RowResampler {
     guard
       let resampler = resampler_open(
         UInt32(size.width), UInt32(size.height), Int32(task.channels), task.hasAlpha, task.box,
-        UInt32(scaled.width), UInt32(scaled.height), task.slack)
+        UInt32(scaled.width), UInt32(scaled.height), task.slack, task.filter)
     else {
       // There is less than was reckoned with.
       throw .tooMuchMemory(bytes: task.memory, limit: task.memory)

@@ -15,14 +15,21 @@ struct SampleLayout {
 
   /// Of all planes.
   var allChannels: Int { channels * planes.count }
+  /// The largest plane's.
+  var fullSize: VariantGeometry.Size? {
+    planes.max { $0.width * $0.height < $1.width * $1.height }
+  }
   var isInked: Bool { colours == .inks || colours == .yccInks }
   var isYCC: Bool { colours == .YCC || colours == .yccInks }
 
-  /// Planes of equal sides that follow one another: they are scaled together.
-  var groups: [Range<Int>] {
+  /// Planes of equal sides that follow one another and become as large as one another: they are scaled together.
+  /// - Parameter chroma: the pixels that a sample of a plane will stand for, along each side.
+  func groups(_ chroma: (Int) -> Int) -> [Range<Int>] {
     var groups: [Range<Int>] = []
     for (index, plane) in planes.enumerated() {
-      if let last = groups.last, planes[last.lowerBound] == plane {
+      if let last = groups.last, planes[last.lowerBound] == plane,
+        chroma(last.lowerBound) == chroma(index)
+      {
         groups[groups.count - 1] = last.lowerBound..<index + 1
       } else {
         groups.append(index..<index + 1)

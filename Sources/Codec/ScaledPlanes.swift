@@ -22,9 +22,16 @@ final class ScaledPlanes {
     self.range = range
     isJoined = layout.channels > 1
     let size = layout.planes[range.lowerBound]
-    let task = geometry.task(
+    var task = geometry.task(
       of: size, channels: layout.channels * range.count, hasAlpha: layout.hasAlpha, chroma: chroma,
       waits: waits)
+    // At the picture's own size, chroma is what decoders make of it.
+    if geometry.isWhole, let full = layout.fullSize, size != full, task.scaled == full {
+      let (across, down) = (
+        (full.width + size.width - 1) / size.width, (full.height + size.height - 1) / size.height
+      )
+      task.filter = max(across, down) <= 2 ? .linear : .nearest
+    }
     bytes = task.scaled.width * layout.channels
     // Rows of planes that wait for one another can't be passed on.
     let isSame = geometry.isWhole && size == task.scaled && layout.planes.count == 1

@@ -35,7 +35,7 @@ public struct StreamingCodec: ImageCodec {
   public init() {}
 
   /// A decoder for one image; what it throws is told by ``CodecError``.
-  public func makeDecoder(limits: DecodeLimits, variants: [Variant]) -> any ImageDecoder {
+  public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     StreamingDecoder(limits: limits, plan: variants.isEmpty ? nil : VariantPlan(variants))
   }
 }

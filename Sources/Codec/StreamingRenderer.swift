@@ -4,8 +4,8 @@ public import Jobs
 /// Renders variants row by row: decoded, scaled, turned upright, brought to sRGB and encoded in slices, without
 /// ever holding a picture of the image's size where its format can be read from top to bottom.
 ///
-/// - A JPEG is decoded at a half of its size where one and a half of the variant's is left, at a quarter or an eighth
-///   where twice that is. Its planes are scaled as they are; where it becomes a JPEG they are encoded so.
+/// - A JPEG is decoded at a half of its size where one and a half of the variant's is left, at a quarter where one and
+///   three quarters, at an eighth where twice that is. Its planes are scaled as they are; where it becomes a JPEG they are encoded so.
 /// - Scaling is Lanczos with three lobes, colours premultiplied.
 /// - A colour profile is followed; one that is broken is passed over. Without one colours are sRGB's, and inks
 ///   naively complementary.

@@ -16,7 +16,7 @@ final class VariantPipeline {
       rows = try JoinedRows(layout, geometry, image, variant)
     }
     var groups: [ScaledPlanes] = []
-    let ranges = layout.groups
+    let ranges = layout.groups(rows.chroma)
     for range in ranges {
       groups.append(
         try ScaledPlanes(

@@ -7,6 +7,7 @@ internal import Jobs
 /// the kept bytes later, and the decode goes on without it.
 final class VariantPlan {
   private enum Item {
+    case wanted(VariantRequest)
     case planned(Variant)
     case rendering(VariantPipeline)
     case made([UInt8])
@@ -18,14 +19,20 @@ final class VariantPlan {
   private let orientation: Int?
   private var image = ImageDescription(format: .jpeg, width: 1, height: 1)
 
-  init(_ variants: [Variant], orientation: Int? = nil) {
-    items = variants.map(Item.planned)
+  init(_ variants: [VariantRequest], orientation: Int? = nil) {
+    items = variants.map(Item.wanted)
     self.orientation = orientation
   }
 
   /// Once the header is known: reckons what they take and has the reader leave out what none of them shows.
   /// - Returns: bytes beside those that decoding takes; 0 where they don't fit, and none are made.
   func prepare(_ header: ImageHeader, _ reader: any ImageReader, maxMemory: Int) -> Int {
+    for case (let index, .wanted(let request)) in items.enumerated() {
+      // What is decoded here is what can be written, too: transparency decides nothing.
+      items[index] = .planned(
+        request.variant(
+          of: header.format, isTransparent: false, formats: Set(OutputFormat.allCases)))
+    }
     let variants = planned
     guard !variants.isEmpty else { return 0 }
     image = ImageDescription(format: header.format, width: header.width, height: header.height)

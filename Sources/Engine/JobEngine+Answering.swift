@@ -14,15 +14,27 @@ extension JobEngine {
       guard case .use(let entry, let outcome, let isStale) = answer,
         fits(entry.image, candidate.job), await cache.state(of: entry) == .whole
       else { continue }
+      var image = entry.image.seen(as: candidate.job.target)
+      if !candidate.job.submission.variants.isEmpty {
+        guard let made = await kept(for: candidate.job, of: entry.image) else { continue }
+        image.variants = made
+      }
       cache.used(entry, outcome.status, at: moment)
       if isStale { background.freshen(candidate.job) }
       let retention = candidate.job.submission.retention ?? configuration.retention
       jobs[candidate.place].target = candidate.job.target
       jobs[candidate.place].answer(
-        with: entry.image.seen(as: candidate.job.target), outcome, at: moment,
-        keptFor: retention)
+        with: image, outcome, at: moment, keptFor: retention)
     }
     return jobs
+  }
+
+  /// The variants that a job wants, where all are kept.
+  private func kept(for job: Job, of image: StoredImage) async -> [MadeVariant]? {
+    guard job.submission.cacheMode != .noStore else { return nil }
+    return await variants?.kept(
+      job.submission.variants, of: image,
+      apartFor: configuration.cache.isShared ? nil : job.owner)
   }
 
   /// What to look up: a regular image that is stored is better than the low-data one in its place.

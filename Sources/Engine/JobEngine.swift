@@ -103,20 +103,6 @@ public final class JobEngine: Sendable {
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
     kept = KeptTransfers(partials: parts.images, loads: loads, now: now, log: log)
-    let ingest = ImageIngest(
-      codec: parts.codec, limits: configuration.limits, memory: memory, images: parts.images,
-      keeper: keeper, largestEmbedded: parts.store.largestEmbedded, completer: completer, log: log)
-    let urls = URLLoader(
-      cache: cache,
-      requests: OriginRequests(
-        fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
-      kept: kept, ingest: ingest, background: background, now: now)
-    loader = Loader(
-      loads: loads, urls: urls, ingest: ingest, images: parts.images, locals: parts.locals,
-      completer: completer, now: now, log: log)
-    backgroundLoader = BackgroundLoader(
-      loads: loads, urls: urls, origins: origins, completer: completer, keeper: keeper, log: log)
-
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: threads,
       losses: ImageLosses(
@@ -125,7 +111,7 @@ public final class JobEngine: Sendable {
     let renditions = RenditionCache(
       cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
       storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
-    variants = parts.renderer.map { [threads, metrics] renderer in
+    let variants = parts.renderer.map { [threads, metrics] renderer in
       Variants(
         VariantRendering(
           renderer: renderer, memory: memory, opener: opener,
@@ -134,6 +120,23 @@ public final class JobEngine: Sendable {
         queue: VariantQueue(
           atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
     }
+    self.variants = variants
+
+    let ingest = ImageIngest(
+      codec: parts.codec, limits: configuration.limits, makesVariants: parts.renderer != nil,
+      memory: memory, images: parts.images, keeper: keeper,
+      largestEmbedded: parts.store.largestEmbedded, completer: completer, log: log)
+    let urls = URLLoader(
+      cache: cache,
+      requests: OriginRequests(
+        fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
+      kept: kept, ingest: ingest, background: background, now: now)
+    loader = Loader(
+      loads: loads, urls: urls, ingest: ingest, images: parts.images, locals: parts.locals,
+      completer: completer, variants: variants, isShared: configuration.cache.isShared, now: now,
+      log: log)
+    backgroundLoader = BackgroundLoader(
+      loads: loads, urls: urls, origins: origins, completer: completer, keeper: keeper, log: log)
   }
 
   /// Whether jobs are taken.

@@ -134,6 +134,13 @@ public struct StoredImage: Sendable, Equatable, Codable {
   public var modifiedAt: Timestamp
   /// False once the image gave way to newer ones.
   public var isKept = true
+  private var madeVariants: [MadeVariant]?
+
+  /// Those that the job wanted, in its order.
+  public var variants: [MadeVariant] {
+    get { madeVariants ?? [] }
+    set { madeVariants = newValue.isEmpty ? nil : newValue }
+  }
 
   /// A kept image.
   public init(

@@ -26,6 +26,13 @@ public struct Submission: Sendable, Equatable, Codable {
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
   public var savesData = false
+  private var wantedVariants: [VariantRequest]?
+
+  /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
+  public var variants: [VariantRequest] {
+    get { wantedVariants ?? [] }
+    set { wantedVariants = newValue.isEmpty ? nil : newValue }
+  }
 
   /// A submission with every option left to the configuration.
   public init(source: Source) { self.source = source }

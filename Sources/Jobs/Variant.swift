@@ -1,7 +1,7 @@
 /// A picture made from a kept image: scaled, upright, in sRGB, without metadata.
 public struct Variant: Sendable, Hashable {
   /// How a picture is brought to a size that has other proportions.
-  public enum Fit: String, Sendable, CaseIterable {
+  public enum Fit: String, Sendable, CaseIterable, Codable {
     /// Whole, within the size, and enlarged only where that is asked for: what comes out may be smaller in one
     /// direction.
     case contain
@@ -14,7 +14,7 @@ public struct Variant: Sendable, Hashable {
   }
 
   /// A colour to paint behind what is transparent.
-  public struct Color: Sendable, Hashable {
+  public struct Color: Sendable, Hashable, Codable {
     /// 0 to 255.
     public var red, green, blue: UInt8
 

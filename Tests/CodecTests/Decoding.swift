@@ -18,7 +18,8 @@ struct Decoding {
     _ bytes: [UInt8], pieces size: Int = .max, limits: DecodeLimits = DecodeLimits(),
     variants wanted: [Variant] = []
   ) {
-    let decoder = StreamingCodec().makeDecoder(limits: limits, variants: wanted)
+    let decoder = StreamingCodec().makeDecoder(
+      limits: limits, variants: wanted.map { VariantRequest($0) })
     result = .failure(.cutShort)
     var rest = bytes[...]
     do throws(CodecError) {

@@ -7,7 +7,8 @@ struct ResamplerTests {
     _ width: UInt32 = 8, _ height: UInt32 = 8, channels: Int32 = 3, box: ResamplerBox,
     to outWidth: UInt32 = 4, _ outHeight: UInt32 = 4
   ) -> Bool {
-    let resampler = resampler_open(width, height, channels, false, box, outWidth, outHeight, 0)
+    let resampler = resampler_open(
+      width, height, channels, false, box, outWidth, outHeight, 0, .lanczos)
     let memory = resampler_memory(width, height, channels, box, outWidth, outHeight, 0)
     #expect((resampler != nil) == (memory > 0))
     resampler_close(resampler)

@@ -75,7 +75,8 @@ struct VariantPictureTests {
       cases.append(Case(name: name, variant: wide, box: [0, top, width, top + height / 2]))
       cases.append(Case(name: name, variant: high, box: [left, 0, left + width / 2, height]))
     }
-    try Self.expect(cases, atLeast: 40)
+    // Pillow doesn't look beyond what is left.
+    try Self.expect(cases, atLeast: 37)
   }
 
   @Test("is upright whatever the orientation, pixel by pixel", arguments: 1...8)

@@ -92,7 +92,8 @@ struct VariantsAheadTests {
   func lettingGo() throws {
     for name in ["photo.jpg", "photo-progressive.jpg", "rgba.png"] {
       for count in 0..<30 {
-        let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: Self.sizes)
+        let decoder = StreamingCodec().makeDecoder(
+          limits: DecodeLimits(), variants: Self.sizes.map { VariantRequest($0) })
         decoder.append(Fixtures.image(name))
         for _ in 0..<count { _ = try decoder.step() }
       }

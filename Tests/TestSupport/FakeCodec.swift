@@ -10,7 +10,7 @@ public final class FakeCodec: ImageCodec {
   /// Images whose decoding was begun.
   public var begun: Int { decoders.load(ordering: .relaxed) }
 
-  public func makeDecoder(limits: DecodeLimits, variants: [Variant]) -> any ImageDecoder {
+  public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     decoders.add(1, ordering: .relaxed)
     return Decoder(limits: limits)
   }

@@ -110,8 +110,9 @@ void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans);
 /// The eighths of its sides that the picture is decoded at: 1, 2, 4 or 8; to be set before the step that follows the
 /// header. By default as few as the tiny picture wants. Which files are refused doesn't depend on it.
 void jpeg_reader_scale(JPEGReader *reader, int eighths);
-/// Whether a side may be decoded at a half, a fourth or an eighth, where `least` is twice what is shown. A half leaves
-/// out so little that one and a half is enough: 49 dB to Lanczos of the whole, as against 51.
+/// Whether a side may be decoded at a half, a fourth or an eighth, where `least` is twice what is shown. Of a half, one
+/// and a half times that is enough, of a fourth one and three quarters: some 2 dB less than twice, 43 and more to
+/// Lanczos of the whole picture.
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least);
 /// Has it tell rows, and keep a colour profile; to be called before the first step.
 void jpeg_reader_want_rows(JPEGReader *reader);

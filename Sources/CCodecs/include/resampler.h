@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define RESAMPLER_CLOSED __attribute__((enum_extensibility(closed)))
+
 /// The most rows that it takes at once.
 #define RESAMPLER_BATCH 8
 
@@ -13,6 +15,16 @@
 typedef struct {
     double left, top, right, bottom;
 } ResamplerBox;
+
+/// How pixels are weighed.
+typedef enum RESAMPLER_CLOSED {
+    /// With three lobes, spread over as many pixels as an output pixel covers.
+    ResamplerFilterLanczos,
+    /// By their distance, up to one pixel: enlarged twice, what libjpeg's "fancy" upsampling gives.
+    ResamplerFilterLinear,
+    /// The nearest one alone: what libjpeg's other upsampling gives.
+    ResamplerFilterNearest,
+} ResamplerFilter;
 
 typedef struct Resampler Resampler;
 
@@ -22,10 +34,12 @@ size_t resampler_memory(uint32_t width, uint32_t height, int channels, Resampler
 /// - Parameters:
 ///   - has_alpha: the last channel is alpha: colours are premultiplied while scaling.
 ///   - slack: rows that may come while others could be pulled.
+///   - filter: any but Lanczos only enlarges.
 /// - Returns: NULL where there is no memory, and where a side is 0 or the box isn't within the picture or has no area.
 ///   It may end up to a pixel of the output beyond it: there the picture's edge goes on.
 Resampler *resampler_open(uint32_t width, uint32_t height, int channels, bool has_alpha,
-    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack);
+    ResamplerBox box, uint32_t out_width, uint32_t out_height, uint32_t slack,
+    ResamplerFilter filter);
 void resampler_close(Resampler *resampler);
 /// Takes the next rows of the source, up to RESAMPLER_BATCH; only after `resampler_pull` gave 0, but for
 /// those of the slack.

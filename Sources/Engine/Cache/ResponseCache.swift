@@ -312,6 +312,8 @@ struct LoadedImage: Sendable {
   var entry: CacheEntry?
   /// The image's bytes, where the job store is to keep them; else they are kept already.
   var embedded: EmbeddedImage?
+  /// What its decode made on its way.
+  var variants: [VariantRequest: [UInt8]] = [:]
 }
 
 extension FetchedResponse {

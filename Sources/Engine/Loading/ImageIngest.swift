@@ -9,6 +9,8 @@ internal import Logging
 struct ImageIngest: Sendable {
   let codec: any ImageCodec
   let limits: DecodeLimits
+  /// Whether decodes make the variants that jobs want.
+  let makesVariants: Bool
   let memory: DecodeMemory
   let images: any ImageStore
   let keeper: ImageKeeper
@@ -23,6 +25,8 @@ struct ImageIngest: Sendable {
     var digest: ImageDigest
     var bytes: Int
     var staged: any StagedImage
+    /// What the decode made on its way, by what it is.
+    var variants: [VariantRequest: [UInt8]]
   }
 
   /// So many bytes will come: jobs whose limit is lower end.
@@ -45,8 +49,9 @@ struct ImageIngest: Sendable {
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
     for load: Load
   ) async throws(JobFailure) -> Ingested {
-    var decode = Decode(
-      decoder: codec.makeDecoder(limits: limits), memory: memory, load: load, completer: completer)
+    let wanted = makesVariants ? load.wantedVariants : []
+    let decoder = codec.makeDecoder(limits: limits, variants: wanted)
+    var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)
     var count = 0
     while let piece = try await Decode.next(of: kept) {
       count += piece.count
@@ -66,8 +71,12 @@ struct ImageIngest: Sendable {
     load.tracker.bodyCame()
     let description = try await decode.finish()
     load.tracker.advance(to: count, decodeTime: decode.time)
+    let made = zip(wanted, decoder.variants).compactMap { request, file in
+      file.map { (request, $0) }
+    }
     return Ingested(
-      description: description, digest: staged.finish(), bytes: count, staged: staged)
+      description: description, digest: staged.finish(), bytes: count, staged: staged,
+      variants: Dictionary(made) { first, _ in first })
   }
 
   /// Sees to it that the image outlives its load. One that no job waits for is published: no transaction that ends jobs

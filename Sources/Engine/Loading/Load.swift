@@ -145,6 +145,20 @@ final class Load: Sendable {
   /// The name under which it may have reserved images: a reservation to be ended. Nil where it reserved none.
   var reservation: JobID? { state.withLock { $0.reserves } ? holder : nil }
 
+  /// What its jobs want made with the image, each once; no more than one decode makes.
+  var wantedVariants: [VariantRequest] {
+    state.withLock { state in
+      var wanted: [VariantRequest] = []
+      for waiter in state.waiters.values {
+        for request in waiter.job.submission.variants where !wanted.contains(request.recipe) {
+          wanted.append(request.recipe)
+          if wanted.count == VariantRequest.most { return wanted }
+        }
+      }
+      return wanted
+    }
+  }
+
   // MARK: Jobs from the queue
 
   /// Somebody begins to bring jobs that ask the same: the load doesn't end before ``endCoalescing()``, so that all of

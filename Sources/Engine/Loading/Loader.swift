@@ -12,6 +12,10 @@ struct Loader: Sendable {
   /// Named images; nil: there are none.
   let locals: (any LocalImages)?
   let completer: JobCompleter
+  /// Nil where none are made.
+  let variants: Variants?
+  /// Whether what is kept is everybody's (`cache.shared`).
+  let isShared: Bool
   let now: WallClock
   let log: Logger
 
@@ -21,11 +25,22 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
+      var wanted = JobVariants()
+      await wanted.make(
+        for: load.waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
       let waiters = await close(load, permits)
+      // Some may have come meanwhile.
+      await wanted.make(for: waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
+      let made = wanted
       await completer.complete(
         waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
-      ) {
-        .success(loaded.image.seen(as: $0.job.target), loaded.cache)
+      ) { waiter in
+        do throws(JobFailure) {
+          let image = try made.image(loaded.image.seen(as: waiter.job.target), for: waiter.job)
+          return .success(image, loaded.cache)
+        } catch {
+          return error == .fetch(.cancelled) ? .requeue : .failure(error)
+        }
       }
     } catch {
       let waiters = await close(load, permits)
@@ -74,7 +89,7 @@ struct Loader: Sendable {
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
       variant: .regular, modifiedAt: now())
-    return LoadedImage(image: image, embedded: embedded)
+    return LoadedImage(image: image, embedded: embedded, variants: ingested.variants)
   }
 
   private func open(_ digest: ImageDigest) async throws(JobFailure) -> StoredBytes {

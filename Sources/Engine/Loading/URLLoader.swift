@@ -154,6 +154,7 @@ private struct URLLoad: Sendable {
       modifiedAt: response.lastModified(now: parts.now()) ?? parts.now())
     var loaded = cache.obtained(image, by: response, for: job, began: began, at: parts.now())
     loaded.embedded = embedded
+    loaded.variants = ingested.variants
     return loaded
   }
 

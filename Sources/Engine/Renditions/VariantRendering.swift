@@ -9,8 +9,11 @@ struct VariantRendering: Sendable {
   let maxMemory: Int
 
   /// The encoded picture.
+  /// - Parameter content: the image's bytes, where they are at hand.
   /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`.
-  func bytes(of rendition: Rendition) async throws(JobsError) -> [UInt8] {
+  func bytes(
+    of rendition: Rendition, content: [UInt8]? = nil
+  ) async throws(JobsError) -> [UInt8] {
     let variant = rendition.variant
     let needed =
       switch rendition.source {
@@ -23,15 +26,19 @@ struct VariantRendering: Sendable {
     }
     guard let share = await memory.share(needed) else { throw .abandoned }
     defer { withExtendedLifetime(share) {} }
-    return try await finish(try await begin(rendition.source, variant))
+    return try await finish(try await begin(rendition.source, variant, content))
   }
 
   private func begin(
-    _ source: Rendition.Source, _ variant: Variant
+    _ source: Rendition.Source, _ variant: Variant, _ content: [UInt8]?
   ) async throws(JobsError) -> any Rendering {
     switch source {
     case .image(let image):
-      try await renderer.render(bytes(of: image), of: image.description, as: variant)
+      if let content {
+        renderer.render(content, of: image.description, as: variant)
+      } else {
+        try await renderer.render(bytes(of: image), of: image.description, as: variant)
+      }
     case .picture(let picture):
       renderer.render(picture.bytes, of: picture.description, as: variant)
     case .drawing(let placeholder): renderer.draw(placeholder, as: variant)

@@ -9,7 +9,7 @@ final class Variants: Sendable {
   typealias Outcome = VariantQueue.Outcome
 
   let rendering: VariantRendering
-  private let renditions: RenditionCache
+  let renditions: RenditionCache
   private let threads: any ComputeThreads
   private let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
@@ -40,6 +40,29 @@ final class Variants: Sendable {
       return kept
     }
     return try await wait(for: rendition, at: priority, keeping).get()
+  }
+
+  /// Sees to it that a job's variant is there: rendered now, outside the queue, unless it is kept or made already.
+  ///
+  /// - Parameters:
+  ///   - made: its bytes, where the image's decode made them.
+  ///   - content: the image's bytes, where nobody can open it yet.
+  /// - Returns: how many bytes it has.
+  /// - Throws: as ``bytes(of:at:keeping:)``.
+  func make(
+    _ rendition: Rendition, made: [UInt8]?, of content: [UInt8]?, keeping: Bool
+  ) async throws(JobsError) -> Int {
+    if keeping, let kept = await renditions.bytes(of: rendition) { return kept.count }
+    let bytes: [UInt8]
+    if let made {
+      bytes = made
+    } else {
+      let start = ContinuousClock.now
+      bytes = try await rendering.bytes(of: rendition, content: content)
+      metrics.rendered(rendition.variant.format, in: start.duration(to: .now))
+    }
+    if keeping, renditions.takes(bytes.count) { await renditions.keep(bytes, of: rendition) }
+    return bytes.count
   }
 
   /// The bytes of a placeholder's rendition, which is kept in memory alone.

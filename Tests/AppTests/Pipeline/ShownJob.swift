@@ -20,6 +20,12 @@ struct ShownJob: Decodable, Sendable {
     var url: String?
     var thumbhash: String?
     var dominantColor: String?
+    var variants: [Variant]
+  }
+
+  struct Variant: Decodable, Sendable {
+    var name, format, contentType, etag, href: String
+    var width, height, bytes: Int
   }
 
   struct Failure: Decodable, Sendable {

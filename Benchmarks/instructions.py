@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Counts the instructions of decoding and rendering, and fails where they have grown.
+
+A count says the same on a busy machine as on an idle one, so a regression of some percent can't pass for noise.
+Another compiler, or other libraries, make other counts: they are recorded again then, on purpose.
+
+  swift build -c release --product RenderBenchmark
+  python3 Benchmarks/instructions.py .build/release/RenderBenchmark            compares with instructions.json
+  python3 Benchmarks/instructions.py .build/release/RenderBenchmark --record   writes it anew
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+RECORD = HERE / "instructions.json"
+PICTURES = HERE.parent / "Tests/Fixtures/images"
+WORKS = ("proof", "ahead", "three", "render")
+NAMES = ("photo.jpg", "photo-progressive.jpg", "photo.png")
+FEW, MANY = 2, 12
+
+
+def instructions(renderer, work, rounds, picture):
+    """All that the process executes, its start as well."""
+    with tempfile.NamedTemporaryFile() as out:
+        said = subprocess.run(
+            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}", renderer, work,
+             str(rounds), picture], capture_output=True, text=True)
+    found = re.search(r"Collected : (\d+)", said.stderr)
+    if said.returncode or not found:
+        sys.exit(said.stderr)
+    return int(found[1])
+
+
+def count(renderer, work, name):
+    few, many = (instructions(renderer, work, rounds, PICTURES / name) for rounds in (FEW, MANY))
+    return (many - few) // (MANY - FEW)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("renderer", type=pathlib.Path)
+    parser.add_argument("--record", action="store_true", help="write the counts down")
+    parser.add_argument(
+        "--tolerance", type=float, default=3, help="percent by which one may grow")
+    options = parser.parse_args()
+    renderer = options.renderer.resolve()
+    known = {} if options.record else json.loads(RECORD.read_text())
+    counts, grown = {}, []
+    for work in WORKS:
+        for name in NAMES:
+            key = f"{work} {name}"
+            counts[key] = now = count(renderer, work, name)
+            change = 100 * (now / known[key] - 1) if key in known else 0
+            print(f"{key:<30} {now:>12,} {change:>+7.1f} %")
+            if change > options.tolerance:
+                grown.append(key)
+    if options.record:
+        RECORD.write_text(json.dumps(counts, indent=2) + "\n")
+    elif grown:
+        sys.exit(f"more instructions than before: {', '.join(grown)}")
+
+
+if __name__ == "__main__":
+    main()

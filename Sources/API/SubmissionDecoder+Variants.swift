@@ -1,0 +1,119 @@
+internal import Jobs
+
+/// The variants that a job wants made with its image.
+extension SubmissionDecoder {
+  mutating func variants(_ value: JSONValue, at location: Location) -> [VariantRequest] {
+    guard case .array(let elements) = value, elements.count <= VariantRequest.most else {
+      wrong(location, "It is an array of up to \(VariantRequest.most) variants.")
+      return []
+    }
+    guard elements.isEmpty || !formats.isEmpty else {
+      wrong(location, "This service makes no variants.")
+      return []
+    }
+    var variants: [VariantRequest] = []
+    for (index, element) in elements.enumerated() {
+      let location = location.child("\(index)")
+      guard let variant = variant(element, named: "v\(index)", at: location) else { continue }
+      if variants.contains(where: { $0.name == variant.name }) {
+        wrong(location, "There is one of that name already.")
+      } else {
+        variants.append(variant)
+      }
+    }
+    return variants
+  }
+
+  private mutating func variant(
+    _ value: JSONValue, named name: String, at location: Location
+  ) -> VariantRequest? {
+    guard case .object(let members) = value else {
+      wrong(location, "A variant is an object; this is \(value.kind).")
+      return nil
+    }
+    var request = VariantRequest(name: name)
+    var density = 1.0
+    for member in members {
+      guard let wrong = set(member, of: &request, &density) else { continue }
+      self.wrong(location, "\(member.name.prefix(64)): \(wrong)")
+    }
+    let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
+    guard sides.allSatisfy({ ($0 ?? 1) <= Double(limits.maxDimension) }) else {
+      wrong(location, "A side is longer than \(limits.maxDimension) pixels.")
+      return nil
+    }
+    (request.width, request.height) = (sides[0].map { Int($0) }, sides[1].map { Int($0) })
+    if let width = request.width, let height = request.height,
+      request.fit == .fill || request.fit == .cover, width > limits.maxPixels / max(1, height)
+    {
+      wrong(location, "It would have more than \(limits.maxPixels) pixels.")
+    }
+    return request
+  }
+
+  /// - Returns: what is wrong with it.
+  private func set(
+    _ member: JSONValue.Member, of request: inout VariantRequest, _ density: inout Double
+  ) -> String? {
+    let value = member.value
+    func side() -> Int? { value.int.flatMap { 1...limits.maxDimension ~= $0 ? $0 : nil } }
+    let words = "It is a whole number from 1 to \(limits.maxDimension)."
+    switch member.name {
+    case "name":
+      guard let name = value.string, Self.isVariantName(name) else {
+        return "It is 1 to 32 of a to z, 0 to 9, _ and -."
+      }
+      request.name = name
+    case "width":
+      request.width = side()
+      return request.width == nil ? words : nil
+    case "height":
+      request.height = side()
+      return request.height == nil ? words : nil
+    case "fit":
+      guard let fit = value.string.flatMap(Variant.Fit.init) else {
+        return "It is one of \(Variant.Fit.allCases.map(\.rawValue).joined(separator: ", "))."
+      }
+      request.fit = fit
+    case "position":
+      guard let position = value.string.flatMap(Variant.Position.init) else {
+        return Variant.Position.words
+      }
+      request.position = position
+    case "enlarge":
+      guard case .bool(let enlarge) = value else { return "It is true or false." }
+      request.enlarge = enlarge
+    case "format":
+      guard let format = value.string.flatMap(OutputFormat.init), formats.contains(format) else {
+        let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
+        return "It is one of \(known.joined(separator: ", "))."
+      }
+      request.format = format
+    case "quality":
+      guard let quality = value.int, 1...100 ~= quality else {
+        return "It is a whole number from 1 to 100."
+      }
+      request.quality = quality
+    case "background":
+      guard let color = value.string.flatMap(Variant.Color.init) else { return Variant.Color.words }
+      request.background = color
+    case "dpr":
+      guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
+      density = dpr
+    default: return "A variant has no such member."
+    }
+    return nil
+  }
+
+  private static func isVariantName(_ name: String) -> Bool {
+    1...32 ~= name.utf8.count
+      && name.utf8.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"),
+          UInt8(ascii: "_"), UInt8(ascii: "-"):
+          true
+        default: false
+        }
+      }
+  }
+}

@@ -1,0 +1,50 @@
+import HTTPTypes
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Variants asked for with a job")
+struct VariantsAheadTests {
+  private let client = Client()
+
+  private func post(_ variants: String) async -> Answer {
+    await client.post(#"{"url":"https://example.org/a","variants":\#(variants)}"#)
+  }
+
+  @Test("are told by what they are, named by their place where they have no name")
+  func wanted() async throws {
+    let text = #"""
+      [{"width":10}, {"name":"big_1-a","width":20,"height":30,"fit":"cover","position":"top","format":"png",
+        "background":"#ff8800","dpr":2}, {"height":5,"enlarge":true,"quality":7}]
+      """#
+    let answer = await post(text)
+    #expect(answer.status == 202, "\(answer.text)")
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    let variants = job.submission.variants
+    #expect(variants.map(\.name) == ["v0", "big_1-a", "v2"])
+    #expect(variants.map(\.width) == [10, 40, nil] && variants.map(\.height) == [nil, 60, 5])
+    #expect(variants[1].fit == .cover && variants[1].position == .init(x: 50, y: 0))
+    #expect(variants[1].format == .png && variants[1].background?.green == 0x88)
+    #expect(variants[2].enlarge && variants[2].quality == 7 && variants[2].format == nil)
+  }
+
+  @Test("are none where the list is empty")
+  func none() async {
+    #expect(await post("[]").status == 202)
+  }
+
+  @Test(
+    "are refused where one is wrong",
+    arguments: [
+      "{}", "[1]", #"[{"width":0}]"#, #"[{"width":30001}]"#, #"[{"width":20000,"dpr":2}]"#,
+      #"[{"name":"A"}]"#, #"[{"name":""}]"#, #"[{"name":"x"},{"name":"x"}]"#,
+      #"[{"name":"v1"},{}]"#, #"[{"format":"auto"}]"#, #"[{"format":"gif"}]"#, #"[{"fit":"x"}]"#,
+      #"[{"position":"x"}]"#, #"[{"quality":0}]"#, #"[{"background":"red"}]"#, #"[{"dpr":5}]"#,
+      #"[{"enlarge":1}]"#, #"[{"widht":5}]"#, #"[{},{},{},{},{},{},{},{},{}]"#,
+      #"[{"width":20000,"height":20000,"fit":"fill"}]"#,
+    ])
+  func wrong(variants: String) async {
+    let answer = await post(variants)
+    #expect(answer.status == 422, "\(variants): \(answer.text)")
+  }
+}

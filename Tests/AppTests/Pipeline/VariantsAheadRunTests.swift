@@ -1,0 +1,103 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("Variants made with the image", .timeLimit(.minutes(3)))
+struct VariantsAheadRunTests {
+  private static func rendered(_ service: RunningService) async throws -> Int {
+    let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+    return text.split(separator: "\n").filter {
+      $0.hasPrefix("imagefetch_variants_total") && $0.contains("outcome=\"rendered\"")
+    }
+    .reduce(0) { $0 + (Int($1.split(separator: " ").last ?? "") ?? 0) }
+  }
+
+  private static var wanted: [[String: Any]] {
+    [
+      ["width": 120], ["name": "card", "width": 60, "height": 60, "fit": "cover", "format": "png"],
+      ["name": "web", "height": 20, "dpr": 2, "format": "webp"],
+    ]
+  }
+
+  @Test(
+    "are there when success is told, by their names and as queries, and nothing is rendered for them",
+    arguments: ["photo.jpg", "photo-progressive.jpg", "photo.png"])
+  func ahead(name: String) async throws {
+    let file = Fixtures.image(name)
+    try await withPipeline { service, origin in
+      origin.on("/x", .ok(file))
+      let job = try await service.run(["url": origin.url("/x"), "variants": Self.wanted])
+      #expect(job.phase == "success", "\(job.summary)")
+      let variants = try #require(job.image?.variants)
+      #expect(variants.map(\.name) == ["v0", "card", "web"])
+      let own = name.hasSuffix("png") ? "png" : "jpeg"
+      #expect(variants.map(\.format) == [own, "png", "webp"])
+      #expect(variants.map(\.width) == [120, 60, name.hasSuffix("png") ? 53 : 60])
+      let queries = [
+        "width=120", "width=60&height=60&fit=cover&format=png", "height=40&format=webp",
+      ]
+      for (variant, query) in zip(variants, queries) {
+        let named = try await service.get(variant.href)
+        #expect(named.status == 200 && named.body.count == variant.bytes, "\(variant)")
+        #expect(named.headers["etag"] == variant.etag)
+        #expect(named.headers["content-type"] == variant.contentType)
+        let asked = try await service.get("/jobs/\(job.id)/image?\(query)")
+        #expect(asked.body == named.body && asked.headers["etag"] == variant.etag)
+      }
+      #expect(try await Self.rendered(service) == 0)
+      #expect(try await service.get("/jobs/\(job.id)/image?variant=other").status == 404)
+      #expect(try await service.get("/jobs/\(job.id)/image?variant=card&width=5").status == 422)
+      #expect(try await Data(service.image(of: job.id)) == Data(file))
+    }
+  }
+
+  @Test("of formats that are read otherwise are rendered before success is told")
+  func others() async throws {
+    try await withPipeline { service, origin in
+      for name in ["photo.webp", "animated.gif", "small.avif"] {
+        origin.on("/x", .ok(Fixtures.image(name)))
+        let job = try await service.run(
+          ["url": origin.url("/x"), "cache": "reload", "variants": [["width": 4]]])
+        let variant = try #require(job.image?.variants.first, "\(job.summary)")
+        #expect(variant.width == 4)
+        let rendered = try await Self.rendered(service)
+        #expect(try await service.get(variant.href).body.count == variant.bytes)
+        #expect(try await Self.rendered(service) == rendered)
+      }
+    }
+  }
+
+  @Test("jobs that share a transfer get their own; a later job that wants others fetches nothing")
+  func shared() async throws {
+    try await withPipeline { service, origin in
+      origin.on("/x", .ok(Fixtures.jpeg, headers: [("Cache-Control", "max-age=3600")]))
+      let first = try await service.run(["url": origin.url("/x"), "variants": [["width": 50]]])
+      #expect(first.image?.variants.map(\.width) == [50])
+      let second = try await service.run(
+        [
+          "url": origin.url("/x"),
+          "variants": [["width": 51, "name": "other"], ["width": 50, "name": "same"]],
+        ])
+      #expect(second.cache?.status == "hit", "\(second.summary)")
+      #expect(second.image?.variants.map(\.name) == ["other", "same"])
+      #expect(second.image?.variants.last?.etag == first.image?.variants.first?.etag)
+      #expect(try await Self.rendered(service) == 1)
+      // All are kept by now: the cache answers at once.
+      let third = try await service.run(["url": origin.url("/x"), "variants": [["width": 51]]])
+      #expect(third.image?.variants.first?.bytes == second.image?.variants.first?.bytes)
+      #expect(try await Self.rendered(service) == 1)
+      #expect(origin.requests(to: "/x").count == 1)
+    }
+  }
+
+  @Test("one that can't be made fails the job, and says why")
+  func unmakable() async throws {
+    try await withPipeline { service, origin in
+      origin.on("/x", .ok(Fixtures.image("small.webp")))
+      // More pixels than AVIF is written with.
+      let variant: [String: Any] = ["width": 5000, "height": 5000, "fit": "fill", "format": "avif"]
+      let job = try await service.run(["url": origin.url("/x"), "variants": [variant]])
+      #expect(job.phase == "failure" && job.error?.code == "too_many_pixels", "\(job.summary)")
+    }
+  }
+}
