@@ -17,10 +17,16 @@ class Details {
     this.picture = null;
     this.update(entry);
     if (!this.dialog.open) this.dialog.showModal();
+    address.write({ job: entry.id }, true);
   }
 
   closed() {
     this.entry = null;
+    // Where opening it was a step, closing it is the step back.
+    if (address.read().job) {
+      if (history.state?.isOpened) history.back();
+      else address.write({ job: null });
+    }
     this.takeBack?.();
     $('details-picture').removeAttribute('src');
     if (this.url) URL.revokeObjectURL(this.url);
@@ -115,8 +121,10 @@ function facts(entry) {
     job.tags.length && ['Tags', job.tags.join(', ')],
     ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
     job.phase === 'loading' && ['Progress', loaded(progress)],
+    job.phase === 'queued' && ['Waits', waiting(job).filter(Boolean).join(': ')],
+    job.last_error && ['Last try', job.last_error.detail],
     image && ['Image', imageWords(image)],
-    image && ['SHA-256', image.etag.replace(/"|sha256-/g, '')],
+    image && ['SHA-256', image.sha256],
     cache && ['Cache', cacheWords[cache.status]],
     cache?.fresh_until && ['Fresh until', moment(cache.fresh_until)],
     ['Timings', timingWords(timings)],

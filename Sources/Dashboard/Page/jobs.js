@@ -63,7 +63,13 @@ class Jobs {
 
   update(entry, job) {
     const old = entry.job;
-    if (job.version <= old.version) return;
+    if (job.version <= old.version) {
+      // What it waits for changes within a version.
+      if (job.version < old.version || job.phase !== 'queued') return;
+      old.waiting_for = job.waiting_for;
+      this.onChange(entry, false);
+      return;
+    }
     entry.job = job;
     entry.text = null;
     if (old.phase !== job.phase) {
