@@ -23,7 +23,7 @@ struct ServiceManager: Sendable {
     // The times of another process that may have inherited the variable are not ours to keep.
     let isMeant = value("WATCHDOG_PID").map { $0 == "\(getpid())" } ?? true
     let microseconds = value("WATCHDOG_USEC").flatMap(Int64.init)
-    patience = isMeant ? microseconds.flatMap { $0 > 0 ? .microseconds($0) : nil } : nil
+    patience = isMeant ? microseconds.flatMap { $0 > 0 ? Duration.microseconds($0) : nil } : nil
   }
 
   /// Says it once; a manager that can't be reached is none of the service's concern.

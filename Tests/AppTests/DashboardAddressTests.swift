@@ -72,6 +72,38 @@ struct DashboardAddressTests {
     }
   }
 
+  @Test("offers variants to copy, shows where the time went, and an origin's jobs alone")
+  func details() async throws {
+    try await withDashboard { page in
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      let id = try await page.service.submit(url: page.origin.url("/a.png"))
+      _ = try await page.service.finished(id)
+      _ = try await page.service.finished(page.service.submit(url: "http://10.0.0.1/b.png"))
+      try await page.sees("is('a.png', 'success') && is('b.png', 'failure')")
+      try await page.click("details", of: "a.png")
+      try await page.sees("document.querySelectorAll('.waterfall [data-step]').length > 0")
+      try await page.run(
+        """
+        $('variant-width').value = '320';
+        $('variant-format').value = 'webp';
+        $('variant-width').dispatchEvent(new Event('change'));
+        """)
+      let shown = try await page.sees("text($('variant-shown'))")
+      let path = "\(shown)"
+      #expect(path == "jobs/\(id)/image?width=320&format=webp")
+      let variant = try await page.service.get("/" + path)
+      #expect(variant.headers["content-type"] == "image/webp")
+      // Copied, or where a page may not, shown.
+      try await page.run("document.querySelector('#variant [data-copy=img]').click()")
+      try await page.sees("text($('toast')).match(/is copied|<img src/)")
+      try await page.run("document.querySelector('#details [data-close]').click()")
+      try await page.sees("!$('details').open")
+      let hosts = "[...document.querySelectorAll('.origins .host')]"
+      try await page.run("\(hosts).find((one) => one.said === '10.0.0.1').click()")
+      try await page.sees("card('b.png') && !card('a.png') && location.hash === '#q=10.0.0.1'")
+    }
+  }
+
   @Test("takes a name without a scheme for https")
   func schemes() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in

@@ -21,7 +21,8 @@ struct TerminalEaseTests {
         let result = try await GetCommand.run([origin.url("/cat")] + arguments, in: folder)
         #expect(result.status == 0, "\(result)")
         let bytes = FileManager.default.contents(atPath: "\(folder)/\(arguments[1])")
-        #expect(bytes.map { Array($0.prefix(start.count)) } == start, "\(arguments)")
+        let head = bytes.map { Array($0.prefix(start.count)) }
+        #expect(head == start, "\(arguments)")
       }
       for name in ["d.jpg", "e.JPEG", "f", "g.dat"] {
         let result = try await GetCommand.run([origin.url("/cat"), "-o", name], in: folder)
@@ -68,7 +69,8 @@ struct TerminalEaseTests {
     try await inFolder { folder async throws in
       for url in ["no.invalid/cat.jpg", "no.invalid:8443/cat.jpg", "no.invalid"] {
         let result = try await GetCommand.run([url], in: folder, settings: settings)
-        #expect(result.lines.first.map { Array($0[1...2]) } == ["dns_failure", url], "\(result)")
+        let told = result.lines.first.map { Array($0[1...2]) }
+        #expect(told == ["dns_failure", url], "\(result)")
       }
       for text in ["nonsense", "./cat.jpg", "me@no.invalid/cat.jpg", "ftp://no.invalid/cat.jpg"] {
         let result = try await GetCommand.run([text], in: folder, settings: settings)

@@ -17,7 +17,7 @@ function told(entry) {
       const [fact, why] = waiting(job);
       return [fact, [why, tags].filter(Boolean).join(' ')];
     }
-    case 'loading': return [loaded(progress), tags];
+    case 'loading': return [loaded(progress), [speed(entry), tags].filter(Boolean).join(' · ')];
     case 'success': {
       const [width, height] = upright(job.image);
       const facts = `${formatWord(job.image.format)}, ${width} × ${height}, ${size(job.image.bytes)}`;
@@ -39,6 +39,13 @@ function loaded({ completed, total, resumed_from: resumed }) {
   return `${size(completed)} of ${size(total)}${from}`;
 }
 
+/** How fast it comes and how long that will take, where it is known. */
+function speed({ job: { progress: { completed, total } }, pace: { rate } }) {
+  if (rate < 1) return '';
+  const left = total === null ? '' : `, ${span((1000 * (total - completed)) / rate)} left`;
+  return completed === total ? '' : `${size(Math.round(rate))}/s${left}`;
+}
+
 /** When it was submitted, and how long it took. */
 function times({ created_at: from, finished_at: to }) {
   const took = to ? ` · ${span(Date.parse(to) - Date.parse(from))}` : '';
@@ -53,7 +60,7 @@ function allowed(entry, action) {
       // An image that was sent and gave way can't be had from anywhere.
       if (entry.isGone) return entry.job.source.captured === undefined;
       return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
-    case 'open': case 'copy-curl': return entry.job.phase === 'success' && !entry.isGone;
+    case 'open': return entry.job.phase === 'success' && !entry.isGone;
     case 'forget': return !isUnfinished(entry.job);
     default: return true;
   }
