@@ -17,7 +17,7 @@ let house: [SwiftSetting] =
 
 /// The parts of the dashboard's page, which the target puts together.
 let dashboard: [Resource] = [
-  "dashboard.html", "dashboard.css", "words.js", "access.js", "events.js", "jobs.js",
+  "dashboard.html", "dashboard.css", "words.js", "access.js", "address.js", "events.js", "jobs.js",
   "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js", "glance.js",
   "main.js",
 ].map { .embedInCode("Page/\($0)") }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Takes docs/dashboard.png anew: the dashboard of a service that has been at work for a minute.
 
-Origin, service and browser are this machine's own; the pictures are drawn here. Takes the service's executable.
+Origin, service and browser are this machine's own; the pictures are drawn here. Takes the service's executable, and
+root's right to give this machine other names for as long.
 """
 
 import base64
@@ -22,6 +23,7 @@ import urllib.request
 from PIL import Image, ImageDraw, ImageFilter
 
 HERE = pathlib.Path(__file__).parent
+ORIGINS = ["http://photos.example.org", "http://cdn.example.net", "http://shop.example.com"]
 NAMES = ["fjord", "dunes", "moor", "ridge", "valley", "coast", "mesa", "tundra", "delta", "foothills", "plateau", "pass"]
 
 
@@ -81,8 +83,9 @@ def submit(api, jobs):
     urllib.request.urlopen(request).close()
 
 
-def work(api, origin):
+def work(api):
     """A minute of jobs: most go well."""
+    at = lambda name: f"{ORIGINS[sum(map(ord, name)) % 7 % 3]}/{name}"
     chance = random.Random(7)
     for second in range(60):
         number = second * 10
@@ -92,14 +95,14 @@ def work(api, origin):
             names.append(f"{number - 10}/{NAMES[(number - 10) % len(NAMES)]}.jpg")
         if second % 9 == 4:
             names.append("missing/lake.jpg")
-        submit(api, [{"url": f"{origin}/{name}", "tags": ["scenery"]} for name in names])
+        submit(api, [{"url": at(name), "tags": ["scenery"]} for name in names])
         time.sleep(1)
     submit(api, [{"url": "http://169.254.169.254/latest/meta-data"}])
-    submit(api, [{"url": f"{origin}/{900 + i}/{NAMES[i]}.jpg", "tags": ["scenery"]} for i in range(2)])
+    submit(api, [{"url": at(f"{900 + i}/{NAMES[i]}.jpg"), "tags": ["scenery"]} for i in range(2)])
     time.sleep(3)
     shares = [70, 45, 12]
     submit(api, [
-        {"url": f"{origin}/slow/{share}/{950 + share}/{NAMES[share % len(NAMES)]}.jpg", "priority": "high"}
+        {"url": at(f"slow/{share}/{950 + share}/{NAMES[share % len(NAMES)]}.jpg"), "priority": "high"}
         for share in shares])
     time.sleep(2)
 
@@ -131,7 +134,7 @@ def screenshot(url, work):
         session = "/session/" + command("POST", "/session", capabilities=wanted)["sessionId"]
         screen = {"width": 1280, "height": 1010, "deviceScaleFactor": 1, "mobile": False}
         command("POST", session + "/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=screen)
-        command("POST", session + "/url", url=url)
+        command("POST", session + "/url", url=url + "#view=cards")
         work()
         time.sleep(5)
         picture = base64.b64decode(command("GET", session + "/screenshot"))
@@ -142,16 +145,29 @@ def screenshot(url, work):
     return Image.open(io.BytesIO(picture)).convert("RGB")
 
 
+def name_this_machine():
+    """Begins anew where the origins' names are this machine's, in a mount namespace of its own."""
+    names = " ".join(origin.removeprefix("http://") for origin in ORIGINS)
+    with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
+        hosts.write(pathlib.Path("/etc/hosts").read_text() + f"\n127.0.0.1 {names}\n")
+        hosts.flush()
+        script = f"mount --bind {hosts.name} /etc/hosts && exec \"$@\""
+        arguments = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, *sys.argv, "named"]
+        sys.exit(subprocess.run(arguments).returncode)
+
+
 def main():
+    if sys.argv[-1] != "named":
+        name_this_machine()
     http.server.ThreadingHTTPServer.daemon_threads = True
-    origin = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    origin = http.server.ThreadingHTTPServer(("127.0.0.1", 80), Origin)
     threading.Thread(target=origin.serve_forever, daemon=True).start()
     api = "http://127.0.0.1:8089"
     with tempfile.TemporaryDirectory() as folder:
         service = serve(sys.argv[1], folder)
         try:
             time.sleep(3)
-            picture = screenshot(f"{api}/", lambda: work(api, f"http://127.0.0.1:{origin.server_port}"))
+            picture = screenshot(f"{api}/", lambda: work(api))
         finally:
             service.terminate()
             service.wait()

@@ -1,10 +1,21 @@
 internal import HTTPTypes
+internal import Synchronization
 
 /// Which web origins' scripts may use the API (the Fetch standard's CORS protocol).
 struct CrossOrigin: Sendable {
   private let origins: Set<String>
+  private let refused = RefusedOrigins()
 
   init(origins: [String]) { self.origins = Set(origins) }
+
+  /// The request's origin where a page of another one than this service's own is not let in, and that was not yet told.
+  func newlyRefused(_ fields: HTTPFields) -> String? {
+    guard isEnabled, let origin = fields[.origin], !admits(origin) else { return nil }
+    // A service's own page names its origin too.
+    let host = fields[.hostField]?.lowercased()
+    guard origin != "null", !origin.lowercased().hasSuffix("://\(host ?? "")") else { return nil }
+    return refused.insert(origin) ? origin : nil
+  }
 
   var isEnabled: Bool { !origins.isEmpty }
 
@@ -30,6 +41,15 @@ struct CrossOrigin: Sendable {
     fields[.accessControlAllowMethods] = route.allow
     fields[.accessControlAllowHeaders] = Self.allowed
     fields[.accessControlMaxAge] = "600"
+  }
+
+  /// Origins that were told of: each once, and no more than a few, as anybody can make them up.
+  private final class RefusedOrigins: Sendable {
+    private let told = Mutex<Set<String>>([])
+
+    func insert(_ origin: String) -> Bool {
+      told.withLock { $0.count < 100 && origin.utf8.count <= 256 && $0.insert(origin).inserted }
+    }
   }
 
   private static let exposed =

@@ -63,6 +63,10 @@ public struct Routes: Sendable {
     }
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
     crossOrigin.admit(request.fields, to: &response.fields)
+    if let origin = crossOrigin.newlyRefused(request.fields) {
+      log.notice(
+        "a page's origin is not in server.cors_origins", metadata: ["origin": "\(origin)"])
+    }
     let took = ContinuousClock.now - start
     requestMetrics.record(destination.route, request.method, response.status, took: took)
     log.debug(

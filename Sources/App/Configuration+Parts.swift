@@ -63,6 +63,13 @@ extension Configuration {
     return fetcher
   }
 
+  /// Where a browser on this machine finds the dashboard of a service that listens on that port.
+  func pageURL(port: Int) -> String {
+    let scheme = server.tls.certificate == nil ? "http" : "https"
+    let host = ["0.0.0.0", "::"].contains(server.host) ? "127.0.0.1" : server.host
+    return "\(scheme)://\(host.contains(":") ? "[\(host)]" : host):\(port)/"
+  }
+
   var routesConfiguration: RoutesConfiguration {
     var routes = RoutesConfiguration()
     routes.tokens =

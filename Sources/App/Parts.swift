@@ -102,7 +102,12 @@ struct Parts: Sendable {
   ) async -> StartError? {
     do {
       try await engine.run {
-        log.notice("listening", metadata: ["address": "\(place.host)", "port": "\(place.port)"])
+        log.notice(
+          "listening",
+          metadata: [
+            "address": "\(place.host)", "port": "\(place.port)",
+            "url": "\(configuration.pageURL(port: Int(place.port)))",
+          ])
         onReady()
       }
       return nil

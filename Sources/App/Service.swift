@@ -25,9 +25,14 @@ public enum Service {
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
     let parts = try Parts(configuration, registry: registry, log: log)
     let place = try parts.listen()
+    let manager = ServiceManager()
     let failure = await withTaskGroup { group in
-      group.addTask { await parts.work(place) }
-      group.addTask { await obey(signals, parts) }
+      group.addTask { await parts.work(place) { manager.tell(.ready) } }
+      group.addTask { await obey(signals, parts, manager) }
+      group.addTask {
+        await manager.keepTelling()
+        return nil
+      }
       // Work ends by itself only when it failed; else when the signals' task has drained it.
       let failure = await group.next() ?? nil
       group.cancelAll()
@@ -98,9 +103,12 @@ public enum Service {
     return try result.get()
   }
 
-  private static func obey(_ signals: UnixSignalsSequence, _ parts: Parts) async -> StartError? {
+  private static func obey(
+    _ signals: UnixSignalsSequence, _ parts: Parts, _ manager: ServiceManager
+  ) async -> StartError? {
     var signals = signals.makeAsyncIterator()
     guard await signals.next() != nil else { return nil }
+    manager.tell(.stopping)
     // Waits for a second signal for as long as the process may yet live.
     Task {
       guard await signals.next() != nil else { return }

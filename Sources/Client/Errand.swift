@@ -79,6 +79,16 @@ extension Errand {
     return .job(job)
   }
 
+  /// What a job was given up for; where this command's own rules did it, with the flags that change them.
+  private func outcome(of error: JobAnswer.Failure?) -> Outcome {
+    let code = error?.code ?? "internal"
+    var detail = error?.detail ?? ""
+    if address.isOurs, code == "blocked_address" {
+      detail += " --allow-network and --allow-private let this command."
+    }
+    return .failed(code: code, detail: detail)
+  }
+
   /// Waits until the job has finished, and tells of its progress on the way.
   private func followed(_ job: JobAnswer) throws(EndOfRun) -> Step {
     var job = job
@@ -88,8 +98,7 @@ extension Errand {
       switch job.phase {
       case .success: return .job(job)
       case .failure:
-        return .refused(
-          .failed(code: job.error?.code ?? "internal", detail: job.error?.detail ?? ""))
+        return .refused(outcome(of: job.error))
       case .cancelled: return .refused(.failed(code: "cancelled", detail: "The job was cancelled."))
       case .queued, .loading: break
       }
@@ -123,7 +132,8 @@ extension Errand {
     let partial: PartialFile
     do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
     watcher?(.saving, job.progress)
-    let path = "/jobs/\(job.id)/image\(wishes.query)"
+    let query = wishes.meeting(output.format, of: job.image?.format).query
+    let path = "/jobs/\(job.id)/image\(query)"
     let request = Connection.Request(
       path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))
     let answer = try ask(request) { () throws(EndOfRun) in
@@ -134,7 +144,7 @@ extension Errand {
     let type = answer.fields["content-type"]
     let name = FileName.proposed(answer.fields["content-disposition"], type: type)
     do {
-      let isWhole = wishes.query.isEmpty
+      let isWhole = query.isEmpty
       let format = type?.split(separator: "/").last.map(String.init) ?? "unknown"
       return .saved(
         SavedImage(

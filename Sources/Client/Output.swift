@@ -38,6 +38,13 @@ public enum Output: Sendable, Equatable {
     }
   }
 
+  /// The format that a file's name ends with, where it can be written.
+  var format: Wishes.Format? {
+    guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
+    let ending = path[path.index(after: dot)...].lowercased()
+    return ending == "jpg" ? .jpeg : Wishes.Format(rawValue: ending)
+  }
+
   private static func makeFolder(_ path: String) throws(Mistake) {
     var whole = ""
     for part in path.split(separator: "/", omittingEmptySubsequences: false) {

@@ -75,6 +75,26 @@ public struct Wishes: Sendable {
     }
   }
 
+  /// The same for an image of a format, where a file's name asks for one: what is of it already stays as it came.
+  func meeting(_ format: Format?, of image: String?) -> Wishes {
+    var wishes = self
+    if wishes.format == nil, let format, !query.isEmpty || format.rawValue != image {
+      wishes.format = format
+    }
+    return wishes
+  }
+
+  /// The URL that somebody means who types a name alone, as a browser's address bar takes it.
+  static func url(_ text: String) -> String {
+    let host = text.prefix { $0 != "/" && $0 != "?" }
+    let parts = host.split(separator: ":", omittingEmptySubsequences: false)
+    let isHost =
+      parts.count <= 2 && parts[0].contains(".") && !parts[0].hasPrefix(".")
+      && parts[0].utf8.allSatisfy { $0 > 0x20 && $0 != UInt8(ascii: "@") }
+      && (parts.count == 1 || UInt16(parts[1]) != nil)
+    return isHost ? "https://" + text : text
+  }
+
   /// The query of `/jobs/{id}/image`, with its question mark; empty where the origin's own bytes are wished for.
   var query: String {
     let members: [(String, String?)] = [
@@ -89,7 +109,7 @@ public struct Wishes: Sendable {
   /// The body of `POST /jobs` for a URL.
   func submission(of url: String) -> [UInt8] {
     let submission = Submission(
-      url: url, cache: cache?.rawValue, priority: priority?.rawValue,
+      url: Self.url(url), cache: cache?.rawValue, priority: priority?.rawValue,
       headers: headers.isEmpty
         ? nil : Dictionary(headers.map { ($0.name, $0.value) }) { _, last in last },
       tags: tags.isEmpty ? nil : tags)

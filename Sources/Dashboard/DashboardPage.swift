@@ -34,7 +34,8 @@ public struct DashboardPage: Sendable {
   /// In the order in which they run.
   private static var scripts: [[UInt8]] {
     [
-      PackageResources.words_js, PackageResources.access_js, PackageResources.events_js,
+      PackageResources.words_js, PackageResources.access_js, PackageResources.address_js,
+      PackageResources.events_js,
       PackageResources.jobs_js, PackageResources.pictures_js, PackageResources.card_js,
       PackageResources.wall_js, PackageResources.actions_js, PackageResources.details_js,
       PackageResources.submit_js, PackageResources.glance_js, PackageResources.main_js,

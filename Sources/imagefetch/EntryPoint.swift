@@ -42,13 +42,26 @@ enum EntryPoint {
         print(message)
         return .fine
       case .validationFailure:
-        tell(message)
+        tell(message + suggestion)
         return .usageError
       default:
         tell("imagefetch: internal fault: \(message)")
         return .internalFault
       }
     }
+  }
+
+  /// What somebody may have meant whose first word is no command; empty where nothing is near.
+  private static var suggestion: String {
+    let commands = Imagefetch.configuration.subcommands.map { $0._commandName }
+    guard CommandLine.arguments.count > 1 else { return "" }
+    let word = CommandLine.arguments[1]
+    guard !word.hasPrefix("-"), !commands.contains(word), word != "help" else { return "" }
+    let isAddress = word.contains("/") || word.contains(".")
+    guard let meant = isAddress ? "get \(word)" : App.suggestion(for: word, among: commands) else {
+      return ""
+    }
+    return "\nDid you mean imagefetch \(meant)?"
   }
 
   static func tell(_ line: String) {

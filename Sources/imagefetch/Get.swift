@@ -30,7 +30,7 @@ struct Get: AsyncParsableCommand {
       "A file for one image, a folder, or - for standard output; the working directory by default.",
       discussion: """
         In a folder nothing is ever overwritten: where cat.jpg is taken it is cat-2.jpg. With a \
-        slash at its end the folder is made.
+        slash at its end the folder is made. A file's ending (.jpg, .png, .webp, .avif) is the format.
         """,
       valueName: "file|dir"))
   var output: String?

@@ -18,9 +18,22 @@ struct ServiceOptions: ParsableArguments {
     help: ArgumentHelp("The configuration of the service in this process.", valueName: "file"))
   var config: String?
 
+  @Option(
+    name: .customLong("allow-network"),
+    help: ArgumentHelp(
+      "A network that would be blocked, such as 127.0.0.1/32, on every port; may be repeated.",
+      valueName: "cidr"))
+  var networks: [String] = []
+
+  @Flag(help: "This machine's and private networks, on every port.")
+  var allowPrivate = false
+
   func validate() throws {
     if server == nil, tokenFile != nil { throw ValidationError("--token-file is for --server.") }
     if let server {
+      guard networks.isEmpty, !allowPrivate else {
+        throw ValidationError("Which networks are allowed, the service at --server decides itself.")
+      }
       if config != nil { throw ValidationError("--config is for the service in this process.") }
       if ServiceAddress(server, token: nil) == nil {
         throw ValidationError(
@@ -38,8 +51,12 @@ struct ServiceOptions: ParsableArguments {
   /// What the service in this process goes by.
   func configuration() throws(OperatorMistakes) -> App.Configuration {
     // Where serve would listen, as the container's variables say, needs tokens that this has no use for.
-    try loaded(
-      from: config, flags: [.init(name: "get", key: "server.host", value: "127.0.0.1")])
+    var flags: [App.Configuration.Flag] = [
+      .init(name: "get", key: "server.host", value: "127.0.0.1")
+    ]
+    let allowed = networks + (allowPrivate ? privateNetworks : [])
+    if !allowed.isEmpty { flags += openingNetworks(allowed, by: "--allow-network") }
+    return try loaded(from: config, flags: flags)
   }
 
   private func token() throws(OperatorMistakes) -> String? {
@@ -64,6 +81,19 @@ struct ServiceOptions: ParsableArguments {
   }
 }
 
+/// Loopback and what RFC 1918 and RFC 4193 set apart; never link-local, where clouds keep their secrets.
+let privateNetworks = [
+  "127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7",
+]
+
+/// Flags that take networks out of the block list, on every port.
+func openingNetworks(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
+  [
+    .init(name: name, key: "fetch.allow_networks", value: networks.joined(separator: ",")),
+    .init(name: name, key: "fetch.allow_ports", value: ""),
+  ]
+}
+
 /// The query of variants.
 struct VariantOptions: ParsableArguments {
   @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))
@@ -84,10 +114,11 @@ struct VariantOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp("Behind what is transparent, such as ff8800.", valueName: "rrggbb"),
     transform: { text in
-      guard text.utf8.count == 6, text.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
+      let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
+      guard digits.utf8.count == 6, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
         throw ValidationError("It is six hexadecimal digits, such as ff8800.")
       }
-      return text
+      return String(digits)
     })
   var background: String?
 

@@ -20,6 +20,13 @@ struct Serve: AsyncParsableCommand {
   @Option(help: ArgumentHelp("The port, over server.port; 0 takes a free one.", valueName: "port"))
   var port: UInt16?
 
+  @Flag(
+    help: """
+      To try it on one machine: fetches from loopback and private networks too, has the images of the \
+      working directory as local ones, and answers GET /image.
+      """)
+  var dev = false
+
   func run() async throws {
     let configuration = try load()
     let log = LogFormat.start(configuration.log)
@@ -37,6 +44,11 @@ struct Serve: AsyncParsableCommand {
     var flags: [Configuration.Flag] = []
     if let host { flags.append(.init(name: "--host", key: "server.host", value: host)) }
     if let port { flags.append(.init(name: "--port", key: "server.port", value: "\(port)")) }
+    if dev {
+      flags += openingNetworks(privateNetworks, by: "--dev")
+      flags.append(.init(name: "--dev", key: "sources.local_root", value: "."))
+      flags.append(.init(name: "--dev", key: "view.enabled", value: "true"))
+    }
     return try loaded(from: config, flags: flags)
   }
 }

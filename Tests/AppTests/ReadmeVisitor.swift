@@ -27,7 +27,8 @@ final class ReadmeVisitor {
   /// Has a site of the internet be the origin here.
   func replace(_ site: String, by pages: [String: ScriptedReply]) {
     for (path, reply) in pages { origin.on(path, reply) }
-    addresses.append((site, origin.url("")))
+    // Before the origin's other name, by which pages and commands show it too.
+    addresses.insert((site, origin.url("")), at: 0)
   }
 
   /// Writes down a program that is shown, where the visitor types.

@@ -37,14 +37,19 @@ final class RunningService: Sendable {
 
   /// Starts it with loopback allowed as an origin, and waits until it listens and is ready.
   ///
-  /// - Parameter log: its standard error, which is read up to where it says that it listens.
+  /// - Parameters:
+  ///   - log: its standard error, which is read up to where it says that it listens.
+  ///   - arguments: flags of `serve`.
+  ///   - directory: where it is started; the tests' own working directory unless said otherwise.
   init(
-    folder: String, settings: [String: String] = [:], log: TightPipe? = nil
+    folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
+    arguments: [String] = [], directory: String? = nil
   ) async throws {
     self.folder = folder
     let process = Process()
     process.executableURL = URL(fileURLWithPath: Self.executable)
-    process.arguments = ["serve"]
+    process.arguments = ["serve"] + arguments
+    if let directory { process.currentDirectoryURL = URL(filePath: directory) }
     var environment = ProcessInfo.processInfo.environment
     environment["IMAGEFETCH_SERVER_PORT"] = "0"
     environment["IMAGEFETCH_STORAGE_PATH"] = folder + "/data"

@@ -1,10 +1,6 @@
-/* An ICU data table without entries, as ICU's own "stubdata" library is one. Linked before Foundation's ICU, it takes the
- * place of 34 MB of locales, calendars and time zones that nothing in imagefetch asks for. */
+/* An ICU data table without entries, as ICU's own "stubdata" library is one: in the place of 34 MB of locales, calendars
+ * and time zones, which nothing in imagefetch asks for. */
 #include <stdint.h>
-
-#ifndef ICU_DATA
-#error "ICU_DATA is the symbol of Foundation's ICU data, such as icudt76_dat"
-#endif
 
 /* ICU 76, common/ucmndata.h: DataHeader and UDataOffsetTOC. */
 __attribute__((aligned(16))) const struct {
@@ -16,4 +12,4 @@ __attribute__((aligned(16))) const struct {
   uint8_t padding[8];
   uint32_t count, reserved;
   uint32_t names_and_data[4];
-} ICU_DATA = {32, {0xda, 0x27}, 20, 0, 0, 0, 2, 0, {'T', 'o', 'C', 'P'}, {1, 0, 0, 0}, {0}, {0}, 0, 0, {0}};
+} no_icu_data = {32, {0xda, 0x27}, 20, 0, 0, 0, 2, 0, {'T', 'o', 'C', 'P'}, {1, 0, 0, 0}, {0}, {0}, 0, 0, {0}};

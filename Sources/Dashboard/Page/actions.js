@@ -171,12 +171,6 @@ class Actions {
     return copy(entry.id, 'The id');
   }
 
-  copyCurl(entry) {
-    const url = new URL(`jobs/${entry.id}/image`, location.href);
-    const token = access.token ? ' -H "Authorization: Bearer $TOKEN"' : '';
-    return copy(`curl${token} -o ${entry.id}.${entry.job.image.format} ${url}`, 'The command');
-  }
-
   details(entry) {
     this.onDetails(entry);
   }

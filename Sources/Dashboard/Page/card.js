@@ -13,17 +13,19 @@ function told(entry) {
   const { progress } = job;
   const tags = job.tags.map((tag) => `#${tag}`).join(' ');
   switch (job.phase) {
-    case 'queued':
-      return [job.attempts ? 'Waits for its next try' : 'Waits for its turn', tags];
-    case 'loading': return [loaded(progress), tags];
+    case 'queued': {
+      const [fact, why] = waiting(job);
+      return [fact, [why, tags].filter(Boolean).join(' ')];
+    }
+    case 'loading': return [loaded(progress), [speed(entry), tags].filter(Boolean).join(' · ')];
     case 'success': {
       const [width, height] = upright(job.image);
       const facts = `${formatWord(job.image.format)}, ${width} × ${height}, ${size(job.image.bytes)}`;
-      if (entry.isGone) return [facts, 'The image gave way to newer ones.'];
+      if (entry.isGone) return [facts, 'The image was evicted for newer ones.'];
       return [facts, [job.cache && cacheWords[job.cache.status], tags].filter(Boolean).join(' · ')];
     }
-    // What went wrong stands where the picture would be.
-    case 'failure': return ['', remedy(job)];
+    // On a card, what went wrong stands where the picture would be.
+    case 'failure': return [job.error.detail, remedy(job)];
     default:
       return [progress.completed ? `Stopped after ${size(progress.completed)}` : 'Stopped before it began', tags];
   }
@@ -37,6 +39,19 @@ function loaded({ completed, total, resumed_from: resumed }) {
   return `${size(completed)} of ${size(total)}${from}`;
 }
 
+/** How fast it comes and how long that will take, where it is known. */
+function speed({ job: { progress: { completed, total } }, pace: { rate } }) {
+  if (rate < 1) return '';
+  const left = total === null ? '' : `, ${span((1000 * (total - completed)) / rate)} left`;
+  return completed === total ? '' : `${size(Math.round(rate))}/s${left}`;
+}
+
+/** When it was submitted, and how long it took. */
+function times({ created_at: from, finished_at: to }) {
+  const took = to ? ` · ${span(Date.parse(to) - Date.parse(from))}` : '';
+  return clockTime(from) + took;
+}
+
 /** What can be done with a job. */
 function allowed(entry, action) {
   switch (action) {
@@ -45,7 +60,7 @@ function allowed(entry, action) {
       // An image that was sent and gave way can't be had from anywhere.
       if (entry.isGone) return entry.job.source.captured === undefined;
       return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
-    case 'open': case 'copy-curl': return entry.job.phase === 'success' && !entry.isGone;
+    case 'open': return entry.job.phase === 'success' && !entry.isGone;
     case 'forget': return !isUnfinished(entry.job);
     default: return true;
   }
@@ -60,7 +75,7 @@ class Card {
     this.parts = {
       media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), picture: find('.picture'),
       mark: find('.mark'), word: find('.word'), bar: find('.bar'), fill: find('.fill'),
-      name: find('.name'), where: find('.where'), facts: find('.facts'), detail: find('.detail'),
+      name: find('.name'), where: find('.where'), facts: find('.facts'), detail: find('.detail'), times: find('.times'),
       priority: find('.priority'),
     };
     this.buttons = [...this.element.querySelectorAll('.acts [data-do]')];
@@ -130,6 +145,7 @@ class Card {
     say(parts.where, job.attempts > 1 ? `${entry.host} · ${count(job.attempts, 'request')}` : entry.host);
     say(parts.facts, facts);
     say(parts.detail, cut(detail, 300));
+    say(parts.times, times(job));
     if (this.phase !== job.phase || this.wasGone !== entry.isGone) this.enterPhase(job);
     if (parts.priority.value !== job.priority && document.activeElement !== parts.priority) {
       parts.priority.value = job.priority;
@@ -241,12 +257,12 @@ class Card {
 
 /** The variant that fills a card, in steps of size so that dragging a window's edge renders few of them. */
 function thumbnail({ id, job: { image } }, box) {
-  const width = Math.ceil(box.width / 64) * 64;
-  const height = Math.ceil((width * box.media) / box.width);
+  const width = Math.ceil(box.picture / 64) * 64;
+  const height = Math.ceil((width * box.media) / box.picture);
   const dpr = Math.min(3, Math.ceil(window.devicePixelRatio || 1));
   const [fullWidth, fullHeight] = upright(image);
   // What is smaller than its card is not blown up.
-  const isSmall = fullWidth < box.width || fullHeight < box.media;
+  const isSmall = fullWidth < box.picture || fullHeight < box.media;
   const query = `width=${width}&height=${height}&fit=${isSmall ? 'scale-down' : 'cover'}&dpr=${dpr}&format=auto`;
   return { path: `jobs/${id}/image?${query}`, key: `${image.etag} ${query}`, isSmall };
 }

@@ -7,6 +7,12 @@ class Details {
     this.dialog = $('details');
     this.buttons = [...this.dialog.querySelectorAll('[data-do]')];
     this.dialog.addEventListener('close', () => this.closed());
+    for (const id of ['variant-width', 'variant-format']) {
+      $(id).addEventListener('change', () => say($('variant-shown'), this.variant().path));
+    }
+    for (const button of $('variant').querySelectorAll('[data-copy]')) {
+      button.addEventListener('click', () => this.copyVariant(button.dataset.copy));
+    }
     for (const button of this.buttons) {
       button.addEventListener('click', () => actions.run(button.dataset.do, this.entry));
     }
@@ -17,10 +23,16 @@ class Details {
     this.picture = null;
     this.update(entry);
     if (!this.dialog.open) this.dialog.showModal();
+    address.write({ job: entry.id }, true);
   }
 
   closed() {
     this.entry = null;
+    // Where opening it was a step, closing it is the step back.
+    if (address.read().job) {
+      if (history.state?.isOpened) history.back();
+      else address.write({ job: null });
+    }
     this.takeBack?.();
     $('details-picture').removeAttribute('src');
     if (this.url) URL.revokeObjectURL(this.url);
@@ -38,6 +50,8 @@ class Details {
     say($('details-title'), cut(entry.name, 200));
     for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
     this.say(job);
+    $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone);
+    if (!$('variant').hidden) say($('variant-shown'), this.variant().path);
     this.showFacts(facts(entry));
     this.showPicture(job);
   }
@@ -54,6 +68,34 @@ class Details {
       if (cell.said !== text) cell.replaceChildren(content);
       cell.said = text;
     });
+  }
+
+  /** The variant that is chosen: its path, its file's ending, and how large it is. */
+  variant() {
+    const { id, image } = this.entry.job;
+    const [width, height] = upright(image);
+    const wanted = Number($('variant-width').value);
+    const format = $('variant-format').value;
+    const query = new URLSearchParams();
+    if (wanted) query.set('width', wanted);
+    if (format) query.set('format', format);
+    const shown = wanted && wanted < width ? wanted : width;
+    return {
+      path: `jobs/${id}/image${query.size ? `?${query}` : ''}`, ending: format || image.format,
+      width: shown, height: Math.max(1, Math.round((height * shown) / width)),
+    };
+  }
+
+  copyVariant(what) {
+    const { path, ending, width, height } = this.variant();
+    const url = new URL(path, location.href.split('#')[0]).href;
+    const token = access.token ? ' -H "Authorization: Bearer $TOKEN"' : '';
+    const texts = {
+      url: [url, 'The URL'],
+      img: [`<img src="${url.replace(/&/g, '&amp;')}" width="${width}" height="${height}" alt="">`, 'The element'],
+      curl: [`curl${token} -o ${this.entry.id}.${ending} '${url}'`, 'The command'],
+    };
+    copy(...texts[what]);
   }
 
   say(job) {
@@ -114,12 +156,14 @@ function facts(entry) {
     image?.url && image.url !== job.source.url && ['Served by', link(image.url)],
     job.tags.length && ['Tags', job.tags.join(', ')],
     ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
-    job.phase === 'loading' && ['Progress', loaded(progress)],
+    job.phase === 'loading' && ['Progress', [loaded(progress), speed(entry)].filter(Boolean).join(', ')],
+    job.phase === 'queued' && ['Waits', waiting(job).filter(Boolean).join(': ')],
+    job.last_error && ['Last try', job.last_error.detail],
     image && ['Image', imageWords(image)],
-    image && ['SHA-256', image.etag.replace(/"|sha256-/g, '')],
+    image && ['SHA-256', image.sha256],
     cache && ['Cache', cacheWords[cache.status]],
     cache?.fresh_until && ['Fresh until', moment(cache.fresh_until)],
-    ['Timings', timingWords(timings)],
+    ['Timings', timingWords(timings) && waterfall(timings)],
     ['Submitted', moment(job.created_at)],
     job.finished_at && ['Finished', moment(job.finished_at)],
     job.expires_at && ['Kept until', moment(job.expires_at)],
@@ -136,6 +180,33 @@ function imageWords(image) {
     image.has_alpha && 'with alpha', image.orientation > 1 && `turned (orientation ${image.orientation})`,
     image.variant === 'low_data' && 'the low-data image',
   ].filter(Boolean).join(', ');
+}
+
+/** The steps as bars, each from when it began, above the same in words. */
+function waterfall(timings) {
+  const queued = timings.queued_ms ?? 0;
+  const connected = (timings.dns_ms ?? 0) + (timings.connect_ms ?? 0) + (timings.tls_ms ?? 0);
+  const first = timings.first_byte_ms ?? connected;
+  const steps = [
+    ['queued', 0, queued], ['connect', queued, connected], ['wait', queued + connected, Math.max(0, first - connected)],
+    ['body', queued + first, timings.body_ms ?? 0],
+  ];
+  const whole = Math.max(1e-3, ...steps.map(([, start, length]) => start + length));
+  const bars = document.createElement('div');
+  bars.className = 'waterfall';
+  for (const [step, start, length] of steps) {
+    if (length < 0.01) continue;
+    const bar = document.createElement('span');
+    bar.dataset.step = step;
+    bar.style.marginLeft = `${(100 * start) / whole}%`;
+    bar.style.width = `${Math.max(0.5, (100 * length) / whole)}%`;
+    bars.append(bar);
+  }
+  const words = document.createElement('div');
+  words.textContent = timingWords(timings);
+  const both = document.createElement('div');
+  both.append(bars, words);
+  return both;
 }
 
 function timingWords(timings) {

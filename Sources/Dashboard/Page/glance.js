@@ -254,7 +254,7 @@ class Glance {
 function originRow() {
   const row = document.createElement('li');
   for (const name of ['host', 'share', 'muted']) {
-    const part = document.createElement('span');
+    const part = document.createElement(name === 'host' ? 'button' : 'span');
     part.className = name;
     row.append(part);
   }
@@ -263,6 +263,13 @@ function originRow() {
     piece.dataset.phase = name;
     row.children[1].append(piece);
   }
+  const [host] = row.children;
+  host.type = 'button';
+  host.title = 'Show its jobs alone';
+  host.addEventListener('click', () => {
+    $('search').value = host.said;
+    $('search').dispatchEvent(new Event('input'));
+  });
   return row;
 }
 

@@ -63,9 +63,16 @@ class Jobs {
 
   update(entry, job) {
     const old = entry.job;
-    if (job.version <= old.version) return;
+    if (job.version <= old.version) {
+      // What it waits for changes within a version.
+      if (job.version < old.version || job.phase !== 'queued') return;
+      old.waiting_for = job.waiting_for;
+      this.onChange(entry, false);
+      return;
+    }
     entry.job = job;
     entry.text = null;
+    entry.pace.note(job);
     if (old.phase !== job.phase) {
       this.counts[old.phase] -= 1;
       this.counts[job.phase] += 1;
@@ -77,7 +84,7 @@ class Jobs {
 
   add(job) {
     const { name, host } = source(job);
-    const entry = { id: job.id, job, name: this.names.get(job.id) ?? name, host, text: null };
+    const entry = { id: job.id, pace: new Pace(), job, name: this.names.get(job.id) ?? name, host, text: null };
     this.byID.set(job.id, entry);
     this.order.splice(this.place(job.id), 0, job.id);
     this.counts[job.phase] += 1;
@@ -221,6 +228,29 @@ class Jobs {
       job.image?.format, job.priority, ...job.tags.map((tag) => `#${tag}`),
     ].filter(Boolean).join('\n').toLowerCase();
     return entry.text;
+  }
+}
+
+/** How fast a job's bytes come: over the last few seconds, as nobody reads a number that jumps. */
+class Pace {
+  constructor() {
+    this.samples = [];
+  }
+
+  note({ phase, progress }) {
+    const { completed } = progress;
+    const now = performance.now();
+    // Another transfer begins anew.
+    if (phase !== 'loading' || completed < (this.samples.at(-1)?.completed ?? 0)) this.samples = [];
+    this.samples.push({ now, completed });
+    while (this.samples.length > 2 && now - this.samples[0].now > 5000) this.samples.shift();
+  }
+
+  /** Bytes a second; 0 where that is not known. */
+  get rate() {
+    const [first, last] = [this.samples[0], this.samples.at(-1)];
+    const time = last ? last.now - first.now : 0;
+    return time > 500 ? (1000 * (last.completed - first.completed)) / time : 0;
   }
 }
 

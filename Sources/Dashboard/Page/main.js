@@ -56,6 +56,7 @@ async function loadList() {
     }
   }
   isLoading = false;
+  if (!wall.hasLoaded && !address.read().view) setTable(jobs.order.length >= manyJobs);
   wall.hasLoaded = true;
   await find();
 }
@@ -105,6 +106,7 @@ function makeChips() {
 
 function applyFilter() {
   const wanted = phases.filter((phase) => chips.get(phase).chip.getAttribute('aria-pressed') === 'true');
+  address.write({ phases: wanted, q: $('search').value });
   jobs.wanted = wanted;
   wall.filter({ phases: new Set(wanted), words: wordsOf($('search').value.toLowerCase()) });
   find();
@@ -114,6 +116,50 @@ function clearFilter() {
   for (const { chip } of chips.values()) chip.setAttribute('aria-pressed', 'false');
   $('search').value = '';
   applyFilter();
+}
+
+/** From so many jobs on the table is the default. */
+const manyJobs = 50;
+
+function setTable(isTable) {
+  wall.setTable(isTable);
+  $('table').setAttribute('aria-pressed', String(isTable));
+}
+
+/** Shows what the address says; what it says nothing of stays as it is. */
+async function goToAddress() {
+  const { phases: wanted, q, job, view } = address.read();
+  for (const [phase, { chip }] of chips) chip.setAttribute('aria-pressed', String(wanted.includes(phase)));
+  if ($('search').value !== q) $('search').value = q;
+  if (view) setTable(view === 'table');
+  applyFilter();
+  if (!job) {
+    $('details').close();
+    return;
+  }
+  try {
+    // It may be older than what was listed.
+    if (!jobs.get(job)) jobs.take(await (await ask(`jobs/${job}`, { cache: 'no-store' })).json());
+    if (jobs.get(job) && address.read().job === job) details.open(jobs.get(job));
+  } catch (problem) {
+    address.write({ job: null });
+    toast(problem.status === 404 ? 'The service no longer has this job.' : problem.message);
+  }
+}
+
+/** What queued jobs wait for is told by no event: those that are seen are asked about. */
+async function askWhy() {
+  const seen = [...wall.cards.keys()].map((id) => jobs.get(id)).filter((entry) => entry?.job.phase === 'queued');
+  if (document.hidden || isLoading) return;
+  const opened = details.entry?.job.phase === 'queued' ? [details.entry] : [];
+  for (const { id } of new Set([...opened, ...seen.slice(0, 12)])) {
+    try {
+      jobs.take(await (await ask(`jobs/${id}`, { cache: 'no-store' })).json());
+    } catch (problem) {
+      if (problem.status === 404) jobs.drop(id);
+      else return;
+    }
+  }
 }
 
 /** How many jobs there are in these phases, and whether that is known or no more than what is held. */
@@ -270,9 +316,16 @@ $('older').addEventListener('click', async () => {
   wall.renewSoon();
 });
 $('search').addEventListener('input', applyFilter);
+$('table').addEventListener('click', () => {
+  setTable(!wall.isTable);
+  address.write({ view: wall.isTable ? 'table' : 'cards' });
+});
+window.addEventListener('popstate', goToAddress);
+setInterval(askWhy, 3000);
 
 makeChips();
 showCounts();
 access.start();
+goToAddress();
 events.run();
 glance.run();

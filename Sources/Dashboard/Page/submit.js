@@ -2,6 +2,9 @@
 
 const uploadsAtOnce = 2;
 
+/** As a browser's address bar would take it: a name alone means https. */
+const withScheme = (text) => (/^[^/:]+\.[^/:]+(:[0-9]+)?(\/|$)/.test(text) ? `https://${text}` : text);
+
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
 
 class Submitting {
@@ -95,7 +98,7 @@ class Submitting {
   }
 
   async submitBatch(urls) {
-    const all = urls.map((url) => ({ url, ...this.urlOptions }));
+    const all = urls.map((url) => ({ url: withScheme(url), ...this.urlOptions }));
     const response = await ask('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
     const answer = await response.json();
     for (const job of answer.jobs ?? [answer]) this.jobs.take(job);

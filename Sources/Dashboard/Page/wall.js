@@ -1,9 +1,10 @@
-// The wall of cards. Only those near the window are in the document, placed by hand on a grid of equal cells, so that
-// thousands of jobs cost as little as forty.
+// The wall of cards, or of rows, which are cards of another shape. Only those near the window are in the document,
+// placed by hand on a grid of equal cells, so that thousands of jobs cost as little as forty.
 
 class Wall {
   static minWidth = 250;
-  static gap = 16;
+  /** Of a row, in CSS pixels, as of the picture in it. */
+  static row = { height: 36, picture: 48 };
 
   /** @param onCount called when what is shown, or how much there is of what, has changed. */
   constructor(jobs, pictures, { onCount, onGone }) {
@@ -12,6 +13,8 @@ class Wall {
     this.onCount = onCount;
     this.onGone = onGone;
     this.element = $('wall');
+    /** Whether jobs are rows. */
+    this.isTable = false;
     this.view = [];
     this.cards = new Map();
     this.spare = [];
@@ -63,20 +66,39 @@ class Wall {
   measure() {
     const width = this.element.clientWidth;
     if (!width) return;
-    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
-    const columns = Math.max(1, Math.floor((width + Wall.gap) / (Wall.minWidth + Wall.gap)));
-    const cell = Math.floor((width - Wall.gap * (columns - 1)) / columns);
-    // Where cards fill the width, more than one is to be seen.
-    const media = Math.round(cell * (columns === 1 ? 0.5 : 0.625));
-    const box = { width: cell, media, height: media + Math.round(rem * 10.3) };
+    const columns = this.isTable ? 1 : Math.max(1, Math.floor((width + 16) / (Wall.minWidth + 16)));
+    this.gap = this.isTable ? 0 : 16;
+    const box = this.isTable ? this.rowBox(width) : this.cardBox(width, columns);
     if (this.box?.width !== box.width || this.box.height !== box.height) {
       this.box = box;
       for (const card of this.cards.values()) card.resize(box);
     }
     this.columns = columns;
-    this.rowHeight = box.height + Wall.gap;
+    this.rowHeight = box.height + this.gap;
     this.isMoved = true;
     this.request();
+  }
+
+  cardBox(width, columns) {
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const cell = Math.floor((width - this.gap * (columns - 1)) / columns);
+    // Where cards fill the width, more than one is to be seen.
+    const media = Math.round(cell * (columns === 1 ? 0.5 : 0.625));
+    return { width: cell, picture: cell, media, height: media + Math.round(rem * 10.3) };
+  }
+
+  rowBox(width) {
+    const { height, picture } = Wall.row;
+    return { width, picture, media: height - 1, height };
+  }
+
+  /** Cards or rows. */
+  setTable(isTable) {
+    if (this.isTable === isTable) return;
+    this.isTable = isTable;
+    this.element.classList.toggle('rows', isTable);
+    this.measure();
+    this.renewSoon();
   }
 
   request() {
@@ -120,7 +142,7 @@ class Wall {
     this.isStale = false;
     this.isMoved = true;
     const rows = Math.ceil(this.view.length / this.columns);
-    this.element.style.height = `${Math.max(0, rows * this.rowHeight - Wall.gap)}px`;
+    this.element.style.height = `${Math.max(0, rows * this.rowHeight - this.gap)}px`;
     this.keepCurrent();
     this.onCount();
     const now = this.rowOf(first);
@@ -197,7 +219,7 @@ class Wall {
 
   corner(index) {
     const column = index % this.columns;
-    return [column * (this.box.width + Wall.gap), Math.floor(index / this.columns) * this.rowHeight];
+    return [column * (this.box.width + this.gap), Math.floor(index / this.columns) * this.rowHeight];
   }
 
   /** Where an id is in the view; -1: it isn't. */
@@ -248,9 +270,9 @@ class Wall {
     this.put(id, index);
     const { top } = this.element.getBoundingClientRect();
     const [, y] = this.corner(index);
-    const bar = document.querySelector('.top').offsetHeight + Wall.gap;
+    const bar = document.querySelector('.top').offsetHeight + this.gap;
     const above = top + y - bar;
-    const below = top + y + this.box.height + Wall.gap - window.innerHeight;
+    const below = top + y + this.box.height + this.gap - window.innerHeight;
     if (above < 0) window.scrollBy({ top: above, behavior: 'instant' });
     else if (below > 0) window.scrollBy({ top: below, behavior: 'instant' });
     this.cards.get(id).element.focus({ preventScroll: true });

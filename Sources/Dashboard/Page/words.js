@@ -62,6 +62,26 @@ function remedy(job) {
   return retryable ? `${words} It may work later.` : words;
 }
 
+/** A moment of today by the clock. */
+const clockTime = (text) => new Date(text).toLocaleTimeString('en-GB');
+
+/** Why a queued job does not run: a short word and a sentence, as the service told it last. */
+function waiting({ attempts, waiting_for: reason, last_error: error }) {
+  const turn = attempts ? 'Waits for its next try' : 'Waits for its turn';
+  if (!reason) return [turn, ''];
+  const until = reason.until ? ` until ${clockTime(reason.until)}` : '';
+  switch (reason.reason) {
+    case 'retry':
+      return [reason.until ? `Tried again at ${clockTime(reason.until)}` : turn, error ? error.detail : ''];
+    case 'origin_paused': return ['Its origin is paused', `Nobody answered there, so it is left alone${until}.`];
+    case 'origin_rate': return ['Waits for its origin', `It gets so many requests a second and no more${until}.`];
+    case 'origin_limit': return ['Waits for its origin', 'It has as many transfers at once as one origin gets.'];
+    case 'worker':
+      return [turn, reason.ahead === null ? '' : `About ${count(reason.ahead, 'job')} before it.`];
+    default: return [turn, ''];
+  }
+}
+
 const number = new Intl.NumberFormat('en');
 
 function size(bytes) {

@@ -1,0 +1,62 @@
+import API
+import HTTP
+import HTTPTypes
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@Suite("An origin that is not let in")
+struct CrossOriginLogTests {
+  @Test("is logged, once, and only where some are let in")
+  func logged() async {
+    let lines = Lines()
+    let routes = { (origins: [String]) in
+      var configuration = Configuration()
+      configuration.corsOrigins = origins
+      return Routes(
+        service: FakeJobService(renderer: FakeRenderer()), configuration: configuration,
+        openAPI: [],
+        openAPIJSON: { [] }, dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" },
+        log: Logger(label: "test") { _ in lines })
+    }
+    let ask = { (routes: Routes, origin: String) in
+      _ = await routes.respond(
+        to: Request(
+          method: .get, path: "/livez", query: nil,
+          fields: [.origin: origin, HTTPField.Name("Host")!: "images.example:8080"],
+          remoteAddress: "192.0.2.1", body: .sending([], in: .max)))
+    }
+    let some = routes(["https://a.example"])
+    for origin in [
+      "https://b.example", "https://b.example", "https://a.example", "http://images.example:8080",
+      "null", "https://c.example",
+    ] {
+      await ask(some, origin)
+    }
+    await ask(routes([]), "https://d.example")
+    #expect(lines.origins == ["https://b.example", "https://c.example"])
+  }
+
+  /// Keeps the origins of what is logged.
+  private final class Lines: LogHandler, Sendable {
+    private let state = Mutex<[String]>([])
+    var origins: [String] { state.withLock { $0 } }
+    var metadata: Logger.Metadata {
+      get { [:] }
+      set {}
+    }
+    var logLevel: Logger.Level {
+      get { .notice }
+      set {}
+    }
+    subscript(metadataKey _: String) -> Logger.Metadata.Value? {
+      get { nil }
+      set {}
+    }
+
+    func log(event: LogEvent) {
+      if let origin = event.metadata?["origin"] { state.withLock { $0.append("\(origin)") } }
+    }
+  }
+}

@@ -1,0 +1,119 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("The dashboard as a tool", .timeLimit(.minutes(5)))
+struct DashboardAddressTests {
+  @Test("says why a job waits, on its card and among all about it")
+  func waits() async throws {
+    try await withDashboard(["IMAGEFETCH_FETCH_MAX_PER_HOST": "1"]) { page in
+      page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
+      page.origin.on("/next.png", .held(Fixtures.png, by: Gate()))
+      _ = try await page.service.submit(
+        ["/held.png", "/next.png"].map { ["url": page.origin.url($0)] })
+      try await page.sees("is('held.png', 'loading') && is('next.png', 'queued')")
+      // No event tells of it: the page asks.
+      try await page.sees("text(card('next.png')).includes('as many transfers')")
+      try await page.click("details", of: "next.png")
+      try await page.sees(
+        "text($('details-facts')).includes('Waits for its origin: It has as many')")
+    }
+  }
+
+  @Test("has an address for filters, a search and a job, which Back and a reload keep")
+  func addresses() async throws {
+    try await withDashboard { page in
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      let id = try await page.service.submit(url: page.origin.url("/a.png"))
+      let failed = try await page.service.submit(url: page.origin.url("/none.png"))
+      _ = try await page.service.finished(id)
+      _ = try await page.service.finished(failed)
+      try await page.sees("is('a.png', 'success') && is('none.png', 'failure')")
+      try await page.run("document.querySelector('.chip[data-phase=failure]').click()")
+      try await page.browser.type("none", into: "#search")
+      try await page.sees("location.hash === '#phase=failure&q=none' && !card('a.png')")
+      try await page.click("details", of: "none.png")
+      try await page.sees(
+        "$('details').open && location.hash === '#phase=failure&q=none&job=\(failed)'")
+
+      try await page.run("location.reload()")
+      try await page.sees("$('details').open && text($('details-title')) === 'none.png'")
+      try await page.sees("card('none.png') && !card('a.png') && $('search').value === 'none'")
+      try await page.run("document.querySelector('#details [data-close]').click()")
+      try await page.sees("!$('details').open && location.hash === '#phase=failure&q=none'")
+
+      try await page.click("details", of: "none.png")
+      try await page.sees("$('details').open")
+      try await page.run("history.back()")
+      try await page.sees("!$('details').open && location.hash === '#phase=failure&q=none'")
+      // A link to a job that no filter shows.
+      try await page.browser.open(page.service.base + "/#job=\(id)")
+      try await page.sees("$('details').open && text($('details-title')) === 'a.png'")
+    }
+  }
+
+  @Test("shows many jobs in rows, and few or all as cards when told so")
+  func table() async throws {
+    try await withDashboard { page in
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      let urls = (0..<60).map { ["url": page.origin.url("/a.png?\($0)")] }
+      let answer = try await page.service.submit(urls).json()
+      #expect((answer["jobs"] as? [Any])?.count == 60)
+      // While jobs come, nothing changes its shape.
+      try await page.sees("cards.length > 3 && !$('wall').matches('.rows')")
+      try await page.run("location.reload()")
+      try await page.sees("$('wall').matches('.rows') && cards.length > 10")
+      try await page.sees("cards.every((row) => row.offsetHeight === 36)")
+      try await page.sees("is('a.png', 'success') && shows('a.png')")
+      try await page.browser.click("#table")
+      try await page.sees("!$('wall').matches('.rows') && cards[0].offsetHeight > 200")
+      try await page.run("location.reload()")
+      try await page.sees("location.hash === '#view=cards' && cards[0]?.offsetHeight > 200")
+    }
+  }
+
+  @Test("offers variants to copy, shows where the time went, and an origin's jobs alone")
+  func details() async throws {
+    try await withDashboard { page in
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      let id = try await page.service.submit(url: page.origin.url("/a.png"))
+      _ = try await page.service.finished(id)
+      _ = try await page.service.finished(page.service.submit(url: "http://10.0.0.1/b.png"))
+      try await page.sees("is('a.png', 'success') && is('b.png', 'failure')")
+      try await page.click("details", of: "a.png")
+      try await page.sees("document.querySelectorAll('.waterfall [data-step]').length > 0")
+      try await page.run(
+        """
+        $('variant-width').value = '320';
+        $('variant-format').value = 'webp';
+        $('variant-width').dispatchEvent(new Event('change'));
+        """)
+      let shown = try await page.sees("text($('variant-shown'))")
+      let path = "\(shown)"
+      #expect(path == "jobs/\(id)/image?width=320&format=webp")
+      let variant = try await page.service.get("/" + path)
+      #expect(variant.headers["content-type"] == "image/webp")
+      // Copied, or where a page may not, shown.
+      try await page.run("document.querySelector('#variant [data-copy=img]').click()")
+      try await page.sees("text($('toast')).match(/is copied|<img src/)")
+      try await page.run("document.querySelector('#details [data-close]').click()")
+      try await page.sees("!$('details').open")
+      let hosts = "[...document.querySelectorAll('.origins .host')]"
+      try await page.run("\(hosts).find((one) => one.said === '10.0.0.1').click()")
+      try await page.sees("card('b.png') && !card('a.png') && location.hash === '#q=10.0.0.1'")
+    }
+  }
+
+  @Test("takes a name without a scheme for https")
+  func schemes() async throws {
+    try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
+      try await page.browser.type(
+        "no.invalid/cat.jpg no.invalid:8443/dog.jpg\u{E007}", into: "#urls")
+      try await page.sees("is('cat.jpg', 'failure') && is('dog.jpg', 'failure')")
+      let list = try await page.service.get("/jobs").json()
+      let jobs = try #require(list["jobs"] as? [[String: Any]])
+      let urls = jobs.compactMap { ($0["source"] as? [String: Any])?["url"] as? String }
+      #expect(Set(urls) == ["https://no.invalid/cat.jpg", "https://no.invalid:8443/dog.jpg"])
+    }
+  }
+}
