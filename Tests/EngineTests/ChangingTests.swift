@@ -110,6 +110,8 @@ struct ChangingTests {
 
       let busy = try await shop.submit("http://busy.example/")
       _ = try await shop.reached(.loading, busy)
+      // Its turn may come once the first one is cancelled.
+      shop.fetcher.answer("http://other.example/", with: .hangs(after: ok))
       let queued = try await shop.submit("http://other.example/")
       // The other one first: a worker that is idle takes it at once.
       for id in [queued, busy] {

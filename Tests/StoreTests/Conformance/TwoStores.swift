@@ -211,6 +211,8 @@ extension TwoStores {
       try await store.base.retire(store.instance)
       store.becomeAnother()
     }
+    // Their names are the lost one's: nobody reserves under them any more.
+    holders = []
     guard Bool.random(using: &random) else { return }
     try await isSame({ try await $0.recover() }, { try await $0.recover() })
   }
