@@ -50,6 +50,8 @@ def main():
         "--tolerance", type=float, default=3, help="percent by which one may grow")
     options = parser.parse_args()
     renderer = options.renderer.resolve()
+    if not options.record and not RECORD.exists():
+        sys.exit(f"{RECORD.name} is not there: --record writes it")
     known = {} if options.record else json.loads(RECORD.read_text())
     counts, grown = {}, []
     for work in WORKS:

@@ -14,8 +14,10 @@ the sides and an encode of as many pixels, without a filter between.
 import argparse
 import concurrent.futures
 import http.client
+import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -74,7 +76,7 @@ class Server:
     def __init__(self, command, port, path_of):
         self.port, self.path_of = port, path_of
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         wait_for_port(port, self.process, seconds=30)
 
     def rate(self, urls):
@@ -95,7 +97,8 @@ class Server:
         client.close()
 
     def stop(self):
-        self.process.terminate()
+        # With its children, which thumbor leaves behind.
+        os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait()
 
 
