@@ -64,7 +64,7 @@ final class Dispatcher: Sendable {
     self.positions = positions
     self.now = now
     self.log = log
-    signal.connect { [weak self] in self?.originHasRoom() }
+    signal.connect(self)
   }
 
   /// Claims jobs for so many workers until stopped; returns when all are idle.
@@ -280,10 +280,13 @@ final class Dispatcher: Sendable {
 
 /// Signals to the dispatcher that an origin has room: it is made after the origins.
 final class DispatcherSignal: Sendable {
-  private let dispatcher = Mutex<(@Sendable () -> Void)?>(nil)
+  // A type of its own, as a closure that lies in a generic type bare is wrapped anew whenever it is looked at.
+  private struct Target { weak var dispatcher: Dispatcher? }
 
-  /// - Parameter onRoom: what to call from now on.
-  func connect(_ onRoom: @escaping @Sendable () -> Void) { dispatcher.withLock { $0 = onRoom } }
+  private let target = Mutex(Target())
 
-  func wake() { dispatcher.withLock { $0 }?() }
+  /// - Parameter dispatcher: whom to tell from now on.
+  func connect(_ dispatcher: Dispatcher) { target.withLock { $0.dispatcher = dispatcher } }
+
+  func wake() { target.withLock { $0.dispatcher }?.originHasRoom() }
 }
