@@ -49,11 +49,11 @@ def go_on(worker):
     worker.stdin.flush()
 
 
-def inserts(program, folder, row_bytes, rows, batch):
-    """SQLite alone: rows of a size, so many in each transaction, each synced before the next."""
+def inserts(program, folder, database, batch):
+    """SQLite alone: a database's jobs once more, so many in each transaction, each synced before the next."""
     folder.mkdir()
     said = subprocess.run(
-        [program, folder / "rows.sqlite", str(row_bytes), str(rows), str(batch)],
+        [program, folder / "rows.sqlite", database, "jobs", str(batch)],
         check=True, capture_output=True, text=True, timeout=60).stdout
     rate, milliseconds = re.search(r"([\d.]+) rows/s, ([\d.]+) CPU ms a row", said).groups()
     return Rate(float(rate), 1000 / float(milliseconds))

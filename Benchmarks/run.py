@@ -135,10 +135,9 @@ class Benchmark:
         with self.service(workers=1) as service:
             figures["submits"] = measures.submits(service, urls, BATCH)
         # Closed, all there is of them is in the one file.
-        database = self.folder / f"service-{self.started}/data/jobs.sqlite"
-        figures["row"] = database.stat().st_size // SUBMITS
         figures["inserts"] = peers.inserts(
-            self.inserts, self.folder / f"inserts-{self.started}", figures["row"], SUBMITS, BATCH)
+            self.inserts, self.folder / f"inserts-{self.started}",
+            self.folder / f"service-{self.started}/data/jobs.sqlite", BATCH)
 
     def measure_listening(self, figures):
         with self.service() as service:

@@ -14,7 +14,12 @@ enum JobDocument {
   static func encode(_ document: [UInt8], _ waiting: WaitingFor) -> [UInt8] {
     var writer = JSONWriter(capacity: 256)
     waiting.write(to: &writer)
-    return document.dropLast("null}".utf8.count) + writer.bytes + "}".utf8
+    // Not by dropLast(), which here gives an array that it makes byte by byte.
+    var bytes = document
+    bytes.removeLast("null}".utf8.count)
+    bytes += writer.bytes
+    bytes.append(UInt8(ascii: "}"))
+    return bytes
   }
 
   /// A job of an earlier submission that is there no more.

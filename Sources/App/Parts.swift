@@ -47,7 +47,9 @@ struct Parts: Sendable {
           store: jobs, images: images,
           fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
           locals: locals,
-          threads: ThreadPool(name: "decode", threads: configuration.decode.threads)),
+          // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
+          threads: ThreadPool(
+            name: "decode", threads: configuration.decode.threads, niceness: 5)),
         now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
     } catch {
       throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")

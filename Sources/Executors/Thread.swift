@@ -2,10 +2,16 @@ internal import Foundation
 internal import Glibc
 
 /// Starts a thread that runs `body` and ends with it.
-/// - Parameter name: shown by `top -H` and debuggers; Linux keeps 15 bytes of it.
-public func startThread(named name: String, _ body: @escaping @Sendable () -> Void) {
+/// - Parameters:
+///   - name: shown by `top -H` and debuggers; Linux keeps 15 bytes of it.
+///   - niceness: how far the thread steps back where others want the core (nice(2), which is the thread's own in Linux);
+///     what it starts in its turn is as nice.
+public func startThread(
+  named name: String, niceness: Int = 0, _ body: @escaping @Sendable () -> Void
+) {
   Thread.detachNewThread {
     nameThisThread(name)
+    if niceness > 0 { _ = nice(Int32(niceness)) }
     body()
   }
 }

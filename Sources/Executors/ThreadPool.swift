@@ -13,12 +13,13 @@ public final class ThreadPool: TaskExecutor {
   /// - Parameters:
   ///   - name: the threads' name in `top` and in a debugger; Linux keeps 15 bytes of it.
   ///   - threads: how many threads, at least one; 0 is one a core.
-  public init(name: String, threads: Int) {
+  ///   - niceness: how far they step back where other threads want the core (nice(1)).
+  public init(name: String, threads: Int, niceness: Int = 0) {
     let line = WaitingLine()
     self.line = line
     let count = threads > 0 ? threads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
     for _ in 0..<count {
-      startThread(named: name) { [executor = Unowned(self)] in
+      startThread(named: name, niceness: niceness) { [executor = Unowned(self)] in
         while let work = line.next() {
           switch work {
           case .job(let job, nil): job.runSynchronously(on: executor.reference)

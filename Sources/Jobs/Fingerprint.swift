@@ -13,12 +13,14 @@ public struct Fingerprint: Hashable, Sendable, Codable {
 
   /// Of parts whose order counts.
   public init(of parts: some Sequence<String>) {
-    var hash = SHA256()
+    // Hashed at once: of short parts each update costs more than its bytes.
+    var text: [UInt8] = []
+    text.reserveCapacity(256)
     for part in parts {
-      withUnsafeBytes(of: UInt64(part.utf8.count).littleEndian) { hash.update(bufferPointer: $0) }
-      hash.update(data: Array(part.utf8))
+      withUnsafeBytes(of: UInt64(part.utf8.count).littleEndian) { text.append(contentsOf: $0) }
+      text.append(contentsOf: part.utf8)
     }
-    bytes = Array(hash.finalize())
+    bytes = Array(SHA256.hash(data: text))
   }
 
   /// 64 hexadecimal digits, lower case.

@@ -24,6 +24,7 @@ extension Job {
   /// Under which the cache keeps responses that are for this job and its like (RFC 9111 section 2): the URL's, or that
   /// of the key which stands for it; one of its owner's own where it sends fields that may be the owner's alone.
   public var cacheKey: Fingerprint? {
+    if submission.headers.isEmpty { return sharedCacheKey }
     let fields = submission.ownFields.map(Field.init)
     let names = Set(fields.map { $0.name.lowercased() }).sorted()
     let parts = names.flatMap { [$0, SelectingField(name: $0, of: fields).value ?? ""] }

@@ -157,6 +157,7 @@ private final class WritingThread: @unchecked Sendable {
   private let line: WaitingOperations
   private let limit: Int
   private var counters: StoreCounters
+  private let held = HeldRows()
   private let isDurable: Bool
   /// As the connection is set now.
   private var syncs = true
@@ -208,7 +209,7 @@ private final class WritingThread: @unchecked Sendable {
         try sync(isSynced, db)
         try db.beginTransaction(.immediate)
         do {
-          var transaction = WriteTransaction(db: db, counters: counters)
+          var transaction = WriteTransaction(db: db, counters: counters, held: held)
           for operation in operations { try run(operation, &transaction) }
           try db.commit()
           return transaction.counters
@@ -218,6 +219,7 @@ private final class WritingThread: @unchecked Sendable {
         }
       }
     } catch {
+      held.forgetAll()
       return StoreError(cause: error)
     }
     published.withLock {
@@ -247,6 +249,7 @@ private final class WritingThread: @unchecked Sendable {
       guard transaction.db.isInsideTransaction else { throw StoreError.full }
       try transaction.execute("ROLLBACK TO operation")
       transaction.counters = before
+      held.forgetAll()
     }
     try transaction.execute("RELEASE operation")
   }

@@ -41,6 +41,8 @@ struct JobRow: Sendable {
   var request: Data?
   /// 1 where Job.hasLowDataImage.
   var low: Int?
+  /// What ``job()`` gives; nil where that is not kept. Whoever changes a column that it depends on replaces it.
+  var decoded: DecodedJob?
 
   static let columns = """
     number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
@@ -78,6 +80,11 @@ struct JobRow: Sendable {
   ///
   /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
   func job() throws -> Job {
+    guard let decoded else { return try decodedRecord() }
+    return try decoded.value(decodedRecord)
+  }
+
+  private func decodedRecord() throws -> Job {
     var job: Job
     do { job = try JobRecord.job(from: record) } catch { throw unreadable("\(error)") }
     if let claimedAt, let claim {
@@ -102,6 +109,7 @@ struct JobRow: Sendable {
     row.record = try JobRecord.data(of: job)
     row.claimedAt = nil
     try row.set(job)
+    row.decoded = DecodedJob(job)
     return row
   }
 

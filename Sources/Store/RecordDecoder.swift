@@ -14,6 +14,7 @@ struct RecordDecoder: Decoder {
 
   fileprivate func decode<Value: Decodable>(_ type: Value.Type) throws -> Value {
     if type == String.self, let string = try text.string(value) as? Value { return string }
+    if type == [UInt8].self, let numbers = try text.numbers(value) as? Value { return numbers }
     return try type.init(from: self)
   }
 
@@ -73,6 +74,11 @@ private final class RecordText {
       result = sum
     }
     return result
+  }
+
+  func numbers(_ value: RecordValue) throws -> [UInt8] {
+    guard case .array(let elements) = value else { throw mismatch("an array") }
+    return try elements.map { try integer($0) }
   }
 
   func double(_ value: RecordValue) throws -> Double {

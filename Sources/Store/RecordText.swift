@@ -1,5 +1,5 @@
 /// A parsed JSON text: scalars stay where they are in it until they are asked for.
-indirect enum RecordValue {
+enum RecordValue {
   case null
   case bool(Bool)
   /// Where its characters are.

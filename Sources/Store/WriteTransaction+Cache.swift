@@ -10,12 +10,15 @@ extension WriteTransaction {
   /// there is something newer.
   mutating func keep(
     _ row: CacheRow, within limit: Int, at moment: Timestamp, lastUse: CacheEntry.LastUse,
-    _ references: inout ReferenceChanges
+    arriving: ImageDigest? = nil, _ references: inout ReferenceChanges
   ) throws {
     try drop([row.id], &references)
     let (digest, bytes) = (row.digest.data, row.bytes)
-    guard bytes <= limit, try references.begins(digest) || isKept(digest) else { return }
-    if try !isCached(digest) { counters.cacheBytes += bytes }
+    let isArriving = arriving == row.digest
+    guard bytes <= limit, try isArriving || references.begins(digest) || isKept(digest) else {
+      return
+    }
+    if try isArriving || !isCached(digest) { counters.cacheBytes += bytes }
     try execute(
       """
       INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource)

@@ -18,6 +18,14 @@ private struct ImageRow {
   }
 }
 
+/// What taking an image into the database came to.
+struct Embedding {
+  /// Images that gave way and whose files are to be removed.
+  var evicted: [ImageDigest] = []
+  /// The image, where there is no row of it: ``WriteTransaction/apply(_:arriving:)`` writes it with its first reference.
+  var arriving: EmbeddedImage?
+}
+
 /// References to images, and the room that they take.
 extension WriteTransaction {
   mutating func reserve(
@@ -108,27 +116,28 @@ extension WriteTransaction {
   }
 
   /// Takes in an image whose bytes are kept in the database. The same operation must begin a reference to it.
-  /// - Returns: images that gave way and whose files are to be removed.
   mutating func embed(
     _ image: EmbeddedImage, limit: Int, for instance: Instance
-  ) throws -> [ImageDigest] {
+  ) throws -> Embedding {
     let (digest, bytes) = (image.digest.data, image.content.count)
     let known = try self.image(digest)
-    if let known, !known.isPendingDeletion { return [] }
+    if let known, !known.isPendingDeletion { return Embedding() }
     guard counters.pinnedBytes + bytes <= limit else { throw StoreError.full }
     let gone = try makeRoom(within: limit - bytes, for: instance)
+    guard known != nil else { return Embedding(evicted: gone, arriving: image) }
     // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
     try execute(
-      """
-      INSERT INTO images (digest, bytes, hard, soft, embedded) VALUES (?, ?, 0, 0, 1)
-      ON CONFLICT (digest) DO UPDATE SET leaving = 0, embedded = 1
-      """,
-      [digest, bytes])
-    try execute(
-      "INSERT INTO contents (digest, bytes) VALUES (?, ?)", [digest, Data(image.content)])
+      "UPDATE images SET leaving = 0, embedded = 1, bytes = ? WHERE digest = ?", [bytes, digest])
+    try insert(contentOf: image)
     counters.images += 1
     counters.imageBytes += bytes
-    return gone
+    return Embedding(evicted: gone)
+  }
+
+  private func insert(contentOf image: EmbeddedImage) throws {
+    try execute(
+      "INSERT INTO contents (digest, bytes) VALUES (?, ?)",
+      [image.digest.data, Data(image.content)])
   }
 
   /// Removes an image that was taken in if nothing came to refer to it after all.
@@ -216,9 +225,14 @@ extension WriteTransaction {
   }
 
   /// Brings the images' counts in step with rows, once those are written.
-  mutating func apply(_ references: ReferenceChanges) throws {
+  /// - Parameter arriving: an image of which there is no row yet: it is taken in if anything refers to it.
+  mutating func apply(_ references: ReferenceChanges, arriving: EmbeddedImage? = nil) throws {
     for (digest, change) in references.byDigest where change.isOne {
-      try apply(change, to: digest, as: image(digest))
+      if let arriving, arriving.digest.data == digest {
+        try add(change, as: digest, with: arriving)
+      } else {
+        try apply(change, to: digest, as: image(digest))
+      }
     }
   }
 
@@ -244,14 +258,21 @@ extension WriteTransaction {
     if new.isEmbedded, new.hard == 0, new.soft == 0 { try removeEmbedded(digest, bytes: new.bytes) }
   }
 
-  private mutating func add(_ change: ReferenceChange, as digest: Data) throws {
+  private mutating func add(
+    _ change: ReferenceChange, as digest: Data, with image: EmbeddedImage? = nil
+  ) throws {
     guard change.hard > 0 || change.soft > 0 else { return }
+    let bytes = image?.content.count ?? change.bytes
     try execute(
-      "INSERT INTO images (digest, bytes, hard, soft, finished_at) VALUES (?, ?, ?, ?, ?)",
-      [digest, change.bytes, change.hard, change.soft, change.finishedAt])
+      """
+      INSERT INTO images (digest, bytes, hard, soft, finished_at, embedded)
+      VALUES (?, ?, ?, ?, ?, ?)
+      """,
+      [digest, bytes, change.hard, change.soft, change.finishedAt, image == nil ? 0 : 1])
+    if let image { try insert(contentOf: image) }
     counters.images += 1
-    counters.imageBytes += change.bytes
-    if change.hard > 0 { counters.pinnedBytes += change.bytes }
+    counters.imageBytes += bytes
+    if change.hard > 0 { counters.pinnedBytes += bytes }
   }
 
   private func image(_ digest: Data) throws -> ImageRow? {

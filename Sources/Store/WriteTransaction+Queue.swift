@@ -109,6 +109,8 @@ extension WriteTransaction {
       """,
       [taken.claim, taken.claimedAt, taken.number])
     counters.move(from: row, to: taken)
+    taken.decoded = DecodedJob()
+    held.note(taken)
     if row.tags != nil {
       try removeTags(of: row)
       try addTags(of: taken)
@@ -118,7 +120,7 @@ extension WriteTransaction {
 
   /// A job about to be changed, with the row that it was read from.
   private func find(_ id: JobID, under claim: Claim?) throws -> JobRow? {
-    guard let row = try JobRow.fetch(id.data, db) else { return nil }
+    guard let row = try held[id.data] ?? JobRow.fetch(id.data, db) else { return nil }
     if let claim, claim != row.heldBy { return nil }
     return row
   }
@@ -153,22 +155,24 @@ extension WriteTransaction {
   mutating func complete(_ completion: Completion, row: CacheRow?, at moment: Timestamp) throws
     -> (jobs: [Result<Job?, StoreError>], evicted: [ImageDigest])
   {
-    let evicted = try completion.image.map {
+    let embedding = try completion.image.map {
       try embed($0, limit: completion.imageLimit, for: completion.instance)
     }
+    let arriving = embedding?.arriving
     var references = ReferenceChanges()
     let jobs = try completion.claims.map {
       try complete($0, completion.change, &references)
     }
     if let row {
       try keep(
-        row, within: completion.cacheLimit, at: moment, lastUse: completion.lastUse, &references)
+        row, within: completion.cacheLimit, at: moment, lastUse: completion.lastUse,
+        arriving: arriving?.digest, &references)
     }
     try evict(downTo: completion.cacheLimit, lastUse: completion.lastUse, &references)
     if let holder = completion.releasing { try endReservations(of: holder.data, &references) }
-    try apply(references)
-    if let image = completion.image { try dropUnused(image) }
-    return (jobs, evicted ?? [])
+    try apply(references, arriving: arriving)
+    if let image = completion.image, arriving == nil { try dropUnused(image) }
+    return (jobs, embedding?.evicted ?? [])
   }
 
   /// A job whose record can't be read or written is left alone without harm to the others; what the database refuses

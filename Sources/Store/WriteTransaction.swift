@@ -6,6 +6,7 @@ internal import Jobs
 struct WriteTransaction {
   let db: Database
   var counters: StoreCounters
+  let held: HeldRows
 
   /// - Returns: how many rows changed.
   @discardableResult
@@ -47,7 +48,7 @@ extension WriteTransaction {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
       if new.places != old.places { counters.move(from: old, to: new) }
-      return
+      return held.note(new)
     }
     try execute(
       """
@@ -61,6 +62,7 @@ extension WriteTransaction {
         new.originData, new.request, new.low, new.number,
       ])
     counters.move(from: old, to: new)
+    held.note(new)
     if (old.phase, old.expiresAt, old.tags) != (new.phase, new.expiresAt, new.tags) {
       try removeTags(of: old)
       try addTags(of: new)
@@ -70,6 +72,7 @@ extension WriteTransaction {
   mutating func delete(_ row: JobRow) throws {
     try execute("DELETE FROM jobs WHERE number = ?", [row.number])
     counters.move(from: row, to: nil)
+    held.forget(row)
     try removeTags(of: row)
     try apply(ReferenceChanges(from: row, to: nil, holding: nil))
   }

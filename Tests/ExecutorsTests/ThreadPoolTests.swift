@@ -15,6 +15,14 @@ struct ThreadPoolTests {
     #expect(name == "test-pool\n")
   }
 
+  @Test("steps back by as much as it is told")
+  func niceness() async {
+    let which = __priority_which_t(PRIO_PROCESS.rawValue)
+    let before = getpriority(which, 0)
+    let pool = ThreadPool(name: "test-pool", threads: 1, niceness: 3)
+    #expect(await pool.run { getpriority(which, 0) } == min(19, before + 3))
+  }
+
   @Test("what waits is run by priority, and in order within one")
   func priorities() async {
     let pool = ThreadPool(name: "test-pool", threads: 1)

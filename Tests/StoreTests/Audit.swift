@@ -56,6 +56,14 @@ extension SQLiteJobStore {
       var looked = try ParkedHeads(transaction.db)
       var wrong: [String] = []
       let counted = try StoreCounters(counting: transaction.db)
+      for held in transaction.held.rows.values {
+        let row = try JobRow.fetch(held.id, transaction.db)
+        if try row?.hasSameColumns(as: held) != true || row?.record != held.record
+          || row?.number != held.number || row?.job() != held.job()
+        {
+          wrong.append("what is held of job \(held.number)")
+        }
+      }
       if counted.cacheRecordBytes != transaction.counters.cacheRecordBytes {
         wrong.append("records")
       }

@@ -70,8 +70,11 @@ final class ResponseCache: Sendable {
 
   /// Where entries that may answer the job are: among its like's, and among those for everyone.
   private static func keys(of job: Job) -> [Fingerprint] {
-    guard let own = job.cacheKey, let shared = job.sharedCacheKey else { return [] }
-    return own == shared ? [own] : [own, shared]
+    guard let shared = job.sharedCacheKey else { return [] }
+    guard !job.submission.headers.isEmpty, let own = job.cacheKey, own != shared else {
+      return [shared]
+    }
+    return [own, shared]
   }
 
   /// What is stored of a URL that a redirect leads the job to, to be confirmed there.

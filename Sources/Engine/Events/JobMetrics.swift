@@ -1,8 +1,11 @@
 internal import Jobs
 internal import Metrics
+internal import Synchronization
 
 /// The centre's figures, as `GET /metrics` shows them.
 struct JobMetrics: Sendable {
+  private let finished = CounterFamily("imagefetch_jobs_finished_total", ["phase", "code"])
+  private let outcomes = CounterFamily("imagefetch_cache_outcomes_total", ["status"])
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
   private let workers = Gauge(label: "imagefetch_workers")
@@ -27,16 +30,8 @@ struct JobMetrics: Sendable {
   func joined(_ count: Int) { joins.increment(by: Int64(count)) }
 
   func finished(_ job: Job) {
-    if let cache = job.cache {
-      Counter(
-        label: "imagefetch_cache_outcomes_total", dimensions: [("status", cache.status.rawValue)]
-      ).increment()
-    }
-    let code = job.failure?.code.rawValue ?? ""
-    Counter(
-      label: "imagefetch_jobs_finished_total",
-      dimensions: [("phase", job.phase.rawValue), ("code", code)]
-    ).increment()
+    if let cache = job.cache { outcomes.increment([cache.status.rawValue]) }
+    finished.increment([job.phase.rawValue, job.failure?.code.rawValue ?? ""])
     if let time = job.timings.decode { decode.record(duration: time) }
     if let started = job.startedAt, let finished = job.finishedAt {
       duration.record(duration: finished - started)
@@ -100,5 +95,24 @@ struct JobMetrics: Sendable {
     cacheEntries.record(counts.cache.entries)
     cacheBytes.record(counts.cache.bytes)
     cacheMemory.record(counts.cache.memoryBytes)
+  }
+}
+
+/// Counters of one name, told apart by their labels' values: each is looked for among all metrics once only.
+private final class CounterFamily: Sendable {
+  private let name: String
+  private let labels: [String]
+  private let counters = Mutex<[[String]: Counter]>([:])
+
+  init(_ name: String, _ labels: [String]) { (self.name, self.labels) = (name, labels) }
+
+  func increment(_ values: [String]) {
+    let counter = counters.withLock { counters in
+      if let counter = counters[values] { return counter }
+      let counter = Counter(label: name, dimensions: Array(zip(labels, values)))
+      counters[values] = counter
+      return counter
+    }
+    counter.increment()
   }
 }

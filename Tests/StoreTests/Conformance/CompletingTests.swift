@@ -44,6 +44,10 @@ struct CompletingTests {
       try db.execute(
         sql: "UPDATE jobs SET record = x'7B' WHERE id = ?", arguments: [batch[1].id.data])
     }
+    // With what fails the writer forgets what it holds of rows, and reads them again.
+    await #expect(throws: StoreError.full) {
+      try await store.writer.perform { (_: inout WriteTransaction) in throw StoreError.full }
+    }
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     let completed = try await store.complete(
       Completion(claims, entry: entry, change: Self.succeed(.sample(1)))
