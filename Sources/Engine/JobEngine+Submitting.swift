@@ -76,7 +76,7 @@ extension JobEngine {
   /// Brings new jobs into loads under way that they ask the same as: they need no worker of their own. It brings no more
   /// jobs than are new, so that the answer to a submission doesn't wait for a long queue.
   private func join(_ jobs: [Job]) async {
-    guard crew.loads.count > 0 else { return }
+    guard loads.count > 0 else { return }
     var counts: [Fingerprint: Int] = [:]
     for request in jobs.lazy.compactMap(\.request) { counts[request, default: 0] += 1 }
     for (request, count) in counts { await join(request, count) }
