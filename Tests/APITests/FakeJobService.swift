@@ -57,8 +57,16 @@ final class FakeJobService: JobService {
 
   private func given(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
     try check()
+    // One job answers for all sizes.
+    func source(_ submission: Submission) -> Submission {
+      var submission = submission
+      submission.variants = []
+      return submission
+    }
     let viewed = kept.withLock { kept in
-      kept.jobs.values.first { $0.owner == .view && $0.submission == job.submission }
+      kept.jobs.values.first {
+        $0.owner == .view && source($0.submission) == source(job.submission)
+      }
     }
     if let viewed { return JobSnapshot(viewed) }
     guard let snapshot = try await submit([job], by: .view, key: nil)[0].snapshot else {
