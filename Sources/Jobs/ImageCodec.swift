@@ -1,8 +1,8 @@
 /// Decodes images while their bytes arrive.
 public protocol ImageCodec: Sendable {
   /// A decoder for one image whose format its first bytes tell.
-  /// - Parameter variants: to be made on the way, of the same pixels; what they are called means nothing. They never make a decode fail, nor need more than
-  ///   `limits` allow.
+  /// - Parameter variants: to be made on the way, of the same pixels; what they are called means nothing. They never
+  ///   make a decode fail, nor need more than `limits` allow.
   func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder
 }
 

@@ -163,7 +163,7 @@ public struct Completion: Sendable {
   }
 }
 
-/// What a settlement came to.
+/// What a completion came to.
 public struct Completed: Sendable, Equatable {
   /// For each claim the job as it then is; nil where the claim no longer holds.
   public var jobs: [Job?]
