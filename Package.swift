@@ -73,7 +73,7 @@ let package = Package(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
     .target(
       name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
-    .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
+    .target(name: "Executors", dependencies: [.deque, .heap], swiftSettings: house),
     .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
 
     .systemLibrary(
