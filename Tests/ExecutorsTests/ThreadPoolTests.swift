@@ -47,7 +47,9 @@ struct ThreadPoolTests {
     #expect(got == ["high 1", "high 2", "low 1", "low 2"])
   }
 
-  @Test("an actor's jobs run one at a time, on the pool's threads, and let those of a higher priority go first")
+  @Test(
+    "an actor's jobs run one at a time, on the pool's threads, and let those of a higher priority go first"
+  )
   func serialLane() async {
     let pool = ThreadPool(name: "test-pool", threads: 3)
     let worker = Counter(on: pool.serialLane(priority: 1))

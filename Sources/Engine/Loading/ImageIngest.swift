@@ -85,7 +85,9 @@ struct ImageStaging: Sendable {
   /// Sees to it that the image outlives its load. One that no job waits for is published: no transaction that ends jobs
   /// would take it along.
   /// - Returns: the image, where the job store is to keep it when the load ends; nil: it is published.
-  func keep(_ ingested: ImageIngest.Ingested, for load: Load) async throws(JobFailure) -> EmbeddedImage? {
+  func keep(_ ingested: ImageIngest.Ingested, for load: Load) async throws(JobFailure)
+    -> EmbeddedImage?
+  {
     if !load.isBackground, let content = ingested.staged.content,
       content.count <= largestEmbedded
     {

@@ -23,7 +23,8 @@ struct Loader: Sendable {
         for: load.waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
       let waiters = await close(load, permits)
       // Some may have come meanwhile.
-      await wanted.make(for: waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
+      await wanted.make(
+        for: waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
       let made = wanted
       await completer.complete(
         waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
