@@ -29,6 +29,7 @@ VERSION := $(shell sed -n 's/.*version = "\(.*\)"/\1/p' Sources/App/Version.swif
 LINT_TOOLS := .build-lint
 BENCH_PYTHON := .build-bench
 CLIENT_TOOLS := .build-clients
+OBJECT_STORE := .build-s3
 BENCH_THUMBOR := .build-bench-thumbor
 
 .PHONY: help
@@ -70,7 +71,7 @@ export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
-	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed
+	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed
 	@rm -f .build/tests-swift-testing.xml
 	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
@@ -85,6 +86,13 @@ install-client-tools:
 	  $(PYTHON) -m venv --clear $(CLIENT_TOOLS); \
 	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement .ci/clients.txt; \
 	  touch $(CLIENT_TOOLS)/installed; }
+
+# An object store that speaks S3, for the tests. Its packager is a third party, so the wheel's digest is given.
+$(OBJECT_STORE)/installed: .ci/s3.txt
+	@echo "Installing the object store of .ci/s3.txt"
+	@$(PYTHON) -m venv --clear $(OBJECT_STORE)
+	@$(OBJECT_STORE)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
 
 .PHONY: lint
 lint: export WARNINGS_AS_ERRORS := 1
@@ -153,7 +161,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS)
+	rm -rf .build .build-asan .build-tsan $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE)
 
 .PHONY: build-packages
 build-packages:

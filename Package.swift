@@ -69,6 +69,7 @@ let package = Package(
       name: "Store",
       dependencies: ["CLinux", "Executors", "Jobs", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
+    .target(name: "S3", dependencies: ["Fetch", "Jobs", .crypto, .log], swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
@@ -126,6 +127,9 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
+      swiftSettings: house),
+    .testTarget(
+      name: "S3Tests", dependencies: ["Fetch", "Jobs", "S3", "TestSupport", .crypto, .log],
       swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),

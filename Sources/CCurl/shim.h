@@ -24,6 +24,15 @@ static inline CURLcode CCurl_setWriteFunction(CURL *easy, CURLoption option,
                                               curl_write_callback value) {
     return curl_easy_setopt(easy, option, value);
 }
+static inline CURLcode CCurl_setReadFunction(CURL *easy, curl_read_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_READFUNCTION, value);
+}
+static inline CURLcode CCurl_setSeekFunction(CURL *easy, curl_seek_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, value);
+}
+static inline CURLcode CCurl_setOffset(CURL *easy, CURLoption option, curl_off_t value) {
+    return curl_easy_setopt(easy, option, value);
+}
 static inline CURLcode CCurl_setOpenSocketFunction(CURL *easy, curl_opensocket_callback value) {
     return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, value);
 }

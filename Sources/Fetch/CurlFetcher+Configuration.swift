@@ -32,6 +32,9 @@ extension CurlFetcher {
     /// How long a name's addresses are used again. Short: it only spares a burst its repetitions.
     public var lookupCacheTime: Duration = .seconds(5)
 
+    /// Whether its open transfers are the ones that the metrics tell of.
+    public var isCounted = true
+
     /// The defaults.
     public init() {}
   }

@@ -13,7 +13,7 @@ internal import Synchronization
 public final class CurlFetcher: ImageFetcher {
   private let configuration: Configuration
   private let router: Router
-  private let running: RunningLoop
+  let running: RunningLoop
   private let metrics = FetchMetrics()
   private let log = Logger(label: "imagefetch.fetch")
   private let lastID = Atomic<UInt64>(0)
@@ -28,7 +28,9 @@ public final class CurlFetcher: ImageFetcher {
     router = try Router(configuration)
     let gauge = metrics.openTransfers
     let settings = TransferSettings(configuration, policy: router.policy)
-    running = RunningLoop(try EventLoop(settings: settings) { gauge.record($0) })
+    let isCounted = configuration.isCounted
+    running = RunningLoop(
+      try EventLoop(settings: settings) { if isCounted { gauge.record($0) } })
   }
 
   /// Ends every transfer as cancelled and the thread with them; returns when both are gone. Later
@@ -67,7 +69,8 @@ public final class CurlFetcher: ImageFetcher {
       if Task.isCancelled { throw .cancelled }
       let asked = start.duration(to: .now)
       let (exchange, route, head) = try await ask(
-        for: url, fields: fields + conditions, of: request, by: deadline)
+        for: url, fields: fields + conditions, maxBytes: request.maxBytes,
+        timeout: request.timeout, by: deadline)
       guard Redirect.isRedirect(head.status) else {
         var response = try accept(
           head, exchange, url: url, conditions: conditions, maxBytes: request.maxBytes)
@@ -97,8 +100,9 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   /// One hop: up to its response's header section.
-  private func ask(
-    for url: SourceURL, fields: [HeaderField], of request: FetchRequest,
+  func ask(
+    for url: SourceURL, fields: [HeaderField], method: OutgoingRequest.Method = .get,
+    content: OutgoingContent? = nil, maxBytes: Int, timeout: Duration,
     by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> (Exchange, Route, ResponseHead) {
     let started = ContinuousClock.now
@@ -108,18 +112,18 @@ public final class CurlFetcher: ImageFetcher {
     } catch {
       switch error {
       case .dnsFailure where deadline <= .now, .connectFailure where deadline <= .now:
-        throw .timeout(seconds: request.timeout.roundedSeconds)
+        throw .timeout(seconds: timeout.roundedSeconds)
       default: throw error
       }
     }
     let exchange = Exchange(
       id: lastID.add(1, ordering: .relaxed).newValue, loop: running.loop,
-      capacity: configuration.bufferSize, maxBytes: request.maxBytes)
+      capacity: configuration.bufferSize, maxBytes: maxBytes)
     running.loop.post(
       .start(
         TransferPlan(
-          exchange: exchange, route: route, headers: fields, deadline: deadline,
-          timeout: request.timeout, started: started)))
+          exchange: exchange, route: route, method: method, headers: fields, content: content,
+          deadline: deadline, timeout: timeout, started: started)))
     return (exchange, route, try await exchange.head())
   }
 

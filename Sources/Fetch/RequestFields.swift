@@ -21,6 +21,9 @@ enum RequestFields {
     conditions.filter { conditional.contains($0.name.lowercased()) && isSound($0) }
   }
 
+  /// Those that can be sent at all.
+  static func sendable(_ fields: [HeaderField]) -> [HeaderField] { fields.filter(isSound) }
+
   private static func isSound(_ field: HeaderField) -> Bool {
     isToken(field.name)
       && !field.value.utf8.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F })

@@ -11,6 +11,12 @@ extension Transfer {
     CCurl_setPointer(easy, CURLOPT_WRITEDATA, context)
     CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, takeHeaderLine)
     CCurl_setPointer(easy, CURLOPT_HEADERDATA, context)
+    if plan.content != nil {
+      CCurl_setReadFunction(easy, giveContent)
+      CCurl_setPointer(easy, CURLOPT_READDATA, context)
+      CCurl_setSeekFunction(easy, seekContent)
+      CCurl_setPointer(easy, CURLOPT_SEEKDATA, context)
+    }
     CCurl_setOpenSocketFunction(easy, openSocket)
     CCurl_setPointer(easy, CURLOPT_OPENSOCKETDATA, context)
     CCurl_setPrereqFunction(easy, judgePeer)
@@ -37,6 +43,20 @@ extension Transfer {
       failure = .tooLarge(limit: limit)
       return Self.stop
     }
+  }
+
+  /// Gives the next piece of the request's content.
+  /// - Returns: how many bytes; 0 after the last; ``abort`` where they can't be read.
+  fileprivate func give(into buffer: UnsafeMutableRawBufferPointer) -> Int {
+    lastByte = .now
+    guard let content = plan.content else { return 0 }
+    let wanted = min(buffer.count, content.count - sent)
+    guard wanted > 0 else { return 0 }
+    let bytes = content.read(sent, wanted)
+    guard bytes.count == wanted else { return Int(CURL_READFUNC_ABORT) }
+    buffer.copyBytes(from: bytes)
+    sent += wanted
+    return wanted
   }
 
   fileprivate func take(headerLine line: UnsafeBufferPointer<UInt8>) -> Int {
@@ -126,6 +146,23 @@ private func takeHeaderLine(
 ) -> Int {
   guard let transfer = Transfer.at(context) else { return 0 }
   return transfer.take(headerLine: UnsafeBufferPointer(raw: bytes, count: size * count))
+}
+
+private func giveContent(
+  _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
+  _ context: UnsafeMutableRawPointer?
+) -> Int {
+  guard let transfer = Transfer.at(context) else { return Int(CURL_READFUNC_ABORT) }
+  return transfer.give(into: UnsafeMutableRawBufferPointer(start: bytes, count: size * count))
+}
+
+/// A request that found its connection closed is sent again from its start.
+private func seekContent(
+  _ context: UnsafeMutableRawPointer?, _ offset: curl_off_t, _ origin: Int32
+) -> Int32 {
+  guard let transfer = Transfer.at(context), origin == SEEK_SET else { return CURL_SEEKFUNC_FAIL }
+  transfer.sent = Int(offset)
+  return CURL_SEEKFUNC_OK
 }
 
 private func openSocket(

@@ -6,7 +6,7 @@ extension Transfer {
   func setOptions() {
     set(CURLOPT_URL, plan.route.url)
     CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
-    CCurl_setLong(easy, CURLOPT_HTTPGET, 1)
+    setMethod()
     // Large bodies in a quarter of the reads. What isn't filled is never touched, and so no memory of a slow transfer's.
     CCurl_setLong(easy, CURLOPT_BUFFERSIZE, 65_536)
     CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
@@ -26,6 +26,19 @@ extension Transfer {
 
   private func set(_ option: CURLoption, _ value: String) {
     _ = value.withCString { CCurl_setString(easy, option, $0) }
+  }
+
+  private func setMethod() {
+    CCurl_setLong(easy, CURLOPT_HTTPGET, 1)
+    switch plan.method {
+    case .get: return
+    case .head: CCurl_setLong(easy, CURLOPT_NOBODY, 1)
+    case .delete: set(CURLOPT_CUSTOMREQUEST, "DELETE")
+    case .put, .post:
+      CCurl_setLong(easy, CURLOPT_UPLOAD, 1)
+      set(CURLOPT_CUSTOMREQUEST, plan.method.rawValue)
+      CCurl_setOffset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(plan.content?.count ?? 0))
+    }
   }
 
   private func setTLS() {
@@ -57,9 +70,10 @@ extension Transfer {
       fields.append(HeaderField(name: name, value: value))
     }
     // To libcurl "Name:" means to leave the field out, "Name;" to send it empty.
-    set(
-      CURLOPT_HTTPHEADER,
-      fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" })
+    var lines = fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" }
+    // What is sent is small beside a round trip, and few servers answer 100.
+    if plan.content != nil { lines.append("Expect:") }
+    set(CURLOPT_HTTPHEADER, lines)
     CCurl_setLong(easy, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
     if fields.contains(where: \.mayAuthenticateConnection) {
       CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)

@@ -19,6 +19,8 @@ final class Transfer {
   /// The request is on its way.
   var isConnected = false
   var hasHead = false
+  /// Bytes of the request's content that libcurl has taken.
+  var sent = 0
   private var heldBackSince: ContinuousClock.Instant?
   /// The longest time. Its sender looks for room, and repeats what found none, at intervals that grew with it (RFC 9293
   /// section 3.8): so much longer it may say nothing without having stalled.
@@ -136,6 +138,7 @@ final class Transfer {
     needsNewConnection = false
     isConnected = false
     failure = nil
+    sent = 0
   }
 
   /// Nobody takes its bytes at the moment.

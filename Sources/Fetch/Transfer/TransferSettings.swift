@@ -16,8 +16,10 @@ struct TransferSettings: Sendable {
 struct TransferPlan: Sendable {
   var exchange: Exchange
   var route: Route
+  var method = OutgoingRequest.Method.get
   /// Checked; the defaults are not among them.
   var headers: [HeaderField]
+  var content: OutgoingContent?
   /// Of the whole fetch; `timeout` is what it was made of, for the error.
   var deadline: ContinuousClock.Instant
   var timeout: Duration

@@ -1,0 +1,104 @@
+public import Jobs
+
+/// A request of ours to a service that the operator named, as opposed to an origin's URL that a client did.
+public struct OutgoingRequest: Sendable {
+  /// What it does (RFC 9110 section 9).
+  public enum Method: String, Sendable {
+    /// These have no content.
+    case get = "GET"
+    case head = "HEAD"
+    case delete = "DELETE"
+    /// These have.
+    case put = "PUT"
+    case post = "POST"
+  }
+
+  /// What is asked.
+  public var method: Method
+  /// Whom.
+  public var url: SourceURL
+  /// Fields, sent as they are.
+  public var fields: [HeaderField]
+  /// What is sent; of a method that has content only.
+  public var content: OutgoingContent?
+  /// Until the response's end.
+  public var timeout: Duration
+  /// Of the response's content.
+  public var maxBytes: Int
+
+  /// A request.
+  public init(
+    _ method: Method, _ url: SourceURL, fields: [HeaderField] = [],
+    content: OutgoingContent? = nil, timeout: Duration, maxBytes: Int
+  ) {
+    self.method = method
+    self.url = url
+    self.fields = fields
+    self.content = content
+    self.timeout = timeout
+    self.maxBytes = maxBytes
+  }
+}
+
+/// Bytes to be sent: read a piece at a time on the thread of the transfers, which all of them share. A file that is read
+/// so should be one that was just written, and lies in memory still.
+public struct OutgoingContent: Sendable {
+  /// How many.
+  public let count: Int
+  /// Up to so many from an offset on; fewer end the transfer as broken.
+  public let read: @Sendable (_ offset: Int, _ count: Int) -> [UInt8]
+
+  /// Bytes from somewhere.
+  public init(count: Int, read: @escaping @Sendable (_ offset: Int, _ count: Int) -> [UInt8]) {
+    self.count = count
+    self.read = read
+  }
+
+  /// Bytes in memory.
+  public init(_ bytes: [UInt8]) {
+    count = bytes.count
+    read = { offset, count in Array(bytes.dropFirst(offset).prefix(count)) }
+  }
+}
+
+extension CurlFetcher {
+  /// Sends a request as it is, and gives whatever is answered: no redirect is followed, no status is an error, and
+  /// no content coding is undone. The policy holds here too.
+  ///
+  /// - Throws: why there is no response.
+  public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+    let deadline = ContinuousClock.now + request.timeout
+    let (exchange, _, head) = try await ask(
+      for: request.url, fields: RequestFields.sendable(request.fields), method: request.method,
+      content: request.content, maxBytes: request.maxBytes, timeout: request.timeout, by: deadline)
+    return FetchedResponse(
+      url: request.url, status: head.status, headers: head.fields,
+      contentLength: head.contentLength,
+      body: SentBody(exchange, running), timings: head.timings)
+  }
+}
+
+/// A response's content for the one task that reads it. Letting go of it closes the transfer.
+private final class SentBody: ImageBytes {
+  private let exchange: Exchange
+  private let running: RunningLoop
+
+  init(_ exchange: Exchange, _ running: RunningLoop) {
+    self.exchange = exchange
+    self.running = running
+  }
+
+  deinit { exchange.cancel() }
+
+  func next() async throws(FetchError) -> [UInt8]? { try await exchange.next() }
+}
+
+extension AddressPolicy {
+  /// Everything: for services that the operator named, which may well be in a network of their own.
+  public static var everywhere: AddressPolicy {
+    var policy = AddressPolicy()
+    policy.allowPorts = []
+    policy.allowNetworks = ["0.0.0.0/0", "::/0"].compactMap(CIDR.init)
+    return policy
+  }
+}

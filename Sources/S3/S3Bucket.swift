@@ -1,0 +1,241 @@
+public import Fetch
+internal import Foundation
+public import Jobs
+public import Logging
+
+/// One bucket of an object store that speaks S3, below a prefix.
+///
+/// Each request is signed (SigV4), and tried again after a fault that may pass. What is sent is named by its SHA-256,
+/// which the store verifies where it can: as the signed `x-amz-content-sha256`, and as `x-amz-checksum-sha256`.
+public final class S3Bucket: Sendable {
+  /// Where it is.
+  public struct Place: Sendable {
+    /// The service's URL, without a path.
+    public var endpoint: SourceURL
+    /// What requests are signed for.
+    public var region: String
+    /// The bucket's name.
+    public var bucket: String
+    /// What all keys begin with; empty, or with a slash at its end.
+    public var prefix: String
+    /// Whether the bucket stands in the path; else in the host's name.
+    public var isPathStyle: Bool
+
+    /// A bucket.
+    public init(
+      endpoint: SourceURL, region: String, bucket: String, prefix: String = "", isPathStyle: Bool
+    ) {
+      self.endpoint = endpoint
+      self.region = region
+      self.bucket = bucket
+      self.prefix = prefix.isEmpty || prefix.hasSuffix("/") ? prefix : prefix + "/"
+      self.isPathStyle = isPathStyle
+    }
+  }
+
+  /// An object of a listing.
+  public struct Object: Sendable, Equatable {
+    /// Without the bucket's prefix.
+    public var key: String
+    /// Its bytes.
+    public var count: Int
+  }
+
+  private let place: Place
+  private let sender: CurlFetcher
+  private let credentials: S3CredentialSource
+  private let timeout: Duration
+  private let tries: Int
+  private let now: WallClock
+  private let log: Logger
+
+  /// - Parameters:
+  ///   - sender: whose policy lets it go to the endpoint.
+  ///   - timeout: of one try.
+  public init(
+    _ place: Place, sender: CurlFetcher, credentials: S3CredentialSource,
+    timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
+  ) {
+    self.place = place
+    self.sender = sender
+    self.credentials = credentials
+    self.timeout = timeout
+    self.tries = tries
+    self.now = now
+    self.log = log
+  }
+
+  /// Stores an object in the place of what was there.
+  public func put(
+    _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil
+  ) async throws(S3Error) {
+    var request = Request(.put, key: key)
+    request.content = content
+    request.digest = digest.hex
+    request.fields = [
+      HeaderField(name: "x-amz-checksum-sha256", value: Data(digest.bytes).base64EncodedString())
+    ]
+    if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
+    _ = try await send(request)
+  }
+
+  /// An object's bytes, as they come; nil when there is none.
+  public func get(
+    _ key: String
+  ) async throws(S3Error) -> (count: Int?, bytes: any ImageBytes)? {
+    guard let response = try await found(Request(.get, key: key)) else { return nil }
+    return (response.contentLength, response.body)
+  }
+
+  /// How many bytes an object has; nil when there is none.
+  public func count(of key: String) async throws(S3Error) -> Int? {
+    guard let response = try await found(Request(.head, key: key)) else { return nil }
+    let length = response.headers.first { $0.name.lowercased() == "content-length" }.flatMap {
+      Int($0.value)
+    }
+    guard let length else { throw .unexpected("no Content-Length") }
+    return length
+  }
+
+  /// Removes an object, if it is there.
+  public func remove(_ key: String) async throws(S3Error) {
+    _ = try await found(Request(.delete, key: key))
+  }
+
+  /// Makes the bucket, if it isn't there.
+  public func create() async throws(S3Error) {
+    do throws(S3Error) { _ = try await send(Request(.put, key: nil)) } catch {
+      if case .refused(409, "BucketAlreadyOwnedByYou", _) = error { return }
+      throw error
+    }
+  }
+
+  /// Objects below the prefix, in the order of their keys.
+  ///
+  /// - Parameters:
+  ///   - token: of the page before; nil: the first.
+  ///   - limit: at the most, and 1,000 in any case.
+  /// - Returns: the next page's token; nil after the last.
+  public func list(
+    after token: String? = nil, atMost limit: Int = 1_000
+  ) async throws(S3Error) -> (objects: [Object], next: String?) {
+    var request = Request(.get, key: nil)
+    request.query = [("list-type", "2"), ("max-keys", "\(limit)"), ("prefix", place.prefix)]
+    if let token { request.query.append(("continuation-token", token)) }
+    request.maxBytes = 16 << 20
+    let response = try await send(request)
+    let page = S3XML(try await Self.content(of: response))
+    let objects = page.all("Contents").compactMap { entry -> Object? in
+      guard let key = entry.first("Key"), key.hasPrefix(place.prefix),
+        let size = entry.first("Size").flatMap(Int.init)
+      else { return nil }
+      return Object(key: String(key.dropFirst(place.prefix.count)), count: size)
+    }
+    let isTruncated = page.first("IsTruncated") == "true"
+    return (objects, isTruncated ? page.first("NextContinuationToken") : nil)
+  }
+}
+
+// One request.
+extension S3Bucket {
+  private struct Request {
+    var method: OutgoingRequest.Method
+    /// Nil: the bucket's own.
+    var key: String?
+    var query: [(String, String)] = []
+    var fields: [HeaderField] = []
+    var content: OutgoingContent?
+    var digest = Request.emptyDigest
+    /// Of the response.
+    var maxBytes = Int.max
+
+    static let emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+    init(_ method: OutgoingRequest.Method, key: String?) {
+      self.method = method
+      self.key = key
+    }
+  }
+
+  /// - Returns: nil where there is no such object.
+  private func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
+    do throws(S3Error) { return try await send(request) } catch {
+      if case .refused(404, let code, _) = error, code != "NoSuchBucket" { return nil }
+      throw error
+    }
+  }
+
+  /// Sends it, again and again while that may help.
+  private func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
+    var pause = Duration.milliseconds(100)
+    for attempt in 1... {
+      do throws(S3Error) { return try await sendOnce(request) } catch {
+        guard attempt < tries, error.isRetryable, !Task.isCancelled else { throw error }
+        log.info(
+          "a request to the object store is tried again",
+          metadata: ["method": "\(request.method.rawValue)", "error": "\(error)"])
+      }
+      try? await Task.sleep(for: pause * Double.random(in: 0.5...1))
+      pause = min(pause * 3, .seconds(5))
+    }
+    throw .unexpected("no try was made")
+  }
+
+  private func sendOnce(_ request: Request) async throws(S3Error) -> FetchedResponse {
+    let outgoing = try signed(request)
+    let response: FetchedResponse
+    do throws(FetchError) { response = try await sender.send(outgoing) } catch {
+      throw .unreachable(error)
+    }
+    guard response.status >= 300 else { return response }
+    let answer =
+      request.method == .head ? [] : ((try? await Self.content(of: response, atMost: 65_536)) ?? [])
+    let xml = S3XML(answer)
+    throw .refused(
+      status: response.status, code: xml.first("Code") ?? "", message: xml.first("Message") ?? "")
+  }
+
+  private func signed(_ request: Request) throws(S3Error) -> OutgoingRequest {
+    let credentials = try credentials.current()
+    let host =
+      place.isPathStyle ? place.endpoint.authority : "\(place.bucket).\(place.endpoint.authority)"
+    var path = place.isPathStyle ? "/\(place.bucket)" : ""
+    if let key = request.key {
+      path += "/" + Signature.encoded(place.prefix + key, keepsSlashes: true)
+    }
+    if path.isEmpty { path = "/" }
+    let query = request.query.map { (Signature.encoded($0), Signature.encoded($1)) }
+    let date = Signature.date(now())
+    var fields =
+      request.fields + [
+        HeaderField(name: "x-amz-content-sha256", value: request.digest),
+        HeaderField(name: "x-amz-date", value: date),
+      ]
+    if let token = credentials.sessionToken {
+      fields.append(HeaderField(name: "x-amz-security-token", value: token))
+    }
+    let authorization = Signature(region: place.region, credentials: credentials).authorization(
+      for: Signature.Request(
+        method: request.method.rawValue, path: path, query: query.map { (name: $0, value: $1) },
+        fields: fields + [HeaderField(name: "Host", value: host)],
+        contentDigest: request.digest), at: date)
+    fields.append(HeaderField(name: "Authorization", value: authorization))
+    let suffix = query.isEmpty ? "" : "?" + query.map { "\($0)=\($1)" }.joined(separator: "&")
+    guard let url = SourceURL("\(place.endpoint.scheme)://\(host)\(path)\(suffix)") else {
+      throw .unexpected("no URL can be made of the key")
+    }
+    return OutgoingRequest(
+      request.method, url, fields: fields, content: request.content, timeout: timeout,
+      maxBytes: request.maxBytes)
+  }
+
+  private static func content(
+    of response: FetchedResponse, atMost limit: Int = .max
+  ) async throws(S3Error) -> [UInt8] {
+    var bytes: [UInt8] = []
+    do throws(FetchError) {
+      while bytes.count < limit, let piece = try await response.body.next() { bytes += piece }
+    } catch { throw .unreachable(error) }
+    return bytes
+  }
+}

@@ -1,0 +1,76 @@
+internal import Foundation
+internal import Synchronization
+
+/// Where the credentials come from: a file in the form that AWS's tools share, read again when it has changed, so that
+/// keys can be exchanged while the service runs; else the environment.
+public final class S3CredentialSource: Sendable {
+  private struct Read {
+    var credentials: S3Credentials
+    var changedAt: Date
+  }
+
+  private let fixed: S3Credentials?
+  private let file: String?
+  private let read = Mutex<Read?>(nil)
+
+  /// Always the same.
+  public init(_ credentials: S3Credentials) {
+    fixed = credentials
+    file = nil
+  }
+
+  /// - Parameters:
+  ///   - file: an INI file whose section `default` has `aws_access_key_id`, `aws_secret_access_key` and perhaps
+  ///     `aws_session_token`; nil: the variables of these names, in capitals.
+  public init(file: String?, environment: [String: String]) {
+    self.file = file
+    fixed = file == nil ? S3Credentials { environment[$0.uppercased()] } : nil
+  }
+
+  /// The credentials to sign with now.
+  /// - Throws: `.noCredentials`.
+  public func current() throws(S3Error) -> S3Credentials {
+    if let fixed { return fixed }
+    guard let file else {
+      throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
+    }
+    let attributes = try? FileManager.default.attributesOfItem(atPath: file)
+    let changedAt = attributes?[.modificationDate] as? Date
+    if let known = read.withLock({ $0 }), known.changedAt == changedAt { return known.credentials }
+    guard let changedAt, let text = try? String(contentsOfFile: file, encoding: .utf8) else {
+      throw .noCredentials("\(file) can't be read")
+    }
+    let members = Self.members(of: text)
+    guard let credentials = S3Credentials({ members[$0] }) else {
+      throw .noCredentials(
+        "\(file) has no aws_access_key_id and aws_secret_access_key in [default]")
+    }
+    read.withLock { $0 = Read(credentials: credentials, changedAt: changedAt) }
+    return credentials
+  }
+
+  private static func members(of text: String) -> [String: String] {
+    var section = "default"
+    var members: [String: String] = [:]
+    for line in text.split(whereSeparator: \.isNewline) {
+      let line = line.trimmingCharacters(in: .whitespaces)
+      if line.hasPrefix("["), line.hasSuffix("]") {
+        section = line.dropFirst().dropLast().trimmingCharacters(in: .whitespaces)
+      } else if section == "default", let equals = line.firstIndex(of: "="), line.first != "#" {
+        let name = line[..<equals].trimmingCharacters(in: .whitespaces)
+        members[name] = line[line.index(after: equals)...].trimmingCharacters(in: .whitespaces)
+      }
+    }
+    return members
+  }
+}
+
+extension S3Credentials {
+  fileprivate init?(_ member: (String) -> String?) {
+    guard let accessKey = member("aws_access_key_id"), !accessKey.isEmpty,
+      let secretKey = member("aws_secret_access_key"), !secretKey.isEmpty
+    else { return nil }
+    let token = member("aws_session_token").flatMap { $0.isEmpty ? nil : $0 }
+    self.init(accessKey: accessKey, secretKey: secretKey, sessionToken: token)
+  }
+}

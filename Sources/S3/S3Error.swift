@@ -1,0 +1,39 @@
+public import Jobs
+
+/// Why an object store did not do as asked.
+public enum S3Error: Error, Sendable, Equatable {
+  /// No response, or not all of it.
+  case unreachable(FetchError)
+  /// It answered with an error: its status, the code and the words of its XML, if it had some.
+  case refused(status: Int, code: String, message: String)
+  /// What it answered is not what S3 has.
+  case unexpected(String)
+  /// There are no credentials to sign with.
+  case noCredentials(String)
+
+  /// Whether the same request may succeed in a moment.
+  var isRetryable: Bool {
+    switch self {
+    case .unreachable(.cancelled): false
+    case .unreachable: true
+    // 400 RequestTimeout: the connection was too slow for it.
+    case .refused(let status, let code, _):
+      [408, 429, 500, 502, 503, 504].contains(status)
+        || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
+    case .unexpected, .noCredentials: false
+    }
+  }
+}
+
+extension S3Error: CustomStringConvertible {
+  /// For the log.
+  public var description: String {
+    switch self {
+    case .unreachable(let error): "the object store can't be reached: \(error)"
+    case .refused(let status, let code, let message):
+      "the object store answers \(status) \(code): \(message)"
+    case .unexpected(let what): "the object store's answer makes no sense: \(what)"
+    case .noCredentials(let why): "no credentials for the object store: \(why)"
+    }
+  }
+}
