@@ -69,7 +69,9 @@ let package = Package(
       name: "Store",
       dependencies: ["CLinux", "Executors", "Jobs", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
-    .target(name: "S3", dependencies: ["Fetch", "Jobs", .crypto, .log], swiftSettings: house),
+    .target(
+      name: "S3", dependencies: ["Executors", "Fetch", "Jobs", "Waiting", .crypto, .log],
+      swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),

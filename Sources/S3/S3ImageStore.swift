@@ -1,0 +1,224 @@
+internal import Executors
+internal import Fetch
+public import Jobs
+public import Logging
+internal import Synchronization
+internal import Waiting
+
+/// Keeps images in a bucket, each as an object named by its digest, and copies of those lately wanted in a folder of this
+/// machine, from which they are served.
+///
+/// An image is in the bucket before ``put(_:as:)`` returns. What comes back is compared with its digest on its way into
+/// the folder. Equal downloads at the same time are one.
+public final class S3ImageStore: ImageStore {
+  private typealias Download = Result<StoredBytes?, StoreError>
+
+  private let bucket: S3Bucket
+  private let copies: any ImageStore
+  private let spool: any ImageSpool
+  /// Writes what is downloaded.
+  private let disk: ThreadPool
+  /// What there are copies of, as far as this run knows.
+  private let held: Mutex<LRUCache<ImageDigest, Int>>
+  private let downloads = Mutex<[ImageDigest: [OneShot<Download>]]>([:])
+  private let log: Logger
+
+  /// - Parameters:
+  ///   - copies: a folder that nobody else uses; what is in it beyond `maxCopyBytes` goes, the least recently used first.
+  ///   - spool: where the copies are written first.
+  public init(
+    _ bucket: S3Bucket, copies: any ImageStore, spool: any ImageSpool, maxCopyBytes: Int,
+    log: Logger
+  ) {
+    self.bucket = bucket
+    self.copies = copies
+    self.spool = spool
+    self.log = log
+    disk = ThreadPool(name: "store-s3", threads: 2)
+    held = Mutex(LRUCache(capacity: maxCopyBytes))
+  }
+
+  /// Stores the object, in one request, and then keeps the spooled bytes as its copy.
+  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+    let bytes = try staged.bytes()
+    do throws(S3Error) {
+      try await bucket.put(Self.key(of: digest), OutgoingContent(bytes), digest: digest)
+    } catch { throw StoreError(error) }
+    do throws(StoreError) {
+      try await copies.put(staged, as: digest)
+      await note(digest, bytes.count)
+    } catch {
+      log.warning("an image has no copy on this machine", metadata: ["error": "\(error)"])
+    }
+  }
+
+  /// The copy, made now where there is none.
+  public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+    if let copy = try await copies.open(digest) {
+      await note(digest, copy.count)
+      return copy
+    }
+    return try await download(digest).get()
+  }
+
+  /// Reads the copy, or asks the bucket for the object's length: it was written with its digest.
+  public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+    if try await copies.verify(digest, bytes: bytes) { return true }
+    do throws(S3Error) { return try await bucket.count(of: Self.key(of: digest)) == bytes } catch {
+      throw StoreError(error)
+    }
+  }
+
+  /// Removes the object first: a copy alone would be served for ever.
+  public func remove(_ digest: ImageDigest) async throws(StoreError) {
+    do throws(S3Error) { try await bucket.remove(Self.key(of: digest)) } catch {
+      throw StoreError(error)
+    }
+    held.withLock { _ = $0.remove(digest) }
+    try await copies.remove(digest)
+  }
+
+  /// On this machine: a bucket has no end.
+  public func hasRoom() async -> Bool { await copies.hasRoom() }
+
+  /// Lists the bucket. Objects below the prefix whose keys are no digests are left alone. Copies that an earlier run left,
+  /// and nobody has opened since, go.
+  public func sweep(
+    _ remove: @Sendable ([ImageDigest]) async -> Int
+  ) async throws(StoreError) -> Int {
+    try await removeForgottenCopies()
+    var removed = 0
+    var next: String?
+    repeat {
+      let page: (objects: [S3Bucket.Object], next: String?)
+      do throws(S3Error) { page = try await bucket.list(after: next) } catch {
+        throw StoreError(error)
+      }
+      let found = page.objects.compactMap { Self.digest(of: $0.key) }
+      for start in stride(from: 0, to: found.count, by: 256) where !Task.isCancelled {
+        removed += await remove(Array(found[start..<min(found.count, start + 256)]))
+      }
+      next = page.next
+    } while next != nil && !Task.isCancelled
+    return removed
+  }
+}
+
+// Copies.
+extension S3ImageStore {
+  /// A copy was made or used: the least recently used ones go where there are too many.
+  private func note(_ digest: ImageDigest, _ count: Int) async {
+    let evicted = held.withLock { held in
+      held.value(for: digest) == nil
+        ? held.set(count, for: digest, cost: max(1, count)).map(\.key) : []
+    }
+    for copy in evicted { await removeCopy(of: copy) }
+  }
+
+  private func removeCopy(of digest: ImageDigest) async {
+    do throws(StoreError) { try await copies.remove(digest) } catch {
+      log.warning("an image's copy can't be removed", metadata: ["error": "\(error)"])
+    }
+  }
+
+  private func removeForgottenCopies() async throws(StoreError) {
+    _ = try await copies.sweep { digests in
+      let forgotten = digests.filter { digest in self.held.withLock { $0.peek(digest) == nil } }
+      for digest in forgotten { await self.removeCopy(of: digest) }
+      return forgotten.count
+    }
+  }
+
+  /// Downloads it, once for all who want it at the same time.
+  private func download(_ digest: ImageDigest) async -> Download {
+    let turn = OneShot<Download>()
+    let isFirst = downloads.withLock { downloads in
+      let isFirst = downloads[digest] == nil
+      downloads[digest, default: []].append(turn)
+      return isFirst
+    }
+    if isFirst {
+      // Whoever came first may leave; the others still want it.
+      Task {
+        let download = await makeCopy(of: digest)
+        let waiting = downloads.withLock { $0.removeValue(forKey: digest) } ?? []
+        for turn in waiting { turn.fulfil(download) }
+      }
+    }
+    return await turn.value() ?? .failure(.unavailable(detail: "nobody waits for it any more"))
+  }
+
+  private func makeCopy(of digest: ImageDigest) async -> Download {
+    for attempt in 1... {
+      do throws(S3Error) {
+        guard let object = try await bucket.get(Self.key(of: digest)) else { return .success(nil) }
+        return await keep(try await spooled(object.bytes), as: digest)
+      } catch {
+        guard attempt < 3, error.isRetryable else { return .failure(StoreError(error)) }
+      }
+    }
+    return .success(nil)
+  }
+
+  private func spooled(
+    _ bytes: any ImageBytes
+  ) async throws(S3Error) -> Result<any StagedImage, StoreError> {
+    let staged: any StagedImage
+    do throws(StoreError) { staged = try await spool.stage() } catch { return .failure(error) }
+    do throws(FetchError) {
+      while let piece = try await bytes.next() {
+        let failure = await disk.run { () -> StoreError? in
+          do throws(StoreError) { try staged.write(piece) } catch { return error }
+          return nil
+        }
+        if let failure { return .failure(failure) }
+      }
+    } catch { throw .unreachable(error) }
+    return .success(staged)
+  }
+
+  private func keep(
+    _ spooled: Result<any StagedImage, StoreError>, as digest: ImageDigest
+  ) async -> Download {
+    do throws(StoreError) {
+      let staged = try spooled.get()
+      guard staged.finish() == digest else {
+        log.error(
+          "an object's bytes are not those of its name: it is removed",
+          metadata: ["image": "\(digest.hex)"])
+        try await remove(digest)
+        return .success(nil)
+      }
+      try await copies.put(staged, as: digest)
+      let copy = try await copies.open(digest)
+      // It goes at once where it is larger than all copies may be, and stays readable for as long as it is open.
+      if let copy { await note(digest, copy.count) }
+      return .success(copy)
+    } catch { return .failure(error) }
+  }
+}
+
+// Names.
+extension S3ImageStore {
+  /// As files are named: what looks through a bucket by hand sees no folder of a million objects.
+  static func key(of digest: ImageDigest) -> String {
+    let hex = digest.hex
+    return "\(hex.prefix(2))/\(hex.dropFirst(2))"
+  }
+
+  static func digest(of key: String) -> ImageDigest? {
+    let parts = key.split(separator: "/", omittingEmptySubsequences: false)
+    guard parts.count == 2, parts[0].count == 2 else { return nil }
+    return ImageDigest(hex: parts[0] + parts[1])
+  }
+}
+
+extension StoreError {
+  fileprivate init(_ error: S3Error) { self = .unavailable(detail: "\(error)") }
+}
+
+extension OutgoingContent {
+  fileprivate init(_ bytes: StoredBytes) {
+    self.init(count: bytes.count) { bytes.read(at: $0, count: $1) }
+  }
+}
