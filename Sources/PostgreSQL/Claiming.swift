@@ -189,7 +189,9 @@ extension Transaction {
     for row in places.all {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
-      if let owner = places.bytes(row, 0) { tallies[.places(owner)] -= Int(places.int(row, 1) ?? 0) }
+      if let owner = places.bytes(row, 0) {
+        tallies[.places(owner)] -= Int(places.int(row, 1) ?? 0)
+      }
     }
     let rows = try self.jobs(ids)
     return zip(ids, claims).map { id, claim in
@@ -222,6 +224,7 @@ extension Transaction {
       """
       SELECT r FROM unnest($1) AS r WHERE EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
       """, [.byteStrings(Set(requests).map(\.bytes))])
-    step.shared = Set(shared.all.compactMap { shared.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
+    step.shared = Set(
+      shared.all.compactMap { shared.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
   }
 }

@@ -120,7 +120,11 @@ private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecke
     guard merges(first.request) else { return [waiting.removeFirst()] }
     var (taken, left): ([Entry], [Entry]) = ([], [])
     for entry in waiting {
-      if taken.count < limit, merges(entry.request) { taken.append(entry) } else { left.append(entry) }
+      if taken.count < limit, merges(entry.request) {
+        taken.append(entry)
+      } else {
+        left.append(entry)
+      }
     }
     waiting = left
     return taken

@@ -150,7 +150,8 @@ enum NewsText {
     switch news {
     case .queued: "q"
     case .changed(let id): "c\(id)"
-    case .removed(let ids) where ids.count <= 200: "r" + ids.map(\.description).joined(separator: ",")
+    case .removed(let ids) where ids.count <= 200:
+      "r" + ids.map(\.description).joined(separator: ",")
     case .removed: lost
     default: nil
     }

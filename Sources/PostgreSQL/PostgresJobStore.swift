@@ -25,6 +25,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var readers = 2
     /// Images of up to so many bytes are kept in the database, by the transaction that ends their job.
     public var largestEmbedded = 64 << 10
+    /// The name of the one folder that has the images, which whoever opens the store has locked: so that no other instance
+    /// lives. Nil: instances share the images by other means.
+    public var home: String?
     /// What stands for the server's clock, in tests; nil: the server's.
     public var now: WallClock?
 
@@ -55,7 +58,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
   public init(_ configuration: Configuration) throws(StoreError) {
     let settings = Session.Settings(configuration)
-    do { try Self.prepare(settings) } catch { throw StoreError(cause: error) }
+    do { try Self.prepare(settings, home: configuration.home) } catch {
+      throw StoreError(cause: error)
+    }
     let limit = max(1, configuration.maxBatch)
     let refusals = Refusals()
     submitting = Lane(
@@ -63,7 +68,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       .init(limit: limit, merges: { _ in true }) { try $0.submit($1, isRepeated: $2, refusals) })
     writing = Lane(
       named: "pg-write", settings,
-      .init(limit: limit, merges: \.isChange, isSynced: \.isSynced) { try $0.write($1, isRepeated: $2) })
+      .init(limit: limit, merges: \.isChange, isSynced: \.isSynced) {
+        try $0.write($1, isRepeated: $2)
+      })
     let alone = Lane<Body, Void>.Work { transaction, tasks, _ in
       try tasks.map { .success(try $0(transaction)) }
     }
@@ -80,7 +87,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     telling = NewsConnection(settings, exchange)
   }
 
-  private static func prepare(_ settings: Session.Settings) throws {
+  private static func prepare(_ settings: Session.Settings, home: String?) throws {
     let session = Session(settings)
     let version = try session.connected().serverVersion
     guard version >= 140_000 else {
@@ -88,6 +95,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
         detail: "PostgreSQL \(version / 10_000) is too old: 14 is the first that will do")
     }
     try Schema.migrate(session)
+    if let home { try Schema.take(home, session) }
   }
 
   /// Finishes what was asked for and closes the connections; whatever is asked after that fails.

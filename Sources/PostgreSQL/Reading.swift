@@ -133,15 +133,15 @@ extension Transaction {
   /// A page of each owner in each phase, merged. Loading jobs are few: they are found by the queue.
   private static let chosen = """
     \(owners) SELECT id, bytes FROM (
-      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS phase CROSS JOIN LATERAL (
+      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
         SELECT j.id, octet_length(j.record) AS bytes FROM jobs j
-        WHERE phase <> 1 AND j.owner = o.owner AND j.phase = phase AND \(isListed)
-          AND (phase > 0 OR EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state <> 4))
+        WHERE wanted <> 1 AND j.owner = o.owner AND j.phase = wanted AND \(isListed)
+          AND (wanted > 0 OR EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state <> 4))
         ORDER BY j.id DESC LIMIT $3) p
       UNION ALL
-      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS phase CROSS JOIN LATERAL (
+      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
         SELECT j.id, octet_length(j.record) AS bytes FROM queue q JOIN jobs j ON j.id = q.id
-        WHERE phase = 1 AND q.owner = o.owner AND q.state = 4 AND q.id < $1
+        WHERE wanted = 1 AND q.owner = o.owner AND q.state = 4 AND q.id < $1
         ORDER BY q.id DESC LIMIT $3) p) found
     ORDER BY id DESC LIMIT $3
     """

@@ -44,7 +44,9 @@ enum SQLValue {
   private static func array<Element>(
     of type: Int32, _ elements: [Element], _ encode: (Element) -> [UInt8]?
   ) -> [UInt8] {
-    guard !elements.isEmpty else { return (0 as Int32).bigEndianBytes + [0, 0, 0, 0] + type.bigEndianBytes }
+    guard !elements.isEmpty else {
+      return (0 as Int32).bigEndianBytes + [0, 0, 0, 0] + type.bigEndianBytes
+    }
     var bytes: [UInt8] = []
     bytes.reserveCapacity(20 + elements.count * 24)
     for number in [1, 1, type, Int32(elements.count), 1] { bytes += number.bigEndianBytes }

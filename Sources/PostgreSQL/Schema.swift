@@ -10,6 +10,27 @@ enum Schema {
     jobs + queue + images + cache + keys + instances + functions
   ]
 
+  /// Says that the images are in that folder, and nobody but this process uses it: what earlier ones held is given back
+  /// without waiting for their leases' end.
+  ///
+  /// - Throws: `.unavailable` where they are in another one.
+  static func take(_ home: String, _ session: Session) throws {
+    var isCommitting = false
+    try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
+      try transaction.execute(
+        "INSERT INTO settings (name, value) VALUES ('images', $1) ON CONFLICT DO NOTHING",
+        [.bytes(Array(home.utf8))])
+      let kept = try transaction.execute("SELECT value FROM settings WHERE name = 'images'")
+      guard kept.bytes(0, 0) == Array(home.utf8) else {
+        throw StoreError.unavailable(
+          detail:
+            "this database's images are in another folder than storage.path: it is another service's"
+        )
+      }
+      try transaction.execute("UPDATE instances SET ended = true, lease_until = 0")
+    }
+  }
+
   /// Nobody else's (pg_advisory_xact_lock).
   private static let lock = 7_210_014
 
@@ -173,6 +194,7 @@ enum Schema {
 
   // A number is one life of one process, and is never given again. Of one that has `ended` what it held is being given back.
   private static let instances = """
+    CREATE TABLE settings (name text PRIMARY KEY, value bytea NOT NULL);
     CREATE TABLE instances (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
       lease_until bigint NOT NULL,

@@ -70,7 +70,8 @@ extension PostgresJobStore {
     case .known(let ids):
       return try await read { transaction in
         let rows = try transaction.jobs(ids)
-        return .repeated(try ids.map { try rows[$0].map { .kept(try $0.get().job()) } ?? .gone($0) })
+        return .repeated(
+          try ids.map { try rows[$0].map { .kept(try $0.get().job()) } ?? .gone($0) })
       }
     }
   }

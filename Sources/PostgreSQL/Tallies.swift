@@ -56,7 +56,8 @@ struct Totals {
   var places: [[UInt8]: Int] {
     let prefix = Tallies.Name.placesPrefix
     let ofOwners = sums.filter { $0.key.starts(with: prefix) }
-    return Dictionary(uniqueKeysWithValues: ofOwners.map { (Array($0.key.dropFirst(prefix.count)), $0.value) })
+    return Dictionary(
+      uniqueKeysWithValues: ofOwners.map { (Array($0.key.dropFirst(prefix.count)), $0.value) })
   }
 
   fileprivate init(_ rows: Rows, _ transaction: Transaction) {

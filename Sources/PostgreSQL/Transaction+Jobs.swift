@@ -122,6 +122,8 @@ extension Transaction {
   /// Notes that a row is in the tables, or is no more.
   func count(_ row: JobRow, _ sign: Int) {
     tallies[.phase(row.phase)] += sign
-    if row.phase == .queued, let queue = row.queue { tallies[.places(row.owner)] += sign * queue.places }
+    if row.phase == .queued, let queue = row.queue {
+      tallies[.places(row.owner)] += sign * queue.places
+    }
   }
 }

@@ -8,7 +8,9 @@ package struct RecordDecoder: Decoder {
   package var userInfo: [CodingUserInfoKey: Any] { [:] }
 
   /// The value that the JSON text, in UTF-8, is of.
-  package static func decode<Value: Decodable>(_ type: Value.Type, from bytes: [UInt8]) throws -> Value {
+  package static func decode<Value: Decodable>(_ type: Value.Type, from bytes: [UInt8]) throws
+    -> Value
+  {
     let decoder = RecordDecoder(text: RecordText(bytes), value: try RecordParser.parse(bytes))
     return try decoder.decode(type)
   }
@@ -19,7 +21,9 @@ package struct RecordDecoder: Decoder {
     return try type.init(from: self)
   }
 
-  package func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<Key> {
+  package func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<
+    Key
+  > {
     guard case .object(let members) = value else { throw mismatch("an object") }
     return KeyedDecodingContainer(KeyedReading(text: text, members: members))
   }
@@ -29,7 +33,9 @@ package struct RecordDecoder: Decoder {
     return UnkeyedReading(text: text, elements: elements)
   }
 
-  package func singleValueContainer() -> any SingleValueDecodingContainer { SingleReading(decoder: self) }
+  package func singleValueContainer() -> any SingleValueDecodingContainer {
+    SingleReading(decoder: self)
+  }
 }
 
 /// What is not there, or not as asked for.

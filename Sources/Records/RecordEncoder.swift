@@ -20,7 +20,9 @@ package struct RecordEncoder: Encoder {
     UnkeyedWriting(writer, writer.open("[", "]"))
   }
 
-  package func singleValueContainer() -> any SingleValueEncodingContainer { SingleWriting(writer: writer) }
+  package func singleValueContainer() -> any SingleValueEncodingContainer {
+    SingleWriting(writer: writer)
+  }
 }
 
 /// The text so far, and which of its objects and arrays are open.

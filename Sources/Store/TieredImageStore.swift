@@ -10,7 +10,7 @@ public final class TieredImageStore: ImageStore, PartialStore {
   private let files: FileImageStore
 
   /// Both kinds of places.
-  public init(jobs: some EmbeddedImages, files: FileImageStore) {
+  public init(jobs: any EmbeddedImages, files: FileImageStore) {
     self.jobs = jobs
     self.files = files
   }

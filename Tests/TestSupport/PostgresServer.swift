@@ -34,9 +34,10 @@ public final class PostgresServer: Sendable {
     self.isDurable = isDurable
     port = try Self.freePort()
     // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
-    let base = ["/dev/shm", "/tmp"].first {
-      FileManager.default.isWritableFile(atPath: $0)
-    } ?? NSTemporaryDirectory()
+    let base =
+      ["/dev/shm", "/tmp"].first {
+        FileManager.default.isWritableFile(atPath: $0)
+      } ?? NSTemporaryDirectory()
     var template = Array("\(base)/imagefetch-postgres-XXXXXX".utf8CString)
     guard let made = mkdtemp(&template) else {
       throw Failure(description: "\(base): \(String(cString: strerror(errno)))")
@@ -160,7 +161,8 @@ extension PostgresServer {
   private static let removeAtExit: Void = {
     atexit {
       for folder in PostgresServer.folders.withLock({ $0 }) {
-        let file = (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8)) ?? ""
+        let file =
+          (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8)) ?? ""
         if let line = file.split(separator: "\n").first, let server = pid_t(line) {
           kill(server, SIGQUIT)
           for _ in 0..<100 where kill(server, 0) == 0 { usleep(20_000) }
@@ -188,7 +190,8 @@ extension PostgresServer {
 
   /// Of the newest server that is installed; Debian has its programs where no shell looks.
   private static func program(_ name: String) -> String {
-    let versions = (try? FileManager.default.contentsOfDirectory(atPath: "/usr/lib/postgresql")) ?? []
+    let versions =
+      (try? FileManager.default.contentsOfDirectory(atPath: "/usr/lib/postgresql")) ?? []
     let newest = versions.compactMap { Int($0) }.max()
     return newest.map { "/usr/lib/postgresql/\($0)/bin/\(name)" } ?? name
   }
