@@ -217,6 +217,7 @@ extension Connection {
   /// In one line: libpq tells of each address it tried in one of its own.
   private static func message(_ handle: OpaquePointer) -> String {
     let text = PQerrorMessage(handle).map { String(cString: $0) } ?? ""
-    return text.split(whereSeparator: \.isNewline).joined(separator: "; ")
+    let lines = text.split(whereSeparator: \.isNewline)
+    return lines.map { $0.drop(while: \.isWhitespace) }.joined(separator: "; ")
   }
 }

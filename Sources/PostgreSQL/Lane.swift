@@ -73,8 +73,8 @@ private struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
   func finish(_ outcome: Outcome) { continuation.resume(returning: outcome) }
 }
 
-/// Requests that no thread has taken yet.
-private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendable {  // all state behind `condition`
+/// Requests that no thread has taken yet. All state is behind `condition`.
+private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendable {
   typealias Entry = WaitingEntry<Request, Outcome>
   private let condition = NSCondition()
   private var waiting: [Entry] = []
@@ -149,6 +149,8 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   private let line: WaitingLine<Request, Outcome>
   private let session: Session
   private let work: Lane<Request, Answer>.Work
+  private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
+  private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
   /// How often a transaction is made again that others were in the way of.
   private static var conflicts: Int { 12 }
 
@@ -214,9 +216,13 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
     _ requests: [Request], isRepeated: Bool, _ isCommitting: inout Bool
   ) throws -> [Outcome] {
     guard work.writes else { return try session.look { try work.body($0, requests, false) } }
+    let start = ContinuousClock.now
     let isSynced = requests.contains(where: work.isSynced)
-    return try session.transaction(isSynced: isSynced, isCommitting: &isCommitting) {
+    let outcomes = try session.transaction(isSynced: isSynced, isCommitting: &isCommitting) {
       try work.body($0, requests, isRepeated)
     }
+    duration.recordSeconds((ContinuousClock.now - start).inSeconds)
+    size.record(requests.count)
+    return outcomes
   }
 }

@@ -153,6 +153,20 @@ struct PostgresOutageTests {
     ) { try Self.open(database) }
   }
 
+  /// Waits until the connections for news of two stores have listened.
+  private func eventuallyListening(in database: TestDatabase) async throws {
+    let looking = """
+      SELECT count(*) FROM pg_stat_activity
+      WHERE datname = '\(database.name)' AND query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
+      """
+    let deadline = ContinuousClock.now + .seconds(20)
+    while ContinuousClock.now < deadline {
+      let count = try database.server.run(looking).filter(\.isNumber)
+      if Int(count) == 2 { return }
+      try await Task.sleep(for: .milliseconds(20))
+    }
+  }
+
   @Test("two stores tell each other, and each hears nothing of its own")
   func news() async throws {
     let database = try TestDatabase(in: .shared)
@@ -161,13 +175,11 @@ struct PostgresOutageTests {
     let another = try await other.register(for: .seconds(1_000))
     let (own, heard) = (store.news(for: instance), other.news(for: another))
     let ids = (0..<500).map { JobID(at: .at(Int64($0))) }
-    // Until the other one listens nothing is heard; it then says that something may have been missed.
-    var listening = other.news(for: Instance(number: 99)).makeAsyncIterator()
-    try await Task.sleep(for: .milliseconds(300))
+    // Nothing is heard before both connections listen, which nobody is told of.
+    try await eventuallyListening(in: database)
     for id in ids { store.tell(.changed(id), from: instance) }
     store.tell(.removed([ids[0]]), from: instance)
     other.tell(.queued, from: another)
-    _ = await listening.next()
     var found: [News] = []
     for await news in heard where news != .lost {
       found.append(news)
