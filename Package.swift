@@ -45,7 +45,7 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
-        "Jobs", "Store", "YAML",
+        "Jobs", "PostgreSQL", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -55,26 +55,29 @@ let package = Package(
     .target(name: "Caching", swiftSettings: house),
     .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
     .target(
-      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
+      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
-      name: "Fetch",
-      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .log, .metrics],
+      name: "Fetch", dependencies: ["CCodings", "CCurl", "Executors", "Jobs", .log, .metrics],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Store",
-      dependencies: ["CLinux", "Executors", "Jobs", .crypto, .grdb, .log, .metrics],
+      dependencies: ["CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
+    .target(
+      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],
+      swiftSettings: house),
+    .target(name: "Records", swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
     .target(
       name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
-    .target(name: "Executors", dependencies: [.deque, .heap], swiftSettings: house),
+    .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
     .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
 
     .systemLibrary(
@@ -85,6 +88,7 @@ let package = Package(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
+    .systemLibrary(name: "CPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"])]),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
       name: "CCodecs",
@@ -125,7 +129,9 @@ let package = Package(
       swiftSettings: house),
     .testTarget(
       name: "StoreTests",
-      dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
+      dependencies: [
+        "Caching", "Jobs", "PostgreSQL", "Records", "Store", "TestSupport", .crypto, .grdb,
+      ],
       swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
