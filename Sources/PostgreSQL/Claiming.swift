@@ -16,7 +16,9 @@ extension PostgresJobStore {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
           page: step.nextPage, before: handedOver.load(ordering: .relaxed))
-        step = try await perform(on: claiming) { [self] in try $0.claim(request, numbers) }
+        step = try await claiming { [self] transaction, attempt in
+          try transaction.claim(request) { attempt.note(numbers($0, $1)) }
+        }
       } catch {
         // What earlier transactions handed over must get to its workers.
         if claimed.jobs.isEmpty { throw error }
@@ -49,7 +51,7 @@ extension PostgresJobStore {
       ).isEmpty
     }
     guard isQueued else { return [] }
-    let results = try await perform(on: claiming) { [self] transaction in
+    let results = try await claiming { [self] transaction, attempt in
       let moment = try transaction.checkLease(of: instance)
       let rows = try transaction.execute(
         """
@@ -57,13 +59,30 @@ extension PostgresJobStore {
         ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
         """, [.bytes(request.bytes), .int(Int64(count))])
       let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
-      return try transaction.take(jobs, for: instance, at: moment, numbers(instance, jobs.count))
+      let claims = attempt.note(numbers(instance, jobs.count))
+      return try transaction.take(jobs, for: instance, at: moment, claims)
     }
     return results.compactMap { result in
       do throws(StoreError) { return try result.get() } catch {
         log.error("a queued job is passed over", metadata: ["error": "\(error)"])
         return nil
       }
+    }
+  }
+
+  /// Runs a body as a transaction of its own on the thread that claims.
+  private func claiming<Value: Sendable>(
+    _ body: @escaping @Sendable (Transaction, ClaimAttempt) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let attempt = ClaimAttempt(unknownClaims)
+    do throws(StoreError) {
+      return try await perform(on: claiming) { transaction in
+        try attempt.putBackOthers(in: transaction)
+        return try body(transaction, attempt)
+      }
+    } catch {
+      attempt.fail()
+      throw error
     }
   }
 

@@ -46,6 +46,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let handedOver = Atomic<Int>(0)
   /// Claims made, since the start: each instance's numbers are its own.
   let claims = Atomic<Int64>(0)
+  let unknownClaims = UnknownClaims()
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection

@@ -99,6 +99,24 @@ struct PostgresOutageTests {
     }
   }
 
+  @Test(
+    "that took a claim and could not say so keeps its jobs from nobody: the next claim has them")
+  func unknownClaim() async throws {
+    let store = try Self.open(TestDatabase(in: .shared))
+    let instance = try await store.register(for: .seconds(1_000))
+    _ = try await store.submit([.sample(1), .sample(2)], key: nil, capacity: 9)
+    let known = try await store.claim(1, for: instance, room: .unlimited).jobs
+    let unheard = try await store.claim(1, for: instance, room: .unlimited).jobs
+    store.unknownClaims.add([try #require(unheard.first).claim.number])
+    let next = try await store.claim(9, for: instance, room: .unlimited).jobs
+    #expect(next.map(\.job.id) == unheard.map(\.job.id) && known.count == 1)
+    #expect(next.first?.claim != unheard.first?.claim)
+    let renewal = try await store.renew(instance, for: .seconds(9))
+    #expect(renewal?.claims == Set((known + next).map(\.claim)))
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("is given up within the deadline where it answers no more, and used again once it does")
   func paused() async throws {
     let server = try PostgresServer()
