@@ -10,7 +10,7 @@ FROM ${SWIFT_IMAGE} AS build
 RUN apt-get update \
   && apt-get install -y --no-install-recommends \
     libavif-dev libbrotli-dev libcurl4-openssl-dev libjpeg62-turbo-dev liblcms2-dev \
-    libmicrohttpd-dev libpng-dev libsqlite3-dev libwebp-dev libyaml-dev pkg-config zlib1g-dev \
+    libmicrohttpd-dev libpng-dev libpq-dev libsqlite3-dev libwebp-dev libyaml-dev pkg-config zlib1g-dev \
   && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 # The dependencies change seldom: a layer of their own.
@@ -29,7 +29,7 @@ FROM ${RUNTIME_IMAGE}
 RUN apt-get update \
   && apt-get install -y --no-install-recommends \
     ca-certificates libavif15 libbrotli1 libcurl4 libjpeg62-turbo liblcms2-2 \
-    libmicrohttpd12 libpng16-16 libsqlite3-0 libstdc++6 libwebp7 libyaml-0-2 zlib1g \
+    libmicrohttpd12 libpng16-16 libpq5 libsqlite3-0 libstdc++6 libwebp7 libyaml-0-2 zlib1g \
   && rm -rf /var/lib/apt/lists/* \
   && install -d -o 10001 -g 10001 -m 0700 /var/lib/imagefetch
 COPY LICENSE /usr/share/doc/imagefetch/LICENSE

@@ -45,7 +45,7 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
-        "Jobs", "Store", "YAML",
+        "Jobs", "PostgreSQL", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -67,11 +67,15 @@ let package = Package(
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Store",
-      dependencies: ["CLinux", "Executors", "Jobs", .crypto, .grdb, .log, .metrics],
+      dependencies: ["CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
     .target(
       name: "S3", dependencies: ["Executors", "Fetch", "Jobs", "Waiting", .crypto, .log],
       swiftSettings: house),
+    .target(
+      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],
+      swiftSettings: house),
+    .target(name: "Records", swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
@@ -88,6 +92,7 @@ let package = Package(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
+    .systemLibrary(name: "CPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"])]),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
       name: "CCodecs",
@@ -128,7 +133,9 @@ let package = Package(
       swiftSettings: house),
     .testTarget(
       name: "StoreTests",
-      dependencies: ["Caching", "Jobs", "Store", "TestSupport", .crypto, .grdb],
+      dependencies: [
+        "Caching", "Jobs", "PostgreSQL", "Records", "Store", "TestSupport", .crypto, .grdb,
+      ],
       swiftSettings: house),
     .testTarget(
       name: "S3Tests", dependencies: ["Fetch", "Jobs", "S3", "TestSupport", .crypto, .log],

@@ -47,6 +47,8 @@ extension Configuration {
     local.auth.tokens = [key]
     local.api = API()
     local.storage.path = folder
+    local.storage.jobs = nil
+    local.storage.jobsPasswordFile = nil
     local.sources = Sources()
     local.log.level = max(log.level, .error)
     return local

@@ -16,7 +16,7 @@ internal import Store
 struct Parts: Sendable {
   private let configuration: Configuration
   private let log: Logger
-  private let jobs: SQLiteJobStore
+  private let jobs: JobKeeping
   private let fetcher: CurlFetcher
   private let engine: JobEngine
   private let server: HTTPServer
@@ -33,18 +33,16 @@ struct Parts: Sendable {
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
+    jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
     do throws(StoreError) {
-      var database = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
-      database.isDurable = isDurable
-      jobs = try SQLiteJobStore(database)
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
       imageFolder.isDurable = isDurable
-      let images = TieredImageStore(jobs: jobs, files: try FileImageStore(imageFolder))
+      let images = TieredImageStore(jobs: jobs.store, files: try FileImageStore(imageFolder))
       engine = JobEngine(
         engineConfiguration,
         JobEngine.Parts(
-          store: jobs, images: images,
+          store: jobs.store, images: images,
           fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
           locals: locals,
           // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.

@@ -1,6 +1,7 @@
 internal import Codec
 internal import Fetch
 internal import HTTP
+internal import PostgreSQL
 internal import Store
 internal import YAML
 
@@ -17,6 +18,7 @@ public enum Versions {
       ("liblcms2", CodecLibraries.lcmsVersion),
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),
+      ("libpq", PostgresJobStore.libraryVersion),
       ("libwebp", CodecLibraries.webpVersion),
       ("libyaml", YAMLLibrary.version),
       ("SQLite", SQLiteLibrary.version),

@@ -148,7 +148,9 @@ public final class JobEngine: Sendable {
   /// Whether jobs are taken.
   public var state: ServiceState {
     let state = lifecycle.withLock { $0 }
-    return state == .ready && storage.isFull ? .full : state
+    guard state == .ready else { return state }
+    if lease.isFailing { return .starting }
+    return storage.isFull ? .full : .ready
   }
 
   /// The wall clock's time.

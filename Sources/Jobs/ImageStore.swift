@@ -25,6 +25,15 @@ public protocol ImageStore: Sendable {
   func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int
 }
 
+/// A job store that keeps small images itself (``JobQueue/largestEmbedded``).
+public protocol EmbeddedImages: Sendable {
+  /// Images have up to so many bytes there.
+  var largestEmbedded: Int { get }
+
+  /// The bytes of such an image, if it is there, as they were kept: whoever reads them checks them.
+  func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]?
+}
+
 /// An image being written: by one task, in order. Letting go of it unpublished leaves nothing behind.
 public protocol StagedImage: AnyObject, Sendable {
   /// Adds bytes. May compute and wait for the disk: call it on a thread that may.

@@ -1,6 +1,6 @@
 /// Whether the service takes work.
 public enum ServiceState: Sendable, Equatable {
-  /// It is picking up what an earlier run left.
+  /// It is picking up what an earlier run left, or waits for its store to answer.
   case starting
   /// It takes jobs.
   case ready

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import Jobs
+internal import Records
 
 /// The form in which a job is kept: what `Codable` encodes, as JSON.
 enum JobRecord {

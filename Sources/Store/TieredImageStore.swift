@@ -6,11 +6,11 @@ public import Jobs
 /// Images wherever they are kept: the small ones in the job store's database, which takes them in by the transaction that
 /// ends their jobs; the others, and those of releases before 0.2, in files.
 public final class TieredImageStore: ImageStore, PartialStore {
-  private let jobs: SQLiteJobStore
+  private let jobs: any EmbeddedImages
   private let files: FileImageStore
 
   /// Both kinds of places.
-  public init(jobs: SQLiteJobStore, files: FileImageStore) {
+  public init(jobs: any EmbeddedImages, files: FileImageStore) {
     self.jobs = jobs
     self.files = files
   }
@@ -20,7 +20,7 @@ public final class TieredImageStore: ImageStore, PartialStore {
 
   /// Looks into the database, then for a file. Bytes that were harmed are none.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
-    if let bytes = try await jobs.read({ try Self.embedded(digest, in: $0) }) {
+    if let bytes = try await jobs.embeddedImage(digest) {
       return Self.isWhole(bytes, digest) ? StoredBytes(bytes) : nil
     }
     return try await files.open(digest)
@@ -32,7 +32,7 @@ public final class TieredImageStore: ImageStore, PartialStore {
   /// Hashes a small image each time it is looked at: that takes some microseconds.
   public func verify(_ digest: ImageDigest, bytes count: Int) async throws(StoreError) -> Bool {
     guard count <= jobs.largestEmbedded else { return try await files.verify(digest, bytes: count) }
-    let bytes = try await jobs.read { try Self.embedded(digest, in: $0) }
+    let bytes = try await jobs.embeddedImage(digest)
     guard let bytes else { return try await files.verify(digest, bytes: count) }
     return bytes.count == count && Self.isWhole(bytes, digest)
   }
@@ -63,12 +63,17 @@ public final class TieredImageStore: ImageStore, PartialStore {
   /// Of the files.
   public var keptBytes: Int { files.keptBytes }
 
-  private static func embedded(_ digest: ImageDigest, in db: Database) throws -> [UInt8]? {
-    let statement = try db.cachedStatement(sql: "SELECT bytes FROM contents WHERE digest = ?")
-    return try Data.fetchOne(statement, arguments: [digest.data]).map { [UInt8]($0) }
-  }
-
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)
+  }
+}
+
+extension SQLiteJobStore: EmbeddedImages {
+  /// Looks the bytes up on a thread that reads.
+  public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
+    try await read { db in
+      let statement = try db.cachedStatement(sql: "SELECT bytes FROM contents WHERE digest = ?")
+      return try Data.fetchOne(statement, arguments: [digest.data]).map { [UInt8]($0) }
+    }
   }
 }

@@ -2,6 +2,7 @@ import Foundation
 import Jobs
 import Testing
 
+@testable import Records
 @testable import Store
 
 @Suite("A job's record")

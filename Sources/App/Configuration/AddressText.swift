@@ -70,6 +70,14 @@ enum AddressText {
     return scheme + "hidden" + url[at...]
   }
 
+  /// The URL of a database with `hidden` for user and password, and for its options where a password is among them.
+  static func hidingSecrets(_ url: String) -> String {
+    let parts = url.split(separator: "?", maxSplits: 1)
+    let place = parts.first.map { hidingCredentials(String($0)) } ?? ""
+    guard parts.count > 1 else { return place }
+    return place + "?" + (parts[1].lowercased().contains("password") ? "hidden" : parts[1])
+  }
+
   private static func split(_ url: String) -> (scheme: Substring, rest: Substring)? {
     guard let range = url.firstRange(of: "://") else { return nil }
     return (url[..<range.lowerBound], url[range.upperBound...])

@@ -18,6 +18,10 @@ extension Configuration {
   public struct Storage: Sendable, Equatable {
     /// The folder; made when it is not there.
     public var path = "./data"
+    /// The URL of the PostgreSQL database that keeps jobs; nil: SQLite, in the folder.
+    public var jobs: String?
+    /// A file with its password; nil: as libpq finds one.
+    public var jobsPasswordFile: String?
     /// Bytes of all images kept.
     public var maxBytes = 10_000_000_000
     /// Bytes of broken-off transfers kept for resuming.

@@ -74,6 +74,8 @@ extension Configuration {
     Key("cache.shared", \.cache.shared, .boolean),
     Key("cache.default_ttl", \.cache.defaultTTL, .duration(.zero...(aDay * 3650))),
     Key("storage.path", \.storage.path, .newFolder),
+    Key("storage.jobs", \.storage.jobs, .optional(.database)),
+    Key("storage.jobs_password_file", \.storage.jobsPasswordFile, .optional(.file)),
     Key("storage.max_bytes", \.storage.maxBytes, .size(1...petabyte)),
     Key("storage.partials", \.storage.partials, .size(0...petabyte)),
     Key("sources.local_root", \.sources.localRoot, .optional(.folder)),

@@ -1,3 +1,4 @@
+internal import PostgreSQL
 internal import YAML
 
 extension ValueFormat<String> {
@@ -23,6 +24,15 @@ extension ValueFormat<String> {
     "http or https URL of a proxy", show: AddressText.hidingCredentials
   ) { text in
     AddressText.isProxy(text) ? nil : "is not the URL of a proxy (http, https)"
+  }
+
+  /// Where a PostgreSQL database is, as libpq has it.
+  static let database = text(
+    "postgresql URL of a database", show: AddressText.hidingSecrets
+  ) { text in
+    let isOne = text.hasPrefix("postgresql://") || text.hasPrefix("postgres://")
+    return isOne && PostgresJobStore.understands(text)
+      ? nil : "is not the URL of a PostgreSQL database (postgresql://user@host/name)"
   }
 
   /// A `User-Agent`; `<version>` in it stands for ours.

@@ -23,6 +23,7 @@ final class Lease: Sendable {
   private let clock: StoreClock
   private let log: Logger
   private let held = Mutex(Instance.none)
+  private let isUnanswered = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
 
   /// - Parameter duration: how long the store waits for a renewal before others may take over.
@@ -40,6 +41,9 @@ final class Lease: Sendable {
   /// Who claims and reserves.
   var instance: Instance { held.withLock { $0 } }
 
+  /// Whether the store did not answer the last time that the lease was to be renewed.
+  var isFailing: Bool { isUnanswered.withLock { $0 } }
+
   /// Jobs that were loaded here and are somebody else's now.
   var lost: AsyncStream<JobID> { losing.stream }
 
@@ -55,7 +59,11 @@ final class Lease: Sendable {
     while !Task.isCancelled {
       try? await Task.sleep(for: duration / 3)
       if Task.isCancelled { return }
-      do throws(StoreError) { try await renew() } catch {
+      do throws(StoreError) {
+        try await renew()
+        isUnanswered.withLock { $0 = false }
+      } catch {
+        isUnanswered.withLock { $0 = true }
         // What is held stays held until the store says otherwise.
         log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
       }

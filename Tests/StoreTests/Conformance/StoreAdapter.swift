@@ -1,4 +1,5 @@
 import Jobs
+import PostgreSQL
 import TestSupport
 import Testing
 
@@ -7,7 +8,7 @@ import Testing
 /// What keeps jobs and the cache's index: each passes this folder's suites. A new adapter is a case here, and what it
 /// takes to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
-  case sqlite, memory
+  case sqlite, postgres, memory
 
   var testDescription: String { rawValue }
 }
@@ -16,12 +17,18 @@ enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
 struct OpenJobs {
   let folder: TemporaryFolder
   let store: StoreUnderTest
+  /// Where PostgreSQL's is.
+  private var database: TestDatabase?
 
   init(_ adapter: StoreAdapter, at moment: Timestamp = .at(0)) throws {
     folder = try TemporaryFolder()
     let clock = ManualClock(moment)
     switch adapter {
     case .sqlite: store = try folder.openJobs(clock)
+    case .postgres:
+      let database = try TestDatabase(in: .shared)
+      self.database = database
+      store = try StoreUnderTest(in: database, clock)
     case .memory: store = StoreUnderTest(MemoryJobStore { clock.now }, clock)
     }
   }
@@ -36,6 +43,10 @@ struct OpenJobs {
   /// - Parameter last: what is open there; nil: what was first.
   func reopened(after last: StoreUnderTest? = nil) async throws -> StoreUnderTest {
     await (last ?? store).close()
+    if let database {
+      try database.loseInstances()
+      return try StoreUnderTest(in: database, store.clock)
+    }
     guard let memory = store.base as? MemoryJobStore else {
       return try folder.openJobs(store.clock)
     }

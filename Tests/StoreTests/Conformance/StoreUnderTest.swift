@@ -1,4 +1,5 @@
 import Jobs
+import PostgreSQL
 import Synchronization
 import TestSupport
 import Testing
@@ -41,6 +42,7 @@ struct StoreUnderTest: Sendable {
 
   func close() async {
     if let sqlite = base as? SQLiteJobStore { await sqlite.close() }
+    if let postgres = base as? PostgresJobStore { await postgres.close() }
   }
 }
 
@@ -207,12 +209,14 @@ extension StoreUnderTest {
   /// Whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     if let memory = base as? MemoryJobStore { return try await memory.refers(to: image) }
+    if let postgres = base as? PostgresJobStore { return try await postgres.refers(to: image) }
     return try await sqlite.refers(to: image)
   }
 
   /// Expects what is counted to be in step with what is there.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
     if let sqlite = base as? SQLiteJobStore { try sqlite.audit(location) }
+    if let postgres = base as? PostgresJobStore { try await postgres.audit(location) }
   }
 
   /// Expects what is remembered of jobs that wait to be what a look tells.

@@ -1,13 +1,16 @@
 internal import Foundation
 
 /// Decodes what ``RecordEncoder`` encoded, and any other JSON of the same shape.
-struct RecordDecoder: Decoder {
+package struct RecordDecoder: Decoder {
   fileprivate let text: RecordText
   fileprivate let value: RecordValue
-  var codingPath: [any CodingKey] { [] }
-  var userInfo: [CodingUserInfoKey: Any] { [:] }
+  package var codingPath: [any CodingKey] { [] }
+  package var userInfo: [CodingUserInfoKey: Any] { [:] }
 
-  static func decode<Value: Decodable>(_ type: Value.Type, from bytes: [UInt8]) throws -> Value {
+  /// The value that the JSON text, in UTF-8, is of.
+  package static func decode<Value: Decodable>(_ type: Value.Type, from bytes: [UInt8]) throws
+    -> Value
+  {
     let decoder = RecordDecoder(text: RecordText(bytes), value: try RecordParser.parse(bytes))
     return try decoder.decode(type)
   }
@@ -18,17 +21,21 @@ struct RecordDecoder: Decoder {
     return try type.init(from: self)
   }
 
-  func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<Key> {
+  package func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<
+    Key
+  > {
     guard case .object(let members) = value else { throw mismatch("an object") }
     return KeyedDecodingContainer(KeyedReading(text: text, members: members))
   }
 
-  func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
+  package func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
     guard case .array(let elements) = value else { throw mismatch("an array") }
     return UnkeyedReading(text: text, elements: elements)
   }
 
-  func singleValueContainer() -> any SingleValueDecodingContainer { SingleReading(decoder: self) }
+  package func singleValueContainer() -> any SingleValueDecodingContainer {
+    SingleReading(decoder: self)
+  }
 }
 
 /// What is not there, or not as asked for.

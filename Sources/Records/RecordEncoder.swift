@@ -1,26 +1,28 @@
 /// Encodes values as JSON, written straight into one buffer: several times faster than Foundation's, which builds a
 /// tree first. Each job is encoded at every change of its phase, most of that on the one thread that writes.
-struct RecordEncoder: Encoder {
+package struct RecordEncoder: Encoder {
   fileprivate let writer: RecordWriter
-  var codingPath: [any CodingKey] { [] }
-  var userInfo: [CodingUserInfoKey: Any] { [:] }
+  package var codingPath: [any CodingKey] { [] }
+  package var userInfo: [CodingUserInfoKey: Any] { [:] }
 
   /// The value's JSON, in UTF-8.
-  static func encode(_ value: some Encodable) throws -> [UInt8] {
+  package static func encode(_ value: some Encodable) throws -> [UInt8] {
     let writer = RecordWriter()
     try writer.write(value)
     return writer.bytes
   }
 
-  func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedEncodingContainer<Key> {
+  package func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedEncodingContainer<Key> {
     KeyedEncodingContainer(KeyedWriting(writer, writer.open("{", "}")))
   }
 
-  func unkeyedContainer() -> any UnkeyedEncodingContainer {
+  package func unkeyedContainer() -> any UnkeyedEncodingContainer {
     UnkeyedWriting(writer, writer.open("[", "]"))
   }
 
-  func singleValueContainer() -> any SingleValueEncodingContainer { SingleWriting(writer: writer) }
+  package func singleValueContainer() -> any SingleValueEncodingContainer {
+    SingleWriting(writer: writer)
+  }
 }
 
 /// The text so far, and which of its objects and arrays are open.

@@ -1,0 +1,75 @@
+internal import Foundation
+internal import Jobs
+internal import PostgreSQL
+internal import Store
+
+/// The job store that the configuration names, and what is to be closed with it.
+struct JobKeeping: Sendable {
+  let store: any JobStore & CacheStore & EmbeddedImages
+  /// Once nothing is asked of it any more.
+  let close: @Sendable () async -> Void
+
+  /// Opens it; blocks for as long as that takes.
+  ///
+  /// - Parameter isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
+  init(_ storage: Configuration.Storage, isDurable: Bool) throws(StartError) {
+    self =
+      if let url = storage.jobs {
+        try Self.postgres(url, storage)
+      } else {
+        try Self.sqlite(storage.path, isDurable: isDurable)
+      }
+  }
+
+  private init(
+    _ store: any JobStore & CacheStore & EmbeddedImages, close: @escaping @Sendable () async -> Void
+  ) {
+    (self.store, self.close) = (store, close)
+  }
+
+  private static func sqlite(_ path: String, isDurable: Bool) throws(StartError) -> JobKeeping {
+    var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
+    configuration.isDurable = isDurable
+    do throws(StoreError) {
+      let store = try SQLiteJobStore(configuration)
+      return JobKeeping(store) { await store.close() }
+    } catch {
+      throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
+    }
+  }
+
+  /// Images are in a folder, so that one service at a time has the database: the folder's name, which the database knows,
+  /// and its lock see to that.
+  private static func postgres(
+    _ url: String, _ storage: Configuration.Storage
+  ) throws(StartError) -> JobKeeping {
+    let home: StorageHome
+    do throws(StoreError) { home = try StorageHome(storage.path) } catch {
+      throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
+    }
+    var configuration = PostgresJobStore.Configuration(url: url)
+    configuration.password = try storage.jobsPasswordFile.map(password)
+    configuration.home = home.name
+    do throws(StoreError) {
+      let store = try PostgresJobStore(configuration)
+      return JobKeeping(store) {
+        await store.close()
+        home.release()
+      }
+    } catch {
+      // The machine's, as a rule, or the network's: whoever watches over the service starts it again.
+      throw .internalFault("storage.jobs: \(error)")
+    }
+  }
+
+  private static func password(_ path: String) throws(StartError) -> String {
+    guard let text = try? String(contentsOfFile: path, encoding: .utf8) else {
+      throw .operatorMistake("storage.jobs_password_file: \"\(path)\" can't be read")
+    }
+    let password = text.prefix { !$0.isNewline }
+    guard !password.isEmpty else {
+      throw .operatorMistake("storage.jobs_password_file: \"\(path)\" is empty")
+    }
+    return String(password)
+  }
+}

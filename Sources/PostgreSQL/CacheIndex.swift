@@ -1,0 +1,150 @@
+public import Jobs
+internal import Logging
+internal import Records
+
+/// The cache's entries, beside the jobs: both refer to images.
+extension PostgresJobStore: CacheStore {
+  /// Looks the entries up, all as of the same moment.
+  public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
+    guard !keys.isEmpty else { return [] }
+    return try await read { [log] transaction in
+      let rows = try transaction.execute(
+        "SELECT key, record FROM cache WHERE key = ANY ($1) ORDER BY number",
+        [.byteStrings(keys.map(\.bytes))])
+      var found: [[UInt8]: [CacheEntry]] = [:]
+      for row in rows.all {
+        guard let key = rows.bytes(row, 0), let entry = Self.entry(rows.bytes(row, 1) ?? [], log)
+        else { continue }
+        found[key, default: []].append(entry)
+      }
+      return keys.map { found[$0.bytes] ?? [] }
+    }
+  }
+
+  /// One that can't be read is as good as none: the origin has another. A variant's is no response.
+  private static func entry(_ record: [UInt8], _ log: Logger) -> CacheEntry? {
+    do { return try RecordDecoder.decode(CacheEntry.self, from: record) } catch {
+      log.error("a cache entry's record can't be read", metadata: ["error": "\(error)"])
+      return nil
+    }
+  }
+
+  /// Writes the entry's record anew. One with another image has taken its place meanwhile: then it is gone.
+  public func replace(_ entry: CacheEntry) async throws(StoreError) {
+    let row: CacheRow
+    do { row = try CacheRow(entry, limit: .max) } catch { throw StoreError(cause: error) }
+    try await write { transaction in
+      let old = try transaction.execute(
+        """
+        SELECT number, octet_length(record) FROM cache WHERE key = $1 AND selector = $2 AND digest = $3
+        FOR UPDATE
+        """,
+        [.bytes(row.id.key.bytes), .bytes(row.id.selector.bytes), .bytes(row.digest)])
+      guard !old.isEmpty else { return }
+      try transaction.execute(
+        "UPDATE cache SET record = $2 WHERE number = $1",
+        [.int(old.int(0, 0)), .bytes(row.record)])
+      transaction.tallies[.recordBytes] += row.record.count - Int(old.int(0, 1) ?? 0)
+    }
+  }
+
+  /// Notes when entries were last used; never an earlier moment than is known.
+  public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
+    guard !uses.isEmpty else { return }
+    let uses = uses.sorted {
+      $0.key.key.bytes.lexicographicallyPrecedes($1.key.key.bytes)
+    }
+    try await write(isSynced: false) { transaction in
+      _ = try transaction.execute(
+        """
+        UPDATE cache SET used = n.used FROM unnest($1, $2, $3) AS n (key, selector, used)
+        WHERE cache.key = n.key AND cache.selector = n.selector AND cache.used < n.used
+        """,
+        [
+          .byteStrings(uses.map(\.key.key.bytes)), .byteStrings(uses.map(\.key.selector.bytes)),
+          .ints(uses.map(\.value.milliseconds)),
+        ])
+    }
+  }
+
+  /// Forgets entries; their images are abandoned where nothing else refers to them.
+  public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+    guard !ids.isEmpty else { return }
+    try await write { try $0.drop(ids) }
+  }
+
+  /// Forgets everything under these keys, in one transaction.
+  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+    guard !keys.isEmpty else { return 0 }
+    return try await write {
+      try $0.dropEntries("key = ANY ($1)", [.byteStrings(keys.map(\.bytes))]).count
+    }
+  }
+
+  /// Forgets entries in one transaction.
+  public func drop(
+    resource: Fingerprint, count: Int
+  ) async throws(StoreError) -> [ImageDigest] {
+    try await write {
+      try $0.dropEntries(
+        """
+        number IN (SELECT number FROM cache WHERE key = $1
+          UNION ALL SELECT number FROM cache WHERE resource = $1 LIMIT $2)
+        """, [.bytes(resource.bytes), .int(Int64(count))])
+    }
+  }
+
+  /// Forgets what there is at this moment, so many entries a transaction that nobody waits for long.
+  public func clear() async throws(StoreError) -> Int {
+    let last = try await read { try $0.execute("SELECT max(number) FROM cache").int(0, 0) }
+    guard let last else { return 0 }
+    var count = 0
+    while true {
+      let dropped = try await write {
+        try $0.dropEntries(
+          "number IN (SELECT number FROM cache WHERE number <= $1 LIMIT 500)", [.int(last)]
+        ).count
+      }
+      count += dropped
+      if dropped == 0 { return count }
+    }
+  }
+
+  /// Looks the variant up.
+  public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        "SELECT record, digest, bytes FROM cache WHERE key = $1 AND selector = $2",
+        [.bytes(id.key.bytes), .bytes(id.selector.bytes)])
+      guard let digest = rows.digest(0, 1), let bytes = rows.int(0, 2) else { return nil }
+      let name = String(decoding: rows.bytes(0, 0) ?? [], as: UTF8.self)
+      return StoredVariant(id: id, name: name, digest: digest, bytes: Int(bytes))
+    }
+  }
+
+  /// Keeps a variant and ends the reservation of its image, in one transaction.
+  public func keep(
+    _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
+    lastUse: @escaping CacheEntry.LastUse
+  ) async throws(StoreError) {
+    let row = CacheRow(variant, limit: limit)
+    try await write { transaction in
+      let known = try transaction.sharedImages([row.digest])
+      let totals = try transaction.totals()
+      let isKept = known[row.digest] == false
+      try transaction.keep([row]) { _ in isKept }
+      if isKept, row.bytes <= limit {
+        try transaction.trimCache(to: limit, sparing: row.id, totals, lastUse: lastUse)
+      }
+      try transaction.noteCandidates(transaction.endReservations(of: [holder]))
+    }
+  }
+
+  /// Sums of some rows.
+  public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
+    try await read { transaction in
+      let totals = try transaction.totals()
+      return (totals[.entries], totals[.entryBytes])
+    }
+  }
+}

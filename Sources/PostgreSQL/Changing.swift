@@ -1,0 +1,185 @@
+public import Jobs
+internal import Logging
+
+/// What the thread that writes is asked for.
+enum WriteRequest: Sendable {
+  /// Changes of jobs, which are merged.
+  case change(ChangeRequest)
+  /// Anything else, in a transaction of its own.
+  case task(isSynced: Bool, PostgresJobStore.Body)
+
+  var isChange: Bool { if case .change = self { true } else { false } }
+
+  var isSynced: Bool { if case .task(let isSynced, _) = self { isSynced } else { true } }
+}
+
+/// What became of it.
+struct WriteAnswer: Sendable {
+  /// Of a change, for each of its jobs.
+  var jobs: [Result<Job?, StoreError>] = []
+  /// Images that gave way and whose files are to be removed.
+  var evicted: [ImageDigest] = []
+}
+
+/// A change of jobs, and what goes with it.
+struct ChangeRequest: Sendable {
+  var targets: [(id: JobID, claim: Claim?)]
+  var change: @Sendable (inout Job) -> Bool
+  /// An entry of the cache to keep.
+  var entry: CacheRow?
+  /// Everything else of a completion; nil for a change that is none.
+  var completion: Completion?
+
+  /// An image that is to be taken in, where it isn't kept already.
+  var image: EmbeddedImage? { completion?.image }
+}
+
+extension PostgresJobStore {
+  /// Changes a job, with whatever else is changed at that time; `change` runs on the thread that writes, so it must be
+  /// quick.
+  public func update(
+    _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> Job? {
+    let request = ChangeRequest(targets: [(id, claim)], change: change)
+    guard let job = try await writing.perform(.change(request)).jobs.first else { return nil }
+    return try job.get()
+  }
+
+  /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
+  /// as lost.
+  public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
+    var request = ChangeRequest(
+      targets: completion.claims.map { ($0.job, $0) }, change: completion.change,
+      completion: completion)
+    do {
+      request.entry = try completion.entry.map { try CacheRow($0, limit: completion.cacheLimit) }
+    } catch {
+      throw StoreError(cause: error)
+    }
+    let answer = try await writing.perform(.change(request))
+    let jobs = zip(completion.claims, answer.jobs).map { claim, result -> Job? in
+      do throws(StoreError) { return try result.get() } catch {
+        log.error(
+          "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
+        return nil
+      }
+    }
+    return Completed(jobs: jobs, evicted: answer.evicted)
+  }
+
+  /// Forgets the job, its tags and its hold on images.
+  public func remove(
+    _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
+  ) async throws(StoreError) -> Removal {
+    try await write { transaction in
+      guard let row = try transaction.lockedJobs([id])[id]?.get() else { return .unknown }
+      let job = try row.job()
+      guard condition(job) else { return .kept }
+      try transaction.delete([row])
+      return .removed(job)
+    }
+  }
+
+  /// Forgets jobs whose time has come, the earliest first, in one transaction; those that another one is just changing
+  /// come the next time.
+  public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
+    try await write { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT \(JobRow.columns) FROM jobs j WHERE j.expires_at <= moment($1)
+        ORDER BY j.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        """, [transaction.moment, .int(Int64(count))])
+      let jobs = try rows.all.map { try JobRow(rows, $0) }
+      try transaction.delete(jobs)
+      return jobs.map(\.id)
+    }
+  }
+}
+
+extension Transaction {
+  typealias WriteOutcomes = [Result<WriteAnswer, StoreError>]
+
+  func write(_ requests: [WriteRequest], isRepeated: Bool) throws -> WriteOutcomes {
+    let changes = requests.compactMap { request -> ChangeRequest? in
+      if case .change(let change) = request { change } else { nil }
+    }
+    if !changes.isEmpty { return try change(changes, isRepeated: isRepeated) }
+    return try requests.map { request in
+      if case .task(_, let body) = request { try body(self) }
+      return .success(WriteAnswer())
+    }
+  }
+
+  private func change(_ requests: [ChangeRequest], isRepeated: Bool) throws -> WriteOutcomes {
+    let completions = requests.compactMap(\.completion)
+    let totals = completions.isEmpty ? nil : try self.totals()
+    var answers = requests.map { _ in WriteAnswer() }
+    var arriving: [[UInt8]: [UInt8]] = [:]
+    if let totals {
+      for (index, request) in requests.enumerated() {
+        answers[index].evicted = try takeIn(request, &arriving, totals)
+      }
+    }
+    var changes = try JobChanges(to: Set(requests.flatMap(\.targets).map(\.id)), in: self)
+    for (index, request) in requests.enumerated() {
+      answers[index].jobs = try request.targets.map { id, claim in
+        do {
+          let job = try changes.change(
+            id, under: claim, isRepeated: isRepeated, by: request.change)
+          return .success(job)
+        } catch let error as StoreError {
+          return .failure(error)
+        }
+      }
+    }
+    let entries = requests.compactMap(\.entry)
+    let known = try sharedImages(changes.begun.keys + entries.map(\.digest))
+    var begun = changes.begun
+    for entry in entries where arriving[entry.digest] != nil && entry.bytes <= entry.limit {
+      begun[entry.digest] = begun[entry.digest] ?? entry.bytes
+    }
+    try begin(begun, known: known, arriving: arriving)
+    try changes.write()
+    try keep(entries) { begun[$0] != nil || known[$0] == false }
+    if let totals { try finish(completions, entries, totals, referredTo: Set(begun.keys)) }
+    try noteCandidates(changes.dropped)
+    return answers.map { .success($0) }
+  }
+
+  /// Makes room for a small image that is to be kept in the database.
+  /// - Returns: images that gave way to it.
+  private func takeIn(
+    _ request: ChangeRequest, _ arriving: inout [[UInt8]: [UInt8]], _ totals: Totals
+  ) throws -> [ImageDigest] {
+    guard let image = request.image, let completion = request.completion,
+      arriving[image.digest.bytes] == nil
+    else { return [] }
+    let digest = image.digest.bytes
+    let known = try execute("SELECT leaving FROM images WHERE digest = $1", [.bytes(digest)])
+    guard known.isEmpty || known.bool(0, 0) else { return [] }
+    let coming = arriving.values.reduce(image.content.count) { $0 + $1.count }
+    arriving[digest] = image.content
+    guard totals[.imageBytes] + coming > completion.imageLimit else { return [] }
+    guard try pinnedBytes(with: digest) + coming <= completion.imageLimit else {
+      throw StoreError.full
+    }
+    return try makeRoom(
+      within: completion.imageLimit - coming, totals, for: completion.instance
+    ).compactMap { ImageDigest(bytes: $0) }
+  }
+
+  /// What follows once the jobs and the entries are written.
+  private func finish(
+    _ completions: [Completion], _ entries: [CacheRow], _ totals: Totals,
+    referredTo begun: Set<[UInt8]>
+  ) throws {
+    for completion in completions where totals.cacheSize > completion.cacheLimit {
+      let own = completion.entry?.id ?? entries.last?.id
+      try trimCache(
+        to: completion.cacheLimit, sparing: own, totals, lastUse: completion.lastUse)
+      try trimCache(to: completion.cacheLimit, totals, lastUse: completion.lastUse)
+    }
+    let released = try endReservations(of: completions.compactMap(\.releasing))
+    try noteCandidates(released.subtracting(begun))
+  }
+}

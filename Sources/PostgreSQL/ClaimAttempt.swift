@@ -1,0 +1,59 @@
+internal import Jobs
+internal import Synchronization
+
+/// Numbers of claims that may have been committed while nobody was told: the server's answer to a commit was lost. Their
+/// jobs would be this instance's until its lease ends, and nobody would work on them.
+final class UnknownClaims: Sendable {
+  private let numbers = Mutex<Set<Int64>>([])
+
+  func add(_ more: Set<Int64>) { numbers.withLock { $0.formUnion(more) } }
+
+  func takeAll() -> Set<Int64> {
+    numbers.withLock { numbers in
+      defer { numbers = [] }
+      return numbers
+    }
+  }
+}
+
+/// One call that claims, in however many transactions it is tried.
+final class ClaimAttempt: Sendable {
+  private let unknown: UnknownClaims
+  private let numbers = Mutex<Set<Int64>>([])
+
+  init(_ unknown: UnknownClaims) { self.unknown = unknown }
+
+  /// Puts back what earlier tries, of this call or of ones that failed, may have claimed.
+  func putBackOthers(in transaction: Transaction) throws {
+    let earlier = numbers.withLock { numbers in
+      numbers.formUnion(unknown.takeAll())
+      return numbers
+    }
+    if !earlier.isEmpty { try transaction.putBack(earlier) }
+  }
+
+  /// Notes what this try is about to claim.
+  func note(_ claims: [Int64]) -> [Int64] {
+    numbers.withLock { $0.formUnion(claims) }
+    return claims
+  }
+
+  /// It failed: the next call puts back whatever came of it.
+  func fail() { unknown.add(numbers.withLock(\.self)) }
+}
+
+extension Transaction {
+  /// Queues jobs again whose claims nobody was told of.
+  fileprivate func putBack(_ claims: Set<Int64>) throws {
+    let rows = try execute(
+      """
+      UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL
+      WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) RETURNING owner, places
+      """, [.ints(Array(Set(claims.map { $0 >> 32 }))), .ints(Array(claims))])
+    for row in rows.all {
+      tallies[.phase(.loading)] -= 1
+      tallies[.phase(.queued)] += 1
+      if let owner = rows.bytes(row, 0) { tallies[.places(owner)] += Int(rows.int(row, 1) ?? 0) }
+    }
+  }
+}

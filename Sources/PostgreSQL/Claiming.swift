@@ -1,0 +1,249 @@
+public import Jobs
+internal import Logging
+internal import Synchronization
+
+extension PostgresJobStore {
+  /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Jobs that
+  /// another instance is just looking at are passed over. Where many are seen for the first time whose origins have no
+  /// room, it takes several transactions.
+  public func claim(
+    _ count: Int, for instance: Instance, room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
+    var claimed = Claimed(jobs: [], nextDue: nil)
+    var step = ClaimStep(room: room)
+    repeat {
+      do throws(StoreError) {
+        let request = ClaimRequest(
+          count: count - claimed.jobs.count, instance: instance, room: step.room,
+          page: step.nextPage, before: handedOver.load(ordering: .relaxed))
+        step = try await claiming { [self] transaction, attempt in
+          try transaction.claim(request) { attempt.note(numbers($0, $1)) }
+        }
+      } catch {
+        // What earlier transactions handed over must get to its workers.
+        if claimed.jobs.isEmpty { throw error }
+        log.error("a claim ended early", metadata: ["error": "\(error)"])
+        break
+      }
+      handedOver.add(step.jobs.count, ordering: .relaxed)
+      for job in step.jobs {
+        do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
+          log.error("a queued job is passed over", metadata: ["error": "\(error)"])
+          // In its place comes another: who is given too few takes the queue for empty.
+          step.isDone = false
+        }
+      }
+      claimed.shared.formUnion(step.shared)
+      claimed.isQueueEmpty = step.isQueueEmpty
+    } while !step.isDone && claimed.jobs.count < count && !Task.isCancelled
+    claimed.nextDue = step.nextDue
+    return claimed
+  }
+
+  /// Takes jobs by the index of what they ask; while none of the kind is queued, as is usual, it costs a look only.
+  public func claim(
+    equalTo request: Fingerprint, count: Int, for instance: Instance
+  ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
+    guard count > 0 else { return [] }
+    let isQueued = try await read {
+      try !$0.execute(
+        "SELECT FROM queue WHERE state <> 4 AND request = $1 LIMIT 1", [.bytes(request.bytes)]
+      ).isEmpty
+    }
+    guard isQueued else { return [] }
+    let results = try await claiming { [self] transaction, attempt in
+      let moment = try transaction.checkLease(of: instance)
+      let rows = try transaction.execute(
+        """
+        SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = $1
+        ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
+        """, [.bytes(request.bytes), .int(Int64(count))])
+      let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
+      let claims = attempt.note(numbers(instance, jobs.count))
+      return try transaction.take(jobs, for: instance, at: moment, claims)
+    }
+    return results.compactMap { result in
+      do throws(StoreError) { return try result.get() } catch {
+        log.error("a queued job is passed over", metadata: ["error": "\(error)"])
+        return nil
+      }
+    }
+  }
+
+  /// Runs a body as a transaction of its own on the thread that claims.
+  private func claiming<Value: Sendable>(
+    _ body: @escaping @Sendable (Transaction, ClaimAttempt) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let attempt = ClaimAttempt(unknownClaims)
+    do throws(StoreError) {
+      return try await perform(on: claiming) { transaction in
+        try attempt.putBackOthers(in: transaction)
+        return try body(transaction, attempt)
+      }
+    } catch {
+      attempt.fail()
+      throw error
+    }
+  }
+
+  /// Numbers for so many claims: never given before, whatever becomes of the transaction.
+  @Sendable private func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
+    let last = claims.add(Int64(count), ordering: .relaxed).newValue
+    return (0..<Int64(count)).map { ClaimNumbers.first(of: instance, after: last - $0) }.reversed()
+  }
+}
+
+/// What one transaction of a claim is to do.
+struct ClaimRequest: Sendable {
+  var count: Int
+  var instance: Instance
+  var room: OriginRoom
+  /// Ready jobs of each level that it looks at.
+  var page: Int?
+  /// Jobs handed over before.
+  var before: Int
+}
+
+/// What one transaction of a claim handed over.
+struct ClaimStep: Sendable {
+  var jobs: [Result<(job: Job, claim: Claim), StoreError>] = []
+  /// What among theirs further queued jobs ask for.
+  var shared: Set<Fingerprint> = []
+  /// What is left.
+  var room: OriginRoom
+  var nextDue: Timestamp?
+  var isQueueEmpty = false
+  var isDone = false
+  /// See ``ClaimRequest/page``.
+  var nextPage: Int?
+
+  init(room: OriginRoom) { self.room = room }
+}
+
+extension Transaction {
+  /// Rows that one transaction looks at in vain: parking them is work, and others wait for it.
+  private static let maxLooks = 1_000
+
+  fileprivate func claim(
+    _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
+  ) throws -> ClaimStep {
+    let moment = try checkLease(of: request.instance)
+    var step = ClaimStep(room: request.room)
+    guard try wakeDue(at: moment) else { return step }
+    let page = request.page ?? max(32, min(Self.maxLooks, request.count + 16))
+    let jobs = try queuedJobs(page: page, request.count, request.room)
+    var handover = Handover(
+      request.count, of: jobs, page: page, at: moment, room: request.room, after: request.before)
+    handover.run()
+    try move(handover.parked, to: .parked)
+    try move(handover.undue, to: .due)
+    let claims = numbers(request.instance, handover.taken.count)
+    step.jobs = try take(handover.taken, for: request.instance, at: moment, claims)
+    (step.room, step.isDone) = (handover.room, handover.isDone)
+    // Where most of a page is in vain, so is the next.
+    step.nextPage = handover.parked.count > page / 2 ? Self.maxLooks : page
+    try lookAhead(&step, handover.taken.compactMap(\.request), at: moment)
+    return step
+  }
+
+  /// Moves jobs whose time has come to where they wait for their turn.
+  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  private func wakeDue(at moment: Timestamp) throws -> Bool {
+    try execute(
+      """
+      UPDATE queue SET state = 0 WHERE id IN (SELECT id FROM queue WHERE state = 1 AND not_before <= $1
+        ORDER BY not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
+      """, [.int(moment.milliseconds), .int(Int64(Self.maxLooks))]
+    ).changes < Self.maxLooks
+  }
+
+  /// The first ready jobs of each level, and the first parked ones of each origin with room, at each level.
+  private func queuedJobs(page: Int, _ count: Int, _ room: OriginRoom) throws -> [QueuedJob] {
+    let rows = try execute(
+      """
+      WITH RECURSIVE origins (origin) AS (
+        (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1)
+        UNION ALL SELECT (SELECT q.origin FROM queue q WHERE q.state = 2 AND q.origin > o.origin
+          ORDER BY q.origin LIMIT 1) FROM origins o WHERE o.origin IS NOT NULL
+      ), open (origin, room) AS (
+        SELECT o.origin, least(coalesce(x.room, $3), $2) FROM origins o
+          LEFT JOIN unnest($4, $5) AS x (origin, room) ON x.origin = o.origin
+        WHERE o.origin IS NOT NULL AND coalesce(x.room, $3) > 0
+      )
+      SELECT q.* FROM generate_series(0, \(Priority.allCases.count - 1)) AS level
+      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
+        WHERE q.state = 0 AND q.priority = level ORDER BY q.rank LIMIT $1 FOR UPDATE SKIP LOCKED) q
+      UNION ALL
+      SELECT q.* FROM open CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
+      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
+        WHERE q.state = 2 AND q.origin = open.origin AND q.priority = level
+        ORDER BY q.rank LIMIT open.room FOR UPDATE SKIP LOCKED) q
+      """,
+      [
+        .int(Int64(page)), .int(Int64(count)), .int(Int64(clamping: room.usual)),
+        .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
+        .ints(room.exceptions.values.map { Int64(clamping: $0) }),
+      ])
+    return rows.all.compactMap { QueuedJob(rows, $0) }
+  }
+
+  private func move(_ ids: [JobID], to state: QueueRow.State) throws {
+    guard !ids.isEmpty else { return }
+    try execute(
+      "UPDATE queue SET state = $2 WHERE id = ANY ($1)", [.ids(ids), .int(state.rawValue)])
+  }
+
+  /// Writes that jobs, which it has locked, are loading.
+  /// - Returns: each as it then is.
+  fileprivate func take(
+    _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64]
+  ) throws -> [Result<(job: Job, claim: Claim), StoreError>] {
+    guard !jobs.isEmpty else { return [] }
+    let ids = jobs.map(\.id)
+    let places = try execute(
+      """
+      UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4
+      FROM unnest($1, $2) AS n (id, claim) WHERE queue.id = n.id RETURNING queue.owner, queue.places
+      """, [.ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds)])
+    for row in places.all {
+      tallies[.phase(.queued)] -= 1
+      tallies[.phase(.loading)] += 1
+      if let owner = places.bytes(row, 0) {
+        tallies[.places(owner)] -= Int(places.int(row, 1) ?? 0)
+      }
+    }
+    let rows = try self.jobs(ids)
+    return zip(ids, claims).map { id, claim in
+      guard let row = rows[id] else {
+        return .failure(.unreadable(detail: "job \(id) is in the queue and nowhere else"))
+      }
+      let held = Claim(job: id, instance: instance, number: claim)
+      return row.flatMap { row in
+        do { return .success((try row.job(), held)) } catch {
+          return .failure(StoreError(cause: error))
+        }
+      }
+    }
+  }
+
+  /// What the next claim is told.
+  private func lookAhead(
+    _ step: inout ClaimStep, _ requests: [Fingerprint], at moment: Timestamp
+  ) throws {
+    let rows = try execute(
+      """
+      SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1),
+        EXISTS (SELECT FROM queue WHERE state = 0) OR EXISTS (SELECT FROM queue WHERE state = 1)
+          OR EXISTS (SELECT FROM queue WHERE state = 2)
+      """)
+    step.nextDue = rows.int(0, 0).map(Timestamp.init)
+    step.isQueueEmpty = !rows.bool(0, 1)
+    guard !requests.isEmpty, !step.isQueueEmpty else { return }
+    let shared = try execute(
+      """
+      SELECT r FROM unnest($1) AS r WHERE EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
+      """, [.byteStrings(Set(requests).map(\.bytes))])
+    step.shared = Set(
+      shared.all.compactMap { shared.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
+  }
+}

@@ -1,0 +1,223 @@
+internal import CPQ
+internal import Glibc
+
+/// One connection to the server, of one thread at a time.
+///
+/// No call waits beyond its deadline: where the server stops answering the socket is closed, as nothing else ends a wait
+/// for it, and the connection is of no use any more.
+final class Connection {
+  /// Where the server is and how long to wait for it.
+  struct Address: Sendable {
+    /// `postgresql://user@host/database?…`
+    var url: String
+    /// Nil: as libpq finds one (PGPASSWORD, ~/.pgpass), or none.
+    var password: String?
+    /// For one host of the URL to be connected with, in whole seconds; libpq waits for two at least.
+    var connectTimeout = 3
+  }
+
+  typealias Deadline = ContinuousClock.Instant
+
+  private let handle: OpaquePointer
+  private var prepared: [String: String] = [:]
+  /// False once it broke.
+  private(set) var isUsable = true
+  /// Of one statement's answer: nothing here asks for as much, so that more is no answer but an attack.
+  private static let largestAnswer = 1 << 29
+
+  /// Whether libpq understands a URL. What it says of one that it doesn't has the URL in it, and so maybe a password.
+  static func understands(_ url: String) -> Bool {
+    guard let options = PQconninfoParse(url, nil) else { return false }
+    PQconninfoFree(options)
+    return true
+  }
+
+  /// Connects, and blocks for as long as that may take.
+  init(_ address: Address) throws(Fault) {
+    guard Self.understands(address.url) else { throw .refused("that is no PostgreSQL URL") }
+    let options: [(String, String)] =
+      [
+        ("dbname", address.url), ("connect_timeout", "\(address.connectTimeout)"),
+        ("fallback_application_name", "imagefetch"), ("client_encoding", "UTF8"),
+      ] + (address.password.map { [("password", $0)] } ?? [])
+    let names = options.map { strdup($0.0) } + [nil]
+    let values = options.map { strdup($0.1) } + [nil]
+    defer { (names + values).forEach { free($0) } }
+    // A first `dbname` that is a URL is taken apart; what comes after it wins.
+    let handle = names.map { UnsafePointer($0) }.withUnsafeBufferPointer { names in
+      values.map { UnsafePointer($0) }.withUnsafeBufferPointer { values in
+        PQconnectdbParams(names.baseAddress, values.baseAddress, 1)
+      }
+    }
+    guard let handle else { throw .lost("there is no memory for a connection") }
+    guard PQstatus(handle) == CONNECTION_OK, PQsetnonblocking(handle, 1) == 0 else {
+      defer { PQfinish(handle) }
+      throw .lost(Self.message(handle))
+    }
+    PQsetNoticeReceiver(handle, { _, _ in }, nil)
+    self.handle = handle
+  }
+
+  deinit { PQfinish(handle) }
+
+  /// Of libpq, in the same form.
+  static var libraryVersion: Int { Int(PQlibVersion()) }
+
+  /// Of the server, such as 150007 for 15.7.
+  var serverVersion: Int { Int(PQserverVersion(handle)) }
+
+  /// Runs statements without arguments, one after the other, in one round trip.
+  /// - Returns: the last one's rows, as text.
+  @discardableResult
+  func run(_ script: String, by deadline: Deadline) throws(Fault) -> Rows {
+    guard PQsendQuery(handle, script) == 1 else { throw broken() }
+    return try answer(by: deadline)
+  }
+
+  /// Runs a statement, which the server parses and plans the first time only.
+  @discardableResult
+  func execute(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) -> Rows {
+    let name = try prepare(sql, values.map(\.type), by: deadline)
+    let encoded = values.map(\.encoded)
+    let lengths = encoded.map { Int32($0?.count ?? 0) }
+    let formats = [Int32](repeating: 1, count: values.count)
+    // One buffer for all: a pointer to each argument has to last for the call only.
+    var all: [UInt8] = []
+    all.reserveCapacity(encoded.reduce(0) { $0 + ($1?.count ?? 0) + 1 })
+    for value in encoded { all += (value ?? []) + [0] }
+    let isSent = all.withUnsafeBytes { all in
+      let characters = all.bindMemory(to: CChar.self)
+      var start = 0
+      var pointers: [UnsafePointer<CChar>?] = []
+      for value in encoded {
+        pointers.append(value == nil ? nil : characters.baseAddress.map { $0 + start })
+        start += (value?.count ?? 0) + 1
+      }
+      return PQsendQueryPrepared(
+        handle, name, Int32(values.count), pointers, lengths, formats, 1) == 1
+    }
+    guard isSent else { throw broken() }
+    return try answer(by: deadline)
+  }
+
+  private func prepare(
+    _ sql: String, _ types: [UInt32], by deadline: Deadline
+  ) throws(Fault) -> String {
+    if let name = prepared[sql] { return name }
+    let name = "s\(prepared.count)"
+    guard PQsendPrepare(handle, name, sql, Int32(types.count), types) == 1 else { throw broken() }
+    _ = try answer(by: deadline)
+    prepared[sql] = name
+    return name
+  }
+
+  /// Sends what is left to send, and waits for all that the server says to it.
+  private func answer(by deadline: Deadline) throws(Fault) -> Rows {
+    try flush(by: deadline)
+    var last: Rows?
+    var fault: Fault?
+    var received = 0
+    while true {
+      while PQisBusy(handle) == 1 { try receive(&received, by: deadline) }
+      guard let result = PQgetResult(handle) else { break }
+      switch PQresultStatus(result) {
+      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY: last = Rows(result)
+      default:
+        fault = fault ?? self.fault(result)
+        PQclear(result)
+      }
+    }
+    if PQstatus(handle) != CONNECTION_OK { throw broken() }
+    if let fault { throw fault }
+    guard let last else { throw broken() }
+    return last
+  }
+
+  private func flush(by deadline: Deadline) throws(Fault) {
+    while true {
+      switch PQflush(handle) {
+      case 0: return
+      case 1:
+        // The server may have something to say before it takes more.
+        if try wait(for: POLLIN | POLLOUT, by: deadline) & POLLIN != 0 {
+          guard PQconsumeInput(handle) == 1 else { throw broken() }
+        }
+      default: throw broken()
+      }
+    }
+  }
+
+  private func receive(_ received: inout Int, by deadline: Deadline) throws(Fault) {
+    try wait(for: POLLIN, by: deadline)
+    var waiting: Int32 = 0
+    _ = ioctl(PQsocket(handle), UInt(FIONREAD), &waiting)
+    received += Int(waiting)
+    guard received <= Self.largestAnswer else {
+      isUsable = false
+      throw .refused("an answer of more than \(Self.largestAnswer) bytes")
+    }
+    guard PQconsumeInput(handle) == 1 else { throw broken() }
+  }
+
+  @discardableResult
+  private func wait(for events: Int32, by deadline: Deadline) throws(Fault) -> Int32 {
+    var descriptor = pollfd(fd: PQsocket(handle), events: Int16(events), revents: 0)
+    while true {
+      let left = (deadline - .now).components
+      let milliseconds = left.seconds * 1_000 + left.attoseconds / 1_000_000_000_000_000
+      guard milliseconds > 0 else {
+        isUsable = false
+        throw .late
+      }
+      let count = poll(&descriptor, 1, Int32(min(milliseconds, 60_000)))
+      if count > 0 { return Int32(descriptor.revents) }
+      if count < 0, errno != EINTR { throw broken() }
+    }
+  }
+}
+
+/// Notifications.
+extension Connection {
+  /// Where libpq reads from.
+  var socket: Int32 { PQsocket(handle) }
+
+  /// Takes what has arrived.
+  /// - Returns: the payloads.
+  func notifications() throws(Fault) -> [String] {
+    guard PQconsumeInput(handle) == 1 else { throw broken() }
+    var payloads: [String] = []
+    while let notification = PQnotifies(handle) {
+      if let payload = notification.pointee.extra { payloads.append(String(cString: payload)) }
+      PQfreemem(notification)
+    }
+    return payloads
+  }
+}
+
+/// What went wrong.
+extension Connection {
+  private func broken() -> Fault {
+    isUsable = false
+    return .lost(Self.message(handle))
+  }
+
+  private func fault(_ result: OpaquePointer) -> Fault {
+    // PG_DIAG_SQLSTATE and PG_DIAG_MESSAGE_PRIMARY are characters in C. Details are left out: they name values.
+    let code = PQresultErrorField(result, Int32(UInt8(ascii: "C"))).map { String(cString: $0) }
+    let text = PQresultErrorField(result, Int32(UInt8(ascii: "M"))).map { String(cString: $0) }
+    guard let code else { return broken() }
+    let fault = Fault(code: code, message: text ?? "no message")
+    switch fault {
+    case .lost, .late: isUsable = false
+    default: break
+    }
+    return fault
+  }
+
+  /// In one line: libpq tells of each address it tried in one of its own.
+  private static func message(_ handle: OpaquePointer) -> String {
+    let text = PQerrorMessage(handle).map { String(cString: $0) } ?? ""
+    let lines = text.split(whereSeparator: \.isNewline)
+    return lines.map { $0.drop(while: \.isWhitespace) }.joined(separator: "; ")
+  }
+}

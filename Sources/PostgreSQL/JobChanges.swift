@@ -1,0 +1,141 @@
+internal import Jobs
+
+/// Changes to jobs, made in memory one after the other and then written by a few statements, however many they are.
+///
+/// A change is made to the job as it is at that moment, as the rows are locked. What it means for images is the caller's
+/// to do, before the rows are written.
+struct JobChanges {
+  private let transaction: Transaction
+  private var rows: [JobID: Result<JobRow, StoreError>]
+  private var changed: [JobID: Changed] = [:]
+  /// Images that rows come to refer to, with their sizes.
+  private(set) var begun: [[UInt8]: Int] = [:]
+  /// Images that rows cease to refer to.
+  private(set) var dropped: Set<[UInt8]> = []
+
+  private struct Changed {
+    let old: JobRow
+    var new: JobRow
+    var move = QueueMove.none
+    /// Nil: as they were.
+    var tags: [String]?
+  }
+
+  /// Locks the jobs.
+  init(to ids: Set<JobID>, in transaction: Transaction) throws {
+    self.transaction = transaction
+    rows = try transaction.lockedJobs(ids)
+  }
+
+  /// Changes a job.
+  /// - Parameters:
+  ///   - claim: nil: whoever holds it.
+  ///   - isRepeated: whether this very change may have been committed already: then the job that its claim ended is as
+  ///     the change left it.
+  /// - Returns: the job as it then is; nil when there is none or the claim no longer holds.
+  mutating func change(
+    _ id: JobID, under claim: Claim?, isRepeated: Bool = false, by body: (inout Job) -> Bool
+  ) throws -> Job? {
+    guard let row = try rows[id]?.get() else { return nil }
+    if let claim, row.heldBy != claim {
+      return isRepeated && row.lastClaim == claim.number ? try row.job() : nil
+    }
+    let before = try row.job()
+    var after = before
+    guard body(&after), after != before else { return before }
+    var new = row
+    try new.update(to: after)
+    if after.phase.isFinished, let held = row.heldBy { new.lastClaim = held.number }
+    note(new, after: row, QueueMove(from: before, to: after), before, after)
+    return after
+  }
+
+  private mutating func note(
+    _ new: JobRow, after row: JobRow, _ move: QueueMove, _ before: Job, _ after: Job
+  ) {
+    rows[row.id] = .success(new)
+    var change = changed[row.id] ?? Changed(old: row, new: new)
+    change.new = new
+    if move != .none { change.move = move }
+    if before.tags != after.tags { change.tags = after.tags }
+    changed[row.id] = change
+    if let old = row.image, old != new.image { dropped.insert(old) }
+    if let image = after.image, let digest = new.image, digest != row.image {
+      begun[digest] = image.bytes
+    }
+  }
+
+  /// Writes what has changed.
+  func write() throws {
+    let changes = changed.values.sorted { $0.new.id < $1.new.id }
+    guard !changes.isEmpty else { return }
+    try writeJobs(changes.map(\.new))
+    let ended = changes.filter { $0.old.queue != nil && $0.new.queue == nil }
+    if !ended.isEmpty {
+      try transaction.execute(
+        "DELETE FROM queue WHERE id = ANY ($1)", [.ids(ended.map(\.new.id))])
+    }
+    try writePlaces(changes.filter { $0.old.queue != nil && $0.new.queue != nil })
+    try transaction.enqueue(changes.filter { $0.old.queue == nil }.map(\.new))
+    let retagged = changes.compactMap { change in
+      change.tags.map { (row: change.new, tags: $0) }
+    }
+    try transaction.removeTags(of: retagged.map(\.row.id))
+    try transaction.addTags(retagged)
+    for change in changes {
+      transaction.count(change.old, -1)
+      transaction.count(change.new, 1)
+    }
+  }
+
+  private func writeJobs(_ rows: [JobRow]) throws {
+    try transaction.execute(
+      """
+      UPDATE jobs SET phase = n.phase, finished_at = n.finished_at, expires_at = n.expires_at, image = n.image,
+        low = n.low, last_claim = n.last_claim, record = n.record
+      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+        AS n (id, phase, finished_at, expires_at, image, low, last_claim, record)
+      WHERE jobs.id = n.id
+      """,
+      [
+        .ids(rows.map(\.id)), .ints(rows.map { Int64($0.finished?.code ?? 0) }),
+        .ints(rows.map(\.finishedAt)), .ints(rows.map(\.expiresAt)),
+        .byteStrings(rows.map(\.image)), .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
+        .byteStrings(rows.map(\.record)),
+      ])
+  }
+
+  /// Ahead of every rank ever given is ahead of those at that level.
+  private func writePlaces(_ changes: [Changed]) throws {
+    let places = changes.compactMap { change in
+      change.new.queue.map { (id: change.new.id, queue: $0, move: change.move) }
+    }
+    guard !places.isEmpty else { return }
+    try transaction.execute(
+      """
+      UPDATE queue SET priority = n.priority, state = n.state, places = n.places, not_before = n.not_before,
+        origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL,
+        rank = CASE n.move WHEN 1 THEN nextval('ranks') WHEN 2 THEN -nextval('ranks_ahead') ELSE rank END
+      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        AS n (id, priority, state, places, not_before, origin, request, instance, claim, move)
+      WHERE queue.id = n.id
+      """,
+      [
+        .ids(places.map(\.id)), .ints(places.map { Int64($0.queue.priority) }),
+        .ints(places.map(\.queue.state.rawValue)), .ints(places.map { Int64($0.queue.places) }),
+        .ints(places.map(\.queue.notBefore)), .byteStrings(places.map(\.queue.origin)),
+        .byteStrings(places.map(\.queue.request)), .ints(places.map(\.queue.instance)),
+        .ints(places.map(\.queue.claim)), .ints(places.map { $0.move.code }),
+      ])
+  }
+}
+
+extension QueueMove {
+  fileprivate var code: Int64 {
+    switch self {
+    case .none: 0
+    case .toTheEnd: 1
+    case .ahead: 2
+    }
+  }
+}

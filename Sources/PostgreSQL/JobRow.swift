@@ -1,0 +1,176 @@
+internal import Jobs
+internal import Records
+
+/// A job as the tables hold it: its record, and beside it what is searched by.
+struct JobRow: Sendable {
+  let id: JobID
+  let owner: [UInt8]
+  /// Of a finished job; a queued or loading one has a row in the queue.
+  var finished: Phase?
+  var finishedAt: Int64?
+  var expiresAt: Int64?
+  /// The result's digest, while it is kept.
+  var image: [UInt8]?
+  /// The captured source's digest, while it is kept.
+  var source: [UInt8]?
+  var lastClaim: Int64?
+  var record: [UInt8]
+  /// Whether it has a low-data image to be replaced.
+  var isLow = false
+  /// Nil once it has finished.
+  var queue: QueueRow?
+
+  /// Of `jobs AS j`, in the order that ``init(_:_:)`` takes them.
+  static let columns =
+    "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record"
+  static let columnCount = 9
+
+  /// - Throws: `.unreadable` where it makes no sense.
+  init(_ rows: Rows, _ row: Int) throws {
+    guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1), let record = rows.bytes(row, 8)
+    else { throw StoreError.unreadable(detail: "a job without an id, an owner or a record") }
+    (self.id, self.owner, self.record) = (id, owner, record)
+    (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
+    (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
+    let code = Int(rows.int(row, 2) ?? -1)
+    guard let phase = Phase(code: code) else { throw unreadable("it is in phase \(code)") }
+    finished = phase.isFinished ? phase : nil
+  }
+
+  /// The row of a job that is new.
+  init(_ job: Job) throws {
+    (id, owner) = (job.id, Array(job.owner.name.utf8))
+    record = try RecordEncoder.encode(job)
+    source = job.capturedSource?.digest.bytes
+    set(job)
+  }
+
+  var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
+
+  /// The job as it is.
+  ///
+  /// Taking a job and letting its image give way write columns only, as both may concern many jobs at once: here
+  /// the record catches up by the same moves.
+  ///
+  /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
+  func job() throws -> Job {
+    var job: Job
+    do { job = try RecordDecoder.decode(Job.self, from: record) } catch {
+      throw unreadable("\(error)")
+    }
+    if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
+      guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
+      job.start(
+        at: Timestamp(milliseconds: claimedAt), above: ClaimNumbers.versionFloor(of: claim))
+    }
+    guard finished != nil || queue != nil else { throw unreadable("it is not in the queue") }
+    guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
+    guard job.id == id, job.owner.name.utf8.elementsEqual(owner) else {
+      throw unreadable("another job's")
+    }
+    if image == nil, job.image?.isKept == true { job.loseImage() }
+    return job
+  }
+
+  func unreadable(_ reason: String) -> StoreError {
+    .unreadable(detail: "the record of job \(id) can't be read: \(reason)")
+  }
+
+  /// Takes the job as it was changed; its place in the queue and its claim are left as they were.
+  mutating func update(to job: Job) throws {
+    record = try RecordEncoder.encode(job)
+    set(job)
+  }
+
+  private mutating func set(_ job: Job) {
+    finished = job.phase.isFinished ? job.phase : nil
+    finishedAt = job.finishedAt?.milliseconds
+    expiresAt = job.expiresAt?.milliseconds
+    image = job.image?.isKept == true ? job.image?.digest.bytes : nil
+    isLow = job.hasLowDataImage
+    queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
+  }
+
+  /// What holds it, while loading.
+  var heldBy: Claim? {
+    guard let queue, queue.state == .loading, let claim = queue.claim else { return nil }
+    return Claim(job: id, instance: Instance(number: queue.instance ?? 0), number: claim)
+  }
+}
+
+/// A job's place in the queue, or who is loading it.
+struct QueueRow: Sendable {
+  /// What a queued job waits for, or that it is loading.
+  enum State: Int64 {
+    /// Its turn.
+    case ready = 0
+    /// Its time.
+    case due
+    /// Room at its origin, which had none when its turn came.
+    case parked
+    case loading = 4
+  }
+
+  var priority: Int
+  var rank: Int64 = 0
+  var state: State
+  var notBefore: Int64?
+  /// Job.origin, as UTF-8.
+  var origin: [UInt8]?
+  /// Job.request.
+  var request: [UInt8]?
+  /// What it counts in the queue's capacity: a place is for a record of up to 4 kB.
+  var places: Int
+  var instance: Int64?
+  var claim: Int64?
+  /// When the claim took it, until the record tells.
+  var claimedAt: Int64?
+
+  /// Of `queue AS q`, in the order that ``init(_:_:from:)`` takes them.
+  static let columns = """
+    q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at
+    """
+
+  /// Nil where there is no such row, or it makes no sense.
+  init?(_ rows: Rows, _ row: Int, from first: Int) {
+    guard let priority = rows.int(row, first), let rank = rows.int(row, first + 1),
+      let state = rows.int(row, first + 2).flatMap(State.init)
+    else { return nil }
+    self.priority = min(max(0, Int(priority)), Priority.allCases.count - 1)
+    (self.rank, self.state) = (rank, state)
+    notBefore = rows.int(row, first + 3)
+    (origin, request) = (rows.bytes(row, first + 4), rows.bytes(row, first + 5))
+    places = Int(rows.int(row, first + 6) ?? 1)
+    (instance, claim) = (rows.int(row, first + 7), rows.int(row, first + 8))
+    claimedAt = rows.int(row, first + 9)
+  }
+
+  /// The row of an unfinished job.
+  fileprivate init(_ job: Job, _ recordSize: Int, before old: QueueRow?) {
+    priority = job.priority.rawValue
+    notBefore = job.notBefore?.milliseconds
+    origin = job.origin.map { Array($0.utf8) }
+    request = job.request?.bytes
+    places = 1 + recordSize / Self.recordPerPlace
+    rank = old?.rank ?? 0
+    if job.phase == .loading {
+      state = .loading
+      (instance, claim) = (old?.instance, old?.claim)
+    } else {
+      state = notBefore == nil ? .ready : .due
+    }
+  }
+
+  static let recordPerPlace = 4_096
+}
+
+/// Numbers of claims. Each begins with its instance's, which the server had on its disk before the instance claimed
+/// anything: a claim that a crash undid is taken for no later one, and no version of its job is shown twice.
+enum ClaimNumbers {
+  static func first(of instance: Instance, after count: Int64) -> Int64 {
+    instance.number << 32 | count
+  }
+
+  /// Above every version that a job was shown with before the instance of this claim was there.
+  static func versionFloor(of claim: Int64) -> Int { Int(claim >> 32) << 20 }
+}

@@ -1,0 +1,228 @@
+internal import Executors
+internal import Foundation
+internal import Jobs
+internal import Metrics
+internal import Synchronization
+
+/// Requests that wait for threads which each have a connection. Those that can be are merged into one transaction: however many
+/// callers wait, they share its statements and its commit.
+///
+/// A transaction that was in others' way, or whose connection broke, is made again. One that fails otherwise is undone, and
+/// each of its requests made alone, so that it fails alone.
+final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
+  typealias Outcome = Result<Answer, StoreError>
+
+  /// What a lane does.
+  struct Work: Sendable {
+    /// Requests in one transaction, at the most.
+    var limit = 512
+    /// False: each request is a look of its own.
+    var writes = true
+    /// Whether a request may share its transaction with others like it.
+    var merges: @Sendable (Request) -> Bool = { _ in false }
+    /// Whether its caller is promised that a crash of the server undoes nothing of it.
+    var isSynced: @Sendable (Request) -> Bool = { _ in true }
+    /// Does what the requests ask for; `isRepeated` where an earlier try of the same may have been committed.
+    var body: @Sendable (Transaction, [Request], _ isRepeated: Bool) throws -> [Outcome]
+  }
+
+  private let line = WaitingLine<Request, Outcome>()
+  private let work: Work
+
+  /// - Parameter threads: how many, each with a connection.
+  init(named name: String, threads: Int = 1, _ settings: Session.Settings, _ work: Work) {
+    self.work = work
+    for _ in 0..<threads {
+      line.begin()
+      startThread(named: name) { [line, work] in
+        LaneThread(line, Session(settings), work).run()
+        line.end()
+      }
+    }
+  }
+
+  deinit { line.close() }
+
+  /// Does as asked; returns once that is committed.
+  func perform(_ request: Request) async throws(StoreError) -> Answer {
+    let outcome: Outcome = await withCheckedContinuation { continuation in
+      let entry = WaitingEntry(request, continuation)
+      if !line.add(entry) {
+        continuation.resume(returning: .failure(.unavailable(detail: "the store is closed")))
+      }
+    }
+    return try outcome.get()
+  }
+
+  /// Takes no more requests, and waits for those taken.
+  func close() async {
+    line.close()
+    await withCheckedContinuation { line.whenEnded($0) }
+  }
+}
+
+private struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
+  let request: Request
+  private let continuation: CheckedContinuation<Outcome, Never>
+
+  init(_ request: Request, _ continuation: CheckedContinuation<Outcome, Never>) {
+    self.request = request
+    self.continuation = continuation
+  }
+
+  func finish(_ outcome: Outcome) { continuation.resume(returning: outcome) }
+}
+
+/// Requests that no thread has taken yet. All state is behind `condition`.
+private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendable {
+  typealias Entry = WaitingEntry<Request, Outcome>
+  private let condition = NSCondition()
+  private var waiting: [Entry] = []
+  private var isClosed = false
+  private var threads = 0
+  private var ends: [CheckedContinuation<Void, Never>] = []
+
+  func begin() { condition.withLock { threads += 1 } }
+
+  func end() {
+    let ended = condition.withLock {
+      threads -= 1
+      defer { if threads == 0 { ends = [] } }
+      return threads == 0 ? ends : []
+    }
+    for continuation in ended { continuation.resume() }
+  }
+
+  func whenEnded(_ continuation: CheckedContinuation<Void, Never>) {
+    let hasEnded = condition.withLock {
+      if threads > 0 { ends.append(continuation) }
+      return threads == 0
+    }
+    if hasEnded { continuation.resume() }
+  }
+
+  /// - Returns: false when it is closed.
+  func add(_ entry: Entry) -> Bool {
+    condition.lock()
+    defer { condition.unlock() }
+    guard !isClosed else { return false }
+    waiting.append(entry)
+    condition.signal()
+    return true
+  }
+
+  /// Waits for a request, and takes it with those that may be merged with it; none once closed and empty.
+  func take(_ limit: Int, merging merges: (Request) -> Bool) -> [Entry] {
+    condition.lock()
+    defer { condition.unlock() }
+    while waiting.isEmpty && !isClosed { condition.wait() }
+    guard let first = waiting.first else { return [] }
+    guard merges(first.request) else { return [waiting.removeFirst()] }
+    var (taken, left): ([Entry], [Entry]) = ([], [])
+    for entry in waiting {
+      if taken.count < limit, merges(entry.request) {
+        taken.append(entry)
+      } else {
+        left.append(entry)
+      }
+    }
+    waiting = left
+    return taken
+  }
+
+  func takeAll() -> [Entry] {
+    condition.withLock {
+      defer { waiting = [] }
+      return waiting
+    }
+  }
+
+  func close() {
+    condition.withLock { isClosed = true }
+    condition.broadcast()
+  }
+}
+
+/// One thread of a lane.
+private struct LaneThread<Request: Sendable, Answer: Sendable> {
+  typealias Outcome = Result<Answer, StoreError>
+  private let line: WaitingLine<Request, Outcome>
+  private let session: Session
+  private let work: Lane<Request, Answer>.Work
+  private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
+  private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
+  /// How often a transaction is made again that others were in the way of.
+  private static var conflicts: Int { 12 }
+
+  init(
+    _ line: WaitingLine<Request, Outcome>, _ session: Session, _ work: Lane<Request, Answer>.Work
+  ) {
+    self.line = line
+    self.session = session
+    self.work = work
+  }
+
+  func run() {
+    while true {
+      let entries = line.take(work.limit, merging: work.merges)
+      if entries.isEmpty { break }
+      serve(entries)
+    }
+    session.disconnect()
+  }
+
+  private func serve(_ entries: [WaitingEntry<Request, Outcome>]) {
+    do {
+      let outcomes = try attempt(entries.map(\.request))
+      for (entry, outcome) in zip(entries, outcomes) { entry.finish(outcome) }
+    } catch {
+      switch error {
+      case Fault.lost, Fault.late:
+        // Those behind have waited as long: their callers are told now, not one timeout after the other.
+        for entry in entries + line.takeAll() { entry.finish(.failure(StoreError(cause: error))) }
+      default:
+        guard entries.count > 1 else {
+          return entries.forEach { $0.finish(.failure(StoreError(cause: error))) }
+        }
+        for entry in entries { serve([entry]) }
+      }
+    }
+  }
+
+  /// Makes one transaction of them, again where that may help.
+  private func attempt(_ requests: [Request]) throws -> [Outcome] {
+    var (conflicts, isCommitting, wasLost) = (0, false, false)
+    while true {
+      do { return try once(requests, isRepeated: isCommitting, &isCommitting) } catch {
+        switch error {
+        case Fault.conflict where conflicts < Self.conflicts:
+          conflicts += 1
+          Thread.sleep(forTimeInterval: .random(in: 0...0.002) * Double(conflicts))
+        case Fault.lost where !wasLost:
+          wasLost = true
+          session.disconnect()
+        default:
+          switch error {
+          case Fault.lost, Fault.late: session.disconnect()
+          default: break
+          }
+          throw error
+        }
+      }
+    }
+  }
+
+  private func once(
+    _ requests: [Request], isRepeated: Bool, _ isCommitting: inout Bool
+  ) throws -> [Outcome] {
+    guard work.writes else { return try session.look { try work.body($0, requests, false) } }
+    let start = ContinuousClock.now
+    let isSynced = requests.contains(where: work.isSynced)
+    let outcomes = try session.transaction(isSynced: isSynced, isCommitting: &isCommitting) {
+      try work.body($0, requests, isRepeated)
+    }
+    duration.recordSeconds((ContinuousClock.now - start).inSeconds)
+    size.record(requests.count)
+    return outcomes
+  }
+}

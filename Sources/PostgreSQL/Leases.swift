@@ -1,0 +1,159 @@
+public import Jobs
+internal import Logging
+
+/// Leases are rows, and last by the server's clock: whose is over is everybody's to see.
+extension PostgresJobStore: InstanceLeases, StoreNews {
+  /// Takes the next number.
+  public func register(for lease: Duration) async throws(StoreError) -> Instance {
+    let instance = try await perform(on: holding) { transaction in
+      let number = try transaction.execute(
+        "INSERT INTO instances (lease_until) VALUES (moment($1) + $2) RETURNING number",
+        [transaction.moment, .int(lease.inMilliseconds)]
+      ).int(0, 0)
+      guard let number else { throw StoreError.unavailable(detail: "an instance without a number") }
+      return Instance(number: number)
+    }
+    telling.count(instance)
+    return instance
+  }
+
+  /// One that is lost in a crash of the server costs some of the lease.
+  public func renew(
+    _ instance: Instance, for lease: Duration
+  ) async throws(StoreError) -> Renewal? {
+    try await perform(on: holding) { transaction in
+      try transaction.run("SET LOCAL synchronous_commit = off")
+      let moment = try transaction.execute(
+        """
+        UPDATE instances SET lease_until = moment($1) + $2 WHERE number = $3 AND NOT ended
+        RETURNING moment($1)
+        """, [transaction.moment, .int(lease.inMilliseconds), .int(instance.number)]
+      ).int(0, 0)
+      guard let moment else { return nil }
+      let held = try transaction.execute(
+        "SELECT id, claim FROM queue WHERE state = 4 AND instance = $1", [.int(instance.number)])
+      let claims = held.all.compactMap { row -> Claim? in
+        guard let id = held.id(row, 0), let number = held.int(row, 1) else { return nil }
+        return Claim(job: id, instance: instance, number: number)
+      }
+      return Renewal(at: Timestamp(milliseconds: moment), holding: Set(claims))
+    }
+  }
+
+  /// Lets go; who recovers next does the rest.
+  public func retire(_ instance: Instance) async throws(StoreError) {
+    exchange.end(instance)
+    try await perform(on: holding) { transaction in
+      _ = try transaction.execute(
+        "UPDATE instances SET lease_until = 0, ended = true WHERE number = $1",
+        [.int(instance.number)])
+    }
+  }
+
+  /// Costs a look while every lease lasts.
+  public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
+    guard count > 0 else { return [] }
+    let isDue = try await read {
+      try !$0.execute(
+        "SELECT FROM instances WHERE ended OR lease_until <= moment($1) LIMIT 1", [$0.moment]
+      ).isEmpty
+    }
+    guard isDue else { return [] }
+    let (jobs, unreadable) = try await write { try $0.recover(count) }
+    for error in unreadable {
+      log.error("a job stays as it is", metadata: ["error": "\(error)"])
+    }
+    return jobs
+  }
+
+  /// Hears what other instances tell, in this process and in others.
+  public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
+
+  /// Passes it on in memory, and to other processes soon.
+  public func tell(_ news: News, from instance: Instance) {
+    exchange.tell(news, from: instance)
+    tellOthers(news)
+  }
+}
+
+extension Transaction {
+  /// Has the instance hold something: recovering comes before, or waits and sees it.
+  /// - Returns: what time it is by the server's clock.
+  func checkLease(of instance: Instance) throws -> Timestamp {
+    let rows = try execute(
+      """
+      SELECT lease_until, moment($2) FROM instances WHERE number = $1 AND NOT ended FOR KEY SHARE
+      """, [.int(instance.number), moment])
+    guard let end = rows.int(0, 0), let now = rows.int(0, 1), end > now else {
+      throw StoreError.leaseLost
+    }
+    return Timestamp(milliseconds: now)
+  }
+
+  /// Gives back what instances hold whose lease is over. One that is just being given something comes the next time.
+  fileprivate func recover(_ count: Int) throws -> (jobs: [Job], unreadable: [StoreError]) {
+    let ended = try execute(
+      """
+      UPDATE instances SET ended = true WHERE number IN (SELECT number FROM instances
+        WHERE ended OR lease_until <= moment($1) ORDER BY number FOR UPDATE SKIP LOCKED)
+      RETURNING number
+      """, [moment])
+    let numbers = ended.all.compactMap { ended.int($0, 0) }
+    guard !numbers.isEmpty else { return ([], []) }
+    var (jobs, unreadable, after): ([Job], [StoreError], JobID?) = ([], [], nil)
+    while jobs.count < count {
+      let lost = try lostJobs(of: numbers, after: after, count - jobs.count)
+      guard let last = lost.last else { break }
+      after = last
+      var changes = try JobChanges(to: Set(lost), in: self)
+      for id in lost {
+        do {
+          let job = try changes.change(id, under: nil) { job in
+            guard job.phase == .loading else { return false }
+            job.requeueAfterCrash()
+            return true
+          }
+          if let job { jobs.append(job) }
+        } catch let error as StoreError {
+          unreadable.append(error)
+        }
+      }
+      try changes.write()
+    }
+    if jobs.count < count { try forget(numbers) }
+    return (jobs, unreadable)
+  }
+
+  private func lostJobs(of instances: [Int64], after id: JobID?, _ count: Int) throws -> [JobID] {
+    let rows = try execute(
+      """
+      SELECT id FROM queue WHERE state = 4 AND instance = ANY ($1) AND ($2::uuid IS NULL OR id > $2)
+      ORDER BY id LIMIT $3
+      """, [.ints(instances), .id(id), .int(Int64(count))])
+    return rows.all.compactMap { rows.id($0, 0) }
+  }
+
+  /// Ends the reservations of instances that hold no job any more, and has what they marked as leaving looked at again: its
+  /// bytes may be there still.
+  private func forget(_ instances: [Int64]) throws {
+    let reserved = try execute(
+      "DELETE FROM reservations WHERE instance = ANY ($1) RETURNING digest", [.ints(instances)])
+    var candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
+    // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+    try execute(
+      "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
+      [.ints(instances)])
+    let marked = try execute(
+      """
+      UPDATE images SET leaving = false, leaving_for = NULL WHERE leaving AND leaving_for = ANY ($1)
+      RETURNING digest, bytes
+      """, [.ints(instances)])
+    for row in marked.all {
+      if let digest = marked.bytes(row, 0) { candidates.insert(digest) }
+      tallies[.images] += 1
+      tallies[.imageBytes] += Int(marked.int(row, 1) ?? 0)
+    }
+    try noteCandidates(candidates)
+    try execute("DELETE FROM instances WHERE number = ANY ($1)", [.ints(instances)])
+  }
+}

@@ -1,0 +1,207 @@
+internal import Executors
+internal import Glibc
+internal import Jobs
+internal import Synchronization
+
+/// Passes news on between processes that share the database, by LISTEN and NOTIFY on a connection and a thread of its own.
+///
+/// A NOTIFY takes a lock of the whole server until its transaction is committed, so that none is in a transaction that
+/// writes: all that is told within 20 ms goes out together, and nothing does while no other instance has a lease.
+final class NewsConnection: Sendable {
+  private struct Pending {
+    var news: [String] = []
+    /// Instances of this process.
+    var own: Set<Int64> = []
+    /// More was told than could be sent.
+    var overflowed = false
+    var isClosed = false
+    var hasEnded = false
+    var ends: [CheckedContinuation<Void, Never>] = []
+  }
+
+  private let pending = Mutex(Pending())
+  private let wake: WakePipe
+  private let exchange: NewsExchange
+  /// Tells this process's notifications from others'.
+  private let name = String(UInt64.random(in: .min ... .max), radix: 36)
+  private static let channel = "imagefetch"
+  /// What waits to be sent, at the most: beyond it others look for themselves.
+  private static let most = 20_000
+  /// The server takes less than 8,000 bytes.
+  private static let payload = 7_900
+  private static let pause = Duration.milliseconds(20)
+
+  init(_ settings: Session.Settings, _ exchange: NewsExchange) {
+    self.exchange = exchange
+    wake = WakePipe()
+    startThread(named: "pg-news") { [self] in
+      run(Session(settings))
+      let ends = pending.withLock { pending in
+        pending.hasEnded = true
+        return pending.ends
+      }
+      for continuation in ends { continuation.resume() }
+    }
+  }
+
+  /// Notes an instance of this process.
+  func count(_ instance: Instance) {
+    pending.withLock { _ = $0.own.insert(instance.number) }
+  }
+
+  /// Returns at once.
+  func tell(_ news: News) {
+    guard let text = NewsText.encode(news) else { return }
+    let isFirst = pending.withLock { pending in
+      guard !pending.isClosed else { return false }
+      if pending.news.count < Self.most {
+        pending.news.append(text)
+      } else {
+        pending.overflowed = true
+      }
+      return pending.news.count == 1
+    }
+    if isFirst { wake.signal() }
+  }
+
+  func close() async {
+    pending.withLock { $0.isClosed = true }
+    wake.signal()
+    await withCheckedContinuation { continuation in
+      let hasEnded = pending.withLock { pending in
+        if !pending.hasEnded { pending.ends.append(continuation) }
+        return pending.hasEnded
+      }
+      if hasEnded { continuation.resume() }
+    }
+  }
+
+  private var isClosed: Bool { pending.withLock(\.isClosed) }
+
+  private func run(_ session: Session) {
+    var isListening = false
+    while !isClosed {
+      do {
+        let connection = try session.connected()
+        if !isListening {
+          try connection.run(
+            "SET synchronous_commit = off; LISTEN \(Self.channel)",
+            by: .now + session.settings.timeout)
+          isListening = true
+          // Whatever was told before is not heard any more.
+          exchange.tell(.lost, from: .none)
+        }
+        wake.wait(or: connection.socket, for: .seconds(30))
+        for payload in try connection.notifications() { hear(payload) }
+        try send(session)
+      } catch {
+        isListening = false
+        session.disconnect()
+        if !isClosed { wake.wait(or: nil, for: .milliseconds(500)) }
+      }
+    }
+    // The last word of an instance that retires.
+    do { try send(session) } catch { session.disconnect() }
+  }
+
+  /// Sends what is told, and then waits for a moment, so that what comes next goes together.
+  private func send(_ session: Session) throws {
+    let (news, own) = pending.withLock { pending in
+      defer { (pending.news, pending.overflowed) = ([], false) }
+      return (pending.news + (pending.overflowed ? [NewsText.lost] : []), Array(pending.own))
+    }
+    guard !news.isEmpty else { return }
+    let begun = ContinuousClock.now
+    var rest = news[...]
+    while !rest.isEmpty {
+      var payload = name
+      while let next = rest.first, payload.utf8.count + next.utf8.count < Self.payload {
+        payload += "\n" + next
+        rest.removeFirst()
+      }
+      try session.look { transaction in
+        _ = try transaction.execute(
+          """
+          SELECT pg_notify('\(Self.channel)', convert_from($1, 'UTF8')) WHERE EXISTS (SELECT FROM instances
+            WHERE NOT ended AND lease_until > moment($2) AND number <> ALL ($3))
+          """,
+          [.bytes(Array(payload.utf8)), transaction.moment, .ints(own)])
+      }
+    }
+    let left = Self.pause - (.now - begun)
+    if left > .zero, !isClosed { usleep(UInt32(left.inMilliseconds * 1_000)) }
+  }
+
+  private func hear(_ payload: String) {
+    var lines = payload.split(separator: "\n")
+    guard !lines.isEmpty, lines.removeFirst() != name else { return }
+    for line in lines {
+      if let news = NewsText.decode(line) { exchange.tell(news, from: .none) }
+    }
+  }
+}
+
+/// News as text: a letter, and ids.
+enum NewsText {
+  static let lost = "l"
+
+  /// Nil: it is not for others; what they miss they find when they look.
+  static func encode(_ news: News) -> String? {
+    switch news {
+    case .queued: "q"
+    case .changed(let id): "c\(id)"
+    case .removed(let ids) where ids.count <= 200:
+      "r" + ids.map(\.description).joined(separator: ",")
+    case .removed: lost
+    default: nil
+    }
+  }
+
+  /// Nil: it is of a release that has more to tell.
+  static func decode(_ text: Substring) -> News? {
+    let rest = text.dropFirst()
+    switch text.first {
+    case "q": return .queued
+    case "c": return JobID(rest).map { .changed($0) }
+    case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
+    case "l": return .lost
+    default: return nil
+    }
+  }
+}
+
+/// Ends a wait for a socket from another thread.
+private final class WakePipe: Sendable {
+  private let (reading, writing): (Int32, Int32)
+
+  init() {
+    var ends: [Int32] = [-1, -1]
+    // Without one a wait ends by its time.
+    if pipe(&ends) == 0 {
+      for end in ends {
+        _ = fcntl(end, F_SETFL, O_NONBLOCK)
+        _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+      }
+    }
+    (reading, writing) = (ends[0], ends[1])
+  }
+
+  deinit {
+    close(reading)
+    close(writing)
+  }
+
+  func signal() {
+    var byte: UInt8 = 1
+    _ = write(writing, &byte, 1)
+  }
+
+  /// Waits for the signal, for something to read from the socket, or for so long.
+  func wait(or socket: Int32?, for time: Duration) {
+    var descriptors = [pollfd(fd: reading, events: Int16(POLLIN), revents: 0)]
+    if let socket { descriptors.append(pollfd(fd: socket, events: Int16(POLLIN), revents: 0)) }
+    _ = poll(&descriptors, UInt(descriptors.count), Int32(time.inMilliseconds))
+    var bytes = [UInt8](repeating: 0, count: 64)
+    while read(reading, &bytes, bytes.count) > 0 {}
+  }
+}

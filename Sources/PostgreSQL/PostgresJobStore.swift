@@ -1,0 +1,178 @@
+internal import Executors
+public import Jobs
+internal import Logging
+internal import Synchronization
+
+/// Keeps jobs in a PostgreSQL database, which many services may share.
+///
+/// What changes something returns once the server says that it is committed; callers that wait at the same time share
+/// a transaction. Each kind of work has a thread and a connection of its own, so that a claim waits for no commit of
+/// submissions. Nothing that counts is held in memory: what the server has is the truth.
+public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
+  /// Where the database is, and how long to wait for it.
+  public struct Configuration: Sendable {
+    /// `postgresql://user@host1,host2/database?…`, as libpq takes it.
+    public var url: String
+    /// Nil: the URL's, PGPASSWORD's or that of ~/.pgpass.
+    public var password: String?
+    /// For a transaction, or a look, to be done; after that the call fails and its connection is closed.
+    public var timeout: Duration = .seconds(10)
+    /// For one of the hosts to be connected with.
+    public var connectTimeout: Duration = .seconds(3)
+    /// Operations in one transaction, at the most.
+    public var maxBatch = 512
+    /// Connections that only look.
+    public var readers = 2
+    /// Images of up to so many bytes are kept in the database, by the transaction that ends their job.
+    public var largestEmbedded = 64 << 10
+    /// The name of the one folder that has the images, which whoever opens the store has locked: so that no other instance
+    /// lives. Nil: instances share the images by other means.
+    public var home: String?
+    /// What stands for the server's clock, in tests; nil: the server's.
+    public var now: WallClock?
+
+    /// A database, everything else as it usually is.
+    public init(url: String) { self.url = url }
+  }
+
+  let submitting: Lane<SubmitRequest, SubmitAnswer>
+  let writing: Lane<WriteRequest, WriteAnswer>
+  let claiming: Lane<Body, Void>
+  let reading: Lane<Body, Void>
+  let holding: Lane<Body, Void>
+  let exchange = NewsExchange()
+  let log = Logger(label: "store")
+  /// Jobs handed over in the queue's order, since the start.
+  let handedOver = Atomic<Int>(0)
+  /// Claims made, since the start: each instance's numbers are its own.
+  let claims = Atomic<Int64>(0)
+  let unknownClaims = UnknownClaims()
+  /// See ``Configuration/largestEmbedded``.
+  public let largestEmbedded: Int
+  let telling: NewsConnection
+
+  /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
+  typealias Body = @Sendable (Transaction) throws -> Void
+
+  /// Connects, and brings the tables up to date where needed. Blocks for as long as that takes.
+  ///
+  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  public init(_ configuration: Configuration) throws(StoreError) {
+    let settings = Session.Settings(configuration)
+    do { try Self.prepare(settings, home: configuration.home) } catch {
+      throw StoreError(cause: error)
+    }
+    let limit = max(1, configuration.maxBatch)
+    let refusals = Refusals()
+    submitting = Lane(
+      named: "pg-submit", settings,
+      .init(limit: limit, merges: { _ in true }) { try $0.submit($1, isRepeated: $2, refusals) })
+    writing = Lane(
+      named: "pg-write", settings,
+      .init(limit: limit, merges: \.isChange, isSynced: \.isSynced) {
+        try $0.write($1, isRepeated: $2)
+      })
+    let alone = Lane<Body, Void>.Work { transaction, tasks, _ in
+      try tasks.map { .success(try $0(transaction)) }
+    }
+    var unsynced = alone
+    // Lost or not, a claim's job is in the queue or is its instance's, whose lease ends.
+    unsynced.isSynced = { _ in false }
+    var looks = alone
+    looks.writes = false
+    claiming = Lane(named: "pg-claim", settings, unsynced)
+    reading = Lane(
+      named: "pg-read", threads: max(1, configuration.readers), settings, looks)
+    holding = Lane(named: "pg-lease", settings, alone)
+    largestEmbedded = configuration.largestEmbedded
+    telling = NewsConnection(settings, exchange)
+  }
+
+  private static func prepare(_ settings: Session.Settings, home: String?) throws {
+    let session = Session(settings)
+    let version = try session.connected().serverVersion
+    guard version >= 140_000 else {
+      throw StoreError.unavailable(
+        detail: "PostgreSQL \(version / 10_000) is too old: 14 is the first that will do")
+    }
+    try Schema.migrate(session)
+    if let home { try Schema.take(home, session) }
+  }
+
+  /// Finishes what was asked for and closes the connections; whatever is asked after that fails.
+  public func close() async {
+    await submitting.close()
+    await writing.close()
+    await claiming.close()
+    await holding.close()
+    await reading.close()
+    await telling.close()
+  }
+
+  /// Tells other processes that share the database.
+  func tellOthers(_ news: News) { telling.tell(news) }
+
+  /// The PostgreSQL client library that is linked, such as `15.7`.
+  public static var libraryVersion: String {
+    let number = Connection.libraryVersion
+    return "\(number / 10_000).\(number % 10_000)"
+  }
+
+  /// Whether libpq understands a URL; it is asked nothing else.
+  public static func understands(_ url: String) -> Bool { Connection.understands(url) }
+}
+
+extension Session.Settings {
+  init(_ configuration: PostgresJobStore.Configuration) {
+    let seconds = Int(configuration.connectTimeout.components.seconds)
+    address = Connection.Address(
+      url: configuration.url, password: configuration.password, connectTimeout: max(2, seconds))
+    timeout = configuration.timeout
+    now = configuration.now
+  }
+}
+
+/// Work on the threads.
+extension PostgresJobStore {
+  /// What a body gave, on its way back to who waits for it.
+  private final class Slot<Value: Sendable>: Sendable {
+    let value = Mutex<Value?>(nil)
+
+    func get() throws(StoreError) -> Value {
+      guard let value = value.withLock(\.self) else { throw .unavailable(detail: "it did not run") }
+      return value
+    }
+  }
+
+  /// Looks, each statement for itself.
+  func read<Value: Sendable>(
+    _ body: @escaping @Sendable (Transaction) throws -> Value
+  ) async throws(StoreError) -> Value {
+    try await perform(on: reading, body)
+  }
+
+  /// Runs a body as a transaction of its own.
+  func perform<Value: Sendable>(
+    on lane: Lane<Body, Void>, _ body: @escaping @Sendable (Transaction) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let result = Slot<Value>()
+    try await lane.perform { transaction in
+      let value = try body(transaction)
+      result.value.withLock { $0 = value }
+    }
+    return try result.get()
+  }
+
+  /// Runs a body as a transaction of its own, on the thread that changes jobs and images.
+  func write<Value: Sendable>(
+    isSynced: Bool = true, _ body: @escaping @Sendable (Transaction) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let result = Slot<Value>()
+    _ = try await writing.perform(
+      .task(isSynced: isSynced) { transaction in
+        let value = try body(transaction)
+        result.value.withLock { $0 = value }
+      })
+    return try result.get()
+  }
+}

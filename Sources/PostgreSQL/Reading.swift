@@ -1,0 +1,158 @@
+public import Jobs
+internal import Logging
+
+/// What only looks.
+extension PostgresJobStore {
+  /// Looks the job up by its id.
+  public func job(_ id: JobID) async throws(StoreError) -> Job? {
+    try await read { try $0.jobs([id])[id]?.get().job() }
+  }
+
+  /// Lists jobs by index, newest first; a job whose time has come is left out, and so is one that can't be read.
+  public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
+    guard query.limit > 0 else { return JobPage(jobs: [], hasMore: false) }
+    return try await read { [log] in try $0.page(query, log) }
+  }
+
+  /// Looks them up by an index of such jobs only; one whose record can't be read is left out.
+  public func jobsWithLowDataImages(
+    after id: JobID?, count: Int
+  ) async throws(StoreError) -> [Job] {
+    try await read { [log] transaction in
+      let found = try transaction.execute(
+        "SELECT id FROM jobs WHERE low AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2",
+        [.id(id), .int(Int64(count))])
+      let ids = found.all.compactMap { found.id($0, 0) }
+      return transaction.readable(ids, try transaction.jobs(ids), log)
+    }
+  }
+
+  /// Sums of some rows.
+  public func counts() async throws(StoreError) -> StoreCounts {
+    try await read { transaction in
+      let totals = try transaction.totals()
+      let byPhase = Phase.allCases.map { ($0, totals[.phase($0)]) }
+      return StoreCounts(
+        jobs: Dictionary(uniqueKeysWithValues: byPhase), images: totals[.images],
+        imageBytes: totals[.imageBytes])
+    }
+  }
+}
+
+extension PostgresJobStore: EmbeddedImages {
+  /// Looks the bytes up.
+  public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
+    try await read {
+      try $0.execute("SELECT bytes FROM contents WHERE digest = $1", [.bytes(digest.bytes)])
+        .bytes(0, 0)
+    }
+  }
+}
+
+extension Transaction {
+  /// Records of a page: one that has more ends early.
+  private static let maxPageBytes = 4 << 20
+
+  fileprivate func page(_ query: JobQuery, _ log: Logger) throws -> JobPage {
+    var query = query
+    while true {
+      let found = try listed(query)
+      var (ids, bytes): ([JobID], Int) = ([], 0)
+      for (id, size) in found.prefix(query.limit) where bytes < Self.maxPageBytes {
+        ids.append(id)
+        bytes += size
+      }
+      let jobs = readable(ids, try self.jobs(ids), log)
+      let hasMore = found.count > ids.count
+      // Who turns the pages goes on from the last job on one, so that one without any would be the last.
+      guard jobs.isEmpty, hasMore else { return JobPage(jobs: jobs, hasMore: hasMore) }
+      query.before = ids.last
+    }
+  }
+
+  /// The jobs in that order, without those that are gone or can't be read.
+  fileprivate func readable(
+    _ ids: [JobID], _ rows: [JobID: Result<JobRow, StoreError>], _ log: Logger
+  ) -> [Job] {
+    ids.compactMap { id in
+      do { return try rows[id]?.get().job() } catch {
+        log.error("a job is not listed", metadata: ["error": "\(error)"])
+        return nil
+      }
+    }
+  }
+
+  /// One more than the page has, where there are more, each with its record's size.
+  private func listed(_ query: JobQuery) throws -> [(id: JobID, bytes: Int)] {
+    let before = query.before ?? JobID(high: .max, low: .max)
+    let common: [SQLValue] = [
+      .id(before), .int(query.now.milliseconds), .int(Int64(query.limit + 1)),
+    ]
+    let rows: Rows
+    if let tag = query.tag {
+      rows = try execute(
+        Self.tagged,
+        common + [
+          .bytes(query.owner.map { Array($0.name.utf8) }), .bytes(IndexedText.bytes(of: tag)),
+          phases(query),
+        ])
+    } else if query.owner == nil, query.phases.isEmpty {
+      rows = try execute(Self.everything, common)
+    } else {
+      rows = try execute(
+        Self.chosen,
+        common + [.bytes(query.owner.map { Array($0.name.utf8) }), phases(query)])
+    }
+    return rows.all.compactMap { row in
+      rows.id(row, 0).map { ($0, Int(rows.int(row, 1) ?? 0)) }
+    }
+  }
+
+  private func phases(_ query: JobQuery) -> SQLValue {
+    let phases = query.phases.isEmpty ? Set(Phase.allCases) : query.phases
+    return .ints(phases.map { Int64($0.code) })
+  }
+
+  private static let isListed = "j.id < $1 AND (j.expires_at IS NULL OR j.expires_at > $2)"
+
+  private static let everything = """
+    SELECT j.id, octet_length(j.record) FROM jobs j WHERE \(isListed) ORDER BY j.id DESC LIMIT $3
+    """
+
+  /// Of all owners who have jobs; there are few, as each is a token of the configuration.
+  private static let owners = """
+    WITH RECURSIVE owners (owner) AS (
+      (SELECT owner FROM jobs WHERE $4::bytea IS NULL ORDER BY owner LIMIT 1)
+      UNION ALL SELECT (SELECT j.owner FROM jobs j WHERE j.owner > o.owner ORDER BY j.owner LIMIT 1)
+        FROM owners o WHERE o.owner IS NOT NULL
+    ), chosen (owner) AS (
+      SELECT owner FROM owners WHERE owner IS NOT NULL UNION ALL SELECT $4 WHERE $4 IS NOT NULL
+    )
+    """
+
+  /// A page of each owner in each phase, merged. Loading jobs are few: they are found by the queue.
+  private static let chosen = """
+    \(owners) SELECT id, bytes FROM (
+      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
+        SELECT j.id, octet_length(j.record) AS bytes FROM jobs j
+        WHERE wanted <> 1 AND j.owner = o.owner AND j.phase = wanted AND \(isListed)
+          AND (wanted > 0 OR EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state <> 4))
+        ORDER BY j.id DESC LIMIT $3) p
+      UNION ALL
+      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
+        SELECT j.id, octet_length(j.record) AS bytes FROM queue q JOIN jobs j ON j.id = q.id
+        WHERE wanted = 1 AND q.owner = o.owner AND q.state = 4 AND q.id < $1
+        ORDER BY q.id DESC LIMIT $3) p) found
+    ORDER BY id DESC LIMIT $3
+    """
+
+  private static let tagged = """
+    \(owners) SELECT id, bytes FROM chosen o CROSS JOIN LATERAL (
+      SELECT j.id, octet_length(j.record) AS bytes FROM tags t JOIN jobs j ON j.id = t.id
+        LEFT JOIN queue q ON q.id = j.id
+      WHERE t.owner = o.owner AND t.tag = $5 AND t.id < $1 AND \(isListed)
+        AND CASE WHEN q.state = 4 THEN 1 ELSE j.phase END = ANY ($6)
+      ORDER BY t.id DESC LIMIT $3) p
+    ORDER BY id DESC LIMIT $3
+    """
+}

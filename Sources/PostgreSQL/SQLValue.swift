@@ -1,0 +1,87 @@
+internal import Jobs
+
+/// A statement's argument, as the protocol's binary format has it.
+enum SQLValue {
+  case int(Int64?)
+  case bool(Bool)
+  case bytes([UInt8]?)
+  case id(JobID?)
+  case ints([Int64?])
+  case bools([Bool])
+  case byteStrings([[UInt8]?])
+  case ids([JobID])
+
+  /// The type's number in every server (pg_type.dat).
+  var type: UInt32 {
+    switch self {
+    case .bool: 16
+    case .bytes: 17
+    case .int: 20
+    case .bools: 1000
+    case .byteStrings: 1001
+    case .ints: 1016
+    case .id: 2950
+    case .ids: 2951
+    }
+  }
+
+  /// Nil is NULL.
+  var encoded: [UInt8]? {
+    switch self {
+    case .int(let value): value?.bigEndianBytes
+    case .bool(let value): [value ? 1 : 0]
+    case .bytes(let value): value
+    case .id(let value): value?.bytes
+    case .ints(let values): Self.array(of: 20, values) { $0?.bigEndianBytes }
+    case .bools(let values): Self.array(of: 16, values) { [$0 ? 1 : 0] }
+    case .byteStrings(let values): Self.array(of: 17, values) { $0 }
+    case .ids(let values): Self.array(of: 2950, values) { $0.bytes }
+    }
+  }
+
+  /// One dimension that begins at 1: how many dimensions, whether there are NULLs, the elements' type, length and lower
+  /// bound, then each element after its length.
+  private static func array<Element>(
+    of type: Int32, _ elements: [Element], _ encode: (Element) -> [UInt8]?
+  ) -> [UInt8] {
+    guard !elements.isEmpty else {
+      return (0 as Int32).bigEndianBytes + [0, 0, 0, 0] + type.bigEndianBytes
+    }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(20 + elements.count * 24)
+    for number in [1, 1, type, Int32(elements.count), 1] { bytes += number.bigEndianBytes }
+    for element in elements {
+      guard let encoded = encode(element) else {
+        bytes += (-1 as Int32).bigEndianBytes
+        continue
+      }
+      bytes += Int32(encoded.count).bigEndianBytes
+      bytes += encoded
+    }
+    return bytes
+  }
+}
+
+extension FixedWidthInteger {
+  /// As the protocol writes numbers.
+  var bigEndianBytes: [UInt8] { withUnsafeBytes(of: bigEndian) { Array($0) } }
+
+  /// The number that these bytes are; they may be fewer than its own type has.
+  init(bigEndianBytes bytes: UnsafeRawBufferPointer) {
+    var value = bytes.first.map { $0 & 0x80 != 0 ? Self(truncatingIfNeeded: -1) : 0 } ?? 0
+    for byte in bytes { value = value << 8 | Self(byte) }
+    self = value
+  }
+}
+
+extension JobID {
+  /// Sixteen bytes that sort as the ids do.
+  var bytes: [UInt8] { high.bigEndianBytes + low.bigEndianBytes }
+
+  init?(bytes: UnsafeRawBufferPointer) {
+    guard bytes.count == 16 else { return nil }
+    let high = bytes.loadUnaligned(as: UInt64.self)
+    let low = bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+    self.init(high: UInt64(bigEndian: high), low: UInt64(bigEndian: low))
+  }
+}

@@ -1,0 +1,220 @@
+internal import Jobs
+
+/// The tables, and how a database of an earlier release becomes one of this release.
+///
+/// Texts that come from outside are kept as their UTF-8 bytes, as the server's have no NUL. Moments are milliseconds since
+/// 1970, in UTC.
+enum Schema {
+  /// Each is made once, in this order; a number is never given to another one.
+  static let migrations: [String] = [
+    jobs + queue + images + cache + keys + instances + functions
+  ]
+
+  /// Says that the images are in that folder, and nobody but this process uses it: what earlier ones held is given back
+  /// without waiting for their leases' end.
+  ///
+  /// - Throws: `.unavailable` where they are in another one.
+  static func take(_ home: String, _ session: Session) throws {
+    var isCommitting = false
+    try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
+      try transaction.execute(
+        "INSERT INTO settings (name, value) VALUES ('images', $1) ON CONFLICT DO NOTHING",
+        [.bytes(Array(home.utf8))])
+      let kept = try transaction.execute("SELECT value FROM settings WHERE name = 'images'")
+      guard kept.bytes(0, 0) == Array(home.utf8) else {
+        throw StoreError.unavailable(
+          detail:
+            "this database's images are in another folder than storage.path: it is another service's"
+        )
+      }
+      try transaction.execute("UPDATE instances SET ended = true, lease_until = 0")
+    }
+  }
+
+  /// Nobody else's (pg_advisory_xact_lock).
+  private static let lock = 7_210_014
+
+  /// Brings the database up to date. Of several who begin at once one does, and the others wait for it.
+  ///
+  /// - Throws: `.unavailable` where a newer release wrote it.
+  static func migrate(_ session: Session, to latest: Int = migrations.count) throws {
+    var isCommitting = false
+    try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
+      try transaction.run("SELECT pg_advisory_xact_lock(\(lock))")
+      try transaction.run(
+        """
+        CREATE TABLE IF NOT EXISTS versions
+          (number int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())
+        """)
+      let version = try transaction.run("SELECT coalesce(max(number), 0) FROM versions")
+        .text(0, 0).flatMap { Int($0) }
+      guard let version, version <= latest else {
+        throw StoreError.unavailable(
+          detail: "the database was written by a newer release: it has version \(version ?? -1)")
+      }
+      for number in version..<latest {
+        try transaction.run(migrations[number])
+        try transaction.run("INSERT INTO versions (number) VALUES (\(number + 1))")
+      }
+    }
+  }
+
+  // What is kept of a job. `phase` is Phase.code, and 0 for as long as the job has a row in the queue: a claim writes that
+  // narrow one only. `record` is the job as JSON; JobRow.job() completes it by what the queue knows, and by `image` where
+  // the record says that one is kept. `last_claim` held the job when it ended.
+  private static let jobs = """
+    CREATE TABLE jobs (
+      id uuid PRIMARY KEY,
+      owner bytea NOT NULL,
+      phase smallint NOT NULL,
+      finished_at bigint,
+      expires_at bigint,
+      image bytea,
+      source bytea,
+      low boolean NOT NULL DEFAULT false,
+      last_claim bigint,
+      record bytea NOT NULL
+    );
+    CREATE INDEX jobs_listing ON jobs (owner, phase, id);
+    CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE INDEX jobs_image ON jobs (image) WHERE image IS NOT NULL;
+    CREATE INDEX jobs_source ON jobs (source) WHERE source IS NOT NULL;
+    CREATE INDEX jobs_image_age ON jobs (finished_at, image) WHERE image IS NOT NULL;
+    CREATE INDEX jobs_source_age ON jobs (finished_at, source)
+      WHERE source IS NOT NULL AND finished_at IS NOT NULL;
+    CREATE INDEX jobs_low ON jobs (id) WHERE low;
+    CREATE TABLE tags (
+      owner bytea NOT NULL,
+      tag bytea NOT NULL,
+      id uuid NOT NULL,
+      PRIMARY KEY (owner, tag, id)
+    );
+    CREATE INDEX tags_job ON tags (id);
+
+    """
+
+  // What is to be done. The row is the right to end its job: whoever deletes it writes the job's end, in the same
+  // transaction. `state` is QueueRow.State: 0 ready, 1 waits for its time, 2 for room at its origin, 4 is loading; 3 is
+  // left for those that wait for an equal load. Rows come and go by the thousands, so they are cleaned up soon.
+  private static let queue = """
+    CREATE SEQUENCE ranks;
+    CREATE SEQUENCE ranks_ahead;
+    CREATE TABLE queue (
+      id uuid PRIMARY KEY,
+      owner bytea NOT NULL,
+      priority smallint NOT NULL,
+      rank bigint NOT NULL DEFAULT nextval('ranks'),
+      state smallint NOT NULL DEFAULT 0,
+      places int NOT NULL DEFAULT 1,
+      not_before bigint,
+      origin bytea,
+      request bytea,
+      instance bigint,
+      claim bigint,
+      claimed_at bigint
+    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+    CREATE INDEX queue_ready ON queue (priority DESC, rank) WHERE state = 0;
+    CREATE INDEX queue_due ON queue (not_before) WHERE state = 1;
+    CREATE INDEX queue_parked ON queue (origin, priority DESC, rank) WHERE state = 2;
+    CREATE INDEX queue_request ON queue (request, priority DESC, rank)
+      WHERE state <> 4 AND request IS NOT NULL;
+    CREATE INDEX queue_held ON queue (instance) WHERE state = 4;
+    CREATE INDEX queue_loading ON queue (owner, id) WHERE state = 4;
+    CREATE TABLE tallies (
+      name bytea NOT NULL,
+      slot smallint NOT NULL,
+      n bigint NOT NULL,
+      PRIMARY KEY (name, slot)
+    ) WITH (fillfactor = 50);
+
+    """
+
+  // An image's row says that it may be referred to, unless it is `leaving`: then `leaving_for` is about to remove its
+  // bytes. Who begins a reference locks the row, and so does who looks whether there is any. `cached` counts the cache's
+  // entries. A candidate is an image that lost a reference: nothing may be left that refers to it.
+  private static let images = """
+    CREATE TABLE images (
+      digest bytea PRIMARY KEY,
+      bytes bigint NOT NULL,
+      leaving boolean NOT NULL DEFAULT false,
+      leaving_for bigint,
+      embedded boolean NOT NULL DEFAULT false,
+      cached int NOT NULL DEFAULT 0
+    ) WITH (fillfactor = 90);
+    CREATE INDEX images_leaving ON images (leaving_for) WHERE leaving;
+    CREATE TABLE contents (
+      digest bytea PRIMARY KEY REFERENCES images ON DELETE CASCADE,
+      bytes bytea NOT NULL
+    );
+    ALTER TABLE contents ALTER COLUMN bytes SET STORAGE EXTERNAL;
+    CREATE TABLE reservations (
+      holder uuid NOT NULL,
+      digest bytea NOT NULL,
+      instance bigint NOT NULL,
+      PRIMARY KEY (holder, digest)
+    );
+    CREATE INDEX reservations_image ON reservations (digest);
+    CREATE TABLE candidates (digest bytea PRIMARY KEY);
+
+    """
+
+  private static let cache = """
+    CREATE TABLE cache (
+      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      key bytea NOT NULL,
+      selector bytea NOT NULL,
+      resource bytea,
+      digest bytea NOT NULL,
+      bytes bigint NOT NULL,
+      stored bigint NOT NULL,
+      used bigint NOT NULL,
+      record bytea NOT NULL,
+      UNIQUE (key, selector)
+    );
+    CREATE INDEX cache_used ON cache (used, number);
+    CREATE INDEX cache_image ON cache (digest);
+    CREATE INDEX cache_age ON cache (stored, digest);
+    CREATE INDEX cache_resource ON cache (resource) WHERE resource IS NOT NULL;
+
+    """
+
+  // `jobs` are the ids in the order given, 16 bytes each.
+  private static let keys = """
+    CREATE TABLE keys (
+      owner bytea NOT NULL,
+      key bytea NOT NULL,
+      fingerprint bytea NOT NULL,
+      created_at bigint NOT NULL,
+      jobs bytea NOT NULL,
+      PRIMARY KEY (owner, key)
+    );
+    CREATE INDEX keys_age ON keys (created_at);
+
+    """
+
+  // A number is one life of one process, and is never given again. Of one that has `ended` what it held is being given back.
+  private static let instances = """
+    CREATE TABLE settings (name text PRIMARY KEY, value bytea NOT NULL);
+    CREATE TABLE instances (
+      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      lease_until bigint NOT NULL,
+      ended boolean NOT NULL DEFAULT false
+    ) WITH (fillfactor = 50);
+
+    """
+
+  // The server's clock, or what stands for it. Whether anything refers to an image, and whether anything needs it: callers
+  // have its row locked.
+  private static let functions = """
+    CREATE FUNCTION moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+      SELECT coalesce(given, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) $$;
+    CREATE FUNCTION is_needed(image_digest bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
+      SELECT EXISTS (SELECT FROM reservations r WHERE r.digest = image_digest)
+        OR EXISTS (SELECT FROM jobs j WHERE j.source = image_digest AND j.phase = 0) $$;
+    CREATE FUNCTION is_referred_to(image_digest bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
+      SELECT is_needed(image_digest)
+        OR EXISTS (SELECT FROM jobs j WHERE j.image = image_digest)
+        OR EXISTS (SELECT FROM jobs j WHERE j.source = image_digest)
+        OR EXISTS (SELECT FROM cache c WHERE c.digest = image_digest) $$;
+    """
+}

@@ -1,0 +1,119 @@
+internal import CPQ
+internal import Jobs
+internal import Synchronization
+
+/// A connection of one thread, made anew when it breaks: at once the first time, and then after a pause that doubles.
+final class Session {
+  /// What is the same for all of a store's sessions.
+  struct Settings: Sendable {
+    var address: Connection.Address
+    /// For a transaction, or a look, to be done.
+    var timeout: Duration
+    /// What stands for the server's clock in tests.
+    var now: WallClock?
+
+    /// Statements here look rows up by an index, and the tables' statistics, which lag behind a queue that fills and
+    /// empties, must not talk the planner out of it. A plan is made once.
+    static let plans = """
+      SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
+      SET plan_cache_mode = force_generic_plan; SET idle_in_transaction_session_timeout = '60s'; \
+      SET default_transaction_isolation = 'read committed';
+      """
+  }
+
+  let settings: Settings
+  private var connection: Connection?
+  private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
+  private static let pauses = (first: Duration.milliseconds(50), longest: Duration.seconds(1))
+
+  init(_ settings: Settings) { self.settings = settings }
+
+  /// A connection that is not known to be broken.
+  func connected() throws(Fault) -> Connection {
+    if let connection, connection.isUsable { return connection }
+    connection = nil
+    if let retry, retry.after > .now { throw retry.fault }
+    do throws(Fault) {
+      let new = try Connection(settings.address)
+      try new.run(
+        Self.preparation(settings), by: .now + settings.timeout)
+      (connection, retry) = (new, nil)
+      return new
+    } catch {
+      let pause = retry.map { min($0.pause * 2, Self.pauses.longest) } ?? Self.pauses.first
+      retry = (.now + pause, pause, error)
+      throw error
+    }
+  }
+
+  private static func preparation(_ settings: Settings) -> String {
+    // The server gives a statement up when nobody waits for it any more.
+    "SET statement_timeout = \(max(1, settings.timeout.inMilliseconds)); " + Settings.plans
+  }
+
+  /// Lets go of the connection: what was begun on it is undone by the server.
+  func disconnect() { connection = nil }
+
+  /// Runs a body within a transaction.
+  /// - Parameters:
+  ///   - isSynced: false for what only a crash of the server may undo.
+  ///   - isCommitting: is set before the commit is sent: after that it is unknown what became of it if the connection breaks.
+  func transaction<Value>(
+    isSynced: Bool, isCommitting: inout Bool, _ body: (Transaction) throws -> Value
+  ) throws -> Value {
+    let connection = try connected()
+    let transaction = Transaction(connection, settings)
+    do {
+      try transaction.run(
+        isSynced ? "BEGIN" : "BEGIN; SET LOCAL synchronous_commit = off")
+      let value = try body(transaction)
+      try transaction.writeTallies()
+      isCommitting = true
+      try transaction.run("COMMIT")
+      return value
+    } catch {
+      if connection.isUsable {
+        do { try transaction.run("ROLLBACK") } catch { disconnect() }
+      }
+      throw error
+    }
+  }
+
+  /// Looks, each statement for itself.
+  func look<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
+    try body(Transaction(connected(), settings))
+  }
+}
+
+/// The database within one transaction, or one look at it. Only the thread that has the connection has one.
+final class Transaction {
+  private let connection: Connection
+  private let deadline: Connection.Deadline
+  private let now: WallClock?
+  /// How the counts that the database keeps change by it.
+  var tallies = Tallies()
+
+  init(_ connection: Connection, _ settings: Session.Settings) {
+    self.connection = connection
+    deadline = .now + settings.timeout
+    now = settings.now
+  }
+
+  /// The moment that stands for the server's, for the function of that name; NULL as a rule.
+  var moment: SQLValue { .int(now?().milliseconds) }
+
+  @discardableResult
+  func execute(_ sql: String, _ values: [SQLValue] = []) throws(Fault) -> Rows {
+    try connection.execute(sql, values, by: deadline)
+  }
+
+  @discardableResult
+  func run(_ script: String) throws(Fault) -> Rows { try connection.run(script, by: deadline) }
+
+  /// What time it is by the server's clock.
+  func currentMoment() throws -> Timestamp {
+    let rows = try execute("SELECT moment($1)", [moment])
+    guard let milliseconds = rows.int(0, 0) else { throw Fault.refused("no clock") }
+    return Timestamp(milliseconds: milliseconds)
+  }
+}

@@ -1,0 +1,229 @@
+public import Jobs
+internal import Synchronization
+
+/// New jobs that are to be saved, all or none.
+struct SubmitRequest: Sendable {
+  var rows: [JobRow]
+  var jobs: [Job]
+  var key: IdempotencyKey?
+  var capacity: Int
+
+  init(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) throws {
+    rows = try jobs.map { try JobRow($0) }
+    (self.jobs, self.key, self.capacity) = (jobs, key, capacity)
+  }
+
+  /// Images that its jobs refer to, with their sizes.
+  var images: [[UInt8]: Int] {
+    var images: [[UInt8]: Int] = [:]
+    for (row, job) in zip(rows, jobs) {
+      if let image = row.image { images[image] = job.image?.bytes }
+      if let source = row.source { images[source] = job.capturedSource?.bytes }
+    }
+    return images
+  }
+
+  /// Those among them that the cache answered with.
+  var answers: [[UInt8]] { rows.compactMap(\.image) }
+}
+
+/// What became of a submission, its jobs not read yet.
+enum SubmitAnswer: Sendable {
+  case accepted, queueFull, imageGone, keyReused
+  case known([JobID])
+}
+
+/// Who was refused lately: nobody else's share depends on it for longer than a minute, so that it need not be kept.
+final class Refusals: Sendable {
+  private let refused = Mutex(SharedCapacity<[UInt8]>())
+
+  /// Whether the queue has room for so much more of the owner's; notes that there was none.
+  func hasRoom(
+    for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: Int,
+    at moment: Timestamp
+  ) -> Bool {
+    refused.withLock { refused in
+      var queue = refused
+      for (owner, places) in held { queue.hold(places, for: owner) }
+      if queue.hasRoom(for: places, of: owner, within: capacity, at: moment) { return true }
+      // Nothing but the refusal is to be remembered.
+      _ = refused.hasRoom(for: .max, of: owner, within: 0, at: moment)
+      return false
+    }
+  }
+}
+
+extension PostgresJobStore {
+  /// Saves new jobs with whatever else is submitted at that time, in one transaction.
+  public func submit(
+    _ jobs: [Job], key: IdempotencyKey?, capacity: Int
+  ) async throws(StoreError) -> SubmitOutcome {
+    let request: SubmitRequest
+    do { request = try SubmitRequest(jobs, key: key, capacity: capacity) } catch {
+      throw StoreError(cause: error)
+    }
+    switch try await submitting.perform(request) {
+    case .accepted: return .accepted
+    case .queueFull: return .queueFull
+    case .imageGone: return .imageGone
+    case .keyReused: return .keyReused
+    case .known(let ids):
+      return try await read { transaction in
+        let rows = try transaction.jobs(ids)
+        return .repeated(
+          try ids.map { try rows[$0].map { .kept(try $0.get().job()) } ?? .gone($0) })
+      }
+    }
+  }
+
+  /// Forgets keys in one transaction, by an index of their age.
+  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+    try await write { transaction in
+      try transaction.execute(
+        """
+        DELETE FROM keys WHERE (owner, key) IN (SELECT owner, key FROM keys
+          WHERE created_at < moment($1) - $2 ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+        """,
+        [transaction.moment, .int(age.inMilliseconds), .int(Int64(count))]
+      ).changes
+    }
+  }
+}
+
+extension Transaction {
+  typealias SubmitOutcomes = [Result<SubmitAnswer, StoreError>]
+
+  /// Saves what was submitted, in the order given: what the one is answered with, the next one meets.
+  func submit(
+    _ requests: [SubmitRequest], isRepeated: Bool, _ refusals: Refusals
+  ) throws -> SubmitOutcomes {
+    var keys = try knownKeys(requests.compactMap(\.key))
+    var ids = try knownJobs(requests.flatMap(\.jobs).map(\.id))
+    let images = try sharedImages(requests.reduce(into: Set()) { $0.formUnion($1.images.keys) })
+    var places = try totals().places
+    var accepted: [SubmitRequest] = []
+    let outcomes: SubmitOutcomes = requests.map { request in
+      if let key = request.key, let known = keys[KeyName(key)] {
+        // A try of this very submission that was committed after all is no repetition by a client.
+        if isRepeated, known.ids == request.jobs.map(\.id) { return .success(.accepted) }
+        return .success(known.fingerprint == key.fingerprint.bytes ? .known(known.ids) : .keyReused)
+      }
+      if isRepeated, request.key == nil, !request.jobs.isEmpty,
+        request.jobs.allSatisfy({ ids.contains($0.id) })
+      {
+        return .success(.accepted)
+      }
+      if let refusal = Self.refusal(of: request, &places, refusals) { return .success(refusal) }
+      guard request.answers.allSatisfy({ images[$0] == false }) else { return .success(.imageGone) }
+      guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
+        return .failure(.unavailable(detail: "there is such a job"))
+      }
+      if let key = request.key {
+        keys[KeyName(key)] = KnownKey(
+          fingerprint: key.fingerprint.bytes, ids: request.jobs.map(\.id))
+      }
+      accepted.append(request)
+      return .success(.accepted)
+    }
+    try save(accepted, known: images)
+    return outcomes
+  }
+
+  /// Takes the request's places of the queue, where there are that many.
+  private static func refusal(
+    of request: SubmitRequest, _ places: inout [[UInt8]: Int], _ refusals: Refusals
+  ) -> SubmitAnswer? {
+    let queued = request.rows.compactMap(\.queue)
+    guard let first = request.rows.first(where: { $0.queue != nil }), let job = request.jobs.first
+    else { return nil }
+    let wanted = queued.reduce(0) { $0 + $1.places }
+    guard
+      refusals.hasRoom(
+        for: wanted, of: first.owner, held: places, within: request.capacity, at: job.createdAt)
+    else { return .queueFull }
+    places[first.owner, default: 0] += wanted
+    return nil
+  }
+
+  private func save(_ requests: [SubmitRequest], known images: [[UInt8]: Bool]) throws {
+    guard !requests.isEmpty else { return }
+    var begun: [[UInt8]: Int] = [:]
+    for request in requests { begun.merge(request.images) { first, _ in first } }
+    try begin(begun, known: images)
+    try remember(requests)
+    let rows = requests.flatMap(\.rows)
+    let tags = requests.flatMap { zip($0.rows, $0.jobs).map { (row: $0, tags: $1.tags) } }
+    try insert(rows, tags: tags)
+    let holders = rows.filter { $0.source != nil || $0.image != nil }.map(\.id)
+    try noteCandidates(endReservations(of: holders).subtracting(begun.keys))
+  }
+}
+
+/// The clients' keys, each with what it stands for. A row is written once and stays as it is until its time has come.
+extension Transaction {
+  fileprivate struct KeyName: Hashable {
+    let owner: [UInt8]
+    let key: [UInt8]
+
+    init(_ key: IdempotencyKey) {
+      self.init(owner: Array(key.owner.name.utf8), key: IndexedText.bytes(of: key.key))
+    }
+
+    init(owner: [UInt8], key: [UInt8]) { (self.owner, self.key) = (owner, key) }
+
+    static func < (a: KeyName, b: KeyName) -> Bool {
+      a.owner == b.owner
+        ? a.key.lexicographicallyPrecedes(b.key) : a.owner.lexicographicallyPrecedes(b.owner)
+    }
+  }
+
+  fileprivate struct KnownKey {
+    let fingerprint: [UInt8]
+    let ids: [JobID]
+  }
+
+  fileprivate func knownKeys(_ keys: [IdempotencyKey]) throws -> [KeyName: KnownKey] {
+    guard !keys.isEmpty else { return [:] }
+    let names = keys.map(KeyName.init)
+    let rows = try execute(
+      """
+      SELECT k.owner, k.key, k.fingerprint, k.jobs
+      FROM unnest($1, $2) AS n (owner, key) JOIN keys k ON k.owner = n.owner AND k.key = n.key
+      """, [.byteStrings(names.map(\.owner)), .byteStrings(names.map(\.key))])
+    var known: [KeyName: KnownKey] = [:]
+    for row in rows.all {
+      let name = KeyName(owner: rows.bytes(row, 0) ?? [], key: rows.bytes(row, 1) ?? [])
+      known[name] = KnownKey(
+        fingerprint: rows.bytes(row, 2) ?? [], ids: Self.ids(rows.bytes(row, 3) ?? []))
+    }
+    return known
+  }
+
+  private static func ids(_ bytes: [UInt8]) -> [JobID] {
+    stride(from: 0, to: bytes.count, by: 16).compactMap { start in
+      bytes[start...].prefix(16).withUnsafeBytes { JobID(bytes: $0) }
+    }
+  }
+
+  fileprivate func knownJobs(_ ids: [JobID]) throws -> Set<JobID> {
+    let rows = try execute("SELECT id FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
+    return Set(rows.all.compactMap { rows.id($0, 0) })
+  }
+
+  /// Under the same key at the same moment one of two transactions fails, and then finds the other's.
+  fileprivate func remember(_ requests: [SubmitRequest]) throws {
+    let keyed = requests.compactMap { request in request.key.map { (KeyName($0), $0, request) } }
+      .sorted { $0.0 < $1.0 }
+    guard !keyed.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO keys (owner, key, fingerprint, created_at, jobs) SELECT * FROM unnest($1, $2, $3, $4, $5)
+      """,
+      [
+        .byteStrings(keyed.map(\.0.owner)), .byteStrings(keyed.map(\.0.key)),
+        .byteStrings(keyed.map(\.1.fingerprint.bytes)),
+        .ints(keyed.map { $0.2.jobs.first?.createdAt.milliseconds ?? 0 }),
+        .byteStrings(keyed.map { $0.2.jobs.flatMap(\.id.bytes) }),
+      ])
+  }
+}

@@ -1,0 +1,92 @@
+internal import Jobs
+
+/// Counts that the database keeps, as looking them up would take long: of jobs by phase, of the queue's places by owner, of
+/// images and the cache's entries.
+///
+/// Each is a sum over some rows, so that transactions which change it at the same time seldom wait for each other.
+struct Tallies {
+  /// What is counted.
+  enum Name: Hashable {
+    case phase(Phase)
+    /// Of the queue, by owner.
+    case places([UInt8])
+    /// Images that are not leaving, and their bytes.
+    case images, imageBytes
+    /// Entries of the cache, their images' bytes, equal images counted once, and their records' bytes.
+    case entries, entryBytes, recordBytes
+
+    /// The name of its rows. Owners' are any bytes: they come last.
+    var bytes: [UInt8] {
+      switch self {
+      case .phase(let phase): Array("phase \(phase.rawValue)".utf8)
+      case .places(let owner): Self.placesPrefix + owner
+      case .images: Array("images".utf8)
+      case .imageBytes: Array("image bytes".utf8)
+      case .entries: Array("entries".utf8)
+      case .entryBytes: Array("entry bytes".utf8)
+      case .recordBytes: Array("record bytes".utf8)
+      }
+    }
+
+    static let placesPrefix = Array("places ".utf8)
+  }
+
+  private(set) var changes: [Name: Int] = [:]
+  /// So many rows a count has at the most.
+  static let slots: Int64 = 16
+
+  subscript(name: Name) -> Int {
+    get { changes[name] ?? 0 }
+    set { changes[name] = newValue == 0 ? nil : newValue }
+  }
+}
+
+/// The counts as a transaction sees them, its own changes included.
+struct Totals {
+  private let sums: [[UInt8]: Int]
+  private let transaction: Transaction
+
+  subscript(name: Tallies.Name) -> Int { sums[name.bytes, default: 0] + transaction.tallies[name] }
+
+  /// What the cache's limit is of. Records count too, or a million entries of one image would cost nothing; not the
+  /// first MiB of them, so that a small limit is one of images.
+  var cacheSize: Int { self[.entryBytes] + max(0, self[.recordBytes] - 1 << 20) }
+
+  /// Whose jobs have how many places of the queue, before the transaction.
+  var places: [[UInt8]: Int] {
+    let prefix = Tallies.Name.placesPrefix
+    let ofOwners = sums.filter { $0.key.starts(with: prefix) }
+    return Dictionary(
+      uniqueKeysWithValues: ofOwners.map { (Array($0.key.dropFirst(prefix.count)), $0.value) })
+  }
+
+  fileprivate init(_ rows: Rows, _ transaction: Transaction) {
+    var sums: [[UInt8]: Int] = [:]
+    for row in rows.all {
+      if let name = rows.bytes(row, 0) { sums[name] = Int(rows.int(row, 1) ?? 0) }
+    }
+    self.sums = sums
+    self.transaction = transaction
+  }
+}
+
+extension Transaction {
+  /// What is counted, as of now. Others' transactions that have not ended are not in it.
+  func totals() throws -> Totals {
+    Totals(try execute("SELECT name, sum(n)::bigint FROM tallies GROUP BY name"), self)
+  }
+
+  /// Writes how the counts change; the last thing that a transaction does, as others may wait for its rows.
+  func writeTallies() throws {
+    guard !tallies.changes.isEmpty else { return }
+    let changes = tallies.changes.map { (name: $0.key.bytes, n: $0.value) }
+      .sorted { $0.name.lexicographicallyPrecedes($1.name) }
+    try execute(
+      """
+      INSERT INTO tallies AS t (name, slot, n)
+      SELECT name, pg_backend_pid() % \(Tallies.slots), n FROM unnest($1, $2) AS x (name, n)
+      ON CONFLICT (name, slot) DO UPDATE SET n = t.n + excluded.n
+      """,
+      [.byteStrings(changes.map(\.name)), .ints(changes.map { Int64($0.n) })])
+  }
+}

@@ -1,0 +1,159 @@
+internal import Jobs
+internal import Records
+
+/// What is to be stored as an entry of the cache, a response's or a variant's.
+struct CacheRow: Sendable {
+  let id: CacheEntry.ID
+  /// ``CacheEntry/resource`` where that is another one than the key.
+  let resource: [UInt8]?
+  let digest: [UInt8]
+  let bytes: Int
+  /// A response as JSON. Of a variant only its name, for people: the other columns tell everything.
+  let record: [UInt8]
+  /// Of all entries' images: one that is larger is not stored.
+  let limit: Int
+
+  init(_ entry: CacheEntry, limit: Int) throws {
+    (id, digest, bytes) = (entry.id, entry.image.digest.bytes, entry.image.bytes)
+    resource = entry.resource == entry.id.key ? nil : entry.resource.bytes
+    record = try RecordEncoder.encode(entry)
+    self.limit = limit
+  }
+
+  init(_ variant: StoredVariant, limit: Int) {
+    (id, digest, bytes) = (variant.id, variant.digest.bytes, variant.bytes)
+    resource = nil
+    record = Array(variant.name.utf8)
+    self.limit = limit
+  }
+}
+
+/// Entries of the cache: whatever changes one goes through here, so that images and counts follow.
+extension Transaction {
+  /// Stores entries, each in the place of the one of the same id, which is gone also where the new one is not stored: there
+  /// is something newer.
+  /// - Parameter isKept: whether there is an image for them.
+  func keep(_ rows: [CacheRow], isKept: ([UInt8]) -> Bool) throws {
+    guard !rows.isEmpty else { return }
+    // Of several of one id the last one counts.
+    let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
+    try drop(Array(latest.keys))
+    let stored = rows.filter {
+      latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isKept($0.digest)
+    }
+    let new = Dictionary(stored.map { ($0.id, $0) }) { $1 }.values.sorted {
+      $0.digest.lexicographicallyPrecedes($1.digest)
+    }
+    guard !new.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource)
+      SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource
+      FROM unnest($2, $3, $4, $5, $6, $7) AS n (key, selector, digest, bytes, record, resource)
+      """,
+      [
+        moment, .byteStrings(new.map(\.id.key.bytes)), .byteStrings(new.map(\.id.selector.bytes)),
+        .byteStrings(new.map(\.digest)), .ints(new.map { Int64($0.bytes) }),
+        .byteStrings(new.map(\.record)), .byteStrings(new.map(\.resource)),
+      ])
+    tallies[.entries] += new.count
+    tallies[.recordBytes] += new.reduce(0) { $0 + $1.record.count }
+    try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
+  }
+
+  /// Brings what images know of their entries in step.
+  private func countEntries(_ changes: [[UInt8]: Int]) throws {
+    let digests = changes.keys.sorted { $0.lexicographicallyPrecedes($1) }
+    let rows = try execute(
+      """
+      UPDATE images SET cached = cached + n.change FROM unnest($1, $2) AS n (digest, change)
+      WHERE images.digest = n.digest RETURNING images.cached, n.change, images.bytes
+      """,
+      [.byteStrings(digests), .ints(digests.map { Int64(changes[$0] ?? 0) })])
+    for row in rows.all {
+      guard let now = rows.int(row, 0), let change = rows.int(row, 1), let bytes = rows.int(row, 2)
+      else { continue }
+      if now > 0, now == change { tallies[.entryBytes] += Int(bytes) }
+      if now == 0, change < 0 { tallies[.entryBytes] -= Int(bytes) }
+    }
+  }
+
+  func drop(_ ids: [CacheEntry.ID]) throws {
+    try dropped(
+      execute(
+        """
+        DELETE FROM cache USING unnest($1, $2) AS n (key, selector)
+        WHERE cache.key = n.key AND cache.selector = n.selector
+        RETURNING digest, octet_length(record)
+        """,
+        [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))]))
+  }
+
+  /// Drops the entries that `condition` chooses.
+  /// - Returns: the image of each.
+  @discardableResult
+  func dropEntries(_ condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
+    try dropped(
+      execute(
+        "DELETE FROM cache WHERE \(condition) RETURNING digest, octet_length(record)", arguments))
+  }
+
+  /// Notes that entries are gone, and their references with them.
+  @discardableResult
+  private func dropped(_ rows: Rows) throws -> [ImageDigest] {
+    guard !rows.isEmpty else { return [] }
+    var counts: [[UInt8]: Int] = [:]
+    for row in rows.all {
+      counts[rows.bytes(row, 0) ?? [], default: 0] -= 1
+      tallies[.entries] -= 1
+      tallies[.recordBytes] -= Int(rows.int(row, 1) ?? 0)
+    }
+    try countEntries(counts)
+    try noteCandidates(Set(counts.keys))
+    return rows.all.compactMap { rows.digest($0, 0) }
+  }
+
+  /// Lets the least recently used entries go until the others fit.
+  /// - Parameters:
+  ///   - spared: one that stays, as long as it is not the only one that is left.
+  ///   - lastUse: looked at for each that would go: one used since is noted so, and stays for now.
+  func trimCache(
+    to limit: Int, sparing spared: CacheEntry.ID? = nil, _ totals: Totals,
+    lastUse: CacheEntry.LastUse
+  ) throws {
+    while totals.cacheSize > limit {
+      let oldest = try execute(
+        """
+        SELECT number, key, selector, used FROM cache
+        WHERE (key, selector) IS DISTINCT FROM ($1::bytea, $2::bytea) ORDER BY used, number LIMIT 32
+        """, [.bytes(spared?.key.bytes), .bytes(spared?.selector.bytes)])
+      guard !oldest.isEmpty else {
+        if spared != nil { return }
+        throw StoreError.unavailable(detail: "the cache's bytes were counted wrong")
+      }
+      var next = Int64.max
+      for row in oldest.all where totals.cacheSize > limit {
+        // One that stays for now may yet be the oldest.
+        guard let used = oldest.int(row, 3), used <= next else { break }
+        if let moment = try spare(oldest, row, lastUse) {
+          next = min(next, moment)
+        } else {
+          try dropEntries("number = $1", [.int(oldest.int(row, 0))])
+        }
+      }
+    }
+  }
+
+  /// Notes that the entry of that row was used, if later than is noted.
+  /// - Returns: when.
+  private func spare(_ rows: Rows, _ row: Int, _ lastUse: CacheEntry.LastUse) throws -> Int64? {
+    guard let key = Fingerprint(bytes: rows.bytes(row, 1) ?? []),
+      let selector = Fingerprint(bytes: rows.bytes(row, 2) ?? []),
+      let moment = lastUse(CacheEntry.ID(key: key, selector: selector))?.milliseconds,
+      moment > rows.int(row, 3) ?? .max
+    else { return nil }
+    try execute(
+      "UPDATE cache SET used = $2 WHERE number = $1", [.int(rows.int(row, 0)), .int(moment)])
+    return moment
+  }
+}

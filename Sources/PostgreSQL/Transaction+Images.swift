@@ -1,0 +1,219 @@
+internal import Jobs
+
+/// References to images, and the room that they take.
+///
+/// Nothing counts references: who begins one locks the image's row to share it, who lets an image go locks it for
+/// itself and then looks whether there is any.
+extension Transaction {
+  /// Locks the rows of images that references begin to, in one order as all do.
+  /// - Returns: for each that there is whether it is leaving.
+  func sharedImages(_ digests: some Collection<[UInt8]>) throws -> [[UInt8]: Bool] {
+    guard !digests.isEmpty else { return [:] }
+    let rows = try execute(
+      "SELECT digest, leaving FROM images WHERE digest = ANY ($1) ORDER BY digest FOR SHARE",
+      [.byteStrings(Array(digests))])
+    var found: [[UInt8]: Bool] = [:]
+    for row in rows.all { if let digest = rows.bytes(row, 0) { found[digest] = rows.bool(row, 1) } }
+    return found
+  }
+
+  /// Has images be there that references begin to.
+  /// - Parameters:
+  ///   - begun: with their sizes.
+  ///   - known: what ``sharedImages(_:)`` told of them.
+  ///   - arriving: those whose bytes are taken in.
+  /// - Throws: where one is leaving and not taken in.
+  func begin(
+    _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:]
+  ) throws {
+    let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
+    let back = begun.keys.filter { known[$0] == true }
+    guard back.allSatisfy({ arriving[$0] != nil }) else {
+      throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
+    }
+    if !new.isEmpty {
+      try execute(
+        "INSERT INTO images (digest, bytes, embedded) SELECT * FROM unnest($1, $2, $3)",
+        [
+          .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
+          .bools(new.map { arriving[$0] != nil }),
+        ])
+    }
+    for digest in back {
+      // Its file is being removed at this moment; the row stays, as it is referred to again.
+      try execute(
+        """
+        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2 WHERE digest = $1
+        """, [.bytes(digest), .int(Int64(begun[digest] ?? 0))])
+    }
+    let taken = (new + back).filter { arriving[$0] != nil }
+    if !taken.isEmpty {
+      try execute(
+        "INSERT INTO contents (digest, bytes) SELECT * FROM unnest($1, $2)",
+        [.byteStrings(taken), .byteStrings(taken.map { arriving[$0] })])
+    }
+    tallies[.images] += new.count + back.count
+    tallies[.imageBytes] += (new + back).reduce(0) { $0 + (begun[$1] ?? 0) }
+  }
+
+  /// Notes images that nothing may refer to any more. A row that is there is locked all the same: who looks at it then
+  /// sees what this transaction did.
+  func noteCandidates(_ digests: Set<[UInt8]>) throws {
+    guard !digests.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO candidates (digest) SELECT unnest($1)
+      ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest
+      """, [.byteStrings(digests.sorted { $0.lexicographicallyPrecedes($1) })])
+  }
+
+  /// Ends holders' reservations.
+  /// - Returns: the images that they were of.
+  func endReservations(of holders: [JobID]) throws -> Set<[UInt8]> {
+    guard !holders.isEmpty else { return [] }
+    let rows = try execute(
+      "DELETE FROM reservations WHERE holder = ANY ($1) RETURNING digest", [.ids(holders)])
+    return Set(rows.all.compactMap { rows.bytes($0, 0) })
+  }
+
+  /// The bytes of images that can't give way.
+  func pinnedBytes(with digest: [UInt8]) throws -> Int {
+    let rows = try execute(
+      """
+      SELECT coalesce(sum(bytes), 0)::bigint FROM images WHERE NOT leaving AND digest IN (
+        SELECT digest FROM reservations UNION SELECT source FROM jobs
+          WHERE source IS NOT NULL AND phase = 0 UNION SELECT $1)
+      """, [.bytes(digest)])
+    return Int(rows.int(0, 0) ?? 0)
+  }
+
+  /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once.
+  /// - Returns: those whose files are to be removed.
+  func leave(abandoned count: Int, for instance: Instance) throws -> [[UInt8]] {
+    var left: [[UInt8]] = []
+    while left.count < count {
+      let candidates = try execute(
+        "SELECT digest FROM candidates ORDER BY digest LIMIT $1 FOR UPDATE SKIP LOCKED",
+        [.int(Int64(max(64, count)))])
+      guard !candidates.isEmpty else { break }
+      let digests = candidates.all.compactMap { candidates.bytes($0, 0) }
+      let images = try lockedImages(digests)
+      let unused = try unreferred(images.filter { !$0.isLeaving }.map(\.digest))
+      var done = Set(digests).subtracting(unused)
+      for image in images where unused.contains(image.digest) && left.count < count {
+        done.insert(image.digest)
+        if try remove(image, for: instance) { left.append(image.digest) }
+      }
+      try execute("DELETE FROM candidates WHERE digest = ANY ($1)", [.byteStrings(Array(done))])
+    }
+    return left
+  }
+
+  /// An image's row, which the transaction has locked.
+  struct Image {
+    let digest: [UInt8]
+    let bytes: Int
+    let isLeaving: Bool
+    let isEmbedded: Bool
+  }
+
+  func lockedImages(_ digests: [[UInt8]]) throws -> [Image] {
+    let rows = try execute(
+      """
+      SELECT digest, bytes, leaving, embedded FROM images WHERE digest = ANY ($1) ORDER BY digest FOR UPDATE
+      """, [.byteStrings(digests)])
+    return rows.all.map {
+      Image(
+        digest: rows.bytes($0, 0) ?? [], bytes: Int(rows.int($0, 1) ?? 0),
+        isLeaving: rows.bool($0, 2), isEmbedded: rows.bool($0, 3))
+    }
+  }
+
+  /// Those that nothing refers to. A statement of its own: it sees what was committed before the rows were locked.
+  func unreferred(_ digests: [[UInt8]]) throws -> Set<[UInt8]> {
+    guard !digests.isEmpty else { return [] }
+    let rows = try execute(
+      "SELECT d FROM unnest($1) AS d WHERE NOT is_referred_to(d)", [.byteStrings(digests)])
+    return Set(rows.all.compactMap { rows.bytes($0, 0) })
+  }
+
+  private func isNeeded(_ digest: [UInt8]) throws -> Bool {
+    try execute("SELECT is_needed($1)", [.bytes(digest)]).bool(0, 0)
+  }
+
+  /// - Returns: whether it leaves, as there is a file to be removed.
+  private func remove(_ image: Image, for instance: Instance) throws -> Bool {
+    tallies[.images] -= 1
+    tallies[.imageBytes] -= image.bytes
+    guard !image.isEmbedded else {
+      try execute("DELETE FROM images WHERE digest = $1", [.bytes(image.digest)])
+      return false
+    }
+    try execute(
+      "UPDATE images SET leaving = true, leaving_for = $2, cached = 0 WHERE digest = $1",
+      [.bytes(image.digest), .int(instance.number)])
+    return true
+  }
+
+  /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
+  /// its responses no more.
+  /// - Returns: whether there is a file to be removed.
+  func evict(_ image: Image, for instance: Instance) throws -> Bool {
+    let digest = SQLValue.bytes(image.digest)
+    try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
+    try execute("UPDATE jobs SET source = NULL WHERE source = $1", [digest])
+    let entries = try execute(
+      "DELETE FROM cache WHERE digest = $1 RETURNING octet_length(record)", [digest])
+    tallies[.entries] -= entries.count
+    tallies[.recordBytes] -= entries.all.reduce(0) { $0 + Int(entries.int($1, 0) ?? 0) }
+    if !entries.isEmpty { tallies[.entryBytes] -= image.bytes }
+    try execute("DELETE FROM candidates WHERE digest = $1", [digest])
+    return try remove(image, for: instance)
+  }
+
+  /// Lets the images go that finished jobs and the cache have had for the longest, until the others fit.
+  /// - Returns: those whose files are to be removed.
+  func makeRoom(within limit: Int, _ totals: Totals, for instance: Instance) throws -> [[UInt8]] {
+    var gone: [[UInt8]] = []
+    var looked = 16
+    while totals[.imageBytes] > limit {
+      if let digest = try leave(abandoned: 1, for: instance).first {
+        gone.append(digest)
+        continue
+      }
+      // What is embedded leaves no name.
+      guard totals[.imageBytes] > limit else { break }
+      let oldest = try oldestImages(looked)
+      let image = try oldest.lazy.compactMap { try self.yielding($0) }.first
+      if let image {
+        if try evict(image, for: instance) { gone.append(image.digest) }
+      } else if oldest.count < looked {
+        throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
+      } else {
+        looked *= 4
+      }
+    }
+    return gone
+  }
+
+  private func yielding(_ digest: [UInt8]) throws -> Image? {
+    guard let image = try lockedImages([digest]).first, !image.isLeaving,
+      try !isNeeded(digest)
+    else { return nil }
+    return image
+  }
+
+  private func oldestImages(_ count: Int) throws -> [[UInt8]] {
+    let rows = try execute(
+      """
+      SELECT digest FROM (
+        (SELECT image AS digest, finished_at AS since FROM jobs WHERE image IS NOT NULL
+          ORDER BY finished_at, image LIMIT $1)
+        UNION ALL (SELECT source, finished_at FROM jobs
+          WHERE source IS NOT NULL AND finished_at IS NOT NULL ORDER BY finished_at, source LIMIT $1)
+        UNION ALL (SELECT digest, stored FROM cache ORDER BY stored, digest LIMIT $1)) kept
+      ORDER BY since, digest LIMIT $1
+      """, [.int(Int64(count))])
+    return rows.all.compactMap { rows.bytes($0, 0) }
+  }
+}

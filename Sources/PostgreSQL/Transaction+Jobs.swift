@@ -1,0 +1,129 @@
+internal import Jobs
+
+/// Rows of jobs.
+extension Transaction {
+  /// The jobs as they are, none locked; those that can't be read say why.
+  func jobs(_ ids: [JobID]) throws -> [JobID: Result<JobRow, StoreError>] {
+    guard !ids.isEmpty else { return [:] }
+    let rows = try execute(
+      """
+      SELECT \(JobRow.columns), \(QueueRow.columns) FROM jobs j LEFT JOIN queue q ON q.id = j.id
+      WHERE j.id = ANY ($1)
+      """, [.ids(ids)])
+    var found: [JobID: Result<JobRow, StoreError>] = [:]
+    for row in rows.all {
+      guard let id = rows.id(row, 0) else { continue }
+      found[id] = Self.readable {
+        var job = try JobRow(rows, row)
+        job.queue = QueueRow(rows, row, from: JobRow.columnCount)
+        return job
+      }
+    }
+    return found
+  }
+
+  /// The jobs, which nobody else changes, claims or removes until the transaction ends.
+  func lockedJobs(_ ids: Set<JobID>) throws -> [JobID: Result<JobRow, StoreError>] {
+    guard !ids.isEmpty else { return [:] }
+    let rows = try execute(
+      "SELECT \(JobRow.columns) FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE",
+      [.ids(Array(ids))])
+    // A look of its own: a claim locks nothing but a job's place in the queue.
+    let places = try execute(
+      "SELECT q.id, \(QueueRow.columns) FROM queue q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE",
+      [.ids(Array(ids))])
+    var queue: [JobID: QueueRow] = [:]
+    for row in places.all {
+      if let id = places.id(row, 0) { queue[id] = QueueRow(places, row, from: 1) }
+    }
+    var found: [JobID: Result<JobRow, StoreError>] = [:]
+    for row in rows.all {
+      guard let id = rows.id(row, 0) else { continue }
+      found[id] = Self.readable {
+        var job = try JobRow(rows, row)
+        job.queue = queue[id]
+        return job
+      }
+    }
+    return found
+  }
+
+  private static func readable(_ body: () throws -> JobRow) -> Result<JobRow, StoreError> {
+    do { return .success(try body()) } catch { return .failure(StoreError(cause: error)) }
+  }
+
+  /// Writes rows that are new.
+  func insert(_ rows: [JobRow], tags: [(row: JobRow, tags: [String])]) throws {
+    try execute(
+      """
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+      """,
+      [
+        .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
+        .ints(rows.map { Int64($0.finished?.code ?? 0) }), .ints(rows.map(\.finishedAt)),
+        .ints(rows.map(\.expiresAt)), .byteStrings(rows.map(\.image)),
+        .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)),
+        .byteStrings(rows.map(\.record)),
+      ])
+    try enqueue(rows)
+    try addTags(tags)
+    for row in rows { count(row, 1) }
+  }
+
+  /// Writes the places of rows that have one, each behind all others at its level.
+  func enqueue(_ rows: [JobRow]) throws {
+    let queued = rows.compactMap { row in row.queue.map { (row, $0) } }
+    guard !queued.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+      """,
+      [
+        .ids(queued.map(\.0.id)), .byteStrings(queued.map(\.0.owner)),
+        .ints(queued.map { Int64($0.1.priority) }), .ints(queued.map(\.1.state.rawValue)),
+        .ints(queued.map { Int64($0.1.places) }), .ints(queued.map(\.1.notBefore)),
+        .byteStrings(queued.map(\.1.origin)), .byteStrings(queued.map(\.1.request)),
+      ])
+  }
+
+  func addTags(_ tagged: [(row: JobRow, tags: [String])]) throws {
+    var (owners, tags, ids): ([[UInt8]], [[UInt8]], [JobID]) = ([], [], [])
+    for (row, texts) in tagged {
+      for tag in Set(texts) {
+        owners.append(row.owner)
+        tags.append(IndexedText.bytes(of: tag))
+        ids.append(row.id)
+      }
+    }
+    guard !ids.isEmpty else { return }
+    try execute(
+      "INSERT INTO tags (owner, tag, id) SELECT * FROM unnest($1, $2, $3)",
+      [.byteStrings(owners), .byteStrings(tags), .ids(ids)])
+  }
+
+  func removeTags(of ids: [JobID]) throws {
+    guard !ids.isEmpty else { return }
+    try execute("DELETE FROM tags WHERE id = ANY ($1)", [.ids(ids)])
+  }
+
+  /// Forgets jobs, which the transaction has locked.
+  func delete(_ rows: [JobRow]) throws {
+    guard !rows.isEmpty else { return }
+    let ids = rows.map(\.id)
+    try execute("DELETE FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
+    try execute("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
+    try removeTags(of: ids)
+    for row in rows { count(row, -1) }
+    try noteCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
+  }
+
+  /// Notes that a row is in the tables, or is no more.
+  func count(_ row: JobRow, _ sign: Int) {
+    tallies[.phase(row.phase)] += sign
+    if row.phase == .queued, let queue = row.queue {
+      tallies[.places(row.owner)] += sign * queue.places
+    }
+  }
+}

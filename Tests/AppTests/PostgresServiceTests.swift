@@ -1,0 +1,77 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("A service that keeps its jobs in PostgreSQL", .timeLimit(.minutes(5)))
+struct PostgresServiceTests {
+  @Test("has after a kill what it had, and goes on with what it was at")
+  func killed() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let gate = Gate()
+    origin.on("/small.png", .ok(Fixtures.smallPNG))
+    origin.on("/filed.png", .ok(Fixtures.filedPNG))
+    origin.on("/slow.png", .held(Fixtures.smallPNG, after: 10, by: gate))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let settings = ["IMAGEFETCH_STORAGE_JOBS": database.url]
+    let service = try await RunningService(folder: folder, settings: settings)
+    var ids: [String: [UInt8]] = [:]
+    for (path, bytes) in [("/small.png", Fixtures.smallPNG), ("/filed.png", Fixtures.filedPNG)] {
+      let id = try await service.submit(url: origin.url(path))
+      #expect(try await service.finished(id)["phase"] as? String == "success")
+      ids[id] = bytes
+    }
+    let slow = try await service.submit(url: origin.url("/slow.png"))
+    try await eventually {
+      try await service.get("/jobs/\(slow)").json()["phase"] as? String == "loading"
+    }
+    try await service.kill()
+    #expect(!FileManager.default.fileExists(atPath: folder + "/data/jobs.sqlite"))
+
+    gate.open()
+    let next = try await RunningService(folder: folder, settings: settings)
+    for (id, bytes) in ids {
+      #expect(try await next.get("/jobs/\(id)").json()["phase"] as? String == "success")
+      #expect(try await Array(next.get("/jobs/\(id)/image").body) == bytes)
+    }
+    #expect(try await next.finished(slow)["phase"] as? String == "success")
+    #expect(try await next.stop() == 0)
+    #expect(!next.log.contains(database.server.url(of: "")), "the log has no URL of the database")
+  }
+
+  @Test("is refused a database whose images are in another folder")
+  func anotherFolder() async throws {
+    let database = try TestDatabase(in: .shared)
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let settings = ["IMAGEFETCH_STORAGE_JOBS": database.url]
+    let service = try await RunningService(folder: folders[0], settings: settings)
+    let told = try await serve(database.url, in: folders[1])
+    #expect(told.contains("storage.jobs: this database's images are in another folder"), "\(told)")
+    #expect(told.hasSuffix("\nstatus 70\n"), "\(told)")
+    let beside = try await serve(database.url, in: folders[0])
+    #expect(beside.contains("is locked: another service uses this folder"), "\(beside)")
+    #expect(try await service.stop() == 0)
+  }
+
+  @Test("says at the start that the server can't be reached, and not by which password")
+  func unreachable() async throws {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let told = try await serve("postgresql://anna:open-sesame@127.0.0.1:1/x", in: folder)
+    #expect(told.contains("storage.jobs: PostgreSQL can't be reached: "), "\(told)")
+    #expect(told.contains("port 1") && told.hasSuffix("\nstatus 70\n"), "\(told)")
+    #expect(!told.contains("sesame"), "\(told)")
+  }
+
+  private func serve(_ url: String, in folder: String) async throws -> String {
+    try await Shell.run(
+      """
+      IMAGEFETCH_SERVER_PORT=0 IMAGEFETCH_STORAGE_PATH='\(folder)/data' IMAGEFETCH_STORAGE_JOBS='\(url)' \
+        '\(RunningService.executable)' serve 2>&1
+      echo "status $?"
+      """, in: "/")
+  }
+}

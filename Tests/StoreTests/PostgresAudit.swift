@@ -1,0 +1,115 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+extension TestDatabase {
+  /// All instances are gone at once, as those of a machine that lost its power: their leases last by the server's clock, which
+  /// a test has no time to wait for.
+  func loseInstances() throws { try server.run("UPDATE instances SET lease_until = 0", in: name) }
+}
+
+extension StoreUnderTest {
+  /// Opens the store in a database.
+  init(
+    in database: TestDatabase, _ clock: ManualClock,
+    _ change: (inout PostgresJobStore.Configuration) -> Void = { _ in }
+  ) throws {
+    var configuration = PostgresJobStore.Configuration(url: database.url)
+    configuration.now = { clock.now }
+    change(&configuration)
+    self.init(try PostgresJobStore(configuration), clock)
+  }
+}
+
+extension PostgresJobStore {
+  /// Whether a job, a cache entry or a reservation refers to the image.
+  func refers(to image: ImageDigest) async throws -> Bool {
+    try await read {
+      try $0.execute("SELECT is_referred_to($1)", [.bytes(image.bytes)]).bool(0, 0)
+    }
+  }
+
+  /// Counts anew what the database keeps count of, and expects the same.
+  func audit(_ location: SourceLocation = #_sourceLocation) async throws {
+    let wrong = try await read { transaction in
+      try Self.wrongRows.flatMap { name, statement in
+        let rows = try transaction.execute(statement)
+        return rows.isEmpty ? [] : ["\(name): \(rows.count)"]
+      }
+    }
+    #expect(wrong == [], sourceLocation: location)
+    let unreadable = try await read { transaction in
+      let ids = try transaction.execute("SELECT id FROM jobs")
+      let jobs = try transaction.jobs(ids.all.compactMap { ids.id($0, 0) })
+      return try jobs.values.filter { row in
+        let row = try row.get()
+        let job = try row.job()
+        return row.queue?.origin != (job.phase.isFinished ? nil : job.origin.map { Array($0.utf8) })
+          || row.queue?.request != (job.phase.isFinished ? nil : job.request?.bytes)
+      }.count
+    }
+    #expect(unreadable == 0, sourceLocation: location)
+  }
+
+  private static let wrongRows = [
+    ("counts", wrongCounts), ("images' entries", wrongEntries),
+    ("images that nobody would find", lostImages),
+    (
+      "references to images that are leaving or gone",
+      """
+      SELECT image FROM jobs WHERE image IS NOT NULL AND image NOT IN (SELECT digest FROM images WHERE NOT leaving)
+      UNION ALL SELECT source FROM jobs
+        WHERE source IS NOT NULL AND source NOT IN (SELECT digest FROM images WHERE NOT leaving)
+      UNION ALL SELECT digest FROM cache WHERE digest NOT IN (SELECT digest FROM images WHERE NOT leaving)
+      UNION ALL SELECT digest FROM reservations WHERE digest NOT IN (SELECT digest FROM images WHERE NOT leaving)
+      """
+    ),
+    (
+      "places in the queue without a job that wants one, and the other way round",
+      """
+      SELECT jobs.id FROM jobs FULL JOIN queue ON queue.id = jobs.id
+      WHERE (coalesce(jobs.phase, 9) = 0) <> (queue.id IS NOT NULL)
+      """
+    ),
+    (
+      "claims of jobs that aren't loading",
+      "SELECT id FROM queue WHERE (state = 4) <> (claim IS NOT NULL)"
+    ),
+    ("parked jobs without an origin", "SELECT id FROM queue WHERE state = 2 AND origin IS NULL"),
+    ("tags of no job", "SELECT id FROM tags WHERE id NOT IN (SELECT id FROM jobs)"),
+    (
+      "small images' bytes",
+      """
+      SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)
+      UNION ALL SELECT digest FROM images JOIN contents c USING (digest)
+        WHERE leaving OR NOT embedded OR images.bytes <> octet_length(c.bytes)
+      """
+    ),
+  ]
+
+  private static let wrongCounts = """
+    WITH counted (name, n) AS (
+      SELECT 'phase ' || CASE WHEN state = 4 THEN 'loading' ELSE 'queued' END, count(*) FROM queue GROUP BY 1
+      UNION ALL SELECT 'phase ' || (ARRAY['success', 'failure', 'cancelled'])[phase - 1], count(*)
+        FROM jobs WHERE phase > 0 GROUP BY 1
+      UNION ALL SELECT 'places ' || encode(owner, 'escape'), sum(places) FROM queue WHERE state <> 4 GROUP BY 1
+      UNION ALL SELECT 'images', count(*) FROM images WHERE NOT leaving
+      UNION ALL SELECT 'image bytes', sum(bytes) FROM images WHERE NOT leaving
+      UNION ALL SELECT 'entries', count(*) FROM cache
+      UNION ALL SELECT 'record bytes', sum(octet_length(record)) FROM cache
+      UNION ALL SELECT 'entry bytes', sum(bytes) FROM images WHERE cached > 0
+    ), kept (name, n) AS (SELECT encode(name, 'escape'), sum(n) FROM tallies GROUP BY 1)
+    SELECT * FROM counted FULL JOIN kept USING (name) WHERE coalesce(counted.n, 0) <> coalesce(kept.n, 0)
+    """
+
+  private static let wrongEntries = """
+    SELECT digest FROM images WHERE cached <> (SELECT count(*) FROM cache WHERE cache.digest = images.digest)
+    """
+
+  private static let lostImages = """
+    SELECT digest FROM images WHERE NOT leaving AND NOT is_referred_to(digest)
+      AND digest NOT IN (SELECT digest FROM candidates)
+    """
+}

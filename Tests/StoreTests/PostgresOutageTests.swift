@@ -1,0 +1,214 @@
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+@Suite("A PostgreSQL server that fails", .timeLimit(.minutes(3)))
+struct PostgresOutageTests {
+  private static func open(
+    _ database: TestDatabase, timeout: Duration = .seconds(10)
+  ) throws -> PostgresJobStore {
+    var configuration = PostgresJobStore.Configuration(url: database.url)
+    configuration.timeout = timeout
+    return try PostgresJobStore(configuration)
+  }
+
+  /// What was acknowledged.
+  private final class Witness: Sendable {
+    let submitted = Mutex(Set<JobID>())
+    let ended = Mutex(Set<JobID>())
+    let isOver = Atomic(false)
+  }
+
+  @Test("loses nothing that was acknowledged when it crashes under load, and no job ends twice")
+  func crash() async throws {
+    let server = try PostgresServer(isDurable: true)
+    let database = try TestDatabase(in: server)
+    let store = try Self.open(database)
+    // A row for each end, written by whoever ends a job.
+    try server.run(
+      """
+      CREATE TABLE ends (id uuid PRIMARY KEY);
+      CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN INSERT INTO ends VALUES (NEW.id); RETURN NEW; END';
+      CREATE TRIGGER note_end AFTER UPDATE ON jobs FOR EACH ROW
+        WHEN (OLD.phase = 0 AND NEW.phase > 0) EXECUTE FUNCTION note_end()
+      """, in: database.name)
+    let instance = try await store.register(for: .seconds(10_000))
+    let witness = Witness()
+    await withTaskGroup(of: Void.self) { group in
+      for client in 0..<6 {
+        group.addTask { await Self.submit(Int64(client), to: store, witness) }
+      }
+      for _ in 0..<3 { group.addTask { await Self.work(on: store, instance, witness) } }
+      for _ in 0..<3 {
+        try? await Task.sleep(for: .milliseconds(700))
+        server.crash()
+        do { try server.start() } catch { Issue.record(error) }
+      }
+      try? await Task.sleep(for: .milliseconds(500))
+      witness.isOver.store(true, ordering: .relaxed)
+    }
+    let (submitted, ended) = (witness.submitted.withLock(\.self), witness.ended.withLock(\.self))
+    #expect(submitted.count > 50 && ended.count > 20, "\(submitted.count), \(ended.count)")
+    for id in submitted { #expect(try await store.job(id) != nil) }
+    for id in ended { #expect(try await store.job(id)?.phase == .success) }
+    let ends = try server.run("SELECT count(*) FROM ends", in: database.name)
+    let finished = try await store.counts().jobs[.success]
+    #expect(Int(ends.filter(\.isNumber)) == finished)
+    try await store.audit()
+    await store.close()
+  }
+
+  private static func submit(
+    _ client: Int64, to store: PostgresJobStore, _ witness: Witness
+  ) async {
+    var number: Int64 = 0
+    while !witness.isOver.load(ordering: .relaxed) {
+      number += 1
+      let jobs = (0..<3).map { Job.sample(client * 100_000 + number * 3 + $0) }
+      let outcome = try? await store.submit(jobs, key: nil, capacity: .max)
+      if outcome == .accepted { witness.submitted.withLock { $0.formUnion(jobs.map(\.id)) } }
+      if outcome == nil { try? await Task.sleep(for: .milliseconds(20)) }
+    }
+  }
+
+  private static func work(
+    on store: PostgresJobStore, _ instance: Instance, _ witness: Witness
+  ) async {
+    while !witness.isOver.load(ordering: .relaxed) {
+      guard
+        let claims = try? await store.claim(8, for: instance, room: .unlimited).jobs.map(\.claim),
+        !claims.isEmpty
+      else {
+        try? await Task.sleep(for: .milliseconds(10))
+        continue
+      }
+      let completion = Completion(claims) {
+        $0.succeed(with: .sample(1), bytes: 10, at: .at(9))
+        return true
+      }
+      guard let done = try? await store.complete(completion) else { continue }
+      let ids = done.jobs.compactMap { $0?.id }
+      // The claims were this task's alone: it is told of every end that is its own.
+      witness.ended.withLock { ended in
+        for id in ids where !ended.insert(id).inserted { Issue.record("\(id) ended twice") }
+      }
+    }
+  }
+
+  @Test(
+    "that took a claim and could not say so keeps its jobs from nobody: the next claim has them")
+  func unknownClaim() async throws {
+    let store = try Self.open(TestDatabase(in: .shared))
+    let instance = try await store.register(for: .seconds(1_000))
+    _ = try await store.submit([.sample(1), .sample(2)], key: nil, capacity: 9)
+    let known = try await store.claim(1, for: instance, room: .unlimited).jobs
+    let unheard = try await store.claim(1, for: instance, room: .unlimited).jobs
+    store.unknownClaims.add([try #require(unheard.first).claim.number])
+    let next = try await store.claim(9, for: instance, room: .unlimited).jobs
+    #expect(next.map(\.job.id) == unheard.map(\.job.id) && known.count == 1)
+    #expect(next.first?.claim != unheard.first?.claim)
+    let renewal = try await store.renew(instance, for: .seconds(9))
+    #expect(renewal?.claims == Set((known + next).map(\.claim)))
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("is given up within the deadline where it answers no more, and used again once it does")
+  func paused() async throws {
+    let server = try PostgresServer()
+    let database = try TestDatabase(in: server)
+    let store = try Self.open(database, timeout: .seconds(1))
+    let job = Job.sample(1)
+    _ = try await store.submit([job], key: nil, capacity: 9)
+    server.pause()
+    defer { server.resume() }
+    let clock = ContinuousClock()
+    let time = await clock.measure {
+      await withTaskGroup(of: Void.self) { group in
+        for number in 0..<5 {
+          group.addTask {
+            await #expect(throws: StoreError.self) {
+              try await store.submit([.sample(Int64(10 + number))], key: nil, capacity: 99)
+            }
+          }
+          group.addTask {
+            await #expect(throws: StoreError.self) { try await store.job(job.id) }
+          }
+        }
+      }
+    }
+    // A second for the call, and three at the most for another try at a connection.
+    #expect(time < .seconds(6), "\(time)")
+    server.resume()
+    let deadline = clock.now + .seconds(20)
+    var found: Job?
+    while found == nil, clock.now < deadline {
+      found = try? await store.job(job.id)
+      try await Task.sleep(for: .milliseconds(50))
+    }
+    #expect(found == job)
+    await store.close()
+  }
+
+  @Test("is refused with a newer release's tables; of many who begin at once one makes them")
+  func migrations() async throws {
+    let database = try TestDatabase(in: .shared)
+    let stores = try await withThrowingTaskGroup(of: PostgresJobStore.self) { group in
+      for _ in 0..<4 { group.addTask { try Self.open(database) } }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    _ = try await stores[0].submit([.sample(1)], key: nil, capacity: 9)
+    #expect(try await stores[3].counts().jobs[.queued] == 1)
+    for store in stores { await store.close() }
+    try database.server.run("INSERT INTO versions (number) VALUES (99)", in: database.name)
+    #expect(
+      throws: StoreError.unavailable(
+        detail: "the database was written by a newer release: it has version 99")
+    ) { try Self.open(database) }
+  }
+
+  /// Waits until the connections for news of two stores have listened.
+  private func eventuallyListening(in database: TestDatabase) async throws {
+    let looking = """
+      SELECT count(*) FROM pg_stat_activity
+      WHERE datname = '\(database.name)' AND query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
+      """
+    let deadline = ContinuousClock.now + .seconds(20)
+    while ContinuousClock.now < deadline {
+      let count = try database.server.run(looking).filter(\.isNumber)
+      if Int(count) == 2 { return }
+      try await Task.sleep(for: .milliseconds(20))
+    }
+  }
+
+  @Test("two stores tell each other, and each hears nothing of its own")
+  func news() async throws {
+    let database = try TestDatabase(in: .shared)
+    let (store, other) = (try Self.open(database), try Self.open(database))
+    let instance = try await store.register(for: .seconds(1_000))
+    let another = try await other.register(for: .seconds(1_000))
+    let (own, heard) = (store.news(for: instance), other.news(for: another))
+    let ids = (0..<500).map { JobID(at: .at(Int64($0))) }
+    // Nothing is heard before both connections listen, which nobody is told of.
+    try await eventuallyListening(in: database)
+    for id in ids { store.tell(.changed(id), from: instance) }
+    store.tell(.removed([ids[0]]), from: instance)
+    other.tell(.queued, from: another)
+    var found: [News] = []
+    for await news in heard where news != .lost {
+      found.append(news)
+      if found.count == ids.count + 1 { break }
+    }
+    #expect(found == ids.map { .changed($0) } + [.removed([ids[0]])])
+    for await news in own where news != .lost {
+      #expect(news == .queued)
+      break
+    }
+    await store.close()
+    await other.close()
+  }
+}

@@ -1,0 +1,223 @@
+internal import Foundation
+internal import Glibc
+internal import Synchronization
+
+/// A PostgreSQL server of the tests' own: in a temporary folder, on a free port of loopback, without a password. It ends with
+/// the process.
+///
+/// As root it runs as the user that Debian's package makes, as the server refuses to be root's.
+public final class PostgresServer: Sendable {
+  /// Why there is none.
+  public struct Failure: Error, CustomStringConvertible {
+    public let description: String
+  }
+
+  /// Where it listens.
+  public let port: Int
+  private let folder: String
+  private let isDurable: Bool
+  private let running = Mutex<Running?>(nil)
+
+  private final class Running: Sendable {
+    let process = Mutex<Process?>(nil)
+    var identifier: pid_t { process.withLock { $0?.processIdentifier ?? 0 } }
+  }
+
+  private static let one = Result { try PostgresServer() }
+
+  /// One that many tests share, each with a database of its own. A crash of the machine may lose what it keeps.
+  public static var shared: PostgresServer { get throws { try one.get() } }
+
+  /// Makes a server and starts it.
+  /// - Parameter isDurable: whether what it says is kept is on the disk.
+  public init(isDurable: Bool = false) throws {
+    self.isDurable = isDurable
+    port = try Self.freePort()
+    // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
+    let base =
+      ["/dev/shm", "/tmp"].first {
+        FileManager.default.isWritableFile(atPath: $0)
+      } ?? NSTemporaryDirectory()
+    var template = Array("\(base)/imagefetch-postgres-XXXXXX".utf8CString)
+    guard let made = mkdtemp(&template) else {
+      throw Failure(description: "\(base): \(String(cString: strerror(errno)))")
+    }
+    folder = String(cString: made)
+    if getuid() == 0 { try Self.run(["chown", "postgres:", folder]) }
+    try Self.run(
+      user + [
+        Self.program("initdb"), "-D", data, "-U", "imagefetch", "-A", "trust", "-E", "UTF8",
+        "--locale=C", "--no-sync",
+      ])
+    let kept = folder
+    Self.folders.withLock { $0.append(kept) }
+    Self.removeAtExit
+    try start()
+  }
+
+  deinit { crash() }
+
+  private var data: String { folder + "/data" }
+
+  /// Who the server runs as. What it was started by takes it along when it ends, however that happens.
+  private var user: [String] {
+    let signal = ["setpriv", "--pdeathsig", "QUIT"]
+    guard getuid() == 0 else { return signal }
+    return signal + ["--reuid=postgres", "--regid=postgres", "--init-groups"]
+  }
+
+  /// Where a database is, as libpq has it.
+  public func url(of database: String) -> String {
+    "postgresql://imagefetch@127.0.0.1:\(port)/\(database)"
+  }
+
+  /// Runs a statement, in the database that every server has.
+  /// - Returns: its rows, a line each.
+  @discardableResult
+  public func run(_ statement: String, in database: String = "postgres") throws -> String {
+    try Self.run([
+      "psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", url(of: database), "-c",
+      statement,
+    ])
+  }
+
+  /// Has it be there, and waits until it can be asked.
+  public func start() throws {
+    let log = folder + "/log"
+    _ = FileManager.default.createFile(atPath: log, contents: nil)
+    let arguments =
+      user + [
+        Self.program("postgres"), "-D", data, "-p", "\(port)", "-k", folder, "-c",
+        "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "shared_buffers=64MB",
+        "-c", "fsync=\(isDurable ? "on" : "off")", "-c", "autovacuum_naptime=1s",
+      ]
+    let started = Running()
+    // The thread that starts it has to last as long as the server: the kernel takes its end for the process's.
+    Thread.detachNewThread {
+      let process = Self.process(arguments)
+      process.standardError = FileHandle(forWritingAtPath: log)
+      process.standardOutput = process.standardError
+      do { try process.run() } catch { return }
+      started.process.withLock { $0 = process }
+      process.waitUntilExit()
+      while true { sleep(1_000) }
+    }
+    running.withLock { $0 = started }
+    for _ in 0..<300 {
+      if (try? run("SELECT 1")) != nil { return }
+      usleep(50_000)
+    }
+    let said = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
+    throw Failure(description: "the server does not start: \(said.suffix(500))")
+  }
+
+  /// Ends it as a crash does: nothing is written any more, and every connection breaks.
+  public func crash() {
+    guard let running = running.withLock({ $0 }), running.identifier > 0 else { return }
+    kill(running.identifier, SIGQUIT)
+    running.process.withLock { $0 }?.waitUntilExit()
+    self.running.withLock { $0 = nil }
+  }
+
+  /// Stops all of its processes where they are: connections stay, and nobody answers.
+  public func pause() { signal(SIGSTOP) }
+
+  /// Has them go on.
+  public func resume() { signal(SIGCONT) }
+
+  private func signal(_ number: Int32) {
+    guard let parent = running.withLock({ $0?.identifier }), parent > 0 else { return }
+    let path = "/proc/\(parent)/task/\(parent)/children"
+    let children = (try? String(contentsOfFile: path, encoding: .utf8)) ?? ""
+    kill(parent, number)
+    for child in children.split(separator: " ").compactMap({ pid_t($0) }) { kill(child, number) }
+  }
+}
+
+/// A database of one test's own, which goes when nobody holds it.
+public final class TestDatabase: Sendable {
+  /// As libpq has it.
+  public let url: String
+  /// The server that has it.
+  public let server: PostgresServer
+  /// Its name there.
+  public let name: String
+
+  /// Makes an empty one.
+  public init(in server: PostgresServer) throws {
+    self.server = server
+    name = "t" + String(UInt64.random(in: .min ... .max), radix: 36)
+    url = server.url(of: name)
+    try server.run("CREATE DATABASE \(name) TEMPLATE template0 STRATEGY file_copy")
+  }
+
+  deinit { _ = try? server.run("DROP DATABASE IF EXISTS \(name) WITH (FORCE)") }
+}
+
+extension PostgresServer {
+  private static let folders = Mutex<[String]>([])
+
+  /// The servers end with the thread that started them; their folders are in memory, as a rule, and have to go.
+  private static let removeAtExit: Void = {
+    atexit {
+      for folder in PostgresServer.folders.withLock({ $0 }) {
+        let file =
+          (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8)) ?? ""
+        if let line = file.split(separator: "\n").first, let server = pid_t(line) {
+          kill(server, SIGQUIT)
+          for _ in 0..<100 where kill(server, 0) == 0 { usleep(20_000) }
+        }
+        try? FileManager.default.removeItem(atPath: folder)
+      }
+    }
+  }()
+
+  private static func freePort() throws -> Int {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    defer { close(descriptor) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = in_addr_t(INADDR_LOOPBACK).bigEndian
+    var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let isBound = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(descriptor, $0, size) == 0 && getsockname(descriptor, $0, &size) == 0
+      }
+    }
+    guard isBound else { throw Failure(description: "no port is free") }
+    return Int(UInt16(bigEndian: address.sin_port))
+  }
+
+  /// Of the newest server that is installed; Debian has its programs where no shell looks.
+  private static func program(_ name: String) -> String {
+    let versions =
+      (try? FileManager.default.contentsOfDirectory(atPath: "/usr/lib/postgresql")) ?? []
+    let newest = versions.compactMap { Int($0) }.max()
+    return newest.map { "/usr/lib/postgresql/\($0)/bin/\(name)" } ?? name
+  }
+
+  private static func process(_ arguments: [String]) -> Process {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    process.arguments = arguments
+    process.currentDirectoryURL = URL(fileURLWithPath: "/")
+    process.standardInput = FileHandle.nullDevice
+    return process
+  }
+
+  @discardableResult
+  private static func run(_ arguments: [String]) throws -> String {
+    let process = process(arguments)
+    let (output, errors) = (Pipe(), Pipe())
+    (process.standardOutput, process.standardError) = (output, errors)
+    try process.run()
+    let said = output.fileHandleForReading.readDataToEndOfFile()
+    let complaint = errors.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    guard process.terminationStatus == 0 else {
+      let text = String(decoding: complaint, as: UTF8.self)
+      throw Failure(description: "\(arguments[0]): \(text.suffix(500))")
+    }
+    return String(decoding: said, as: UTF8.self)
+  }
+}
