@@ -45,7 +45,7 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
-        "Jobs", "PostgreSQL", "Store", "YAML",
+        "Jobs", "PostgreSQL", "S3", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),

@@ -49,6 +49,7 @@ extension Configuration {
     local.storage.path = folder
     local.storage.jobs = nil
     local.storage.jobsPasswordFile = nil
+    local.storage.images = nil
     local.sources = Sources()
     local.log.level = max(log.level, .error)
     return local

@@ -17,6 +17,7 @@ struct Parts: Sendable {
   private let configuration: Configuration
   private let log: Logger
   private let jobs: JobKeeping
+  private let images: ImageKeeping
   private let fetcher: CurlFetcher
   private let engine: JobEngine
   private let server: HTTPServer
@@ -28,30 +29,23 @@ struct Parts: Sendable {
   ) throws(StartError) {
     self.configuration = configuration
     self.log = log
-    let path = configuration.storage.path
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
+    let now: WallClock = { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }
     jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
-    do throws(StoreError) {
-      var imageFolder = FileImageStore.Configuration(path: path + "/images")
-      imageFolder.maxPartialBytes = configuration.storage.partials
-      imageFolder.isDurable = isDurable
-      let images = TieredImageStore(jobs: jobs.store, files: try FileImageStore(imageFolder))
-      engine = JobEngine(
-        engineConfiguration,
-        JobEngine.Parts(
-          store: jobs.store, images: images,
-          fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
-          locals: locals,
-          // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
-          threads: ThreadPool(
-            name: "decode", threads: configuration.decode.threads, niceness: 5)),
-        now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }, log: log)
-    } catch {
-      throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
-    }
+    images = try ImageKeeping(configuration, isDurable: isDurable, now: now, log: log)
+    engine = JobEngine(
+      engineConfiguration,
+      JobEngine.Parts(
+        store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
+        spool: images.spool, fetcher: fetcher, codec: StreamingCodec(),
+        renderer: StreamingRenderer(), locals: locals,
+        // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
+        threads: ThreadPool(
+          name: "decode", threads: configuration.decode.threads, niceness: 5)),
+      now: now, log: log)
     let engine = engine
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
@@ -98,6 +92,7 @@ struct Parts: Sendable {
   func work(
     _ place: (host: String, port: Int), onReady: () -> Void = {}
   ) async -> StartError? {
+    if let failure = await images.check() { return failure }
     do {
       try await engine.run {
         log.notice(
@@ -124,6 +119,7 @@ struct Parts: Sendable {
     server.stopAccepting()
     await server.stop(within: .seconds(2))
     fetcher.shutdown()
+    images.close()
     await jobs.close()
   }
 }

@@ -22,10 +22,28 @@ extension Configuration {
     public var jobs: String?
     /// A file with its password; nil: as libpq finds one.
     public var jobsPasswordFile: String?
+    /// `s3://bucket/prefix`, where images are kept; nil: files, in the folder.
+    public var images: String?
+    /// How that bucket is reached.
+    public var s3 = ObjectStore()
+    /// Bytes of the bucket's images that have a copy in the folder.
+    public var localCache = 1_000_000_000
     /// Bytes of all images kept.
     public var maxBytes = 10_000_000_000
     /// Bytes of broken-off transfers kept for resuming.
     public var partials = 500_000_000
+  }
+
+  /// `storage.s3`: an object store that speaks S3.
+  public struct ObjectStore: Sendable, Equatable {
+    /// Its URL, without a path; nil: AWS's of that region.
+    public var endpoint: String?
+    /// What requests are signed for.
+    public var region = "us-east-1"
+    /// Whether the bucket's name stands in the path; else in the host's name.
+    public var isPathStyle = true
+    /// An INI file as AWS's tools have it, read again once it has changed; nil: `AWS_ACCESS_KEY_ID` and its like.
+    public var credentialsFile: String?
   }
 
   /// `sources`: other sources than URLs.

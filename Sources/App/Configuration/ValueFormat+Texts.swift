@@ -35,6 +35,23 @@ extension ValueFormat<String> {
       ? nil : "is not the URL of a PostgreSQL database (postgresql://user@host/name)"
   }
 
+  /// A bucket of an object store, and what its keys begin with.
+  static let bucket = text("s3://bucket/prefix") { text in
+    let isOne = text.wholeMatch(of: #/s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]{0,512})?/#) != nil
+    return isOne && !text.contains("/../") && !text.hasSuffix("/..")
+      ? nil : "is no bucket and prefix (s3://bucket/prefix)"
+  }
+
+  /// Where an object store is.
+  static let endpoint = text("http or https URL without a path") { text in
+    AddressText.isOrigin(text) ? nil : "is no http or https URL of a host and port only, in lower case"
+  }
+
+  /// A region of an object store.
+  static let region = text("a region's name") { text in
+    text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is no region's name"
+  }
+
   /// A `User-Agent`; `<version>` in it stands for ours.
   static let userAgent = ValueFormat("visible ASCII up to 256 characters", form: .text) { scalar in
     guard scalar.kind == .string, !scalar.text.isEmpty else { return .wrong("is not text") }

@@ -1,0 +1,89 @@
+internal import Executors
+internal import Fetch
+internal import Foundation
+internal import Jobs
+internal import Logging
+internal import S3
+internal import Store
+
+/// The image store that the configuration names, and where images are spooled beside it.
+struct ImageKeeping: Sendable {
+  let store: any ImageStore
+  let spool: any ImageSpool
+  /// Looks whether it can be used; nil when it can.
+  let check: @Sendable () async -> StartError?
+  /// Ends what is under way, once nothing is asked of it any more.
+  let close: @Sendable () -> Void
+
+  /// Opens it; blocks for some milliseconds.
+  ///
+  /// - Parameters:
+  ///   - isDurable: whether images in files outlive a crash of the machine.
+  ///   - now: what requests are signed with.
+  init(
+    _ configuration: Configuration, isDurable: Bool, now: @escaping WallClock, log: Logger
+  ) throws(StartError) {
+    let storage = configuration.storage
+    guard let bucket = storage.images else {
+      let files = try Self.files(storage.path + "/images", storage, isDurable: isDurable)
+      (store, spool) = (files, files.spool)
+      check = { nil }
+      close = {}
+      return
+    }
+    // What is on this machine can be fetched again.
+    let copies = try Self.files(storage.path + "/copies", storage, isDurable: false)
+    let sender = try Self.sender(configuration.fetch)
+    let remote = S3Bucket(
+      try S3Bucket.Place(bucket, storage.s3), sender: sender,
+      credentials: S3CredentialSource(
+        file: storage.s3.credentialsFile, environment: ProcessInfo.processInfo.environment),
+      now: now, log: log)
+    store = S3ImageStore(
+      remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache, log: log)
+    spool = copies.spool
+    check = {
+      do throws(S3Error) {
+        _ = try await remote.list(atMost: 1)
+        return nil
+      } catch { return .internalFault("storage.images: \(error)") }
+    }
+    close = { sender.shutdown() }
+  }
+
+  private static func files(
+    _ path: String, _ storage: Configuration.Storage, isDurable: Bool
+  ) throws(StartError) -> FileImageStore {
+    var folder = FileImageStore.Configuration(path: path)
+    folder.maxPartialBytes = storage.partials
+    folder.isDurable = isDurable
+    do throws(StoreError) { return try FileImageStore(folder) } catch {
+      throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
+    }
+  }
+
+  /// Transfers of its own, apart from those to origins: the operator named the endpoint, so no rule for origins holds.
+  private static func sender(_ fetch: Configuration.Fetch) throws(StartError) -> CurlFetcher {
+    var configuration = CurlFetcher.Configuration()
+    configuration.policy = .everywhere
+    configuration.userAgent = "imagefetch/\(App.version)"
+    configuration.isCounted = false
+    do throws(FetcherSetupError) { return try CurlFetcher(configuration) } catch {
+      throw .internalFault("libcurl: \(error)")
+    }
+  }
+}
+
+extension S3Bucket.Place {
+  /// - Parameter text: `s3://bucket/prefix`, whose form has been judged.
+  fileprivate init(_ text: String, _ s3: Configuration.ObjectStore) throws(StartError) {
+    let parts = text.dropFirst("s3://".count).split(separator: "/", maxSplits: 1)
+    let endpoint = s3.endpoint ?? "https://s3.\(s3.region).amazonaws.com"
+    guard let bucket = parts.first, let url = SourceURL(endpoint) else {
+      throw .operatorMistake("storage.s3.endpoint: \"\(endpoint)\" is no URL")
+    }
+    self.init(
+      endpoint: url, region: s3.region, bucket: String(bucket),
+      prefix: parts.count > 1 ? String(parts[1]) : "", isPathStyle: s3.isPathStyle)
+  }
+}

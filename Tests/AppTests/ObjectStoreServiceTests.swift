@@ -1,0 +1,113 @@
+import Fetch
+import Foundation
+import Jobs
+import Logging
+import TestSupport
+import Testing
+
+@testable import S3
+
+@Suite("A service that keeps its images in a bucket", .timeLimit(.minutes(5)))
+struct ObjectStoreServiceTests {
+  /// A bucket of the real server that nobody else has, and the configuration that names it.
+  private struct Bucket {
+    let bucket: S3Bucket
+    let settings: [String: String]
+
+    init() async throws {
+      let store = try await ObjectStore.shared()
+      let name = "b" + UUID().uuidString.lowercased()
+      var configuration = CurlFetcher.Configuration()
+      configuration.policy = .everywhere
+      let endpoint = try #require(SourceURL(store.endpoint))
+      bucket = S3Bucket(
+        S3Bucket.Place(
+          endpoint: endpoint, region: "us-east-1", bucket: name, prefix: "kept",
+          isPathStyle: true), sender: try CurlFetcher(configuration),
+        credentials: S3CredentialSource(
+          S3Credentials(
+            accessKey: ObjectStore.accessKey, secretKey: ObjectStore.secretKey)),
+        now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000)) },
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+      try await bucket.create()
+      settings = [
+        "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/kept",
+        "IMAGEFETCH_STORAGE_S3_ENDPOINT": store.endpoint,
+        "AWS_ACCESS_KEY_ID": ObjectStore.accessKey,
+        "AWS_SECRET_ACCESS_KEY": ObjectStore.secretKey,
+      ]
+    }
+
+    var keys: [String] {
+      get async throws { try await bucket.list().objects.map(\.key) }
+    }
+  }
+
+  @Test("has them after a start on another machine, as far as its jobs are there")
+  func survives() async throws {
+    let bucket = try await Bucket()
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/filed.png", .ok(Fixtures.filedPNG))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let service = try await RunningService(folder: folder, settings: bucket.settings)
+    let id = try await service.submit(url: origin.url("/filed.png"))
+    #expect(try await service.finished(id)["phase"] as? String == "success")
+    #expect(try await Array(service.get("/jobs/\(id)/image").body) == Fixtures.filedPNG)
+    #expect(try await bucket.keys.count == 1)
+    #expect(try await service.stop() == 0)
+    #expect(!service.log.contains(ObjectStore.secretKey))
+
+    try FileManager.default.removeItem(atPath: folder + "/data/copies")
+    let next = try await RunningService(folder: folder, settings: bucket.settings)
+    #expect(try await Array(next.get("/jobs/\(id)/image").body) == Fixtures.filedPNG)
+    let range = try await next.get("/jobs/\(id)/image", headers: ["Range": "bytes=10-19"])
+    #expect(range.status == 206 && Array(range.body) == Array(Fixtures.filedPNG[10..<20]))
+    #expect(try await next.send("DELETE", "/jobs/\(id)?purge=true").status == 204)
+    _ = try await next.send("DELETE", "/cache")
+    try await eventually { try await bucket.keys.isEmpty }
+    #expect(try await next.stop() == 0)
+  }
+
+  @Test("sweeps what no job refers to, and leaves alone what is none of its own")
+  func sweeps() async throws {
+    let bucket = try await Bucket()
+    let bytes: [UInt8] = [1, 2, 3]
+    let digest = try #require(ImageDigest(hex: String(repeating: "ab", count: 32)))
+    let payload = try #require(
+      ImageDigest(hex: "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"))
+    for key in [S3ImageStore.key(of: digest), "notes/readme.txt"] {
+      try await bucket.bucket.put(key, OutgoingContent(bytes), digest: payload)
+    }
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let service = try await RunningService(folder: folder, settings: bucket.settings)
+    try await eventually { try await bucket.keys == ["notes/readme.txt"] }
+    #expect(try await service.stop() == 0)
+  }
+
+  @Test("says at the start that the bucket can't be used, and why")
+  func unusable() async throws {
+    let bucket = try await Bucket()
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    func serve(_ more: String) async throws -> String {
+      let settings = bucket.settings.map { "\($0.key)='\($0.value)'" }.joined(separator: " ")
+      return try await Shell.run(
+        """
+        \(settings) IMAGEFETCH_SERVER_PORT=0 IMAGEFETCH_STORAGE_PATH='\(folder)/data' \(more) \
+          '\(RunningService.executable)' serve 2>&1
+        echo "status $?"
+        """, in: "/")
+    }
+    let wrong = try await serve("AWS_SECRET_ACCESS_KEY=open-sesame")
+    #expect(wrong.contains("storage.images: the object store answers 403 SignatureDoesNotMatch"))
+    #expect(wrong.hasSuffix("\nstatus 70\n"), "\(wrong)")
+    #expect(!wrong.contains("sesame"), "\(wrong)")
+    let none = try await serve("AWS_SECRET_ACCESS_KEY=")
+    #expect(none.contains("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "\(none)")
+    let gone = try await serve("IMAGEFETCH_STORAGE_IMAGES=s3://no-such-bucket-here")
+    #expect(gone.contains("storage.images: the object store answers 404 NoSuchBucket"), "\(gone)")
+  }
+}
