@@ -151,7 +151,7 @@ let package = Package(
       name: "AppTests",
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "Engine", "Executors", "Fetch", "HTTP",
-        "imagefetch", "Jobs", "Store", "TestSupport", "YAML",
+        "imagefetch", "Jobs", "S3", "Store", "TestSupport", "YAML",
         .crypto, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
