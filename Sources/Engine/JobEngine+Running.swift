@@ -69,7 +69,7 @@ extension JobEngine {
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
       queue: background, loader: backgroundLoader, store: store, network: network,
-      publisher: publisher, ids: ids, now: clock, log: log)
+      publisher: publisher, makers: makers, ids: ids, now: clock, log: log)
   }
 
   var housekeeping: Housekeeping {

@@ -52,6 +52,7 @@ public final class JobEngine: Sendable {
   let opener: ImageOpener
   /// Nil where none are made.
   let variants: Variants?
+  let makers: VariantMakers
 
   /// - Parameter now: the wall clock.
   public init(
@@ -131,10 +132,11 @@ public final class JobEngine: Sendable {
       requests: OriginRequests(
         fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
       kept: kept, ingest: ingest, background: background, now: now)
+    makers = VariantMakers(
+      variants: variants, isShared: configuration.cache.isShared, ingest: ingest)
     loader = Loader(
       loads: loads, urls: urls, ingest: ingest, images: parts.images, locals: parts.locals,
-      completer: completer, variants: variants, isShared: configuration.cache.isShared, now: now,
-      log: log)
+      completer: completer, makers: makers, now: now, log: log)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, completer: completer, keeper: keeper, log: log)
   }

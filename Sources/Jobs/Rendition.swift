@@ -11,8 +11,7 @@ public struct Rendition: Sendable, Equatable {
     case drawing(Placeholder)
   }
 
-  /// Grows with every release that makes other bytes of the same image: those kept before are found no more, and no
-  /// client takes its copy for the new ones.
+  /// Grows with every release that makes other bytes of the same image: those kept before are found no more.
   static let recipe = 2
 
   /// What it is made of.
@@ -84,11 +83,6 @@ public struct Rendition: Sendable, Equatable {
     return own
   }
 
-  /// A strong one (RFC 9110 section 8.8.3), known before anything is rendered.
-  public var entityTag: String {
-    "\"variant-\(Fingerprint(of: [id.key.hex, id.selector.hex]).hex)\""
-  }
-
   /// A name in memory.
   package var digest: ImageDigest {
     ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // 32 of them
@@ -97,6 +91,27 @@ public struct Rendition: Sendable, Equatable {
   /// What the variants of one image are kept under. Not to be mixed up with a resource's key, which has other parts.
   package static func key(of image: ImageDigest) -> Fingerprint {
     Fingerprint(of: ["variants of an image", image.hex])
+  }
+}
+
+/// The bytes that a rendition came out as.
+///
+/// The same rendition may come out otherwise at another time: a JPEG that is decoded for several variants at once is read
+/// at the scale which the largest of them needs. So the tag is the bytes' own.
+public struct RenderedBytes: Sendable {
+  /// The bytes.
+  public let bytes: StoredBytes
+  /// Strong (RFC 9110 section 8.8.3).
+  public let entityTag: String
+
+  /// Bytes and their tag.
+  public init(_ bytes: StoredBytes, entityTag: String) {
+    (self.bytes, self.entityTag) = (bytes, entityTag)
+  }
+
+  /// Bytes in memory.
+  public init(_ bytes: [UInt8]) {
+    self.init(StoredBytes(bytes), entityTag: ImageDigest(of: bytes).entityTag)
   }
 }
 

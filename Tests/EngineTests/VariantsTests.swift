@@ -24,7 +24,7 @@ struct VariantsTests {
     }
 
     func open(_ rendition: Rendition) async throws -> [UInt8] {
-      let stored = try await engine.open(rendition, for: job)
+      let stored = try await engine.open(rendition, for: job).bytes
       return stored.read(at: 0, count: stored.count)
     }
 
@@ -36,7 +36,7 @@ struct VariantsTests {
       _ = job.edit(priority: priority, tags: nil)
       return Task { [job] in
         do throws(JobsError) {
-          let stored = try await engine.open(rendition, for: job)
+          let stored = try await engine.open(rendition, for: job).bytes
           return .success(stored.read(at: 0, count: stored.count))
         } catch {
           return .failure(error)

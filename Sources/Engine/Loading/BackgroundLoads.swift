@@ -46,6 +46,7 @@ struct BackgroundWorker: Sendable {
   let store: any JobStore
   let network: NetworkState
   let publisher: JobPublisher
+  let makers: VariantMakers
   let ids: JobIDSequence
   let now: WallClock
   let log: Logger
@@ -75,6 +76,7 @@ struct BackgroundWorker: Sendable {
     var submission = job.submission
     submission.cacheMode = .noCache
     submission.integrity = nil
+    (submission.variants, submission.dropsOriginal) = ([], false)
     let again = Job(
       id: ids.next(at: now()), owner: job.owner, submission: submission, priority: .veryLow,
       tags: [], createdAt: now())
@@ -112,15 +114,28 @@ struct BackgroundWorker: Sendable {
   private func replaceImage(of job: Job) async {
     var regular = job
     regular.target = .regular
-    await loader.load(regular) { await replaceImage(of: job.id, by: $0) }
+    await loader.load(regular) { [regular] load, loaded in
+      var wanted = JobVariants(of: loaded, in: makers)
+      await wanted.make(for: [regular])
+      await wanted.keepBundles(for: [regular], of: load)
+      do throws(JobFailure) {
+        await replaceImage(of: job.id, by: try wanted.image(for: regular), loaded.cache)
+      } catch {
+        log.info(
+          "a low-data image can't be replaced",
+          metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])
+      }
+    }
   }
 
-  private func replaceImage(of id: JobID, by loaded: LoadedImage) async {
+  private func replaceImage(
+    of id: JobID, by image: StoredImage, _ cache: CacheOutcome?
+  ) async {
     let hasChanged = Mutex(false)
     do throws(StoreError) {
       let job = try await store.update(id, under: nil) { job in
         guard job.image?.variant == .lowData, job.phase == .success else { return false }
-        job.replaceImage(with: loaded.image.seen(as: .regular), cache: loaded.cache)
+        job.replaceImage(with: image, cache: cache)
         hasChanged.withLock { $0 = true }
         return true
       }
@@ -143,13 +158,13 @@ struct BackgroundLoader: Sendable {
   let log: Logger
 
   /// Obtains what the job asks for, has the cache keep it, and then does `use` while the image is held.
-  func load(_ job: Job, _ use: (LoadedImage) async -> Void = { _ in }) async {
+  func load(_ job: Job, _ use: (Load, LoadedImage) async -> Void = { _, _ in }) async {
     guard let permit = await permit(for: job), let load = loads.beginInBackground(for: job) else {
       return
     }
     if let loaded = await obtain(load, OriginPermits(permit)) {
       await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
-      await use(loaded)
+      await use(load, loaded)
     }
     if let reservation = load.reservation { await keeper.release(reservation) }
     loads.end(load)

@@ -12,10 +12,7 @@ struct Loader: Sendable {
   /// Named images; nil: there are none.
   let locals: (any LocalImages)?
   let completer: JobCompleter
-  /// Nil where none are made.
-  let variants: Variants?
-  /// Whether what is kept is everybody's (`cache.shared`).
-  let isShared: Bool
+  let makers: VariantMakers
   let now: WallClock
   let log: Logger
 
@@ -25,19 +22,20 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
-      var wanted = JobVariants()
-      await wanted.make(
-        for: load.waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
+      var wanted = JobVariants(of: loaded, in: makers)
+      await wanted.make(for: load.waiters.map(\.job))
       let waiters = await close(load, permits)
       // Some may have come meanwhile.
-      await wanted.make(for: waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
+      let jobs = waiters.map(\.job)
+      await wanted.make(for: jobs)
+      await wanted.keepBundles(for: jobs, of: load)
       let made = wanted
       await completer.complete(
-        waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
+        waiters, of: load, entry: loaded.entry,
+        image: load.dropsOriginal ? made.embedded : loaded.embedded, releasing: load.reservation
       ) { waiter in
         do throws(JobFailure) {
-          let image = try made.image(loaded.image.seen(as: waiter.job.target), for: waiter.job)
-          return .success(image, loaded.cache)
+          return .success(try made.image(for: waiter.job), loaded.cache)
         } catch {
           return error == .fetch(.cancelled) ? .requeue : .failure(error)
         }
@@ -85,11 +83,12 @@ struct Loader: Sendable {
     }
     let staged = try await ingest.stage(for: load)
     let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
-    let embedded = try await ingest.keep(ingested, for: load)
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
       variant: .regular, modifiedAt: now())
-    return LoadedImage(image: image, embedded: embedded, variants: ingested.variants)
+    var loaded = LoadedImage(image: image)
+    try await ingest.keep(ingested, in: &loaded, for: load)
+    return loaded
   }
 
   private func open(_ digest: ImageDigest) async throws(JobFailure) -> StoredBytes {

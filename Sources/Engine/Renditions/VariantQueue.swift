@@ -2,7 +2,7 @@ internal import Jobs
 
 /// Which renditions are asked for, who waits for each, and which is next: the rules, without computing anything.
 struct VariantQueue {
-  typealias Outcome = Result<StoredBytes, JobsError>
+  typealias Outcome = Result<RenderedBytes, JobsError>
   typealias Instant = ContinuousClock.Instant
 
   /// A request.

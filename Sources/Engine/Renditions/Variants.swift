@@ -34,7 +34,7 @@ final class Variants: Sendable {
   ///   was cancelled.
   func bytes(
     of rendition: Rendition, at priority: Priority, keeping: Bool
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> RenderedBytes {
     if keeping, let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       return kept
@@ -47,12 +47,11 @@ final class Variants: Sendable {
   /// - Parameters:
   ///   - made: its bytes, where the image's decode made them.
   ///   - content: the image's bytes, where nobody can open it yet.
-  /// - Returns: how many bytes it has.
   /// - Throws: as ``bytes(of:at:keeping:)``.
   func make(
     _ rendition: Rendition, made: [UInt8]?, of content: [UInt8]?, keeping: Bool
-  ) async throws(JobsError) -> Int {
-    if keeping, let kept = await renditions.bytes(of: rendition) { return kept.count }
+  ) async throws(JobsError) -> RenderedBytes {
+    if keeping, let kept = await renditions.bytes(of: rendition) { return kept }
     let bytes: [UInt8]
     if let made {
       bytes = made
@@ -62,19 +61,20 @@ final class Variants: Sendable {
       metrics.rendered(rendition.variant.format, in: start.duration(to: .now))
     }
     if keeping, renditions.takes(bytes.count) { await renditions.keep(bytes, of: rendition) }
-    return bytes.count
+    return RenderedBytes(bytes)
   }
 
   /// The bytes of a placeholder's rendition, which is kept in memory alone.
   /// - Throws: as ``bytes(of:at:keeping:)``.
   func placeholder(
     _ rendition: Rendition, at priority: Priority
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> [UInt8] {
     let name = rendition.digest
-    if let bytes = placeholders.bytes(of: name) { return StoredBytes(bytes) }
-    let stored = try await bytes(of: rendition, at: priority, keeping: false)
-    if case .memory(let bytes) = stored.place { placeholders.insert(bytes, as: name) }
-    return stored
+    if let bytes = placeholders.bytes(of: name) { return bytes }
+    let stored = try await bytes(of: rendition, at: priority, keeping: false).bytes
+    let bytes = stored.read(at: 0, count: stored.count)
+    placeholders.insert(bytes, as: name)
+    return bytes
   }
 
   /// Renderings under way and such that wait, and how long the oldest one has taken so far.
@@ -172,7 +172,7 @@ final class Variants: Sendable {
       let bytes = try await rendering.bytes(of: rendition)
       metrics.rendered(format, in: start.duration(to: .now))
       let isBeingKept = keeps(number) && renditions.takes(bytes.count)
-      finish(number, .success(StoredBytes(bytes)), isBeingKept: isBeingKept)
+      finish(number, .success(RenderedBytes(bytes)), isBeingKept: isBeingKept)
       if isBeingKept { await renditions.keep(bytes, of: rendition) }
     } catch {
       metrics.variant(format, error == .abandoned ? .abandoned : .failed)
