@@ -24,6 +24,8 @@ public struct Rendition: Sendable, Equatable {
   public let height: Int
   /// What tells it from all others, whichever service renders it.
   public private(set) var id: CacheEntry.ID
+  /// Equal for those that one decode may make together; nil: it is rendered alone.
+  package private(set) var decode: Fingerprint?
 
   /// - Parameter renderer: knows what size comes out.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
@@ -74,12 +76,15 @@ public struct Rendition: Sendable, Equatable {
     (width, height) = size
     id = CacheEntry.ID(
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
+    // To write AVIF takes many times what to read a picture does: nobody else should wait for it.
+    if case .image = source, variant.format != .avif { decode = key }
   }
 
   /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
   package func apart(for owner: Owner) -> Rendition {
     var own = self
     own.id.selector = Fingerprint(of: [id.selector.hex, "owner", owner.name])
+    own.decode = decode.map { Fingerprint(of: [$0.hex, "owner", owner.name]) }
     return own
   }
 
