@@ -80,7 +80,7 @@ class Dripping:
         self.listener.close()
 
 
-def bytes_per_transfer(service, count, first=100, seconds=90):
+def bytes_per_transfer(service, count, first=100, seconds=120):
     """Growth of resident memory by so many transfers in flight, each with half of its picture, over the first ones'."""
     allow_descriptors(count + 1_000)
     origin = Dripping()

@@ -30,7 +30,9 @@ SUBMITS, BATCH = 40_000, 100
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
 LISTENERS = 5_000
-DRIPPING = 10_000
+# As many workers as there may be; a quarter of them is kept for origins that have answered.
+WORKERS = 10_000
+DRIPPING = WORKERS * 3 // 4
 
 
 def compile_c(source, target, *libraries):
@@ -113,7 +115,7 @@ class Benchmark:
     def measure_once(self, parts, figures):
         """What takes long and says the same each time."""
         if "dripping" in parts:
-            settings = {"workers": DRIPPING, "max_per_host": DRIPPING}
+            settings = {"workers": WORKERS, "max_per_host": WORKERS}
             with self.service(**settings) as service:
                 figures["dripping"] = growth.bytes_per_transfer(service, DRIPPING)
         if "queue" in parts:

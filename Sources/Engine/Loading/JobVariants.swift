@@ -4,9 +4,9 @@ internal import Jobs
 struct VariantMakers: Sendable {
   /// Nil where none are made.
   let variants: Variants?
+  let staging: ImageStaging
   /// Whether what is kept is everybody's (`cache.shared`).
   let isShared: Bool
-  let ingest: ImageIngest
 }
 
 /// The variants that the jobs of a load want with their image: those that its decode made, and those that have to be
@@ -71,11 +71,11 @@ struct JobVariants {
       let content = all.flatMap { $0.read(at: 0, count: $0.count) }
       do throws(JobFailure) {
         let digest: ImageDigest
-        if wanted.count == 1, content.count <= makers.ingest.largestEmbedded, !load.isBackground {
+        if wanted.count == 1, content.count <= makers.staging.largestEmbedded, !load.isBackground {
           digest = ImageDigest(of: content)
           embedded = EmbeddedImage(digest: digest, content: content)
         } else {
-          digest = try await makers.ingest.keep(content, for: load)
+          digest = try await makers.staging.keep(content, for: load)
         }
         bundles[recipes] = .success(VariantBundle(digest: digest, bytes: content.count))
       } catch {

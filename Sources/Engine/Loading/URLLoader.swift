@@ -153,7 +153,7 @@ private struct URLLoad: Sendable {
       modifiedAt: response.lastModified(now: parts.now()) ?? parts.now())
     var loaded = cache.obtained(image, by: response, for: job, began: began, at: parts.now())
     if load.dropsOriginal { loaded.forgetResponse() }
-    try await parts.ingest.keep(ingested, in: &loaded, for: load)
+    try await parts.ingest.staging.keep(ingested, in: &loaded, for: load)
     return loaded
   }
 
@@ -161,7 +161,7 @@ private struct URLLoad: Sendable {
     for response: FetchedResponse, continuing kept: KeptTransfer?
   ) async throws(JobFailure) -> any StagedImage {
     if let kept { return kept.staged }
-    let staged = try await parts.ingest.stage(for: load)
+    let staged = try await parts.ingest.staging.stage(for: load)
     parts.kept.identify(staged, of: load, response)
     return staged
   }
