@@ -87,9 +87,7 @@ class Server:
 
 
 def thumbor(program, folder, storage):
-    """
-    - storage: whether it keeps the originals that it fetched, as files.
-    """
+    """With `storage` it keeps the originals that it fetched, as files."""
     port = free_port()
     settings = folder / f"thumbor-{port}.conf"
     kind = "file_storage" if storage else "no_storage"

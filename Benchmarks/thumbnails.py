@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Pictures that are proved, and thumbnails of them: imagefetch beside decoders alone and other makers of thumbnails.
 
-Thumbnails are JPEGs of quality 80 within 512 x 512. All sides have the same pictures, from nginx on loopback or, without a
-fetch, from files; imagefetch keeps originals and thumbnails durable, the others keep nothing. The sides of a line take
-turns, in another order each round: read the ratios of the medians.
+Thumbnails are JPEGs of quality 80 within 512 x 512. All sides have the same pictures, from nginx on loopback or, without
+a fetch, from files; imagefetch keeps originals and thumbnails durable, the others keep nothing. The sides of a line
+take turns, in another order each round: read the ratios of the medians.
 
   swift build -c release --product imagefetch
   python3 Benchmarks/thumbnails.py --service .build/release/imagefetch --python .build-bench/bin/python \

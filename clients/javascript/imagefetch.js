@@ -177,8 +177,10 @@ export class Client {
     }
   }
 
-  /** The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant; `variant`
-   *  names one of the `variants` that the job was submitted with. */
+  /**
+   * The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant; `variant`
+   * names one of the `variants` that the job was submitted with.
+   */
   async image(job, { signal, ...variant } = {}) {
     return (await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal })).blob();
   }

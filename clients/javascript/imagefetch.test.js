@@ -67,7 +67,8 @@ test('repeats nothing that has a key', async () => {
 test('keeps variants alone', async () => {
   const options = { variants: [{ name: 'thumb', width: 32 }], original: 'drop' };
   const content = await (await fetch(photo)).blob();
-  for (const job of [await client.fetch(photo, options), await client.wait(await client.upload(content, options))]) {
+  const jobs = [await client.fetch(photo, options), await client.wait(await client.upload(content, options))];
+  for (const job of jobs) {
     assert.equal((await bytes(await client.image(job, { variant: 'thumb' }))).length, job.image.variants[0].bytes);
     await assert.rejects(client.image(job), { status: 410, code: 'image_gone' });
   }
