@@ -124,13 +124,13 @@ def decodes(decoder, file, count):
     return Rate(float(rate), 1000 / float(milliseconds))
 
 
-def requests(url, pid, seconds):
-    """GETs of one URL over 64 connections, all answered 200."""
-    cpu = cpu_seconds(pid)
+def requests(url, used, seconds):
+    """GETs of one URL over 64 connections, all answered 200; `used` gives the CPU seconds of who answers."""
+    cpu = used()
     said = subprocess.run(
         ["wrk", "--threads", "1", "--connections", "64", "--duration", f"{seconds}s", url],
         check=True, capture_output=True, text=True, timeout=seconds + 20).stdout
-    cpu = cpu_seconds(pid) - cpu
+    cpu = used() - cpu
     if "Non-2xx" in said or "Socket errors" in said:
         raise RuntimeError(f"{url}:\n{said}")
     count, duration = re.search(r"(\d+) requests in ([\d.]+)s", said).groups()
@@ -143,7 +143,7 @@ def hello_requests(hello, body_bytes, seconds):
     server = subprocess.Popen([hello, str(port), "x" * body_bytes, str(CORES)], stdout=subprocess.DEVNULL)
     try:
         wait_for_port(port, server)
-        return requests(f"http://127.0.0.1:{port}/", server.pid, seconds)
+        return requests(f"http://127.0.0.1:{port}/", lambda: cpu_seconds(server.pid), seconds)
     finally:
         server.terminate()
         server.wait()

@@ -18,7 +18,7 @@ http {{
   tcp_nopush on;
   keepalive_requests 1000000;
   open_file_cache max=20000;
-  types {{ image/jpeg jpg; }}
+  types {{ image/jpeg jpg; image/png png; }}
   client_body_temp_path {folder}/body;
   proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi;

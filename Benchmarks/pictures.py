@@ -6,6 +6,7 @@ to decode stays the same.
 
 import io
 import random
+import zlib
 
 from PIL import Image
 
@@ -24,12 +25,36 @@ def photograph(width, height, quality):
     return file.getvalue()
 
 
-def write_distinct(jpeg, folder, count):
-    """Writes `count` files 0.jpg, 1.jpg, …, each with its number in a comment segment."""
+def progressive(jpeg):
+    """The same picture in several scans."""
+    return saved(jpeg, "JPEG", quality=85, progressive=True)
+
+
+def png(jpeg):
+    """The same picture as a PNG."""
+    return saved(jpeg, "PNG")
+
+
+def saved(jpeg, kind, **options):
+    with Image.open(io.BytesIO(jpeg)) as picture:
+        file = io.BytesIO()
+        picture.save(file, kind, **options)
+        return file.getvalue()
+
+
+def write_distinct(file, folder, count):
+    """Writes `count` files 0.jpg, 1.jpg, … or 0.png, …, each with its number in a comment."""
     folder.mkdir(parents=True)
-    # SOI, then APP0 with its length: a comment has its place behind them.
-    start = 4 + int.from_bytes(jpeg[4:6], "big")
+    is_png = file.startswith(b"\x89PNG")
+    # Behind the PNG's IHDR; behind SOI and APP0, which tells its length.
+    start = 33 if is_png else 4 + int.from_bytes(file[4:6], "big")
     for number in range(count):
         comment = f"{number:08}".encode()
-        segment = b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment
-        (folder / f"{number}.jpg").write_bytes(jpeg[:start] + segment + jpeg[start:])
+        if is_png:
+            chunk = b"tEXtComment\0" + comment
+            length, check = (len(chunk) - 4).to_bytes(4, "big"), zlib.crc32(chunk).to_bytes(4, "big")
+            segment = length + chunk + check
+        else:
+            segment = b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment
+        name = f"{number}.{'png' if is_png else 'jpg'}"
+        (folder / name).write_bytes(file[:start] + segment + file[start:])

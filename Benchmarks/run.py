@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import growth
 import listening
 import measures
 import peers
@@ -29,6 +30,9 @@ SUBMITS, BATCH = 40_000, 100
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
 LISTENERS = 5_000
+# As many workers as there may be; a quarter of them is kept for origins that have answered.
+WORKERS = 10_000
+DRIPPING = WORKERS * 3 // 4
 
 
 def compile_c(source, target, *libraries):
@@ -40,8 +44,9 @@ def compile_c(source, target, *libraries):
 
 
 class Benchmark:
-    def __init__(self, binary, python, folder, rate):
+    def __init__(self, binary, python, folder, rate, queue):
         self.binary, self.python, self.folder, self.started = binary, python, folder, 0
+        self.queue = queue
         self.decoder = compile_c("codec/decode.c", folder / "decode", "-ljpeg", "-lpng", "-lz")
         self.inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
         self.hello = compile_c("hello/hello.c", folder / "hello", "-lmicrohttpd")
@@ -98,7 +103,50 @@ class Benchmark:
                 figures["queued"] = measures.bytes_per_queued_job(service, self.stalled, queued)
         if "listeners" in parts:
             self.measure_listening(figures)
+        if "images" in parts:
+            with self.service() as service:
+                self.measure_images(service, figures)
+        if "growth" in parts:
+            self.measure_growth(figures)
+        if number == 0:
+            self.measure_once(parts, figures)
         return figures
+
+    def measure_once(self, parts, figures):
+        """What takes long and says the same each time."""
+        if "dripping" in parts:
+            settings = {"workers": WORKERS, "max_per_host": WORKERS}
+            with self.service(**settings) as service:
+                figures["dripping"] = growth.bytes_per_transfer(service, DRIPPING)
+        if "queue" in parts:
+            with self.service(workers=1, max_queued=3 * self.queue) as service:
+                figures["long queue"], figures["submits at the end"] = growth.long_queue(
+                    service, self.stalled, self.queue)
+                figures["start with a queue"] = growth.start_seconds(service)
+        if "start" in parts:
+            with self.service() as service:
+                figures["idle"] = measures.settled_bytes(service)
+                figures["start"] = growth.start_seconds(service)
+            figures["binary"] = growth.stripped_bytes(self.binary)
+
+    def measure_images(self, service, figures):
+        job = service.submit([b'[{"url": "%s"}]' % self.nginx.url("large/0.jpg").encode()])
+        service.wait_until_idle(job)
+        url = self.nginx.url("large/0.jpg")
+        figures["nginx image"] = measures.requests(url, self.nginx.cpu_seconds, 3)
+        url = f"http://127.0.0.1:{service.port}/jobs/{job}/image"
+        figures["image"] = measures.requests(url, service.cpu_seconds, 3)
+
+    def measure_growth(self, figures):
+        urls = [self.nginx.url(f"small/{number}.jpg") for number in range(SMALL)]
+
+        def start(workers):
+            self.started += 1
+            folder = self.folder / f"service-{self.started}"
+            return Service(self.binary, folder, workers=workers)
+
+        for jobs, in_flight, cost in growth.costs(start, urls):
+            figures[f"cost of {jobs:,} jobs, {in_flight:,} in flight"] = cost
 
     def measure_jobs(self, size, count, number, figures):
         file = self.folder / f"pictures/{size}/0.jpg"
@@ -154,12 +202,12 @@ class Benchmark:
         body_bytes = len(service.connection.getresponse().read())
         base = f"http://127.0.0.1:{service.port}"
         figures["hello"] = measures.hello_requests(self.hello, body_bytes, 3)
-        figures["get"] = measures.requests(f"{base}/jobs/{job}", service.process.pid, 3)
+        figures["get"] = measures.requests(f"{base}/jobs/{job}", service.cpu_seconds, 3)
         small = self.folder / "pictures/small/0.jpg"
         view = f"{base}/image?url={self.nginx.url('small/0.jpg')}"
         figures["small hello"] = measures.hello_requests(self.hello, small.stat().st_size, 3)
         for name, query in (("view", ""), ("view variant", "&width=100")):
-            figures[name] = measures.requests(view + query, service.process.pid, 3)
+            figures[name] = measures.requests(view + query, service.cpu_seconds, 3)
 
 
 def print_table(rounds):
@@ -174,6 +222,7 @@ def print_table(rounds):
         ("cache hits beside misses", "hits", "small imagefetch", ""),
         ("durable submits, SQLite alone", "submits", "inserts", "0.50"),
         ("GET /jobs/{id}", "get", "hello", "0.75"),
+        ("GET /jobs/{id}/image, 300 kB, nginx", "image", "nginx image", "0.80"),
         ("GET /image, 10 kB", "view", "small hello", ""),
         ("GET /image, a variant of it", "view variant", "small hello", ""),
     ):
@@ -212,6 +261,20 @@ def single_figures(rounds):
         for name, count in (("one heard", "1"), ("all heard", f"{LISTENERS:,}")):
             milliseconds = median(rounds, name) * 1000
             yield f"a change to {count} listeners, ms", f"{milliseconds:.1f}", "50"
+    once = rounds[0]
+    for name, title, factor, form, goal in (
+        ("dripping", f"one of {DRIPPING:,} transfers, KiB", 1 / 1024, ".1f", "64"),
+        ("long queue", "one job of a long queue, bytes", 1, ",.0f", "1,000"),
+        ("submits at the end", "  submits, end beside start", 1, ".2f", "0.90"),
+        ("start with a queue", "  start with them, s", 1, ".2f", "3.00"),
+        ("start", "start, ms", 1000, ".0f", "100"),
+        ("idle", "idle memory, MB", 1e-6, ".1f", "30"),
+        ("binary", "stripped executable, MB", 1e-6, ".1f", "30"),
+    ):
+        if name in once:
+            yield title, format(once[name] * factor, form), goal
+    for name in (name for name in once if name.startswith("cost of ")):
+        yield f"{name}, CPU ms", f"{median(rounds, name):.2f}", ""
 
 
 def print_costs(rounds):
@@ -235,7 +298,11 @@ def median(rounds, key):
     return statistics.median(figures[key] for figures in rounds)
 
 
-PARTS = ("jobs", "origins", "requests", "latency", "submits", "memory", "listeners")
+PARTS = ("jobs", "origins", "requests", "latency", "submits", "memory", "listeners", "images",
+         "growth", "dripping", "queue", "start")
+
+# The others take long, or start a service many times.
+USUAL = PARTS[:8]
 
 
 def parts_of(text):
@@ -252,9 +319,10 @@ def main():
     parser.add_argument(
         "--python", type=pathlib.Path, required=True, help="one that has aiohttp and Pillow")
     parser.add_argument(
-        "--only", type=parts_of, default=PARTS, metavar="PART,…", help=f"of {', '.join(PARTS)}")
+        "--only", type=parts_of, default=USUAL, metavar="PART,…", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queued", type=int, default=100_000, help="jobs to queue for the memory")
+    parser.add_argument("--long-queue", type=int, default=1_000_000, help="jobs of part queue")
     parser.add_argument(
         "--origin-rate", type=int, default=0,
         help="bytes a second and response of the many origins; 0 is as fast as they go")
@@ -271,7 +339,7 @@ def main():
         # The link that an environment's Python is must stay one, or it is Debian's without aiohttp.
         benchmark = Benchmark(
             options.service.resolve(), options.python.absolute(), pathlib.Path(folder),
-            options.origin_rate)
+            options.origin_rate, options.long_queue)
         try:
             rounds = []
             for number in range(options.rounds):

@@ -10,7 +10,7 @@ from origin import cpu_seconds, free_port, wait_for_port
 # The defaults but for what the measure needs: most have one origin, on loopback, and are patient with it.
 CONFIGURATION = """\
 server: {{ port: {port}, drain_timeout: 1s }}
-jobs: {{ workers: {workers}, max_queued: 300000, max_attempts: {max_attempts} }}
+jobs: {{ workers: {workers}, max_queued: {max_queued}, max_attempts: {max_attempts} }}
 fetch:
   timeout: {timeout}
   stall_timeout: {stall_timeout}
@@ -29,20 +29,26 @@ DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_pe
 class Service:
     def __init__(self, binary, folder, workers=64, **settings):
         folder.mkdir(parents=True)
+        self.binary, self.configuration = binary, folder / "imagefetch.yaml"
         self.port = free_port()
-        configuration = folder / "imagefetch.yaml"
         settings = {
             "max_attempts": 1, "timeout": "10m", "stall_timeout": "10m", "max_per_host": workers,
+            "max_queued": 300_000,
         } | settings
-        configuration.write_text(
+        self.configuration.write_text(
             CONFIGURATION.format(port=self.port, folder=folder, workers=workers, **settings))
         self.log = folder / "log"
-        with self.log.open("wb") as log:
+        self.start()
+
+    def start(self):
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [binary, "serve", "--config", configuration], stdout=log, stderr=log)
+                [self.binary, "serve", "--config", self.configuration], stdout=log, stderr=log)
         try:
-            wait_for_port(self.port, self.process)
+            wait_for_port(self.port, self.process, seconds=30)
         except RuntimeError as error:
+            self.process.kill()
+            self.process.wait()
             raise RuntimeError(f"{error}:\n{self.log.read_text()}") from None
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         self.wait_until_ready()

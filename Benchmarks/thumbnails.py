@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Thumbnails from an origin: the service's, made with the image, beside thumbor, nginx's image filter and a Python pool.
+"""Pictures that are proved, and thumbnails of them: imagefetch beside decoders alone and other makers of thumbnails.
 
-Each side fetches the same pictures from nginx on loopback and makes JPEGs of quality 80 within 512 x 512 of them, on all
-cores. The service keeps the originals and the thumbnails, durable; the others keep nothing. The sides take turns, in
-another order each round: read the ratios of the medians. The floor is libjpeg-turbo alone, from memory: a decode at half
-the sides and an encode of as many pixels, without a filter between.
+Thumbnails are JPEGs of quality 80 within 512 x 512. All sides have the same pictures, from nginx on loopback or, without
+a fetch, from files; imagefetch keeps originals and thumbnails durable, the others keep nothing. The sides of a line
+take turns, in another order each round: read the ratios of the medians.
 
   swift build -c release --product imagefetch
   python3 Benchmarks/thumbnails.py --service .build/release/imagefetch --python .build-bench/bin/python \
@@ -12,138 +11,184 @@ the sides and an encode of as many pixels, without a filter between.
 """
 
 import argparse
-import concurrent.futures
-import http.client
-import os
 import pathlib
 import re
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-import urllib.parse
 
 import peers
+from lastbyte import delays
 from measures import CORES, Rate
-from origin import Nginx, cpu_seconds, free_port, wait_for_port
-from pictures import photograph, write_distinct
+from origin import Nginx
+from pictures import photograph, progressive, png, write_distinct
 from service import Service, batches_of
+from thumbnailers import QUALITY, SIDE, gets, image_filter, thumbor, vips
 
 HERE = pathlib.Path(__file__).parent
-SIDE, QUALITY = 512, 80
-VARIANTS = [{"name": "thumb", "width": SIDE, "height": SIDE, "format": "jpeg", "quality": QUALITY}]
-SRCSET = [VARIANTS[0] | {"name": f"w{side}", "width": side, "height": side}
+THUMB = {"name": "thumb", "width": SIDE, "height": SIDE, "format": "jpeg", "quality": QUALITY}
+SRCSET = [THUMB | {"name": f"w{side}", "width": side, "height": side}
           for side in (SIDE, SIDE // 2, SIDE // 4)]
-IN_FLIGHT = 16
-
-FILTER = """\
-daemon off;
-worker_processes auto;
-load_module /usr/lib/nginx/modules/ngx_http_image_filter_module.so;
-pid {folder}/filter.pid;
-error_log {folder}/filter.log warn;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/filter-body;
-  proxy_temp_path {folder}/filter-proxy;
-  fastcgi_temp_path {folder}/filter-fastcgi;
-  uwsgi_temp_path {folder}/filter-uwsgi;
-  scgi_temp_path {folder}/filter-scgi;
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://127.0.0.1:{origin};
-      image_filter resize {side} {side};
-      image_filter_jpeg_quality {quality};
-      image_filter_buffer 32M;
-    }}
-  }}
-}}
-"""
+QUERY = f"width={SIDE}&height={SIDE}&format=jpeg&quality={QUALITY}"
+# Pictures a round, in parts of --count.
+SHARES = {"jpeg": 1, "progressive": 4, "png": 8, "huge": 20}
 
 
-def tree_seconds(pid):
-    """User and system time of a process and of its children."""
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return cpu_seconds(pid) + sum(tree_seconds(child) for child in children)
+class Pictures:
+    """Distinct files of each kind, and where the origin has them."""
+
+    def __init__(self, folder, count, kinds):
+        self.folder = folder / "pictures"
+        self.counts = {kind: max(CORES, count // SHARES[kind]) for kind in kinds}
+        for kind in kinds:
+            jpeg = photograph(*((7200, 5000) if kind == "huge" else (1600, 1250)), 85)
+            file = {"progressive": progressive, "png": png}.get(kind, lambda jpeg: jpeg)(jpeg)
+            write_distinct(file, self.folder / kind, self.counts[kind])
+        self.origin = Nginx(folder)
+
+    def files(self, kind):
+        ending = "png" if kind == "png" else "jpg"
+        return [self.folder / kind / f"{number}.{ending}" for number in range(self.counts[kind])]
+
+    def urls(self, kind):
+        return [self.origin.url(f"{kind}/{file.name}") for file in self.files(kind)]
 
 
-class Server:
-    """A process that makes a thumbnail for each GET."""
+class Sides:
+    """Each gives the rate of one side."""
 
-    def __init__(self, command, port, path_of):
-        self.port, self.path_of = port, path_of
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        wait_for_port(port, self.process, seconds=30)
+    def __init__(self, options, folder, pictures):
+        self.options, self.folder, self.pictures, self.started = options, folder, pictures, 0
+        self.servers = []
+        self.programs = {}
+        for name in ("decode", "thumbnail"):
+            self.programs[name] = folder / name
+            subprocess.run(
+                ["cc", "-O2", "-pthread", "-o", folder / name, HERE / f"codec/{name}.c", "-ljpeg",
+                 "-lpng", "-lz"], check=True)
 
-    def rate(self, urls):
-        with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
-            cpu, clock = tree_seconds(self.process.pid), time.monotonic()
-            list(pool.map(self.ask, [urls[number::IN_FLIGHT] for number in range(IN_FLIGHT)]))
-            clock, cpu = time.monotonic() - clock, tree_seconds(self.process.pid) - cpu
-        return Rate(len(urls) / clock, len(urls) / max(cpu, 1e-6))
+    def service(self):
+        self.started += 1
+        return Service(self.options.service.resolve(), self.folder / f"service-{self.started}")
 
-    def ask(self, urls):
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        for url in urls:
-            client.request("GET", self.path_of(url))
-            answer = client.getresponse()
-            body = answer.read()
-            if answer.status != 200 or body[:2] != b"\xff\xd8":
-                raise RuntimeError(f"{self.process.args[0]}: {answer.status} for {url}")
-        client.close()
+    def server(self, make, *arguments):
+        self.servers.append(make(*arguments))
+        return self.servers[-1]
 
-    def stop(self):
-        # With its children, which thumbor leaves behind.
-        os.killpg(self.process.pid, signal.SIGTERM)
-        self.process.wait()
+    def alone(self, program, kind):
+        count = max(1, self.pictures.counts[kind] // CORES)
+        said = subprocess.run(
+            [self.programs[program], self.pictures.files(kind)[0], str(count), str(CORES)],
+            check=True, capture_output=True, text=True).stdout
+        rate, milliseconds = re.search(r"([\d.]+) \w+/s, ([\d.]+) CPU ms", said).groups()
+        return Rate(float(rate), 1000 / float(milliseconds))
 
+    def jobs(self, kind, variants=()):
+        """Jobs from the first byte submitted to the last one's end."""
+        service = self.service()
+        try:
+            urls = self.pictures.urls(kind)
+            batches = batches_of(100, urls, variants=list(variants))
+            cpu, clock = service.cpu_seconds(), time.monotonic()
+            service.wait_until_idle(service.submit(batches), 600)
+            clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
+            service.expect_successes(len(urls))
+            return Rate(len(urls) / clock, len(urls) / max(cpu, 1e-6))
+        finally:
+            service.stop()
 
-def thumbor(program, folder):
-    port = free_port()
-    settings = folder / "thumbor.conf"
-    settings.write_text(
-        "ALLOW_UNSAFE_URL = True\nSTORAGE = 'thumbor.storages.no_storage'\n"
-        f"QUALITY = {QUALITY}\nUSE_GIFSICLE_ENGINE = False\nMAX_PIXELS = 100000000\n")
-    command = [program, "--ip", "127.0.0.1", "--port", str(port), "--conf", settings,
-               "--processes", str(CORES), "--log-level", "error"]
-    return Server(command, port, lambda url: (
-        f"/unsafe/fit-in/{SIDE}x{SIDE}/filters:format(jpeg)/"
-        + urllib.parse.quote(url, safe="")))
+    def demand(self, kind):
+        """Thumbnails of images that are kept already, each asked for once."""
+        service = self.service()
+        try:
+            batches = batches_of(100, self.pictures.urls(kind))
+            service.wait_until_idle(service.submit(batches), 600)
+            page = service.ask("GET", "/jobs?phase=success&limit=500")["jobs"]
+            paths = [f"/jobs/{job['id']}/image?{QUERY}" for job in page]
+            return gets(service.port, paths, service.process.pid)
+        finally:
+            service.stop()
 
-
-def image_filter(folder, origin):
-    port = free_port()
-    settings = folder / "filter.conf"
-    settings.write_text(FILTER.format(
-        folder=folder, port=port, origin=origin, side=SIDE, quality=QUALITY))
-    command = ["nginx", "-p", folder, "-e", folder / "filter.log", "-c", settings]
-    return Server(command, port, lambda url: urllib.parse.urlsplit(url).path)
-
-
-def service_rate(binary, folder, urls, variants):
-    service = Service(binary, folder)
-    try:
-        jobs = [{"url": url, "variants": variants} for url in urls]
-        batches = batches_of(100, jobs)
-        cpu, clock = service.cpu_seconds(), time.monotonic()
-        service.wait_until_idle(service.submit(batches))
-        clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
-        service.expect_successes(len(urls))
-        return Rate(len(urls) / clock, len(urls) / cpu)
-    finally:
-        service.stop()
+    def stored(self, server, kind):
+        """The same of thumbor, whose storage has them once they were asked for."""
+        server.rate(self.pictures.urls(kind))
+        return server.rate(self.pictures.urls(kind))
 
 
-def floor_rate(program, file, count):
-    said = subprocess.run(
-        [program, file, str(count // CORES), str(CORES)], check=True, capture_output=True,
-        text=True).stdout
-    rate, milliseconds = re.search(r"([\d.]+) pictures/s, ([\d.]+) CPU ms", said).groups()
-    return Rate(float(rate), 1000 / float(milliseconds))
+def lines(sides, options, pictures):
+    """Of the table: what is measured, and its sides, imagefetch's first."""
+    def jobs(kind, variants=()):
+        return lambda: sides.jobs(kind, variants)
+
+    def alone(program, kind):
+        return lambda: sides.alone(program, kind)
+
+    proofs = {
+        kind: {"imagefetch": jobs(kind), "decoder alone": alone("decode", kind)}
+        for kind in ("jpeg", "progressive", "png")}
+    for kind, made in proofs.items():
+        if kind in pictures.counts:
+            yield "proof", f"{kind}, proved", made
+    makers = {}
+    if {"thumbs", "demand"} & set(options.only):
+        makers["nginx image filter"] = sides.server(image_filter, sides.folder, pictures.origin.port)
+        if options.thumbor:
+            makers["thumbor"] = sides.server(thumbor, options.thumbor.absolute(), sides.folder, False)
+    for kind in ("jpeg", "png", "huge") if "thumbs" in options.only else ():
+        made = {"imagefetch": jobs(kind, [THUMB])}
+        if kind != "png":
+            made["floor"] = alone("thumbnail", kind)
+        for name, maker in makers.items():
+            made[name] = lambda maker=maker, kind=kind: maker.rate(pictures.urls(kind))
+        made["Python pool"] = lambda kind=kind: peers.pool_jobs(
+            options.python.absolute(), pictures.urls(kind), sides.folder, side=SIDE)
+        made["vipsthumbnail, files"] = lambda kind=kind: vips(pictures.files(kind), sides.folder)
+        yield "thumbs", f"{kind}, fetched and made a thumbnail", made
+    if "sizes" in options.only:
+        yield "sizes", "jpeg, three sizes of each", {
+            "imagefetch": jobs("jpeg", SRCSET), "the largest alone": jobs("jpeg", [THUMB])}
+    if "demand" in options.only:
+        made = {"imagefetch": lambda: sides.demand("jpeg")}
+        if options.thumbor:
+            stored = sides.server(thumbor, options.thumbor.absolute(), sides.folder, True)
+            made["thumbor, stored"] = lambda: sides.stored(stored, "jpeg")
+        made["vipsthumbnail, files"] = lambda: vips(pictures.files("jpeg"), sides.folder)
+        yield "demand", "jpeg, kept, a thumbnail on demand", made
+
+
+def measure(made, rounds):
+    """The median of each side, by turns."""
+    rates = {side: [] for side in made}
+    for turn in range(rounds):
+        order = list(made)[turn % len(made):] + list(made)[:turn % len(made)]
+        for side in order:
+            rates[side].append(made[side]())
+    return {
+        side: Rate(*(statistics.median(getattr(rate, unit) for rate in all) for unit in ("wall", "cpu")))
+        for side, all in rates.items()}
+
+
+def print_line(title, rates):
+    print(f"{title:<44} {'a second':>9} {'CPU ms':>8} {'ours':>6}")
+    ours = rates["imagefetch"]
+    for side, rate in rates.items():
+        print(f"  {side:<42} {rate.wall:>9.1f} {1000 / rate.cpu:>8.2f} {ours.wall / rate.wall:>6.2f}",
+              flush=True)
+
+
+PARTS = {
+    "proof": ("jpeg", "progressive", "png"), "thumbs": ("jpeg", "png", "huge"), "sizes": ("jpeg",),
+    "demand": ("jpeg",), "last": ()}
+
+
+def parts_of(text):
+    parts = text.split(",")
+    if set(parts) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"there are {', '.join(PARTS)}")
+    return parts
 
 
 def main():
@@ -152,48 +197,32 @@ def main():
     parser.add_argument("--python", type=pathlib.Path, required=True)
     parser.add_argument("--thumbor", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=200, help="pictures a round")
+    parser.add_argument("--count", type=int, default=200, help="2-megapixel JPEGs a round")
+    parser.add_argument("--only", type=parts_of, default=list(PARTS), metavar="PART,…",
+                        help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--limit", type=int, default=1800, help="seconds after which to give up")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="imagefetch-thumbnails-") as name:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"not done after {options.limit} s"))
+    signal.alarm(options.limit)
+    kinds = {kind for part in options.only for kind in PARTS[part]}
+    print(f"{CORES} cores; medians of {options.rounds} rounds")
+    with tempfile.TemporaryDirectory(
+            prefix="imagefetch-thumbnails-", ignore_cleanup_errors=True) as name:
         folder = pathlib.Path(name)
-        write_distinct(photograph(1600, 1250, 85), folder / "pictures/large", options.count)
-        floor = folder / "thumbnail"
-        subprocess.run(
-            ["cc", "-O2", "-pthread", "-o", floor, HERE / "codec/thumbnail.c", "-ljpeg"],
-            check=True)
-        origin = Nginx(folder)
-        urls = [origin.url(f"large/{number}.jpg") for number in range(options.count)]
-        servers = {"nginx image filter": image_filter(folder, origin.port)}
-        if options.thumbor:
-            servers["thumbor"] = thumbor(options.thumbor.absolute(), folder)
-        started = iter(range(1_000_000))
-        binary = options.service.resolve()
-        sides = {
-            "floor": lambda: floor_rate(
-                floor, folder / "pictures/large/0.jpg", options.count),
-            "imagefetch": lambda: service_rate(
-                binary, folder / f"service-{next(started)}", urls, VARIANTS),
-            "imagefetch, three sizes": lambda: service_rate(
-                binary, folder / f"service-{next(started)}", urls, SRCSET),
-            "Python pool": lambda: peers.pool_jobs(
-                options.python.absolute(), urls, folder, side=SIDE),
-        } | {name: (lambda server=server: server.rate(urls)) for name, server in servers.items()}
-        rates = {side: [] for side in sides}
+        pictures = Pictures(folder, options.count, sorted(kinds))
+        sides = Sides(options, folder, pictures)
         try:
-            for turn in range(options.rounds):
-                order = list(sides)[turn % len(sides):] + list(sides)[:turn % len(sides)]
-                for side in order:
-                    rates[side].append(sides[side]())
+            for part, title, made in lines(sides, options, pictures):
+                if part in options.only:
+                    print_line(title, measure(made, options.rounds))
+            if "last" in options.only:
+                print("last byte to success, median ms")
+                for title, milliseconds in delays(sides.service, options.rounds * 5):
+                    print(f"  {title:<42} {milliseconds:>9.1f}", flush=True)
         finally:
-            for server in (*servers.values(), origin):
+            for server in (*sides.servers, pictures.origin):
                 server.stop()
-        print(f"2-megapixel JPEGs to {SIDE} px, {CORES} cores, medians of {options.rounds}")
-        print(f"{'':<26} {'a second':>9} {'CPU ms':>8} {'ours':>6}")
-        ours = statistics.median(rate.wall for rate in rates["imagefetch"])
-        for side, measured in rates.items():
-            wall = statistics.median(rate.wall for rate in measured)
-            cpu = statistics.median(1000 / rate.cpu for rate in measured)
-            print(f"{side:<26} {wall:>9.1f} {cpu:>8.2f} {ours / wall:>6.2f}")
 
 
 if __name__ == "__main__":

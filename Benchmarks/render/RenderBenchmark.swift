@@ -112,7 +112,7 @@ enum RenderBenchmark {
   static func render(_ picture: Picture, _ variant: Variant) throws -> [UInt8] {
     let rendering = StreamingRenderer().render(picture.bytes, of: picture.image, as: variant)
     while true {
-      if let file = try rendering.step() { return file }
+      if let file = try rendering.file() { return file }
     }
   }
 
@@ -122,7 +122,7 @@ enum RenderBenchmark {
     var longest = 0.0
     while true {
       let start = seconds(CLOCK_THREAD_CPUTIME_ID)
-      let file = try rendering.step()
+      let file = try rendering.file()
       longest = max(longest, (seconds(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3)
       if file != nil { return longest }
     }

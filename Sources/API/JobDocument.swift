@@ -165,8 +165,8 @@ extension Progress {
 }
 
 extension StoredImage {
-  /// The strong entity tag of the image's bytes.
-  var entityTag: String { "\"sha256-\(digest.hex)\"" }
+  /// The strong entity tag of the image's own bytes.
+  var entityTag: String { digest.entityTag }
 
   fileprivate func write(of id: String, to writer: inout JSONWriter) {
     writer.object { json in
@@ -191,6 +191,7 @@ extension StoredImage {
       json.member("url", url?.string)
       json.member("thumbhash", description.lqip?.base64)
       json.member("dominant_color", description.lqip?.colorCode)
+      json.member("original", bundle == nil ? "keep" : "drop")
       json.key("variants")
       json.array(variants) { $1.write(of: id, to: &$0) }
     }

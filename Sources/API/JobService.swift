@@ -84,9 +84,12 @@ public protocol JobService: Sendable {
   /// nothing is rendered.
   func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition?
 
-  /// The bytes of a rendition of the job's image, or of what stands in for it, rendered now where they aren't kept: once
-  /// for all who ask at the same time. A caller whose task is cancelled waits no more.
-  func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> StoredBytes
+  /// The bytes of a rendition of the job's image, rendered now where they aren't kept: once for all who ask at the same
+  /// time. A caller whose task is cancelled waits no more.
+  func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> RenderedBytes
+
+  /// The bytes of what stands in for an image, likewise.
+  func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8]
 
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts

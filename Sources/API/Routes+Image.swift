@@ -56,7 +56,10 @@ extension Routes {
       if let name { try rendition(of: image, named: name, of: job) } else {
         try rendition(of: image, wish, exchange)
       }
-    let entityTag = rendition?.entityTag ?? image.entityTag
+    if rendition == nil, image.bundle != nil { throw Self.dropped(job) }
+    // A variant's tag is its bytes', which are there only when it is rendered.
+    let rendered = try await bytes(of: rendition, for: job)
+    let entityTag = rendered?.entityTag ?? image.entityTag
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
     if wish?.format == .auto { fields[.vary] = "Accept" }
@@ -65,15 +68,21 @@ extension Routes {
       fields[.contentDisposition] = nil
       return Response(status: .notModified, fields: fields)
     }
-    let bytes = try await bytes(of: image, rendition, for: job)
+    let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
     return try Self.answer(bytes, exchange, fields, entityTag, modifiedAt: image.modifiedAt)
   }
 
   private func bytes(
-    of image: StoredImage, _ rendition: Rendition?, for job: Job
-  ) async throws(Problem) -> StoredBytes {
+    of rendition: Rendition?, for job: Job
+  ) async throws(Problem) -> RenderedBytes? {
+    guard let rendition else { return nil }
+    return try await asking { () throws(JobsError) in
+      try await service.open(rendition, for: job)
+    }
+  }
+
+  private func ownBytes(of image: StoredImage) async throws(Problem) -> StoredBytes {
     try await asking { () throws(JobsError) in
-      if let rendition { return try await service.open(rendition, for: job) }
       guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
       return bytes
     }
@@ -159,6 +168,12 @@ extension Routes {
       .contentLocation: "/jobs/\(snapshot.job.id)",
     ]
     return Response(status: .accepted, fields: fields, content: .bytes(document(of: snapshot)))
+  }
+
+  private static func dropped(_ job: Job) -> Problem {
+    let names = job.submission.variants.map(\.name).joined(separator: ", ")
+    return Problem(
+      .imageGone, "The job dropped its original. It has the variants \(names): ?variant=NAME.")
   }
 
   private static func unavailable(_ job: Job) -> Problem {
@@ -257,8 +272,9 @@ extension StoredBytes {
   /// A part of them, to be sent.
   fileprivate func content(_ range: Range<Int>) -> Response.Content {
     switch place {
-    case .file(let descriptor):
-      .file(descriptor: descriptor, offset: range.lowerBound, count: range.count, owner: self)
+    case .file(let descriptor, let offset):
+      .file(
+        descriptor: descriptor, offset: offset + range.lowerBound, count: range.count, owner: self)
     case .memory(let bytes): .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
     }
   }

@@ -21,10 +21,9 @@ extension Routes {
     }
     // A drawing is never too large: it is made no larger than need be.
     if picture != nil { try check(rendition, wish) }
-    let bytes = try await asking { () throws(JobsError) in
-      try await service.open(rendition, for: job)
+    let content = try await asking { () throws(JobsError) in
+      try await service.openPlaceholder(rendition)
     }
-    guard case .memory(let content) = bytes.place else { throw Problem(JobsError.imageGone) }
     var response = answer(content, rendition.variant.format.contentType, for: job)
     if wish.format == .auto { response.fields[.vary] = "Accept" }
     return response

@@ -17,6 +17,7 @@ extension SubmissionDecoder {
     case "retention":
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
     case "variants": job.submission.variants = variants(value, at: location)
+    case "original": job.submission.dropsOriginal = drops(value, at: location)
     case "cache", "cache_ttl":
       if case .captured = job.submission.source { fallthrough }
       setCaching(member, of: &job.submission, at: location)
@@ -25,6 +26,18 @@ extension SubmissionDecoder {
       setOfURL(member, of: &job.submission, at: location)
     default: mistakes.add(location, .invalidOption, "A job from this source has no such member.")
     }
+  }
+
+  /// To be called once the job has all its members.
+  mutating func checkOriginal(of job: NewJob, at location: Location) {
+    guard job.submission.dropsOriginal, job.submission.variants.isEmpty else { return }
+    wrong(location, "A job that drops its original wants at least one variant.")
+  }
+
+  private mutating func drops(_ value: JSONValue, at location: Location) -> Bool {
+    if let word = value.string, ["keep", "drop"].contains(word) { return word == "drop" }
+    wrong(location, "It is keep or drop.")
+    return false
   }
 
   private mutating func setCaching(

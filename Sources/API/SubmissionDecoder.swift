@@ -35,6 +35,9 @@ struct SubmissionDecoder {
     if let text = query.one("variants") {
       members.append(.init(name: "variants", value: Self.json(text)))
     }
+    if let word = query.one("original") {
+      members.append(.init(name: "original", value: .string(word)))
+    }
     return capturedJob(from: members, contentType: contentType, at: .query)
   }
 
@@ -88,6 +91,7 @@ struct SubmissionDecoder {
     var job = NewJob(submission: Submission(source: source))
     job.submission.savesData = savesData
     for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
+    checkOriginal(of: job, at: Location(root: root, member: "original"))
     return job
   }
 
@@ -110,6 +114,7 @@ struct SubmissionDecoder {
     for member in members where !Self.sourceMembers.contains(member.name) {
       set(member, of: &job, at: Location(root: root, member: member.name))
     }
+    checkOriginal(of: job, at: Location(root: root, member: "original"))
     return source == nil ? nil : job
   }
 

@@ -9,7 +9,9 @@
 
 // Measured on photographs, drawings and text: the library's own choice (level 6, all filters) takes 2.2 to
 // 2.7 times as long for photographs 14 % smaller, and for text between a third smaller and 40 % larger.
-// Runs alone (Z_RLE) take half the time, but small text doubles.
+// Runs alone (Z_RLE) take half the time, but small text doubles. By callgrind's counts of instructions: level 4 takes
+// 1.4 to 1.8 times as much for 8 % less, text 20 % less; one filter alone saves 15 to 40 %, for 1 to 5 % more; Paeth's
+// alone at level 2 costs the same, with 2 to 8 % less for photographs and 12 % more for text.
 #define LEVEL 3
 #define FILTERS (PNG_FILTER_SUB | PNG_FILTER_UP)
 

@@ -5,7 +5,8 @@
 
 #include <webp/encode.h>
 
-// From the quickest 0 to the best 6. The library's own choice, 4, takes twice as long to save some 3 %.
+// From the quickest 0 to the best 6. In instructions, by callgrind, and bytes beside these: the library's own choice, 4,
+// takes 2.0 to 2.2 times as much for 3 to 7 % less; 1 takes a third less, and text then has 15 % more bytes.
 #define METHOD 2
 
 typedef struct {

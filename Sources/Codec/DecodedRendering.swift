@@ -1,17 +1,17 @@
 internal import CCodecs
 internal import Jobs
 
-/// Makes a variant by decoding the image again: the bytes go through the very decoder that proved them, so that no
+/// Makes variants by decoding the image again: the bytes go through the very decoder that proved them, so that no
 /// picture is shown but the one that it saw, and what comes out is what it would have made on its way.
 final class DecodedRendering: Rendering {
   private let decoder: StreamingDecoder
   private let plan: VariantPlan
   private let image: ImageDescription
-  private var outcome: Result<[UInt8], CodecError>?
+  private var outcome: Result<[Result<[UInt8], CodecError>], CodecError>?
 
-  init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
+  init(_ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant]) {
     self.image = image
-    plan = VariantPlan([VariantRequest(variant)], orientation: image.orientation)
+    plan = VariantPlan(variants.map { VariantRequest($0) }, orientation: image.orientation)
     // What was let in once is not judged again, but for being another picture.
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
@@ -21,19 +21,19 @@ final class DecodedRendering: Rendering {
     decoder.end()
   }
 
-  func step() throws(CodecError) -> [UInt8]? {
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     if let outcome { return try outcome.get() }
     do throws(CodecError) {
-      guard let file = try advance() else { return nil }
-      outcome = .success(file)
-      return file
+      guard let files = try advance() else { return nil }
+      outcome = .success(files)
+      return files
     } catch {
       outcome = .failure(error)
       throw error
     }
   }
 
-  private func advance() throws(CodecError) -> [UInt8]? {
+  private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     switch try decoded() {
     case .header(let header):
       guard header.width == image.width, header.height == image.height else { throw other }
@@ -42,8 +42,7 @@ final class DecodedRendering: Rendering {
       guard found.isProgressive == image.isProgressive, found.hasAlpha == image.hasAlpha else {
         throw other
       }
-      guard let file = plan.files[0] else { throw plan.failure ?? other }
-      return file
+      return plan.results
     case .hasMore, .needsBytes: return nil
     }
   }

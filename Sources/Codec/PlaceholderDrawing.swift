@@ -22,7 +22,11 @@ final class PlaceholderDrawing: Rendering {
     VariantGeometry.Size(width: max(1, variant.width ?? 1), height: max(1, variant.height ?? 1))
   }
 
-  func step() throws(CodecError) -> [UInt8]? {
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
+    try drawn().map { [.success($0)] }
+  }
+
+  private func drawn() throws(CodecError) -> [UInt8]? {
     if let file { return file }
     let sink = if let sink { sink } else { try begun() }
     let end = ContinuousClock.now + StreamingRendering.slice

@@ -76,7 +76,7 @@ final class StreamingDecoder: ImageDecoder {
 
   // MARK: Variants
 
-  var variants: [[UInt8]?] { plan?.files ?? [] }
+  var variants: [[UInt8]?] { plan?.results.map { try? $0.get() } ?? [] }
 
   private func write(_ reader: any ImageReader, _ description: ImageDescription) -> DecodeStep {
     guard plan?.finish(reader.picture) ?? true else { return .hasMore }

@@ -4,7 +4,7 @@ public import Jobs
 /// Renders variants row by row: decoded, scaled, turned upright, brought to sRGB and encoded in slices, without
 /// ever holding a picture of the image's size where its format can be read from top to bottom.
 ///
-/// - A JPEG is decoded at a half of its size where one and a half of the variant's is left, at a quarter where one and
+/// - A JPEG is decoded at a half of its size where one and a half of the largest variant's is left, at a quarter where one and
 ///   three quarters, at an eighth where twice that is. Its planes are scaled as they are; where it becomes a JPEG they are encoded so.
 /// - Scaling is Lanczos with three lobes, colours premultiplied.
 /// - A colour profile is followed; one that is broken is passed over. Without one colours are sRGB's, and inks
@@ -20,16 +20,16 @@ public struct StreamingRenderer: ImageRenderer {
     return (size.width, size.height)
   }
 
-  public func memory(for variant: Variant, from image: ImageDescription) -> Int {
-    image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
-      + VariantPipeline.memory(for: variant, from: image)
+  public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
+    let reading = image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
+    return variants.reduce(reading) { $0 + VariantPipeline.memory(for: $1, from: image) }
   }
 
   public func render(
-    _ bytes: [UInt8], of image: ImageDescription, as variant: Variant
+    _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
     image.format.reading.open == nil
-      ? DecodedRendering(bytes, image, variant) : StreamingRendering(bytes, image, variant)
+      ? DecodedRendering(bytes, image, variants) : StreamingRendering(bytes, image, variants)
   }
 
   public func memory(forDrawing variant: Variant) -> Int {

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// Hands rows from a source that has all bytes to a variant's pipeline, some at a time.
+/// Hands rows from a source that has all bytes to the variants' pipelines, some at a time.
 final class StreamingRendering: Rendering {
   /// Rows that are read, and that are written, at once.
   static let batch = RowResampler.batch
@@ -10,22 +10,23 @@ final class StreamingRendering: Rendering {
 
   private enum State {
     case waiting([UInt8])
-    case rendering(PixelSource, VariantPipeline)
-    case writing(VariantPipeline)
-    case finished([UInt8])
+    case rendering(PixelSource)
+    case writing
+    case finished
     case failed(CodecError)
   }
 
   private let image: ImageDescription
-  private let variant: Variant
+  private let plan: VariantPlan
   private var state: State
 
-  init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
-    (self.image, self.variant) = (image, variant)
+  init(_ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant]) {
+    self.image = image
+    plan = VariantPlan(variants, of: image)
     state = .waiting(bytes)
   }
 
-  func step() throws(CodecError) -> [UInt8]? {
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     do throws(CodecError) {
       return try advance()
     } catch {
@@ -34,34 +35,30 @@ final class StreamingRendering: Rendering {
     }
   }
 
-  private func advance() throws(CodecError) -> [UInt8]? {
+  private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     switch state {
     case .waiting(let bytes):
-      let geometry = VariantGeometry(of: variant, from: image)
-      let source = try PixelSource(bytes, image, least: geometry.leastRead)
-      state = .rendering(source, try VariantPipeline(source.layout, image, variant))
+      state = .rendering(try PixelSource(bytes, image, least: plan.leastRead))
       return nil
-    case .rendering(let source, let pipeline):
-      if try run(source, pipeline) { state = .writing(pipeline) }
+    case .rendering(let source):
+      if try run(source) { state = .writing }
       return nil
-    case .writing(let pipeline):
-      guard let file = try pipeline.finish() else { return nil }
-      state = .finished(file)
-      return file
-    case .finished(let file):
-      return file
-    case .failed(let error):
-      throw error
+    case .writing:
+      guard plan.write() else { return nil }
+      state = .finished
+      return plan.results
+    case .finished: return plan.results
+    case .failed(let error): throw error
     }
   }
 
   /// - Returns: whether all rows were taken.
-  private func run(_ source: PixelSource, _ pipeline: VariantPipeline) throws(CodecError) -> Bool {
+  private func run(_ source: PixelSource) throws(CodecError) -> Bool {
     let end = ContinuousClock.now + Self.slice
     repeat {
       guard let rows = try source.read() else { continue }
-      try pipeline.take([rows])
-      if source.isRead { return true }
+      plan.take([rows], of: { source.layout })
+      if source.isRead || plan.isLost { return true }
     } while ContinuousClock.now < end
     return false
   }

@@ -24,6 +24,19 @@ final class VariantPlan {
     self.orientation = orientation
   }
 
+  /// Variants of a picture whose orientation is known.
+  init(_ variants: [Variant], of image: ImageDescription) {
+    items = variants.map(Item.planned)
+    orientation = image.orientation
+    self.image = image
+  }
+
+  /// Twice what the largest of them shows: the least that a reader may scale the picture down to.
+  var leastRead: (width: UInt32, height: UInt32) {
+    let least = planned.map { VariantGeometry(of: $0, from: image).leastRead }
+    return (least.map(\.width).max() ?? 0, least.map(\.height).max() ?? 0)
+  }
+
   /// Once the header is known: reckons what they take and has the reader leave out what none of them shows.
   /// - Returns: bytes beside those that decoding takes; 0 where they don't fit, and none are made.
   func prepare(_ header: ImageHeader, _ reader: any ImageReader, maxMemory: Int) -> Int {
@@ -47,9 +60,7 @@ final class VariantPlan {
       return 0
     }
     image.orientation = orientation ?? reader.picture.orientation
-    let least = variants.map { VariantGeometry(of: $0, from: image).leastRead }
-    reader.scale(
-      toAtLeast: (least.map(\.width).max() ?? 0, least.map(\.height).max() ?? 0))
+    reader.scale(toAtLeast: leastRead)
     return all
   }
 
@@ -62,12 +73,16 @@ final class VariantPlan {
 
   /// Takes the next rows.
   func take(_ reader: any ImageReader) {
-    let rows = reader.rows
     if !planned.isEmpty { image.orientation = orientation ?? reader.picture.orientation }
+    take(reader.rows, of: { reader.layout })
+  }
+
+  /// Takes the next rows.
+  func take(_ rows: [SampleRows], of layout: () -> SampleLayout) {
     for index in items.indices {
       change(index) { item throws(CodecError) in
         if case .planned(let variant) = item {
-          item = .rendering(try VariantPipeline(reader.layout, image, variant))
+          item = .rendering(try VariantPipeline(layout(), image, variant))
         }
         if case .rendering(let pipeline) = item { try pipeline.take(rows) }
       }
@@ -87,6 +102,12 @@ final class VariantPlan {
       fail(.broken(format: image.format, detail: "turned after its pixels"))
     }
     if !planned.isEmpty { fail(.cutShort) }
+    return write()
+  }
+
+  /// After the last row: writes for some milliseconds.
+  /// - Returns: whether there is nothing left to do.
+  func write() -> Bool {
     for index in items.indices {
       guard case .rendering(let pipeline) = items[index] else { continue }
       change(index) { item throws(CodecError) in
@@ -105,14 +126,17 @@ final class VariantPlan {
     }
   }
 
-  /// The files, in the order of the variants; nil where the decode could not make them.
-  var files: [[UInt8]?] {
-    items.map { if case .made(let file) = $0 { file } else { nil } }
-  }
+  /// Whether none can be made any more.
+  var isLost: Bool { items.allSatisfy { if case .failed = $0 { true } else { false } } }
 
-  /// Why the first one that is missing could not be made.
-  var failure: CodecError? {
-    for case .failed(let error) in items { return error }
-    return nil
+  /// The files, in the order of the variants, or why the decode could not make them.
+  var results: [Result<[UInt8], CodecError>] {
+    items.map { item in
+      switch item {
+      case .made(let file): .success(file)
+      case .failed(let error): .failure(error)
+      case .wanted, .planned, .rendering: .failure(.cutShort)
+      }
+    }
   }
 }

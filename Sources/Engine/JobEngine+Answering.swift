@@ -40,7 +40,9 @@ extension JobEngine {
   /// What to look up: a regular image that is stored is better than the low-data one in its place.
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
-      guard job.url != nil, job.submission.cacheMode.takesStored else { return [] }
+      // What is kept of an image whose own bytes are dropped is the job's alone.
+      guard job.url != nil, job.submission.cacheMode.takesStored, !job.submission.dropsOriginal
+      else { return [] }
       guard job.target == .lowData else { return [(place, job)] }
       var regular = job
       regular.target = .regular

@@ -40,6 +40,7 @@ extension JobEngine {
     let job = loads.rules.sharing(job)
     await kept.forget(job)
     guard let image = job.image else { return }
+    cache.memory.remove(image.keptDigest)
     await cache.forgetVariants(of: image.digest)
     await cache.forget(image.digest, of: job)
   }

@@ -72,7 +72,8 @@ extension JobEngine {
     BackgroundWorker(
       queue: background, freshener: Freshener(loader: backgroundLoader, ids: ids, now: clock),
       replacer: LowDataReplacer(
-        loader: backgroundLoader, store: store, network: network, publisher: publisher, log: log))
+        loader: backgroundLoader, store: store, network: network, publisher: publisher,
+        makers: makers, log: log))
   }
 
   var housekeeping: Housekeeping {

@@ -10,17 +10,21 @@ extension JobEngine {
     variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 
-  /// The bytes of a rendition of the job's image, or of its placeholder: kept ones, or rendered now, once for all
-  /// who ask at the same time. When the calling task is cancelled and no other one waits, the rendering stops. What is
-  /// made for a job that asked for `no-store` is not kept.
+  /// The bytes of a rendition of the job's image: kept ones, or rendered now, once for all who ask at the same time. When
+  /// the calling task is cancelled and no other one waits, the rendering stops. What is made for a job that asked for
+  /// `no-store` is not kept. Of an image whose own bytes were dropped there are the variants that its job wanted.
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
   public func open(
     _ rendition: Rendition, for job: Job
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> RenderedBytes {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
-    guard case .image = rendition.source else {
-      // Images that people wait for come before placeholders.
-      return try await variants.placeholder(rendition, at: .veryLow)
+    if let image = job.image, let bundle = image.bundle {
+      let wanted = job.submission.variants
+      let place = wanted.firstIndex { variants.rendition(of: image, as: $0).id == rendition.id }
+      guard let place, place < image.variants.count, let whole = try await openImage(bundle.digest)
+      else { throw .imageGone }
+      return RenderedBytes(
+        StoredBytes(whole, image.place(of: place)), entityTag: image.variants[place].entityTag)
     }
     return try await variants.bytes(
       of: configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),
@@ -33,6 +37,13 @@ extension JobEngine {
   /// The operator's picture; nil: the built-in one is drawn.
   public func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
     configuration.placeholders[placeholder]
+  }
+
+  /// The bytes of a placeholder's rendition, likewise. Images that people wait for come before placeholders.
+  /// - Throws: `.renderingsFull`, `.unrenderable`, `.abandoned`, `.draining`.
+  public func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8] {
+    guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
+    return try await variants.placeholder(rendition, at: .veryLow)
   }
 
   /// What it comes out as; nothing is rendered. Nil where nothing is.

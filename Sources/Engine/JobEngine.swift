@@ -52,6 +52,7 @@ public final class JobEngine: Sendable {
   let opener: ImageOpener
   /// Nil where none are made.
   let variants: Variants?
+  let makers: VariantMakers
 
   /// - Parameter now: the wall clock.
   public init(
@@ -135,11 +136,13 @@ public final class JobEngine: Sendable {
       requests: OriginRequests(
         fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
       kept: kept, ingest: ingest, background: background, now: now)
+    makers = VariantMakers(
+      variants: variants, staging: ingest.staging, isShared: configuration.cache.isShared)
     let files = FileLoader(
       images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,
       now: now, log: log)
     loader = Loader(
-      loads: loads, urls: urls, files: files, variants: variants, completer: completer)
+      loads: loads, urls: urls, files: files, makers: makers, completer: completer)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,
       keeper: keeper, log: log)

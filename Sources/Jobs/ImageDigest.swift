@@ -1,3 +1,5 @@
+internal import Crypto
+
 /// The SHA-256 of an image's bytes: its name in the image store and in its ETag.
 public struct ImageDigest: Hashable, Sendable, Codable {
   /// 32 bytes.
@@ -8,6 +10,12 @@ public struct ImageDigest: Hashable, Sendable, Codable {
     self.bytes = Array(bytes)
     guard self.bytes.count == 32 else { return nil }
   }
+
+  /// Of those bytes.
+  public init(of content: [UInt8]) { bytes = Array(SHA256.hash(data: content)) }
+
+  /// The strong entity tag of the bytes (RFC 9110 section 8.8.3).
+  public var entityTag: String { "\"sha256-\(hex)\"" }
 
   /// Reads 64 hexadecimal digits.
   public init?(hex: some StringProtocol) {

@@ -6,12 +6,13 @@ public protocol ImageRenderer: Sendable {
   /// The size of what comes out, in pixels, upright.
   func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
 
-  /// An upper bound of what rendering holds at once beside the image's bytes, in bytes.
-  func memory(for variant: Variant, from image: ImageDescription) -> Int
+  /// An upper bound of what rendering them together holds at once beside the image's bytes, in bytes.
+  func memory(for variants: [Variant], from image: ImageDescription) -> Int
 
-  /// Begins to render; nothing is computed yet.
+  /// Begins to render, all by one decode; nothing is computed yet.
   /// - Parameter bytes: all of the image's.
-  func render(_ bytes: [UInt8], of image: ImageDescription, as variant: Variant) -> any Rendering
+  func render(_ bytes: [UInt8], of image: ImageDescription, as variants: [Variant])
+    -> any Rendering
 
   /// An upper bound of what drawing holds at once, in bytes.
   func memory(forDrawing variant: Variant) -> Int
@@ -21,10 +22,31 @@ public protocol ImageRenderer: Sendable {
   func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering
 }
 
-/// One variant being rendered, in slices: used by one task at a time, on a thread that may compute. Letting go of it
+/// Variants of one picture being rendered, in slices: used by one task at a time, on a thread that may compute. Letting go of it
 /// frees what it holds.
 public protocol Rendering: AnyObject {
   /// Computes for some 10 ms (an encoder that can't be interrupted: as long as it takes).
-  /// - Returns: the whole encoded picture; nil while there is more to do.
-  func step() throws(CodecError) -> [UInt8]?
+  /// - Returns: the whole encoded pictures in the order of the variants, or why one can't be made; nil while there is more
+  ///   to do.
+  /// - Throws: where none can be made of these bytes.
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]?
+}
+
+extension ImageRenderer {
+  /// Of one alone.
+  public func memory(for variant: Variant, from image: ImageDescription) -> Int {
+    memory(for: [variant], from: image)
+  }
+
+  /// Begins to render one alone.
+  public func render(_ bytes: [UInt8], of image: ImageDescription, as variant: Variant)
+    -> any Rendering
+  {
+    render(bytes, of: image, as: [variant])
+  }
+}
+
+extension Rendering {
+  /// ``step()`` where there is one alone.
+  public func file() throws(CodecError) -> [UInt8]? { try step()?.first?.get() }
 }

@@ -61,8 +61,8 @@ public protocol StagedImage: AnyObject, Sendable {
 public final class StoredBytes: Sendable {
   /// Where they are.
   public enum Place: Sendable {
-    /// In an open file, from its start.
-    case file(descriptor: Int32)
+    /// In an open file, from that offset on.
+    case file(descriptor: Int32, offset: Int)
     /// In memory.
     case memory([UInt8])
   }
@@ -84,7 +84,7 @@ public final class StoredBytes: Sendable {
   public init(
     descriptor: Int32, count: Int, reader: @escaping Reader, close: @escaping @Sendable () -> Void
   ) {
-    place = .file(descriptor: descriptor)
+    place = .file(descriptor: descriptor, offset: 0)
     self.count = count
     self.reader = reader
     self.close = close
@@ -95,6 +95,22 @@ public final class StoredBytes: Sendable {
     place = .memory(bytes)
     count = bytes.count
     reader = { offset, count in Array(bytes.dropFirst(offset).prefix(count)) }
+    close = {}
+  }
+
+  /// Some of them; holds them all.
+  /// - Parameter range: within them.
+  public init(_ whole: StoredBytes, _ range: Range<Int>) {
+    place =
+      switch whole.place {
+      case .file(let descriptor, let offset):
+        .file(descriptor: descriptor, offset: offset + range.lowerBound)
+      case .memory(let bytes): .memory(Array(bytes[range]))
+      }
+    count = range.count
+    reader = { offset, count in
+      whole.read(at: range.lowerBound + offset, count: min(count, range.count - offset))
+    }
     close = {}
   }
 

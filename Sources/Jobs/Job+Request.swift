@@ -9,10 +9,11 @@ extension Job {
   public var origin: String? { submission.asksOrigin ? url?.origin : nil }
 
   /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode;
-  /// with fields that may be its owner's alone, only the same owner's.
+  /// with fields that may be its owner's alone, only the same owner's; and either all keep the image or none does.
   public var request: Fingerprint? {
     resource.map {
-      Fingerprint(of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + fieldParts)
+      Fingerprint(
+        of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + fieldParts + keepingParts)
     }
   }
 
@@ -61,6 +62,8 @@ extension Job {
   private var ownerParts: [String] {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
+
+  private var keepingParts: [String] { submission.dropsOriginal ? ["dropped"] : [] }
 
   private var fieldParts: [String] {
     submission.headers.map { ($0.name.lowercased(), $0.value) }.sorted { $0 < $1 }

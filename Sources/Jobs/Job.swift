@@ -135,12 +135,19 @@ public struct StoredImage: Sendable, Equatable, Codable {
   /// False once the image gave way to newer ones.
   public var isKept = true
   private var madeVariants: [MadeVariant]?
+  /// What is kept in the place of its own bytes; nil where these are.
+  public var bundle: VariantBundle?
 
   /// Those that the job wanted, in its order.
   public var variants: [MadeVariant] {
     get { madeVariants ?? [] }
     set { madeVariants = newValue.isEmpty ? nil : newValue }
   }
+
+  /// The name in the image store of what is kept of it.
+  public var keptDigest: ImageDigest { bundle?.digest ?? digest }
+  /// How many bytes are kept of it.
+  public var keptBytes: Int { bundle?.bytes ?? bytes }
 
   /// A kept image.
   public init(
@@ -153,6 +160,26 @@ public struct StoredImage: Sendable, Equatable, Codable {
     self.url = url
     self.variant = variant
     self.modifiedAt = modifiedAt
+  }
+}
+
+/// The variants of an image whose own bytes are dropped, in their order, one behind the other. To a store they are one
+/// image: they come, stay and go together.
+public struct VariantBundle: Sendable, Equatable, Codable {
+  /// Of all the bytes: their name in the image store.
+  public var digest: ImageDigest
+  /// How many there are.
+  public var bytes: Int
+
+  /// Bytes of that digest.
+  public init(digest: ImageDigest, bytes: Int) { (self.digest, self.bytes) = (digest, bytes) }
+}
+
+extension StoredImage {
+  /// Where a variant stands among the bytes of ``bundle``.
+  package func place(of variant: Int) -> Range<Int> {
+    let start = variants[..<variant].reduce(0) { $0 + $1.bytes }
+    return start..<start + variants[variant].bytes
   }
 }
 

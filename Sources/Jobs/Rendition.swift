@@ -11,8 +11,7 @@ public struct Rendition: Sendable, Equatable {
     case drawing(Placeholder)
   }
 
-  /// Grows with every release that makes other bytes of the same image: those kept before are found no more, and no
-  /// client takes its copy for the new ones.
+  /// Grows with every release that makes other bytes of the same image: those kept before are found no more.
   static let recipe = 2
 
   /// What it is made of.
@@ -25,6 +24,8 @@ public struct Rendition: Sendable, Equatable {
   public let height: Int
   /// What tells it from all others, whichever service renders it.
   public private(set) var id: CacheEntry.ID
+  /// Equal for those that one decode may make together; nil: it is rendered alone.
+  package private(set) var decode: Fingerprint?
 
   /// - Parameter renderer: knows what size comes out.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
@@ -75,18 +76,16 @@ public struct Rendition: Sendable, Equatable {
     (width, height) = size
     id = CacheEntry.ID(
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
+    // To write AVIF takes many times what to read a picture does: nobody else should wait for it.
+    if case .image = source, variant.format != .avif { decode = key }
   }
 
   /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
   package func apart(for owner: Owner) -> Rendition {
     var own = self
     own.id.selector = Fingerprint(of: [id.selector.hex, "owner", owner.name])
+    own.decode = decode.map { Fingerprint(of: [$0.hex, "owner", owner.name]) }
     return own
-  }
-
-  /// A strong one (RFC 9110 section 8.8.3), known before anything is rendered.
-  public var entityTag: String {
-    "\"variant-\(Fingerprint(of: [id.key.hex, id.selector.hex]).hex)\""
   }
 
   /// A name in memory.
@@ -97,6 +96,27 @@ public struct Rendition: Sendable, Equatable {
   /// What the variants of one image are kept under. Not to be mixed up with a resource's key, which has other parts.
   package static func key(of image: ImageDigest) -> Fingerprint {
     Fingerprint(of: ["variants of an image", image.hex])
+  }
+}
+
+/// The bytes that a rendition came out as.
+///
+/// The same rendition may come out otherwise at another time: a JPEG that is decoded for several variants at once is read
+/// at the scale which the largest of them needs. So the tag is the bytes' own.
+public struct RenderedBytes: Sendable {
+  /// The bytes.
+  public let bytes: StoredBytes
+  /// Strong (RFC 9110 section 8.8.3).
+  public let entityTag: String
+
+  /// Bytes and their tag.
+  public init(_ bytes: StoredBytes, entityTag: String) {
+    (self.bytes, self.entityTag) = (bytes, entityTag)
+  }
+
+  /// Bytes in memory.
+  public init(_ bytes: [UInt8]) {
+    self.init(StoredBytes(bytes), entityTag: ImageDigest(of: bytes).entityTag)
   }
 }
 

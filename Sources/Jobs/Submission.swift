@@ -27,11 +27,18 @@ public struct Submission: Sendable, Equatable, Codable {
   /// Whether the client asked for little data (`Save-Data: on`).
   public var savesData = false
   private var wantedVariants: [VariantRequest]?
+  private var dropped: Bool?
 
   /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
   public var variants: [VariantRequest] {
     get { wantedVariants ?? [] }
     set { wantedVariants = newValue.isEmpty ? nil : newValue }
+  }
+
+  /// Whether the image's own bytes are not kept, but its variants, of which there is at least one.
+  public var dropsOriginal: Bool {
+    get { dropped ?? false }
+    set { dropped = newValue ? true : nil }
   }
 
   /// A submission with every option left to the configuration.

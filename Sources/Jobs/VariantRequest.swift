@@ -80,13 +80,12 @@ public struct MadeVariant: Sendable, Equatable, Codable {
   public var format: OutputFormat
   /// How many there are.
   public var bytes: Int
-  /// Strong.
+  /// Of its bytes; strong.
   public var entityTag: String
 
   /// One that was made.
-  package init(_ name: String, _ rendition: Rendition, bytes: Int) {
-    (self.name, self.bytes) = (name, bytes)
+  package init(_ name: String, _ rendition: Rendition, _ made: RenderedBytes) {
+    (self.name, bytes, entityTag) = (name, made.bytes.count, made.entityTag)
     (width, height, format) = (rendition.width, rendition.height, rendition.variant.format)
-    entityTag = rendition.entityTag
   }
 }

@@ -29,7 +29,7 @@ struct JobRow: Sendable {
   var claimedAt: Int64?
   var finishedAt: Int64?
   var expiresAt: Int64?
-  /// The result's digest, while it is kept.
+  /// The digest of what is kept of the result.
   var image: Data?
   /// The captured source's digest, while it is kept.
   var source: Data?
@@ -120,7 +120,9 @@ struct JobRow: Sendable {
     waiting = phase == .queued && notBefore != nil ? .due : .ready
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
-    image = job.image?.isKept == true ? job.image?.digest.data : nil
+    image = job.image?.isKept == true ? job.image?.keptDigest.data : nil
+    // What the client sent is dropped too, once it is not needed for another try.
+    if job.submission.dropsOriginal, phase == .success { source = nil }
     tags = try JobRecord.data(ofTags: job.tags)
     origin = phase.isFinished ? nil : job.origin
     request = phase.isFinished ? nil : job.request?.data

@@ -24,7 +24,7 @@ struct ReferenceChanges {
     for digest in new?.references ?? [] {
       byDigest[digest, default: .init()].begin(new?.phase.isFinished == true, new?.finishedAt)
     }
-    if let image = job?.image { byDigest[image.digest.data]?.bytes = image.bytes }
+    if let image = job?.image { byDigest[image.keptDigest.data]?.bytes = image.keptBytes }
     if let source = job?.capturedSource { byDigest[source.digest.data]?.bytes = source.bytes }
   }
 

@@ -269,12 +269,21 @@ final class FakeJobService: JobService {
 
   func open(
     _ rendition: Rendition, for job: Job
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> RenderedBytes {
+    kept.withLock { $0.opened.append((rendition, job.priority)) }
+    return RenderedBytes(try picture(rendition))
+  }
+
+  func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8] {
+    kept.withLock { $0.opened.append((rendition, .veryLow)) }
+    return try picture(rendition)
+  }
+
+  private func picture(_ rendition: Rendition) throws(JobsError) -> [UInt8] {
     try check()
     if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
-    kept.withLock { $0.opened.append((rendition, job.priority)) }
     guard let source = source(of: rendition) else { throw .imageGone }
-    return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
+    return FakeRenderer.picture(rendition.variant, of: source)
   }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {

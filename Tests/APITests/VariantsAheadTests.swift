@@ -33,6 +33,24 @@ struct VariantsAheadTests {
     #expect(await post("[]").status == 202)
   }
 
+  @Test("are all that is kept where the original is dropped")
+  func dropped() async throws {
+    func post(_ members: String) async -> Answer {
+      await client.post(#"{"url":"https://example.org/a",\#(members)}"#)
+    }
+    #expect(await post(#""original":"keep""#).status == 202)
+    #expect(client.service.with { $0.jobs.values.allSatisfy { !$0.submission.dropsOriginal } })
+    #expect(await post(#""original":"drop","variants":[{"width":9}]"#).status == 202)
+    #expect(client.service.with { $0.jobs.values.contains { $0.submission.dropsOriginal } })
+    for members in [
+      #""original":"drop""#, #""original":"drop","variants":[]"#,
+      #""original":"lose","variants":[{"width":9}]"#, #""original":true,"variants":[{"width":9}]"#,
+    ] {
+      let answer = await post(members)
+      #expect(answer.status == 422 && answer.text.contains("/original"), "\(members)")
+    }
+  }
+
   @Test(
     "are refused where one is wrong",
     arguments: [

@@ -9,7 +9,7 @@ struct PlaceholderTests {
   private static func drawn(_ placeholder: Placeholder, _ variant: Variant) throws -> [UInt8] {
     let rendering = StreamingRenderer().draw(placeholder, as: variant)
     while true {
-      if let file = try rendering.step() { return file }
+      if let file = try rendering.file() { return file }
     }
   }
 

@@ -14,7 +14,7 @@ struct Rendered {
       let rendering = StreamingRenderer().render(bytes, of: image, as: variant)
       while true {
         steps += 1
-        guard let file = try rendering.step() else { continue }
+        guard let file = try rendering.file() else { continue }
         result = .success(file)
         return
       }

@@ -86,8 +86,8 @@ struct VariantTests {
     let image = ImageDescription(format: .jpeg, width: 24, height: 16)
     let rendering = StreamingRenderer().render(Fixtures.smallJPEG, of: image, as: Variant(.png))
     var file: [UInt8]?
-    while file == nil { file = try rendering.step() }
-    #expect(try rendering.step() == file)
+    while file == nil { file = try rendering.file() }
+    #expect(try rendering.file() == file)
   }
 
   @Test("is the same bytes each time", arguments: [OutputFormat.jpeg, .png])
@@ -98,6 +98,23 @@ struct VariantTests {
     #expect(Rendered(Fixtures.progressiveJPEG, as: variant).file == first)
   }
 
+  @Test(
+    "with others by one decode is what it is alone at that scale; one that can't be made harms none",
+    arguments: ["photo.jpg", "photo.png", "photo.webp", "photo.gif", "small.avif"])
+  func together(name: String) throws {
+    let bytes = Fixtures.image(name)
+    let image = try Decoding(bytes).result.get()
+    let variants = [
+      Variant(.png, image.width * 9 / 10), Variant(.jpeg, 70_000, 2, fit: .fill),
+      Variant(.jpeg, image.width * 8 / 10), Variant(.webp, image.width * 9 / 10),
+    ]
+    let rendering = StreamingRenderer().render(bytes, of: image, as: variants)
+    var all: [Result<[UInt8], CodecError>]?
+    while all == nil { all = try rendering.step() }
+    #expect(all?.map { try? $0.get() } == variants.map { Rendered(bytes, as: $0).file })
+    #expect(all?.map { (try? $0.get()) == nil } == [false, true, false, false])
+  }
+
   @Test("is let go at any moment")
   func lettingGo() throws {
     for name in ["photo.jpg", "photo-progressive.jpg", "flat-paeth.png", "rgba.png"] {
@@ -105,7 +122,7 @@ struct VariantTests {
       let image = try Decoding(bytes).result.get()
       for count in 0..<4 {
         let rendering = StreamingRenderer().render(bytes, of: image, as: Variant(.jpeg, 900))
-        for _ in 0..<count { _ = try rendering.step() }
+        for _ in 0..<count { _ = try rendering.file() }
       }
     }
   }

@@ -24,7 +24,7 @@ struct VariantsTests {
     }
 
     func open(_ rendition: Rendition) async throws -> [UInt8] {
-      let stored = try await engine.open(rendition, for: job)
+      let stored = try await engine.open(rendition, for: job).bytes
       return stored.read(at: 0, count: stored.count)
     }
 
@@ -36,7 +36,7 @@ struct VariantsTests {
       _ = job.edit(priority: priority, tags: nil)
       return Task { [job] in
         do throws(JobsError) {
-          let stored = try await engine.open(rendition, for: job)
+          let stored = try await engine.open(rendition, for: job).bytes
           return .success(stored.read(at: 0, count: stored.count))
         } catch {
           return .failure(error)
@@ -98,6 +98,52 @@ struct VariantsTests {
     }
   }
 
+  @Test("of one picture share a decode: those that come while one is under way share the next")
+  func together() async throws {
+    try await Self.open {
+      $0.renderingsAtOnce = 4
+    } _: { studio in
+      studio.renderer.hold()
+      let renditions = try (1...4).map { width in try studio.rendition { $0.width = width } }
+      var requests = [studio.request(renditions[0])]
+      try await Self.eventually { studio.renderer.begun == 1 }
+      for (rendition, priority) in zip(renditions[1...], [Priority.low, .high, .normal]) {
+        requests.append(studio.request(rendition, at: priority))
+      }
+      // One that is left alone leaves the others' decode as it is.
+      let left = studio.request(try studio.rendition { $0.width = 5 })
+      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      left.cancel()
+      #expect(await left.value == .failure(.abandoned))
+      #expect(studio.renderer.begun == 1)
+      studio.renderer.hold(false)
+      for (request, rendition) in zip(requests, renditions) {
+        #expect(await request.value == .success(studio.picture(rendition)))
+      }
+      #expect(studio.renderer.begun == 2)
+      #expect(studio.renderer.order.map(\.width) == [1, 3, 4, 2])
+    }
+  }
+
+  @Test("of one picture stay apart where they take too much memory together")
+  func apart() async throws {
+    try await Self.open {
+      $0.limits.maxMemory = 10_000
+    } _: { studio in
+      studio.renderer.need(4_000)
+      studio.renderer.hold()
+      var requests = [studio.request(try studio.rendition { $0.width = 1 })]
+      try await Self.eventually { studio.renderer.begun == 1 }
+      for width in 2...4 {
+        requests.append(studio.request(try studio.rendition { $0.width = width }))
+      }
+      try await Self.eventually { studio.engine.variants?.load.waiting == 3 }
+      studio.renderer.hold(false)
+      for request in requests { #expect((try? await request.value.get()) != nil) }
+      #expect(studio.renderer.begun == 3)
+    }
+  }
+
   @Test("those who leave don't end it for the others; the last one's leaving does")
   func leaving() async throws {
     try await Self.open { studio in
@@ -141,7 +187,8 @@ struct VariantsTests {
 
   @Test("no more at once than allowed, the others by priority; beyond the bound they are refused")
   func bounded() async throws {
-    try await Self.open {
+    // AVIF is written alone, so that one picture is enough for all of them.
+    try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
       $0.renderingsAtOnce = 2
       $0.maxWaitingRenderings = 3
     } _: { studio in
@@ -150,11 +197,13 @@ struct VariantsTests {
       for (width, priority) in [
         (1, Priority.low), (2, .low), (3, .low), (4, .normal), (5, .veryHigh),
       ] {
-        requests.append(studio.request(try studio.rendition { $0.width = width }, at: priority))
+        requests.append(
+          studio.request(
+            try studio.rendition { ($0.width, $0.format) = (width, .avif) }, at: priority))
         if width < 3 { try await Self.eventually { studio.renderer.begun == width } }
       }
       // The three that wait are in, once a fourth is not.
-      let refused = try studio.rendition { $0.width = 6 }
+      let refused = try studio.rendition { ($0.width, $0.format) = (6, .avif) }
       try await Self.eventually {
         let request = studio.request(refused)
         defer { request.cancel() }

@@ -33,7 +33,7 @@ struct FileImageStoreTests {
   }
 
   private func read(_ stored: StoredBytes?) -> [UInt8]? {
-    guard let stored, case .file(let descriptor) = stored.place else { return nil }
+    guard let stored, case .file(let descriptor, _) = stored.place else { return nil }
     var bytes = [UInt8](repeating: 0, count: stored.count + 1)
     let count = pread(descriptor, &bytes, bytes.count, 0)
     return Array(bytes.prefix(count))

@@ -58,7 +58,7 @@ struct LocalFolderTests {
     #expect(try await text("./sub/./deep/b.png", way) == "deep")
     let bytes = try await folder(way).open("a.png")
     #expect(bytes.count == 6)
-    guard case .file(let descriptor) = bytes.place else {
+    guard case .file(let descriptor, _) = bytes.place else {
       Issue.record("not a file")
       return
     }

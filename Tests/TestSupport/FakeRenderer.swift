@@ -1,7 +1,7 @@
 public import Jobs
 import Synchronization
 
-/// Renders a variant as a text that tells what was asked for, in a few steps; can be held, and told to fail.
+/// Renders variants, each as a text that tells what was asked for, in a few steps; can be held, and told to fail.
 public final class FakeRenderer: ImageRenderer {
   private struct State {
     var isHeld = false
@@ -20,7 +20,7 @@ public final class FakeRenderer: ImageRenderer {
 
   public init(formats: Set<OutputFormat> = [.jpeg, .png, .webp]) { self.formats = formats }
 
-  /// Renderings that made their first step.
+  /// Renderings that were begun, each of one variant or of several.
   public var begun: Int { state.withLock { $0.begun } }
   /// Renderings that gave a picture.
   public var finished: Int { state.withLock { $0.finished } }
@@ -65,49 +65,49 @@ public final class FakeRenderer: ImageRenderer {
     }
   }
 
-  public func memory(for variant: Variant, from image: ImageDescription) -> Int {
-    state.withLock { $0.memory }
+  public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
+    state.withLock { $0.memory } * variants.count
   }
 
   public func render(
-    _ bytes: [UInt8], of image: ImageDescription, as variant: Variant
+    _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
-    Run(self, bytes, variant)
+    Run(self, bytes, variants)
   }
 
   public func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
 
   public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
-    Run(self, Array(placeholder.rawValue.utf8), variant)
+    Run(self, Array(placeholder.rawValue.utf8), [variant])
   }
 
   private final class Run: Rendering {
     private let renderer: FakeRenderer
     private let bytes: [UInt8]
-    private let variant: Variant
+    private let variants: [Variant]
     private var steps = 0
 
-    init(_ renderer: FakeRenderer, _ bytes: [UInt8], _ variant: Variant) {
+    init(_ renderer: FakeRenderer, _ bytes: [UInt8], _ variants: [Variant]) {
       self.renderer = renderer
       self.bytes = bytes
-      self.variant = variant
+      self.variants = variants
       renderer.state.withLock { state in
         state.begun += 1
         state.underWay += 1
         state.mostUnderWay = max(state.mostUnderWay, state.underWay)
-        state.order.append(variant)
+        state.order += variants
       }
     }
 
     deinit { renderer.state.withLock { $0.underWay -= 1 } }
 
-    func step() throws(CodecError) -> [UInt8]? {
+    func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
       let (isHeld, error, padding) = renderer.state.withLock { ($0.isHeld, $0.error, $0.padding) }
       if let error { throw error }
       steps += 1
       guard !isHeld, steps > 3 else { return nil }
       renderer.state.withLock { $0.finished += 1 }
-      return FakeRenderer.picture(variant, of: bytes, padding: padding)
+      return variants.map { .success(FakeRenderer.picture($0, of: bytes, padding: padding)) }
     }
   }
 }

@@ -27,7 +27,7 @@ extension MemoryJobStore {
     try await mayFail()
     guard sizes[image] != nil, !isPinned(image) else { return nil }
     let jobs = rows.values.map(\.job).filter {
-      $0.image?.digest == image && $0.image?.isKept == true
+      $0.image?.keptDigest == image && $0.image?.isKept == true
     }
     evict(image, for: instance)
     return jobs.map(\.id)
@@ -77,7 +77,7 @@ extension MemoryJobStore {
   private func evict(_ image: ImageDigest, for instance: Instance) {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
-      if row.job.image?.digest == image, row.job.image?.isKept == true {
+      if row.job.image?.keptDigest == image, row.job.image?.isKept == true {
         rows[id]?.job.loseImage()
       }
     }
@@ -94,7 +94,7 @@ extension MemoryJobStore {
 
   private func oldest(_ image: ImageDigest) -> Timestamp? {
     let jobs = rows.values.filter {
-      $0.source == image || ($0.job.image?.digest == image && $0.job.image?.isKept == true)
+      $0.source == image || ($0.job.image?.keptDigest == image && $0.job.image?.isKept == true)
     }.compactMap(\.job.finishedAt)
     let entries = cache.values.filter { $0.image.digest == image }.map(\.stored)
     return (jobs + entries).min()

@@ -97,7 +97,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       return .repeated(known.jobs.map { id in rows[id].map { .kept($0.job) } ?? .gone(id) })
     }
     guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
-    let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.digest : nil }
+    let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.keptDigest : nil }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     guard jobs.allSatisfy({ rows[$0.id] == nil }) else {
       throw .unavailable(detail: "there is such a job")
@@ -218,7 +218,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     else { return nil }
     let before = row.job
     guard change(&row.job) else { return before }
-    if let image = row.job.image, image.isKept, pendingDeletion[image.digest] != nil {
+    if let image = row.job.image, image.isKept, pendingDeletion[image.keptDigest] != nil {
       throw .unavailable(detail: "an image that is leaving was not reserved")
     }
     switch QueueMove(from: before, to: row.job) {
@@ -235,8 +235,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Keeps a row, and counts its image if that was not reserved.
   private func save(_ row: Row) {
+    var row = row
+    if row.job.submission.dropsOriginal, row.job.phase == .success { row.source = nil }
     rows[row.job.id] = row
-    if let image = row.job.image, image.isKept { count(image.digest, bytes: image.bytes) }
+    if let image = row.job.image, image.isKept { count(image.keptDigest, bytes: image.keptBytes) }
     if let source = row.source, let bytes = row.job.capturedSource?.bytes {
       count(source, bytes: bytes)
     }

@@ -72,7 +72,9 @@ function query(members) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(members)) {
     if (value === undefined || value === null) continue;
-    for (const each of Array.isArray(value) ? value : [value]) search.append(name, String(each));
+    // Lists of objects, such as `variants`, stand there as JSON.
+    const isText = !Array.isArray(value) || typeof value[0] !== 'object';
+    for (const each of isText ? [value].flat() : [JSON.stringify(value)]) search.append(name, String(each));
   }
   const text = search.toString();
   return text && `?${text}`;
@@ -175,7 +177,10 @@ export class Client {
     }
   }
 
-  /** The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant. */
+  /**
+   * The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant; `variant`
+   * names one of the `variants` that the job was submitted with.
+   */
   async image(job, { signal, ...variant } = {}) {
     return (await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal })).blob();
   }

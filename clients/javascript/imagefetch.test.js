@@ -64,6 +64,16 @@ test('repeats nothing that has a key', async () => {
   assert.equal(jobs[0].id, jobs[1].id);
 });
 
+test('keeps variants alone', async () => {
+  const options = { variants: [{ name: 'thumb', width: 32 }], original: 'drop' };
+  const content = await (await fetch(photo)).blob();
+  const jobs = [await client.fetch(photo, options), await client.wait(await client.upload(content, options))];
+  for (const job of jobs) {
+    assert.equal((await bytes(await client.image(job, { variant: 'thumb' }))).length, job.image.variants[0].bytes);
+    await assert.rejects(client.image(job), { status: 410, code: 'image_gone' });
+  }
+});
+
 test('uploads', async () => {
   const content = new Blob([await (await fetch(photo)).arrayBuffer()], { type: 'image/jpeg' });
   const job = await client.wait(await client.upload(content, { tags: ['a', 'b'], max_pixels: 1e6 }));

@@ -95,7 +95,7 @@ class _Request:
     def __init__(self, method, path, query=None, body=None, headers=None, wait=0.0):
         members = [(k, v) for k, v in (query or {}).items() if v is not None]
         if members:
-            texts = [(k, _text(each)) for k, v in members for each in (v if isinstance(v, (list, tuple)) else [v])]
+            texts = [(k, _text(each)) for k, v in members for each in _values(v)]
             path += "?" + urllib.parse.urlencode(texts)
         self.method, self.path, self.body, self.headers, self.wait = method, path, body, headers or {}, wait
 
@@ -124,6 +124,13 @@ class _Answer:
 class _Pause:
     def __init__(self, seconds):
         self.seconds = seconds
+
+
+def _values(value):
+    """What stands in a query: a list's elements one by one; lists of objects, such as `variants`, as JSON."""
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    return [json.dumps(value)] if value and isinstance(value[0], dict) else value
 
 
 def _text(value):
@@ -290,8 +297,8 @@ class Client(_Base):
     def submit(self, url=None, *, idempotency_key=None, **options):
         """Submits one job and gives it as it is then, mostly `queued`.
 
-        The options are the API's: `alternatives`, `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache` …;
-        or, in place of a URL, `local`."""
+        The options are the API's: `alternatives`, `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache`,
+        `variants`, `original` …; or, in place of a URL, `local`."""
         return self._run(self._submit(url, options, idempotency_key))
 
     def submit_many(self, jobs, *, idempotency_key=None):
@@ -327,7 +334,9 @@ class Client(_Base):
         return self._run(self._fetch(url, options, timeout, progress, idempotency_key))
 
     def image(self, job, **variant):
-        """The image's bytes, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant's."""
+        """The image's bytes, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant's.
+
+        `variant` names one of the `variants` that the job was submitted with."""
         return self._run(self._image(job, variant))
 
     def save(self, job, path, **variant):

@@ -110,6 +110,18 @@ class SyncTests(unittest.TestCase):
         jobs = [self.client.submit(PHOTO, idempotency_key=RUN) for _ in range(2)]
         self.assertEqual(jobs[0].id, jobs[1].id)
 
+    def test_keeps_variants_alone(self):
+        wanted = [{"name": "thumb", "width": 32}]
+        for job in (
+            self.client.fetch(PHOTO, variants=wanted, original="drop"),
+            self.client.wait(self.client.upload(photo(), variants=wanted, original="drop")),
+        ):
+            thumb, = job.image["variants"]
+            self.assertEqual(len(self.client.image(job, variant="thumb")), thumb["bytes"])
+            with self.assertRaises(Refused) as raised:
+                self.client.image(job)
+            self.assertEqual((raised.exception.status, raised.exception.code), (410, "image_gone"))
+
     def test_uploads(self):
         job = self.client.wait(self.client.upload(photo(), "image/jpeg", tags=["a", "b"], max_pixels=1_000_000))
         self.assertEqual((job["source"]["captured"]["bytes"], job["tags"]), (len(photo()), ["a", "b"]))

@@ -156,12 +156,12 @@ class Actions {
     const link = document.createElement('a');
     link.rel = 'noreferrer noopener';
     if (access.token) {
-      const blob = await (await ask(`jobs/${entry.id}/image`)).blob();
+      const blob = await (await ask(picturePath(entry.job))).blob();
       link.href = URL.createObjectURL(blob);
       link.download = `${entry.id}.${entry.job.image.format}`;
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
     } else {
-      link.href = `jobs/${entry.id}/image`;
+      link.href = picturePath(entry.job);
       link.target = '_blank';
     }
     link.click();

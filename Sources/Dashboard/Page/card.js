@@ -264,7 +264,7 @@ function thumbnail({ id, job: { image } }, box) {
   // What is smaller than its card is not blown up.
   const isSmall = fullWidth < box.picture || fullHeight < box.media;
   const query = `width=${width}&height=${height}&fit=${isSmall ? 'scale-down' : 'cover'}&dpr=${dpr}&format=auto`;
-  return { path: `jobs/${id}/image?${query}`, key: `${image.etag} ${query}`, isSmall };
+  return { path: picturePath({ id, image }, width * dpr, query), key: `${image.etag} ${query}`, isSmall };
 }
 
 function fillPriorities(select) {

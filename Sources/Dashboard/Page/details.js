@@ -50,7 +50,8 @@ class Details {
     say($('details-title'), cut(entry.name, 200));
     for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
     this.say(job);
-    $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone);
+    // Of an image that was dropped there are no others than its facts tell.
+    $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone) || job.image.original === 'drop';
     if (!$('variant').hidden) say($('variant-shown'), this.variant().path);
     this.showFacts(facts(entry));
     this.showPicture(job);
@@ -119,7 +120,7 @@ class Details {
     // Its place is kept, so that nothing moves when it comes.
     Object.assign($('details-picture'), { width, height });
     frame.style.backgroundColor = image.dominant_color ?? '';
-    const path = `jobs/${id}/image?width=960&height=720&fit=scale-down&format=auto`;
+    const path = picturePath({ id, image }, 960, 'width=960&height=720&fit=scale-down&format=auto');
     this.takeBack = this.pictures.want(path, null, (result) => {
       if (typeof result !== 'string') return;
       if (this.url) URL.revokeObjectURL(this.url);
@@ -161,6 +162,7 @@ function facts(entry) {
     job.last_error && ['Last try', job.last_error.detail],
     image && ['Image', imageWords(image)],
     image && ['SHA-256', image.sha256],
+    image?.variants.length && ['Variants', image.variants.map(variantWords).join('; ')],
     cache && ['Cache', cacheWords[cache.status]],
     cache?.fresh_until && ['Fresh until', moment(cache.fresh_until)],
     ['Timings', timingWords(timings) && waterfall(timings)],
@@ -178,9 +180,12 @@ function imageWords(image) {
     `${formatWord(image.format)}, ${width} × ${height}`, `${number.format(image.bytes)} bytes`,
     image.frames > 1 && `${image.frames} frames`, image.progressive && 'progressive',
     image.has_alpha && 'with alpha', image.orientation > 1 && `turned (orientation ${image.orientation})`,
-    image.variant === 'low_data' && 'the low-data image',
+    image.variant === 'low_data' && 'the low-data image', image.original === 'drop' && 'dropped for its variants',
   ].filter(Boolean).join(', ');
 }
+
+const variantWords = ({ name, format, width, height, bytes }) => (
+  `${name}: ${formatWord(format)}, ${width} × ${height}, ${number.format(bytes)} bytes`);
 
 /** The steps as bars, each from when it began, above the same in words. */
 function waterfall(timings) {

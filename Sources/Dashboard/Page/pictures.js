@@ -20,6 +20,16 @@ function paintThumbHash(canvas, base64, aspect) {
   return true;
 }
 
+/**
+ * Where a job's picture is, at the size that the query says; of an image that was dropped, the variant that is nearest to
+ * that width from above.
+ */
+function picturePath({ id, image }, width = Infinity, query = '') {
+  if (image?.original !== 'drop') return `jobs/${id}/image${query && `?${query}`}`;
+  const variants = [...image.variants].sort((a, b) => a.width - b.width);
+  return `jobs/${id}/image?variant=${(variants.find((one) => one.width >= width) ?? variants.at(-1)).name}`;
+}
+
 class ThumbHash {
   constructor(bytes) {
     const colours = bytes[0] | (bytes[1] << 8) | (bytes[2] << 16);

@@ -310,10 +310,12 @@ struct LoadedImage: Sendable {
   var cache: CacheOutcome?
   /// For the cache to keep.
   var entry: CacheEntry?
-  /// The image's bytes, where the job store is to keep them; else they are kept already.
+  /// The image's bytes, where they are few: the job store is to keep them, unless they are dropped.
   var embedded: EmbeddedImage?
   /// What its decode made on its way.
   var variants: [VariantRequest: [UInt8]] = [:]
+  /// Whether its bytes are there until the load ends.
+  var isAtHand = true
 }
 
 extension FetchedResponse {

@@ -107,7 +107,8 @@ final class JobSnapshots: Sendable {
   /// Jobs have lost an image.
   func lose(_ image: ImageDigest, of ids: [JobID]) {
     for id in ids {
-      guard var job = peek(id)?.job, job.image?.digest == image, job.image?.isKept == true else {
+      guard var job = peek(id)?.job, job.image?.keptDigest == image, job.image?.isKept == true
+      else {
         continue
       }
       job.loseImage()

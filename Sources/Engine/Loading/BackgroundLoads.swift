@@ -77,6 +77,7 @@ struct Freshener: Sendable {
     var submission = job.submission
     submission.cacheMode = .noCache
     submission.integrity = nil
+    (submission.variants, submission.dropsOriginal) = ([], false)
     let again = Job(
       id: ids.next(at: now()), owner: job.owner, submission: submission, priority: .veryLow,
       tags: [], createdAt: now())
@@ -90,6 +91,7 @@ struct LowDataReplacer: Sendable {
   let store: any JobRecords
   let network: NetworkState
   let publisher: JobPublisher
+  let makers: VariantMakers
   let log: Logger
 
   /// Goes through all of them, until the network is constrained again.
@@ -123,15 +125,38 @@ struct LowDataReplacer: Sendable {
   private func replaceImage(of job: Job) async {
     var regular = job
     regular.target = .regular
-    await loader.load(regular) { await replaceImage(of: job.id, by: $0) }
+    await loader.load(regular) { [regular] load, loaded in
+      // What the decode did not make is rendered, and written, where that may take its time.
+      let image = await Task(executorPreference: loader.threads.lane(at: .veryLow)) {
+        await replacement(for: regular, loaded, load)
+      }.value
+      if let image { await replaceImage(of: job.id, by: image, loaded.cache) }
+    }
   }
 
-  private func replaceImage(of id: JobID, by loaded: LoadedImage) async {
+  /// The image with the variants that the job wants, made anew; nil where one can't be: the log has why.
+  private func replacement(
+    for job: Job, _ loaded: LoadedImage, _ load: Load
+  ) async -> StoredImage? {
+    var wanted = JobVariants(of: loaded, in: makers)
+    await wanted.make(for: [job])
+    await wanted.keepBundles(for: [job], of: load)
+    do throws(JobFailure) { return try wanted.image(for: job) } catch {
+      log.info(
+        "a low-data image can't be replaced",
+        metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])
+      return nil
+    }
+  }
+
+  private func replaceImage(
+    of id: JobID, by image: StoredImage, _ cache: CacheOutcome?
+  ) async {
     let hasChanged = Mutex(false)
     do throws(StoreError) {
       let job = try await store.update(id, under: nil) { job in
         guard job.image?.variant == .lowData, job.phase == .success else { return false }
-        job.replaceImage(with: loaded.image.seen(as: .regular), cache: loaded.cache)
+        job.replaceImage(with: image, cache: cache)
         hasChanged.withLock { $0 = true }
         return true
       }
@@ -155,13 +180,13 @@ struct BackgroundLoader: Sendable {
   let log: Logger
 
   /// Obtains what the job asks for, has the cache keep it, and then does `use` while the image is held.
-  func load(_ job: Job, _ use: (LoadedImage) async -> Void = { _ in }) async {
+  func load(_ job: Job, _ use: (Load, LoadedImage) async -> Void = { _, _ in }) async {
     guard let permit = await permit(for: job) else { return }
     let worker = BackgroundTransfer(on: threads.workerLane(at: job.priority), urls, log: log)
     guard let load = loads.beginInBackground(for: job, on: worker.lane) else { return }
     if let loaded = await worker.obtain(load, OriginPermits(permit)) {
       await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
-      await use(loaded)
+      await use(load, loaded)
     }
     if let reservation = load.reservation { await keeper.release(reservation) }
     loads.end(load)

@@ -38,7 +38,7 @@ struct ImageIngest: Sendable {
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
     for load: Load
   ) async throws(JobFailure) -> Ingested {
-    let wanted = load.wantedVariants
+    let wanted = Array(load.wantedVariants.prefix(VariantRequest.most))
     let decoder = codec.makeDecoder(limits: limits, variants: wanted)
     var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)
     var count = 0
@@ -82,24 +82,40 @@ struct ImageStaging: Sendable {
     try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
   }
 
-  /// Sees to it that the image outlives its load. One that no job waits for is published: no transaction that ends jobs
-  /// would take it along.
-  /// - Returns: the image, where the job store is to keep it when the load ends; nil: it is published.
-  func keep(_ ingested: ImageIngest.Ingested, for load: Load) async throws(JobFailure)
-    -> EmbeddedImage?
-  {
+  /// Sees to it that the image outlives its load, or, where its jobs drop it, that it is there until their variants are.
+  /// One that no job waits for is published: no transaction that ends jobs would take it along.
+  func keep(
+    _ ingested: ImageIngest.Ingested, in loaded: inout LoadedImage, for load: Load
+  ) async throws(JobFailure) {
+    loaded.variants = ingested.variants
     if !load.isBackground, let content = ingested.staged.content,
       content.count <= largestEmbedded
     {
-      return EmbeddedImage(digest: ingested.digest, content: content)
+      loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)
+    } else if load.dropsOriginal, load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil }) {
+      loaded.isAtHand = false
+    } else {
+      try await publish(ingested.staged, ingested.digest, bytes: ingested.bytes, for: load)
     }
+  }
+
+  /// Keeps what was made of an image for as long as the load, and for those that refer to it then.
+  func keep(_ content: [UInt8], for load: Load) async throws(JobFailure) -> ImageDigest {
+    let staged = try await stage(for: load)
+    do throws(StoreError) { try staged.write(content) } catch { throw JobFailure(error) }
+    let digest = staged.finish()
+    try await publish(staged, digest, bytes: content.count, for: load)
+    return digest
+  }
+
+  private func publish(
+    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for load: Load
+  ) async throws(JobFailure) {
     let isKept = try await storing(for: load) { () async throws(StoreError) in
       try await keeper.keep(
-        ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.reserving(),
-        limit: keeper.limit)
+        staged, digest, bytes: bytes, as: load.reserving(), limit: keeper.limit)
     }
     guard isKept else { throw .fetch(.cancelled) }
-    return nil
   }
 
   private func storing<Value>(

@@ -145,18 +145,15 @@ final class Load: Sendable {
   /// The name under which it may have reserved images: a reservation to be ended. Nil where it reserved none.
   var reservation: JobID? { state.withLock { $0.reserves } ? holder : nil }
 
-  /// What its jobs want made with the image, each once; no more than one decode makes.
+  /// Whether none of its jobs keeps the image's own bytes.
+  var dropsOriginal: Bool { leader.submission.dropsOriginal }
+
+  /// What its jobs want made with the image, each once.
   var wantedVariants: [VariantRequest] {
-    state.withLock { state in
-      var wanted: [VariantRequest] = []
-      for waiter in state.waiters.values {
-        for request in waiter.job.submission.variants where !wanted.contains(request.recipe) {
-          wanted.append(request.recipe)
-          if wanted.count == VariantRequest.most { return wanted }
-        }
-      }
-      return wanted
-    }
+    let jobs = isBackground ? [leader] : waiters.map(\.job)
+    var known: Set<VariantRequest> = []
+    return jobs.flatMap { $0.submission.variants.map(\.recipe) }
+      .filter { known.insert($0).inserted }
   }
 
   // MARK: Jobs from the queue

@@ -8,8 +8,7 @@ struct Loader: Sendable {
   let loads: Loads
   let urls: URLLoader
   let files: FileLoader
-  /// Nil where none are made.
-  let variants: Variants?
+  let makers: VariantMakers
   let completer: JobCompleter
 
   /// Never throws: whatever happens ends in the store, in memory, and in the log.
@@ -18,20 +17,20 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
-      var wanted = JobVariants()
-      await wanted.make(
-        for: load.waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
+      var wanted = JobVariants(of: loaded, in: makers)
+      await wanted.make(for: load.waiters.map(\.job))
       let waiters = await close(load, permits)
       // Some may have come meanwhile.
-      await wanted.make(
-        for: waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
+      let jobs = waiters.map(\.job)
+      await wanted.make(for: jobs)
+      await wanted.keepBundles(for: jobs, of: load)
       let made = wanted
       await completer.complete(
-        waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
+        waiters, of: load, entry: loaded.entry,
+        image: load.dropsOriginal ? made.embedded : loaded.embedded, releasing: load.reservation
       ) { waiter in
         do throws(JobFailure) {
-          let image = try made.image(loaded.image.seen(as: waiter.job.target), for: waiter.job)
-          return .success(image, loaded.cache)
+          return .success(try made.image(for: waiter.job), loaded.cache)
         } catch {
           return error == .fetch(.cancelled) ? .requeue : .failure(error)
         }
@@ -112,11 +111,12 @@ struct FileLoader: Sendable {
     guard stored.count <= maxBytes else { throw .fetch(.tooLarge(limit: maxBytes)) }
     let staged = try await ingest.staging.stage(for: load)
     let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
-    let embedded = try await ingest.staging.keep(ingested, for: load)
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
       variant: .regular, modifiedAt: now())
-    return LoadedImage(image: image, embedded: embedded, variants: ingested.variants)
+    var loaded = LoadedImage(image: image)
+    try await ingest.staging.keep(ingested, in: &loaded, for: load)
+    return loaded
   }
 }
 

@@ -147,14 +147,13 @@ private struct URLLoad: Sendable {
       throw error
     }
     permits.release()
-    let embedded = try await parts.ingest.staging.keep(ingested, for: load)
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes,
       url: response.url, variant: .regular,
       modifiedAt: response.lastModified(now: parts.now()) ?? parts.now())
     var loaded = cache.obtained(image, by: response, for: job, began: began, at: parts.now())
-    loaded.embedded = embedded
-    loaded.variants = ingested.variants
+    if load.dropsOriginal { loaded.forgetResponse() }
+    try await parts.ingest.staging.keep(ingested, in: &loaded, for: load)
     return loaded
   }
 
@@ -165,6 +164,14 @@ private struct URLLoad: Sendable {
     let staged = try await parts.ingest.staging.stage(for: load)
     parts.kept.identify(staged, of: load, response)
     return staged
+  }
+}
+
+extension LoadedImage {
+  /// Its bytes are dropped: there is nothing that could answer a later job.
+  fileprivate mutating func forgetResponse() {
+    entry = nil
+    cache?.freshUntil = nil
   }
 }
 

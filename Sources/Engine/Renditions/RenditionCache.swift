@@ -16,13 +16,13 @@ struct RenditionCache: Sendable {
   let log: Logger
 
   /// What is kept of it; nil when that is nothing, or harmed.
-  func bytes(of rendition: Rendition) async -> StoredBytes? {
+  func bytes(of rendition: Rendition) async -> RenderedBytes? {
     guard cache.isOn else { return nil }
     if let digest = cache.variants.digest(of: rendition.id),
       let bytes = opener.memory.bytes(of: digest)
     {
       cache.used(rendition.id, at: now())
-      return StoredBytes(bytes)
+      return RenderedBytes(StoredBytes(bytes), entityTag: digest.entityTag)
     }
     do throws(StoreError) {
       guard let kept = try await store.variant(rendition.id) else { return nil }
@@ -32,7 +32,7 @@ struct RenditionCache: Sendable {
       }
       cache.used(kept.id, at: now())
       cache.variants.note(kept.digest, of: kept.id)
-      return bytes
+      return RenderedBytes(bytes, entityTag: kept.digest.entityTag)
     } catch {
       log.error("a variant can't be looked up", metadata: ["error": "\(error)"])
       return nil

@@ -1,8 +1,12 @@
 internal import Jobs
+internal import Waiting
 
-/// Which renditions are asked for, who waits for each, and which is next: the rules, without computing anything.
+/// Which renditions are asked for, who waits for each, and which are next: the rules, without computing anything.
+///
+/// One decode makes all renditions of a picture that wait when it begins; those asked for later wait for its end, and
+/// share the next one.
 struct VariantQueue {
-  typealias Outcome = Result<StoredBytes, JobsError>
+  typealias Outcome = Result<RenderedBytes, JobsError>
   typealias Instant = ContinuousClock.Instant
 
   /// A request.
@@ -10,7 +14,7 @@ struct VariantQueue {
     let priority: Priority
     /// Whether what comes out may be kept.
     let keeps: Bool
-    let continuation: CheckedContinuation<Outcome, Never>
+    let outcome = OneShot<Outcome>()
   }
 
   /// One rendition and those who wait for it.
@@ -23,6 +27,8 @@ struct VariantQueue {
     var task: Task<Void, Never>?
     /// When its turn came; nil before, and once it is rendered.
     var since: Instant?
+    /// The one whose turn it came with, by the same decode; nil: its own turn.
+    var leader: UInt64?
     /// Once it is rendered, and being kept.
     var outcome: Outcome?
 
@@ -59,7 +65,8 @@ struct VariantQueue {
   }
 
   var waiting: Int { works.values.count { $0.task == nil } }
-  var rendering: Int { works.values.count { $0.since != nil } }
+  /// Decodes under way.
+  var rendering: Int { works.values.count { $0.since != nil && $0.leader == nil } }
   private var keeping: Int { works.values.count { $0.outcome != nil } }
   /// When the turn of the oldest one under way came.
   var oldest: Instant? { works.values.compactMap(\.since).min() }
@@ -104,7 +111,12 @@ struct VariantQueue {
     // Whoever asks from now on must not be given what is being stopped.
     open[id] = nil
     if work.task == nil { works[number] = nil }
-    return (waiter, work.task, work.task == nil)
+    return (waiter, isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
+  }
+
+  /// Whether anybody waits for what a turn makes.
+  private func isAwaited(_ leader: UInt64) -> Bool {
+    works.contains { ($0 == leader || $1.leader == leader) && !$1.waiters.isEmpty }
   }
 
   /// Changes who waits, and with that how soon the work's turn is.
@@ -124,10 +136,38 @@ struct VariantQueue {
   }
 
   private var next: (UInt64, Work)? {
-    works.filter { $0.value.task == nil }.max { a, b in
-      let (first, second) = (a.value.priority, b.value.priority)
-      return first == second ? a.key > b.key : first < second
+    let decodes = Set(works.values.lazy.filter { $0.since != nil }.compactMap(\.rendition.decode))
+    return works.filter { _, work in
+      work.task == nil && !(work.rendition.decode.map(decodes.contains) ?? false)
+    }.max(by: Self.isLater)
+  }
+
+  private static func isLater(_ a: (key: UInt64, value: Work), _ b: (key: UInt64, value: Work))
+    -> Bool
+  {
+    let (first, second) = (a.value.priority, b.value.priority)
+    return first == second ? a.key > b.key : first < second
+  }
+
+  /// What the decode that is about to begin makes: the rendition whose turn it is, and those of the same picture that
+  /// wait, the most urgent first.
+  /// - Parameter fits: whether so many can be made at once.
+  mutating func gather(
+    _ number: UInt64, atMost most: Int, _ fits: ([Rendition]) -> Bool
+  ) -> [(number: UInt64, rendition: Rendition)] {
+    guard let leader = works[number] else { return [] }
+    var gathered = [(number: number, rendition: leader.rendition)]
+    // One that nobody waits for is being stopped: the others have their own turn.
+    guard let decode = leader.rendition.decode, !leader.waiters.isEmpty else { return gathered }
+    let others = works.filter { $0.value.task == nil && $0.value.rendition.decode == decode }
+    for (other, work) in others.sorted(by: { Self.isLater($1, $0) }) where gathered.count < most {
+      guard fits(gathered.map(\.rendition) + [work.rendition]) else { break }
+      gathered.append((other, work.rendition))
+      works[other]?.leader = number
+      works[other]?.since = leader.since
+      works[other]?.task = leader.task
     }
+    return gathered
   }
 
   /// Whether what comes out may be kept.
@@ -141,7 +181,7 @@ struct VariantQueue {
   ) -> [Waiter] {
     guard var work = works.removeValue(forKey: number) else { return [] }
     let waiters = work.waiters.values
-    (work.waiters, work.since, work.outcome) = ([:], nil, outcome)
+    (work.waiters, work.since, work.leader, work.outcome) = ([:], nil, nil, outcome)
     works[number] = work
     if !isBeingKept { end(number) }
     return Array(waiters)

@@ -1,6 +1,6 @@
 internal import Jobs
 
-/// Renders one variant within the memory that all decodes share. Runs on the decode threads.
+/// Renders variants of one picture within the memory that all decodes share. Runs on the decode threads.
 struct VariantRendering: Sendable {
   let renderer: any ImageRenderer
   let memory: DecodeMemory
@@ -8,40 +8,49 @@ struct VariantRendering: Sendable {
   /// Of what one may hold at once, in bytes.
   let maxMemory: Int
 
-  /// The encoded picture.
+  /// Whether they can be made by one decode.
+  func fits(_ renditions: [Rendition]) -> Bool { need(of: renditions) <= maxMemory }
+
+  /// The encoded pictures, in the order of the renditions, which are of one source.
   /// - Parameter content: the image's bytes, where they are at hand.
-  /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`.
+  /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`: where none can be made.
   func bytes(
-    of rendition: Rendition, content: [UInt8]? = nil
-  ) async throws(JobsError) -> [UInt8] {
-    let variant = rendition.variant
-    let needed =
-      switch rendition.source {
-      case .image(let image): renderer.memory(for: variant, from: image.description) + image.bytes
-      case .picture(let picture): renderer.memory(for: variant, from: picture.description)
-      case .drawing: renderer.memory(forDrawing: variant)
-      }
+    of renditions: [Rendition], content: [UInt8]? = nil
+  ) async throws(JobsError) -> [Result<[UInt8], JobsError>] {
+    guard let source = renditions.first?.source else { return [] }
+    let needed = need(of: renditions)
     guard needed <= maxMemory else {
       throw .unrenderable(.tooMuchMemory(bytes: needed, limit: maxMemory))
     }
     guard let share = await memory.share(needed) else { throw .abandoned }
     defer { withExtendedLifetime(share) {} }
-    return try await finish(try await begin(rendition.source, variant, content))
+    let files = try await finish(try await begin(source, renditions.map(\.variant), content))
+    return files.map { file in file.mapError { .unrenderable($0) } }
+  }
+
+  private func need(of renditions: [Rendition]) -> Int {
+    guard let first = renditions.first else { return 0 }
+    let variants = renditions.map(\.variant)
+    return switch first.source {
+    case .image(let image): renderer.memory(for: variants, from: image.description) + image.bytes
+    case .picture(let picture): renderer.memory(for: variants, from: picture.description)
+    case .drawing: renderer.memory(forDrawing: first.variant)
+    }
   }
 
   private func begin(
-    _ source: Rendition.Source, _ variant: Variant, _ content: [UInt8]?
+    _ source: Rendition.Source, _ variants: [Variant], _ content: [UInt8]?
   ) async throws(JobsError) -> any Rendering {
     switch source {
     case .image(let image):
       if let content {
-        renderer.render(content, of: image.description, as: variant)
+        renderer.render(content, of: image.description, as: variants)
       } else {
-        try await renderer.render(bytes(of: image), of: image.description, as: variant)
+        try await renderer.render(bytes(of: image), of: image.description, as: variants)
       }
     case .picture(let picture):
-      renderer.render(picture.bytes, of: picture.description, as: variant)
-    case .drawing(let placeholder): renderer.draw(placeholder, as: variant)
+      renderer.render(picture.bytes, of: picture.description, as: variants)
+    case .drawing(let placeholder): renderer.draw(placeholder, as: variants[0])
     }
   }
 
@@ -61,10 +70,12 @@ struct VariantRendering: Sendable {
   }
 
   /// Lets others have a turn between the slices, each of some 10 ms.
-  private func finish(_ rendering: any Rendering) async throws(JobsError) -> [UInt8] {
+  private func finish(
+    _ rendering: any Rendering
+  ) async throws(JobsError) -> [Result<[UInt8], CodecError>] {
     while !Task.isCancelled {
       do throws(CodecError) {
-        if let bytes = try rendering.step() { return bytes }
+        if let files = try rendering.step() { return files }
       } catch {
         throw .unrenderable(error)
       }

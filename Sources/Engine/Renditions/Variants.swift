@@ -2,8 +2,8 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// Has variants rendered for requests: equal ones once for all who ask, so many at a time as there are threads, the
-/// others in the order of their priority. A rendering that nobody waits for any more is stopped.
+/// Has variants rendered for requests: equal ones once for all who ask, those of one picture together, so many pictures
+/// at a time as there are threads, the others in the order of their priority. What nobody waits for any more is stopped.
 ///
 /// In comes what is wanted of an image, out go its bytes: kept ones, else rendered on the decode threads.
 final class Variants: Sendable {
@@ -35,7 +35,7 @@ final class Variants: Sendable {
   ///   was cancelled.
   func bytes(
     of rendition: Rendition, at priority: Priority, keeping: Bool
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> RenderedBytes {
     if keeping, let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       return kept
@@ -48,34 +48,34 @@ final class Variants: Sendable {
   /// - Parameters:
   ///   - made: its bytes, where the image's decode made them.
   ///   - content: the image's bytes, where nobody can open it yet.
-  /// - Returns: how many bytes it has.
   /// - Throws: as ``bytes(of:at:keeping:)``.
   func make(
     _ rendition: Rendition, made: [UInt8]?, of content: [UInt8]?, keeping: Bool
-  ) async throws(JobsError) -> Int {
-    if keeping, let kept = await renditions.bytes(of: rendition) { return kept.count }
+  ) async throws(JobsError) -> RenderedBytes {
+    if keeping, let kept = await renditions.bytes(of: rendition) { return kept }
     let bytes: [UInt8]
     if let made {
       bytes = made
     } else {
       let start = ContinuousClock.now
-      bytes = try await rendering.bytes(of: rendition, content: content)
+      bytes = try await rendering.bytes(of: [rendition], content: content)[0].get()
       metrics.rendered(rendition.variant.format, in: start.duration(to: .now))
     }
     if keeping, renditions.takes(bytes.count) { await renditions.keep(bytes, of: rendition) }
-    return bytes.count
+    return RenderedBytes(bytes)
   }
 
   /// The bytes of a placeholder's rendition, which is kept in memory alone.
   /// - Throws: as ``bytes(of:at:keeping:)``.
   func placeholder(
     _ rendition: Rendition, at priority: Priority
-  ) async throws(JobsError) -> StoredBytes {
+  ) async throws(JobsError) -> [UInt8] {
     let name = rendition.digest
-    if let bytes = placeholders.bytes(of: name) { return StoredBytes(bytes) }
-    let stored = try await bytes(of: rendition, at: priority, keeping: false)
-    if case .memory(let bytes) = stored.place { placeholders.insert(bytes, as: name) }
-    return stored
+    if let bytes = placeholders.bytes(of: name) { return bytes }
+    let stored = try await bytes(of: rendition, at: priority, keeping: false).bytes
+    let bytes = stored.read(at: 0, count: stored.count)
+    placeholders.insert(bytes, as: name)
+    return bytes
   }
 
   /// Renderings under way and such that wait, and how long the oldest one has taken so far.
@@ -89,7 +89,7 @@ final class Variants: Sendable {
   /// Renders nothing any more; returns once what was under way has ended.
   func close() async {
     let (waiters, tasks) = queue.withLock { $0.close() }
-    for waiter in waiters { waiter.continuation.resume(returning: .failure(.draining)) }
+    for waiter in waiters { waiter.outcome.fulfil(.failure(.draining)) }
     for task in tasks { task.cancel() }
     for task in tasks { await task.value }
   }
@@ -99,25 +99,19 @@ final class Variants: Sendable {
   private func wait(
     for rendition: Rendition, at priority: Priority, _ keeps: Bool
   ) async -> Outcome {
-    let (me, id) = (queue.withLock { $0.number() }, rendition.id)
-    return await withCancellation {
-      await withCheckedContinuation { continuation in
-        let waiter = VariantQueue.Waiter(
-          priority: priority, keeps: keeps, continuation: continuation)
-        if let answer = enter(rendition, me, waiter) { continuation.resume(returning: answer) }
-      }
-    } onCancel: {
-      leave(me, id, rendition.variant.format)
-    }
+    let me = queue.withLock { $0.number() }
+    let waiter = VariantQueue.Waiter(priority: priority, keeps: keeps)
+    if let answer = enter(rendition, me, waiter) { return answer }
+    if let outcome = await waiter.outcome.value() { return outcome }
+    leave(me, rendition.id, rendition.variant.format)
+    return .failure(.abandoned)
   }
 
-  /// - Returns: nil when the outcome comes later, by the waiter's continuation.
+  /// - Returns: nil when the waiter is told later.
   private func enter(
     _ rendition: Rendition, _ me: UInt64, _ waiter: VariantQueue.Waiter
   ) -> Outcome? {
     queue.withLock { queue in
-      // Looked at under the lock: a cancellation from here on finds the waiter.
-      if Task.isCancelled { return .failure(.abandoned) }
       if queue.isClosed { return .failure(.draining) }
       let entry = queue.enter(rendition, me, waiter) { threads.lane(at: $0) }
       switch entry {
@@ -141,7 +135,6 @@ final class Variants: Sendable {
     let left = queue.withLock { $0.leave(me, id) }
     if left.isForgotten { metrics.variant(format, .abandoned) }
     left.task?.cancel()
-    left.waiter?.continuation.resume(returning: .failure(.abandoned))
   }
 
   // MARK: Rendering
@@ -157,28 +150,46 @@ final class Variants: Sendable {
     if keeps(number), let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept), isBeingKept: false)
+      end(number)
     } else {
-      await render(number, rendition)
-    }
-    queue.withLock { queue in
-      queue.end(number)
-      startNext(&queue)
+      await render(
+        queue.withLock { $0.gather(number, atMost: VariantRequest.most, rendering.fits) })
     }
   }
 
-  private func render(_ number: UInt64, _ rendition: Rendition) async {
+  private func render(_ works: [(number: UInt64, rendition: Rendition)]) async {
     let start = ContinuousClock.now
-    let format = rendition.variant.format
+    let results: [Result<[UInt8], JobsError>]
     do throws(JobsError) {
-      let bytes = try await rendering.bytes(of: rendition)
-      metrics.rendered(format, in: start.duration(to: .now))
-      let isBeingKept = keeps(number) && renditions.takes(bytes.count)
-      finish(number, .success(StoredBytes(bytes)), isBeingKept: isBeingKept)
-      if isBeingKept { await renditions.keep(bytes, of: rendition) }
+      results = try await rendering.bytes(of: works.map(\.rendition))
     } catch {
-      metrics.variant(format, error == .abandoned ? .abandoned : .failed)
-      finish(number, .failure(error), isBeingKept: false)
+      results = works.map { _ in .failure(error) }
     }
+    let time = start.duration(to: .now)
+    for (work, result) in zip(works, results) { note(result, of: work.rendition, in: time) }
+    // All who wait are told before anything is kept.
+    let kept = zip(works, results).filter { work, result in tell(work.number, result) }
+    for (work, result) in kept {
+      if let bytes = try? result.get() { await renditions.keep(bytes, of: work.rendition) }
+      end(work.number)
+    }
+  }
+
+  private func note(
+    _ result: Result<[UInt8], JobsError>, of rendition: Rendition, in time: Duration
+  ) {
+    switch result {
+    case .success: metrics.rendered(rendition.variant.format, in: time)
+    case .failure(let error):
+      metrics.variant(rendition.variant.format, error == .abandoned ? .abandoned : .failed)
+    }
+  }
+
+  /// - Returns: whether it is to be kept.
+  private func tell(_ number: UInt64, _ result: Result<[UInt8], JobsError>) -> Bool {
+    let isKept = (try? result.get()).map { keeps(number) && renditions.takes($0.count) } ?? false
+    finish(number, result.map { RenderedBytes($0) }, isBeingKept: isKept)
+    return isKept
   }
 
   private func keeps(_ number: UInt64) -> Bool { queue.withLock { $0.keeps(number) } }
@@ -188,6 +199,13 @@ final class Variants: Sendable {
       defer { startNext(&queue) }
       return queue.finish(number, outcome, isBeingKept: isBeingKept)
     }
-    for waiter in waiters { waiter.continuation.resume(returning: outcome) }
+    for waiter in waiters { waiter.outcome.fulfil(outcome) }
+  }
+
+  private func end(_ number: UInt64) {
+    queue.withLock { queue in
+      queue.end(number)
+      startNext(&queue)
+    }
   }
 }

@@ -177,7 +177,7 @@ struct LocalAndCapturedTests {
 
 extension RunningService {
   /// Submits bytes as a captured image, and waits for the job's end.
-  fileprivate func capture(_ bytes: [UInt8], query: String = "") async throws -> ShownJob {
+  func capture(_ bytes: [UInt8], query: String = "") async throws -> ShownJob {
     let answer = try await send(
       "POST", "/jobs\(query)", headers: ["Content-Type": "image/png"], body: Data(bytes))
     try #require(answer.status == 202)

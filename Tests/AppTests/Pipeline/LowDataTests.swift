@@ -44,6 +44,29 @@ struct LowDataTests {
   }
 
   @Test(
+    "and no longer: variants are made again, of the regular image", arguments: ["keep", "drop"])
+  func variants(original: String) async throws {
+    try await withPipeline(Self.constrained) { service, origin in
+      let members = script(origin).merging(
+        ["variants": [["width": 20, "name": "tiny"]], "original": original]
+      ) { $1 }
+      let low = try await service.run(members)
+      #expect(low.image?.variant == "low_data" && low.image?.variants.count == 1)
+      try await service.setConstrained(false)
+      let job = try await service.wait(for: low.id) { $0.image?.variant == "regular" }
+      #expect(job.image?.original == original)
+      let (new, old) = (job.image?.variants.first, low.image?.variants.first)
+      let variant = try #require(new)
+      #expect(variant.name == "tiny" && variant.width == 20 && variant.etag != old?.etag)
+      let answer = try await service.get(variant.href)
+      #expect(answer.status == 200 && answer.headers["etag"] == variant.etag)
+      #expect(answer.body.count == variant.bytes)
+      let own = try await service.get("/jobs/\(job.id)/image")
+      #expect(own.status == (original == "keep" ? 200 : 410))
+    }
+  }
+
+  @Test(
     "no longer while the low-data image is under way: the regular one takes its place after that")
   func replacedLater() async throws {
     try await withPipeline(Self.constrained) { service, origin in

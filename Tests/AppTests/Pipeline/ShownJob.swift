@@ -20,6 +20,8 @@ struct ShownJob: Decodable, Sendable {
     var url: String?
     var thumbhash: String?
     var dominantColor: String?
+    var original: String
+    var sha256: String
     var variants: [Variant]
   }
 

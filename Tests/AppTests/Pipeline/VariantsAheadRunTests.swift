@@ -51,6 +51,27 @@ struct VariantsAheadRunTests {
     }
   }
 
+  @Test(
+    "have one tag wherever they have the same bytes, alone, in a set and on demand, and else two")
+  func tags() async throws {
+    // A fourth of its sides is enough for the smaller one; not beside the larger.
+    let sizes: [[String: Any]] = [["width": 30, "format": "png"], ["width": 400]]
+    var made: [(tag: String, bytes: Data)] = []
+    for wanted in [Array(sizes[..<1]), sizes, []] {
+      try await withPipeline { service, origin in
+        origin.on("/x", .ok(Fixtures.jpeg))
+        let job = try await service.run(["url": origin.url("/x"), "variants": wanted])
+        let answer = try await service.get("/jobs/\(job.id)/image?width=30&format=png")
+        let tag = try #require(answer.headers["etag"])
+        #expect(answer.status == 200 && (job.image?.variants.first.map { $0.etag == tag } ?? true))
+        made.append((tag, answer.body))
+      }
+    }
+    #expect(made[0] == made[2], "made alone, it is what it is on demand")
+    #expect(made[0].bytes != made[1].bytes, "else this proves nothing")
+    #expect(made[0].tag != made[1].tag)
+  }
+
   @Test("of formats that are read otherwise are rendered before success is told")
   func others() async throws {
     try await withPipeline { service, origin in

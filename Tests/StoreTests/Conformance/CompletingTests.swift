@@ -206,3 +206,44 @@ struct LowDataTests {
       tags: [], createdAt: .at(number))
   }
 }
+
+extension CompletingTests {
+  @Test(
+    "a job that drops its image keeps its variants as one, and what its client sent no longer",
+    arguments: StoreAdapter.allCases)
+  func bundle(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    var submission = Submission(
+      source: .captured(.sample(1), bytes: 40, contentType: "image/png"))
+    submission.variants = [VariantRequest(name: "v0")]
+    submission.dropsOriginal = true
+    let job = Job(
+      id: JobID(at: .at(1)), owner: Owner("anna"), submission: submission, priority: .normal,
+      tags: [], createdAt: .at(1))
+    _ = try await store.reserve(.sample(1), bytes: 40, as: job.id, limit: .max / 2)
+    _ = try await store.submit([job], key: nil, capacity: 9)
+    let claims = try await store.claim(1, at: .at(5)).jobs.map(\.claim)
+    let load = JobID(at: .at(2))
+    _ = try await store.reserve(.sample(2), bytes: 10, as: load, limit: .max / 2)
+    _ = try await store.complete(
+      Completion(claims, releasing: load) { job in
+        var image = StoredImage.sample(.sample(1), bytes: 40)
+        image.bundle = VariantBundle(digest: .sample(2), bytes: 10)
+        job.succeed(with: image, cache: nil, at: .at(9), keptFor: .seconds(3_600))
+        return true
+      })
+    #expect(try await store.refers(to: .sample(2)))
+    #expect(try await !store.refers(to: .sample(1)))
+    #expect(try await store.job(job.id)?.image?.bundle?.bytes == 10)
+    #expect(try await store.counts().imageBytes == 50)
+    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    try await store.audit()
+    // It gives way as an image does.
+    let made = try await store.reserve(.sample(3), bytes: 95, as: load, limit: 100)
+    #expect(made == .reserved(evicted: [.sample(2)]))
+    #expect(try await store.job(job.id)?.image?.isKept == false)
+    try await store.audit()
+    await store.close()
+  }
+}

@@ -1,0 +1,71 @@
+// What a JPEG's header tells, and what it will take.
+#include "jpeg_reader.h"
+
+// What the library and the reader hold whatever the picture: tables, EXIF, buffers of small size.
+#define BASE_MEMORY ((size_t)256 * 1024)
+// A preview may have so many bytes, and no more than two bits a sample.
+#define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
+#define MIN_PREVIEW ((size_t)64 * 1024)
+// The bytes while they grow, and once more where the caller keeps those of the one before.
+#define PREVIEW_COPIES 3
+
+static size_t rounded_up(size_t value, size_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// One row of MCUs of samples, and for several scans all coefficients, with a pointer a row of blocks; the
+// bytes themselves where they must all be there.
+static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
+    size_t sum = BASE_MEMORY + (cinfo->arith_code ? MAX_ARITHMETIC_BACKLOG : 0);
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        size_t across = component->h_samp_factor, down = component->v_samp_factor;
+        size_t columns = rounded_up(component->width_in_blocks, across);
+        size_t lines = rounded_up(component->height_in_blocks, down);
+        sum += down * DCTSIZE * (columns * DCTSIZE + sizeof(JSAMPROW) + 64);
+        if (many_scans) sum += lines * (columns * sizeof(JBLOCK) + sizeof(JBLOCKROW) + 64);
+    }
+    return sum;
+}
+
+// Previews are an addition: they never make a picture need more than it may.
+static void allow_previews(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    if (!reader->many_scans || !jpeg_preview_fits(cinfo)) return;
+    size_t samples = 0;
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        samples += (size_t)component->width_in_blocks * component->height_in_blocks * DCTSIZE2;
+    }
+    size_t bytes = samples / 4 + MIN_PREVIEW;
+    if (bytes > MAX_PREVIEW) bytes = MAX_PREVIEW;
+    size_t memory = JPEG_PREVIEW_MEMORY + PREVIEW_COPIES * bytes;
+    if (reader->memory > reader->max_memory || memory > reader->max_memory - reader->memory) return;
+    reader->max_preview = bytes;
+    reader->memory += memory;
+}
+
+// Refuses what the library could not show: its own checks would come with the conversions that
+// raw output leaves out.
+static void check_header(JPEGReader *reader) {
+    j_decompress_ptr cinfo = &reader->cinfo;
+    if (cinfo->jpeg_color_space == JCS_UNKNOWN)
+        jpeg_reader_fail(reader, CodecFaultUnsupported, "a number of components other than 1, 3 and 4");
+    for (int index = 0; index < cinfo->num_components; index++) {
+        const jpeg_component_info *component = &cinfo->comp_info[index];
+        if (cinfo->max_h_samp_factor % component->h_samp_factor
+            || cinfo->max_v_samp_factor % component->v_samp_factor)
+            ERREXIT(cinfo, JERR_FRACT_SAMPLE_NOTIMPL);
+    }
+}
+
+bool jpeg_reader_read_header(JPEGReader *reader) {
+    if (jpeg_read_header(&reader->cinfo, TRUE) == JPEG_SUSPENDED) return false;
+    check_header(reader);
+    jpeg_profile_join(&reader->profile);
+    reader->many_scans = jpeg_has_multiple_scans(&reader->cinfo);
+    reader->memory = memory_needed(&reader->cinfo, reader->many_scans);
+    allow_previews(reader);
+    reader->stage = START;
+    return true;
+}

@@ -1,0 +1,70 @@
+// What an IHDR tells, and what it will take.
+#include "png_reader.h"
+
+// zlib's window and tables, libpng's structures.
+#define BASE_MEMORY ((size_t)192 * 1024)
+// A piece is smaller where rows come with 8 bits a sample of fewer, but never than this.
+#define LEAST_PIECE 64
+// The pixels that are kept of an interlaced picture's passes: 4 MP.
+#define MAX_GRID ((size_t)16 * 1024 * 1024)
+// A preview of noise has as many bytes as its pixels; most have a fraction of that.
+#define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
+#define MIN_PREVIEW ((size_t)64 * 1024)
+// The bytes while they grow, and once more where the caller keeps those of the one before.
+#define PREVIEW_COPIES 3
+
+static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
+    if (!interlaced) return height;
+    uint64_t sum = 0;
+    for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; pass++)
+        if (PNG_PASS_COLS(width, pass)) sum += PNG_PASS_ROWS(height, pass);
+    return sum;
+}
+
+// Previews are an addition: they never make a picture need more than it may.
+static void allow_previews(PNGReader *reader) {
+    CodecPicture *picture = &reader->picture;
+    if (!picture->isProgressive) return;
+    PassGrid grid = pass_grid_plan(picture->width, picture->height, MAX_GRID);
+    if (!grid.passes) return;
+    size_t pixels = pass_grid_bytes(&grid), bytes = pixels + MIN_PREVIEW;
+    if (bytes > MAX_PREVIEW) bytes = MAX_PREVIEW;
+    // The writer holds two rows beside that of the preview.
+    size_t memory = PNG_PREVIEW_MEMORY + (size_t)3 * 4 * picture->width + pixels
+        + PREVIEW_COPIES * bytes;
+    if (picture->decodingMemory > reader->max_memory
+        || memory > reader->max_memory - picture->decodingMemory)
+        return;
+    reader->grid = grid;
+    reader->max_preview = bytes;
+    picture->decodingMemory += memory;
+}
+
+// So are rows: without them variants are made of the kept bytes later.
+static void allow_rows(PNGReader *reader) {
+    CodecPicture *picture = &reader->picture;
+    if (!reader->rows_out.is_wanted) return;
+    size_t stored = png_get_rowbytes(reader->png, reader->info);
+    size_t piece = PNG_PIECE * stored / ((size_t)4 * picture->width);
+    reader->piece = piece > PNG_PIECE ? PNG_PIECE : piece < LEAST_PIECE ? LEAST_PIECE : piece;
+    reader->burst = png_rows_burst(picture->height, stored, reader->piece);
+    size_t memory = png_rows_memory(
+        picture->width, picture->height, picture->isProgressive, reader->burst);
+    reader->rows_out.is_wanted = picture->decodingMemory <= reader->max_memory
+        && memory <= reader->max_memory - picture->decodingMemory;
+    if (reader->rows_out.is_wanted) picture->decodingMemory += memory;
+}
+
+void png_reader_read_header(PNGReader *reader) {
+    png_structp png = reader->png;
+    CodecPicture *picture = &reader->picture;
+    picture->width = png_get_image_width(png, reader->info);
+    picture->height = png_get_image_height(png, reader->info);
+    picture->isProgressive = png_get_interlace_type(png, reader->info) != PNG_INTERLACE_NONE;
+    reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
+    // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
+    picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);
+    allow_rows(reader);
+    allow_previews(reader);
+    reader->has_header = true;
+}

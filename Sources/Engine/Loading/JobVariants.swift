@@ -1,0 +1,138 @@
+internal import Jobs
+
+/// What makes the variants that jobs want with their image.
+struct VariantMakers: Sendable {
+  /// Nil where none are made.
+  let variants: Variants?
+  let staging: ImageStaging
+  /// Whether what is kept is everybody's (`cache.shared`).
+  let isShared: Bool
+}
+
+/// The variants that the jobs of a load want with their image: those that its decode made, and those that have to be
+/// rendered, each once for all. What jobs keep in the place of a dropped image is put together here.
+struct JobVariants {
+  private struct Made {
+    let rendition: Rendition
+    let bytes: RenderedBytes
+  }
+
+  private let loaded: LoadedImage
+  private let makers: VariantMakers
+  /// By what they are, whatever the jobs call them.
+  private var outcomes: [VariantRequest: Result<Made, JobFailure>] = [:]
+  /// By what is in them.
+  private var bundles: [[VariantRequest]: Result<VariantBundle, JobFailure>] = [:]
+  /// A bundle for the job store to keep.
+  private(set) var embedded: EmbeddedImage?
+
+  /// None so far.
+  init(of loaded: LoadedImage, in makers: VariantMakers) {
+    (self.loaded, self.makers) = (loaded, makers)
+  }
+
+  /// Sees to it that what the jobs want is there.
+  mutating func make(for jobs: [Job]) async {
+    for job in jobs {
+      for request in job.submission.variants where outcomes[request.recipe] == nil {
+        do throws(JobsError) {
+          outcomes[request.recipe] = .success(try await made(request.recipe, for: job))
+        } catch {
+          outcomes[request.recipe] = .failure(JobFailure(error))
+        }
+      }
+    }
+  }
+
+  private func made(_ recipe: VariantRequest, for job: Job) async throws(JobsError) -> Made {
+    guard let variants = makers.variants else {
+      throw .unrenderable(.unsupportedFormat(name: nil))
+    }
+    let bytes = loaded.variants[recipe]
+    // A job that came when the bytes were dropped already: it has them fetched again.
+    guard bytes != nil || loaded.isAtHand else { throw .abandoned }
+    var rendition = variants.rendition(of: loaded.image, as: recipe)
+    if !makers.isShared { rendition = rendition.apart(for: job.owner) }
+    let made = try await variants.make(
+      rendition, made: bytes, of: loaded.embedded?.content,
+      keeping: job.submission.cacheMode != .noStore && !job.submission.dropsOriginal)
+    return Made(rendition: rendition, bytes: made)
+  }
+
+  /// Sees to it that what jobs keep in the place of their image outlives the load. Where that is little and the same for
+  /// all, the transaction that ends the jobs takes it along.
+  mutating func keepBundles(for jobs: [Job], of load: Load) async {
+    let dropping = jobs.filter(\.submission.dropsOriginal)
+    let wanted = Set(dropping.map { $0.submission.variants.map(\.recipe) })
+    for recipes in wanted {
+      // What failed is told by the job's variants.
+      let all = recipes.compactMap { try? outcomes[$0]?.get().bytes.bytes }
+      guard all.count == recipes.count else { continue }
+      let content = all.flatMap { $0.read(at: 0, count: $0.count) }
+      do throws(JobFailure) {
+        let digest: ImageDigest
+        if wanted.count == 1, content.count <= makers.staging.largestEmbedded, !load.isBackground {
+          digest = ImageDigest(of: content)
+          embedded = EmbeddedImage(digest: digest, content: content)
+        } else {
+          digest = try await makers.staging.keep(content, for: load)
+        }
+        bundles[recipes] = .success(VariantBundle(digest: digest, bytes: content.count))
+      } catch {
+        bundles[recipes] = .failure(error)
+      }
+    }
+  }
+
+  /// The image as the job has it: with the variants that it wants.
+  func image(for job: Job) throws(JobFailure) -> StoredImage {
+    var image = loaded.image.seen(as: job.target)
+    var made: [MadeVariant] = []
+    for request in job.submission.variants {
+      guard let outcome = outcomes[request.recipe] else { throw .internal }
+      let variant = try outcome.get()
+      made.append(MadeVariant(request.name, variant.rendition, variant.bytes))
+    }
+    image.variants = made
+    guard job.submission.dropsOriginal else { return image }
+    guard let bundle = bundles[job.submission.variants.map(\.recipe)] else { throw .internal }
+    image.bundle = try bundle.get()
+    return image
+  }
+}
+
+extension Variants {
+  func rendition(of image: StoredImage, as request: VariantRequest) -> Rendition {
+    let renderer = rendering.renderer
+    let variant = request.variant(
+      of: image.description.format, isTransparent: image.description.hasAlpha,
+      formats: renderer.formats)
+    return Rendition(of: image, as: variant, by: renderer)
+  }
+
+  /// Those that a job wants of an image, where all of them are kept; nil otherwise.
+  func kept(
+    _ requests: [VariantRequest], of image: StoredImage, apartFor owner: Owner?
+  ) async -> [MadeVariant]? {
+    var made: [MadeVariant] = []
+    for request in requests {
+      var rendition = rendition(of: image, as: request)
+      if let owner { rendition = rendition.apart(for: owner) }
+      guard let bytes = await renditions.bytes(of: rendition) else { return nil }
+      made.append(MadeVariant(request.name, rendition, bytes))
+    }
+    return made
+  }
+}
+
+extension JobFailure {
+  /// Why a variant that a job wants is not there.
+  fileprivate init(_ error: JobsError) {
+    switch error {
+    case .unrenderable(let error): self = .codec(error)
+    case .abandoned, .draining: self = .fetch(.cancelled)
+    case .store(let error): self = JobFailure(error)
+    default: self = .internal
+    }
+  }
+}

@@ -1,0 +1,44 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+/// What `docs/operating.md` says that success proves, whoever wants the pixels.
+@Suite("What a decode proves")
+struct ProofTests {
+  static let sound = Fixtures.known.map(\.name).filter { !$0.hasPrefix("flat") }
+
+  private static func isTaken(_ decoding: Decoding) -> Bool { (try? decoding.result.get()) != nil }
+
+  /// With every pixel, and with a few.
+  private static func wanted(by name: String) -> [Variant] {
+    let image = Fixtures.known.first { $0.name == name }?.description
+    return [Variant(.png), Variant(.png, max(1, (image?.width ?? 1) / 5))]
+  }
+
+  @Test("is the same where pixels are wanted and where they are not", arguments: sound)
+  func same(name: String) {
+    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(7) { $0 &* 31 &+ UInt64($1) }))
+    let seed = Fixtures.image(name)
+    let limits = DecodeLimits(maxPixels: 1 << 20, maxDimension: 4_096)
+    let wanted = Self.wanted(by: name)
+    #expect(Self.isTaken(Decoding(seed, limits: limits, variants: wanted)))
+    for number in 0..<30 {
+      let cut = Array(seed.prefix((number + 1) * seed.count / 31))
+      let mutant = number % 3 == 0 ? cut : HostileTests.mutant(of: seed, with: &random)
+      let proof = Decoding(mutant, limits: limits)
+      let pixels = Decoding(mutant, limits: limits, variants: wanted)
+      #expect(Self.isTaken(proof) == Self.isTaken(pixels), "\(number): \(proof.result)")
+      if Self.isTaken(proof) { #expect(proof.description == pixels.description) }
+    }
+  }
+
+  @Test("fails of a file that lacks a part, in every format", arguments: sound)
+  func cut(name: String) {
+    let seed = Fixtures.image(name)
+    for part in [1, 9, 40, 70] {
+      let decoding = Decoding(Array(seed.prefix(max(1, part * seed.count / 100))))
+      #expect(!Self.isTaken(decoding), "\(part) %: \(decoding.result)")
+    }
+  }
+}
