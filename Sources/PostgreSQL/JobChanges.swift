@@ -60,8 +60,9 @@ struct JobChanges {
     if before.tags != after.tags { change.tags = after.tags }
     changed[row.id] = change
     if let old = row.image, old != new.image { dropped.insert(old) }
+    if let old = row.source, old != new.source { dropped.insert(old) }
     if let image = after.image, let digest = new.image, digest != row.image {
-      begun[digest] = image.bytes
+      begun[digest] = image.keptBytes
     }
   }
 
@@ -92,15 +93,15 @@ struct JobChanges {
     try transaction.execute(
       """
       UPDATE jobs SET phase = n.phase, finished_at = n.finished_at, expires_at = n.expires_at, image = n.image,
-        low = n.low, last_claim = n.last_claim, record = n.record
-      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
-        AS n (id, phase, finished_at, expires_at, image, low, last_claim, record)
+        source = n.source, low = n.low, last_claim = n.last_claim, record = n.record
+      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        AS n (id, phase, finished_at, expires_at, image, source, low, last_claim, record)
       WHERE jobs.id = n.id
       """,
       [
         .ids(rows.map(\.id)), .ints(rows.map { Int64($0.finished?.code ?? 0) }),
         .ints(rows.map(\.finishedAt)), .ints(rows.map(\.expiresAt)),
-        .byteStrings(rows.map(\.image)), .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
+        .byteStrings(rows.map(\.image)), .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
         .byteStrings(rows.map(\.record)),
       ])
   }

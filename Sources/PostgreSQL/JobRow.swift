@@ -86,7 +86,9 @@ struct JobRow: Sendable {
     finished = job.phase.isFinished ? job.phase : nil
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
-    image = job.image?.isKept == true ? job.image?.digest.bytes : nil
+    image = job.image?.isKept == true ? job.image?.keptDigest.bytes : nil
+    // What the client sent is dropped too, once it is not needed for another try.
+    if job.submission.dropsOriginal, job.phase == .success { source = nil }
     isLow = job.hasLowDataImage
     queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
   }
