@@ -89,7 +89,10 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   private static func prepare(_ settings: Session.Settings, home: String?) throws {
-    let session = Session(settings)
+    // Who waits for another's migration, or makes a long one, is not to be hurried.
+    var patient = settings
+    patient.timeout = .seconds(600)
+    let session = Session(patient)
     let version = try session.connected().serverVersion
     guard version >= 140_000 else {
       throw StoreError.unavailable(

@@ -102,7 +102,8 @@ struct PostgresOutageTests {
   @Test(
     "that took a claim and could not say so keeps its jobs from nobody: the next claim has them")
   func unknownClaim() async throws {
-    let store = try Self.open(TestDatabase(in: .shared))
+    let database = try TestDatabase(in: .shared)
+    let store = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
     _ = try await store.submit([.sample(1), .sample(2)], key: nil, capacity: 9)
     let known = try await store.claim(1, for: instance, room: .unlimited).jobs
