@@ -6,7 +6,7 @@ internal import Synchronization
 extension JobEngine {
   /// Cancels the job; one that has finished stays as it is.
   public func cancel(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let job = try await job(id, for: caller).job
     let retention = job.submission.retention ?? configuration.retention
@@ -20,11 +20,11 @@ extension JobEngine {
 
   /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
   public func purge(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
     _ = try await job(id, for: caller)
-    let removal = try await storing { [snapshots] () async throws(StoreError) in
-      try await store.remove(id) { snapshots.isAt(expected, $0) }
+    let removal = try await storing { () async throws(StoreError) in
+      try await store.remove(id) { $0.isAt(expected) }
     }
     if removal == .kept { throw .versionDiffers }
     snapshots.purge(id)
@@ -47,7 +47,7 @@ extension JobEngine {
   /// Changes priority and tags; nil leaves them.
   public func edit(
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
-    ifVersion expected: Int? = nil
+    ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     let snapshot = try await change(id, ifVersion: expected) {
@@ -58,11 +58,13 @@ extension JobEngine {
   }
 
   /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
-  public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+  public func fetchAgain(
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
+  ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     try takeable()
     let moment = now()
-    let snapshot = try await change(id) { [network] job in
+    let snapshot = try await change(id, ifVersion: expected) { [network] job in
       job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
     if let request = snapshot.job.request { await join(request, 1) }
@@ -70,20 +72,21 @@ extension JobEngine {
     return snapshot
   }
 
-  /// Changes a job as it is at the moment of the change, for which the expected version counts too.
+  /// Changes a job as it is at the moment of the change. That is also when it is held to what the client saw: the
+  /// revision, as reports of progress change nothing that it could undo.
   private func change(
-    _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+    _ id: JobID, ifVersion expected: [Int]? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loads.showProgress(of: id)
     let outcome = ChangeOutcome()
     let job = try await storing { [snapshots] () async throws(StoreError) in
       try await store.update(id, under: nil) { job in
-        guard snapshots.isAt(expected, job) else {
+        guard job.isAt(expected) else {
           outcome.note(.versionDiffers)
           return false
         }
         var changed = job
-        changed.keepWhatIsShown(snapshots.peek(id)?.job)
+        changed.keepProgress(of: snapshots.peek(id)?.job)
         guard change(&changed) else { return false }
         outcome.note(changed.phase.isFinished && !job.phase.isFinished ? .ended : .changed)
         job = changed

@@ -77,7 +77,7 @@ extension WriteTransaction {
       let change: JobChange
       do {
         change = try JobChange(of: row) { job in
-          job.requeueAfterCrash()
+          job.requeue()
           return true
         }
       } catch {

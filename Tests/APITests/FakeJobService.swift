@@ -172,7 +172,7 @@ final class FakeJobService: JobService {
   }
 
   func cancel(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot {
     try await changed(id, for: caller, expected) { job, now in
       _ = job.cancel(at: now, keptFor: .seconds(60))
@@ -180,22 +180,25 @@ final class FakeJobService: JobService {
   }
 
   func purge(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) {
     _ = try await changed(id, for: caller, expected) { _, _ in }
     kept.withLock { $0.jobs[id] = nil }
   }
 
   func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot {
     try await changed(id, for: caller, expected) { job, _ in
       _ = job.edit(priority: priority, tags: tags)
     }
   }
 
-  func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    try await changed(id, for: caller, nil) { job, now in
+  func fetchAgain(
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
+  ) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller, expected) { job, now in
       _ = job.fetchAgain(at: now, from: .regular)
     }
   }
@@ -297,11 +300,11 @@ final class FakeJobService: JobService {
   }
 
   private func changed(
-    _ id: JobID, for caller: Caller, _ expected: Int?, _ change: (inout Job, Timestamp) -> Void
+    _ id: JobID, for caller: Caller, _ expected: [Int]?, _ change: (inout Job, Timestamp) -> Void
   ) async throws(JobsError) -> JobSnapshot {
     if let meanwhile = kept.withLock({ $0.meanwhile }) { self.change(id, meanwhile) }
     var job = try await job(id, for: caller).job
-    if let expected, job.version != expected { throw .versionDiffers }
+    guard job.isAt(expected) else { throw .versionDiffers }
     change(&job, now())
     kept.withLock { [job] in $0.jobs[id] = job }
     return JobSnapshot(job)

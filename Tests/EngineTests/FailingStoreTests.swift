@@ -25,7 +25,6 @@ struct FailingStoreTests {
       try await shop.store.changeAsAnother(
         id,
         { job in
-          job.keepWhatIsShown(job)
           return job.edit(priority: nil, tags: ["theirs"])
         }, thenFailing: [failure, failure])
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.tags == ["theirs"] }

@@ -122,6 +122,6 @@ extension Job {
   mutating func report(_ progress: Jobs.Progress) {
     var report = ProgressReport(of: self)
     report.progress = progress
-    note(report, shown: version)
+    take(report)
   }
 }

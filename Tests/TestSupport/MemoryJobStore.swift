@@ -189,7 +189,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) -> (job: Job, claim: Claim) {
     lastClaim += 1
     var row = row
-    row.job.start(at: moment, above: Int(instance.number) << 20)
+    row.job.start(at: moment, by: instance)
     let claim = Claim(job: row.job.id, instance: instance, number: lastClaim)
     row.claim = claim
     rows[row.job.id] = row
@@ -340,7 +340,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
     var jobs: [Job] = []
     for var row in lost.prefix(count) {
-      row.job.requeueAfterCrash()
+      row.job.requeue()
       row.claim = nil
       rows[row.job.id] = row
       jobs.append(row.job)

@@ -63,13 +63,6 @@ final class JobSnapshots: Sendable {
     state.withLock { $0.find(id, capacity: capacity) }
   }
 
-  /// Whether a job, given as the store has it, is at a version that its owner named; nil: any will do. The snapshot of a
-  /// loading job is ahead of the store by its progress.
-  func isAt(_ version: Int?, _ job: Job) -> Bool {
-    guard let version else { return true }
-    return version == max(job.version, peek(job.id)?.job.version ?? 0)
-  }
-
   /// Takes in a job's state, unless there is a newer one.
   /// - Parameter isNews: whether something happened to the job; false where it was only read.
   /// - Returns: the newest state; nil when the job was purged.
@@ -97,7 +90,7 @@ final class JobSnapshots: Sendable {
         return
       }
       var job = shown.job
-      job.note(report, shown: job.version)
+      job.note(report)
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
       subscribers.note(snapshot, from: shown.job)

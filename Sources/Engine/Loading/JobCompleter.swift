@@ -38,7 +38,6 @@ struct JobCompleter: Sendable {
   /// A change to one job, ready to be made by the store.
   private struct Plan: Sendable {
     let report: ProgressReport
-    let shown: Int
     let change: @Sendable (inout Job) -> Void
   }
 
@@ -79,7 +78,7 @@ struct JobCompleter: Sendable {
       releasing: releasing, image: image, imageLimit: keeper.limit
     ) { job in
       guard let plan = ready[job.id] else { return false }
-      job.note(plan.report, shown: plan.shown)
+      job.take(plan.report)
       plan.change(&job)
       return true
     }
@@ -162,9 +161,8 @@ struct JobCompleter: Sendable {
   }
 
   private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
-    let shown = publisher.snapshots.peek(waiter.job.id)?.job.version ?? 0
-    return Plan(
-      report: ProgressReport(of: waiter.job, common.progress), shown: shown,
+    Plan(
+      report: ProgressReport(of: waiter.job, common.progress),
       change: outcomes.change(ending, for: waiter, common))
   }
 }
