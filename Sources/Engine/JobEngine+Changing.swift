@@ -31,17 +31,22 @@ extension JobEngine {
     loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
     publisher.recordPurge(of: job, at: now())
-    await forgetBytes(of: job)
+    let partial = await forgetBytes(of: job)
+    membership.tell(.purged(id, partial: partial))
     await housekeeping.tidy()
   }
 
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
-  private func forgetBytes(of job: Job) async {
+  /// - Returns: under which key such bytes are kept, in whichever instance.
+  private func forgetBytes(of job: Job) async -> Fingerprint? {
     let job = loads.rules.sharing(job)
-    await kept.forget(job)
-    guard let image = job.image else { return }
-    await cache.forgetVariants(of: image.digest)
-    await cache.forget(image.digest, of: job)
+    let partial = job.phase == .success ? nil : job.partial
+    if let partial { await kept.forget(partial) }
+    if let image = job.image {
+      await cache.forgetVariants(of: image.digest)
+      await cache.forget(image.digest, of: job)
+    }
+    return partial
   }
 
   /// Changes priority and tags; nil leaves them.
@@ -68,7 +73,7 @@ extension JobEngine {
       job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
     if let request = snapshot.job.request { await join(request, 1) }
-    dispatcher.wake()
+    dispatcher.jobsWereQueued()
     return snapshot
   }
 
@@ -128,6 +133,7 @@ extension JobEngine {
     }
     // What is looked at would otherwise be the jobs' images.
     views.clear()
+    membership.tell(.cacheDropped)
     await housekeeping.tidy()
     return removed
   }
@@ -137,8 +143,16 @@ extension JobEngine {
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
   public func setConstrained(_ isConstrained: Bool) {
-    guard network.set(isConstrained) else { return }
-    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    guard setNetwork(isConstrained) else { return }
+    membership.tell(.constrained(isConstrained))
+    // The others need not do it too.
     if !isConstrained { background.replaceLowData() }
+  }
+
+  /// - Returns: whether that is new.
+  func setNetwork(_ isConstrained: Bool) -> Bool {
+    guard network.set(isConstrained) else { return false }
+    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    return true
   }
 }

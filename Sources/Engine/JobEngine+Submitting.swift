@@ -52,7 +52,7 @@ extension JobEngine {
     switch job {
     case .gone(let id): return SubmittedJob(gone: id)
     case .kept(let job):
-      guard isAlive(job), let snapshot = snapshots.publish(job, isNews: false) else {
+      guard isAlive(job), let snapshot = snapshots.publish(job, .read) else {
         return SubmittedJob(gone: job.id)
       }
       return SubmittedJob(snapshot)
@@ -69,7 +69,7 @@ extension JobEngine {
     guard !queued.isEmpty else { return submitted }
     positions.add(queued)
     await join(queued)
-    dispatcher.wake()
+    dispatcher.jobsWereQueued()
     return submitted
   }
 

@@ -20,6 +20,7 @@ public final class JobEngine: Sendable {
   let storage: StorageRoom
 
   // Sharing: this process among those that share the store.
+  let membership: Membership
   let lease: Lease
 
   // Events: what is known of jobs, and who wants to know it.
@@ -66,7 +67,8 @@ public final class JobEngine: Sendable {
     storage = StorageRoom(images: parts.images, log: log)
 
     network = NetworkState(isConstrained: configuration.isConstrained)
-    snapshots = JobSnapshots(capacity: configuration.shownJobs)
+    membership = Membership(store: parts.store)
+    snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
     publisher = JobPublisher(
       snapshots: snapshots, metrics: metrics, log: log,
       onLowData: { [network, background] job in
@@ -78,7 +80,8 @@ public final class JobEngine: Sendable {
       LoadFactory(rules: configuration.loadRules, threads: threads, ids: ids, now: now),
       snapshots: snapshots, metrics: metrics)
     lease = Lease(
-      store: parts.store, duration: configuration.lease, loads: loads, clock: storeClock, log: log)
+      store: parts.store, membership: membership, duration: configuration.lease, loads: loads,
+      clock: storeClock, log: log)
 
     uploads = UploadQuota(configuration.maxStoredBytes, now: now)
     keeper = ImageKeeper(

@@ -19,6 +19,17 @@ extension Job {
     if phase == .loading { count(report: reports + 1) }
   }
 
+  /// Its worker, in another process, told of progress at that version. Previews are the other process's own.
+  /// - Returns: false where that is known already, or belongs to another revision.
+  package mutating func note(_ report: ProgressReport, at version: Int) -> Bool {
+    guard phase == .loading, isAt([version]), version > self.version else { return false }
+    let own = previews
+    take(report)
+    previews = own
+    count(report: reports + version - self.version)
+    return true
+  }
+
   /// What its worker had to tell, for good: before the move that ends its work.
   public mutating func take(_ report: ProgressReport) {
     guard phase == .loading else { return }

@@ -61,7 +61,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// So no report needs to be stored for the next change to be newer, whoever makes it.
   public var version: Int { revision << Self.reportBits &+ reports &+ 1 }
 
-  private static func revision(ofVersion version: Int) -> Int { (version - 1) >> reportBits }
+  private static func revision(ofVersion version: Int) -> Int { (version &- 1) >> reportBits }
 
   /// Whether no change came after one of these versions, which clients saw; nil: whatever came. A report of progress is
   /// no change.

@@ -12,6 +12,14 @@ public struct ProgressReport: Sendable, Equatable {
   /// Where the job stands when a worker takes it.
   public init(of job: Job) { self.init(of: job, LoadProgress()) }
 
+  /// What is shown of a job.
+  package init(shownOf job: Job) {
+    progress = job.progress
+    attempts = job.attempts
+    timings = job.timings
+    previews = job.previews
+  }
+
   /// What a load's progress means for one of its jobs, given as it was taken.
   package init(of job: Job, _ load: LoadProgress) {
     progress = load.bytes

@@ -35,7 +35,8 @@ struct PreconditionTests {
   @Test(
     "that names another one is 412, and nothing is changed",
     arguments: [
-      "\"1048577\"", "\"-9223372036854775808\"", "W/\"1\"", "\"1048577\", W/\"1\"", "1", "", "\"*\"", "\"01\"", "\"1", "\"1048577\", *",
+      "\"1048577\"", "\"-9223372036854775808\"", "W/\"1\"", "\"1048577\", W/\"1\"", "1", "",
+      "\"*\"", "\"01\"", "\"1", "\"1048577\", *",
     ])
   func fails(condition: String) async throws {
     for change in Self.changes {

@@ -56,7 +56,8 @@ struct FailingStoreTests {
     let store = MemoryJobStore()
     let lines = LogLines()
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: NoJobs(),
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(),
       clock: StoreClock { ManualClock().now }, log: lines.logger)
     try await lease.begin()
     let keeper = ImageKeeper(

@@ -17,7 +17,7 @@ struct Workshop {
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
-    locals: (any LocalImages)? = nil,
+    locals: (any LocalImages)? = nil, clock: ManualClock = ManualClock(),
     threads: any ComputeThreads = TestThreads(),
     log: Logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
@@ -27,7 +27,6 @@ struct Workshop {
     configuration.workers = 4
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
-    let clock = ManualClock()
     await store.use { clock.now }
     let codec = FakeCodec()
     let parts = JobEngine.Parts(

@@ -96,7 +96,7 @@ struct PhaseTests {
     #expect(job == before)
   }
 
-  @Test("each report of progress makes it grow too, and the next change leaps over all that may yet come")
+  @Test("each report of progress makes it grow, and the next change leaps over all that may come")
   func reports() {
     var job = job()
     job.start(at: clock.now)
@@ -133,7 +133,7 @@ struct PhaseTests {
     #expect(changed.version > job.version)
   }
 
-  @Test("what an instance starts is newer than all that earlier ones may have shown and a power cut undid")
+  @Test("what an instance starts is newer than what earlier ones showed and a power cut undid")
   func startedAnew() {
     let queued = job()
     var version = queued.version
@@ -150,7 +150,7 @@ struct PhaseTests {
     #expect(version < 1 << 53, "a number in JSON")
   }
 
-  @Test("a change is held to the revision of what a client saw: progress since then is no other one")
+  @Test("a change is held to the revision that a client saw, whatever progress there is since")
   func condition() {
     var job = job()
     job.start(at: clock.now)

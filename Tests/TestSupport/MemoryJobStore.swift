@@ -32,9 +32,17 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var isHeld = false
   private var held: [CheckedContinuation<Void, Never>] = []
   private nonisolated let exchange = NewsExchange()
+  public nonisolated let isExclusive: Bool
 
-  /// - Parameter now: the store's clock.
-  public init(now: @escaping WallClock = { ManualClock().now }) { clock = now }
+  /// - Parameters:
+  ///   - isExclusive: whether a service that uses it is told that no other one does.
+  ///   - now: the store's clock.
+  public init(
+    isExclusive: Bool = true, now: @escaping WallClock = { ManualClock().now }
+  ) {
+    self.isExclusive = isExclusive
+    clock = now
+  }
 
   /// Goes by another clock from now on.
   public func use(_ clock: @escaping WallClock) { self.clock = clock }

@@ -149,7 +149,7 @@ struct JobCompleter: Sendable {
       publisher.publish(job, hasEnded: job.phase.isFinished)
       if !job.phase.isFinished { isAnyQueued = true }
     }
-    if isAnyQueued { dispatcher.wake() }
+    if isAnyQueued { dispatcher.jobsWereQueued() }
   }
 
   /// Waits, also in a cancelled task, which has to write down all the same how its jobs ended; the service's stop ends

@@ -42,12 +42,10 @@ struct KeptTransfers: Sendable {
     }
   }
 
-  /// Forgets what is kept for a job that was purged.
-  func forget(_ job: Job) async {
-    guard let key = job.partial, job.phase != .success else { return }
+  /// Forgets what is kept for a job that was purged, under its ``Job/partial``.
+  func forget(_ key: Fingerprint) async {
     do throws(StoreError) { try await partials.drop(key) } catch {
-      log.error(
-        "kept bytes can't be removed", metadata: ["job": "\(job.id)", "error": "\(error)"])
+      log.error("kept bytes can't be removed", metadata: ["error": "\(error)"])
     }
   }
 }

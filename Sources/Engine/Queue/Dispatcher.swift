@@ -97,6 +97,12 @@ final class Dispatcher: Sendable {
     look { $0.isEmpty = false }
   }
 
+  /// Jobs were queued by this process: others may take them as well.
+  func jobsWereQueued() {
+    wake()
+    lease.membership.tell(.queued)
+  }
+
   /// Signals that an origin may have room that had none.
   func originHasRoom() {
     look { _ in }
@@ -234,6 +240,7 @@ final class Dispatcher: Sendable {
           job.requeue()
           return true
         })
+      lease.membership.tell(.queued)
     } catch {
       log.error(
         "jobs stay claimed until the next start",

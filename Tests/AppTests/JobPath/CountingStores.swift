@@ -143,6 +143,8 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.recoverExpired(count)
   }
 
+  var isExclusive: Bool { store.isExclusive }
+
   func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
 
   func tell(_ news: News, from instance: Instance) { store.tell(news, from: instance) }
