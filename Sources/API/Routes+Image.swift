@@ -255,10 +255,15 @@ extension Duration {
 extension StoredBytes {
   /// A part of them, to be sent.
   fileprivate func content(_ range: Range<Int>) -> Response.Content {
-    switch place {
-    case .file(let descriptor):
-      .file(descriptor: descriptor, offset: range.lowerBound, count: range.count, owner: self)
-    case .memory(let bytes): .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
+    switch self {
+    case .memory(let bytes): return .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
+    case .file(let stored):
+      // What the kernel can't send is read: no adapter here opens such a file.
+      guard let file = stored as? any SendableFile else {
+        return .bytes(stored.read(at: range.lowerBound, count: range.count))
+      }
+      return .file(
+        descriptor: file.descriptor, offset: range.lowerBound, count: range.count, owner: file)
     }
   }
 }

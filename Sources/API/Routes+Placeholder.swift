@@ -24,7 +24,7 @@ extension Routes {
     let bytes = try await asking { () throws(JobsError) in
       try await service.open(rendition, for: job)
     }
-    guard case .memory(let content) = bytes.place else { throw Problem(JobsError.imageGone) }
+    guard case .memory(let content) = bytes else { throw Problem(JobsError.imageGone) }
     var response = answer(content, rendition.variant.format.contentType, for: job)
     if wish.format == .auto { response.fields[.vary] = "Accept" }
     return response

@@ -40,11 +40,12 @@ struct Parts: Sendable {
       var imageFolder = FileImageStore.Configuration(path: path + "/images")
       imageFolder.maxPartialBytes = configuration.storage.partials
       imageFolder.isDurable = isDurable
-      let images = TieredImageStore(jobs: jobs, files: try FileImageStore(imageFolder))
+      let files = try FileImageStore(imageFolder)
+      let images = TieredImageStore(jobs: jobs, files: files)
       engine = JobEngine(
         engineConfiguration,
         JobEngine.Parts(
-          store: jobs, images: images,
+          store: jobs, images: images, spool: files.spool,
           fetcher: fetcher, codec: StreamingCodec(), renderer: StreamingRenderer(),
           locals: locals,
           // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.

@@ -14,7 +14,7 @@ extension JobEngine {
     let instance = membership.instance
     let news = membership.news(for: instance)
     let requeued = try await recover()
-    let removed = try await images.removeUnfinished()
+    let removed = try await spool.removeUnfinished()
     if requeued > 0 || removed > 0 {
       log.notice(
         "picked up after an unclean stop",

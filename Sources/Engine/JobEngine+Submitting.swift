@@ -103,7 +103,7 @@ extension JobEngine {
   /// Room for an image that a client is about to send.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try takeable()
-    let staged = try await storing { () async throws(StoreError) in try await images.stage() }
+    let staged = try await storing { () async throws(StoreError) in try await spool.stage() }
     return StagedCapture(
       staged, on: threads.lane(at: .normal), in: uploads, by: owner)
   }

@@ -10,6 +10,7 @@ public final class JobEngine: Sendable {
   let configuration: Configuration
   let store: any JobStore
   let images: any ImageStore
+  let spool: any ImageSpool
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
   let ids = JobIDSequence()
@@ -59,7 +60,8 @@ public final class JobEngine: Sendable {
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
     self.configuration = configuration
-    (store, images, locals, threads) = (parts.store, parts.images, parts.locals, parts.threads)
+    (store, images, spool) = (parts.store, parts.images, parts.spool)
+    (locals, threads) = (parts.locals, parts.threads)
     self.log = log
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }
@@ -105,14 +107,14 @@ public final class JobEngine: Sendable {
       publisher: publisher, dispatcher: dispatcher, now: now, log: log)
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
-    kept = KeptTransfers(partials: parts.images, loads: loads, now: now, log: log)
+    kept = KeptTransfers(spool: parts.spool, loads: loads, now: now, log: log)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: threads,
       losses: ImageLosses(
         keeper: keeper, cache: cache, snapshots: snapshots, views: views, log: log))
     self.opener = opener
     let renditions = RenditionCache(
-      cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
+      cache: cache, store: parts.store, spool: parts.spool, opener: opener, keeper: keeper,
       storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
     let variants = parts.renderer.map { [threads, metrics] renderer in
       Variants(
@@ -127,7 +129,7 @@ public final class JobEngine: Sendable {
 
     let ingest = ImageIngest(
       codec: parts.codec, limits: configuration.limits, makesVariants: parts.renderer != nil,
-      memory: memory, images: parts.images, keeper: keeper,
+      memory: memory, spool: parts.spool, keeper: keeper,
       largestEmbedded: parts.store.largestEmbedded, completer: completer, log: log)
     let urls = URLLoader(
       cache: cache,

@@ -1,5 +1,6 @@
 import API
 import Crypto
+import HTTP
 import Jobs
 import Synchronization
 import TestSupport
@@ -235,10 +236,8 @@ final class FakeJobService: JobService {
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
-    guard let descriptor = kept.withLock({ $0.descriptor }) else { return StoredBytes(bytes) }
-    return StoredBytes(
-      descriptor: descriptor, count: bytes.count,
-      reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
+    guard let descriptor = kept.withLock({ $0.descriptor }) else { return .memory(bytes) }
+    return .file(FakeFile(descriptor, bytes))
   }
 
   func preview(of id: JobID) -> Preview? { kept.withLock { $0.previews[id] } }
@@ -277,7 +276,7 @@ final class FakeJobService: JobService {
     if let refusal = kept.withLock({ $0.refusal }) { throw refusal }
     kept.withLock { $0.opened.append((rendition, job.priority)) }
     guard let source = source(of: rendition) else { throw .imageGone }
-    return StoredBytes(FakeRenderer.picture(rendition.variant, of: source))
+    return .memory(FakeRenderer.picture(rendition.variant, of: source))
   }
 
   func cacheCounts() async throws(JobsError) -> CacheCounts {
@@ -313,6 +312,19 @@ final class FakeJobService: JobService {
   private func check() throws(JobsError) {
     if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
   }
+}
+
+/// A file of that descriptor, as far as anybody asks.
+final class FakeFile: StoredFile, SendableFile {
+  let descriptor: Int32
+  private let bytes: [UInt8]
+  var count: Int { bytes.count }
+
+  init(_ descriptor: Int32, _ bytes: [UInt8]) {
+    (self.descriptor, self.bytes) = (descriptor, bytes)
+  }
+
+  func read(at offset: Int, count: Int) -> [UInt8] { Array(bytes.dropFirst(offset).prefix(count)) }
 }
 
 /// Tells what it was given, and then nothing.

@@ -146,7 +146,7 @@ struct InstancesTests {
       let job = try await pair.loading(url)
       try await pair.front.engine.purge(job.id, for: Workshop.me)
       try await pair.expectIdle()
-      #expect(pair.back.images.keptBytes == 0)
+      #expect(pair.back.images.spool.keptBytes == 0)
       await #expect(throws: JobsError.unknownJob) {
         try await pair.back.engine.job(job.id, for: Workshop.me)
       }
@@ -156,9 +156,9 @@ struct InstancesTests {
       #expect(failed.phase == .failure)
       let partial = try #require(failed.partial)
       let known = PartialResponse(url: failed.url!, validator: "\"1\"", total: nil)
-      pair.back.images.keep(ok, of: known, for: partial)
+      pair.back.images.spool.keep(ok, of: known, for: partial)
       try await pair.front.engine.purge(failed.id, for: Workshop.me)
-      try await until { pair.back.images.keptBytes == 0 }
+      try await until { pair.back.images.spool.keptBytes == 0 }
     }
   }
 

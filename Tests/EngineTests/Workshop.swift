@@ -30,13 +30,15 @@ struct Workshop {
     await store.use { clock.now }
     let codec = FakeCodec()
     let parts = JobEngine.Parts(
-      store: store, images: images, fetcher: fetcher, codec: codec, renderer: renderer,
+      store: store, images: images, spool: images.spool, fetcher: fetcher, codec: codec,
+      renderer: renderer,
       locals: locals,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now }, log: log)
     let workshop = Workshop(
-      engine: engine, store: store, images: images, fetcher: fetcher, codec: codec, clock: clock)
+      engine: engine, store: store, images: images, fetcher: fetcher,
+      codec: codec, clock: clock)
     async let running: Void = engine.run()
     do {
       while engine.state == .starting { await Task.yield() }

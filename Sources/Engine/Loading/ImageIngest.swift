@@ -12,7 +12,7 @@ struct ImageIngest: Sendable {
   /// Whether decodes make the variants that jobs want.
   let makesVariants: Bool
   let memory: DecodeMemory
-  let images: any ImageStore
+  let spool: any ImageSpool
   let keeper: ImageKeeper
   /// Images of up to so many bytes the job store keeps itself.
   let largestEmbedded: Int
@@ -38,7 +38,7 @@ struct ImageIngest: Sendable {
 
   /// Where the bytes are written and hashed.
   func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
-    try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
+    try await storing(for: load) { () async throws(StoreError) in try await spool.stage() }
   }
 
   /// - Parameters:

@@ -71,9 +71,9 @@ final class Variants: Sendable {
     _ rendition: Rendition, at priority: Priority
   ) async throws(JobsError) -> StoredBytes {
     let name = rendition.digest
-    if let bytes = placeholders.bytes(of: name) { return StoredBytes(bytes) }
+    if let bytes = placeholders.bytes(of: name) { return .memory(bytes) }
     let stored = try await bytes(of: rendition, at: priority, keeping: false)
-    if case .memory(let bytes) = stored.place { placeholders.insert(bytes, as: name) }
+    if case .memory(let bytes) = stored { placeholders.insert(bytes, as: name) }
     return stored
   }
 
@@ -172,7 +172,7 @@ final class Variants: Sendable {
       let bytes = try await rendering.bytes(of: rendition)
       metrics.rendered(format, in: start.duration(to: .now))
       let isBeingKept = keeps(number) && renditions.takes(bytes.count)
-      finish(number, .success(StoredBytes(bytes)), isBeingKept: isBeingKept)
+      finish(number, .success(.memory(bytes)), isBeingKept: isBeingKept)
       if isBeingKept { await renditions.keep(bytes, of: rendition) }
     } catch {
       metrics.variant(format, error == .abandoned ? .abandoned : .failed)
