@@ -10,9 +10,9 @@ enum Conditions {
     return tags(field).contains { $0.tag == entityTag[...] }
   }
 
-  /// Whether an `If-Match` names the current representation, by strong comparison: a weak tag names none.
-  static func matches(_ entityTag: String, in field: String) -> Bool {
-    field == "*" || tags(field).contains { !$0.isWeak && $0.tag == entityTag[...] }
+  /// What an `If-Match` names: by strong comparison a weak tag is none.
+  static func strongTags(_ field: String) -> [Substring] {
+    tags(field).filter { !$0.isWeak }.map(\.tag)
   }
 
   /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.

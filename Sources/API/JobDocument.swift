@@ -107,7 +107,14 @@ extension JobSnapshot {
   }
 
   /// The job's strong entity tag (RFC 9110 section 8.8.3): of all but `waiting_for`, one version has one encoding.
-  var entityTag: String { "\"\(job.version)\"" }
+  var entityTag: String { Self.tag(of: job.version) }
+
+  /// The version that has this entity tag, quotes included; nil: none has.
+  static func version(ofTag tag: Substring) -> Int? {
+    Int(tag.dropFirst().dropLast()).flatMap { $0 > 0 && Self.tag(of: $0) == tag ? $0 : nil }
+  }
+
+  private static func tag(of version: Int) -> String { "\"\(version)\"" }
 }
 
 extension Routes {

@@ -36,20 +36,23 @@ public protocol JobService: Sendable {
 
   /// Cancels the job unless it has finished.
   ///
-  /// - Parameter expected: does so only while the job has this version; nil: whichever it has.
-  func cancel(_ id: JobID, for caller: Caller, ifVersion expected: Int?)
+  /// - Parameter expected: does so only where nothing but progress came after one of these versions; nil: whatever came.
+  func cancel(_ id: JobID, for caller: Caller, ifVersion expected: [Int]?)
     async throws(JobsError) -> JobSnapshot
 
   /// Cancels and forgets the job, its image and its kept bytes.
-  func purge(_ id: JobID, for caller: Caller, ifVersion expected: Int?) async throws(JobsError)
+  func purge(_ id: JobID, for caller: Caller, ifVersion expected: [Int]?) async throws(JobsError)
 
   /// Changes what is not nil.
   func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot
 
   /// Queues the job again where there is something to fetch.
-  func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
+  func fetchAgain(
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
+  ) async throws(JobsError) -> JobSnapshot
 
   /// The job as it is when it meets the condition, or the time is over.
   func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)

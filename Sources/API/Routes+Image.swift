@@ -271,11 +271,15 @@ extension Duration {
 extension StoredBytes {
   /// A part of them, to be sent.
   fileprivate func content(_ range: Range<Int>) -> Response.Content {
-    switch place {
-    case .file(let descriptor, let offset):
-      .file(
-        descriptor: descriptor, offset: offset + range.lowerBound, count: range.count, owner: self)
-    case .memory(let bytes): .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
+    switch self {
+    case .memory(let bytes): return .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
+    case .file(let stored, let part):
+      let start = part.lowerBound + range.lowerBound
+      // What the kernel can't send is read: no adapter here opens such a file.
+      guard let file = stored as? any SendableFile else {
+        return .bytes(stored.read(at: start, count: range.count))
+      }
+      return .file(descriptor: file.descriptor, offset: start, count: range.count, owner: file)
     }
   }
 }

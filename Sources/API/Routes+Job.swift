@@ -36,14 +36,14 @@ extension Routes {
       throw Problem(.unsupportedMediaType, "Here goes \(types.joined(separator: " or ")).")
         .with(.acceptPatch, types.joined(separator: ", "))
     }
-    let version = try await expectedVersion(exchange)
     let (_, patch) = try await json(
       exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
       memory.lease(for: exchange.client), maxValues: 64)
     let (priority, tags) = try changes(patch)
     let snapshot = try await asking { () throws(JobsError) in
       try await service.edit(
-        exchange.id, for: exchange.caller, priority: priority, tags: tags, ifVersion: version)
+        exchange.id, for: exchange.caller, priority: priority, tags: tags,
+        ifVersion: exchange.expectedVersions)
     }
     return answer(snapshot)
   }
@@ -53,15 +53,15 @@ extension Routes {
     var query = Query(exchange.request.query)
     let purges = query.bool("purge")
     try query.finish()
-    let version = try await expectedVersion(exchange)
+    let versions = exchange.expectedVersions
     guard purges else {
       return answer(
         try await asking { () throws(JobsError) in
-          try await service.cancel(exchange.id, for: exchange.caller, ifVersion: version)
+          try await service.cancel(exchange.id, for: exchange.caller, ifVersion: versions)
         })
     }
     try await asking { () throws(JobsError) in
-      try await service.purge(exchange.id, for: exchange.caller, ifVersion: version)
+      try await service.purge(exchange.id, for: exchange.caller, ifVersion: versions)
     }
     return Response(status: .noContent)
   }
@@ -70,26 +70,11 @@ extension Routes {
   func fetchAgain(_ exchange: Exchange) async throws(Problem) -> Response {
     try exchange.refuseQuery()
     guard service.state != .draining else { throw Problem(JobsError.draining) }
-    // Looked at once: a job that moves meanwhile is under way or a success, and then left as it is.
-    _ = try await expectedVersion(exchange)
     return answer(
       try await asking { () throws(JobsError) in
-        try await service.fetchAgain(exchange.id, for: exchange.caller)
+        try await service.fetchAgain(
+          exchange.id, for: exchange.caller, ifVersion: exchange.expectedVersions)
       })
-  }
-
-  /// What `If-Match` (RFC 9110 section 13.1.1) says of the job: the version that it must still have at the moment of the
-  /// change; nil where any will do.
-  ///
-  /// - Throws: `precondition_failed` where the job has none of those named, `not_found` where there is no job, as
-  ///   without the field (section 13.2.1).
-  private func expectedVersion(_ exchange: Exchange) async throws(Problem) -> Int? {
-    guard let field = exchange.fields[.ifMatch] else { return nil }
-    let snapshot = try await current(exchange)
-    guard Conditions.matches(snapshot.entityTag, in: field) else {
-      throw Problem(JobsError.versionDiffers)
-    }
-    return field == "*" ? nil : snapshot.job.version
   }
 
   /// The job as it is: from memory where it is there.
@@ -146,5 +131,13 @@ extension Routes {
     }
     try decoder.mistakes.check()
     return (priority, tags)
+  }
+}
+
+extension Exchange {
+  /// The versions of the job that `If-Match` (RFC 9110 section 13.1.1) names; nil: any will do.
+  fileprivate var expectedVersions: [Int]? {
+    guard let field = fields[.ifMatch], field != "*" else { return nil }
+    return Conditions.strongTags(field).compactMap(JobSnapshot.version(ofTag:))
   }
 }

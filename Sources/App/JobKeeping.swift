@@ -38,8 +38,8 @@ struct JobKeeping: Sendable {
     }
   }
 
-  /// Images are in a folder, so that one service at a time has the database: the folder's name, which the database knows,
-  /// and its lock see to that.
+  /// The database knows where its images are: in a bucket, which instances share, or in a folder, whose lock and name see
+  /// to it that one service at a time has the database.
   private static func postgres(
     _ url: String, _ storage: Configuration.Storage
   ) throws(StartError) -> JobKeeping {
@@ -49,7 +49,8 @@ struct JobKeeping: Sendable {
     }
     var configuration = PostgresJobStore.Configuration(url: url)
     configuration.password = try storage.jobsPasswordFile.map(password)
-    configuration.home = home.name
+    configuration.home = storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
+    configuration.isShared = storage.images != nil
     do throws(StoreError) {
       let store = try PostgresJobStore(configuration)
       return JobKeeping(store) {

@@ -6,7 +6,7 @@ internal import Synchronization
 extension JobEngine {
   /// Cancels the job; one that has finished stays as it is.
   public func cancel(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let job = try await job(id, for: caller).job
     let retention = job.submission.retention ?? configuration.retention
@@ -20,35 +20,40 @@ extension JobEngine {
 
   /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
   public func purge(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int? = nil
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
     _ = try await job(id, for: caller)
-    let removal = try await storing { [snapshots] () async throws(StoreError) in
-      try await store.remove(id) { snapshots.isAt(expected, $0) }
+    let removal = try await storing { () async throws(StoreError) in
+      try await store.remove(id) { $0.isAt(expected) }
     }
     if removal == .kept { throw .versionDiffers }
     snapshots.purge(id)
     loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
     publisher.recordPurge(of: job, at: now())
-    await forgetBytes(of: job)
+    let partial = await forgetBytes(of: job)
+    membership.tell(.purged(id, partial: partial))
     await housekeeping.tidy()
   }
 
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
-  private func forgetBytes(of job: Job) async {
+  /// - Returns: under which key such bytes are kept, in whichever instance.
+  private func forgetBytes(of job: Job) async -> Fingerprint? {
     let job = loads.rules.sharing(job)
-    await kept.forget(job)
-    guard let image = job.image else { return }
-    cache.memory.remove(image.keptDigest)
-    await cache.forgetVariants(of: image.digest)
-    await cache.forget(image.digest, of: job)
+    let partial = job.phase == .success ? nil : job.partial
+    if let partial { await kept.forget(partial) }
+    if let image = job.image {
+      cache.memory.remove(image.keptDigest)
+      await cache.forgetVariants(of: image.digest)
+      await cache.forget(image.digest, of: job)
+    }
+    return partial
   }
 
   /// Changes priority and tags; nil leaves them.
   public func edit(
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
-    ifVersion expected: Int? = nil
+    ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     let snapshot = try await change(id, ifVersion: expected) {
@@ -59,32 +64,35 @@ extension JobEngine {
   }
 
   /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
-  public func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+  public func fetchAgain(
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
+  ) async throws(JobsError) -> JobSnapshot {
     _ = try await job(id, for: caller)
     try takeable()
     let moment = now()
-    let snapshot = try await change(id) { [network] job in
+    let snapshot = try await change(id, ifVersion: expected) { [network] job in
       job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
     if let request = snapshot.job.request { await join(request, 1) }
-    dispatcher.wake()
+    dispatcher.jobsWereQueued()
     return snapshot
   }
 
-  /// Changes a job as it is at the moment of the change, for which the expected version counts too.
+  /// Changes a job as it is at the moment of the change. That is also when it is held to what the client saw: the
+  /// revision, as reports of progress change nothing that it could undo.
   private func change(
-    _ id: JobID, ifVersion expected: Int? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+    _ id: JobID, ifVersion expected: [Int]? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loads.showProgress(of: id)
     let outcome = ChangeOutcome()
     let job = try await storing { [snapshots] () async throws(StoreError) in
       try await store.update(id, under: nil) { job in
-        guard snapshots.isAt(expected, job) else {
+        guard job.isAt(expected) else {
           outcome.note(.versionDiffers)
           return false
         }
         var changed = job
-        changed.keepWhatIsShown(snapshots.peek(id)?.job)
+        changed.keepProgress(of: snapshots.peek(id)?.job)
         guard change(&changed) else { return false }
         outcome.note(changed.phase.isFinished && !job.phase.isFinished ? .ended : .changed)
         job = changed
@@ -126,6 +134,7 @@ extension JobEngine {
     }
     // What is looked at would otherwise be the jobs' images.
     views.clear()
+    membership.tell(.cacheDropped)
     await housekeeping.tidy()
     return removed
   }
@@ -135,8 +144,16 @@ extension JobEngine {
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
   public func setConstrained(_ isConstrained: Bool) {
-    guard network.set(isConstrained) else { return }
-    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    guard setNetwork(isConstrained) else { return }
+    membership.tell(.constrained(isConstrained))
+    // The others need not do it too.
     if !isConstrained { background.replaceLowData() }
+  }
+
+  /// - Returns: whether that is new.
+  func setNetwork(_ isConstrained: Bool) -> Bool {
+    guard network.set(isConstrained) else { return false }
+    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    return true
   }
 }

@@ -5,8 +5,10 @@ extension JobEngine {
   public struct Parts: Sendable {
     /// Keeps jobs, and what the cache knows.
     public var store: any JobStore & CacheStore
-    /// Keeps images' bytes, and those of broken-off transfers.
-    public var images: any ImageStore & PartialStore
+    /// Keeps images' bytes.
+    public var images: any ImageStore
+    /// Where they are written first, and where those of broken-off transfers stay.
+    public var spool: any ImageSpool
     /// Brings images from origins.
     public var fetcher: any ImageFetcher
     /// Decodes them.
@@ -20,13 +22,15 @@ extension JobEngine {
 
     /// The parts.
     public init(
-      store: any JobStore & CacheStore, images: any ImageStore & PartialStore,
+      store: any JobStore & CacheStore, images: any ImageStore,
+      spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
       threads: any ComputeThreads
     ) {
       self.store = store
       self.images = images
+      self.spool = spool
       self.fetcher = fetcher
       self.codec = codec
       self.renderer = renderer

@@ -4,16 +4,16 @@ public import Jobs
 extension JobEngine {
   /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
   public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
-    guard let snapshot = snapshots.peek(id), caller.sees(snapshot.job), isAlive(snapshot.job)
+    guard let snapshot = snapshots.current(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
   /// The job as it is.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    if let snapshot = snapshots.peek(id) { return try checked(snapshot, caller) }
+    if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
     let found = try await storing { () async throws(StoreError) in try await store.job(id) }
-    guard let found, let snapshot = snapshots.publish(found, isNews: false)
+    guard let found, let snapshot = snapshots.publish(found, .read)
     else { throw .unknownJob }
     return try checked(snapshot, caller)
   }
@@ -61,6 +61,7 @@ extension JobEngine {
       {
         return snapshot
       }
+      followElsewhere([snapshot.job])
       await snapshots.wait(for: goal, of: id, until: deadline)
     }
   }

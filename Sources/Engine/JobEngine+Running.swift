@@ -11,8 +11,10 @@ extension JobEngine {
   /// - Throws: when the store can't be read at the start.
   public func run(onReady: () -> Void = {}) async throws(StoreError) {
     try await lease.begin()
+    let instance = membership.instance
+    let news = membership.news(for: instance)
     let requeued = try await recover()
-    let removed = try await images.removeUnfinished()
+    let removed = try await spool.removeUnfinished()
     if requeued > 0 || removed > 0 {
       log.notice(
         "picked up after an unclean stop",
@@ -26,10 +28,10 @@ extension JobEngine {
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.housekeeping.sweep() }
       group.addTask { await self.lease.keep() }
-      group.addTask { for await id in self.lease.lost { await self.follow(id) } }
+      group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
       group.addTask { await self.storage.watch() }
       group.addTask { await self.watch.run() }
-      group.addTask { await self.followOthers() }
+      group.addTask { await self.hearOthers(news, as: instance) }
       group.addTask { await self.snapshots.subscribers.run() }
       group.addTask { await self.listForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
@@ -80,50 +82,6 @@ extension JobEngine {
     Housekeeping(
       store: store, lease: lease, dispatcher: dispatcher, images: images, keeper: keeper,
       snapshots: snapshots, cache: cache, idempotencyTTL: configuration.idempotencyTTL, log: log)
-  }
-
-  /// Shows what other instances do to jobs, stops work that they have taken away, and looks for what they queued.
-  private func followOthers() async {
-    while !Task.isCancelled {
-      let instance = lease.instance
-      for await news in store.news(for: instance) { await follow(news) }
-      // It ends with the lease; there may be another one by now.
-      if lease.instance == instance { return }
-    }
-  }
-
-  private func follow(_ news: News) async {
-    switch news {
-    case .queued: dispatcher.wake()
-    case .changed(let id): await follow(id)
-    case .removed(let ids):
-      snapshots.remove(ids)
-      for id in ids { loads.leave(id, before: .max) }
-    case .progress(let id, let report): snapshots.report(id, report)
-    case .lost:
-      dispatcher.wake()
-      for id in snapshots.dropUnheld() { await follow(id) }
-    }
-  }
-
-  /// A store that does not answer says nothing of the job: it is asked until it does.
-  private func follow(_ id: JobID) async {
-    var wait = Duration.milliseconds(50)
-    while !Task.isCancelled {
-      do throws(StoreError) {
-        let job = try await store.job(id)
-        if let job { snapshots.publish(job) } else { snapshots.remove([id]) }
-        if job?.phase != .loading { loads.leave(id, before: job?.version ?? .max) }
-        return
-      } catch {
-        log.error(
-          "another instance's change can't be read",
-          metadata: ["job": "\(id)", "error": "\(error)"])
-        if case .unreadable = error { return }
-      }
-      try? await Task.sleep(for: wait)
-      wait = min(wait * 2, .seconds(5))
-    }
   }
 
   /// Takes no more jobs, waits so long for the running ones, and queues the rest again. ``run()``

@@ -52,7 +52,7 @@ extension JobEngine {
     switch job {
     case .gone(let id): return SubmittedJob(gone: id)
     case .kept(let job):
-      guard isAlive(job), let snapshot = snapshots.publish(job, isNews: false) else {
+      guard isAlive(job), let snapshot = snapshots.publish(job, .read) else {
         return SubmittedJob(gone: job.id)
       }
       return SubmittedJob(snapshot)
@@ -69,7 +69,7 @@ extension JobEngine {
     guard !queued.isEmpty else { return submitted }
     positions.add(queued)
     await join(queued)
-    dispatcher.wake()
+    dispatcher.jobsWereQueued()
     return submitted
   }
 
@@ -103,7 +103,7 @@ extension JobEngine {
   /// Room for an image that a client is about to send.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try takeable()
-    let staged = try await storing { () async throws(StoreError) in try await images.stage() }
+    let staged = try await storing { () async throws(StoreError) in try await spool.stage() }
     return StagedCapture(
       staged, on: threads.lane(at: .normal), in: uploads, by: owner)
   }

@@ -16,10 +16,13 @@ extension JobEngine {
     let subscription = snapshots.subscribers.subscribe(
       to: snapshot, seen: seen, holds: cancelsAtLeaving, for: caller)
     // A change between the look at the job and the subscription was delivered to nobody.
-    if let newest = snapshots.peek(id) {
+    do throws(JobsError) {
+      let newest = try await job(id, for: caller)
       let events = JobEvents(from: snapshot.job, to: newest.job)
       subscription.deliver([Change(snapshot: newest, events: events)])
-    } else {
+      followElsewhere([newest.job])
+    } catch {
+      guard error == .unknownJob else { throw error }
       subscription.end()
     }
     return subscription
@@ -45,6 +48,7 @@ extension JobEngine {
     guard let wanted = JobQuery(listing, query, now: now()) else { return ([], nil) }
     do throws(JobsError) {
       let page = try await jobs(wanted)
+      followElsewhere(page.jobs)
       var next = listing
       next.before = page.jobs.last?.id
       let jobs = page.jobs.filter { job in

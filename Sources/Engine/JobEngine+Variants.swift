@@ -24,7 +24,7 @@ extension JobEngine {
       guard let place, place < image.variants.count, let whole = try await openImage(bundle.digest)
       else { throw .imageGone }
       return RenderedBytes(
-        StoredBytes(whole, image.place(of: place)), entityTag: image.variants[place].entityTag)
+        whole.part(image.place(of: place)), entityTag: image.variants[place].entityTag)
     }
     return try await variants.bytes(
       of: configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),

@@ -10,6 +10,7 @@ public final class JobEngine: Sendable {
   let configuration: Configuration
   let store: any JobStore
   let images: any ImageStore
+  let spool: any ImageSpool
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
   let ids = JobIDSequence()
@@ -20,6 +21,7 @@ public final class JobEngine: Sendable {
   let storage: StorageRoom
 
   // Sharing: this process among those that share the store.
+  let membership: Membership
   let lease: Lease
 
   // Events: what is known of jobs, and who wants to know it.
@@ -59,7 +61,8 @@ public final class JobEngine: Sendable {
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
     self.configuration = configuration
-    (store, images, locals, threads) = (parts.store, parts.images, parts.locals, parts.threads)
+    (store, images, spool) = (parts.store, parts.images, parts.spool)
+    (locals, threads) = (parts.locals, parts.threads)
     self.log = log
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }
@@ -67,7 +70,8 @@ public final class JobEngine: Sendable {
     storage = StorageRoom(images: parts.images, log: log)
 
     network = NetworkState(isConstrained: configuration.isConstrained)
-    snapshots = JobSnapshots(capacity: configuration.shownJobs)
+    membership = Membership(store: parts.store)
+    snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
     publisher = JobPublisher(
       snapshots: snapshots, metrics: metrics, log: log,
       onLowData: { [network, background] job in
@@ -79,7 +83,8 @@ public final class JobEngine: Sendable {
       LoadFactory(rules: configuration.loadRules, ids: ids, now: now),
       snapshots: snapshots, metrics: metrics)
     lease = Lease(
-      store: parts.store, duration: configuration.lease, loads: loads, clock: storeClock, log: log)
+      store: parts.store, membership: membership, duration: configuration.lease, loads: loads,
+      clock: storeClock, log: log)
 
     uploads = UploadQuota(configuration.maxStoredBytes, now: now)
     keeper = ImageKeeper(
@@ -105,14 +110,14 @@ public final class JobEngine: Sendable {
       publisher: publisher, dispatcher: dispatcher, loads: loads)
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
-    kept = KeptTransfers(partials: parts.images, loads: loads, now: now, log: log)
+    kept = KeptTransfers(spool: parts.spool, loads: loads, now: now, log: log)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: threads,
       losses: ImageLosses(
         keeper: keeper, cache: cache, snapshots: snapshots, views: views, log: log))
     self.opener = opener
     let renditions = RenditionCache(
-      cache: cache, store: parts.store, images: parts.images, opener: opener, keeper: keeper,
+      cache: cache, store: parts.store, spool: parts.spool, opener: opener, keeper: keeper,
       storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
     let variants = parts.renderer.map { [threads, metrics] renderer in
       Variants(
@@ -128,8 +133,7 @@ public final class JobEngine: Sendable {
     let ingest = ImageIngest(
       codec: parts.codec, limits: configuration.limits, memory: memory,
       staging: ImageStaging(
-        images: parts.images, keeper: keeper, largestEmbedded: parts.store.largestEmbedded,
-        log: log),
+        spool: parts.spool, keeper: keeper, largestEmbedded: parts.store.largestEmbedded, log: log),
       completer: completer)
     let urls = URLLoader(
       cache: cache,

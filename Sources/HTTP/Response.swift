@@ -37,6 +37,12 @@ public struct Response: Sendable {
   }
 }
 
+/// An open file that the kernel can send from, closed once nobody holds it.
+public protocol SendableFile: AnyObject, Sendable {
+  /// Of the open file.
+  var descriptor: Int32 { get }
+}
+
 /// Answers requests. It may return without ever suspending, which costs the least; while it waits no thread is held,
 /// and when the client goes away its task is cancelled.
 public typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response

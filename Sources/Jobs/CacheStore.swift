@@ -8,9 +8,6 @@ public protocol CacheStore: Sendable {
   /// What is stored under each of the keys, in their order.
   func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]]
 
-  /// Replaces what is known of an entry (RFC 9111 section 3.2); one that is gone meanwhile stays so.
-  func replace(_ entry: CacheEntry) async throws(StoreError)
-
   /// Notes when entries were last used. It may be lost in a crash.
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError)
 

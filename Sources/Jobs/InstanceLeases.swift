@@ -28,7 +28,7 @@ public protocol InstanceLeases: Sendable {
   func retire(_ instance: Instance) async throws(StoreError)
 
   /// Gives back what instances hold whose leases are over: up to `count` jobs go back into the queue
-  /// (``Job/requeueAfterCrash()``), and once there are no more the reservations end, and what was marked as leaving is
+  /// (``Job/requeue()``), and once there are no more the reservations end, and what was marked as leaving is
   /// looked at again. Anybody may ask at any time, and many may at once.
   ///
   /// - Returns: the jobs, queued; fewer than `count`: that was all.

@@ -1,9 +1,7 @@
-/// The moves of a job's life. Each keeps phase, times and version in step; none looks at a clock.
+/// The moves of a job's life. Each keeps phase, times and revision in step; none looks at a clock.
 extension Job {
-  /// A worker takes it: `queued` to `loading`.
-  /// - Parameter floor: a version that no client was shown a higher one than, where the store may have forgotten some.
-  public mutating func start(at moment: Timestamp, above floor: Int = 0) {
-    version = max(version, floor)
+  /// A worker of that instance takes it: `queued` to `loading`.
+  public mutating func start(at moment: Timestamp, by instance: Instance = .none) {
     timings = Timings()
     timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
     progress = Progress()
@@ -11,42 +9,44 @@ extension Job {
     notBefore = nil
     lastFailure = nil
     if target.isFirst { tries += 1 }
-    move(to: .loading)
+    revise(by: instance)
+    enter(.loading)
   }
 
-  /// What its worker has to tell while it is loading, and for good when it stops.
-  ///
-  /// - Parameter shown: the version that clients may have seen. What a worker tells is kept in memory until it stops,
-  ///   so the store's version is behind; it leaps over those that may yet be shown before this change is.
-  public mutating func note(_ report: ProgressReport, shown: Int) {
+  /// Its worker, here, tells of progress. The store hears nothing of it.
+  package mutating func note(_ report: ProgressReport) {
+    take(report)
+    if phase == .loading { count(report: reports + 1) }
+  }
+
+  /// Its worker, in another process, told of progress at that version. Previews are the other process's own.
+  /// - Returns: false where that is known already, or belongs to another revision.
+  package mutating func note(_ report: ProgressReport, at version: Int) -> Bool {
+    guard phase == .loading, isAt([version]), version > self.version else { return false }
+    let own = previews
+    take(report)
+    previews = own
+    count(report: reports + version - self.version)
+    return true
+  }
+
+  /// What its worker had to tell, for good: before the move that ends its work.
+  public mutating func take(_ report: ProgressReport) {
     guard phase == .loading else { return }
     progress = report.progress
     attempts = max(attempts, report.attempts)
     previews = report.previews
     timings.take(report.timings)
-    version = max(version, shown)
-    version += 1
   }
 
-  /// Takes over what only memory knows of a loading job, before another change is made to it: progress so far, and
-  /// room in the versions for what its worker may yet show before that change is saved.
-  public mutating func keepWhatIsShown(_ shown: Job?) {
-    guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries else {
-      return
-    }
+  /// Takes over what only memory knows of a loading job: its progress so far.
+  public mutating func keepProgress(of shown: Job?) {
+    guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries,
+      shown.progress.completed > progress.completed || shown.attempts > attempts
+    else { return }
     progress = shown.progress
     attempts = shown.attempts
     timings = shown.timings
-    previews = shown.previews
-    version = max(version, shown.version + Self.versionsPerChange)
-  }
-
-  /// Never lets a loading job's progress fall behind what is shown.
-  package mutating func keepProgress(of shown: Job) {
-    guard phase == .loading, shown.phase == .loading, shown.tries == tries,
-      shown.progress.completed > progress.completed
-    else { return }
-    progress = shown.progress
     previews = shown.previews
   }
 
@@ -81,7 +81,7 @@ extension Job {
     self.cache = cache
     target = .regular
     progress = Progress(completed: image.bytes, total: image.bytes)
-    version += 1
+    revise()
   }
 
   /// It is given up.
@@ -137,23 +137,11 @@ extension Job {
     move(to: .queued)
   }
 
-  /// The service stops before it was done: as if it had not been taken.
+  /// The service stops before it was done, or its worker is gone: as if it had not been taken.
   public mutating func requeue() {
     if target.isFirst { tries = max(0, tries - 1) }
     move(to: .queued)
   }
-
-  /// Its worker is gone. The version leaps over those that the lost worker may have shown for progress.
-  public mutating func requeueAfterCrash() {
-    version += Self.versionsPerClaim
-    requeue()
-  }
-
-  /// More versions than one claim's progress can use: ten a second for longer than any transfer may take.
-  static let versionsPerClaim = 1_000_000
-
-  /// More versions than progress can use while one change is on its way to the store.
-  static let versionsPerChange = 1_000
 
   /// New labels or another priority.
   /// - Returns: false when nothing differs.
@@ -163,14 +151,14 @@ extension Job {
     }
     self.priority = priority ?? self.priority
     self.tags = tags ?? self.tags
-    version += 1
+    revise()
     return true
   }
 
   /// Its image gave way to newer ones.
   public mutating func loseImage() {
     image?.isKept = false
-    version += 1
+    revise()
   }
 
   private mutating func finish(as phase: Phase, at moment: Timestamp, keptFor retention: Duration) {
@@ -185,9 +173,13 @@ extension Job {
   }
 
   private mutating func move(to next: Phase) {
+    revise()
+    enter(next)
+  }
+
+  private mutating func enter(_ next: Phase) {
     precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers ask the phase first
     phase = next
     previews = 0
-    version += 1
   }
 }

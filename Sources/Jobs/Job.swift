@@ -17,6 +17,9 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   private var otherTarget: URLCandidate?
   private var newPreviews: Int?
   private var apart: Bool?
+  private var ownRevision: Int?
+  /// Of a job that release 0.1.0 kept: its progress counted in it.
+  private var version010: Int?
   /// How soon its turn comes.
   public package(set) var priority: Priority
   /// The owner's labels.
@@ -37,8 +40,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public package(set) var cache: CacheOutcome?
   /// How long each step took.
   public package(set) var timings = Timings()
-  /// Grows with every change that a client can see.
-  public package(set) var version = 1
+  /// How often its worker has told of progress at this revision. It is known in memory alone.
+  public private(set) var reports = 0
   /// When a worker first took it.
   public package(set) var startedAt: Timestamp?
   /// When it became success, failure or cancelled.
@@ -47,6 +50,42 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public package(set) var expiresAt: Timestamp?
   /// Not before this moment may a worker take it (a retry's back-off).
   public package(set) var notBefore: Timestamp?
+
+  /// Grows with every change that the store takes in. What is changed on condition is held to it.
+  public private(set) var revision: Int {
+    get { ownRevision ?? version010.map { $0 >> Self.changeBits + 1 } ?? 0 }
+    set { (ownRevision, version010, reports) = (newValue, nil, 0) }
+  }
+
+  /// Grows with every change that a client can see: with each revision, and with each report of progress in between.
+  /// So no report needs to be stored for the next change to be newer, whoever makes it.
+  public var version: Int { revision << Self.reportBits &+ reports &+ 1 }
+
+  private static func revision(ofVersion version: Int) -> Int { (version &- 1) >> reportBits }
+
+  /// Whether no change came after one of these versions, which clients saw; nil: whatever came. A report of progress is
+  /// no change.
+  public func isAt(_ versions: [Int]?) -> Bool {
+    versions?.contains { Self.revision(ofVersion: $0) == revision } ?? true
+  }
+
+  /// Ten reports a second for a day and more. With ``changeBits`` there are 2^23 instances' versions in a JSON number.
+  private static let reportBits = 20
+  /// Changes of a job in the life of an instance, for ``revise(by:)``.
+  private static let changeBits = 10
+
+  /// A change that the store is about to take in.
+  mutating func revise() { revision &+= 1 }
+
+  /// The same, made by that instance: newer than what others may have shown before it was there.
+  ///
+  /// A power cut may undo a claim, and with it a revision that clients were told.
+  mutating func revise(by instance: Instance) {
+    revision = max(revision, Int(instance.number) << Self.changeBits) &+ 1
+  }
+
+  /// Its worker has told of progress.
+  mutating func count(report: Int) { reports = min(report, 1 << Self.reportBits - 1) }
 
   /// Not before this moment it is tried again, while it waits for its next try.
   public var nextAttempt: Timestamp? { lastFailure == nil ? nil : notBefore }
@@ -80,6 +119,14 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     self.priority = priority
     self.tags = tags
     self.createdAt = createdAt
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case id, owner, submission, createdAt, phase, otherTarget, newPreviews, apart, priority, tags
+    case progress, image, failure, lastFailure, attempts, tries, cache, timings
+    case startedAt, finishedAt, expiresAt, notBefore
+    case ownRevision = "revision"
+    case version010 = "version"
   }
 }
 

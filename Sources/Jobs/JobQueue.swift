@@ -15,7 +15,7 @@ public protocol JobQueue: Sendable {
     -> SubmitOutcome
 
   /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, in the order that
-  /// ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:above:)`` under a new claim.
+  /// ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:by:)`` under a new claim.
   ///
   /// A queue full of jobs for origins without room costs the others no time. A task that is cancelled is given what was
   /// handed over by then.

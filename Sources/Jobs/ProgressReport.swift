@@ -1,5 +1,5 @@
 /// What a worker tells of the job it carries: known in memory only until the job leaves `loading`.
-public struct ProgressReport: Sendable, Equatable {
+public struct ProgressReport: Sendable, Equatable, Codable {
   /// How far the bytes have come.
   public var progress: Progress
   /// Requests made to the origin so far, over the job's whole life.
@@ -11,6 +11,14 @@ public struct ProgressReport: Sendable, Equatable {
 
   /// Where the job stands when a worker takes it.
   public init(of job: Job) { self.init(of: job, LoadProgress()) }
+
+  /// What is shown of a job.
+  package init(shownOf job: Job) {
+    progress = job.progress
+    attempts = job.attempts
+    timings = job.timings
+    previews = job.previews
+  }
 
   /// What a load's progress means for one of its jobs, given as it was taken.
   package init(of job: Job, _ load: LoadProgress) {

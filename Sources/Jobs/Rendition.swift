@@ -116,7 +116,7 @@ public struct RenderedBytes: Sendable {
 
   /// Bytes in memory.
   public init(_ bytes: [UInt8]) {
-    self.init(StoredBytes(bytes), entityTag: ImageDigest(of: bytes).entityTag)
+    self.init(.memory(bytes), entityTag: ImageDigest(of: bytes).entityTag)
   }
 }
 

@@ -2,6 +2,9 @@ internal import Synchronization
 
 /// What the instances that share a store tell each other. It may be late or lost: then it costs time and nothing else.
 public protocol StoreNews: Sendable {
+  /// Whether this process has the store for itself: what it knows of a job is then the newest that there is.
+  var isExclusive: Bool { get }
+
   /// What the others do, as they do it, until the instance retires. One that has a store for itself hears nothing.
   func news(for instance: Instance) -> AsyncStream<News>
 
@@ -17,8 +20,16 @@ public enum News: Sendable, Equatable {
   case changed(JobID)
   /// Jobs were forgotten.
   case removed([JobID])
-  /// How far a job has come that is loaded there.
-  case progress(JobID, ProgressReport)
+  /// A job was purged: the bytes of a broken-off transfer under that key are to be forgotten too.
+  case purged(JobID, partial: Fingerprint?)
+  /// Somebody there follows jobs that are loaded elsewhere: who loads them tells of their progress from now on.
+  case followed([JobID])
+  /// How far a job has come that is loaded there, and the version that clients there see.
+  case progress(JobID, version: Int, ProgressReport)
+  /// Something of the cache was dropped by an operator.
+  case cacheDropped
+  /// An operator said that the network is constrained, or no longer is.
+  case constrained(Bool)
   /// Some news were lost: whatever is known of jobs that others work on may be old.
   case lost
 }

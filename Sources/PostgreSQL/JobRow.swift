@@ -61,7 +61,7 @@ struct JobRow: Sendable {
     if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
       guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
       job.start(
-        at: Timestamp(milliseconds: claimedAt), above: ClaimNumbers.versionFloor(of: claim))
+        at: Timestamp(milliseconds: claimedAt), by: ClaimNumbers.instance(of: claim))
     }
     guard finished != nil || queue != nil else { throw unreadable("it is not in the queue") }
     guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
@@ -173,6 +173,5 @@ enum ClaimNumbers {
     instance.number << 32 | count
   }
 
-  /// Above every version that a job was shown with before the instance of this claim was there.
-  static func versionFloor(of claim: Int64) -> Int { Int(claim >> 32) << 20 }
+  static func instance(of claim: Int64) -> Instance { Instance(number: claim >> 32) }
 }

@@ -66,6 +66,9 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     return jobs
   }
 
+  /// Not where several instances may share it.
+  public var isExclusive: Bool { !isShared }
+
   /// Hears what other instances tell, in this process and in others.
   public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
 
@@ -110,7 +113,7 @@ extension Transaction {
         do {
           let job = try changes.change(id, under: nil) { job in
             guard job.phase == .loading else { return false }
-            job.requeueAfterCrash()
+            job.requeue()
             return true
           }
           if let job { jobs.append(job) }

@@ -1,6 +1,7 @@
 internal import Executors
 internal import Glibc
 internal import Jobs
+internal import Records
 internal import Synchronization
 
 /// Passes news on between processes that share the database, by LISTEN and NOTIFY on a connection and a thread of its own.
@@ -148,12 +149,23 @@ enum NewsText {
   /// Nil: it is not for others; what they miss they find when they look.
   static func encode(_ news: News) -> String? {
     switch news {
-    case .queued: "q"
-    case .changed(let id): "c\(id)"
+    case .queued: return "q"
+    case .changed(let id): return "c\(id)"
     case .removed(let ids) where ids.count <= 200:
-      "r" + ids.map(\.description).joined(separator: ",")
-    case .removed: lost
-    default: nil
+      return "r" + ids.map(\.description).joined(separator: ",")
+    case .removed: return lost
+    case .purged(let id, let partial): return "p\(id) \(partial?.hex ?? "-")"
+    case .followed(let ids) where ids.count <= 200:
+      return "f" + ids.map(\.description).joined(separator: ",")
+    // Who follows asks again.
+    case .followed: return nil
+    case .progress(let id, let version, let report):
+      return (try? RecordEncoder.encode(report)).map {
+        "g\(id) \(version) \(String(decoding: $0, as: UTF8.self))"
+      }
+    case .cacheDropped: return "d"
+    case .constrained(let isConstrained): return isConstrained ? "n1" : "n0"
+    case .lost: return lost
     }
   }
 
@@ -164,9 +176,29 @@ enum NewsText {
     case "q": return .queued
     case "c": return JobID(rest).map { .changed($0) }
     case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
+    case "p": return purged(rest)
+    case "f": return .followed(rest.split(separator: ",").compactMap { JobID($0) })
+    case "g": return progress(rest)
+    case "d": return .cacheDropped
+    case "n": return .constrained(rest == "1")
     case "l": return .lost
     default: return nil
     }
+  }
+
+  private static func purged(_ text: Substring) -> News? {
+    let parts = text.split(separator: " ")
+    guard parts.count == 2, let id = JobID(parts[0]) else { return nil }
+    let key = ImageDigest(hex: parts[1]).flatMap { Fingerprint(bytes: $0.bytes) }
+    return .purged(id, partial: key)
+  }
+
+  private static func progress(_ text: Substring) -> News? {
+    let parts = text.split(separator: " ", maxSplits: 2)
+    guard parts.count == 3, let id = JobID(parts[0]), let version = Int(parts[1]),
+      let report = try? RecordDecoder.decode(ProgressReport.self, from: Array(parts[2].utf8))
+    else { return nil }
+    return .progress(id, version: version, report)
   }
 }
 

@@ -25,9 +25,10 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var readers = 2
     /// Images of up to so many bytes are kept in the database, by the transaction that ends their job.
     public var largestEmbedded = 64 << 10
-    /// The name of the one folder that has the images, which whoever opens the store has locked: so that no other instance
-    /// lives. Nil: instances share the images by other means.
+    /// The name of the one place that has the images, which the database knows after the first start; nil: any.
     public var home: String?
+    /// Whether other instances may live: not where the images are in a folder that this one has locked.
+    public var isShared = false
     /// What stands for the server's clock, in tests; nil: the server's.
     public var now: WallClock?
 
@@ -50,6 +51,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection
+  let isShared: Bool
 
   /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
   typealias Body = @Sendable (Transaction) throws -> Void
@@ -86,6 +88,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     holding = Lane(named: "pg-lease", settings, alone)
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
+    isShared = configuration.isShared
   }
 
   private static func prepare(_ settings: Session.Settings, home: String?) throws {

@@ -46,7 +46,7 @@ struct S3XML {
   }
 
   private var unescaped: String {
-    let parts = (String(Substring(text)) ?? "").split(
+    let parts = String(Substring(text)).split(
       separator: "&", omittingEmptySubsequences: false)
     return parts.dropFirst().reduce(into: String(parts[0])) { result, part in
       guard let end = part.firstIndex(of: ";"),

@@ -2,7 +2,6 @@ internal import Executors
 internal import Foundation
 internal import Glibc
 public import Jobs
-internal import Synchronization
 
 /// Keeps each image in a file named by its digest, for one service.
 ///
@@ -27,29 +26,31 @@ public final class FileImageStore: ImageStore {
   }
 
   let folder: ImageFolder
-  let partials: PartialFolder
   let disk: ThreadPool
+  /// Beside the images, in the same folder.
+  public let spool: FileSpool
   private let verifications = Verifications()
-  private let count = Atomic<UInt64>(0)
-  /// Names of this run's unfinished files differ from those that an earlier one left behind.
-  private let run = String(UInt64.random(in: 0 ... .max), radix: 16) + "-"
 
   /// Opens the folder, and finds the unfinished transfers that an earlier run left. Blocks for some milliseconds.
   ///
   /// - Throws: `.unavailable` when another service uses the folder or it can't be used; `.full` when there is no room.
   public init(_ configuration: Configuration) throws(StoreError) {
     folder = try ImageFolder(configuration.path, isDurable: configuration.isDurable)
-    partials = PartialFolder(
+    let partials = PartialFolder(
       folder, maxBytes: configuration.maxPartialBytes, bootIDPath: configuration.bootIDPath)
     try partials.adopt()
     disk = ThreadPool(name: "store-images", threads: max(1, configuration.threads))
+    spool = FileSpool(partials, disk: disk)
   }
 
-  /// Needs no disk yet: the file is made once there are bytes to put into it.
-  public func stage() async throws(StoreError) -> any StagedImage {
-    let number = count.add(1, ordering: .relaxed).newValue
-    let name = run + String(number, radix: 16)
-    return StagedFile(name: name, in: partials, disk: disk)
+  /// Gives its file the digest for a name; what another spool holds is copied.
+  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+    if let file = staged as? StagedFile, file.isIn(folder) {
+      return try await file.publish(as: digest)
+    }
+    let copy = spool.next()
+    try await disk.perform { () throws(StoreError) in try copy.write(staged.bytes()) }
+    try await copy.publish(as: digest)
   }
 
   /// The image's file, open for reading. Its bytes are compared with their digest at first, once for all who ask, as by
@@ -61,11 +62,8 @@ public final class FileImageStore: ImageStore {
         try folder.open(digest)
       }
       guard let opened else { return nil }
-      let bytes = StoredBytes(
-        descriptor: opened.descriptor, count: opened.count,
-        reader: { ImageFolder.read(opened.descriptor, at: $0, count: $1) },
-        close: { close(opened.descriptor) })
-      if opened.isVerified { return bytes }
+      let file = OpenedFile(opened.descriptor, count: opened.count)
+      if opened.isVerified { return .file(file) }
       guard try await verify(digest, nil) else { return nil }
     }
     throw .unavailable(detail: "an image's file changes all the time")
@@ -90,14 +88,7 @@ public final class FileImageStore: ImageStore {
 
   /// Asks the file system for 16 MiB, and gives them back.
   public func hasRoom() async -> Bool {
-    await disk.run { [folder, run] in folder.hasRoom(16 << 20, asking: run + "room") }
-  }
-
-  /// What this run stages, and what is continued of an earlier run's, is left alone.
-  public func removeUnfinished() async throws(StoreError) -> Int {
-    try await disk.perform { [folder, run] () throws(StoreError) in
-      try folder.clearIncoming(but: run)
-    }
+    await disk.run { [folder, spool] in folder.hasRoom(16 << 20, asking: spool.run + "room") }
   }
 
   /// Reads the folders' names only. Files whose names are no digests are left alone: they aren't ours.

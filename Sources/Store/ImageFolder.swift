@@ -76,7 +76,7 @@ final class ImageFolder: Sendable {
 extension ImageFolder {
   /// A new file, for its maker alone.
   func create(_ name: String) throws(StoreError) -> Int32 {
-    let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+    let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     let descriptor = openat(incoming, name, flags, 0o600)
     guard descriptor >= 0 else { throw StoreError(errno: errno, "making incoming/\(name)") }
     return descriptor

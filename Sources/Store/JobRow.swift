@@ -90,7 +90,7 @@ struct JobRow: Sendable {
     if let claimedAt, let claim {
       guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
       job.start(
-        at: Timestamp(milliseconds: claimedAt), above: ClaimNumbers.versionFloor(of: claim))
+        at: Timestamp(milliseconds: claimedAt), by: ClaimNumbers.instance(of: claim))
     }
     guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
     guard job.id.data == id, job.owner.data == owner else { throw unreadable("another job's") }

@@ -41,9 +41,7 @@ public final class LocalFolder: LocalImages {
       }
     }
     let (descriptor, count) = try opened.get()
-    return StoredBytes(
-      descriptor: descriptor, count: count,
-      reader: { ImageFolder.read(descriptor, at: $0, count: $1) }, close: { close(descriptor) })
+    return .file(OpenedFile(descriptor, count: count))
   }
 
   private static func mayBeWithin(_ name: String) -> Bool {

@@ -24,12 +24,6 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Writes the entry's record anew. One with another image has taken its place meanwhile: then it is gone.
-  public func replace(_ entry: CacheEntry) async throws(StoreError) {
-    let record = try await compute { try CacheRecord.data(of: entry) }
-    try await writer.perform { try $0.replace(entry, record: record) }
-  }
-
   /// Notes when entries were last used; never an earlier moment than is known.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }

@@ -43,6 +43,9 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
     return recovery.jobs
   }
 
+  /// The folder is locked.
+  public var isExclusive: Bool { true }
+
   /// Hears what other instances of this process tell.
   public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
 
@@ -77,7 +80,7 @@ extension WriteTransaction {
       let change: JobChange
       do {
         change = try JobChange(of: row) { job in
-          job.requeueAfterCrash()
+          job.requeue()
           return true
         }
       } catch {

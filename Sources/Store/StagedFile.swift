@@ -88,12 +88,35 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
 
   var content: [UInt8]? { descriptor == nil && fault == nil ? buffer : nil }
 
-  func publish() async throws(StoreError) {
-    let digest = finish()
-    try await disk.perform { [self] () throws(StoreError) in try publish(as: digest) }
+  /// A descriptor of its own, as who reads the bytes may hold them longer than the stage lives.
+  func bytes() throws(StoreError) -> StoredBytes {
+    if let content { return .memory(content) }
+    if let fault { throw fault }
+    try flush()
+    let reading = fcntl(try file(), F_DUPFD_CLOEXEC, 0)
+    guard reading >= 0 else { throw StoreError(errno: errno, "opening spooled bytes") }
+    return .file(OpenedFile(reading, count: hash.count))
   }
 
-  private func publish(as digest: ImageDigest) throws(StoreError) {
+  /// Takes over what another stage holds.
+  func write(_ bytes: StoredBytes) throws(StoreError) {
+    var offset = 0
+    while offset < bytes.count {
+      let piece = bytes.read(at: offset, count: 1 << 20)
+      guard !piece.isEmpty else { throw .unavailable(detail: "spooled bytes can't be read") }
+      try write(piece)
+      offset += piece.count
+    }
+  }
+
+  /// Whether its file can become one of that folder's.
+  func isIn(_ folder: ImageFolder) -> Bool { self.folder === folder }
+
+  func publish(as digest: ImageDigest) async throws(StoreError) {
+    try await disk.perform { [self] () throws(StoreError) in try becomePublished(as: digest) }
+  }
+
+  private func becomePublished(as digest: ImageDigest) throws(StoreError) {
     if let fault { throw fault }
     if try folder.holds(digest, bytes: hash.count) { return discard() }
     // Kept bytes are of no use any more.

@@ -107,7 +107,7 @@ struct StoreCounters: Sendable {
 }
 
 /// Numbers of claims. Each begins with its instance's, which the disk has before the instance claims anything, as a power
-/// cut may undo a claim: no later one is taken for it, and no version of its job is shown twice.
+/// cut may undo a claim: no later one is taken for it, and no version of its job is shown twice (``Job/start(at:by:)``).
 struct ClaimNumbers: Sendable {
   private var count: Int64 = 0
 
@@ -118,9 +118,6 @@ struct ClaimNumbers: Sendable {
 
   /// Who made the claim.
   static func instance(of claim: Int64) -> Instance { Instance(number: claim >> 32) }
-
-  /// Above every version that a job was shown with before the instance of this claim was there.
-  static func versionFloor(of claim: Int64) -> Int { Int(claim >> 32) << 20 }
 }
 
 /// Numbers that are never given twice, also after a crash: they are set aside in the database by the thousands, so

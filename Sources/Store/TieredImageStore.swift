@@ -5,23 +5,25 @@ public import Jobs
 
 /// Images wherever they are kept: the small ones in the job store's database, which takes them in by the transaction that
 /// ends their jobs; the others, and those of releases before 0.2, in files.
-public final class TieredImageStore: ImageStore, PartialStore {
+public final class TieredImageStore: ImageStore {
   private let jobs: any EmbeddedImages
-  private let files: FileImageStore
+  private let files: any ImageStore
 
   /// Both kinds of places.
-  public init(jobs: any EmbeddedImages, files: FileImageStore) {
+  public init(jobs: any EmbeddedImages, files: any ImageStore) {
     self.jobs = jobs
     self.files = files
   }
 
-  /// Bytes that may become a small image, or a file.
-  public func stage() async throws(StoreError) -> any StagedImage { try await files.stage() }
+  /// Into a file: a small image gets into the database by the transaction that ends its jobs.
+  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+    try await files.put(staged, as: digest)
+  }
 
   /// Looks into the database, then for a file. Bytes that were harmed are none.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let bytes = try await jobs.embeddedImage(digest) {
-      return Self.isWhole(bytes, digest) ? StoredBytes(bytes) : nil
+      return Self.isWhole(bytes, digest) ? .memory(bytes) : nil
     }
     return try await files.open(digest)
   }
@@ -42,26 +44,10 @@ public final class TieredImageStore: ImageStore, PartialStore {
     try await files.remove(digest)
   }
 
-  /// Files alone are written in pieces.
-  public func removeUnfinished() async throws(StoreError) -> Int {
-    try await files.removeUnfinished()
-  }
-
   /// Files alone can be left over.
   public func sweep(
     _ remove: @Sendable ([ImageDigest]) async -> Int
   ) async throws(StoreError) -> Int { try await files.sweep(remove) }
-
-  /// Those of transfers that broke off are files.
-  public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
-    try await files.take(key)
-  }
-
-  /// Forgets the file.
-  public func drop(_ key: Fingerprint) async throws(StoreError) { try await files.drop(key) }
-
-  /// Of the files.
-  public var keptBytes: Int { files.keptBytes }
 
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)

@@ -84,16 +84,6 @@ extension WriteTransaction {
     return moment > row[3] as Int64 ? moment : nil
   }
 
-  /// Writes an entry's new record, if it is still the one with that image.
-  mutating func replace(_ entry: CacheEntry, record: Data) throws {
-    let found = try one(
-      "SELECT number, length(record) FROM cache WHERE key = ? AND selector = ? AND digest = ?",
-      [entry.id.key.data, entry.id.selector.data, entry.image.digest.data])
-    guard let found else { return }
-    try execute("UPDATE cache SET record = ? WHERE number = ?", [record, found[0] as Int64])
-    counters.cacheRecordBytes += record.count - (found[1] as Int)
-  }
-
   func touch(_ id: CacheEntry.ID, at moment: Timestamp) throws {
     try execute(
       "UPDATE cache SET used = ? WHERE key = ? AND selector = ? AND used < ?",

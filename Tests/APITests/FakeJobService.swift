@@ -1,5 +1,6 @@
 import API
 import Crypto
+import HTTP
 import Jobs
 import Synchronization
 import TestSupport
@@ -172,7 +173,7 @@ final class FakeJobService: JobService {
   }
 
   func cancel(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot {
     try await changed(id, for: caller, expected) { job, now in
       _ = job.cancel(at: now, keptFor: .seconds(60))
@@ -180,22 +181,25 @@ final class FakeJobService: JobService {
   }
 
   func purge(
-    _ id: JobID, for caller: Caller, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) {
     _ = try await changed(id, for: caller, expected) { _, _ in }
     kept.withLock { $0.jobs[id] = nil }
   }
 
   func edit(
-    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?, ifVersion expected: Int?
+    _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
+    ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot {
     try await changed(id, for: caller, expected) { job, _ in
       _ = job.edit(priority: priority, tags: tags)
     }
   }
 
-  func fetchAgain(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    try await changed(id, for: caller, nil) { job, now in
+  func fetchAgain(
+    _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
+  ) async throws(JobsError) -> JobSnapshot {
+    try await changed(id, for: caller, expected) { job, now in
       _ = job.fetchAgain(at: now, from: .regular)
     }
   }
@@ -232,10 +236,8 @@ final class FakeJobService: JobService {
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try check()
     guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
-    guard let descriptor = kept.withLock({ $0.descriptor }) else { return StoredBytes(bytes) }
-    return StoredBytes(
-      descriptor: descriptor, count: bytes.count,
-      reader: { Array(bytes.dropFirst($0).prefix($1)) }, close: {})
+    guard let descriptor = kept.withLock({ $0.descriptor }) else { return .memory(bytes) }
+    return .file(FakeFile(descriptor, bytes))
   }
 
   func preview(of id: JobID) -> Preview? { kept.withLock { $0.previews[id] } }
@@ -306,11 +308,11 @@ final class FakeJobService: JobService {
   }
 
   private func changed(
-    _ id: JobID, for caller: Caller, _ expected: Int?, _ change: (inout Job, Timestamp) -> Void
+    _ id: JobID, for caller: Caller, _ expected: [Int]?, _ change: (inout Job, Timestamp) -> Void
   ) async throws(JobsError) -> JobSnapshot {
     if let meanwhile = kept.withLock({ $0.meanwhile }) { self.change(id, meanwhile) }
     var job = try await job(id, for: caller).job
-    if let expected, job.version != expected { throw .versionDiffers }
+    guard job.isAt(expected) else { throw .versionDiffers }
     change(&job, now())
     kept.withLock { [job] in $0.jobs[id] = job }
     return JobSnapshot(job)
@@ -319,6 +321,19 @@ final class FakeJobService: JobService {
   private func check() throws(JobsError) {
     if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
   }
+}
+
+/// A file of that descriptor, as far as anybody asks.
+final class FakeFile: StoredFile, SendableFile {
+  let descriptor: Int32
+  private let bytes: [UInt8]
+  var count: Int { bytes.count }
+
+  init(_ descriptor: Int32, _ bytes: [UInt8]) {
+    (self.descriptor, self.bytes) = (descriptor, bytes)
+  }
+
+  func read(at offset: Int, count: Int) -> [UInt8] { Array(bytes.dropFirst(offset).prefix(count)) }
 }
 
 /// Tells what it was given, and then nothing.

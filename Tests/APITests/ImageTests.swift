@@ -139,7 +139,7 @@ struct ImageTests {
       Issue.record("not that part of the file")
       return
     }
-    #expect(owner is StoredBytes)
+    #expect(owner is FakeFile)
   }
 
   @Test("unfinished is 202 with the job and Retry-After")

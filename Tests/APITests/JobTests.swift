@@ -77,7 +77,7 @@ struct JobTests {
       report.attempts = 1
       report.previews = 2
       report.timings.body = .microseconds(1500)
-      job.note(report, shown: job.version)
+      job.take(report)
     }
     let json = await client.get("/jobs/\(id)").json
     #expect(json?["phase"] == .string("loading"))

@@ -35,7 +35,8 @@ struct PreconditionTests {
   @Test(
     "that names another one is 412, and nothing is changed",
     arguments: [
-      "\"2\"", "W/\"1\"", "\"2\", W/\"1\"", "1", "", "\"*\"", "\"01\"", "\"1", "\"2\", *",
+      "\"1048577\"", "\"-9223372036854775808\"", "W/\"1\"", "\"1048577\", W/\"1\"", "1", "",
+      "\"*\"", "\"01\"", "\"1", "\"1048577\", *",
     ])
   func fails(condition: String) async throws {
     for change in Self.changes {
@@ -45,6 +46,21 @@ struct PreconditionTests {
       #expect(answer.status == 412, "\(change)")
       #expect(answer.code == "precondition_failed")
       #expect(client.service.with { $0.jobs[id] } == before)
+    }
+  }
+
+  @Test("that names a version which only progress came after lets the change be made")
+  func progress() async throws {
+    for change in Self.changes {
+      let id = try await client.submitted()
+      client.service.change(id) { job in
+        job.start(at: job.createdAt)
+        for _ in 0..<3 { job.note(ProgressReport(of: job)) }
+      }
+      let version = try #require(client.service.with { $0.jobs[id]?.version })
+      #expect(await send(change, to: "/jobs/\(id)", "\"\(version - 2)\"").status == change.3)
+      let other = try await client.submitted()
+      #expect(await send(change, to: "/jobs/\(other)", "\"\(version)\"").status == 412)
     }
   }
 

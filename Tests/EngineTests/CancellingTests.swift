@@ -75,7 +75,6 @@ struct CancellingTests {
       _ = try await shop.reached(.loading, id)
       let moment = shop.clock.now
       try await shop.store.changeAsAnother(id) { job in
-        job.keepWhatIsShown(job)
         return job.cancel(at: moment, keptFor: .seconds(60))
       }
       #expect(try await shop.finished(id).phase == .cancelled)

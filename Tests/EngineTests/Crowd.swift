@@ -67,7 +67,8 @@ final class Crowd: Sendable {
     configuration.retry.initialBackoff = .milliseconds(1)
     configuration.cache.isEnabled = false
     let parts = JobEngine.Parts(
-      store: store, images: MemoryImageStore(), fetcher: origin, codec: FakeCodec(),
+      store: store, images: MemoryImageStore(), spool: MemoryImageSpool(), fetcher: origin,
+      codec: FakeCodec(),
       threads: TestThreads())
     let engine = JobEngine(
       configuration, parts,

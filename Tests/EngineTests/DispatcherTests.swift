@@ -42,7 +42,8 @@ struct DispatcherTests {
     }
     #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: NoJobs(),
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(),
       clock: StoreClock { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()
@@ -69,7 +70,8 @@ struct DispatcherTests {
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: NoJobs(),
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(),
       clock: StoreClock { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()

@@ -44,12 +44,12 @@ struct EventRuleTests {
     #expect(told(queued, loading) == [.phase])
     var report = ProgressReport(of: loading)
     report.progress = Progress(completed: 5, total: 10)
-    let further = changed(loading) { $0.note(report, shown: 0) }
+    let further = changed(loading) { $0.note(report) }
     #expect(told(loading, further) == [.progress])
     #expect(told(queued, further) == [.phase, .progress])
     #expect(told(further, succeeded(image())) == [.progress, .image, .phase])
     report.previews = 1
-    let shown = changed(further) { $0.note(report, shown: 0) }
+    let shown = changed(further) { $0.note(report) }
     #expect(told(further, shown) == [.preview] && told(nil, shown) == [.phase, .preview])
     #expect(told(shown, shown) == [])
     let failed = changed(further) {

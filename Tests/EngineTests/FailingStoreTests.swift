@@ -25,7 +25,6 @@ struct FailingStoreTests {
       try await shop.store.changeAsAnother(
         id,
         { job in
-          job.keepWhatIsShown(job)
           return job.edit(priority: nil, tags: ["theirs"])
         }, thenFailing: [failure, failure])
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.tags == ["theirs"] }
@@ -57,7 +56,8 @@ struct FailingStoreTests {
     let store = MemoryJobStore()
     let lines = LogLines()
     let lease = Lease(
-      store: store, duration: .seconds(3_600), loads: NoJobs(),
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(),
       clock: StoreClock { ManualClock().now }, log: lines.logger)
     try await lease.begin()
     let keeper = ImageKeeper(

@@ -28,8 +28,8 @@ struct ResumingRuleTests {
   private func kept(_ validator: String, total: Int? = 100) async throws -> KeptTransfer {
     KeptTransfer(
       response: PartialResponse(url: Self.url, validator: validator, total: total), count: 40,
-      bytes: StoredBytes([UInt8](repeating: 1, count: 40)),
-      staged: try await MemoryImageStore().stage())
+      bytes: .memory([UInt8](repeating: 1, count: 40)),
+      staged: try await MemoryImageSpool().stage())
   }
 
   @Test(

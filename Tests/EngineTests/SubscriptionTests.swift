@@ -63,7 +63,8 @@ struct SubscriptionTests {
 
   /// A board with one loading job on it.
   private func snapshots() throws -> (JobSnapshots, JobSnapshot) {
-    let snapshots = JobSnapshots(capacity: 10)
+    let snapshots = JobSnapshots(
+      capacity: 10, membership: Membership(store: MemoryJobStore()))
     var job = Job(
       NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil))),
       id: JobID(high: 1, low: 1), owner: Workshop.me.owner, createdAt: Timestamp(milliseconds: 0))

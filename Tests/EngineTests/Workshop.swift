@@ -17,7 +17,7 @@ struct Workshop {
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
-    locals: (any LocalImages)? = nil,
+    locals: (any LocalImages)? = nil, clock: ManualClock = ManualClock(),
     threads: any ComputeThreads = TestThreads(),
     log: Logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
@@ -27,17 +27,18 @@ struct Workshop {
     configuration.workers = 4
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
-    let clock = ManualClock()
     await store.use { clock.now }
     let codec = FakeCodec()
     let parts = JobEngine.Parts(
-      store: store, images: images, fetcher: fetcher, codec: codec, renderer: renderer,
+      store: store, images: images, spool: images.spool, fetcher: fetcher, codec: codec,
+      renderer: renderer,
       locals: locals,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now }, log: log)
     let workshop = Workshop(
-      engine: engine, store: store, images: images, fetcher: fetcher, codec: codec, clock: clock)
+      engine: engine, store: store, images: images, fetcher: fetcher,
+      codec: codec, clock: clock)
     async let running: Void = engine.run()
     do {
       while engine.state == .starting { await Task.yield() }

@@ -1,6 +1,7 @@
-import Jobs
 import TestSupport
 import Testing
+
+@testable import Jobs
 
 @Suite("A job's phase")
 struct PhaseTests {
@@ -71,7 +72,7 @@ struct PhaseTests {
     job.start(at: clock.now)
     var report = ProgressReport(of: job)
     report.attempts = 1
-    job.note(report, shown: job.version)
+    job.take(report)
     job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
     #expect(job.failure == .storageFull && job.expiresAt != nil)
     let isQueued = job.fetchAgain(at: clock.now, from: .regular)
@@ -95,36 +96,70 @@ struct PhaseTests {
     #expect(job == before)
   }
 
-  @Test("after a crash the version leaps over those that progress may have shown")
-  func crash() {
+  @Test("each report of progress makes it grow, and the next change leaps over all that may come")
+  func reports() {
     var job = job()
     job.start(at: clock.now)
     let stored = job
     var shown = stored
     for count in 1...600 {
       var report = ProgressReport(of: shown)
-      report.progress.completed = count
-      shown.note(report, shown: shown.version)
+      report.progress = Progress(completed: count, total: 1_000)
+      let before = shown.version
+      shown.note(report)
+      #expect(shown.version == before + 1 && shown.revision == stored.revision)
     }
     var recovered = stored
-    recovered.requeueAfterCrash()
+    recovered.requeue()
     #expect(recovered.version > shown.version)
     #expect(recovered.phase == .queued)
     #expect(recovered.tries == 0, "a crash is not the job's fault")
+
+    var edited = stored
+    edited.keepProgress(of: shown)
+    let isEdited = edited.edit(priority: .high, tags: nil)
+    #expect(isEdited)
+    #expect(edited.progress.completed == 600, "memory alone knew it")
+    #expect(edited.version > shown.version && edited.reports == 0)
   }
 
-  @Test("an edit of a loading job keeps the progress that only memory knows, and is newer than it")
-  func editWhileLoading() {
+  @Test("however many reports there are, the next change is newer")
+  func endlessReports() {
     var job = job()
     job.start(at: clock.now)
-    var shown = job
-    var report = ProgressReport(of: shown)
-    report.progress = Progress(completed: 5, total: 10)
-    shown.note(report, shown: shown.version)
-    job.keepWhatIsShown(shown)
-    let isEdited = job.edit(priority: .high, tags: nil)
-    #expect(isEdited)
-    #expect(job.progress.completed == 5)
-    #expect(job.version > shown.version)
+    var changed = job
+    changed.requeue()
+    for _ in 0..<(1 << 20 + 9) { job.note(ProgressReport(of: job)) }
+    #expect(changed.version > job.version)
+  }
+
+  @Test("what an instance starts is newer than what earlier ones showed and a power cut undid")
+  func startedAnew() {
+    let queued = job()
+    var version = queued.version
+    for number: Int64 in 1...20 {
+      var job = queued
+      job.start(at: clock.now, by: Instance(number: number))
+      #expect(job.version > version)
+      for _ in 0..<50 {
+        job.note(ProgressReport(of: job))
+        _ = job.edit(priority: job.priority == .low ? .high : .low, tags: nil)
+      }
+      version = job.version
+    }
+    #expect(version < 1 << 53, "a number in JSON")
+  }
+
+  @Test("a change is held to the revision that a client saw, whatever progress there is since")
+  func condition() {
+    var job = job()
+    job.start(at: clock.now)
+    let taken = job.version
+    job.note(ProgressReport(of: job))
+    #expect(job.isAt([taken]) && job.isAt([job.version]) && job.isAt(nil))
+    #expect(job.isAt([1, taken]) && !job.isAt([1]) && !job.isAt([]))
+    let shown = job.version
+    _ = job.edit(priority: .high, tags: nil)
+    #expect(!job.isAt([taken, shown]) && job.isAt([job.version]))
   }
 }

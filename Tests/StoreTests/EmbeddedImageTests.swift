@@ -11,12 +11,14 @@ import Testing
 struct EmbeddedImageTests {
   private let folder: TemporaryFolder
   private let store: StoreUnderTest
+  private let files: FileImageStore
   private let images: TieredImageStore
 
   init() throws {
     folder = try TemporaryFolder()
     store = try folder.openJobs()
-    images = TieredImageStore(jobs: store.sqlite, files: try folder.openImages())
+    files = try folder.openImages()
+    images = TieredImageStore(jobs: store.sqlite, files: files)
   }
 
   /// Carries a new job to success with an image of these bytes.
@@ -138,12 +140,12 @@ struct EmbeddedImageTests {
 
   @Test("is left where it is when a file has the same bytes")
   func file() async throws {
-    let staged = try await images.stage()
+    let staged = try await files.stage()
     try staged.write([1, 2, 3])
     let digest = staged.finish()
     #expect(staged.content == [1, 2, 3])
     _ = try await store.reserve(digest, bytes: 3, as: JobID(at: .at(0)), limit: .max)
-    try await staged.publish()
+    try await images.put(staged, as: digest)
     _ = try await succeed(1, with: [1, 2, 3])
     let rows = try await store.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM contents") }
     #expect(rows == 0)

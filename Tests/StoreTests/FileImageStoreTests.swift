@@ -28,14 +28,14 @@ struct FileImageStoreTests {
     let staged = try await store.stage()
     try staged.write(bytes)
     let digest = staged.finish()
-    try await staged.publish()
+    try await store.publish(staged)
     return digest
   }
 
   private func read(_ stored: StoredBytes?) -> [UInt8]? {
-    guard let stored, case .file(let descriptor, _) = stored.place else { return nil }
-    var bytes = [UInt8](repeating: 0, count: stored.count + 1)
-    let count = pread(descriptor, &bytes, bytes.count, 0)
+    guard case .file(let file as OpenedFile, _)? = stored else { return nil }
+    var bytes = [UInt8](repeating: 0, count: file.count + 1)
+    let count = pread(file.descriptor, &bytes, bytes.count, 0)
     return Array(bytes.prefix(count))
   }
 
@@ -57,7 +57,7 @@ struct FileImageStoreTests {
     let digest = staged.finish()
     #expect(digest == Self.digest(bytes))
     if !bytes.isEmpty { #expect(try await store.open(digest) == nil, "not before it is published") }
-    try await staged.publish()
+    try await store.publish(staged)
     #expect(read(try await store.open(digest)) == bytes)
   }
 
@@ -203,7 +203,7 @@ struct FileImageStoreTests {
     try replaceDescriptor(of: folder.path + "/images/incoming/" + name, by: "/dev/full")
     #expect(throws: StoreError.full) { try staged.write(Self.bytes(70_000)) }
     _ = staged.finish()
-    await #expect(throws: StoreError.full) { try await staged.publish() }
+    await #expect(throws: StoreError.full) { try await store.publish(staged) }
     #expect(try await store.open(staged.finish()) == nil)
   }
 }

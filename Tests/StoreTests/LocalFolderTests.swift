@@ -58,11 +58,11 @@ struct LocalFolderTests {
     #expect(try await text("./sub/./deep/b.png", way) == "deep")
     let bytes = try await folder(way).open("a.png")
     #expect(bytes.count == 6)
-    guard case .file(let descriptor, _) = bytes.place else {
+    guard case .file(let file as OpenedFile, _) = bytes else {
       Issue.record("not a file")
       return
     }
-    #expect(fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0)
+    #expect(fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC != 0)
   }
 
   @Test(

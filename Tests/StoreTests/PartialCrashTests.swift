@@ -24,7 +24,7 @@ struct PartialCrashTests {
     #expect(kept.count <= count && kept.count >= count - 65_536)
     #expect(kept.bytes.read(at: 0, count: count) == Array(bytes.prefix(kept.count)))
     try kept.staged.write(Array(bytes.dropFirst(kept.count)))
-    try await kept.staged.publish()
+    try await store.publish(kept.staged)
     #expect(kept.staged.finish() == sha256(bytes))
     withExtendedLifetime(staged) {}
   }

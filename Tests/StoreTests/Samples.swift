@@ -117,11 +117,30 @@ extension Job {
   }
 }
 
+/// A store of files with its spool, as tests use both.
+extension FileImageStore {
+  func stage() async throws(StoreError) -> any StagedImage { try await spool.stage() }
+
+  func publish(_ staged: any StagedImage) async throws(StoreError) {
+    try await put(staged, as: staged.finish())
+  }
+
+  func removeUnfinished() async throws(StoreError) -> Int { try await spool.removeUnfinished() }
+
+  func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+    try await spool.take(key)
+  }
+
+  func drop(_ key: Fingerprint) async throws(StoreError) { try await spool.drop(key) }
+
+  var keptBytes: Int { spool.keptBytes }
+}
+
 extension Job {
   /// What a worker's report of that progress does, while loading.
   mutating func report(_ progress: Jobs.Progress) {
     var report = ProgressReport(of: self)
     report.progress = progress
-    note(report, shown: version)
+    take(report)
   }
 }

@@ -27,7 +27,7 @@ struct SetAsideTests {
     #expect(kept.bytes.read(at: 0, count: count + 1) == Array(bytes.prefix(count)))
     try kept.staged.write(Array(bytes.dropFirst(count)))
     #expect(kept.staged.finish() == sha256(bytes))
-    try await kept.staged.publish()
+    try await store.publish(kept.staged)
     let image = try #require(try await store.open(kept.staged.finish()))
     #expect(image.read(at: 0, count: bytes.count + 1) == bytes)
     #expect(store.keptBytes == 0)
@@ -183,7 +183,7 @@ struct SetAsideTests {
     #expect(try await store.removeUnfinished() == 0)
     #expect(try await store.sweep { $0.count } == 0)
     #expect(try await fixture.kept(key) == imageBytes(1_000))
-    for stage in [taken.staged, staged] { try await stage.publish() }
+    for stage in [taken.staged, staged] { try await store.publish(stage) }
     #expect(try await store.open(sha256(imageBytes(2_000))!)?.count == 2_000)
     #expect(try await store.open(sha256(imageBytes(70_000, seed: 3))!)?.count == 70_000)
   }
@@ -192,8 +192,8 @@ struct SetAsideTests {
   func publishedElsewhere() async throws {
     let staged = try await fixture.stage(key, imageBytes(100_000))
     let other = try await fixture.stage(.sample("b"), imageBytes(100_000))
-    try await staged.publish()
-    try await other.publish()
+    try await store.publish(staged)
+    try await store.publish(other)
     #expect(fixture.files("incoming") + fixture.files("partials") == [])
     #expect(fixture.files("").count == 1)
   }

@@ -24,7 +24,7 @@ struct VerifyingTests {
   private func publish(_ bytes: [UInt8]) async throws {
     let staged = try await store.stage()
     try staged.write(bytes)
-    try await staged.publish()
+    try await store.publish(staged)
   }
 
   private var path: String {
@@ -193,7 +193,7 @@ struct VerifyingTests {
           if number % 3 == 0 {
             let staged = try await store.stage()
             try staged.write(bytes)
-            try await staged.publish()
+            try await store.publish(staged)
           } else {
             if number % 3 == 1 { store.folder.verified.forget(digest) }
             #expect(try await store.verify(digest, bytes: bytes.count))

@@ -2,24 +2,23 @@ public import Jobs
 import Synchronization
 
 /// Keeps images in memory. Its digest is not SHA-256 but tells different bytes apart all the same.
-public final class MemoryImageStore: ImageStore, PartialStore {
-  /// The first bytes of an image.
-  private struct Partial {
-    let response: PartialResponse
-    let bytes: [UInt8]
-  }
-
+public final class MemoryImageStore: ImageStore {
+  /// Beside it, in memory too.
+  public let spool = MemoryImageSpool()
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
   private let room = Mutex(true)
   private let isFailing = Mutex(false)
-  private let partials = Mutex<[Fingerprint: Partial]>([:])
 
   public init() {}
 
   /// What is kept.
   public var digests: Set<ImageDigest> { images.withLock { Set($0.keys) } }
 
-  public func stage() async throws(StoreError) -> any StagedImage { Staged(store: self) }
+  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+    let stored = try staged.bytes()
+    let bytes = stored.read(at: 0, count: stored.count)
+    images.withLock { $0[digest] = bytes }
+  }
 
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     images.withLock { images in
@@ -28,7 +27,7 @@ public final class MemoryImageStore: ImageStore, PartialStore {
         images[digest] = nil
         return nil
       }
-      return StoredBytes(bytes)
+      return .memory(bytes)
     }
   }
 
@@ -62,8 +61,6 @@ public final class MemoryImageStore: ImageStore, PartialStore {
     images.withLock { $0[digest] = nil }
   }
 
-  public func removeUnfinished() async throws(StoreError) -> Int { 0 }
-
   public func hasRoom() async -> Bool { room.withLock { $0 } }
 
   /// Whether it says from now on that it has room.
@@ -83,54 +80,29 @@ public final class MemoryImageStore: ImageStore, PartialStore {
     return ImageDigest(
       bytes: words.flatMap { word in (0..<8).map { UInt8(truncatingIfNeeded: word >> ($0 * 8)) } })!
   }
-
-  private final class Staged: StagedImage {
-    private struct State {
-      var bytes: [UInt8]
-      var identity: (key: Fingerprint, response: PartialResponse)?
-    }
-
-    private let store: MemoryImageStore
-    private let state: Mutex<State>
-
-    init(
-      store: MemoryImageStore, bytes: [UInt8] = [],
-      identity: sending (key: Fingerprint, response: PartialResponse)? = nil
-    ) {
-      self.store = store
-      state = Mutex(State(bytes: bytes, identity: identity))
-    }
-
-    func write(_ bytes: [UInt8]) throws(StoreError) { state.withLock { $0.bytes += bytes } }
-
-    func finish() -> ImageDigest { MemoryImageStore.digest(of: state.withLock { $0.bytes }) }
-
-    /// Always published: the memory store keeps no images with its jobs.
-    var content: [UInt8]? { nil }
-
-    func publish() async throws(StoreError) {
-      let all = state.withLock { $0.bytes }
-      store.images.withLock { $0[MemoryImageStore.digest(of: all)] = all }
-    }
-
-    func identify(_ key: Fingerprint, _ response: PartialResponse) {
-      state.withLock { $0.identity = (key, response) }
-    }
-
-    func setAside() async throws(StoreError) {
-      let (bytes, identity) = state.withLock { ($0.bytes, $0.identity) }
-      guard let identity else { return }
-      store.keep(bytes, of: identity.response, for: identity.key)
-    }
-  }
 }
 
-extension MemoryImageStore {
+/// Spools images in memory.
+public final class MemoryImageSpool: ImageSpool {
+  /// The first bytes of an image.
+  private struct Partial {
+    let response: PartialResponse
+    let bytes: [UInt8]
+  }
+
+  private let partials = Mutex<[Fingerprint: Partial]>([:])
+
+  public init() {}
+
+  public func stage() async throws(StoreError) -> any StagedImage { Staged(spool: self) }
+
+  public func removeUnfinished() async throws(StoreError) -> Int { 0 }
+
   public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
     guard let partial = partials.withLock({ $0.removeValue(forKey: key) }) else { return nil }
     return KeptTransfer(
-      response: partial.response, count: partial.bytes.count, bytes: StoredBytes(partial.bytes),
-      staged: Staged(store: self, bytes: partial.bytes, identity: (key, partial.response)))
+      response: partial.response, count: partial.bytes.count, bytes: .memory(partial.bytes),
+      staged: Staged(spool: self, bytes: partial.bytes, identity: (key, partial.response)))
   }
 
   public func drop(_ key: Fingerprint) async throws(StoreError) {
@@ -143,5 +115,42 @@ extension MemoryImageStore {
   public func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
     guard !bytes.isEmpty else { return }
     partials.withLock { $0[key] = Partial(response: response, bytes: bytes) }
+  }
+
+  private final class Staged: StagedImage {
+    private struct State {
+      var bytes: [UInt8]
+      var identity: (key: Fingerprint, response: PartialResponse)?
+    }
+
+    private let spool: MemoryImageSpool
+    private let state: Mutex<State>
+
+    init(
+      spool: MemoryImageSpool, bytes: [UInt8] = [],
+      identity: sending (key: Fingerprint, response: PartialResponse)? = nil
+    ) {
+      self.spool = spool
+      state = Mutex(State(bytes: bytes, identity: identity))
+    }
+
+    func write(_ bytes: [UInt8]) throws(StoreError) { state.withLock { $0.bytes += bytes } }
+
+    func finish() -> ImageDigest { MemoryImageStore.digest(of: state.withLock { $0.bytes }) }
+
+    /// Always published: the memory store keeps no images with its jobs.
+    var content: [UInt8]? { nil }
+
+    func bytes() throws(StoreError) -> StoredBytes { .memory(state.withLock { $0.bytes }) }
+
+    func identify(_ key: Fingerprint, _ response: PartialResponse) {
+      state.withLock { $0.identity = (key, response) }
+    }
+
+    func setAside() async throws(StoreError) {
+      let (bytes, identity) = state.withLock { ($0.bytes, $0.identity) }
+      guard let identity else { return }
+      spool.keep(bytes, of: identity.response, for: identity.key)
+    }
   }
 }

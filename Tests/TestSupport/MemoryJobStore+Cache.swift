@@ -36,12 +36,6 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  public func replace(_ entry: CacheEntry) async throws(StoreError) {
-    try await mayFail()
-    guard cache[entry.id]?.image.digest == entry.image.digest else { return }
-    cache[entry.id]?.content = .response(entry)
-  }
-
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     try await mayFail()
     for (id, moment) in uses {

@@ -32,9 +32,17 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var isHeld = false
   private var held: [CheckedContinuation<Void, Never>] = []
   private nonisolated let exchange = NewsExchange()
+  public nonisolated let isExclusive: Bool
 
-  /// - Parameter now: the store's clock.
-  public init(now: @escaping WallClock = { ManualClock().now }) { clock = now }
+  /// - Parameters:
+  ///   - isExclusive: whether a service that uses it is told that no other one does.
+  ///   - now: the store's clock.
+  public init(
+    isExclusive: Bool = true, now: @escaping WallClock = { ManualClock().now }
+  ) {
+    self.isExclusive = isExclusive
+    clock = now
+  }
 
   /// Goes by another clock from now on.
   public func use(_ clock: @escaping WallClock) { self.clock = clock }
@@ -189,7 +197,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) -> (job: Job, claim: Claim) {
     lastClaim += 1
     var row = row
-    row.job.start(at: moment, above: Int(instance.number) << 20)
+    row.job.start(at: moment, by: instance)
     let claim = Claim(job: row.job.id, instance: instance, number: lastClaim)
     row.claim = claim
     rows[row.job.id] = row
@@ -342,7 +350,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
     var jobs: [Job] = []
     for var row in lost.prefix(count) {
-      row.job.requeueAfterCrash()
+      row.job.requeue()
       row.claim = nil
       rows[row.job.id] = row
       jobs.append(row.job)

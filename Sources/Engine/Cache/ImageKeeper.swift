@@ -39,7 +39,7 @@ final class ImageKeeper: Sendable {
     limit: Int
   ) async throws(StoreError) -> Bool {
     guard try await reserve(digest, bytes: bytes, as: holder, limit: limit) else { return false }
-    try await staged.publish()
+    try await images.put(staged, as: digest)
     return true
   }
 

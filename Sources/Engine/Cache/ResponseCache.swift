@@ -285,12 +285,17 @@ final class ResponseCache: Sendable {
     return counts
   }
 
+  /// Forgets what is in memory, where the store has dropped something.
+  func clearMemory() {
+    memory.clear()
+    variants.clear()
+  }
+
   /// Forgets what there is of a URL, whoever had it fetched, and what was made of it.
   /// - Parameter url: nil: everything.
   /// - Returns: how many entries there were.
   func forget(_ url: SourceURL?) async throws(StoreError) -> Int {
-    memory.clear()
-    variants.clear()
+    clearMemory()
     guard let url else { return try await store.clear() }
     var count = 0
     while true {

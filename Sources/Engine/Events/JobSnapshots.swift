@@ -11,6 +11,8 @@ final class JobSnapshots: Sendable {
     var young: [JobID: JobSnapshot] = [:]
     var old: [JobID: JobSnapshot] = [:]
     var pinned: [JobID: Int] = [:]
+    /// Pinned ones that somebody follows through another instance.
+    var followedElsewhere: Set<JobID> = []
     var purged: Set<JobID> = []
     var purgedBefore: Set<JobID> = []
     var weight = 0
@@ -47,15 +49,27 @@ final class JobSnapshots: Sendable {
     }
   }
 
+  /// How a job's state got here.
+  enum Source {
+    /// It was changed by this process.
+    case changedHere
+    /// Another one changed it.
+    case changedElsewhere
+    /// It was read, and may be as it was before.
+    case read
+  }
+
   private let state: Mutex<State>
   private let capacity: Int
+  private let membership: Membership
   /// Who wants to know of changes.
   let subscribers = Subscribers()
 
   /// - Parameter capacity: jobs of the usual size in a generation, larger ones counting as several; at most twice as
   ///   many are held, and those that somebody works on or waits for.
-  init(capacity: Int) {
+  init(capacity: Int, membership: Membership) {
     self.capacity = capacity
+    self.membership = membership
     state = Mutex(State(subscribers))
   }
 
@@ -63,45 +77,87 @@ final class JobSnapshots: Sendable {
     state.withLock { $0.find(id, capacity: capacity) }
   }
 
-  /// Whether a job, given as the store has it, is at a version that its owner named; nil: any will do. The snapshot of a
-  /// loading job is ahead of the store by its progress.
-  func isAt(_ version: Int?, _ job: Job) -> Bool {
-    guard let version else { return true }
-    return version == max(job.version, peek(job.id)?.job.version ?? 0)
+  /// What is known of a job, where that can be told as it is. Of a shared store's jobs it can of those that are carried
+  /// here, and of those to which nothing happens any more: whatever else another instance did would be missing.
+  func current(_ id: JobID) -> JobSnapshot? {
+    state.withLock { state in
+      guard let snapshot = state.find(id, capacity: capacity) else { return nil }
+      guard membership.isAlone || state.pinned[id] != nil || snapshot.job.isFinal else {
+        return nil
+      }
+      return snapshot
+    }
   }
 
-  /// Takes in a job's state, unless there is a newer one.
-  /// - Parameter isNews: whether something happened to the job; false where it was only read.
+  /// Takes in a job's state, unless there is a newer one. Other instances are told of what happened here.
   /// - Returns: the newest state; nil when the job was purged.
   @discardableResult
-  func publish(_ job: Job, isNews: Bool = true) -> JobSnapshot? {
-    state.withLock { state -> JobSnapshot? in
-      if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) { return nil }
+  func publish(_ job: Job, _ source: Source = .changedHere) -> JobSnapshot? {
+    let (newest, isNew) = take(job, source)
+    if isNew, source == .changedHere { membership.tell(.changed(job.id)) }
+    return newest
+  }
+
+  private func take(_ job: Job, _ source: Source) -> (newest: JobSnapshot?, isNew: Bool) {
+    state.withLock { state in
+      if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) {
+        return (nil, false)
+      }
       var job = job
       let before = state.find(job.id, capacity: capacity)
       if let before {
-        if before.job.version >= job.version { return before }
+        if before.job.version >= job.version { return (before, false) }
         job.keepProgress(of: before.job)
       }
       let snapshot = JobSnapshot(job)
       state.put(snapshot, capacity: capacity)
-      if isNews || before != nil { subscribers.note(snapshot, from: before?.job) }
-      return snapshot
+      if source != .read || before != nil { subscribers.note(snapshot, from: before?.job) }
+      return (snapshot, true)
     }
   }
 
   /// Takes in a job's progress, which is in no store.
   func report(_ id: JobID, _ report: ProgressReport) {
-    state.withLock { state in
-      guard let shown = state.find(id, capacity: capacity), shown.job.phase == .loading else {
-        return
+    let told = state.withLock { state -> Job? in
+      let job = change(id, &state) { job in
+        guard job.phase == .loading else { return false }
+        job.note(report)
+        return true
       }
-      var job = shown.job
-      job.note(report, shown: job.version)
-      let snapshot = JobSnapshot(job)
-      state.put(snapshot, capacity: capacity)
-      subscribers.note(snapshot, from: shown.job)
+      return state.followedElsewhere.contains(id) ? job : nil
     }
+    if let told { tellProgress(of: told) }
+  }
+
+  /// Takes in the progress of a job that another instance carries, at the version that is shown there.
+  func report(_ id: JobID, _ report: ProgressReport, at version: Int) {
+    state.withLock { state in _ = change(id, &state) { $0.note(report, at: version) } }
+  }
+
+  /// Somebody follows these jobs through another instance: of those carried here it is told of progress from now on.
+  func follow(_ ids: [JobID]) {
+    let jobs = state.withLock { state in
+      let mine = ids.filter { state.pinned[$0] != nil }
+      state.followedElsewhere.formUnion(mine)
+      return mine.compactMap { state.find($0, capacity: capacity)?.job }
+    }
+    for job in jobs where job.reports > 0 { tellProgress(of: job) }
+  }
+
+  private func tellProgress(of job: Job) {
+    membership.tell(.progress(job.id, version: job.version, ProgressReport(shownOf: job)))
+  }
+
+  private func change(
+    _ id: JobID, _ state: inout State, _ change: (inout Job) -> Bool
+  ) -> Job? {
+    guard let shown = state.find(id, capacity: capacity) else { return nil }
+    var job = shown.job
+    guard change(&job) else { return nil }
+    let snapshot = JobSnapshot(job)
+    state.put(snapshot, capacity: capacity)
+    subscribers.note(snapshot, from: shown.job)
+    return job
   }
 
   /// Jobs have lost an image.
@@ -120,6 +176,16 @@ final class JobSnapshots: Sendable {
   func remove(_ ids: [JobID]) {
     state.withLock { state in for id in ids { state.remove(id) } }
     subscribers.remove(ids)
+  }
+
+  /// Forgets a job that another instance changed, unless somebody here works on it, waits for it or subscribes to it.
+  /// - Returns: whether somebody does: it is to be looked up then.
+  func dropUnlessHeld(_ id: JobID) -> Bool {
+    state.withLock { state in
+      if state.pinned[id] != nil || subscribers.follows(id) { return true }
+      state.remove(id)
+      return false
+    }
   }
 
   /// Forgets what other instances may have changed: whoever asks for it next gets what the store has.
@@ -163,8 +229,12 @@ final class JobSnapshots: Sendable {
     state.withLock { state in
       let others = (state.pinned[id] ?? 1) - 1
       state.pinned[id] = others > 0 ? others : nil
+      if others <= 0 { state.followedElsewhere.remove(id) }
     }
   }
+
+  /// Whether a worker here carries the job.
+  func isPinned(_ id: JobID) -> Bool { state.withLock { $0.pinned[id] != nil } }
 
   /// Waits until the job meets the condition, is gone or the time is over, the service stops, or the task is cancelled.
   func wait(

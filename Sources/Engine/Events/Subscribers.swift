@@ -159,6 +159,11 @@ final class Subscribers: Sendable {
   /// Whether the job has a subscriber again at whose leaving it is to be cancelled.
   func holds(_ id: JobID) -> Bool { state.withLock { $0.holders[id] != nil } }
 
+  /// Whether anybody hears of the job.
+  func follows(_ id: JobID) -> Bool {
+    state.withLock { !$0.ofAll.isEmpty || $0.ofJob[id] != nil }
+  }
+
   /// Jobs that have subscribers of their own.
   var jobs: Set<JobID> { state.withLock { Set($0.ofJob.keys) } }
 

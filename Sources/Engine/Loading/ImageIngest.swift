@@ -71,7 +71,7 @@ struct ImageIngest: Sendable {
 
 /// Where an image's bytes lie while it is loaded, and how they come to outlive that.
 struct ImageStaging: Sendable {
-  let images: any ImageStore
+  let spool: any ImageSpool
   let keeper: ImageKeeper
   /// Images of up to so many bytes the job store keeps itself.
   let largestEmbedded: Int
@@ -79,7 +79,7 @@ struct ImageStaging: Sendable {
 
   /// Where the bytes are written and hashed.
   func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
-    try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
+    try await storing(for: load) { () async throws(StoreError) in try await spool.stage() }
   }
 
   /// Sees to it that the image outlives its load, or, where its jobs drop it, that it is there until their variants are.

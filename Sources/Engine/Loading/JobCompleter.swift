@@ -33,7 +33,6 @@ struct JobCompleter: Sendable {
   /// A change to one job, ready to be made by the store.
   private struct Plan: Sendable {
     let report: ProgressReport
-    let shown: Int
     let change: @Sendable (inout Job) -> Void
   }
 
@@ -73,7 +72,7 @@ struct JobCompleter: Sendable {
       waiters.map(\.claim), entry: entry, image: image, releasing: releasing
     ) { job in
       guard let plan = ready[job.id] else { return false }
-      job.note(plan.report, shown: plan.shown)
+      job.take(plan.report)
       plan.change(&job)
       return true
     }
@@ -114,13 +113,12 @@ struct JobCompleter: Sendable {
       publisher.publish(job, hasEnded: job.phase.isFinished)
       if !job.phase.isFinished { isAnyQueued = true }
     }
-    if isAnyQueued { dispatcher.wake() }
+    if isAnyQueued { dispatcher.jobsWereQueued() }
   }
 
   private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
-    let shown = publisher.snapshots.peek(waiter.job.id)?.job.version ?? 0
-    return Plan(
-      report: ProgressReport(of: waiter.job, common.progress), shown: shown,
+    Plan(
+      report: ProgressReport(of: waiter.job, common.progress),
       change: outcomes.change(ending, for: waiter, common))
   }
 }

@@ -3,20 +3,20 @@ internal import Logging
 
 /// What came of transfers that broke off, so that a later one goes on where they ended.
 struct KeptTransfers: Sendable {
-  let partials: any PartialStore
+  let spool: any ImageSpool
   let loads: Loads
   let now: WallClock
   let log: Logger
 
   /// What is kept in all.
-  var bytes: Int { partials.keptBytes }
+  var bytes: Int { spool.keptBytes }
 
   /// What is kept of an earlier transfer for the load's job: its own from now on.
   func take(for load: Load) async -> KeptTransfer? {
     let job = load.leader
     guard job.mayKeepBytes, let key = job.partial else { return nil }
     await loads.awaitEnds(of: key, before: load)
-    do throws(StoreError) { return try await partials.take(key) } catch {
+    do throws(StoreError) { return try await spool.take(key) } catch {
       log.warning(
         "kept bytes can't be read", metadata: ["job": "\(job.id)", "error": "\(error)"])
       return nil
@@ -42,12 +42,10 @@ struct KeptTransfers: Sendable {
     }
   }
 
-  /// Forgets what is kept for a job that was purged.
-  func forget(_ job: Job) async {
-    guard let key = job.partial, job.phase != .success else { return }
-    do throws(StoreError) { try await partials.drop(key) } catch {
-      log.error(
-        "kept bytes can't be removed", metadata: ["job": "\(job.id)", "error": "\(error)"])
+  /// Forgets what is kept for a job that was purged, under its ``Job/partial``.
+  func forget(_ key: Fingerprint) async {
+    do throws(StoreError) { try await spool.drop(key) } catch {
+      log.error("kept bytes can't be removed", metadata: ["error": "\(error)"])
     }
   }
 }

@@ -103,6 +103,12 @@ final class Dispatcher: Sendable {
     look { $0.isEmpty = false }
   }
 
+  /// Jobs were queued by this process: others may take them as well.
+  func jobsWereQueued() {
+    wake()
+    lease.membership.tell(.queued)
+  }
+
   /// Signals that an origin may have room that had none.
   func originHasRoom() {
     look { _ in }
@@ -240,6 +246,7 @@ final class Dispatcher: Sendable {
           job.requeue()
           return true
         })
+      lease.membership.tell(.queued)
     } catch {
       log.error(
         "jobs stay claimed until the next start",

@@ -10,7 +10,7 @@ struct ImageOpener: Sendable {
 
   /// An image's bytes, whole and unharmed; nil when they are no longer kept.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
-    if let bytes = memory.bytes(of: digest) { return StoredBytes(bytes) }
+    if let bytes = memory.bytes(of: digest) { return .memory(bytes) }
     guard let stored = try await images.open(digest) else { return await lost(digest) }
     guard stored.count <= memory.largest else { return stored }
     let bytes = await Task(executorPreference: threads.lane(at: .high)) {
@@ -18,7 +18,7 @@ struct ImageOpener: Sendable {
     }.value
     guard bytes.count == stored.count else { return await lost(digest) }
     memory.insert(bytes, as: digest)
-    return StoredBytes(bytes)
+    return .memory(bytes)
   }
 
   private func lost(_ digest: ImageDigest) async -> StoredBytes? {

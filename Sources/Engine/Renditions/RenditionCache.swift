@@ -6,7 +6,7 @@ internal import Logging
 struct RenditionCache: Sendable {
   let cache: ResponseCache
   let store: any CacheStore & JobStore
-  let images: any ImageStore
+  let spool: any ImageSpool
   let opener: ImageOpener
   let keeper: ImageKeeper
   /// Of all kept images, in bytes.
@@ -22,7 +22,7 @@ struct RenditionCache: Sendable {
       let bytes = opener.memory.bytes(of: digest)
     {
       cache.used(rendition.id, at: now())
-      return RenderedBytes(StoredBytes(bytes), entityTag: digest.entityTag)
+      return RenderedBytes(.memory(bytes), entityTag: digest.entityTag)
     }
     do throws(StoreError) {
       guard let kept = try await store.variant(rendition.id) else { return nil }
@@ -46,7 +46,7 @@ struct RenditionCache: Sendable {
   func keep(_ bytes: [UInt8], of rendition: Rendition) async {
     let holder = ids.next(at: now())
     do throws(StoreError) {
-      let staged = try await images.stage()
+      let staged = try await spool.stage()
       try staged.write(bytes)
       let kept = StoredVariant(
         id: rendition.id, name: rendition.variant.name, digest: staged.finish(),

@@ -63,7 +63,7 @@ struct VariantRendering: Sendable {
       throw .store(error)
     }
     guard let stored else { throw .imageGone }
-    if case .memory(let bytes) = stored.place { return bytes }
+    if case .memory(let bytes) = stored { return bytes }
     let bytes = stored.read(at: 0, count: stored.count)
     guard bytes.count == image.bytes else { throw .imageGone }
     return bytes

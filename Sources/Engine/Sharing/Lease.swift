@@ -1,6 +1,7 @@
 internal import Jobs
 internal import Logging
 internal import Synchronization
+internal import Waiting
 
 /// What this process works on under its lease.
 protocol ClaimedJobs: Sendable {
@@ -22,16 +23,20 @@ final class Lease: Sendable {
   private let loads: any ClaimedJobs
   private let clock: StoreClock
   private let log: Logger
-  private let held = Mutex(Instance.none)
+  /// This process, under the lease.
+  let membership: Membership
   private let isUnanswered = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
+  /// One renews at a time: many notice at once that a lease is over.
+  private let renewing = AsyncSemaphore(1)
 
   /// - Parameter duration: how long the store waits for a renewal before others may take over.
   init(
-    store: any InstanceLeases, duration: Duration, loads: any ClaimedJobs, clock: StoreClock,
-    log: Logger
+    store: any InstanceLeases, membership: Membership, duration: Duration,
+    loads: any ClaimedJobs, clock: StoreClock, log: Logger
   ) {
     self.store = store
+    self.membership = membership
     self.duration = duration
     self.loads = loads
     self.clock = clock
@@ -39,7 +44,7 @@ final class Lease: Sendable {
   }
 
   /// Who claims and reserves.
-  var instance: Instance { held.withLock { $0 } }
+  var instance: Instance { membership.instance }
 
   /// Whether the store did not answer the last time that the lease was to be renewed.
   var isFailing: Bool { isUnanswered.withLock { $0 } }
@@ -50,8 +55,8 @@ final class Lease: Sendable {
   /// Begins it.
   func begin() async throws(StoreError) {
     let instance = try await store.register(for: duration)
-    held.withLock { $0 = instance }
-    _ = try await renew(instance)
+    membership.become(instance)
+    _ = try await prolong(instance)
   }
 
   /// Renews it in time, until cancelled.
@@ -60,7 +65,7 @@ final class Lease: Sendable {
       try? await Task.sleep(for: duration / 3)
       if Task.isCancelled { return }
       do throws(StoreError) {
-        try await renew()
+        try await renew(instance)
         isUnanswered.withLock { $0 = false }
       } catch {
         isUnanswered.withLock { $0 = true }
@@ -81,30 +86,37 @@ final class Lease: Sendable {
   func holding<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
+    let instance = instance
     do throws(StoreError) { return try await body(instance) } catch {
       guard error == .leaseLost else { throw error }
     }
-    try await renew()
-    return try await body(instance)
+    try await renew(instance)
+    return try await body(membership.instance)
   }
 
-  /// Renews it, or begins another one where it is over for good. What is held no more is left.
-  private func renew() async throws(StoreError) {
+  /// Renews an instance's lease, or begins another one where it is over for good. What is held no more is left.
+  private func renew(_ instance: Instance) async throws(StoreError) {
+    guard let turn = await renewing.acquire() else { throw .leaseLost }
+    defer { withExtendedLifetime(turn) {} }
+    // Somebody else noticed it, and began another one.
+    guard membership.instance == instance else { return }
     let claims = loads.claims
-    let instance = instance
-    let renewal = try await renew(instance)
-    if renewal == nil {
-      log.error("the lease with the store was lost: what was loaded here begins anew")
-      let next = try await store.register(for: duration)
-      held.withLock { if $0 == instance { $0 = next } }
-      try await store.retire(instance)
-    }
+    let renewal = try await prolong(instance)
+    if renewal == nil { try await beginAnew(after: instance) }
     for claim in claims.subtracting(renewal?.claims ?? []) where loads.leave(claim) {
       losing.continuation.yield(claim.job)
     }
   }
 
-  private func renew(_ instance: Instance) async throws(StoreError) -> Renewal? {
+  private func beginAnew(after lost: Instance) async throws(StoreError) {
+    log.error("the lease with the store was lost: what was loaded here begins anew")
+    membership.become(try await store.register(for: duration))
+    do throws(StoreError) { try await store.retire(lost) } catch {
+      log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])
+    }
+  }
+
+  private func prolong(_ instance: Instance) async throws(StoreError) -> Renewal? {
     let began = clock.own
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
     clock.take(renewal.moment, saidBetween: began, and: clock.own)

@@ -34,7 +34,7 @@ struct Housekeeping: Sendable {
         for job in jobs { snapshots.publish(job) }
         if !jobs.isEmpty {
           log.notice("took jobs over whose worker is gone", metadata: ["jobs": "\(jobs.count)"])
-          dispatcher.wake()
+          dispatcher.jobsWereQueued()
         }
         if jobs.count < Self.batch { return }
       }
@@ -49,7 +49,10 @@ struct Housekeeping: Sendable {
       var expired: [JobID]
       repeat {
         expired = try await store.expire(Self.batch)
-        if !expired.isEmpty { snapshots.remove(expired) }
+        if !expired.isEmpty {
+          snapshots.remove(expired)
+          lease.membership.tell(.removed(expired))
+        }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
       if let failure = await keeper.retry() { throw failure }

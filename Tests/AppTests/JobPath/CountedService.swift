@@ -96,6 +96,7 @@ struct CountedService {
         store: CountingJobStore(store: store, calls: calls),
         images: CountingImageStore(
           store: TieredImageStore(jobs: store, files: images), calls: calls),
+        spool: CountingImageSpool(spool: images.spool, calls: calls),
         fetcher: fetcher,
         codec: StreamingCodec(), renderer: StreamingRenderer(), threads: decoders),
       now: { .wallClock }, log: log)

@@ -143,6 +143,8 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.recoverExpired(count)
   }
 
+  var isExclusive: Bool { store.isExclusive }
+
   func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
 
   func tell(_ news: News, from instance: Instance) { store.tell(news, from: instance) }
@@ -155,11 +157,6 @@ struct CountingJobStore: JobStore, CacheStore {
   func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
     calls.count()
     return try await store.entries(for: keys)
-  }
-
-  func replace(_ entry: CacheEntry) async throws(StoreError) {
-    calls.count()
-    try await store.replace(entry)
   }
 
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
@@ -207,13 +204,13 @@ struct CountingJobStore: JobStore, CacheStore {
 }
 
 /// Passes every call on to another store of images, and counts it.
-struct CountingImageStore: ImageStore, PartialStore {
-  let store: any ImageStore & PartialStore
+struct CountingImageStore: ImageStore {
+  let store: any ImageStore
   let calls: Calls
 
-  func stage() async throws(StoreError) -> any StagedImage {
+  func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
     calls.count()
-    return CountingStagedImage(try await store.stage(), calls)
+    try await store.put((staged as? CountingStagedImage)?.image ?? staged, as: digest)
   }
 
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
@@ -236,31 +233,42 @@ struct CountingImageStore: ImageStore, PartialStore {
     return await store.hasRoom()
   }
 
-  func removeUnfinished() async throws(StoreError) -> Int {
-    calls.count()
-    return try await store.removeUnfinished()
-  }
-
   func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int {
     calls.count()
     return try await store.sweep(remove)
   }
+}
+
+/// Passes every call on to another spool, and counts it.
+struct CountingImageSpool: ImageSpool {
+  let spool: any ImageSpool
+  let calls: Calls
+
+  func stage() async throws(StoreError) -> any StagedImage {
+    calls.count()
+    return CountingStagedImage(try await spool.stage(), calls)
+  }
+
+  func removeUnfinished() async throws(StoreError) -> Int {
+    calls.count()
+    return try await spool.removeUnfinished()
+  }
 
   func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
     calls.count()
-    return try await store.take(key)
+    return try await spool.take(key)
   }
 
   func drop(_ key: Fingerprint) async throws(StoreError) {
     calls.count("dropPartial")
-    try await store.drop(key)
+    try await spool.drop(key)
   }
 
-  var keptBytes: Int { store.keptBytes }
+  var keptBytes: Int { spool.keptBytes }
 }
 
 private final class CountingStagedImage: StagedImage {
-  private let image: any StagedImage
+  let image: any StagedImage
   private let calls: Calls
 
   init(_ image: any StagedImage, _ calls: Calls) { (self.image, self.calls) = (image, calls) }
@@ -274,10 +282,7 @@ private final class CountingStagedImage: StagedImage {
 
   var content: [UInt8]? { image.content }
 
-  func publish() async throws(StoreError) {
-    calls.count()
-    try await image.publish()
-  }
+  func bytes() throws(StoreError) -> StoredBytes { try image.bytes() }
 
   func identify(_ key: Fingerprint, _ response: PartialResponse) {
     calls.count()

@@ -56,26 +56,6 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "one is replaced while its image is the same; one that is gone stays so",
-    arguments: StoreAdapter.allCases)
-  func replaced(adapter: StoreAdapter) async throws {
-    let jobs = try OpenJobs(adapter)
-    let store = jobs.store
-    let old = try CacheEntry.sample(1, .sample(1), bytes: 10)
-    try await Self.keep(old, store)
-    let fresh = try CacheEntry.sample(1, .sample(1), bytes: 10, response: 7)
-    try await store.replace(fresh)
-    #expect(try await store.entries(for: [old.id.key]) == [[fresh]])
-    try await store.replace(.sample(1, .sample(2), bytes: 10))
-    #expect(try await store.entries(for: [old.id.key]) == [[fresh]], "it is another response now")
-    try await store.drop([old.id])
-    try await store.replace(fresh)
-    #expect(try await store.entries(for: [old.id.key]) == [[]])
-    try await store.audit()
-    await store.close()
-  }
-
-  @Test(
     "the least recently used give way to a new one; using one keeps it",
     arguments: StoreAdapter.allCases)
   func leastRecentlyUsed(adapter: StoreAdapter) async throws {

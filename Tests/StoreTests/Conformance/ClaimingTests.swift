@@ -33,7 +33,7 @@ struct ClaimingTests {
     _ = try await jobs.store.submit(job)
     let claimed = try #require(await jobs.store.claimOne(at: .at(7)))
     var expected = job
-    expected.start(at: .at(7), above: 1 << 20)
+    expected.start(at: .at(7), by: claimed.claim.instance)
     #expect(claimed.job == expected)
     #expect(claimed.claim.job == job.id)
     #expect(try await jobs.store.job(job.id) == expected)

@@ -85,7 +85,7 @@ struct ImageReservationTests {
       $0.fetchAgain(at: .at(5), from: .regular)
     }
     #expect(queued?.phase == .queued && queued?.image == nil)
-    #expect(queued.map { $0.version > job.version + 1 } == true)
+    #expect(queued.map { $0.revision > job.revision + 1 } == true)
     #expect(try await jobs.store.claimOne(at: .at(5))?.job.id == job.id)
     await jobs.store.close()
   }
@@ -257,7 +257,7 @@ struct ImageReservationTests {
     let store = try await jobs.reopened()
     #expect(try await store.recover() == 1)
     var requeued = job
-    requeued.requeueAfterCrash()
+    requeued.requeue()
     #expect(try await store.job(job.id) == requeued)
     #expect(try await store.abandonedImages(2).count == 2)
     #expect(try await store.abandonedImages(9).count == 1)

@@ -190,7 +190,9 @@ struct LeaseTests {
     let (own, others) = (base.news(for: two.lost), base.news(for: two.other))
     let told: [News] = [
       .queued, .changed(two.claims[0].job), .removed([two.claims[0].job]),
-      .progress(two.claims[0].job, ProgressReport(of: .sample(1))),
+      .purged(two.claims[0].job, partial: Fingerprint(of: ["x"])), .followed([two.claims[0].job]),
+      .progress(two.claims[0].job, version: 7, ProgressReport(of: .sample(1))),
+      .cacheDropped, .constrained(true),
     ]
     for news in told { base.tell(news, from: two.lost) }
     base.tell(.lost, from: two.other)

@@ -54,7 +54,7 @@ struct RaceTests {
     let isReserved = if case .reserved = room { true } else { false }
     if case .reserved(let evicted) = room {
       try await clean(evicted, store, images)
-      try await staged.publish()
+      try await images.publish(staged)
     }
     let completion = Completion([claim], releasing: holder) {
       if isReserved {

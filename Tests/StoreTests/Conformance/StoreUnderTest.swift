@@ -178,8 +178,6 @@ extension StoreUnderTest {
     try await base.entries(for: keys)
   }
 
-  func replace(_ entry: CacheEntry) async throws { try await base.replace(entry) }
-
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws { try await base.touch(uses) }
 
   func drop(_ ids: [CacheEntry.ID]) async throws { try await base.drop(ids) }

@@ -257,13 +257,8 @@ extension TwoStores {
 
   private mutating func useCache() async throws {
     let (entry, moment) = (try entry(), moment)
-    if Bool.random(using: &random) {
-      try await store.replace(entry)
-      try await model.replace(entry)
-    } else {
-      try await store.touch([entry.id: moment])
-      try await model.touch([entry.id: moment])
-    }
+    try await store.touch([entry.id: moment])
+    try await model.touch([entry.id: moment])
   }
 
   private mutating func dropFromCache() async throws {

@@ -14,7 +14,7 @@ struct UpdatingTests {
     let changed = try await jobs.store.update(job.id, under: nil) {
       $0.edit(priority: nil, tags: ["new"])
     }
-    #expect(changed?.tags == ["new"] && changed?.version == 2)
+    #expect(changed?.tags == ["new"] && changed?.revision == 1)
     let left = try await jobs.store.update(job.id, under: nil) {
       _ = $0.edit(priority: .high, tags: nil)
       return false

@@ -1,0 +1,87 @@
+internal import Jobs
+internal import Logging
+
+/// What other instances that share the store do, and what they are asked to tell.
+extension JobEngine {
+  /// Shows what they do to jobs, stops work that they have taken away, and looks for what they queued.
+  /// - Parameter news: what is told to the instance that this process is at first.
+  func hearOthers(_ news: AsyncStream<News>, as first: Instance) async {
+    var (news, instance) = (news, first)
+    while !Task.isCancelled {
+      for await news in news {
+        await hear(news)
+        if membership.instance != instance { break }
+      }
+      // It ends with the lease; there may be another one by now.
+      if membership.instance == instance { return }
+      instance = membership.instance
+      news = membership.news(for: instance)
+      // Nobody listened between the end of the last lease and now.
+      await hear(.lost)
+    }
+  }
+
+  private func hear(_ news: News) async {
+    switch news {
+    case .queued: dispatcher.wake()
+    case .changed(let id): if snapshots.dropUnlessHeld(id) { await lookUp(id) }
+    case .removed(let ids):
+      snapshots.remove(ids)
+      for id in ids { loads.leave(id, before: .max) }
+    case .purged(let id, let partial):
+      snapshots.purge(id)
+      loads.leave(id, before: .max, forgetting: true)
+      if let partial { await kept.forget(partial) }
+    case .followed(let ids): snapshots.follow(ids)
+    case .progress(let id, let version, let report): snapshots.report(id, report, at: version)
+    case .cacheDropped: forgetCached()
+    case .constrained(let isConstrained): _ = setNetwork(isConstrained)
+    case .lost:
+      dispatcher.wake()
+      forgetCached()
+      for id in snapshots.dropUnheld() { await lookUp(id) }
+    }
+  }
+
+  private func forgetCached() {
+    cache.clearMemory()
+    views.clear()
+  }
+
+  /// Takes in what another instance did to a job. A store that does not answer says nothing of it: it is asked until it
+  /// does.
+  func lookUp(_ id: JobID) async {
+    var wait = Duration.milliseconds(50)
+    while !Task.isCancelled {
+      do throws(StoreError) {
+        return take(try await store.job(id), as: id)
+      } catch {
+        log.error(
+          "another instance's change can't be read",
+          metadata: ["job": "\(id)", "error": "\(error)"])
+        if case .unreadable = error { return }
+      }
+      try? await Task.sleep(for: wait)
+      wait = min(wait * 2, .seconds(5))
+    }
+  }
+
+  private func take(_ job: Job?, as id: JobID) {
+    guard let job else {
+      snapshots.remove([id])
+      return loads.leave(id, before: .max)
+    }
+    snapshots.publish(job, .changedElsewhere)
+    guard job.phase == .loading else { return loads.leave(id, before: job.version) }
+    loads.prioritize(id, job.priority)
+    followElsewhere([job])
+  }
+
+  /// Has whoever loads these jobs tell of their progress, as somebody here follows them. Costs nothing where nobody else
+  /// can.
+  func followElsewhere(_ jobs: [Job]) {
+    guard !membership.isAlone else { return }
+    let ids = jobs.filter { $0.phase == .loading && !snapshots.isPinned($0.id) }.map(\.id)
+    if !ids.isEmpty { membership.tell(.followed(ids)) }
+  }
+}

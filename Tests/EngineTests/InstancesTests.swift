@@ -1,0 +1,254 @@
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("Two instances that share a store", .timeLimit(.minutes(2)))
+struct InstancesTests {
+  private let url = "http://a.example/x.png"
+
+  /// One that takes jobs from clients and works on none, and one that works on them.
+  private struct Pair {
+    let front: Workshop
+    let back: Workshop
+
+    static func open(
+      threads: TestThreads = TestThreads(),
+      _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
+      _ body: (Pair) async throws -> Void
+    ) async throws {
+      let (store, images) = (MemoryJobStore(isExclusive: false), MemoryImageStore())
+      try await Workshop.open(
+        store: store, images: images,
+        {
+          adjust(&$0)
+          $0.workers = 0
+        }
+      ) { front in
+        // Broken-off bytes are an instance's own.
+        try await Workshop.open(
+          store: store, images: MemoryImageStore(), clock: front.clock, threads: threads, adjust
+        ) { back in
+          try await body(Pair(front: front, back: back))
+        }
+      }
+    }
+
+    /// A job that is loading and has told of its first bytes, as the one who works on it sees it.
+    func loading(_ url: String) async throws -> Job {
+      back.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await front.submit(url)
+      try await until { back.engine.peek(id, for: Workshop.me)?.job.progress.completed == ok.count }
+      return try #require(back.engine.peek(id, for: Workshop.me)).job
+    }
+
+    /// Shows that nothing is loaded any more, and that workers are free.
+    func expectIdle() async throws {
+      try await until { back.engine.loads.count == 0 }
+    }
+  }
+
+  @Test(
+    "what one takes in the other works on at once, and whoever waits at the first hears of its end")
+  func submitted() async throws {
+    try await Pair.open { pair in
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let job = try await pair.front.finished(pair.front.submit(url))
+      #expect(job.phase == .success && pair.back.fetcher.requests.count == 1)
+      #expect(pair.front.fetcher.requests.isEmpty)
+      let there = try await pair.back.engine.job(job.id, for: Workshop.me).job
+      #expect(there.version == job.version)
+    }
+  }
+
+  @Test(
+    "a subscriber at one hears of what the other does: phases, progress at its version, the end")
+  func followed() async throws {
+    try await Pair.open { pair in
+      let there = try await pair.loading(url)
+      let subscription = try await pair.front.engine.subscribe(
+        to: there.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+      var shown: Job?
+      try await until {
+        if case .job(let snapshot, _) = subscription.next() { shown = snapshot.job }
+        return shown?.progress.completed == ok.count
+      }
+      #expect(shown?.phase == .loading && shown?.version == there.version)
+      let read = try await pair.front.engine.job(there.id, for: Workshop.me).job
+      #expect(read.version == there.version)
+      _ = try await pair.back.engine.cancel(there.id, for: Workshop.me)
+      try await until {
+        if case .job(let snapshot, _) = subscription.next() { shown = snapshot.job }
+        return shown?.phase == .cancelled
+      }
+      #expect(shown?.progress.completed == ok.count)
+    }
+  }
+
+  @Test("one who hears of all jobs at one hears of those of the other")
+  func all() async throws {
+    try await Pair.open { pair in
+      let subscription = pair.front.engine.subscribe(SubscriptionQuery(caller: Workshop.me))
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let id = try await pair.back.submit(url)
+      var phase: Phase?
+      try await until {
+        if case .job(let snapshot, _) = subscription.next(), snapshot.job.id == id {
+          phase = snapshot.job.phase
+        }
+        return phase == .success
+      }
+    }
+  }
+
+  @Test("cancelled at one, its transfer stops at the other")
+  func cancelled() async throws {
+    try await Pair.open { pair in
+      let job = try await pair.loading(url)
+      let cancelled = try await pair.front.engine.cancel(
+        job.id, for: Workshop.me, ifVersion: [job.version])
+      #expect(cancelled.job.phase == .cancelled && cancelled.job.version > job.version)
+      try await pair.expectIdle()
+      try await until { pair.back.engine.peek(job.id, for: Workshop.me)?.job.phase == .cancelled }
+    }
+  }
+
+  @Test("changed at one, it is loaded at its new priority at the other, and read so at once")
+  func changed() async throws {
+    let threads = TestThreads()
+    try await Pair.open(threads: threads) { pair in
+      let job = try await pair.loading(url)
+      let edited = try await pair.front.engine.edit(
+        job.id, for: Workshop.me, priority: .veryHigh, tags: ["new"], ifVersion: [job.version])
+      #expect(edited.job.tags == ["new"] && edited.job.version > job.version)
+      try await until { threads.lanes.first?.priorities == [.normal, .veryHigh] }
+      await #expect(throws: JobsError.versionDiffers) {
+        try await pair.back.engine.edit(
+          job.id, for: Workshop.me, priority: .low, tags: nil, ifVersion: [job.version])
+      }
+      // The one that doesn't carry it never answers with what it knew before.
+      for number in 0..<20 {
+        _ = try await pair.back.engine.edit(
+          job.id, for: Workshop.me, priority: nil, tags: ["\(number)"])
+        let read = try await pair.front.engine.job(job.id, for: Workshop.me).job
+        #expect(read.tags == ["\(number)"])
+      }
+      #expect(pair.back.engine.loads.count == 1)
+    }
+  }
+
+  @Test("purged at one, the other knows it no more, stops it and keeps none of its bytes")
+  func purged() async throws {
+    try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
+      let job = try await pair.loading(url)
+      try await pair.front.engine.purge(job.id, for: Workshop.me)
+      try await pair.expectIdle()
+      #expect(pair.back.images.spool.keptBytes == 0)
+      await #expect(throws: JobsError.unknownJob) {
+        try await pair.back.engine.job(job.id, for: Workshop.me)
+      }
+      let broken = "http://broken.example/"
+      pair.back.fetcher.answer(broken, with: .breaks(after: ok, .stalled(seconds: 1)))
+      let failed = try await pair.front.finished(pair.front.submit(broken))
+      #expect(failed.phase == .failure)
+      let partial = try #require(failed.partial)
+      let known = PartialResponse(url: failed.url!, validator: "\"1\"", total: nil)
+      pair.back.images.spool.keep(ok, of: known, for: partial)
+      try await pair.front.engine.purge(failed.id, for: Workshop.me)
+      try await until { pair.back.images.spool.keptBytes == 0 }
+    }
+  }
+
+  @Test("what has expired the other shows no more")
+  func expired() async throws {
+    try await Pair.open({ $0.retention = .seconds(60) }) { pair in
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let id = try await pair.front.finished(pair.front.submit(url)).id
+      _ = try await pair.back.engine.job(id, for: Workshop.me)
+      pair.front.clock.advance(by: .seconds(61))
+      try await until {
+        pair.front.engine.snapshots.peek(id) == nil && pair.back.engine.snapshots.peek(id) == nil
+      }
+    }
+  }
+
+  @Test("the network's state and what was dropped from the cache hold for both")
+  func settings() async throws {
+    try await Pair.open { pair in
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let job = try await pair.front.finished(pair.front.submit(url))
+      _ = try await pair.back.engine.openImage(#require(job.image).digest)
+      #expect(pair.back.engine.cache.memory.bytes == ok.count)
+      _ = try await pair.front.engine.dropFromCache(nil)
+      try await until { pair.back.engine.cache.memory.bytes == 0 }
+      pair.front.engine.setConstrained(true)
+      try await until { pair.back.engine.isConstrained }
+      pair.back.engine.setConstrained(false)
+      try await until { !pair.front.engine.isConstrained }
+    }
+  }
+
+  @Test("where news were lost, what is followed is looked up, and what isn't is forgotten")
+  func lost() async throws {
+    try await Pair.open { pair in
+      let job = try await pair.loading(url)
+      let subscription = try await pair.front.engine.subscribe(
+        to: job.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+      let store = pair.front.store
+      _ = try await store.update(job.id, under: nil) { $0.edit(priority: nil, tags: ["unheard"]) }
+      store.tell(.lost, from: .none)
+      var tags: [String]?
+      try await until {
+        tags = pair.front.engine.snapshots.peek(job.id)?.job.tags
+        return tags == ["unheard"]
+          && pair.back.engine.peek(job.id, for: Workshop.me)?.job.tags == tags
+      }
+      withExtendedLifetime(subscription) {}
+    }
+  }
+
+  @Test("one whose lease was lost registers anew, once, and hears the other again")
+  func leaseLost() async throws {
+    try await Pair.open { pair in
+      let first = pair.back.engine.lease.instance
+      await pair.front.store.loseInstances()
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      // The claim finds out.
+      #expect(try await pair.front.finished(pair.back.submit(url)).phase == .success)
+      #expect(pair.back.engine.lease.instance.number > first.number)
+      let job = try await pair.loading("http://b.example/")
+      _ = try await pair.front.engine.cancel(job.id, for: Workshop.me)
+      try await pair.expectIdle()
+    }
+  }
+
+  @Test("many that notice a lost lease at once begin one other")
+  func oneLease() async throws {
+    let store = MemoryJobStore()
+    let membership = Membership(store: store)
+    let lease = Lease(
+      store: store, membership: membership, duration: .seconds(9), loads: NoJobs(),
+      clock: StoreClock { ManualClock().now },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await lease.begin()
+    await store.loseInstances()
+    await store.hold()
+    try await withThrowingTaskGroup { group in
+      for _ in 0..<20 {
+        group.addTask {
+          try await lease.holding { instance throws(StoreError) in
+            _ = try await store.claim(1, for: instance, room: .unlimited)
+          }
+        }
+      }
+      try await until { await store.heldCalls == 20 }
+      await store.letGo()
+      try await group.waitForAll()
+    }
+    #expect(lease.instance.number == 2, "numbers are given one after another")
+    #expect(try await store.register(for: .zero).number == 3)
+  }
+}

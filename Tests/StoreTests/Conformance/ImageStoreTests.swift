@@ -1,0 +1,217 @@
+import Foundation
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// What keeps images: each passes the suite below. A new adapter is a case here, and what it takes to open it.
+enum ImageAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
+  case files, memory
+  /// Files, but what comes in is spooled in another folder.
+  case filesWithForeignSpool
+  /// Beside a database that keeps small ones.
+  case tiered
+
+  var testDescription: String { rawValue }
+}
+
+/// A place with an open store of images in it.
+struct OpenImages {
+  let folder: TemporaryFolder
+  let store: any ImageStore
+  let spool: any ImageSpool
+  private let memory: MemoryImageStore?
+
+  init(_ adapter: ImageAdapter) throws {
+    folder = try TemporaryFolder()
+    guard adapter != .memory else {
+      let images = MemoryImageStore()
+      (store, spool, memory) = (images, images.spool, images)
+      return
+    }
+    let files = try folder.openImages()
+    memory = nil
+    switch adapter {
+    case .files, .memory: (store, spool) = (files, files.spool)
+    case .filesWithForeignSpool:
+      store = files
+      spool = try FileImageStore(.init(path: folder.path + "/elsewhere")).spool
+    case .tiered:
+      store = TieredImageStore(jobs: try folder.openJobs().sqlite, files: files)
+      spool = files.spool
+    }
+  }
+
+  /// Spools bytes in pieces, and has them kept.
+  func put(_ bytes: [UInt8], inPiecesOf size: Int = 50_000) async throws -> ImageDigest {
+    let staged = try await spooled(bytes, inPiecesOf: size)
+    try await store.put(staged, as: staged.finish())
+    return staged.finish()
+  }
+
+  func spooled(_ bytes: [UInt8], inPiecesOf size: Int = 50_000) async throws -> any StagedImage {
+    let staged = try await spool.stage()
+    for start in stride(from: 0, to: bytes.count, by: size) {
+      try staged.write(Array(bytes[start..<min(bytes.count, start + size)]))
+    }
+    return staged
+  }
+
+  func read(_ digest: ImageDigest) async throws -> [UInt8]? {
+    guard let stored = try await store.open(digest) else { return nil }
+    return stored.read(at: 0, count: stored.count + 1)
+  }
+
+  /// Puts other bytes in the place of an image's, as a failing disk does.
+  func harm(_ digest: ImageDigest, with bytes: [UInt8]) throws {
+    if let memory { return memory.harm(digest, with: bytes) }
+    let name = "/images/\(digest.hex.prefix(2))/\(digest.hex.dropFirst(2))"
+    try Data(bytes).write(to: URL(fileURLWithPath: folder.path + name))
+  }
+
+  /// All that a sweep hands over.
+  func all() async throws -> [ImageDigest] {
+    let found = Mutex<[ImageDigest]>([])
+    _ = try await store.sweep { digests in
+      found.withLock { $0 += digests }
+      return 0
+    }
+    return found.withLock { $0 }
+  }
+}
+
+@Suite("Any store of images")
+struct ImageStoreTests {
+  @Test("gives back what was put into it, whole and in parts", arguments: ImageAdapter.allCases)
+  func kept(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    for count in [0, 1, 10_000, 65_536, 65_537, 1_000_000] {
+      let bytes = imageBytes(count, seed: UInt8(count % 251))
+      let staged = try await images.spooled(bytes)
+      let digest = staged.finish()
+      #expect(try await images.store.open(digest) == nil, "not before it is put there")
+      try await images.store.put(staged, as: digest)
+      #expect(try await images.read(digest) == bytes)
+      let stored = try #require(try await images.store.open(digest))
+      #expect(stored.count == count)
+      #expect(stored.read(at: count / 2, count: 9) == Array(bytes.dropFirst(count / 2).prefix(9)))
+      #expect(stored.read(at: count, count: 9).isEmpty)
+    }
+    #expect(try await images.all().count == 6)
+    #expect(await images.store.hasRoom())
+  }
+
+  @Test("keeps equal bytes once, also of many that come at once", arguments: ImageAdapter.allCases)
+  func once(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    let digests = try await withThrowingTaskGroup(of: ImageDigest.self) { group in
+      for number in 0..<40 {
+        group.addTask { try await images.put(imageBytes(70_000, seed: UInt8(number / 4))) }
+      }
+      return try await group.reduce(into: Set()) { $0.insert($1) }
+    }
+    #expect(digests.count == 10)
+    let all = try await images.all()
+    #expect(all.count == 10 && Set(all) == digests)
+    for digest in digests { #expect(try await images.store.verify(digest, bytes: 70_000)) }
+  }
+
+  @Test("leaves what is open to its readers when it is removed", arguments: ImageAdapter.allCases)
+  func removed(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    let bytes = imageBytes(100_000)
+    let digest = try await images.put(bytes)
+    let open = try #require(try await images.store.open(digest))
+    try await images.store.remove(digest)
+    try await images.store.remove(digest)
+    #expect(try await images.store.open(digest) == nil)
+    #expect(try await !images.store.verify(digest, bytes: bytes.count))
+    #expect(try await images.all().isEmpty)
+    #expect(open.read(at: 0, count: open.count) == bytes)
+    #expect(try await images.put(bytes) == digest)
+    #expect(try await images.read(digest) == bytes)
+  }
+
+  @Test(
+    "takes harmed bytes, or more or fewer, for none, and takes them in again",
+    arguments: ImageAdapter.allCases, [99_000, 100_000, 101_000])
+  func harmed(adapter: ImageAdapter, count: Int) async throws {
+    let images = try OpenImages(adapter)
+    let bytes = imageBytes(100_000)
+    let digest = try await images.put(bytes)
+    let other = imageBytes(count, seed: 2)
+    try images.harm(digest, with: other)
+    #expect(try await images.store.open(digest) == nil)
+    #expect(try await images.put(bytes) == digest)
+    #expect(try await images.read(digest) == bytes)
+    try images.harm(digest, with: other)
+    #expect(try await !images.store.verify(digest, bytes: bytes.count))
+    #expect(try await images.all().isEmpty, "it is removed")
+    _ = try await images.put(bytes)
+    try images.harm(digest, with: other)
+    _ = try await images.put(bytes)
+    #expect(try await images.read(digest) == bytes, "put over harmed ones")
+    #expect(try await !images.store.verify(digest, bytes: bytes.count - 1))
+  }
+
+  @Test("hands over all to a sweep until it is cancelled", arguments: ImageAdapter.allCases)
+  func sweep(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    var digests: [ImageDigest] = []
+    for seed in 0..<10 { digests.append(try await images.put(imageBytes(100, seed: UInt8(seed)))) }
+    let wanted = Set(digests.prefix(4))
+    let removed = try await images.store.sweep { found in
+      let unwanted = found.filter { !wanted.contains($0) }
+      for digest in unwanted { try? await images.store.remove(digest) }
+      return unwanted.count
+    }
+    #expect(removed == 6)
+    #expect(try await Set(images.all()) == wanted)
+    for digest in digests {
+      #expect(try await (images.store.open(digest) != nil) == wanted.contains(digest))
+    }
+  }
+
+  @Test(
+    "gives whole bytes or none while equal ones come and go", arguments: ImageAdapter.allCases)
+  func comeAndGo(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    let bytes = imageBytes(80_000)
+    let digest = try await images.put(bytes)
+    try await withThrowingTaskGroup { group in
+      group.addTask { for _ in 0..<40 { _ = try await images.put(bytes) } }
+      group.addTask { for _ in 0..<40 { try await images.store.remove(digest) } }
+      group.addTask {
+        for _ in 0..<80 {
+          guard let stored = try await images.store.open(digest) else { continue }
+          #expect(stored.read(at: 0, count: stored.count) == bytes)
+        }
+      }
+      try await group.waitForAll()
+    }
+    _ = try await images.put(bytes)
+    #expect(try await images.read(digest) == bytes)
+  }
+
+  @Test("is not given what is let go of before", arguments: ImageAdapter.allCases)
+  func letGo(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    let digest = try await images.spooled(imageBytes(200_000)).finish()
+    #expect(try await images.store.open(digest) == nil)
+    #expect(try await images.all().isEmpty)
+  }
+
+  @Test("what is spooled can be read by whoever keeps it", arguments: ImageAdapter.allCases)
+  func spooled(adapter: ImageAdapter) async throws {
+    let images = try OpenImages(adapter)
+    for count in [0, 10, 300_000] {
+      let bytes = imageBytes(count)
+      let staged = try await images.spooled(bytes)
+      _ = staged.finish()
+      let read = try staged.bytes()
+      #expect(read.count == count && read.read(at: 0, count: count + 1) == bytes)
+    }
+  }
+}
