@@ -134,7 +134,8 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Jobs", "PostgreSQL", "Records", "Store", "TestSupport", .crypto, .grdb,
+        "Caching", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "Store", "TestSupport", .crypto,
+        .grdb, .log,
       ],
       swiftSettings: house),
     .testTarget(

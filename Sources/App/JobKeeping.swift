@@ -49,7 +49,8 @@ struct JobKeeping: Sendable {
     }
     var configuration = PostgresJobStore.Configuration(url: url)
     configuration.password = try storage.jobsPasswordFile.map(password)
-    configuration.home = storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
+    configuration.home =
+      storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
       let store = try PostgresJobStore(configuration)

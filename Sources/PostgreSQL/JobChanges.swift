@@ -101,7 +101,8 @@ struct JobChanges {
       [
         .ids(rows.map(\.id)), .ints(rows.map { Int64($0.finished?.code ?? 0) }),
         .ints(rows.map(\.finishedAt)), .ints(rows.map(\.expiresAt)),
-        .byteStrings(rows.map(\.image)), .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
+        .byteStrings(rows.map(\.image)), .byteStrings(rows.map(\.source)),
+        .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
         .byteStrings(rows.map(\.record)),
       ])
   }

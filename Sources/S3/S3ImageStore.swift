@@ -61,12 +61,10 @@ public final class S3ImageStore: ImageStore {
     return try await download(digest).get()
   }
 
-  /// Reads the copy, or asks the bucket for the object's length: it was written with its digest.
+  /// Reads the copy; where there is none, one is made: whoever asks is about to serve the image.
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
     if try await copies.verify(digest, bytes: bytes) { return true }
-    do throws(S3Error) { return try await bucket.count(of: Self.key(of: digest)) == bytes } catch {
-      throw StoreError(error)
-    }
+    return try await open(digest)?.count == bytes
   }
 
   /// Removes the object first: a copy alone would be served for ever.
@@ -201,7 +199,7 @@ extension S3ImageStore {
 // Names.
 extension S3ImageStore {
   /// As files are named: what looks through a bucket by hand sees no folder of a million objects.
-  static func key(of digest: ImageDigest) -> String {
+  package static func key(of digest: ImageDigest) -> String {
     let hex = digest.hex
     return "\(hex.prefix(2))/\(hex.dropFirst(2))"
   }

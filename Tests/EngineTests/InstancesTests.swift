@@ -124,7 +124,9 @@ struct InstancesTests {
       let edited = try await pair.front.engine.edit(
         job.id, for: Workshop.me, priority: .veryHigh, tags: ["new"], ifVersion: [job.version])
       #expect(edited.job.tags == ["new"] && edited.job.version > job.version)
-      try await until { threads.lanes.first?.priorities == [.normal, .veryHigh] }
+      try await until {
+        threads.workerLanes.contains { $0.priorities == [.normal, .veryHigh] }
+      }
       await #expect(throws: JobsError.versionDiffers) {
         try await pair.back.engine.edit(
           job.id, for: Workshop.me, priority: .low, tags: nil, ifVersion: [job.version])

@@ -1,5 +1,7 @@
 import Foundation
 import Jobs
+import Logging
+import S3
 import Synchronization
 import TestSupport
 import Testing
@@ -13,6 +15,8 @@ enum ImageAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
   case filesWithForeignSpool
   /// Beside a database that keeps small ones.
   case tiered
+  /// Objects of a real server, and copies of them in files.
+  case bucket
 
   var testDescription: String { rawValue }
 }
@@ -23,18 +27,25 @@ struct OpenImages {
   let store: any ImageStore
   let spool: any ImageSpool
   private let memory: MemoryImageStore?
+  private let bucket: TestBucket?
 
-  init(_ adapter: ImageAdapter) throws {
+  init(_ adapter: ImageAdapter) async throws {
     folder = try TemporaryFolder()
     guard adapter != .memory else {
       let images = MemoryImageStore()
-      (store, spool, memory) = (images, images.spool, images)
+      (store, spool, memory, bucket) = (images, images.spool, images, nil)
       return
     }
     let files = try folder.openImages()
     memory = nil
+    bucket = adapter == .bucket ? try await TestBucket() : nil
     switch adapter {
     case .files, .memory: (store, spool) = (files, files.spool)
+    case .bucket:
+      store = S3ImageStore(
+        try #require(bucket).bucket, copies: files, spool: files.spool, maxCopyBytes: 1_000_000,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+      spool = files.spool
     case .filesWithForeignSpool:
       store = files
       spool = try FileImageStore(.init(path: folder.path + "/elsewhere")).spool
@@ -65,9 +76,14 @@ struct OpenImages {
   }
 
   /// Puts other bytes in the place of an image's, as a failing disk does.
-  func harm(_ digest: ImageDigest, with bytes: [UInt8]) throws {
+  func harm(_ digest: ImageDigest, with bytes: [UInt8]) async throws {
     if let memory { return memory.harm(digest, with: bytes) }
     let name = "/images/\(digest.hex.prefix(2))/\(digest.hex.dropFirst(2))"
+    if let bucket {
+      try await bucket.harm(digest, with: bytes)
+      try? FileManager.default.removeItem(atPath: folder.path + name)
+      return
+    }
     try Data(bytes).write(to: URL(fileURLWithPath: folder.path + name))
   }
 
@@ -86,7 +102,7 @@ struct OpenImages {
 struct ImageStoreTests {
   @Test("gives back what was put into it, whole and in parts", arguments: ImageAdapter.allCases)
   func kept(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     for count in [0, 1, 10_000, 65_536, 65_537, 1_000_000] {
       let bytes = imageBytes(count, seed: UInt8(count % 251))
       let staged = try await images.spooled(bytes)
@@ -105,7 +121,7 @@ struct ImageStoreTests {
 
   @Test("keeps equal bytes once, also of many that come at once", arguments: ImageAdapter.allCases)
   func once(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     let digests = try await withThrowingTaskGroup(of: ImageDigest.self) { group in
       for number in 0..<40 {
         group.addTask { try await images.put(imageBytes(70_000, seed: UInt8(number / 4))) }
@@ -120,7 +136,7 @@ struct ImageStoreTests {
 
   @Test("leaves what is open to its readers when it is removed", arguments: ImageAdapter.allCases)
   func removed(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     let bytes = imageBytes(100_000)
     let digest = try await images.put(bytes)
     let open = try #require(try await images.store.open(digest))
@@ -138,19 +154,19 @@ struct ImageStoreTests {
     "takes harmed bytes, or more or fewer, for none, and takes them in again",
     arguments: ImageAdapter.allCases, [99_000, 100_000, 101_000])
   func harmed(adapter: ImageAdapter, count: Int) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     let bytes = imageBytes(100_000)
     let digest = try await images.put(bytes)
     let other = imageBytes(count, seed: 2)
-    try images.harm(digest, with: other)
+    try await images.harm(digest, with: other)
     #expect(try await images.store.open(digest) == nil)
     #expect(try await images.put(bytes) == digest)
     #expect(try await images.read(digest) == bytes)
-    try images.harm(digest, with: other)
+    try await images.harm(digest, with: other)
     #expect(try await !images.store.verify(digest, bytes: bytes.count))
     #expect(try await images.all().isEmpty, "it is removed")
     _ = try await images.put(bytes)
-    try images.harm(digest, with: other)
+    try await images.harm(digest, with: other)
     _ = try await images.put(bytes)
     #expect(try await images.read(digest) == bytes, "put over harmed ones")
     #expect(try await !images.store.verify(digest, bytes: bytes.count - 1))
@@ -158,7 +174,7 @@ struct ImageStoreTests {
 
   @Test("hands over all to a sweep until it is cancelled", arguments: ImageAdapter.allCases)
   func sweep(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     var digests: [ImageDigest] = []
     for seed in 0..<10 { digests.append(try await images.put(imageBytes(100, seed: UInt8(seed)))) }
     let wanted = Set(digests.prefix(4))
@@ -177,7 +193,7 @@ struct ImageStoreTests {
   @Test(
     "gives whole bytes or none while equal ones come and go", arguments: ImageAdapter.allCases)
   func comeAndGo(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     let bytes = imageBytes(80_000)
     let digest = try await images.put(bytes)
     try await withThrowingTaskGroup { group in
@@ -197,7 +213,7 @@ struct ImageStoreTests {
 
   @Test("is not given what is let go of before", arguments: ImageAdapter.allCases)
   func letGo(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     let digest = try await images.spooled(imageBytes(200_000)).finish()
     #expect(try await images.store.open(digest) == nil)
     #expect(try await images.all().isEmpty)
@@ -205,7 +221,7 @@ struct ImageStoreTests {
 
   @Test("what is spooled can be read by whoever keeps it", arguments: ImageAdapter.allCases)
   func spooled(adapter: ImageAdapter) async throws {
-    let images = try OpenImages(adapter)
+    let images = try await OpenImages(adapter)
     for count in [0, 10, 300_000] {
       let bytes = imageBytes(count)
       let staged = try await images.spooled(bytes)
