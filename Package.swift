@@ -5,6 +5,15 @@ import PackageDescription
 let strictness: [SwiftSetting] =
   Context.environment["WARNINGS_AS_ERRORS"] == "1" ? [.treatAllWarnings(as: .error)] : []
 
+/// The commit, which the Makefile and deploy/dist/build tell; a build without git has none. The value becomes tokens of C.
+let commit: [CSetting] =
+  Context.environment["SOURCE_COMMIT"].flatMap { commit in
+    let isPlain = commit.utf8.allSatisfy {
+      (48...57).contains($0) || (97...122).contains($0) || $0 == 45
+    }
+    return isPlain && !commit.isEmpty ? [.define("SOURCE_COMMIT", to: commit)] : nil
+  } ?? []
+
 /// What the compiler holds every target of ours to. Globals of a manifest are initialised from top
 /// to bottom: below the package this would still be empty, silently.
 let house: [SwiftSetting] =
@@ -44,7 +53,8 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
+        "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors",
+        "Fetch", "HTTP",
         "Jobs", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
@@ -82,6 +92,7 @@ let package = Package(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     .systemLibrary(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
+    .target(name: "CBuild", cSettings: commit),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
