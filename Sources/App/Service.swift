@@ -38,6 +38,10 @@ public enum Service {
         await manager.keepTelling()
         return nil
       }
+      group.addTask {
+        await parts.keepActivity(registry)
+        return nil
+      }
       // Work ends by itself only when it failed; else when the signals' task has drained it.
       let failure = await group.next() ?? nil
       group.cancelAll()
