@@ -66,12 +66,13 @@ let package = Package(
     .target(name: "Caching", swiftSettings: house),
     .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
     .target(
-      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .log, .metrics],
+      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
     .target(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
-      name: "Fetch", dependencies: ["CCodings", "CCurl", "Executors", "Jobs", .log, .metrics],
+      name: "Fetch",
+      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
@@ -84,7 +85,7 @@ let package = Package(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
     .target(
       name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
-    .target(name: "Executors", dependencies: [.heap], swiftSettings: house),
+    .target(name: "Executors", dependencies: [.deque, .heap], swiftSettings: house),
     .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
 
     .systemLibrary(

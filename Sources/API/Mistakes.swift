@@ -9,12 +9,12 @@ struct Mistakes {
 
   var isEmpty: Bool { errors.isEmpty }
 
-  mutating func add(_ place: FieldError.Place, _ code: ProblemCode, _ detail: String) {
+  mutating func add(_ place: FieldError.Place, _ code: RequestCode, _ detail: String) {
     guard errors.count < Self.mostTold else { untold += 1; return }
     errors.append(FieldError(place: place, code: code, detail: detail))
   }
 
-  mutating func add(_ location: Location, _ code: ProblemCode, _ detail: String) {
+  mutating func add(_ location: Location, _ code: RequestCode, _ detail: String) {
     add(location.place, code, detail)
   }
 

@@ -2,132 +2,6 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// Every error that can reach a client, and the one place where it gets its code, status and prose. No `switch` here
-/// has a `default`: a new case does not compile until it is worded.
-enum ProblemCode: String, CaseIterable, Sendable {
-  // What is wrong with a request, or with the service at the moment.
-  case malformedJSON = "malformed_json"
-  case malformedRequest = "malformed_request"
-  case missingURL = "missing_url"
-  case invalidURL = "invalid_url"
-  case invalidLocalName = "invalid_local_name"
-  case invalidOption = "invalid_option"
-  case unsupportedMediaType = "unsupported_media_type"
-  case bodyTooLarge = "body_too_large"
-  case targetTooLong = "target_too_long"
-  case headerTooLarge = "header_too_large"
-  case unauthorized
-  case forbidden
-  case notFound = "not_found"
-  case methodNotAllowed = "method_not_allowed"
-  case imageUnavailable = "image_unavailable"
-  case imageGone = "image_gone"
-  case preconditionFailed = "precondition_failed"
-  case rangeNotSatisfiable = "range_not_satisfiable"
-  case queueFull = "queue_full"
-  case rateLimited = "rate_limited"
-  case starting, draining, overloaded
-  // Why a job failed, as `FailureCode` has it; the last two can also befall a request.
-  case blockedAddress = "blocked_address"
-  case dnsFailure = "dns_failure"
-  case connectFailure = "connect_failure"
-  case tlsFailure = "tls_failure"
-  case timeout
-  case stalled
-  case tooManyRedirects = "too_many_redirects"
-  case originStatus = "origin_status"
-  case noData = "no_data"
-  case tooLarge = "too_large"
-  case tooManyPixels = "too_many_pixels"
-  case unsupportedFormat = "unsupported_format"
-  case truncated
-  case decodeFailed = "decode_failed"
-  case integrityMismatch = "integrity_mismatch"
-  case notCached = "not_cached"
-  case localNotFound = "local_not_found"
-  case storageFull = "storage_full"
-  case `internal`
-
-  /// What identifies it: the path of the page that tells what to do (`page`).
-  var type: String { Destination.problems + rawValue }
-
-  /// The answer's status, unless the error says another. A job's failure is never an answer by itself; its status here
-  /// tells whose fault it is: the client's (4xx), the origin's (502, 504), ours (500, 503).
-  var status: HTTPResponse.Status {
-    switch self {
-    case .malformedJSON, .malformedRequest: .badRequest
-    case .missingURL, .invalidURL, .invalidLocalName, .invalidOption: .unprocessableContent
-    case .unsupportedMediaType: .unsupportedMediaType
-    case .bodyTooLarge: .contentTooLarge
-    case .targetTooLong: .uriTooLong
-    case .headerTooLarge: .requestHeaderFieldsTooLarge
-    case .unauthorized: .unauthorized
-    case .forbidden: .forbidden
-    case .notFound, .imageUnavailable: .notFound
-    case .methodNotAllowed: .methodNotAllowed
-    case .imageGone: .gone
-    case .preconditionFailed: .preconditionFailed
-    case .rangeNotSatisfiable: .rangeNotSatisfiable
-    case .queueFull, .starting, .draining, .overloaded, .storageFull: .serviceUnavailable
-    case .rateLimited: .tooManyRequests
-    case .blockedAddress, .integrityMismatch, .localNotFound, .notCached: .unprocessableContent
-    case .timeout, .stalled: .gatewayTimeout
-    case .dnsFailure, .connectFailure, .tlsFailure, .tooManyRedirects, .originStatus, .noData,
-      .tooLarge, .tooManyPixels, .unsupportedFormat, .truncated, .decodeFailed:
-      .badGateway
-    case .internal: .internalServerError
-    }
-  }
-
-  /// The same for every occurrence.
-  var title: String {
-    switch self {
-    case .malformedJSON: "The body is not JSON"
-    case .malformedRequest: "The request is malformed"
-    case .missingURL: "No source is given"
-    case .invalidURL: "A URL cannot be used"
-    case .invalidLocalName: "A local image's name cannot be used"
-    case .invalidOption: "An option cannot be used"
-    case .unsupportedMediaType: "This media type is not taken here"
-    case .bodyTooLarge: "The body is too large"
-    case .targetTooLong: "The request target is too long"
-    case .headerTooLarge: "The header section is too large"
-    case .unauthorized: "A valid token is needed"
-    case .forbidden: "This is not allowed"
-    case .notFound: "There is nothing here"
-    case .methodNotAllowed: "The method is not allowed here"
-    case .imageUnavailable: "The job has no image"
-    case .imageGone: "The image is no longer kept"
-    case .preconditionFailed: "The job is at another version"
-    case .rangeNotSatisfiable: "There are no such bytes"
-    case .queueFull: "The queue is full"
-    case .rateLimited: "Too many requests"
-    case .starting: "The service is starting"
-    case .draining: "The service is stopping"
-    case .overloaded: "The service has too much to do at the moment"
-    case .blockedAddress: "The URL leads where this service does not go"
-    case .dnsFailure: "The origin's name could not be resolved"
-    case .connectFailure: "The origin could not be reached"
-    case .tlsFailure: "The origin could not be trusted"
-    case .timeout: "The transfer took too long"
-    case .stalled: "The origin stopped sending"
-    case .tooManyRedirects: "Too many redirects"
-    case .originStatus: "The origin answered with another status than 200"
-    case .noData: "The origin sent no data"
-    case .tooLarge: "The image has too many bytes"
-    case .tooManyPixels: "The image is too large to decode"
-    case .unsupportedFormat: "The bytes are no image of a supported format"
-    case .truncated: "The transfer ended early"
-    case .decodeFailed: "The image is broken"
-    case .integrityMismatch: "The bytes are not the expected ones"
-    case .notCached: "The image is not in the cache"
-    case .localNotFound: "There is no such local image"
-    case .storageFull: "There is no room to keep the image"
-    case .internal: "Something went wrong in this service"
-    }
-  }
-}
-
 extension Problem {
   /// Why the engine did not do as asked.
   ///
@@ -182,9 +56,8 @@ extension Problem {
   /// Why a variant of an image can't be made. That it is too large for that lies in the request; bytes that were decoded
   /// whole before and now aren't, in the image.
   private init(unrenderable error: CodecError) {
-    let code = ProblemCode(error.code)
-    let isOrigins = code == .decodeFailed
-    self.init(code, error.described, status: isOrigins ? .badGateway : .unprocessableContent)
+    let isOrigins = error.code == .decodeFailed
+    self.init(error.code, error.described, status: isOrigins ? .badGateway : .unprocessableContent)
     reason = error.reason
   }
 
@@ -254,11 +127,6 @@ extension Problem {
       self = .noRoom("As many connections are open as may; try again later.")
     }
   }
-}
-
-extension ProblemCode {
-  /// A failure's code has the same name here: a test holds each to that.
-  init(_ code: FailureCode) { self = ProblemCode(rawValue: code.rawValue)! }
 }
 
 extension JobFailure {

@@ -20,9 +20,19 @@ struct Problem: Error, Sendable {
   /// What only the log may know.
   var logged: String?
 
-  init(_ code: ProblemCode, _ detail: String, status: HTTPResponse.Status? = nil) {
+  /// - Parameter status: nil: the code's usual one.
+  init(_ code: RequestCode, _ detail: String, status: HTTPResponse.Status? = nil) {
+    self.init(.request(code), detail, status)
+  }
+
+  /// - Parameter status: nil: the code's usual one.
+  init(_ code: FailureCode, _ detail: String, status: HTTPResponse.Status? = nil) {
+    self.init(.job(code), detail, status)
+  }
+
+  private init(_ code: ProblemCode, _ detail: String, _ status: HTTPResponse.Status?) {
     self.code = code
-    self.status = status ?? code.status
+    self.status = status ?? code.row.status
     self.detail = detail
   }
 
@@ -38,16 +48,16 @@ struct Problem: Error, Sendable {
     var writer = JSONWriter()
     writer.object { json in
       json.member("type", code.type)
-      json.member("title", code.title)
+      json.member("title", code.row.title)
       json.member("status", status.code)
       json.member("detail", detail)
-      json.member("code", code.rawValue)
+      json.member("code", code.name)
       if let reason { json.member("reason", reason) }
       if !errors.isEmpty {
         json.key("errors")
         json.array(errors) { $1.write(to: &$0) }
       }
-      if code == .imageUnavailable {
+      if code == .request(.imageUnavailable) {
         json.key("error")
         if let failure { failure.write(to: &json) } else { json.null() }
       }
@@ -69,7 +79,7 @@ struct FieldError: Equatable, Sendable {
     case header(String)
   }
   var place: Place
-  var code: ProblemCode
+  var code: RequestCode
   var detail: String
 
   func write(to writer: inout JSONWriter) {
@@ -89,12 +99,12 @@ extension JobFailure {
   /// The problem object that a failed job shows.
   func write(to writer: inout JSONWriter) {
     let (detail, originStatus) = described
-    let code = ProblemCode(self.code)
+    let code = ProblemCode.job(self.code)
     writer.object { json in
       json.member("type", code.type)
-      json.member("title", code.title)
+      json.member("title", code.row.title)
       json.member("detail", detail)
-      json.member("code", code.rawValue)
+      json.member("code", code.name)
       json.member("retryable", isRetryable)
       json.member("origin_status", originStatus)
       if let reason { json.member("reason", reason) }

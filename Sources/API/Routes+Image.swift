@@ -35,7 +35,8 @@ extension Routes {
       guard wish.allowsPlaceholder else { return pending(snapshot) }
       return try await placeholder(.loading, for: snapshot.job, wish.variant, exchange)
     } catch
-      where wish.allowsPlaceholder && (error.code == .imageUnavailable || error.code == .imageGone)
+      where wish.allowsPlaceholder
+      && (error.code == .request(.imageUnavailable) || error.code == .request(.imageGone))
     {
       return try await placeholder(.failure, for: snapshot.job, wish.variant, exchange)
     }

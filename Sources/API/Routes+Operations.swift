@@ -34,7 +34,7 @@ extension Routes {
 
   private func problemPage(_ exchange: Exchange) throws(Problem) -> Response {
     let word = exchange.request.path.dropFirst(Destination.problems.count)
-    guard let code = ProblemCode(rawValue: String(word)) else {
+    guard let code = ProblemCode(name: String(word)) else {
       throw Problem(.notFound, "No problem has this code.")
     }
     return code.page.answer(exchange.fields)

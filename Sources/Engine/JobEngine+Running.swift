@@ -56,10 +56,12 @@ extension JobEngine {
   }
 
   private func work() async {
-    let worker = Worker(
-      dispatcher: dispatcher, loads: loads, coalescer: coalescer, loader: loader,
-      completer: completer)
-    await dispatcher.run(workers: configuration.workers) { worker.take($0) }
+    await dispatcher.run(
+      (0..<configuration.workers).map { _ in
+        Worker(
+          on: threads.workerLane(at: .normal), dispatcher: dispatcher, loads: loads,
+          coalescer: coalescer, loader: loader)
+      })
   }
 
   private var watch: ProgressWatch {
@@ -68,8 +70,9 @@ extension JobEngine {
 
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
-      queue: background, loader: backgroundLoader, store: store, network: network,
-      publisher: publisher, ids: ids, now: clock, log: log)
+      queue: background, freshener: Freshener(loader: backgroundLoader, ids: ids, now: clock),
+      replacer: LowDataReplacer(
+        loader: backgroundLoader, store: store, network: network, publisher: publisher, log: log))
   }
 
   var housekeeping: Housekeeping {

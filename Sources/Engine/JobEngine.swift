@@ -75,7 +75,7 @@ public final class JobEngine: Sendable {
       })
 
     loads = Loads(
-      LoadFactory(rules: configuration.loadRules, threads: threads, ids: ids, now: now),
+      LoadFactory(rules: configuration.loadRules, ids: ids, now: now),
       snapshots: snapshots, metrics: metrics)
     lease = Lease(
       store: parts.store, duration: configuration.lease, loads: loads, clock: storeClock, log: log)
@@ -96,10 +96,12 @@ public final class JobEngine: Sendable {
 
     let memory = DecodeMemory(bytes: configuration.limits.maxMemory)
     completer = JobCompleter(
-      store: parts.store, lease: lease, keeper: keeper, cache: cache, loads: loads,
+      writer: CompletionWriter(
+        store: parts.store, lease: lease, keeper: keeper, cache: cache, loads: loads, log: log),
       outcomes: JobOutcomes(
-        retry: configuration.retry, retention: configuration.retention, network: network, log: log),
-      publisher: publisher, dispatcher: dispatcher, now: now, log: log)
+        retry: configuration.retry, retention: configuration.retention, network: network, now: now,
+        log: log),
+      publisher: publisher, dispatcher: dispatcher, loads: loads)
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
     kept = KeptTransfers(partials: parts.images, loads: loads, now: now, log: log)
@@ -123,20 +125,24 @@ public final class JobEngine: Sendable {
     self.variants = variants
 
     let ingest = ImageIngest(
-      codec: parts.codec, limits: configuration.limits, makesVariants: parts.renderer != nil,
-      memory: memory, images: parts.images, keeper: keeper,
-      largestEmbedded: parts.store.largestEmbedded, completer: completer, log: log)
+      codec: parts.codec, limits: configuration.limits, memory: memory,
+      staging: ImageStaging(
+        images: parts.images, keeper: keeper, largestEmbedded: parts.store.largestEmbedded,
+        log: log),
+      completer: completer)
     let urls = URLLoader(
       cache: cache,
       requests: OriginRequests(
         fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
       kept: kept, ingest: ingest, background: background, now: now)
+    let files = FileLoader(
+      images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,
+      now: now, log: log)
     loader = Loader(
-      loads: loads, urls: urls, ingest: ingest, images: parts.images, locals: parts.locals,
-      completer: completer, variants: variants, isShared: configuration.cache.isShared, now: now,
-      log: log)
+      loads: loads, urls: urls, files: files, variants: variants, completer: completer)
     backgroundLoader = BackgroundLoader(
-      loads: loads, urls: urls, origins: origins, completer: completer, keeper: keeper, log: log)
+      loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,
+      keeper: keeper, log: log)
   }
 
   /// Whether jobs are taken.

@@ -1,3 +1,4 @@
+internal import DequeModule
 internal import Glibc
 internal import HeapModule
 internal import Synchronization
@@ -24,6 +25,7 @@ public final class ThreadPool: TaskExecutor {
           switch work {
           case .job(let job, nil): job.runSynchronously(on: executor.reference)
           case .job(let job, let lane?): job.runSynchronously(on: lane.reference)
+          case .turn(let lane): lane.runNext()
           case .closure(let body): body()
           }
         }
@@ -33,6 +35,11 @@ public final class ThreadPool: TaskExecutor {
 
   /// A share of the threads for one task, whose priority is its own: see ``Lane``.
   public func lane(priority: UInt8) -> Lane { Lane(of: self, line, priority: priority) }
+
+  /// A share of the threads for one actor, whose priority is its own: see ``SerialLane``.
+  public func serialLane(priority: UInt8) -> SerialLane {
+    SerialLane(of: self, line, priority: priority)
+  }
 
   deinit { line.close() }
 
@@ -66,6 +73,57 @@ public final class ThreadPool: TaskExecutor {
     public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
+  /// Runs one actor's jobs on the pool's threads, one at a time and in the order in which they come, each when the
+  /// lane's priority has its turn.
+  ///
+  /// Give it to an actor as its `unownedExecutor`. What a task calls there and is isolated to nothing runs here too,
+  /// as it inherits the caller's isolation (SE-0461), so a task changes threads only where it waits.
+  public final class SerialLane: SerialExecutor {
+    private struct State {
+      var jobs = Deque<UnownedJob>()
+      /// Whether the lane waits for a thread, or has one.
+      var isScheduled = false
+    }
+
+    private let pool: ThreadPool
+    private let line: WaitingLine
+    private let priority: Atomic<UInt8>
+    private let state = Mutex(State())
+
+    fileprivate init(of pool: ThreadPool, _ line: WaitingLine, priority: UInt8) {
+      self.pool = pool
+      self.line = line
+      self.priority = Atomic(priority)
+    }
+
+    public func enqueue(_ job: consuming ExecutorJob) {
+      let job = UnownedJob(job)
+      let begins = state.withLock { state in
+        state.jobs.append(job)
+        defer { state.isScheduled = true }
+        return !state.isScheduled
+      }
+      if begins { schedule() }
+    }
+
+    /// Orders what is enqueued from now on by another priority.
+    public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
+
+    private func schedule() {
+      line.add(.turn(self), priority: priority.load(ordering: .relaxed))
+    }
+
+    fileprivate func runNext() {
+      let job = state.withLock { $0.jobs.popFirst() }
+      job?.runSynchronously(on: asUnownedSerialExecutor())
+      let goesOn = state.withLock { state in
+        state.isScheduled = !state.jobs.isEmpty
+        return state.isScheduled
+      }
+      if goesOn { schedule() }
+    }
+  }
+
   /// Runs `body` on one of the threads; it may block there. It is not given up when the task is cancelled.
   public func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
     await withCheckedContinuation { continuation in
@@ -84,6 +142,7 @@ private struct Unowned: Sendable {
 
 private enum Work {
   case job(UnownedJob, Unowned?)
+  case turn(ThreadPool.SerialLane)
   case closure(() -> Void)
 }
 

@@ -29,3 +29,76 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
     }
   }
 }
+
+/// The contract's name for a failure: in a job's `error`, in logs and in metrics.
+public enum FailureCode: String, Sendable, CaseIterable {
+  case blockedAddress = "blocked_address"
+  case dnsFailure = "dns_failure"
+  case connectFailure = "connect_failure"
+  case tlsFailure = "tls_failure"
+  case timeout
+  case stalled
+  case tooManyRedirects = "too_many_redirects"
+  case originStatus = "origin_status"
+  case noData = "no_data"
+  case tooLarge = "too_large"
+  case tooManyPixels = "too_many_pixels"
+  case unsupportedFormat = "unsupported_format"
+  case truncated
+  case decodeFailed = "decode_failed"
+  case integrityMismatch = "integrity_mismatch"
+  case notCached = "not_cached"
+  case localNotFound = "local_not_found"
+  case storageFull = "storage_full"
+  case `internal`
+}
+
+extension JobFailure {
+  /// The contract's name for it.
+  public var code: FailureCode {
+    switch self {
+    case .fetch(let error): error.code
+    case .codec(let error): error.code
+    case .integrityMismatch: .integrityMismatch
+    case .notCached: .notCached
+    case .localNotFound: .localNotFound
+    case .storageFull: .storageFull
+    case .internal: .internal
+    }
+  }
+}
+
+extension FetchError {
+  /// The contract's name for it.
+  public var code: FailureCode {
+    switch self {
+    case .blocked: .blockedAddress
+    case .dnsFailure: .dnsFailure
+    case .connectFailure, .noResponse, .unreachable: .connectFailure
+    case .tlsFailure: .tlsFailure
+    case .timeout: .timeout
+    case .stalled: .stalled
+    case .tooManyRedirects: .tooManyRedirects
+    case .badRedirect, .originStatus: .originStatus
+    case .noData: .noData
+    case .tooLarge: .tooLarge
+    case .truncated: .truncated
+    case .unsupportedCoding: .unsupportedFormat
+    case .brokenCoding: .decodeFailed
+    // A run that was cancelled doesn't fail: this is never shown.
+    case .cancelled: .internal
+    }
+  }
+}
+
+extension CodecError {
+  /// The contract's name for it.
+  public var code: FailureCode {
+    switch self {
+    case .unsupportedFormat: .unsupportedFormat
+    case .tooManyPixels, .dimensionTooLarge, .tooManyScans, .tooManyFrames, .tooMuchMemory:
+      .tooManyPixels
+    case .cutShort, .broken: .decodeFailed
+    }
+  }
+}

@@ -32,7 +32,7 @@ public final class Latch: Sendable {
       state.count += 1
       return state.count
     }
-    await withTaskCancellationHandler {
+    await withCancellation {
       await withCheckedContinuation { continuation in
         let isOver = state.withLock { state in
           if state.isOpen || Task.isCancelled { return true }

@@ -36,7 +36,7 @@ public final class OneShot<Value: Sendable>: Sendable {
 
   /// Waits for the value; nil when the task is cancelled first. For one task, once.
   public func value() async -> Value? {
-    await withTaskCancellationHandler {
+    await withCancellation {
       await withCheckedContinuation { continuation in
         let answer = state.withLock { state -> Value?? in
           switch state {
@@ -67,6 +67,16 @@ public final class OneShot<Value: Sendable>: Sendable {
     }
     defer { alarm.cancel() }
     return await value()
+  }
+
+  /// Whether the value is there or was taken, or nobody waits for it any more.
+  public var isOver: Bool {
+    state.withLock { state in
+      switch state {
+      case .empty, .awaited: false
+      case .fulfilled, .over: true
+      }
+    }
   }
 
   private func giveUp() {

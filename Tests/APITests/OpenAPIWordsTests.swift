@@ -105,6 +105,6 @@ struct OpenAPIWordsTests {
     #expect(try named("JobError") == Set(FailureCode.allCases.map(\.rawValue)))
     let answers = try named("Problem")
     let jobsOnly = Set(FailureCode.allCases.map(\.rawValue)).subtracting(answers)
-    #expect(answers.union(jobsOnly) == Set(ProblemCode.allCases.map(\.rawValue)))
+    #expect(answers.union(jobsOnly) == Set(ProblemCode.allCases.map(\.name)))
   }
 }

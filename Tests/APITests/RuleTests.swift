@@ -6,11 +6,6 @@ import Testing
 
 @Suite("Rules of the API")
 struct RuleTests {
-  @Test("every failure's code is a problem's code", arguments: FailureCode.allCases)
-  func codes(code: FailureCode) {
-    #expect(ProblemCode(rawValue: code.rawValue) != nil)
-  }
-
   @Test("a bucket gives its burst at once, then its rate")
   func bucket() {
     let limit = RateLimit(requestsPerSecond: 2, burst: 3)

@@ -152,7 +152,7 @@ struct DocumentationTests {
       switch match.1 {
       case "phase": #expect(Phase(rawValue: String(match.2)) != nil)
       case "code": #expect(FailureCode(rawValue: String(match.2)) != nil)
-      case "status": #expect(ProblemCode.allCases.contains { "\($0.status.code)" == match.2 })
+      case "status": #expect(ProblemCode.allCases.contains { "\($0.row.status.code)" == match.2 })
       case "job": #expect(match.2 == "imagefetch")
       default: Issue.record("\(match.0)")
       }

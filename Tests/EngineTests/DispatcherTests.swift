@@ -52,11 +52,12 @@ struct DispatcherTests {
       now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     clock.begin(.seconds(6))
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
-    async let running: Void = dispatcher.run(workers: 1) { handed.yield($0) }
+    let hand = Hand(to: handed)
+    async let running: Void = dispatcher.run([hand])
     let work = await works.first { _ in true }
     #expect(work?.job.id == job.id && work?.permit != nil)
     dispatcher.stop()
-    dispatcher.workerIsIdle()
+    dispatcher.isIdle(hand)
     await running
   }
 
@@ -78,7 +79,8 @@ struct DispatcherTests {
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let taken = AsyncStream<Dispatcher.Work>.makeStream()
-    async let running: Void = dispatcher.run(workers: 4) { taken.continuation.yield($0) }
+    let hands = (0..<4).map { _ in Hand(to: taken.continuation) }
+    async let running: Void = dispatcher.run(hands)
     var works = taken.stream.makeAsyncIterator()
     // What is handed out is held: it would else be over at once.
     var held: [Dispatcher.Work] = []
@@ -89,8 +91,17 @@ struct DispatcherTests {
     dispatcher.wake()
     #expect(await works.next()?.job.id == other.id)
     dispatcher.stop()
-    for _ in 0..<4 { dispatcher.workerIsIdle() }
+    for hand in hands { dispatcher.isIdle(hand) }
     await running
     withExtendedLifetime(held) {}
   }
+}
+
+/// A worker that only passes on what it takes.
+private struct Hand: QueueWorker {
+  private let works: AsyncStream<Dispatcher.Work>.Continuation
+
+  init(to works: AsyncStream<Dispatcher.Work>.Continuation) { self.works = works }
+
+  func take(_ work: Dispatcher.Work) { works.yield(work) }
 }

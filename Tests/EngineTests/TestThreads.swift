@@ -4,18 +4,32 @@ import Synchronization
 
 @testable import Engine
 
-/// Lanes on a queue that runs what it gets in order, and that tell which priorities they were given.
+/// Lanes on a queue that runs what it gets in order; workers' tell which priorities they were given.
 final class TestThreads: ComputeThreads {
-  final class Lane: ComputeLane {
+  /// What a task prefers.
+  final class Lane: ComputeLane, TaskExecutor {
     private let queue: DispatchQueue
-    private let moves: Mutex<[Priority]>
 
-    init(_ priority: Priority, on queue: DispatchQueue) {
-      self.queue = queue
-      moves = Mutex([priority])
+    init(on queue: DispatchQueue) { self.queue = queue }
+
+    func move(to priority: Priority) {}
+
+    func enqueue(_ job: consuming ExecutorJob) {
+      let job = UnownedJob(job)
+      queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+    }
+  }
+
+  /// What an actor runs on.
+  final class SerialLane: ComputeLane, SerialExecutor {
+    private let queue: DispatchQueue
+    private let moves = Mutex<[Priority]>([])
+
+    init(on queue: DispatchQueue) {
+      self.queue = DispatchQueue(label: "test-worker", target: queue)
     }
 
-    /// The priorities in the order in which it was given them, each once.
+    /// The priorities that it was given, in order, without repetitions.
     var priorities: [Priority] { moves.withLock { $0 } }
 
     func move(to priority: Priority) {
@@ -24,18 +38,20 @@ final class TestThreads: ComputeThreads {
 
     func enqueue(_ job: consuming ExecutorJob) {
       let job = UnownedJob(job)
-      queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+      queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
     }
   }
 
   private let queue = DispatchQueue(label: "test-decode", attributes: .concurrent)
-  private let made = Mutex<[Lane]>([])
+  private let made = Mutex<[SerialLane]>([])
 
-  /// Every lane so far, oldest first.
-  var lanes: [Lane] { made.withLock { $0 } }
+  /// Every worker's lane so far, oldest first.
+  var workerLanes: [SerialLane] { made.withLock { $0 } }
 
-  func lane(at priority: Priority) -> any ComputeLane {
-    let lane = Lane(priority, on: queue)
+  func lane(at priority: Priority) -> any TaskLane { Lane(on: queue) }
+
+  func workerLane(at priority: Priority) -> any WorkerLane {
+    let lane = SerialLane(on: queue)
     made.withLock { $0.append(lane) }
     return lane
   }

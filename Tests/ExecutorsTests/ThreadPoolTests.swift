@@ -46,6 +46,73 @@ struct ThreadPoolTests {
     let got = order.names.withLock { $0 }
     #expect(got == ["high 1", "high 2", "low 1", "low 2"])
   }
+
+  @Test(
+    "an actor's jobs run one at a time, on the pool's threads, and let those of a higher priority go first"
+  )
+  func serialLane() async {
+    let pool = ThreadPool(name: "test-pool", threads: 3)
+    let worker = Counter(on: pool.serialLane(priority: 1))
+    await withTaskGroup { group in
+      for _ in 0..<100 { group.addTask { await worker.count() } }
+    }
+    #expect(await worker.total == 100)
+    #expect(await worker.threads == ["test-pool\n"])
+
+    let single = ThreadPool(name: "test-pool", threads: 1)
+    let open = Gate()
+    async let blocked: Void = single.run { open.wait() }
+    await open.entered()
+    let order = Order()
+    let before = single.handedOver
+    let low = Namer("low", on: single.serialLane(priority: 1), order)
+    let high = Namer("high", on: single.serialLane(priority: 2), order)
+    let lane = single.serialLane(priority: 1)
+    let raised = Namer("raised", on: lane, order)
+    lane.move(to: 3)
+    let tasks = [low, high, raised].map { namer in Task { await namer.tell() } }
+    while single.handedOver < before + 3 { await Task.yield() }
+    open.open()
+    for task in tasks { await task.value }
+    await blocked
+    #expect(order.names.withLock { $0 } == ["raised", "high", "low"])
+  }
+}
+
+/// Counts without a lock, and would count wrongly if two of its jobs ran at a time.
+private actor Counter {
+  nonisolated let unownedExecutor: UnownedSerialExecutor
+  private let lane: ThreadPool.SerialLane
+  private(set) var total = 0
+  private(set) var threads: Set<String> = []
+
+  init(on lane: ThreadPool.SerialLane) {
+    self.lane = lane
+    unownedExecutor = lane.asUnownedSerialExecutor()
+  }
+
+  func count() {
+    let before = total
+    usleep(50)
+    total = before + 1
+    threads.insert((try? String(contentsOfFile: "/proc/thread-self/comm", encoding: .utf8)) ?? "")
+  }
+}
+
+private actor Namer {
+  nonisolated let unownedExecutor: UnownedSerialExecutor
+  private let lane: ThreadPool.SerialLane
+  private let name: String
+  private let order: Order
+
+  init(_ name: String, on lane: ThreadPool.SerialLane, _ order: Order) {
+    self.lane = lane
+    unownedExecutor = lane.asUnownedSerialExecutor()
+    self.name = name
+    self.order = order
+  }
+
+  func tell() { order.names.withLock { $0.append(name) } }
 }
 
 private final class Order: Sendable {

@@ -42,13 +42,8 @@ final class BackgroundQueue: Sendable {
 /// Loads what is in the ``BackgroundQueue``: little at once, and each origin's limits hold for it too.
 struct BackgroundWorker: Sendable {
   let queue: BackgroundQueue
-  let loader: BackgroundLoader
-  let store: any JobStore
-  let network: NetworkState
-  let publisher: JobPublisher
-  let ids: JobIDSequence
-  let now: WallClock
-  let log: Logger
+  let freshener: Freshener
+  let replacer: LowDataReplacer
 
   /// Does what there is to do until the queue is stopped.
   func run() async {
@@ -59,9 +54,9 @@ struct BackgroundWorker: Sendable {
         group.addTask {
           switch item {
           case .freshen(let job):
-            await freshen(job)
+            await freshener.freshen(job)
             queue.done(job)
-          case .replaceLowData: await replaceLowData()
+          case .replaceLowData: await replacer.replaceAll()
           }
           _ = consume permit
         }
@@ -69,9 +64,16 @@ struct BackgroundWorker: Sendable {
       group.cancelAll()
     }
   }
+}
 
-  /// Confirms or replaces a stored response. What goes wrong is left to the next job that asks for it.
-  private func freshen(_ job: Job) async {
+/// Confirms or replaces stored responses that were given out stale.
+struct Freshener: Sendable {
+  let loader: BackgroundLoader
+  let ids: JobIDSequence
+  let now: WallClock
+
+  /// What goes wrong is left to the next job that asks for it.
+  func freshen(_ job: Job) async {
     var submission = job.submission
     submission.cacheMode = .noCache
     submission.integrity = nil
@@ -80,9 +82,18 @@ struct BackgroundWorker: Sendable {
       tags: [], createdAt: now())
     await loader.load(again)
   }
+}
 
-  /// Goes through the jobs that have a low-data image, and gives each its regular one.
-  private func replaceLowData() async {
+/// Gives jobs that have a low-data image their regular one.
+struct LowDataReplacer: Sendable {
+  let loader: BackgroundLoader
+  let store: any JobRecords
+  let network: NetworkState
+  let publisher: JobPublisher
+  let log: Logger
+
+  /// Goes through all of them, until the network is constrained again.
+  func replaceAll() async {
     var last: JobID?
     while !Task.isCancelled, !network.isConstrained, !loader.loads.isStopping {
       let jobs = await jobs(after: last)
@@ -133,21 +144,22 @@ struct BackgroundWorker: Sendable {
   }
 }
 
-/// One load that no job waits for. Runs on the decode threads, as the others do.
+/// One load that no job waits for.
 struct BackgroundLoader: Sendable {
   let loads: Loads
   let urls: URLLoader
   let origins: OriginLimits
+  let threads: any ComputeThreads
   let completer: JobCompleter
   let keeper: ImageKeeper
   let log: Logger
 
   /// Obtains what the job asks for, has the cache keep it, and then does `use` while the image is held.
   func load(_ job: Job, _ use: (LoadedImage) async -> Void = { _ in }) async {
-    guard let permit = await permit(for: job), let load = loads.beginInBackground(for: job) else {
-      return
-    }
-    if let loaded = await obtain(load, OriginPermits(permit)) {
+    guard let permit = await permit(for: job) else { return }
+    let worker = BackgroundTransfer(on: threads.workerLane(at: job.priority), urls, log: log)
+    guard let load = loads.beginInBackground(for: job, on: worker.lane) else { return }
+    if let loaded = await worker.obtain(load, OriginPermits(permit)) {
       await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
       await use(loaded)
     }
@@ -155,25 +167,40 @@ struct BackgroundLoader: Sendable {
     loads.end(load)
   }
 
-  private func obtain(_ load: Load, _ permits: OriginPermits) async -> LoadedImage? {
-    await withCheckedContinuation { done in
-      let task = Task(executorPreference: load.lane) { [urls, log] in
-        do throws(JobFailure) {
-          done.resume(returning: try await urls.obtain(for: load, permits))
-        } catch {
-          log.info(
-            "an image could not be loaded in the background",
-            metadata: ["origin": "\(load.leader.origin ?? "")", "code": "\(error.code.rawValue)"])
-          done.resume(returning: nil)
-        }
-      }
-      load.run(as: task)
-    }
-  }
-
   /// Waits for room at the origin for a while, at no worker's cost.
   private func permit(for job: Job) async -> OriginPermit? {
     guard let origin = job.origin else { return nil }
     do throws(FetchError) { return try await origins.admit(origin) } catch { return nil }
+  }
+}
+
+/// Obtains an image for nobody in particular, on the decode threads as a ``Worker`` does.
+private actor BackgroundTransfer {
+  nonisolated let unownedExecutor: UnownedSerialExecutor
+  nonisolated let lane: any WorkerLane
+  private let urls: URLLoader
+  private let log: Logger
+
+  init(on lane: any WorkerLane, _ urls: URLLoader, log: Logger) {
+    self.lane = lane
+    unownedExecutor = lane.asUnownedSerialExecutor()
+    self.urls = urls
+    self.log = log
+  }
+
+  /// - Returns: nil where it can't be had: the log has why.
+  nonisolated func obtain(_ load: Load, _ permits: OriginPermits) async -> LoadedImage? {
+    await withCheckedContinuation { done in
+      load.run(as: Task.immediate { done.resume(returning: await transfer(load, permits)) })
+    }
+  }
+
+  private func transfer(_ load: Load, _ permits: OriginPermits) async -> LoadedImage? {
+    do throws(JobFailure) { return try await urls.obtain(for: load, permits) } catch {
+      log.info(
+        "an image could not be loaded in the background",
+        metadata: ["origin": "\(load.leader.origin ?? "")", "code": "\(error.code.rawValue)"])
+      return nil
+    }
   }
 }

@@ -89,9 +89,11 @@ extension Decode {
   }
 
   private mutating func piece(
-    of source: any ImageBytes, previewAt due: ContinuousClock.Instant
+    of source: any ImageBytes, previewAt due: ContinuousClock.Instant,
+    isolation: isolated (any Actor)? = #isolation
   ) async throws(JobFailure) -> [UInt8]? {
     let piece = await withTaskGroup(of: Event.self) { group -> Result<[UInt8]?, JobFailure>? in
+      _ = isolation  // whoever captures it stays on it: a preview computes
       let arrival = Arrival()
       group.addTask {
         defer { arrival.happened() }

@@ -9,15 +9,9 @@ internal import Logging
 struct ImageIngest: Sendable {
   let codec: any ImageCodec
   let limits: DecodeLimits
-  /// Whether decodes make the variants that jobs want.
-  let makesVariants: Bool
   let memory: DecodeMemory
-  let images: any ImageStore
-  let keeper: ImageKeeper
-  /// Images of up to so many bytes the job store keeps itself.
-  let largestEmbedded: Int
+  let staging: ImageStaging
   let completer: JobCompleter
-  let log: Logger
 
   /// An image that was decoded to its end, staged but not published.
   struct Ingested: Sendable {
@@ -36,11 +30,6 @@ struct ImageIngest: Sendable {
     await completer.completeEarlyEnds(of: load)
   }
 
-  /// Where the bytes are written and hashed.
-  func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
-    try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
-  }
-
   /// - Parameters:
   ///   - source: the bytes, or those that follow `kept`.
   ///   - kept: what the stage has already: it is only decoded.
@@ -49,7 +38,7 @@ struct ImageIngest: Sendable {
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
     for load: Load
   ) async throws(JobFailure) -> Ingested {
-    let wanted = makesVariants ? load.wantedVariants : []
+    let wanted = load.wantedVariants
     let decoder = codec.makeDecoder(limits: limits, variants: wanted)
     var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)
     var count = 0
@@ -78,11 +67,27 @@ struct ImageIngest: Sendable {
       description: description, digest: staged.finish(), bytes: count, staged: staged,
       variants: Dictionary(made) { first, _ in first })
   }
+}
+
+/// Where an image's bytes lie while it is loaded, and how they come to outlive that.
+struct ImageStaging: Sendable {
+  let images: any ImageStore
+  let keeper: ImageKeeper
+  /// Images of up to so many bytes the job store keeps itself.
+  let largestEmbedded: Int
+  let log: Logger
+
+  /// Where the bytes are written and hashed.
+  func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
+    try await storing(for: load) { () async throws(StoreError) in try await images.stage() }
+  }
 
   /// Sees to it that the image outlives its load. One that no job waits for is published: no transaction that ends jobs
   /// would take it along.
   /// - Returns: the image, where the job store is to keep it when the load ends; nil: it is published.
-  func keep(_ ingested: Ingested, for load: Load) async throws(JobFailure) -> EmbeddedImage? {
+  func keep(_ ingested: ImageIngest.Ingested, for load: Load) async throws(JobFailure)
+    -> EmbeddedImage?
+  {
     if !load.isBackground, let content = ingested.staged.content,
       content.count <= largestEmbedded
     {

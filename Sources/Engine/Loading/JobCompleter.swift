@@ -4,16 +4,11 @@ internal import Waiting
 
 /// Ends work on jobs: in the store, and once that is durable, for whoever waits for them.
 struct JobCompleter: Sendable {
-  let store: any JobQueue
-  let lease: Lease
-  let keeper: ImageKeeper
-  let cache: ResponseCache
-  let loads: Loads
+  let writer: CompletionWriter
   let outcomes: JobOutcomes
   let publisher: JobPublisher
   let dispatcher: Dispatcher
-  let now: WallClock
-  let log: Logger
+  let loads: Loads
   /// Jobs in one transaction, while which everybody else's changes wait.
   static let batch = 500
 
@@ -54,7 +49,7 @@ struct JobCompleter: Sendable {
     image: EmbeddedImage? = nil, releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
   ) async {
     guard !waiters.isEmpty || entry != nil || releasing != nil else { return }
-    let common = Common(progress: load.tracker.progress, moment: now())
+    let common = Common(progress: load.tracker.progress, moment: outcomes.now())
     var rest = waiters[...]
     var entry = entry
     repeat {
@@ -74,18 +69,17 @@ struct JobCompleter: Sendable {
     var plans: [JobID: Plan] = [:]
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
-    var completion = Completion(
-      waiters.map(\.claim), by: lease.instance, entry: entry, cacheLimit: cache.limit,
-      releasing: releasing, image: image, imageLimit: keeper.limit
+    let written = await writer.write(
+      waiters.map(\.claim), entry: entry, image: image, releasing: releasing
     ) { job in
       guard let plan = ready[job.id] else { return false }
       job.note(plan.report, shown: plan.shown)
       plan.change(&job)
       return true
     }
-    completion.lastUse = cache.lastUse
-    switch await save(completion) {
-    case .saved, .stopped: break
+    switch written {
+    case .durable(let jobs): publish(jobs)
+    case .stopped: break
     case .noRoom:
       return await complete(waiters, entry: nil, image: nil, releasing: releasing, common) { _ in
         .failure(.storageFull)
@@ -107,41 +101,11 @@ struct JobCompleter: Sendable {
 
   /// Jobs that nobody could begin with go back into the queue as if they had not been taken, in one step.
   func requeue(_ claims: [Claim]) async {
-    let completion = Completion(claims) { job in
+    let written = await writer.write(claims) { job in
       job.requeue()
       return true
     }
-    await save(completion)
-  }
-
-  private enum Saving {
-    case saved
-    /// For the image that came.
-    case noRoom
-    /// The service stops.
-    case stopped
-  }
-
-  @discardableResult
-  private func save(_ completion: Completion) async -> Saving {
-    var wait = Duration.milliseconds(50)
-    while !loads.isOver {
-      do throws(StoreError) {
-        let completed = try await store.complete(completion)
-        if let entry = completion.entry { cache.noteStored(entry) }
-        await keeper.remove(completed.evicted)
-        publish(completed.jobs)
-        return .saved
-      } catch {
-        if error == .full, completion.image != nil { return .noRoom }
-        // The result is worth waiting for: nobody else has it.
-        log.error("the store takes no result", metadata: ["error": "\(error)"])
-        if loads.closing.isOpen { return .stopped }
-        await pause(wait)
-        wait = min(wait * 2, .seconds(5))
-      }
-    }
-    return .stopped
+    if case .durable(let jobs) = written { publish(jobs) }
   }
 
   private func publish(_ jobs: [Job?]) {
@@ -153,19 +117,69 @@ struct JobCompleter: Sendable {
     if isAnyQueued { dispatcher.wake() }
   }
 
+  private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
+    let shown = publisher.snapshots.peek(waiter.job.id)?.job.version ?? 0
+    return Plan(
+      report: ProgressReport(of: waiter.job, common.progress), shown: shown,
+      change: outcomes.change(ending, for: waiter, common))
+  }
+}
+
+/// Writes down how work on jobs ended, however long the store is away.
+struct CompletionWriter: Sendable {
+  let store: any JobQueue
+  let lease: Lease
+  let keeper: ImageKeeper
+  let cache: ResponseCache
+  let loads: Loads
+  let log: Logger
+
+  /// What came of it.
+  enum Written {
+    /// The jobs as they are now; nil for one whose claim no longer held.
+    case durable([Job?])
+    /// The image that came has no room: nothing was changed.
+    case noRoom
+    /// The service stops: the next start runs the jobs again.
+    case stopped
+  }
+
+  /// Has the store complete the jobs. Returns once that is durable.
+  ///
+  /// - Parameters: as ``Completion`` explains.
+  func write(
+    _ claims: [Claim], entry: CacheEntry? = nil, image: EmbeddedImage? = nil,
+    releasing: JobID? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async -> Written {
+    var completion = Completion(
+      claims, by: lease.instance, entry: entry, cacheLimit: cache.limit, releasing: releasing,
+      image: image, imageLimit: keeper.limit, change: change)
+    completion.lastUse = cache.lastUse
+    var wait = Duration.milliseconds(50)
+    while !loads.isOver {
+      do throws(StoreError) {
+        let completed = try await store.complete(completion)
+        if let entry { cache.noteStored(entry) }
+        await keeper.remove(completed.evicted)
+        return .durable(completed.jobs)
+      } catch {
+        if error == .full, image != nil { return .noRoom }
+        // The result is worth waiting for: nobody else has it.
+        log.error("the store takes no result", metadata: ["error": "\(error)"])
+        if loads.closing.isOpen { return .stopped }
+        await pause(wait)
+        wait = min(wait * 2, .seconds(5))
+      }
+    }
+    return .stopped
+  }
+
   /// Waits, also in a cancelled task, which has to write down all the same how its jobs ended; the service's stop ends
   /// the wait.
   private func pause(_ time: Duration) async {
     await Task.detached { [closing = loads.closing] in
       await closing.wait(until: .now + time)
     }.value
-  }
-
-  private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
-    let shown = publisher.snapshots.peek(waiter.job.id)?.job.version ?? 0
-    return Plan(
-      report: ProgressReport(of: waiter.job, common.progress), shown: shown,
-      change: outcomes.change(ending, for: waiter, common))
   }
 }
 
@@ -175,6 +189,7 @@ struct JobOutcomes: Sendable {
   /// How long a finished job is kept, where it doesn't say itself.
   let retention: Duration
   let network: NetworkState
+  let now: WallClock
   let log: Logger
 
   /// The change to a job whose work has ended so.

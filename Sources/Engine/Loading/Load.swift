@@ -90,7 +90,7 @@ final class Load: Sendable {
   private let holder: JobID
   let since: Timestamp
   let tracker: ProgressTracker
-  let lane: any ComputeLane
+  private let lane: any ComputeLane
   /// Whether it goes on though no job waits: it freshens the cache.
   let isBackground: Bool
   /// Opens when it has ended, and with it all who waited.

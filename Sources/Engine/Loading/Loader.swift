@@ -7,17 +7,10 @@ internal import Logging
 struct Loader: Sendable {
   let loads: Loads
   let urls: URLLoader
-  let ingest: ImageIngest
-  let images: any ImageStore
-  /// Named images; nil: there are none.
-  let locals: (any LocalImages)?
-  let completer: JobCompleter
+  let files: FileLoader
   /// Nil where none are made.
   let variants: Variants?
-  /// Whether what is kept is everybody's (`cache.shared`).
-  let isShared: Bool
-  let now: WallClock
-  let log: Logger
+  let completer: JobCompleter
 
   /// Never throws: whatever happens ends in the store, in memory, and in the log.
   ///
@@ -27,10 +20,11 @@ struct Loader: Sendable {
       let loaded = try await obtain(load, permits, refusal)
       var wanted = JobVariants()
       await wanted.make(
-        for: load.waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
+        for: load.waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
       let waiters = await close(load, permits)
       // Some may have come meanwhile.
-      await wanted.make(for: waiters.map(\.job), of: loaded, by: variants, isShared: isShared)
+      await wanted.make(
+        for: waiters.map(\.job), of: loaded, by: variants, isShared: loads.rules.isShared)
       let made = wanted
       await completer.complete(
         waiters, of: load, entry: loaded.entry, image: loaded.embedded, releasing: load.reservation
@@ -66,33 +60,42 @@ struct Loader: Sendable {
     _ load: Load, _ permits: OriginPermits, _ refusal: FetchError?
   ) async throws(JobFailure) -> LoadedImage {
     switch load.leader.submission.source {
-    case .url: return try await urls.obtain(for: load, permits, refusal: refusal)
-    case .captured(let digest, let count, _):
-      await ingest.announce(bytes: count, of: load)
-      return try await ingestStored(open(digest), for: load)
-    case .local(let name):
-      let stored = try await open(local: name)
-      await ingest.announce(bytes: stored.count, of: load)
-      return try await ingestStored(stored, for: load)
+    case .url: try await urls.obtain(for: load, permits, refusal: refusal)
+    case .captured(let digest, _, _): try await files.obtain(captured: digest, for: load)
+    case .local(let name): try await files.obtain(local: name, for: load)
     }
   }
+}
 
-  private func ingestStored(
-    _ stored: StoredBytes, for load: Load
+/// Obtains an image whose bytes are here already: an uploaded one, or one that the operator has given a name.
+struct FileLoader: Sendable {
+  let images: any ImageStore
+  /// Nil: there are none.
+  let locals: (any LocalImages)?
+  let ingest: ImageIngest
+  /// Of one image.
+  let maxBytes: Int
+  let now: WallClock
+  let log: Logger
+
+  func obtain(
+    captured digest: ImageDigest, for load: Load
   ) async throws(JobFailure) -> LoadedImage {
-    guard stored.count <= loads.rules.maxBytes else {
-      throw .fetch(.tooLarge(limit: loads.rules.maxBytes))
-    }
-    let staged = try await ingest.stage(for: load)
-    let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
-    let embedded = try await ingest.keep(ingested, for: load)
-    let image = StoredImage(
-      description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
-      variant: .regular, modifiedAt: now())
-    return LoadedImage(image: image, embedded: embedded, variants: ingested.variants)
+    try await ingest(open(captured: digest), for: load)
   }
 
-  private func open(_ digest: ImageDigest) async throws(JobFailure) -> StoredBytes {
+  func obtain(local name: String, for load: Load) async throws(JobFailure) -> LoadedImage {
+    guard let locals else { throw .localNotFound(name: name) }
+    let stored: StoredBytes
+    do throws(LocalImageError) { stored = try await locals.open(name) } catch {
+      log.warning(
+        "a local image can't be read", metadata: ["name": "\(name)", "error": "\(error)"])
+      throw .localNotFound(name: name)
+    }
+    return try await ingest(stored, for: load)
+  }
+
+  private func open(captured digest: ImageDigest) async throws(JobFailure) -> StoredBytes {
     do throws(StoreError) {
       if let stored = try await images.open(digest) { return stored }
       throw .unavailable(detail: "the captured bytes are gone")
@@ -102,13 +105,18 @@ struct Loader: Sendable {
     }
   }
 
-  private func open(local name: String) async throws(JobFailure) -> StoredBytes {
-    guard let locals else { throw .localNotFound(name: name) }
-    do throws(LocalImageError) { return try await locals.open(name) } catch {
-      log.warning(
-        "a local image can't be read", metadata: ["name": "\(name)", "error": "\(error)"])
-      throw .localNotFound(name: name)
-    }
+  private func ingest(
+    _ stored: StoredBytes, for load: Load
+  ) async throws(JobFailure) -> LoadedImage {
+    await ingest.announce(bytes: stored.count, of: load)
+    guard stored.count <= maxBytes else { throw .fetch(.tooLarge(limit: maxBytes)) }
+    let staged = try await ingest.staging.stage(for: load)
+    let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
+    let embedded = try await ingest.staging.keep(ingested, for: load)
+    let image = StoredImage(
+      description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,
+      variant: .regular, modifiedAt: now())
+    return LoadedImage(image: image, embedded: embedded, variants: ingested.variants)
   }
 }
 

@@ -51,7 +51,8 @@ final class Loads: ClaimedJobs {
   func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter { factory.waiter(job, claim) }
 
   /// Puts a job into the load of its request; a new one where there is none.
-  func enter(_ waiter: Load.Waiter) -> Entry {
+  /// - Parameter lane: whose priority a new one's jobs decide.
+  func enter(_ waiter: Load.Waiter, on lane: any ComputeLane) -> Entry {
     let request = waiter.job.request
     let entry = state.withLock { state -> Entry in
       if state.closedAt != nil { return .refused }
@@ -59,7 +60,7 @@ final class Loads: ClaimedJobs {
         Self.note(waiter, in: load, &state)
         return .joined(load)
       }
-      let load = factory.load(for: waiter.job)
+      let load = factory.load(for: waiter.job, on: lane)
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -96,8 +97,8 @@ final class Loads: ClaimedJobs {
 
   /// Begins a load that freshens the cache, for which no job waits.
   /// - Returns: nil when the service stops.
-  func beginInBackground(for job: Job) -> Load? {
-    let load = factory.load(for: job, isBackground: true)
+  func beginInBackground(for job: Job, on lane: any ComputeLane) -> Load? {
+    let load = factory.load(for: job, on: lane, isBackground: true)
     let begins = state.withLock { state in
       if state.isStopping { return false }
       state.all[ObjectIdentifier(load)] = load
@@ -260,7 +261,6 @@ extension Loads {
 /// Makes loads, and jobs' parts in them, by the operator's rules.
 struct LoadFactory: Sendable {
   let rules: LoadRules
-  let threads: any ComputeThreads
   let ids: JobIDSequence
   let now: WallClock
 
@@ -274,11 +274,11 @@ struct LoadFactory: Sendable {
   }
 
   /// A new load for a job.
-  func load(for job: Job, isBackground: Bool = false) -> Load {
+  func load(for job: Job, on lane: any ComputeLane, isBackground: Bool = false) -> Load {
     let (job, moment) = (rules.sharing(job), now())
     return Load(
       for: job, request: isBackground ? nil : job.request, holder: ids.next(at: moment),
-      since: moment, lane: threads.lane(at: job.priority), isBackground: isBackground)
+      since: moment, lane: lane, isBackground: isBackground)
   }
 }
 

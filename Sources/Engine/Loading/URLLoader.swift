@@ -147,7 +147,7 @@ private struct URLLoad: Sendable {
       throw error
     }
     permits.release()
-    let embedded = try await parts.ingest.keep(ingested, for: load)
+    let embedded = try await parts.ingest.staging.keep(ingested, for: load)
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes,
       url: response.url, variant: .regular,
@@ -162,7 +162,7 @@ private struct URLLoad: Sendable {
     for response: FetchedResponse, continuing kept: KeptTransfer?
   ) async throws(JobFailure) -> any StagedImage {
     if let kept { return kept.staged }
-    let staged = try await parts.ingest.stage(for: load)
+    let staged = try await parts.ingest.staging.stage(for: load)
     parts.kept.identify(staged, of: load, response)
     return staged
   }

@@ -6,60 +6,79 @@ internal import Logging
 // In comes a claimed job from the `Dispatcher`. Out goes its end (an image, a failure or another try), written to the
 // store and then shown to clients. In the order of the way, the files are:
 //
-// 1. `Worker` (the thread that the store answers on): joins the `Load` of an equal request or begins one, and carries that out.
+// 1. `Worker`, an actor: joins the `Load` of an equal request or begins one, on the thread that the store answers on,
+//    and carries it out on the decode threads, as all that follows.
 // 2. `Load`, `Loads`: who waits for a transfer, and which transfers there are.
-// 3. `Loader` (decode threads from here on): the load from its source to its end; `URLLoader` asks the cache and the
-//    origin, `OriginRequests` sends a request, `KeptTransfers` goes on where an earlier one broke off.
+// 3. `Loader`: the load from its source to its end; `URLLoader` asks the cache and the origin, `OriginRequests` sends a
+//    request, `KeptTransfers` goes on where an earlier one broke off.
 // 4. `ImageIngest`, `Decode`: each piece of the image is hashed, written and decoded as it comes.
 // 5. `JobCompleter`: one transaction ends all the jobs that waited.
 
-/// Works on one job from the queue until it has ended, and then is idle again.
-struct Worker: Sendable {
-  let dispatcher: Dispatcher
-  let loads: Loads
-  let coalescer: Coalescer
-  let loader: Loader
-  let completer: JobCompleter
+/// One of the pool: takes a job from the queue to its end, and then is idle again.
+///
+/// It runs on a lane of the decode threads, which goes at the priority of the load that it carries out. What it calls
+/// runs there too, so a load changes threads only where it waits for something.
+actor Worker: QueueWorker {
+  nonisolated let unownedExecutor: UnownedSerialExecutor
+  private nonisolated let lane: any WorkerLane
+  private nonisolated let loads: Loads
+  private nonisolated let dispatcher: Dispatcher
+  private let coalescer: Coalescer
+  private let loader: Loader
 
-  /// Begins at once; what takes long goes on in a task of its own.
-  func take(_ work: Dispatcher.Work) {
+  init(
+    on lane: any WorkerLane, dispatcher: Dispatcher, loads: Loads, coalescer: Coalescer,
+    loader: Loader
+  ) {
+    self.lane = lane
+    unownedExecutor = lane.asUnownedSerialExecutor()
+    self.dispatcher = dispatcher
+    self.loads = loads
+    self.coalescer = coalescer
+    self.loader = loader
+  }
+
+  /// Enters the job into a load on the caller's thread, so that it is known to be loading at once.
+  nonisolated func take(_ work: Dispatcher.Work) {
     let waiter = loads.waiter(work.job, work.claim)
-    switch loads.enter(waiter) {
+    switch loads.enter(waiter, on: lane) {
     case .joined(let load):
       loads.show(waiter, in: load)
       // Taken from the queue one by one, each would cost a worker's turn and a transaction.
-      guard work.isShared, load.beginCoalescing() else { return dispatcher.workerIsIdle() }
-      Task {
-        await coalescer.coalesce(into: load)
-        dispatcher.workerIsIdle()
-      }
+      guard work.isShared, load.beginCoalescing() else { return dispatcher.isIdle(self) }
+      Task.immediate { await coalesce(into: load) }
     case .began(let load):
       // Before the load runs, as it may end at once.
       let coalesces = work.isShared && load.beginCoalescing()
       loads.show(waiter, in: load)
-      carryOut(load, OriginPermits(work.permit), refusal: work.refusal, coalesces)
+      let (permits, refusal) = (OriginPermits(work.permit), work.refusal)
+      load.run(as: Task.immediate { await carryOut(load, permits, refusal, coalesces) })
     case .refused:
-      Task {
-        await completer.requeue([work.claim])
-        dispatcher.workerIsIdle()
-      }
+      Task.immediate { await refuse(work.claim) }
     }
   }
 
   private func carryOut(
-    _ load: Load, _ permits: OriginPermits, refusal: FetchError?, _ coalesces: Bool
-  ) {
-    let task = Task(executorPreference: load.lane) {
-      if coalesces {
-        async let coalescing: Void = coalescer.coalesce(into: load)
-        await loader.carryOut(load, permits, refusal: refusal)
-        await coalescing
-      } else {
-        await loader.carryOut(load, permits, refusal: refusal)
-      }
-      dispatcher.workerIsIdle()
+    _ load: Load, _ permits: OriginPermits, _ refusal: FetchError?, _ coalesces: Bool
+  ) async {
+    if coalesces {
+      async let coalescing: Void = coalescer.coalesce(into: load)
+      await loader.carryOut(load, permits, refusal: refusal)
+      await coalescing
+    } else {
+      await loader.carryOut(load, permits, refusal: refusal)
     }
-    load.run(as: task)
+    dispatcher.isIdle(self)
+  }
+
+  private func coalesce(into load: Load) async {
+    await coalescer.coalesce(into: load)
+    dispatcher.isIdle(self)
+  }
+
+  private func refuse(_ claim: Claim) async {
+    await loader.completer.requeue([claim])
+    dispatcher.isIdle(self)
   }
 }
 

@@ -3,6 +3,12 @@ internal import Logging
 internal import Synchronization
 internal import Waiting
 
+/// Takes one claimed job at a time to its end.
+protocol QueueWorker: Sendable {
+  /// Begins with the job at once, without blocking, and calls ``Dispatcher/isIdle(_:)`` when it has ended.
+  func take(_ work: Dispatcher.Work)
+}
+
 /// Claims queued jobs for idle workers.
 ///
 /// In come idle workers, room at origins and the signal that there may be jobs; out goes one claimed job for each
@@ -26,10 +32,9 @@ final class Dispatcher: Sendable {
   }
 
   private struct State {
-    /// Takes a claimed job; nil before the start.
-    var carry: (@Sendable (Work) -> Void)?
-    /// Workers without a job.
-    var idle = 0
+    /// Workers without a job, but those for whom the store is being asked.
+    var idle: [any QueueWorker] = []
+    /// How many there are in all.
     var workers = 0
     /// Nothing is queued, as far as this service knows: neither room nor an idle worker changes what there is.
     var isEmpty = false
@@ -42,7 +47,7 @@ final class Dispatcher: Sendable {
     var isStopped = false
 
     /// Nobody works, and nobody will.
-    var isOver: Bool { isStopped && !isLooking && idle == workers }
+    var isOver: Bool { isStopped && !isLooking && idle.count == workers }
   }
 
   private let store: any JobQueue
@@ -67,17 +72,18 @@ final class Dispatcher: Sendable {
     signal.connect(self)
   }
 
-  /// Claims jobs for so many workers until stopped; returns when all are idle.
-  ///
-  /// - Parameter carry: takes a job for a worker, which calls ``workerIsIdle()`` when it is idle again. Must not block.
-  func run(workers: Int, _ carry: @escaping @Sendable (Work) -> Void) async {
+  /// Claims jobs for these workers until stopped; returns when all are idle.
+  func run(_ workers: [any QueueWorker]) async {
     state.withLock { state in
-      state.carry = carry
-      (state.workers, state.idle) = (workers, workers)
+      state.idle = workers
+      state.workers = workers.count
     }
     wake()
     await over.wait()
-    state.withLock { $0.carry = nil }
+    state.withLock { state in
+      state.idle = []
+      state.workers = 0
+    }
   }
 
   /// Claims no job after this.
@@ -103,8 +109,8 @@ final class Dispatcher: Sendable {
   }
 
   /// Signals that a worker has finished its job.
-  func workerIsIdle() {
-    look { $0.idle += 1 }
+  func isIdle(_ worker: some QueueWorker) {
+    look { $0.idle.append(worker) }
     endIfOver()
   }
 
@@ -120,9 +126,7 @@ final class Dispatcher: Sendable {
         state.looksAgain = true
         return false
       }
-      guard state.carry != nil, !state.isStopped, !state.isEmpty, state.idle > 0 else {
-        return false
-      }
+      guard !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return false }
       state.isLooking = true
       return true
     }
@@ -146,7 +150,7 @@ final class Dispatcher: Sendable {
 
   private func endsLooking() -> Bool {
     state.withLock { state in
-      if state.looksAgain, !state.isStopped, !state.isEmpty, state.idle > 0 { return false }
+      if state.looksAgain, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
       state.isLooking = false
       state.look = nil
       return true
@@ -159,21 +163,21 @@ final class Dispatcher: Sendable {
       var nextDue: Timestamp?
       // What time brings is judged by one moment: what came while the store was asked would else be missed.
       var moment = origins.now
-      while let wanted = takeIdle(leaving: 0) {
+      while let workers = takeIdle(leaving: 0) {
         moment = origins.now
-        let claimed = try await claim(wanted, origins.room(at: moment, isSpare: false))
+        let claimed = try await claim(for: workers, origins.room(at: moment, isSpare: false))
         nextDue = claimed.nextDue
         positions.take(claimed.jobs.map(\.job))
-        await hand(over: claimed, to: wanted)
-        if claimed.jobs.count < wanted {
+        await hand(over: claimed, to: workers)
+        if claimed.jobs.count < workers.count {
           positions.clear()
           break
         }
       }
       // Workers that nobody else wants may try what is likely to take them long, or to fail.
-      if !isEmpty, origins.hasSpareRoom(at: moment), let wanted = takeIdle(leaving: kept) {
+      if !isEmpty, origins.hasSpareRoom(at: moment), let workers = takeIdle(leaving: kept) {
         let room = origins.room(at: moment, isSpare: true)
-        await hand(over: try await claim(wanted, room), to: wanted)
+        await hand(over: try await claim(for: workers, room), to: workers)
       }
       setAlarm(at: nextDue, since: moment)
     } catch {
@@ -191,37 +195,39 @@ final class Dispatcher: Sendable {
   }
 
   /// Idle workers, all but so many, for jobs that the store is about to be asked for; nil where there are none.
-  private func takeIdle(leaving count: Int) -> Int? {
+  private func takeIdle(leaving count: Int) -> [any QueueWorker]? {
     state.withLock { state in
-      guard !state.isStopped, state.idle > count else { return nil }
-      defer { state.idle = count }
-      return state.idle - count
+      guard !state.isStopped, state.idle.count > count else { return nil }
+      let workers = Array(state.idle.dropFirst(count))
+      state.idle.removeLast(workers.count)
+      return workers
     }
   }
 
-  private func claim(_ wanted: Int, _ room: OriginRoom) async throws(StoreError) -> Claimed {
+  private func claim(
+    for workers: [any QueueWorker], _ room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
     do throws(StoreError) {
       let claimed = try await lease.holding { [store] instance throws(StoreError) in
-        try await store.claim(wanted, for: instance, room: room)
+        try await store.claim(workers.count, for: instance, room: room)
       }
       // Whatever was queued since has asked for another look.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
       return claimed
     } catch {
-      state.withLock { $0.idle += wanted }
+      state.withLock { $0.idle += workers }
       throw error
     }
   }
 
-  private func hand(over claimed: Claimed, to workers: Int) async {
-    let (carry, isStopped) = state.withLock { state in
-      let unused = state.isStopped ? workers : workers - claimed.jobs.count
-      state.idle += unused
-      return (state.carry, state.isStopped)
+  private func hand(over claimed: Claimed, to workers: [any QueueWorker]) async {
+    let isStopped = state.withLock { state in
+      state.idle += workers.dropFirst(state.isStopped ? 0 : claimed.jobs.count)
+      return state.isStopped
     }
-    guard let carry, !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
-    for (job, claim) in claimed.jobs {
-      carry(work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false))
+    guard !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
+    for ((job, claim), worker) in zip(claimed.jobs, workers) {
+      worker.take(work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false))
     }
   }
 

@@ -1,19 +1,16 @@
+internal import DequeModule
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// Protects origins from us, and jobs from slow origins: who may send a request where, and when.
 final class OriginLimits: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  private struct Waiter {
-    let number: UInt64
-    let continuation: CheckedContinuation<Bool, Never>
-  }
-
   private struct State {
     var origins: [String: OriginState] = [:]
-    var waiters: [String: [Waiter]] = [:]
-    var count: UInt64 = 0
+    /// Redirects that wait for a transfer's end, in the order in which they came.
+    var waiters: [String: Deque<OneShot<Void>>] = [:]
 
     mutating func tidy(at now: Instant, _ rules: OriginRules) {
       origins = origins.filter { !$0.value.isForgettable(at: now, rules) }
@@ -22,6 +19,31 @@ final class OriginLimits: Sendable {
       guard origins.count > rules.maxRemembered else { return }
       origins = origins.filter { !$0.value.isIdle }
     }
+
+    /// Begins a transfer if there is room.
+    mutating func tryBegin(_ origin: String, at now: Instant, _ rules: OriginRules) -> Bool {
+      var known = origins[origin] ?? OriginState()
+      known.waiting = 0  // whoever asks is one of those
+      guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0 else {
+        return false
+      }
+      origins[origin, default: OriginState()].begin(at: now, rules)
+      return true
+    }
+
+    mutating func nextWaiter(at origin: String) -> OneShot<Void>? {
+      let waiter = waiters[origin]?.popFirst()
+      if waiters[origin]?.isEmpty == true { waiters[origin] = nil }
+      return waiter
+    }
+  }
+
+  /// What becomes of one who wants to begin a transfer.
+  private enum Admission {
+    case begun
+    case refused(FetchError)
+    /// Until a transfer ends, or a rate may have come to allow one.
+    case waits(Duration?)
   }
 
   private let rules: OriginRules
@@ -101,16 +123,8 @@ final class OriginLimits: Sendable {
   /// Begins a transfer if there is room.
   func tryEnter(_ origin: String) -> OriginPermit? {
     let now = clock()
-    let mayEnter = state.withLock { state in
-      var known = state.origins[origin] ?? OriginState()
-      known.waiting = 0  // whoever asks is one of those
-      guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0 else {
-        return false
-      }
-      state.origins[origin, default: OriginState()].begin(at: now, rules)
-      return true
-    }
-    return mayEnter ? OriginPermit(origin, self) : nil
+    let hasBegun = state.withLock { $0.tryBegin(origin, at: now, rules) }
+    return hasBegun ? OriginPermit(origin, self) : nil
   }
 
   /// Begins a transfer that a redirect leads to, once there is room: such waits hold a worker, and one of the places at
@@ -119,65 +133,49 @@ final class OriginLimits: Sendable {
   /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled.
   func admit(_ origin: String) async throws(FetchError) -> OriginPermit {
     while true {
-      let now = clock()
-      if let permit = tryEnter(origin) { return permit }
-      let refusal = state.withLock { Self.refusal(of: origin, in: $0, at: now) }
-      if let error = refusal ?? (Task.isCancelled ? .cancelled : nil) {
-        onRoom()  // what it waited for is somebody else's
+      let turn = OneShot<Void>()
+      switch enter(origin, orWaitFor: turn) {
+      case .begun: return OriginPermit(origin, self)
+      case .refused(let error):
+        passOn(origin)  // what it waited for is somebody else's
         throw error
+      case .waits(nil): _ = await turn.value()
+      case .waits(let time?): _ = await turn.value(before: .now + time)
       }
-      await wait(for: origin)
+      leave(turn, at: origin)
     }
   }
 
-  /// Waits until a transfer there ends, or for a moment, as a rate may have come to allow one.
-  private func wait(for origin: String) async {
-    let number = state.withLock { state in
-      state.count += 1
+  private func enter(_ origin: String, orWaitFor turn: OneShot<Void>) -> Admission {
+    let now = clock()
+    return state.withLock { state in
+      if Task.isCancelled { return .refused(.cancelled) }
+      if state.tryBegin(origin, at: now, rules) { return .begun }
+      if let refusal = Self.refusal(of: origin, in: state, at: now) { return .refused(refusal) }
+      state.waiters[origin, default: []].append(turn)
       state.origins[origin, default: OriginState()].waiting += 1
-      return state.count
+      let change = state.origins[origin]?.nextChange(at: now, rules)
+      return .waits(change.map { max(.milliseconds(1), now.duration(to: $0)) })
     }
-    await withTaskGroup { group in
-      group.addTask { await self.turn(number, at: origin) }
-      group.addTask { try? await Task.sleep(for: .milliseconds(100)) }
-      await group.next()
-      group.cancelAll()
-    }
-    state.withLock { $0.origins[origin]?.waiting -= 1 }
   }
 
-  private func turn(_ number: UInt64, at origin: String) async {
-    _ = await withTaskCancellationHandler {
-      await withCheckedContinuation { continuation in
-        let isOver = state.withLock { state in
-          if Task.isCancelled { return true }
-          state.waiters[origin, default: []].append(
-            Waiter(number: number, continuation: continuation))
-          return false
-        }
-        if isOver { continuation.resume(returning: false) }
-      }
-    } onCancel: {
-      let waiter = state.withLock { state -> Waiter? in
-        guard let index = state.waiters[origin]?.firstIndex(where: { $0.number == number }) else {
-          return nil
-        }
-        defer { if state.waiters[origin]?.isEmpty == true { state.waiters[origin] = nil } }
-        return state.waiters[origin]?.remove(at: index)
-      }
-      waiter?.continuation.resume(returning: false)
+  private func leave(_ turn: OneShot<Void>, at origin: String) {
+    state.withLock { state in
+      state.origins[origin]?.waiting -= 1
+      state.waiters[origin]?.removeAll { $0 === turn }
+      if state.waiters[origin]?.isEmpty == true { state.waiters[origin] = nil }
     }
   }
 
   fileprivate func leave(_ origin: String, _ outcome: OriginState.Outcome) {
     let now = clock()
-    let waiter = state.withLock { state -> Waiter? in
-      state.origins[origin]?.end(outcome, at: now, rules)
-      guard state.waiters[origin]?.isEmpty == false else { return nil }
-      defer { if state.waiters[origin]?.isEmpty == true { state.waiters[origin] = nil } }
-      return state.waiters[origin]?.removeFirst()
-    }
-    waiter?.continuation.resume(returning: true)
+    state.withLock { $0.origins[origin]?.end(outcome, at: now, rules) }
+    passOn(origin)
+  }
+
+  /// Tells those who may begin a transfer there now.
+  private func passOn(_ origin: String) {
+    state.withLock { $0.nextWaiter(at: origin) }?.fulfil()
     onRoom()
   }
 

@@ -16,7 +16,7 @@ struct VariantQueue {
   /// One rendition and those who wait for it.
   struct Work {
     let rendition: Rendition
-    let lane: any ComputeLane
+    let lane: any TaskLane
     var waiters: [UInt64: Waiter]
     var keeps: Bool
     /// Nil while it waits for its turn.
@@ -72,7 +72,7 @@ struct VariantQueue {
 
   /// Takes in a request.
   mutating func enter(
-    _ rendition: Rendition, _ me: UInt64, _ waiter: Waiter, lane: (Priority) -> any ComputeLane
+    _ rendition: Rendition, _ me: UInt64, _ waiter: Waiter, lane: (Priority) -> any TaskLane
   ) -> Entry {
     if let number = open[rendition.id], let work = works[number] {
       if let outcome = work.outcome { return .told(outcome) }

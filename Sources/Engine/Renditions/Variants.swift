@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// Has variants rendered for requests: equal ones once for all who ask, so many at a time as there are threads, the
 /// others in the order of their priority. A rendering that nobody waits for any more is stopped.
@@ -99,7 +100,7 @@ final class Variants: Sendable {
     for rendition: Rendition, at priority: Priority, _ keeps: Bool
   ) async -> Outcome {
     let (me, id) = (queue.withLock { $0.number() }, rendition.id)
-    return await withTaskCancellationHandler {
+    return await withCancellation {
       await withCheckedContinuation { continuation in
         let waiter = VariantQueue.Waiter(
           priority: priority, keeps: keeps, continuation: continuation)

@@ -1,6 +1,7 @@
 internal import Executors
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// Looks names up on a bounded number of threads of its own, since `getaddrinfo` can neither be
 /// cancelled nor given a deadline: who waits leaves in time, the lookup ends when it ends.
@@ -36,38 +37,22 @@ final class LookupQueue: Sendable {
   func addresses(
     of name: String, within limit: Duration
   ) async throws(FetchError) -> [IPAddress] {
-    let waiter: LookupWaiter
+    let waiter: OneShot<LookupResult>
     switch join(name) {
     case .answer(let addresses): return addresses
     case .waiter(let joined): waiter = joined
     }
-    let result = await Self.first(of: waiter, within: limit)
-    switch result {
+    switch await waiter.value(before: .now + limit) {
     case .found(let addresses): return addresses
     case .failed(let detail): throw .dnsFailure(host: name, detail: detail)
-    case .late: throw .dnsFailure(host: name, detail: "no answer within \(limit)")
-    case .cancelled: throw .cancelled
-    }
-  }
-
-  private static func first(
-    of waiter: LookupWaiter, within limit: Duration
-  ) async -> LookupResult {
-    await withTaskGroup(of: LookupResult.self) { group in
-      group.addTask { await waiter.result() }
-      group.addTask {
-        try? await Task.sleep(for: limit)
-        return Task.isCancelled ? .cancelled : .late
-      }
-      let result = await group.next() ?? .cancelled
-      group.cancelAll()
-      return result
+    case nil where Task.isCancelled: throw .cancelled
+    case nil: throw .dnsFailure(host: name, detail: "no answer within \(limit)")
     }
   }
 
   private enum Joined {
     case answer([IPAddress])
-    case waiter(LookupWaiter)
+    case waiter(OneShot<LookupResult>)
   }
 
   private func join(_ name: String) -> Joined {
@@ -76,7 +61,7 @@ final class LookupQueue: Sendable {
         if answer.expires > .now { return (.answer(answer.addresses), false) }
         state.answers[name] = nil
       }
-      let waiter = LookupWaiter()
+      let waiter = OneShot<LookupResult>()
       if let lookup = state.underWay[name] {
         lookup.waiters.append(waiter)
         return (.waiter(waiter), false)
@@ -109,7 +94,7 @@ final class LookupQueue: Sendable {
     state.withLock { state in
       while !state.waiting.isEmpty {
         let lookup = state.waiting.removeFirst()
-        if lookup.waiters.contains(where: { !$0.hasLeft }) { return lookup.name }
+        if lookup.waiters.contains(where: { !$0.isOver }) { return lookup.name }
         state.underWay[lookup.name] = nil
       }
       state.running -= 1
@@ -130,7 +115,7 @@ final class LookupQueue: Sendable {
       }
       return state.underWay.removeValue(forKey: name)?.waiters ?? []
     }
-    for waiter in waiters { waiter.end(with: result) }
+    for waiter in waiters { waiter.fulfil(result) }
   }
 
   private static let maxAnswers = 4_096
@@ -139,9 +124,9 @@ final class LookupQueue: Sendable {
 /// One name being looked up; `waiters` is the queue's, behind its lock.
 private final class Lookup: @unchecked Sendable {
   let name: String
-  var waiters: [LookupWaiter]
+  var waiters: [OneShot<LookupResult>]
 
-  init(name: String, first: LookupWaiter) {
+  init(name: String, first: OneShot<LookupResult>) {
     self.name = name
     waiters = [first]
   }
@@ -150,41 +135,4 @@ private final class Lookup: @unchecked Sendable {
 private enum LookupResult: Sendable {
   case found([IPAddress])
   case failed(String)
-  case late
-  case cancelled
-}
-
-/// One task's wait for a lookup: answered once, by whoever comes first.
-private final class LookupWaiter: Sendable {
-  private struct State {
-    var result: LookupResult?
-    var continuation: CheckedContinuation<LookupResult, Never>?
-  }
-
-  private let state = Mutex(State())
-
-  var hasLeft: Bool { state.withLock { $0.result != nil } }
-
-  func result() async -> LookupResult {
-    await withTaskCancellationHandler {
-      await withCheckedContinuation { continuation in
-        let result = state.withLock { state in
-          if state.result == nil { state.continuation = continuation }
-          return state.result
-        }
-        if let result { continuation.resume(returning: result) }
-      }
-    } onCancel: {
-      end(with: .cancelled)
-    }
-  }
-
-  func end(with result: LookupResult) {
-    let continuation = state.withLock { state -> CheckedContinuation<LookupResult, Never>? in
-      guard state.result == nil else { return nil }
-      state.result = result
-      return state.continuation.take()
-    }
-    continuation?.resume(returning: result)
-  }
 }

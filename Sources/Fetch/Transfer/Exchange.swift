@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// One request and its response, between the loop's thread that brings the bytes and the one task
 /// that takes them. Everything that both touch is behind one lock, so that no wake-up is lost.
@@ -159,7 +160,7 @@ extension Exchange {
 extension Exchange {
   /// Waits for the final response's header section.
   func head() async throws(FetchError) -> ResponseHead {
-    let result = await withTaskCancellationHandler {
+    let result = await withCancellation {
       await withCheckedContinuation { continuation in
         let result = state.withLock { state -> Result<ResponseHead, FetchError>? in
           if case .failed(.cancelled) = state.ending { return .failure(.cancelled) }
@@ -187,7 +188,7 @@ extension Exchange {
       cancel()
       throw .cancelled
     }
-    let result = await withTaskCancellationHandler {
+    let result = await withCancellation {
       await withCheckedContinuation { continuation in
         let (result, resumes) = state.withLock { state in take(&state, or: continuation) }
         if resumes { loop.post(.resume(id)) }
