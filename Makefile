@@ -24,6 +24,8 @@ DIST_PACKAGES := binutils dpkg-dev gcc patchelf python3
 PREFIX ?= /usr/local
 DESTDIR ?=
 DIST := .build-dist
+# What --version says beside it; nothing where this is no clone.
+COMMIT = $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 VERSION := $(shell sed -n 's/.*version = "\(.*\)"/\1/p' Sources/App/Version.swift)
 
 LINT_TOOLS := .build-lint
@@ -37,6 +39,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
+run: export SOURCE_COMMIT = $(COMMIT)
 run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (CONFIG=…, ARGS=…)
 	swift build -c release --product imagefetch
 	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)

@@ -5,6 +5,15 @@ import PackageDescription
 let strictness: [SwiftSetting] =
   Context.environment["WARNINGS_AS_ERRORS"] == "1" ? [.treatAllWarnings(as: .error)] : []
 
+/// The commit, which the Makefile and deploy/dist/build tell; a build without git has none. The value becomes tokens of C.
+let commit: [CSetting] =
+  Context.environment["SOURCE_COMMIT"].flatMap { commit in
+    let isPlain = commit.utf8.allSatisfy {
+      (48...57).contains($0) || (97...122).contains($0) || $0 == 45
+    }
+    return isPlain && !commit.isEmpty ? [.define("SOURCE_COMMIT", to: commit)] : nil
+  } ?? []
+
 /// What the compiler holds every target of ours to. Globals of a manifest are initialised from top
 /// to bottom: below the package this would still be empty, silently.
 let house: [SwiftSetting] =
@@ -17,9 +26,10 @@ let house: [SwiftSetting] =
 
 /// The parts of the dashboard's page, which the target puts together.
 let dashboard: [Resource] = [
-  "dashboard.html", "dashboard.css", "words.js", "access.js", "address.js", "events.js", "jobs.js",
-  "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js", "glance.js",
-  "main.js",
+  "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "address.js", "events.js",
+  "jobs.js", "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js",
+  "chart.js",
+  "glance.js", "main.js",
 ].map { .embedInCode("Page/\($0)") }
 
 // One arrow a line: a target sees what it names here and nothing else.
@@ -44,8 +54,8 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors", "Fetch", "HTTP",
-        "Jobs", "PostgreSQL", "S3", "Store", "YAML",
+        "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors",
+        "Fetch", "HTTP", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -90,6 +100,7 @@ let package = Package(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     .systemLibrary(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
+    .target(name: "CBuild", cSettings: commit),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"])]),
@@ -162,6 +173,11 @@ let package = Package(
   ],
   swiftLanguageModes: [.v6]
 )
+
+// The image's build (see the Dockerfile) has the sources alone: another test is not to have them built anew.
+if Context.environment["WITHOUT_TESTS"] == "1" {
+  package.targets.removeAll { $0.type == .test || $0.path != nil }
+}
 
 extension Target.Dependency {
   static let argumentParser = product(

@@ -2,6 +2,8 @@
 /// knows them; what is left is unknown, and an error.
 struct Query {
   private var items: [(name: String, value: String)] = []
+  /// The names that were asked for while there was anything left.
+  private var known: [String] = []
   /// What was wrong with those taken.
   var mistakes = Mistakes()
 
@@ -23,11 +25,15 @@ struct Query {
   }
 
   /// Whether a member of that name is left.
-  func has(_ name: String) -> Bool { items.contains { $0.name == name } }
+  mutating func has(_ name: String) -> Bool {
+    if !items.isEmpty { known.append(name) }
+    return items.contains { $0.name == name }
+  }
 
   /// All values of that name.
   mutating func all(_ name: String) -> [String] {
     guard !items.isEmpty else { return [] }
+    known.append(name)
     defer { items.removeAll { $0.name == name } }
     return items.filter { $0.name == name }.map(\.value)
   }
@@ -90,7 +96,10 @@ struct Query {
   /// Throws all that was wrong, members that nobody took and what else the request got wrong included.
   mutating func finish(with others: Mistakes = Mistakes()) throws(Problem) {
     mistakes.add(others)
-    for item in items { wrong(item.name, "There is no such query member here.") }
+    for item in items {
+      let hint = Suggestion.sentence(for: item.name, among: known)
+      wrong(item.name, "There is no such query member here.\(hint)")
+    }
     items = []
     try mistakes.check()
   }

@@ -4,7 +4,7 @@ internal import Jobs
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
   case jobs, batch, upload, form, job, fetch, image, preview, jobEvents, events, cache, network
-  case livez, readyz, metrics, openAPI, openAPIJSON, problem, dashboard, view, unknown
+  case livez, readyz, metrics, activity, openAPI, openAPIJSON, problem, dashboard, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -24,6 +24,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .livez: "/livez"
     case .readyz: "/readyz"
     case .metrics: "/metrics"
+    case .activity: "/activity"
     case .openAPI: "/openapi.yaml"
     case .openAPIJSON: "/openapi.json"
     case .problem: "/problems/{code}"
@@ -41,7 +42,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .batch, .upload, .form, .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .openAPI, .openAPIJSON,
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity, .openAPI,
+      .openAPIJSON,
       .problem, .dashboard, .view:
       [.get, .head, .options]
     case .unknown: []
@@ -55,7 +57,7 @@ enum Route: Int, CaseIterable, Sendable {
       .unknown:
       .jobs
     case .cache, .network: .admin
-    case .metrics: publicMetrics ? nil : .admin
+    case .metrics, .activity: publicMetrics ? nil : .admin
     // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
     // where there are tokens.
     case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .dashboard, .view: nil

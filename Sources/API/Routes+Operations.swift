@@ -11,6 +11,7 @@ extension Routes {
     case .readyz: return try readiness()
     case .metrics:
       return text(Array(await metrics().utf8), "text/plain; version=0.0.4; charset=utf-8")
+    case .activity: return text(activity().json, "application/json")
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)

@@ -11,6 +11,7 @@ public struct Routes: Sendable {
   let openAPIJSON: @Sendable () -> [UInt8]
   let dashboard: WebPage
   let metrics: @Sendable () async -> String
+  let activity: @Sendable () -> Activity
   let log: Logger
   private let authentication: Authentication
   private let limiter: RateLimiter?
@@ -30,10 +31,12 @@ public struct Routes: Sendable {
   ///   - openAPIJSON: the same document in JSON, made when it is first asked for.
   ///   - dashboard: what `/` shows.
   ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
+  ///   - activity: what `/activity` says.
   public init(
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
     openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: WebPage,
-    metrics: @escaping @Sendable () async -> String, log: Logger
+    metrics: @escaping @Sendable () async -> String,
+    activity: @escaping @Sendable () -> Activity, log: Logger
   ) {
     self.service = service
     self.configuration = configuration
@@ -41,6 +44,7 @@ public struct Routes: Sendable {
     self.openAPIJSON = openAPIJSON
     self.dashboard = dashboard
     self.metrics = metrics
+    self.activity = activity
     self.log = log
     authentication = Authentication(tokens: configuration.tokens)
     limiter = configuration.rateLimit.map { RateLimiter($0) }
@@ -127,7 +131,8 @@ public struct Routes: Sendable {
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)
-    case .livez, .readyz, .metrics, .openAPI, .openAPIJSON, .problem, .dashboard, .unknown:
+    case .livez, .readyz, .metrics, .activity, .openAPI, .openAPIJSON, .problem, .dashboard,
+      .unknown:
       try await operation(route, exchange)
     }
   }

@@ -24,7 +24,7 @@ extension SubmissionDecoder {
     case "alternatives", "cache_key", "headers":
       guard case .url = job.submission.source else { fallthrough }
       setOfURL(member, of: &job.submission, at: location)
-    default: mistakes.add(location, .invalidOption, "A job from this source has no such member.")
+    default: wrong(location, Self.noMember(member.name))
     }
   }
 
@@ -39,6 +39,18 @@ extension SubmissionDecoder {
     wrong(location, "It is keep or drop.")
     return false
   }
+
+  private static func noMember(_ name: String) -> String {
+    // What another source's jobs have is no slip of the fingers.
+    let hint = members.contains(name) ? "" : Suggestion.sentence(for: name, among: members)
+    return "A job from this source has no such member.\(hint)"
+  }
+
+  private static let members = [
+    "url", "low_data_url", "local", "priority", "tags", "integrity", "timeout", "max_bytes",
+    "max_pixels", "max_attempts", "retention", "variants", "original", "cache", "cache_ttl",
+    "alternatives", "cache_key", "headers",
+  ]
 
   private mutating func setCaching(
     _ member: JSONValue.Member, of submission: inout Submission, at location: Location

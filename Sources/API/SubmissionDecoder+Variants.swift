@@ -100,10 +100,17 @@ extension SubmissionDecoder {
     case "dpr":
       guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
       density = dpr
-    default: return "A variant has no such member."
+    default:
+      let hint = Suggestion.sentence(for: member.name, among: Self.variantMembers)
+      return "A variant has no such member.\(hint)"
     }
     return nil
   }
+
+  private static let variantMembers = [
+    "name", "width", "height", "fit", "position", "enlarge", "format", "quality", "background",
+    "dpr",
+  ]
 
   private static func isVariantName(_ name: String) -> Bool {
     1...32 ~= name.utf8.count

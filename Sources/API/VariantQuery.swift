@@ -35,7 +35,7 @@ struct VariantQuery: Sendable, Equatable {
   ///   - formats: those that can be written.
   ///   - longest: what a side may be at the most, in pixels.
   init?(_ query: inout Query, formats: Set<OutputFormat>, longest: Int) {
-    let given = Self.names.filter(query.has)
+    let given = Self.names.filter { query.has($0) }
     guard !given.isEmpty else { return nil }
     guard !formats.isEmpty else {
       for name in given where query.one(name) != nil {

@@ -21,6 +21,7 @@ struct Parts: Sendable {
   private let fetcher: CurlFetcher
   private let engine: JobEngine
   private let server: HTTPServer
+  private let recorder: ActivityRecorder
 
   /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
   init(
@@ -33,9 +34,8 @@ struct Parts: Sendable {
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
-    let now: WallClock = { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000)) }
     jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
-    images = try ImageKeeping(configuration, isDurable: isDurable, now: now, log: log)
+    images = try ImageKeeping(configuration, isDurable: isDurable, now: Self.now, log: log)
     engine = JobEngine(
       engineConfiguration,
       JobEngine.Parts(
@@ -45,20 +45,25 @@ struct Parts: Sendable {
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),
-      now: now, log: log)
-    let engine = engine
+      now: Self.now, log: log)
+    let (engine, recorder) = (engine, ActivityRecorder(at: Self.now()))
+    self.recorder = recorder
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
       openAPI: OpenAPIDocument.bytes, openAPIJSON: { OpenAPIDocument.json },
-      dashboard: WebPage(DashboardPage()),
+      dashboard: WebPage(DashboardPage(version: buildVersion)),
       metrics: {
         await engine.observe()
         return registry.render() + ProcessMetrics.render()
-      }, log: log)
+      }, activity: { recorder.activity }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
       refusal: routes.refuse(_:),
       log: log)
+  }
+
+  @Sendable private static func now() -> Timestamp {
+    Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000))
   }
 
   private static func openLocals(_ root: String) throws(StartError) -> LocalFolder {
@@ -107,6 +112,11 @@ struct Parts: Sendable {
     } catch {
       return .internalFault("the store can't be read: \(error)")
     }
+  }
+
+  /// Notes what the service does, until the task is cancelled.
+  func keepActivity(_ registry: PrometheusRegistry) async {
+    await recorder.keep(registry, now: Self.now) { await engine.observe() }
   }
 
   /// Takes no more jobs and lets the running ones finish, while clients can still ask for them.

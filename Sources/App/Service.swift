@@ -23,14 +23,23 @@ public enum Service {
     // The store holds what clients send to origins, credentials among it.
     umask(0o077)
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
+    let folder = FreshFolder(configuration.storage.path)
     let parts = try Parts(configuration, registry: registry, log: log)
-    let place = try parts.listen()
+    let place: (host: String, port: Int)
+    do throws(StartError) { place = try parts.listen() } catch {
+      folder.takeBack()
+      throw error
+    }
     let manager = ServiceManager()
     let failure = await withTaskGroup { group in
       group.addTask { await parts.work(place) { manager.tell(.ready) } }
       group.addTask { await obey(signals, parts, manager) }
       group.addTask {
         await manager.keepTelling()
+        return nil
+      }
+      group.addTask {
+        await parts.keepActivity(registry)
         return nil
       }
       // Work ends by itself only when it failed; else when the signals' task has drained it.

@@ -10,7 +10,7 @@ public enum Versions {
   /// A name and a version each, ours first.
   public static var all: [(name: String, version: String)] {
     [
-      ("imagefetch", App.version),
+      ("imagefetch", App.buildVersion),
       ("libavif", CodecLibraries.avifVersion),
       ("libbrotli", CodingLibraries.brotliVersion),
       ("libcurl", CurlLibrary.version),

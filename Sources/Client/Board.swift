@@ -15,8 +15,8 @@ final class Board: Sendable {
     var slots: [Int: Slot] = [:]
     var began = 0
     var finished: [String] = []
-    var saved = 0
-    var failed = 0
+    var tally = Tally()
+    let start = ContinuousClock.now
     var received = 0
     var rate = 0.0
     var measured: (received: Int, at: ContinuousClock.Instant) = (0, .now)
@@ -24,11 +24,13 @@ final class Board: Sendable {
   }
 
   private let style: Style
+  private let total: @Sendable () -> Int?
   private let state: Mutex<State>
 
   /// Draws ten times a second from now on, until closed.
-  init(on descriptor: Int32, style: Style) {
-    self.style = style
+  /// - Parameter total: URLs in all; nil while that is not known.
+  init(on descriptor: Int32, style: Style, total: @escaping @Sendable () -> Int?) {
+    (self.style, self.total) = (style, total)
     state = Mutex(State(screen: Screen(descriptor)))
     startThread(named: "display") { [weak self] in
       while self?.tick() == true { usleep(100_000) }
@@ -63,7 +65,7 @@ final class Board: Sendable {
   func end(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock { state in
       state.slots[slot] = nil
-      if case .saved = outcome { state.saved += 1 } else { state.failed += 1 }
+      state.tally.count(outcome)
       state.finished.append(style.line(outcome, for: url))
       // Not left to the clock alone: a list may have thousands a second.
       if state.finished.count >= 200 { draw(&state) }
@@ -79,8 +81,9 @@ final class Board: Sendable {
       guard !state.isClosed else { return }
       state.isClosed = true
       // Where nothing could begin, an error says more than zeros.
-      let isEmpty = state.began == 0 && state.failed == 0
-      state.screen.close(state.finished + (isEmpty ? [] : [totals(state, withRest: false)]))
+      let isEmpty = state.began == 0 && state.tally.done == 0
+      let summary = state.tally.summary(elapsed: .now - state.start)
+      state.screen.close(state.finished + (isEmpty ? [] : [summary]))
       state.finished = []
     }
   }
@@ -100,20 +103,12 @@ final class Board: Sendable {
     let width = size.columns - 1
     let jobs = state.slots.values.sorted { $0.order < $1.order }.prefix(max(1, size.rows - 3))
     var lines = jobs.map { (text: $0.line.text(width: width, style: style), width: width) }
-    let totals = PlainText.columns(totals(state, withRest: true), atMost: width)
+    let progress = state.tally.progress(
+      total: total(), running: state.slots.count, rate: state.rate, elapsed: .now - state.start)
+    let totals = PlainText.columns(progress, atMost: width)
     lines.append((text: totals, width: totals.count))
     state.screen.draw(state.finished, lines)
     state.finished = []
-  }
-
-  private func totals(_ state: State, withRest: Bool) -> String {
-    var parts = ["\(state.saved) saved", "\(state.failed) failed"]
-    if withRest {
-      parts.append("\(state.slots.count) running")
-      let pace = JobLine.pace(state.rate)
-      if !pace.isEmpty { parts.append(pace) }
-    }
-    return parts.joined(separator: ", ")
   }
 
   /// Rates over half a second and more, smoothed.

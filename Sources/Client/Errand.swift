@@ -9,27 +9,41 @@ final class Errand {
   let connection: Connection
   private let wishes: Wishes
   private let output: Output
+  private let format: Wishes.Format?
+  private let naming: Naming
   /// Told of progress; nil where nobody looks.
   let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
 
+  /// - Parameter format: that which the files' names ask for.
   init?(
-    to address: ServiceAddress, wishes: Wishes, output: Output, stop: StopFlag,
-    watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
+    to address: ServiceAddress, wishes: Wishes, output: Output, format: Wishes.Format?,
+    naming: Naming, stop: StopFlag, watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
   ) {
     guard let connection = Connection(to: address, stop: stop) else { return nil }
     (self.address, self.wishes, self.output) = (address, wishes, output)
+    (self.format, self.naming) = (format, naming)
     (self.stop, self.watcher, self.connection) = (stop, watcher, connection)
   }
 
-  /// Submits, follows, saves.
-  func carry(_ url: String) throws(EndOfRun) -> Outcome {
+  /// Submits, follows, saves; or leaves alone what is there.
+  /// - Parameter index: which one of all it is.
+  func carry(_ url: String, index: Int) throws(EndOfRun) -> Outcome {
+    switch naming.standing(of: url, index: index) {
+    case .wanted: break
+    case .exists(let path): return .skipped(path: path)
+    case .isRepeated: return .skipped(path: nil)
+    case .isTaken(let name):
+      return .failed(
+        code: "name_taken",
+        detail: "Another URL's image is \(name): --output-template tells them apart.")
+    }
     let job: JobAnswer
     switch try submit(url) {
     case .job(let accepted): job = accepted
     case .refused(let outcome): return outcome
     }
     do throws(EndOfRun) {
-      let outcome = try finish(job)
+      let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
       if address.isOurs { forget(job) }
       return outcome
     } catch {
@@ -38,14 +52,17 @@ final class Errand {
     }
   }
 
-  private func finish(_ job: JobAnswer) throws(EndOfRun) -> Outcome {
+  /// - Parameter naming: what a file is called in a folder, of what the service proposes.
+  private func finish(
+    _ job: JobAnswer, naming: (String) -> String
+  ) throws(EndOfRun) -> Outcome {
     var job = job
     while true {
       switch try followed(job) {
       case .refused(let outcome): return outcome
       case .job(let finished): job = finished
       }
-      if let outcome = try saved(job) { return outcome }
+      if let outcome = try saved(job, naming: naming) { return outcome }
     }
   }
 }
@@ -128,11 +145,13 @@ extension Errand {
   }
 
   /// - Returns: nil where the job has no image any more, and has to be followed again.
-  private func saved(_ job: JobAnswer) throws(EndOfRun) -> Outcome? {
+  private func saved(
+    _ job: JobAnswer, naming: (String) -> String
+  ) throws(EndOfRun) -> Outcome? {
     let partial: PartialFile
     do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
     watcher?(.saving, job.progress)
-    let query = wishes.meeting(output.format, of: job.image?.format).query
+    let query = wishes.meeting(format, of: job.image?.format).query
     let path = "/jobs/\(job.id)/image\(query)"
     let request = Connection.Request(
       path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))
@@ -142,7 +161,7 @@ extension Errand {
     if answer.status == 202 { return nil }
     guard answer.status == 200 else { return try refusal(answer) }
     let type = answer.fields["content-type"]
-    let name = FileName.proposed(answer.fields["content-disposition"], type: type)
+    let name = naming(FileName.proposed(answer.fields["content-disposition"], type: type))
     do {
       let isWhole = query.isEmpty
       let format = type?.split(separator: "/").last.map(String.init) ?? "unknown"

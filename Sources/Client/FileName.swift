@@ -3,6 +3,9 @@ enum FileName {
   /// Longest names that are taken as they are; with a number they still fit every file system's 255 bytes.
   private static let maxBytes = 120
 
+  /// Those of all formats, without their dots.
+  static let endings = ["jpg", "png", "webp", "gif", "avif"]
+
   /// The name that the service proposes (`Content-Disposition`), if it is a plain one, else one of ours; it ends as the
   /// media type says, so that no server can have a file named as what others run.
   static func proposed(_ disposition: String?, type: String?) -> String {

@@ -2,18 +2,10 @@
 enum Outcome: Equatable {
   /// Its image is where it was wanted.
   case saved(SavedImage)
+  /// It was not asked for: a file of its name was there, at this path, or (nil) the same URL was asked for before.
+  case skipped(path: String?)
   /// It can't be had; a code of the API's, and why for people.
   case failed(code: String, detail: String)
-
-  /// One line for programs: fields between tabs, nothing in them that could pass for another field or line.
-  func plainLine(for url: String) -> String {
-    let fields =
-      switch self {
-      case .saved(let image): ["saved", image.path, url, image.description]
-      case .failed(let code, let detail): ["failed", code, url, detail]
-      }
-    return fields.map(PlainText.line).joined(separator: "\t") + "\n"
-  }
 }
 
 /// An image that was written.

@@ -19,7 +19,7 @@ public enum Output: Sendable, Equatable {
 
   /// - Parameters:
   ///   - text: as given after `-o`; nil for the working directory. With a slash at its end it is a folder, which is made
-  ///     if need be.
+  ///     for the first image that needs it.
   ///   - isMany: whether there may be more images than one.
   public init(_ text: String?, isMany: Bool) throws(Mistake) {
     switch text {
@@ -31,8 +31,7 @@ public enum Output: Sendable, Equatable {
     }
     switch self {
     case .folder(let path):
-      try Self.makeFolder(path)
-      guard access(path, W_OK | X_OK) == 0 else { throw Self.unusable(path, errno) }
+      if let code = Self.refusal(path) { throw Self.unusable(path, code) }
     case .file(let path): if isMany { throw .oneOnly(path) }
     case .standardOutput: if isMany { throw .oneOnly("-") }
     }
@@ -41,16 +40,35 @@ public enum Output: Sendable, Equatable {
   /// The format that a file's name ends with, where it can be written.
   var format: Wishes.Format? {
     guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
-    let ending = path[path.index(after: dot)...].lowercased()
-    return ending == "jpg" ? .jpeg : Wishes.Format(rawValue: ending)
+    return Wishes.Format(ending: path[path.index(after: dot)...])
   }
 
-  private static func makeFolder(_ path: String) throws(Mistake) {
+  /// Why nothing can be put into a folder that is there or is to be made; an errno.
+  private static func refusal(_ path: String) -> Int32? {
+    var path = path
+    // The nearest folder that is there would hold the new ones.
+    while access(path, F_OK) != 0 {
+      guard errno == ENOENT else { return errno }
+      let bare = path.hasSuffix("/") ? path.dropLast() : path[...]
+      guard let slash = bare.lastIndex(of: "/") else {
+        path = "."
+        continue
+      }
+      path = String(bare[...slash])
+    }
+    guard isFolder(path) else { return ENOTDIR }
+    return access(path, W_OK | X_OK) == 0 ? nil : errno
+  }
+
+  /// Makes a folder and those that it is in, where there are none.
+  static func makeFolder(_ path: String) throws(SaveError) {
     var whole = ""
     for part in path.split(separator: "/", omittingEmptySubsequences: false) {
       whole += part + "/"
       if part.isEmpty || isFolder(whole) { continue }
-      if mkdir(whole, 0o777) != 0, errno != EEXIST { throw unusable(whole, errno) }
+      guard mkdir(whole, 0o777) == 0 || errno == EEXIST else {
+        throw SaveError(path: whole, cause: SystemError(code: errno))
+      }
     }
   }
 
@@ -68,9 +86,15 @@ extension Output {
   /// Where an image is gathered until it is whole.
   func makePartial() throws(SaveError) -> PartialFile {
     switch self {
-    case .folder(let path): try PartialFile(in: path)
-    case .file(let path) where Self.isReplaceable(path): try PartialFile(in: Self.folder(of: path))
-    case .file, .standardOutput: try PartialFile(in: Self.temporaryFolder, isPrivate: true)
+    case .folder(let path):
+      do throws(SaveError) { return try PartialFile(in: path) } catch {
+        guard error.cause.code == ENOENT else { throw error }
+        try Self.makeFolder(path)
+        return try PartialFile(in: path)
+      }
+    case .file(let path) where Self.isReplaceable(path):
+      return try PartialFile(in: Self.folder(of: path))
+    case .file, .standardOutput: return try PartialFile(in: Self.temporaryFolder, isPrivate: true)
     }
   }
 

@@ -58,8 +58,12 @@ final class PartialFile {
   }
 
   /// Gives it the name, or that with the next free number.
+  /// - Parameter name: below the folder; folders in it are made.
   /// - Returns: the path.
   func place(named name: String) throws(SaveError) -> String {
+    if let slash = name.lastIndex(of: "/") {
+      try Output.makeFolder(Self.join(folder, String(name[..<slash])))
+    }
     for _ in 0..<64 {
       let found = FreeNumber.find { number in
         access(Self.join(folder, FileName.numbered(name, number)), F_OK) != 0
@@ -101,7 +105,7 @@ final class PartialFile {
   }
 
   /// Leaves out the folder that one stands in.
-  private static func join(_ folder: String, _ name: String) -> String {
+  static func join(_ folder: String, _ name: String) -> String {
     folder == "." ? name : folder.hasSuffix("/") ? folder + name : "\(folder)/\(name)"
   }
 }

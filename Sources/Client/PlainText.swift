@@ -9,6 +9,18 @@ enum PlainText {
     return String(result)
   }
 
+  /// JSON with the same characters escaped, so that it says the same.
+  static func escaped(_ json: String) -> String {
+    guard json.unicodeScalars.contains(where: isUnsafe) else { return json }
+    var result = ""
+    for scalar in json.unicodeScalars {
+      let digits = String(scalar.value, radix: 16)
+      let escape = "\\u" + String(repeating: "0", count: max(0, 4 - digits.count)) + digits
+      result += isUnsafe(scalar) ? escape : String(scalar)
+    }
+    return result
+  }
+
   /// The text in printable ASCII, cut to so many columns: what is redrawn in place must be as wide as it seems.
   static func columns(_ text: String, atMost width: Int) -> String {
     let scalars = text.unicodeScalars.prefix(width + 1)

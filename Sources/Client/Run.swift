@@ -9,31 +9,43 @@ public final class Run: Sendable {
   /// What to fetch, by whom, and where to put it.
   public struct Settings: Sendable {
     public var address: ServiceAddress
-    /// `-` stands for the list on standard input.
-    public var urls: [String]
+    /// In the order in which they are asked for.
+    public var sources: [Source]
     public var output: Output
+    /// How files in a folder are called; nil: as the service proposes.
+    public var template: NameTemplate?
+    /// Whether what has a file already is left alone.
+    public var skipsExisting = false
     public var wishes: Wishes
     /// Jobs under way at once.
     public var parallel: Int
     /// Whether only failures are told of.
     public var isQuiet: Bool
+    /// Whether jobs are told of as JSON.
+    public var isJSON = false
     /// All variables: `TERM`, `NO_COLOR` and the locale's count.
     public var environment: [String: String]
 
     public init(
-      address: ServiceAddress, urls: [String], output: Output, wishes: Wishes = Wishes(),
+      address: ServiceAddress, sources: [Source], output: Output, wishes: Wishes = Wishes(),
       parallel: Int = 32, isQuiet: Bool = false, environment: [String: String] = [:]
     ) {
-      (self.address, self.urls, self.output) = (address, urls, output)
+      (self.address, self.sources, self.output) = (address, sources, output)
       (self.wishes, self.parallel, self.isQuiet) = (wishes, max(1, parallel), isQuiet)
       self.environment = environment
     }
   }
 
+  /// What URLs come from.
+  public enum Source: Sendable {
+    case url(String)
+    case list(URLList)
+  }
+
   /// How it ended.
   public enum Ending: Sendable, Equatable {
     /// Each URL was tried.
-    case complete(saved: Int, failed: Int)
+    case complete(failed: Int)
     /// The command line says something that the service doesn't take.
     case usage(String)
     /// The user or the operator can mend it; in one line.
@@ -50,7 +62,6 @@ public final class Run: Sendable {
     var threads = 0
     var started = 0
     var busy = 0
-    var saved = 0
     var failed = 0
     var ending: Ending?
     var continuation: CheckedContinuation<Ending, Never>?
@@ -61,24 +72,40 @@ public final class Run: Sendable {
   private let stop = StopFlag()
   private let board: Board?
   private let printer: Printer
+  private let naming: Naming
   private let state = Mutex(State())
 
   /// Nothing is asked yet.
   public init(_ settings: Settings) {
     self.settings = settings
-    sources = Sources(settings.urls)
-    let term = settings.environment["TERM"] ?? ""
-    let hasBars = isatty(STDERR_FILENO) == 1 && !settings.isQuiet && term != "dumb" && !term.isEmpty
+    let sources = Sources(settings.sources)
+    self.sources = sources
+    let hasBars = Self.hasBars(settings)
     board =
-      hasBars ? Board(on: STDERR_FILENO, style: Style(environment: settings.environment)) : nil
+      hasBars
+      ? Board(on: STDERR_FILENO, style: Style(environment: settings.environment)) { sources.total }
+      : nil
     printer = Printer(
-      hasBars: hasBars, isQuiet: settings.isQuiet, givesImage: settings.output == .standardOutput)
+      hasBars: hasBars, isQuiet: settings.isQuiet, isJSON: settings.isJSON,
+      givesImage: settings.output == .standardOutput)
+    naming = Naming(
+      settings.output, template: settings.template, skipsExisting: settings.skipsExisting,
+      format: settings.wishes.format ?? settings.impliedFormat)
+  }
+
+  private static func hasBars(_ settings: Settings) -> Bool {
+    let term = settings.environment["TERM"] ?? ""
+    // Where lines for programs go to the same terminal, bars would be drawn over them.
+    let isShown = settings.isJSON && isatty(STDOUT_FILENO) == 1
+    return isatty(STDERR_FILENO) == 1 && !settings.isQuiet && !isShown && term != "dumb"
+      && !term.isEmpty
   }
 
   /// Fetches them all.
   public func run() async -> Ending {
     // A reader of ours that goes away shall be an error of the write, not our end.
     signal(SIGPIPE, SIG_IGN)
+    if board != nil { startThread(named: "count") { [sources] in sources.count() } }
     let ending = await withCheckedContinuation { continuation in
       state.withLock { $0.continuation = continuation }
       startAnother()
@@ -118,44 +145,45 @@ extension Run {
   private func work(_ slot: Int) {
     let watcher = board.map { board in { board.show(slot, $0, $1) } }
     let errand = Errand(
-      to: settings.address, wishes: settings.wishes, output: settings.output, stop: stop,
-      watcher: watcher)
+      to: settings.address, wishes: settings.wishes, output: settings.output,
+      format: settings.impliedFormat, naming: naming, stop: stop, watcher: watcher)
     guard let errand else { return end(.fault("libcurl can't be used")) }
     do throws(EndOfRun) {
-      if slot == 1 { try errand.knock() }
+      // The one in this process is there, and is nobody else's.
+      if slot == 1, !settings.address.isOurs { try errand.knock() }
     } catch {
       return end(Ending(error))
     }
-    while let line = next() {
+    while let item = next() {
       startAnother()
-      carry(line, by: errand, slot)
+      carry(item, by: errand, slot)
       state.withLock { $0.busy -= 1 }
       settle()
     }
   }
 
-  private func next() -> LineReader.Line? {
-    let line: LineReader.Line?
-    do { line = try sources.next() } catch {
-      end(.mistake("standard input: \(error.text)"))
+  private func next() -> Sources.Item? {
+    let item: Sources.Item?
+    do { item = try sources.next() } catch {
+      end(.mistake(error.text))
       return nil
     }
-    guard let line else { return nil }
+    guard let item else { return nil }
     return state.withLock { state in
       guard state.ending == nil else { return nil }
       state.busy += 1
-      return line
+      return item
     }
   }
 
-  private func carry(_ line: LineReader.Line, by errand: Errand, _ slot: Int) {
-    switch line {
+  private func carry(_ item: Sources.Item, by errand: Errand, _ slot: Int) {
+    switch item.line {
     case .unusable(let beginning, let reason):
       finish(slot, .failed(code: "invalid_url", detail: reason), url: beginning)
     case .text(let url):
       board?.begin(slot, name: FileName.shown(of: url))
       do throws(EndOfRun) {
-        finish(slot, try errand.carry(url), url: url)
+        finish(slot, try errand.carry(url, index: item.index), url: url)
       } catch {
         board?.drop(slot)
         end(Ending(error))
@@ -165,7 +193,7 @@ extension Run {
 
   private func finish(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock {
-      if case .saved = outcome { $0.saved += 1 } else { $0.failed += 1 }
+      if case .failed = outcome { $0.failed += 1 }
     }
     board?.end(slot, outcome, url: url)
     do { try printer.print(outcome, url: url) } catch {
@@ -194,10 +222,15 @@ extension Run {
     let told = state.withLock { state -> (CheckedContinuation<Ending, Never>, Ending)? in
       let isThrough = state.threads == 0 || (state.ending != nil && state.busy == 0) || isLate
       guard isThrough, let continuation = state.continuation.take() else { return nil }
-      return (continuation, state.ending ?? .complete(saved: state.saved, failed: state.failed))
+      return (continuation, state.ending ?? .complete(failed: state.failed))
     }
     if let (continuation, ending) = told { continuation.resume(returning: ending) }
   }
+}
+
+extension Run.Settings {
+  /// The format that names of files ask for, where nothing else does.
+  fileprivate var impliedFormat: Wishes.Format? { output.format ?? template?.format }
 }
 
 extension Run.Ending {

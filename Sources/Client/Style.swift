@@ -34,6 +34,9 @@ struct Style: Sendable {
     case .saved(let image):
       let mark = good(isUnicode ? "✓" : "saved")
       return "\(mark) \(PlainText.line(image.path))  \(faint(PlainText.line(image.description)))"
+    case .skipped(let path):
+      let mark = faint(isUnicode ? "–" : "skipped")
+      return "\(mark) \(PlainText.line(path ?? url))  \(faint(path == nil ? "repeated" : "exists"))"
     case .failed(let code, let detail):
       let mark = bad(isUnicode ? "✗" : "failed")
       let text = "\(code): \(detail)"

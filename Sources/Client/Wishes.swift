@@ -11,6 +11,12 @@ public struct Wishes: Sendable {
   /// What is written.
   public enum Format: String, Sendable, CaseIterable {
     case jpeg, png, webp, avif
+
+    /// - Parameter ending: of a file's name, without its dot; nil where it can't be written.
+    init?(ending: some StringProtocol) {
+      let name = ending.lowercased()
+      self.init(rawValue: name == "jpg" ? "jpeg" : name)
+    }
   }
 
   /// The Fetch standard's cache modes.

@@ -10,9 +10,13 @@ public struct DashboardPage: Sendable {
   public let contentSecurityPolicy: String
 
   /// The page of this build.
-  public init() {
+  /// - Parameter version: which it shows beside the name; digits, letters and what stands between them.
+  public init(version: String) {
+    let plain = version.filter { $0.isLetter || $0.isNumber || " .-+()".contains($0) }
     self.init(
-      markup: PackageResources.dashboard_html, style: PackageResources.dashboard_css,
+      markup: Self.filling(
+        #"<span class="version" id="version">"#, with: Array(plain.utf8),
+        in: PackageResources.dashboard_html), style: PackageResources.dashboard_css,
       scripts: Self.scripts)
   }
 
@@ -34,11 +38,12 @@ public struct DashboardPage: Sendable {
   /// In the order in which they run.
   private static var scripts: [[UInt8]] {
     [
-      PackageResources.words_js, PackageResources.access_js, PackageResources.address_js,
-      PackageResources.events_js,
+      PackageResources.words_js, PackageResources.access_js, PackageResources.order_js,
+      PackageResources.address_js, PackageResources.events_js,
       PackageResources.jobs_js, PackageResources.pictures_js, PackageResources.card_js,
       PackageResources.wall_js, PackageResources.actions_js, PackageResources.details_js,
-      PackageResources.submit_js, PackageResources.glance_js, PackageResources.main_js,
+      PackageResources.submit_js, PackageResources.chart_js, PackageResources.glance_js,
+      PackageResources.main_js,
     ]
   }
 

@@ -97,8 +97,11 @@ public final class FileImageStore: ImageStore {
   ) async throws(StoreError) -> Int {
     var removed = 0
     var found: [ImageDigest] = []
-    for name in ImageFolder.fanOut {
-      let walk = try await disk.perform { [folder] () throws(StoreError) in try folder.walk(name) }
+    for name in ImageFolder.fanOut where !Task.isCancelled {
+      let walk = try await disk.perform { [folder] () throws(StoreError) in
+        try folder.walk(published: name)
+      }
+      guard let walk else { continue }
       while !Task.isCancelled {
         let files = await disk.run { walk.next(256) }
         if files.isEmpty { break }

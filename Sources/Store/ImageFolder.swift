@@ -38,7 +38,8 @@ final class ImageFolder: Sendable {
     guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
     incoming = try Self.folder("incoming", in: root)
     partials = try Self.folder("partials", in: root)
-    for name in Self.fanOut { close(try Self.folder(name, in: root)) }
+    // Where nothing outlives the process, the first image of each makes it: 256 of them would take longer than an image.
+    if isDurable { for name in Self.fanOut { close(try Self.folder(name, in: root)) } }
     guard fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
   }
 
@@ -133,7 +134,11 @@ extension ImageFolder {
       throw StoreError(errno: errno, "syncing an image")
     }
     let (folder, path) = Self.path(digest)
-    let code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
+    var code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
+    if code == ENOENT, !isDurable {
+      close(try Self.folder(folder, in: root))
+      code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
+    }
     guard code == 0 else { throw StoreError(errno: code, "publishing an image") }
     // Its writer has hashed these bytes. The stamp is taken after the renaming, which changes it.
     if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
@@ -252,6 +257,14 @@ extension ImageFolder {
   }
 
   func walk(_ folder: String) throws(StoreError) -> FolderWalk { try FolderWalk(folder, in: root) }
+
+  /// Through one of the folders of published files; nil where no image has made it yet.
+  func walk(published folder: String) throws(StoreError) -> FolderWalk? {
+    var found = stat()
+    let isMissing =
+      !isDurable && fstatat(root, folder, &found, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT
+    return isMissing ? nil : try walk(folder)
+  }
 }
 
 /// Goes through a folder's names one after the other; used by one task at a time.

@@ -58,7 +58,7 @@ enum EntryPoint {
     let word = CommandLine.arguments[1]
     guard !word.hasPrefix("-"), !commands.contains(word), word != "help" else { return "" }
     let isAddress = word.contains("/") || word.contains(".")
-    guard let meant = isAddress ? "get \(word)" : App.suggestion(for: word, among: commands) else {
+    guard let meant = isAddress ? "get \(word)" : suggestedName(for: word, among: commands) else {
       return ""
     }
     return "\nDid you mean imagefetch \(meant)?"

@@ -12,10 +12,11 @@ struct Get: AsyncParsableCommand {
     discussion: """
       By a service that runs in this process for as long, under the rules that the configuration \
       and the environment set for serve, or by the one at --server. A list of URLs, one a line, is \
-      read from standard input where - stands, or where no URL is given.
+      read from --input, and from standard input where - stands, or where no URL is given.
 
       On a terminal each job has a bar. Otherwise each is a line on standard output once it is \
-      through, fields between tabs: saved, path, URL, size; or failed, code, URL, reason.
+      through, fields between tabs: saved, path, URL, size; skipped, path, URL, why; or failed, \
+      code, URL, reason. --json has them as objects.
 
       Exit status: 0 all images saved, 1 a mistake of the user's or operator's, 2 a usage error, \
       3 not every image could be had, 70 an internal fault, 130 interrupted: what runs is cancelled.
@@ -26,14 +27,11 @@ struct Get: AsyncParsableCommand {
 
   @Option(
     name: [.short, .long],
-    help: ArgumentHelp(
-      "A file for one image, a folder, or - for standard output; the working directory by default.",
-      discussion: """
-        In a folder nothing is ever overwritten: where cat.jpg is taken it is cat-2.jpg. With a \
-        slash at its end the folder is made. A file's ending (.jpg, .png, .webp, .avif) is the format.
-        """,
-      valueName: "file|dir"))
-  var output: String?
+    help: ArgumentHelp("A list of URLs, one a line; - for standard input.", valueName: "file"))
+  var input: String?
+
+  @OptionGroup(title: "Output")
+  var output: OutputOptions
 
   @OptionGroup(title: "Service")
   var service: ServiceOptions
@@ -44,29 +42,26 @@ struct Get: AsyncParsableCommand {
   @OptionGroup(title: "Jobs")
   var job: JobOptions
 
-  @Flag(name: [.short, .long], help: "No bars, and lines for what failed only.")
-  var quiet = false
-
   func validate() throws {
-    if urls.isEmpty, isatty(STDIN_FILENO) == 1 {
-      throw ValidationError("What shall be fetched? Name URLs, or give a list on standard input.")
+    if urls.isEmpty, input == nil, isatty(STDIN_FILENO) == 1 {
+      throw ValidationError("What shall be fetched? Name URLs, or a list of them: --input FILE.")
     }
-    if output == "-", isatty(STDOUT_FILENO) == 1 {
-      throw ValidationError("Standard output is a terminal: send the image to a file or a program.")
-    }
-    guard urls.count(where: { $0 == "-" }) <= 1 else {
+    guard (urls + [input].compactMap(\.self)).count(where: { $0 == "-" }) <= 1 else {
       throw ValidationError("The list on standard input can be read once.")
     }
   }
 
   func run() async throws {
-    let urls = urls.isEmpty ? ["-"] : urls
-    let output = try chosenOutput(isMany: urls.count > 1 || urls == ["-"])
-    let run = { @Sendable [wishes = wishes, parallel = job.parallel, quiet] address in
-      Run(
-        Run.Settings(
-          address: address, urls: urls, output: output, wishes: wishes, parallel: parallel,
-          isQuiet: quiet, environment: ProcessInfo.processInfo.environment))
+    let sources = try sources()
+    let isMany =
+      sources.count > 1 || sources.contains { if case .list = $0 { true } else { false } }
+    let folder = try output.chosen(isMany: isMany)
+    let run = { @Sendable [wishes = wishes, parallel = job.parallel, output] address in
+      var settings = Run.Settings(
+        address: address, sources: sources, output: folder, wishes: wishes, parallel: parallel,
+        environment: ProcessInfo.processInfo.environment)
+      output.add(to: &settings)
+      return Run(settings)
     }
     // Before there is anything that a signal must not leave behind.
     let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sighup)
@@ -76,20 +71,23 @@ struct Get: AsyncParsableCommand {
     try await Self.runHere(try service.configuration(), run, signals)
   }
 
+  /// Arguments, then the list; standard input where there is neither.
+  private func sources() throws -> [Run.Source] {
+    let lists = input.map { [$0] } ?? (urls.isEmpty ? ["-"] : [])
+    do throws(URLList.Mistake) {
+      var sources: [Run.Source] = []
+      for url in urls { sources.append(url == "-" ? .list(try URLList(url)) : .url(url)) }
+      for list in lists { sources.append(.list(try URLList(list))) }
+      return sources
+    } catch {
+      throw OperatorMistakes(lines: [error.text])
+    }
+  }
+
   private var wishes: Wishes {
     var wishes = job.wishes
     variant.add(to: &wishes)
     return wishes
-  }
-
-  private func chosenOutput(isMany: Bool) throws -> Output {
-    do throws(Output.Mistake) { return try Output(output, isMany: isMany) } catch {
-      switch error {
-      case .oneOnly(let path):
-        throw UsageMistake(line: "--output: \"\(path)\" has room for one image, not for a list")
-      case .unusable(let text): throw OperatorMistakes(lines: [text])
-      }
-    }
   }
 
   /// With the service in this process.
@@ -119,7 +117,7 @@ struct Get: AsyncParsableCommand {
     let ending = await run.run()
     interrupter.cancel()
     switch ending {
-    case .complete(_, failed: 0): return
+    case .complete(failed: 0): return
     case .complete: throw Ended(status: .imagesMissing)
     case .usage(let text): throw UsageMistake(line: text)
     case .mistake(let text): throw OperatorMistakes(lines: [text])

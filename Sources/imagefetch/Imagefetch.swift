@@ -10,7 +10,7 @@ struct Imagefetch: AsyncParsableCommand {
       Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
       2 a usage error, 3 images that get could not have, 70 an internal fault.
       """,
-    version: App.version,
+    version: App.buildVersion,
     subcommands: [
       Serve.self, Get.self, Sign.self, Check.self, Health.self, Version.self,
     ])

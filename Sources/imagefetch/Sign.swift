@@ -5,14 +5,14 @@ internal import Foundation
 /// `imagefetch sign`
 struct Sign: ParsableCommand {
   static let configuration = CommandConfiguration(
-    abstract: "Signs the URL of a view, so that a browser can use it without a token.",
+    abstract: "Signs an image URL, so that a browser can use it without a token.",
     discussion: """
-      URL is the view's (https://img.example/image?url=…&width=200, or its path and query alone), or \
-      an image's, of which a view is made. The newest of view.keys signs. The path and the query are \
+      URL is this service's (https://img.example/image?url=…&width=200, or its path and query alone), \
+      or an origin's, of which one is made. The newest of view.keys signs. The path and the query are \
       signed as the service will see them: a proxy in front must not change them.
       """)
 
-  @Argument(help: ArgumentHelp("The view, or the image to view.", valueName: "url"))
+  @Argument(help: ArgumentHelp("This service's, or an origin's.", valueName: "url"))
   var url: String
 
   @Option(help: ArgumentHelp("The configuration, for its view.keys.", valueName: "file"))
@@ -21,7 +21,7 @@ struct Sign: ParsableCommand {
   @Option(help: ArgumentHelp("For how long it is good: 90s, 12h, 30d.", valueName: "duration"))
   var expiresIn = "1d"
 
-  @Option(help: ArgumentHelp("What goes before the path of an image's view.", valueName: "url"))
+  @Option(help: ArgumentHelp("What goes before the path, for an origin's URL.", valueName: "url"))
   var server: String?
 
   func run() throws {
@@ -35,12 +35,12 @@ struct Sign: ParsableCommand {
     } catch {
       switch error {
       case .notAURL:
-        throw ValidationError("\"\(url)\" is neither a view's URL nor an http or https one.")
+        throw ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https one.")
       case .unusableServer:
         throw ValidationError(
-          "--server goes before an image's view, and is an http or https URL.")
+          "--server goes before an origin's URL, and is an http or https URL.")
       case .unknownMember(let name):
-        throw ValidationError("\"\(name)\" means nothing to a view, which would be refused.")
+        throw ValidationError("\"\(name)\" means nothing to GET /image, which would refuse it.")
       case .noKey: throw OperatorMistakes(lines: ["view.keys: there is none to sign with"])
       }
     }

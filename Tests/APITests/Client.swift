@@ -26,6 +26,9 @@ struct Client {
       dashboard: WebPage(
         Array("<!DOCTYPE html>".utf8), contentSecurityPolicy: "default-src 'none'"),
       metrics: { "imagefetch_jobs 1\n" },
+      activity: {
+        Activity(end: Timestamp(milliseconds: 1_700_000_000_000), steps: [Activity.Step()])
+      },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 

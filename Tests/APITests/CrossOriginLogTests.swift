@@ -1,6 +1,7 @@
 import API
 import HTTP
 import HTTPTypes
+import Jobs
 import Logging
 import Synchronization
 import TestSupport
@@ -18,6 +19,7 @@ struct CrossOriginLogTests {
         service: FakeJobService(renderer: FakeRenderer()), configuration: configuration,
         openAPI: [],
         openAPIJSON: { [] }, dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" },
+        activity: { Activity(end: Timestamp(milliseconds: 0)) },
         log: Logger(label: "test") { _ in lines })
     }
     let ask = { (routes: Routes, origin: String) in

@@ -26,7 +26,10 @@ struct GetTerminalTests {
       #expect(!text.contains(#/\u{1B}\[[0-9;]*m/#), "a colour")
       // The cursor is back, below all.
       #expect(
-        text.hasSuffix("2 saved, 1 failed\u{1B}[K\r\n\u{1B}[J\u{1B}[?25h"), "\(text.suffix(80))")
+        text.contains(
+          #/2 saved \([\d.]+ KiB\), 1 failed, [\d.]+ s\u{1B}\[K\r\n\u{1B}\[J\u{1B}\[\?25h$/#),
+        "\(text.suffix(80))")
+      #expect(text.contains("2 of 3: "), "how far it is")
       // To Swift a line's end on a terminal is one character of its own.
       for line in text.split(whereSeparator: \.isNewline) {
         let bare = line.replacing(#/\u{1B}\[[?0-9]*[A-Za-z]/#, with: "")

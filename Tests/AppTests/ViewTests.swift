@@ -95,7 +95,7 @@ struct ViewTests {
     "isn't signed without a key, without a URL, or for no time",
     arguments: [
       (["https://a.example/x.png"], "", 1, "view.keys: there is none"),
-      (["not a url"], key, 2, "neither a view's URL"), (["/image?width=3"], key, 2, "neither"),
+      (["not a url"], key, 2, "neither a URL of GET"), (["/image?width=3"], key, 2, "neither"),
       (["ftp://a.example/"], key, 2, "neither"), ([], key, 2, "url"),
       (["https://a.example/", "--server", "ftp://b.example"], key, 2, "--server"),
       (["/image?url=x", "--server", "https://b.example"], key, 2, "--server"),
@@ -115,7 +115,7 @@ struct ViewTests {
       ["sign", "/image?url=https%3A%2F%2Fa.example%2F&widht=5"],
       ["IMAGEFETCH_VIEW_KEYS": String(repeating: "ab", count: 16)])
     #expect(run.status == 2 && run.output.isEmpty)
-    #expect(run.error.contains("\"widht\" means nothing to a view"), "\(run.error)")
+    #expect(run.error.contains("\"widht\" means nothing to GET"), "\(run.error)")
   }
 
   @Test("signs a URL that was signed before anew")

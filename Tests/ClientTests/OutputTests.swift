@@ -80,7 +80,10 @@ struct OutputTests {
   @Test("several images need a folder, which a slash makes")
   func choices() async throws {
     try await inFolder { folder async throws in
-      #expect(try Output(folder + "/a/b/", isMany: true) == .folder(folder + "/a/b/"))
+      let deep = try Output(folder + "/a/b/", isMany: true)
+      #expect(deep == .folder(folder + "/a/b/"))
+      #expect(try FileManager.default.contentsOfDirectory(atPath: folder).isEmpty, "yet")
+      _ = try deep.makePartial()
       #expect(try Output(folder + "/a", isMany: true) == .folder(folder + "/a"))
       #expect(try Output(nil, isMany: false) == .folder("."))
       #expect(throws: Output.Mistake.oneOnly("-")) { try Output("-", isMany: true) }

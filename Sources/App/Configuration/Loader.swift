@@ -1,3 +1,4 @@
+internal import API
 internal import YAML
 
 /// Lays file, environment and flags over the defaults, and notes every mistake on the way.

@@ -1,3 +1,4 @@
+internal import API
 internal import YAML
 
 extension ValueFormat<[Configuration.Token]> {

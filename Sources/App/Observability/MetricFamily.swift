@@ -39,6 +39,20 @@ final class MetricFamily: Sendable {
     !MetricFamily.samples(name, kind).isDisjoint(with: MetricFamily.samples(other, otherKind))
   }
 
+  /// Of counters and gauges.
+  func sum(labels piece: String) -> Double {
+    series.withLock { series in
+      series.reduce(0) { sum, entry in
+        guard entry.key.contains(piece) else { return sum }
+        switch entry.value {
+        case let cell as CounterCell: return sum + Double(cell.value)
+        case let cell as NumberCell: return sum + cell.value
+        default: return sum
+        }
+      }
+    }
+  }
+
   func render(into text: inout String) {
     let series = series.withLock { Array($0) }.sorted { $0.key < $1.key }
     if series.isEmpty { return }

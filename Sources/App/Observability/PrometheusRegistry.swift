@@ -48,6 +48,12 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     return text
   }
 
+  /// The sum of a metric's series; 0 where there is none.
+  /// - Parameter labels: a piece that a series' labels have, as they are written: `phase="queued"`.
+  func sum(of name: String, labels: String) -> Double {
+    families.withLock { $0[name] }?.sum(labels: labels) ?? 0
+  }
+
   /// A counter; its name ends in `_total`.
   public func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
     let name = MetricName.counter(label)

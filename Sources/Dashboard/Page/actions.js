@@ -51,6 +51,12 @@ const questions = {
 class Actions {
   constructor(jobs) {
     this.jobs = jobs;
+    for (const button of $('all').querySelectorAll('[data-export]')) {
+      button.addEventListener('click', () => {
+        $('all').close();
+        exports[button.dataset.export](this.offered);
+      });
+    }
     for (const button of $('all').querySelectorAll('[data-all]')) {
       button.addEventListener('click', () => {
         $('all').close();
@@ -59,10 +65,14 @@ class Actions {
     }
   }
 
-  /** Asks what to do with all of these. */
-  offerAll(entries) {
+  /**
+   * Asks what to do with all of these.
+   * @param isChosen whether they were selected one by one; or all that are shown.
+   */
+  offerAll(entries, isChosen) {
     this.offered = entries;
-    say($('all-title'), `Of ${count(entries.length, 'job')} shown`);
+    say($('all-title'), isChosen ? count(entries.length, 'selected job') : `All ${count(entries.length, 'job')} shown`);
+    $('all-hint').hidden = isChosen;
     for (const button of $('all').querySelectorAll('[data-all]')) {
       const { all } = button.dataset;
       const n = entries.filter((entry) => allowed(entry, all)).length;

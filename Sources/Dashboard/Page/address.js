@@ -11,6 +11,7 @@ const address = {
       q: members.get('q') ?? '',
       job: /^[0-9a-f-]{36}$/.test(members.get('job')) ? members.get('job') : null,
       view: view === 'table' || view === 'cards' ? view : null,
+      sort: Object.hasOwn(orders, members.get('sort') ?? '') ? members.get('sort') : null,
     };
   },
 
@@ -19,10 +20,10 @@ const address = {
    * @param isStep whether Back leads to what was before.
    */
   write(changes, isStep = false) {
-    const { phases: wanted, q, job, view } = { ...this.read(), ...changes };
+    const { phases: wanted, q, job, view, sort } = { ...this.read(), ...changes };
     const members = new URLSearchParams();
     for (const phase of wanted) members.append('phase', phase);
-    for (const [name, value] of Object.entries({ q, view, job })) if (value) members.set(name, value);
+    for (const [name, value] of Object.entries({ q, view, sort, job })) if (value) members.set(name, value);
     const hash = members.size ? `#${members}` : '';
     if (hash === location.hash) return;
     const url = location.pathname + location.search + hash;

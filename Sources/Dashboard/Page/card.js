@@ -57,7 +57,7 @@ function allowed(entry, action) {
   switch (action) {
     case 'cancel': return isUnfinished(entry.job);
     case 'again':
-      // An image that was sent and gave way can't be had from anywhere.
+      // An image that was sent and evicted can't be had from anywhere.
       if (entry.isGone) return entry.job.source.captured === undefined;
       return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
     case 'open': return entry.job.phase === 'success' && !entry.isGone;
@@ -76,10 +76,10 @@ class Card {
       media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), picture: find('.picture'),
       mark: find('.mark'), word: find('.word'), bar: find('.bar'), fill: find('.fill'),
       name: find('.name'), where: find('.where'), facts: find('.facts'), detail: find('.detail'), times: find('.times'),
-      priority: find('.priority'),
+      priority: find('.priority'), pick: find('.pick'),
     };
     this.buttons = [...this.element.querySelectorAll('.acts [data-do]')];
-    this.controls = [this.parts.name, this.parts.priority, ...this.buttons];
+    this.controls = [this.parts.name, this.parts.pick, this.parts.priority, ...this.buttons];
     fillPriorities(this.parts.priority);
     this.parts.picture.addEventListener('load', () => this.parts.picture.classList.add('there'));
     this.isCurrent = null;
@@ -137,6 +137,11 @@ class Card {
     for (const control of this.controls) control.tabIndex = isCurrent ? 0 : -1;
   }
 
+  setChosen(isChosen) {
+    this.parts.pick.checked = isChosen;
+    this.element.classList.toggle('chosen', isChosen);
+  }
+
   update() {
     const { entry, parts } = this;
     const { job } = entry;
@@ -162,6 +167,7 @@ class Card {
     this.wasGone = this.entry.isGone;
     element.dataset.phase = job.phase;
     element.setAttribute('aria-label', `${cut(this.entry.name, 120)}, ${phaseWords[job.phase]}`);
+    parts.pick.setAttribute('aria-label', `Select ${cut(this.entry.name, 120)}`);
     say(parts.mark, phaseSigns[job.phase]);
     say(parts.sign, phaseSigns[job.phase]);
     say(parts.word, phaseWords[job.phase]);

@@ -159,7 +159,7 @@ function facts(entry) {
     ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
     job.phase === 'loading' && ['Progress', [loaded(progress), speed(entry)].filter(Boolean).join(', ')],
     job.phase === 'queued' && ['Waits', waiting(job).filter(Boolean).join(': ')],
-    job.last_error && ['Last try', job.last_error.detail],
+    entry.tries.length > 0 && ['Failed tries', triesList(entry)],
     image && ['Image', imageWords(image)],
     image && ['SHA-256', image.sha256],
     image?.variants.length && ['Variants', image.variants.map(variantWords).join('; ')],
@@ -172,6 +172,19 @@ function facts(entry) {
     job.error && ['Error code', job.error.code],
   ];
   return rows.filter((one) => one && one[1]);
+}
+
+/** Each try that failed, by its number; those before this page was opened are not told of. */
+function triesList({ tries }) {
+  const list = document.createElement('ol');
+  list.className = 'tries';
+  for (const { attempts, at, detail } of tries) {
+    const item = document.createElement('li');
+    item.value = attempts;
+    item.textContent = `${clockTime(at)}: ${detail}`;
+    list.append(item);
+  }
+  return list;
 }
 
 function imageWords(image) {

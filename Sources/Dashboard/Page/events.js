@@ -149,7 +149,7 @@ class LiveEvents {
 
 let breathed = performance.now();
 
-/** Gives way to the page once work has gone on for 8 ms: half a frame. */
+/** Lets the page have its turn once work has gone on for 8 ms: half a frame. */
 async function breath() {
   if (performance.now() - breathed < 8) return;
   await new Promise((resolve) => {

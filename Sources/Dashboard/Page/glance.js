@@ -13,33 +13,6 @@ function parseMetrics(text) {
   return sums;
 }
 
-/** Draws bars up from a line and, for what went wrong, down from it. */
-function plot(canvas, bars, colours) {
-  const { clientWidth: width, clientHeight: height } = canvas;
-  if (!width) return;
-  const ratio = window.devicePixelRatio || 1;
-  if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
-  if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
-  const context = canvas.getContext('2d');
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
-  const most = (key) => Math.max(0, ...bars.map((bar) => bar[key]));
-  const [up, down] = [most('up'), most('down')];
-  const unit = (height - 2) / Math.max(1, up + down);
-  const line = Math.round(height - 1 - down * unit);
-  const step = width / bars.length;
-  bars.forEach((bar, index) => {
-    const x = Math.round(index * step);
-    const w = Math.max(1, Math.round((index + 1) * step) - x - 1);
-    context.fillStyle = colours.up;
-    if (bar.up) context.fillRect(x, line - Math.max(1, bar.up * unit), w, Math.max(1, bar.up * unit));
-    context.fillStyle = colours.down;
-    if (bar.down) context.fillRect(x, line + 1, w, Math.max(1, bar.down * unit));
-  });
-  context.fillStyle = colours.line;
-  context.fillRect(0, line, width, 1);
-}
-
 class Glance {
   /** Each is two samples, the more of both. */
   static queueBars = 75;
@@ -53,6 +26,10 @@ class Glance {
     /** What a token may not see is not asked for again with it; by path. */
     this.refused = new Map();
     this.queue = [];
+    /** The last quarter of an hour, as the service kept it; null where it doesn't say. */
+    this.activity = null;
+    this.throughputChart = new Chart($('throughput-plot'), { up: 'done', down: 'failed' });
+    this.queueChart = new Chart($('queue-plot'), { up: 'queued', down: 'running' });
     this.element = $('glance');
     const wide = window.matchMedia('(min-width: 70rem)');
     const arrange = () => { this.element.open = wide.matches; };
@@ -69,7 +46,7 @@ class Glance {
   async run() {
     for (;;) {
       await events.seen();
-      await Promise.all([this.askMetrics(), this.askCache(), this.askNetwork()]);
+      await Promise.all([this.askMetrics(), this.askActivity(), this.askCache(), this.askNetwork()]);
       this.jobs.expire();
       this.sample();
       this.draw();
@@ -93,6 +70,14 @@ class Glance {
   async askMetrics() {
     const response = await this.poll('metrics');
     this.metrics = response && parseMetrics(await response.text());
+  }
+
+  async askActivity() {
+    // A step is longer than the time between two looks.
+    const { end = 0, interval = 0 } = this.activity ?? {};
+    if (clock.now() < Date.parse(end) + interval * 1000) return;
+    const response = await this.poll('activity');
+    this.activity = response && await response.json();
   }
 
   async askCache() {
@@ -162,29 +147,35 @@ class Glance {
     say($('figure-rate'), atLeast(success, mayBeMore));
     say($('figure-failed'), atLeast(failure, mayBeMore));
     if (!this.element.open) return;
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.drawThroughput({ up: colour('success'), down: colour('failure'), line: colour('line') });
-    this.drawQueue({ up: colour('queued'), down: colour('loading'), line: colour('line') });
+    const minutes = this.activity ? '15 minutes' : 'five minutes, of the jobs seen here';
+    for (const id of ['throughput-time', 'queue-time']) say($(id), minutes);
+    this.drawThroughput();
+    this.drawQueue();
     this.showOrigins();
   }
 
-  drawThroughput(colours) {
-    const parts = this.jobs.throughput.parts(60).map((part) => ({ up: part.success, down: part.failure }));
-    plot($('throughput-plot'), parts, colours);
-    const sum = (key) => parts.reduce((all, part) => all + part[key], 0);
-    const most = Math.max(0, ...parts.map((part) => part.up)) / 5;
-    const words = (key) => atLeast(sum(key), !this.jobs.throughput.isWhole(Throughput.seconds));
+  drawThroughput() {
+    const { activity } = this;
+    const step = activity ? 15 : 5;
+    const bars = activity ? activityBars(activity, 60, ['succeeded', 'failed'], true)
+      : this.jobs.throughput.parts(60).map((part) => ({ up: part.success, down: part.failure }));
+    this.throughputChart.show(bars, step, activity ? Date.parse(activity.end) : clock.now());
+    const sum = (key) => bars.reduce((all, bar) => all + bar[key], 0);
+    const most = Math.max(0, ...bars.map((bar) => bar.up)) / step;
+    const mayBeMore = !activity && !this.jobs.throughput.isWhole(Throughput.seconds);
+    const words = (key) => atLeast(sum(key), mayBeMore);
     const text = `${words('up')} done, ${words('down')} failed; `
       + `at most ${number.format(Math.round(most * 10) / 10)} a second`;
     say($('throughput-text'), text);
     $('throughput-plot').setAttribute('aria-label', text);
   }
 
-  drawQueue(colours) {
+  drawQueue() {
+    const { activity } = this;
     const missing = Glance.queueBars - this.queue.length;
-    const bars = [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
-    plot($('queue-plot'), bars, colours);
+    const bars = activity ? activityBars(activity, 60, ['queued', 'loading'], false)
+      : [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
+    this.queueChart.show(bars, activity ? 15 : 4, activity ? Date.parse(activity.end) : clock.now());
     const { queued, running } = this.loadWords;
     const oldest = this.metrics?.get('imagefetch_oldest_running_job_seconds');
     const busy = this.metrics?.get('imagefetch_jobs_running');

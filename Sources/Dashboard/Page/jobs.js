@@ -73,6 +73,7 @@ class Jobs {
     entry.job = job;
     entry.text = null;
     entry.pace.note(job);
+    noteTry(entry);
     if (old.phase !== job.phase) {
       this.counts[old.phase] -= 1;
       this.counts[job.phase] += 1;
@@ -84,7 +85,8 @@ class Jobs {
 
   add(job) {
     const { name, host } = source(job);
-    const entry = { id: job.id, pace: new Pace(), job, name: this.names.get(job.id) ?? name, host, text: null };
+    const entry = { id: job.id, pace: new Pace(), job, name: this.names.get(job.id) ?? name, host, text: null, tries: [] };
+    noteTry(entry);
     this.byID.set(job.id, entry);
     this.order.splice(this.place(job.id), 0, job.id);
     this.counts[job.phase] += 1;
@@ -229,6 +231,15 @@ class Jobs {
     ].filter(Boolean).join('\n').toLowerCase();
     return entry.text;
   }
+}
+
+/** Keeps what went wrong with each try that is told of: the service tells the last one alone. */
+function noteTry({ job: { attempts, last_error: last, error, finished_at: end }, tries }) {
+  const failed = error ?? last;
+  if (!failed || tries.at(-1)?.attempts === attempts) return;
+  // Fetched again, a job counts its requests anew.
+  if (attempts < (tries.at(-1)?.attempts ?? 0)) tries.length = 0;
+  tries.push({ attempts, at: end ?? new Date(clock.now()).toISOString(), detail: failed.detail });
 }
 
 /** How fast a job's bytes come: over the last few seconds, as nobody reads a number that jumps. */

@@ -6,11 +6,13 @@ const actions = new Actions(jobs);
 const details = new Details(jobs, pictures, actions);
 const glance = new Glance(jobs);
 const submitting = new Submitting(jobs);
-const wall = new Wall(jobs, pictures, { onCount: showCounts, onGone: imageGone });
+const selection = new Selection(jobs);
+const wall = new Wall(jobs, pictures, selection, { onCount: showCounts, onGone: imageGone });
 
 jobs.onChange = (entry, isStructural, oldPhase) => {
   wall.note(entry, isStructural);
   details.update(entry);
+  if (!jobs.get(entry.id)) selection.drop(entry.id);
   if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) news.add(entry);
 };
 glance.onFigures = showCounts;
@@ -124,6 +126,23 @@ const manyJobs = 50;
 function setTable(isTable) {
   wall.setTable(isTable);
   $('table').setAttribute('aria-pressed', String(isTable));
+  $('columns').hidden = !isTable;
+  sort();
+}
+
+/** What runs is looked for among many; a few are best where they came. */
+function sort() {
+  const name = address.read().sort ?? (wall.isTable ? 'active' : 'newest');
+  wall.sort(name);
+  $('sort').value = name;
+  for (const button of $('columns').querySelectorAll('button')) {
+    button.setAttribute('aria-pressed', String(button.dataset.sort === name));
+  }
+}
+
+function sortBy(name) {
+  address.write({ sort: name });
+  sort();
 }
 
 /** Shows what the address says; what it says nothing of stays as it is. */
@@ -132,6 +151,7 @@ async function goToAddress() {
   for (const [phase, { chip }] of chips) chip.setAttribute('aria-pressed', String(wanted.includes(phase)));
   if ($('search').value !== q) $('search').value = q;
   if (view) setTable(view === 'table');
+  sort();
   applyFilter();
   if (!job) {
     $('details').close();
@@ -186,7 +206,7 @@ function showCounts() {
   showTotal(shown);
   // Before the wall has its height it would be seen to jump.
   $('foot').hidden = !wall.hasLoaded;
-  $('show-all').disabled = wall.view.length === 0;
+  $('show-all').disabled = wall.view.length === 0 && selection.ids.size === 0;
   $('newer').hidden = wall.newer === 0;
   say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
   $('older').hidden = !jobs.goesOn;
@@ -239,11 +259,15 @@ $('wall').addEventListener('click', (event) => {
   if (!entry) return;
   wall.visit(entry.id);
   const action = event.target.closest('[data-do]')?.dataset.do;
-  if (action) actions.run(action, entry);
+  if (event.target.matches('.pick')) {
+    // A range; the change itself is told by an event of its own.
+    if (event.shiftKey) selection.set(entry.id, event.target.checked, wall.view);
+  } else if (action) actions.run(action, entry);
   else if (event.target.closest('.media')) actions.run('details', entry);
 });
 $('wall').addEventListener('change', (event) => {
   const entry = jobs.get(event.target.closest('.card')?.dataset.id);
+  if (entry && event.target.matches('.pick')) selection.set(entry.id, event.target.checked);
   if (entry && event.target.matches('.priority')) actions.prioritise(entry, event.target.value);
 });
 $('wall').addEventListener('focusin', (event) => {
@@ -263,10 +287,12 @@ const cardKeys = {
   r: (entry) => actions.run('again', entry),
   o: (entry) => actions.run('open', entry),
   Delete: (entry) => actions.run('forget', entry),
+  x: ({ id }) => selection.set(id, !selection.has(id)),
 };
 const pageKeys = {
   '/': () => $('urls').focus(),
   s: () => $('search').focus(),
+  a: () => offerAll(),
   '?': () => $('help').showModal(),
 };
 
@@ -304,7 +330,28 @@ function closeBeside(dialog) {
 $('show-help').addEventListener('click', () => $('help').showModal());
 $('keys-on').checked = kept.get(forEver, 'keys') !== 'off';
 $('keys-on').addEventListener('change', () => kept.set(forEver, 'keys', $('keys-on').checked ? null : 'off'));
-$('show-all').addEventListener('click', () => actions.offerAll(wall.view.map((id) => jobs.get(id))));
+$('show-all').addEventListener('click', () => offerAll());
+$('choose-none').addEventListener('click', () => selection.setAll([]));
+for (const [name, { word }] of Object.entries(orders)) $('sort').add(new Option(word, name));
+$('sort').addEventListener('change', () => sortBy($('sort').value));
+for (const button of $('columns').querySelectorAll('button')) {
+  button.addEventListener('click', () => sortBy(button.dataset.sort));
+}
+
+/** Actions on what is selected, or else on all that are shown. */
+function offerAll() {
+  const chosen = selection.entries;
+  if (chosen.length) actions.offerAll(chosen, true);
+  else if (wall.view.length) actions.offerAll(wall.view.map((id) => jobs.get(id)), false);
+}
+
+selection.onChange = () => {
+  const n = selection.ids.size;
+  say($('show-all'), n ? `Actions on ${number.format(n)}…` : 'Actions…');
+  $('choose-none').hidden = n === 0;
+  $('show-all').disabled = n === 0 && wall.view.length === 0;
+  wall.showChosen();
+};
 $('try-now').addEventListener('click', () => events.hurry());
 $('newer').addEventListener('click', () => wall.toTop());
 $('older').addEventListener('click', async () => {

@@ -1,4 +1,4 @@
-// Pictures: what stands in for one, and fetching those that are seen.
+// Pictures: the placeholder of one, and fetching those that are seen.
 
 /**
  * Paints a ThumbHash (https://evanw.github.io/thumbhash/): a few cosines of brightness, two colours and opacity.

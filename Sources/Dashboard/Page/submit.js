@@ -77,24 +77,40 @@ class Submitting {
     this.fit();
   }
 
-  /** @returns {Promise<string[]>} those that were not accepted: none, or all from one that was refused on. */
+  /**
+   * Sends the good ones, whatever the others are.
+   * @returns {Promise<string[]>} those that were not accepted.
+   */
   async submitURLs(urls) {
+    const rest = [...urls];
+    const bad = [];
     let accepted = 0;
-    while (accepted < urls.length) {
-      const batch = urls.slice(accepted, accepted + this.maxBatch);
+    while (rest.length) {
+      const batch = rest.slice(0, this.maxBatch);
       try {
         await this.submitBatch(batch);
-        accepted += batch.length;
+        accepted += rest.splice(0, batch.length).length;
       } catch (problem) {
-        if (problem.status !== 413 || batch.length === 1) {
-          this.refused(problem, batch, accepted);
-          return urls.slice(accepted);
+        const wrong = wrongURLs(problem, batch);
+        if (wrong.size && batch.length > 1) {
+          for (const [index, line] of wrong) bad.push({ url: batch[index], line });
+          rest.splice(0, batch.length, ...batch.filter((_, index) => !wrong.has(index)));
+        } else if (problem.status === 413 && batch.length > 1) {
+          this.maxBatch = Math.ceil(batch.length / 2);
+        } else {
+          this.refused(problem, batch, accepted, bad);
+          return [...bad.map(({ url }) => url), ...rest];
         }
-        this.maxBatch = Math.ceil(batch.length / 2);
       }
     }
-    this.say(`${count(accepted, 'job')} accepted.`);
-    return [];
+    if (bad.length) this.refusedSome(accepted, bad);
+    else this.say(`${count(accepted, 'job')} accepted.`);
+    return bad.map(({ url }) => url);
+  }
+
+  refusedSome(accepted, bad) {
+    const before = accepted ? `${count(accepted, 'job')} accepted, the others not` : 'Nothing was accepted';
+    this.say(`${before}:`, true, bad.map(({ line }) => line));
   }
 
   async submitBatch(urls) {
@@ -105,7 +121,7 @@ class Submitting {
   }
 
   /** Says which of them were wrong, and how. */
-  refused(problem, urls, accepted) {
+  refused(problem, urls, accepted, bad) {
     if (!(problem instanceof Problem)) throw problem;
     const lines = problem.errors.map(({ pointer, parameter, detail }) => {
       const index = urls.length === 1 ? 0 : Number(pointer?.match(/^\/(\d+)/)?.[1]);
@@ -115,7 +131,8 @@ class Submitting {
     });
     const before = accepted ? `${count(accepted, 'job')} accepted, the others not` : 'Nothing was accepted';
     const why = accepted ? `${before}. ${problem.message}` : problem.message;
-    this.say(lines.length ? `${before}:` : why, true, lines);
+    const all = [...bad.map(({ line }) => line), ...lines];
+    this.say(all.length ? `${before}:` : why, true, all.length && !lines.length ? [...all, problem.message] : all);
     this.isUnanswered = problem.status === 0;
   }
 
@@ -245,4 +262,17 @@ class Submitting {
       if (!this.take(event.dataTransfer)) this.say('That is neither an image nor a link.', true);
     });
   }
+}
+
+/** The URLs of a batch that are wrong by themselves, by their indices, each with a line about it. */
+function wrongURLs(problem, batch) {
+  const wrong = new Map();
+  if (!(problem instanceof Problem) || problem.status !== 422) return wrong;
+  for (const { pointer, detail } of problem.errors) {
+    const index = Number(pointer?.match(/^\/(\d+)\/url$/)?.[1] ?? NaN);
+    // What is wrong with an option is wrong with all of them.
+    if (!(index < batch.length)) return new Map();
+    wrong.set(index, `${cut(batch[index], 80)}: ${detail}`);
+  }
+  return wrong;
 }

@@ -7,8 +7,9 @@ class Wall {
   static row = { height: 36, picture: 48 };
 
   /** @param onCount called when what is shown, or how much there is of what, has changed. */
-  constructor(jobs, pictures, { onCount, onGone }) {
+  constructor(jobs, pictures, selection, { onCount, onGone }) {
     this.jobs = jobs;
+    this.selection = selection;
     this.pictures = pictures;
     this.onCount = onCount;
     this.onGone = onGone;
@@ -16,6 +17,9 @@ class Wall {
     /** Whether jobs are rows. */
     this.isTable = false;
     this.view = [];
+    /** Where each id is in the view. */
+    this.places = new Map();
+    this.sorting = 'newest';
     this.cards = new Map();
     this.spare = [];
     this.changed = new Set();
@@ -47,6 +51,13 @@ class Wall {
     this.phases = wanted;
     this.words = words;
     this.ceiling = null;
+    this.renewSoon();
+  }
+
+  /** @param name of the orders. */
+  sort(name) {
+    if (this.sorting === name) return;
+    this.sorting = name;
     this.renewSoon();
   }
 
@@ -125,7 +136,9 @@ class Wall {
   /** @returns {boolean} whether nothing is held back any more. */
   holdBack(top) {
     const isAway = top < -this.rowHeight / 2;
-    if (isAway && this.ceiling === null && this.view.length) [this.ceiling] = this.view;
+    if (isAway && this.ceiling === null && this.view.length) {
+      this.ceiling = this.jobs.order.find((id) => this.places.has(id)) ?? null;
+    }
     if (isAway || this.ceiling === null) return false;
     this.ceiling = null;
     return true;
@@ -138,12 +151,14 @@ class Wall {
   renew(top) {
     const first = this.view[Math.max(0, Math.floor(-top / this.rowHeight)) * this.columns];
     const old = this.rowOf(first);
-    this.view = this.filtered();
+    const current = this.indexOf(this.current);
+    this.view = inOrder(this.filtered(), this.sorting, this.jobs);
+    this.places = new Map(this.view.map((id, index) => [id, index]));
     this.isStale = false;
     this.isMoved = true;
     const rows = Math.ceil(this.view.length / this.columns);
     this.element.style.height = `${Math.max(0, rows * this.rowHeight - this.gap)}px`;
-    this.keepCurrent();
+    this.keepCurrent(current);
     this.onCount();
     const now = this.rowOf(first);
     if (top >= 0 || old < 0 || now < 0 || now === old) return 0;
@@ -188,6 +203,19 @@ class Wall {
       const index = this.indexOf(id);
       card.place(...this.corner(index), index, this.view.length);
     }
+    if (this.sorting !== 'newest') this.arrange();
+  }
+
+  /** In the document as on the wall, for those who tab or listen; what has the focus would lose it by a move. */
+  arrange() {
+    const sorted = [...this.cards.values()].sort((a, b) => this.indexOf(a.entry.id) - this.indexOf(b.entry.id));
+    let next = null;
+    for (const { element } of sorted.reverse()) {
+      if (element.nextElementSibling !== next && !element.contains(document.activeElement)) {
+        this.element.insertBefore(element, next);
+      }
+      next = element;
+    }
   }
 
   /** A card with the focus stays, or the focus would be lost. */
@@ -208,10 +236,12 @@ class Wall {
     card.bind(this.jobs.get(id), this.box);
     card.setCurrent(id === this.current);
     card.place(...this.corner(index), index, this.view.length);
-    // In the order in which they are seen, for those who tab or listen. Few are there, and their order never changes.
+    card.setChosen(this.selection.has(id));
+    // In the order in which they are seen, for those who tab or listen. Few are there.
     let next = null;
     for (const [other, { element }] of this.cards) {
-      if (other < id && (next === null || other > next.dataset.id)) next = element;
+      const place = this.indexOf(other);
+      if (place > index && (next === null || place < this.indexOf(next.dataset.id))) next = element;
     }
     this.cards.set(id, card);
     this.element.insertBefore(card.element, next);
@@ -224,14 +254,18 @@ class Wall {
 
   /** Where an id is in the view; -1: it isn't. */
   indexOf(id) {
-    if (id === null) return -1;
-    const place = placeIn(this.view, id);
-    return this.view[place] === id ? place : -1;
+    return this.places.get(id) ?? -1;
   }
 
   rowOf(id) {
     const index = id === undefined ? -1 : this.indexOf(id);
     return index < 0 ? -1 : Math.floor(index / this.columns);
+  }
+
+  /** Shows which are chosen. */
+  showChosen() {
+    this.element.classList.toggle('choosing', this.selection.ids.size > 0);
+    for (const [id, card] of this.cards) card.setChosen(this.selection.has(id));
   }
 
   // MARK: The keyboard
@@ -242,8 +276,11 @@ class Wall {
     this.setCurrent(id);
   }
 
-  /** Where the current card left the view, the focus goes to the one that took its place. */
-  keepCurrent() {
+  /**
+   * Where the current card left the view, the focus goes to the one that took its place.
+   * @param place where it was.
+   */
+  keepCurrent(place) {
     if (!this.isTouched) {
       this.setCurrent(this.view[0] ?? null);
       return;
@@ -251,8 +288,9 @@ class Wall {
     if (this.indexOf(this.current) >= 0) return;
     const card = this.cards.get(this.current);
     const hadFocus = card?.element.contains(document.activeElement);
-    const next = this.view.findIndex((id) => id < this.current);
-    this.setCurrent(this.view[next < 0 ? this.view.length - 1 : next] ?? null);
+    const older = this.view.findIndex((id) => id < this.current);
+    const next = this.sorting !== 'newest' ? place : older < 0 ? this.view.length - 1 : older;
+    this.setCurrent(this.view[Math.max(0, Math.min(next, this.view.length - 1))] ?? null);
     if (hadFocus && this.current !== null) queueMicrotask(() => this.focus(this.current));
   }
 

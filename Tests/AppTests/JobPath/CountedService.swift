@@ -103,7 +103,8 @@ struct CountedService {
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration, openAPI: [],
       openAPIJSON: { [] },
-      dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" }, log: log)
+      dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" },
+      activity: { Activity(end: .wallClock) }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
       refusal: routes.refuse(_:), log: log)

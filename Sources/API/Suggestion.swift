@@ -1,17 +1,12 @@
-/// The name that somebody may have meant who wrote one that is not there; nil when none is near.
-public func suggestion(for name: String, among names: [String]) -> String? {
-  Suggestion.name(for: name, among: names)
-}
-
-/// What somebody may have meant who wrote a name that is not there.
-enum Suggestion {
-  /// `, did you mean timeout?`, or nothing when no name is near.
-  static func text(for name: String, among names: [String]) -> String {
-    self.name(for: name, among: names).map { ", did you mean \($0)?" } ?? ""
+/// What somebody may have meant who wrote a name that is not there: a member, a key, a command.
+public enum Suggestion {
+  /// ` Did you mean url?`, to follow a sentence, or nothing when no name is near.
+  static func sentence(for name: String, among names: [String]) -> String {
+    self.name(for: name, among: names).map { " Did you mean \($0)?" } ?? ""
   }
 
   /// The nearest name; nil when none is near.
-  static func name(for name: String, among names: [String]) -> String? {
+  public static func name(for name: String, among names: [String]) -> String? {
     guard name.utf8.count <= 100 else { return nil }
     return names.map { (name: $0, distance: distance(name, $0)) }
       .filter { $0.distance <= 2 && $0.distance < $0.name.count - 1 }

@@ -1,0 +1,100 @@
+// Small plots: bars up from a line and, for what went wrong or runs, down from it, with their scale, the time below
+// them, and what a bar says under the pointer.
+
+class Chart {
+  /**
+   * @param names what goes up and what down, in words.
+   * @param unit how bars are read: `per bar`, or as they are.
+   */
+  constructor(canvas, names) {
+    this.canvas = canvas;
+    this.names = names;
+    this.bars = [];
+    this.pointer = null;
+    const element = (name) => {
+      const part = document.createElement('span');
+      part.className = name;
+      part.setAttribute('aria-hidden', 'true');
+      canvas.parentElement.append(part);
+      return part;
+    };
+    this.parts = {
+      up: element('scale up'), down: element('scale down'), from: element('from'), to: element('to'), tip: element('tip'),
+    };
+    canvas.addEventListener('pointermove', (event) => this.point(event.offsetX));
+    canvas.addEventListener('pointerleave', () => this.point(null));
+  }
+
+  /**
+   * @param bars `{ up, down }`, the oldest first.
+   * @param step how long each lasts, in seconds.
+   * @param end when the last one ends, by the service's clock.
+   */
+  show(bars, step, end) {
+    Object.assign(this, { bars, step, end });
+    this.draw();
+    const most = (key) => Math.max(0, ...bars.map((bar) => bar[key]));
+    const [up, down] = [most('up'), most('down')];
+    say(this.parts.up, up ? number.format(up) : '');
+    say(this.parts.down, down ? number.format(down) : '');
+    say(this.parts.from, `${Math.round((bars.length * step) / 60)} min ago`);
+    say(this.parts.to, 'now');
+    this.point(this.pointer);
+  }
+
+  /** Says what the bar below the pointer stands for. */
+  point(x) {
+    this.pointer = x;
+    const { tip } = this.parts;
+    const index = x === null ? -1 : Math.floor((x / this.canvas.clientWidth) * this.bars.length);
+    const bar = this.bars[index];
+    tip.hidden = !bar;
+    if (!bar) return;
+    const time = this.end - (this.bars.length - index) * this.step * 1000;
+    say(tip, `${clockTime(time)}: ${number.format(bar.up)} ${this.names.up}, ${number.format(bar.down)} ${this.names.down}`);
+    // It stays within the plot.
+    const share = (index + 0.5) / this.bars.length;
+    tip.style.insetInline = share < 0.5 ? `${100 * share}% auto` : `auto ${100 * (1 - share)}%`;
+  }
+
+  draw() {
+    const { canvas, bars } = this;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    if (!width) return;
+    const ratio = window.devicePixelRatio || 1;
+    if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
+    if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+    const style = getComputedStyle(canvas);
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const context = canvas.getContext('2d');
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    const most = (key) => Math.max(0, ...bars.map((bar) => bar[key]));
+    const [up, down] = [most('up'), most('down')];
+    const unit = (height - 2) / Math.max(1, up + down);
+    const line = Math.round(height - 1 - down * unit);
+    const step = width / bars.length;
+    bars.forEach((bar, index) => {
+      const x = Math.round(index * step);
+      const w = Math.max(1, Math.round((index + 1) * step) - x - 1);
+      context.fillStyle = colour('up');
+      if (bar.up) context.fillRect(x, line - Math.max(1, bar.up * unit), w, Math.max(1, bar.up * unit));
+      context.fillStyle = colour('down');
+      if (bar.down) context.fillRect(x, line + 1, w, Math.max(1, bar.down * unit));
+    });
+    context.fillStyle = colour('line');
+    context.fillRect(0, line, width, 1);
+  }
+}
+
+/** So many equal bars of the service's steps, each of the sum or, of what is there at a time, the most. */
+function activityBars({ interval, ...columns }, count, [up, down], isSum) {
+  const width = Math.round(900 / interval / count);
+  const join = isSum ? (values) => values.reduce((sum, value) => sum + value, 0) : (values) => Math.max(0, ...values);
+  const bars = [];
+  for (let end = columns[up].length; bars.length < count; end -= width) {
+    const of = (key) => join(columns[key].slice(Math.max(0, end - width), Math.max(0, end)));
+    bars.unshift({ up: of(up), down: of(down) });
+  }
+  return bars;
+}

@@ -1,0 +1,118 @@
+// In which order jobs are shown, and which of them are chosen.
+
+/** What a job is sorted by: higher comes first, then the newer job. Numbers and texts, never both in one order. */
+const orders = {
+  newest: { word: 'Newest first', by: () => 0 },
+  active: { word: 'Active first', by: ({ job: { phase } }) => (phase === 'loading' ? 2 : phase === 'queued' ? 1 : 0) },
+  state: { word: 'By state', by: ({ job: { phase } }) => -phases.indexOf(phase) },
+  name: { word: 'By name', by: (entry) => entry.name.toLowerCase(), isText: true },
+  origin: { word: 'By origin', by: (entry) => entry.host, isText: true },
+  size: { word: 'Largest first', by: ({ job: { image, progress } }) => image?.bytes ?? progress.completed },
+  oldest: { word: 'Oldest first', by: ({ job }) => -Date.parse(job.created_at) },
+  duration: { word: 'Slowest first', by: ({ job }) => duration(job) },
+  attempts: { word: 'Most requests first', by: ({ job }) => job.attempts },
+};
+
+/** From a job's submission to its end; of what runs, so far. */
+const duration = ({ created_at: from, finished_at: to }) => (to ? Date.parse(to) : clock.now()) - Date.parse(from);
+
+/** The ids in an order; those that are equal stay newest first. */
+function inOrder(ids, name, jobs) {
+  const { by, isText } = orders[name];
+  if (name === 'newest') return ids;
+  const keys = new Map(ids.map((id) => [id, by(jobs.get(id))]));
+  const collator = new Intl.Collator('en', { numeric: true });
+  const compare = isText
+    ? (a, b) => collator.compare(keys.get(a), keys.get(b)) : (a, b) => keys.get(b) - keys.get(a);
+  return [...ids].sort(compare);
+}
+
+/** The jobs that are chosen, for what is done to many. */
+class Selection {
+  constructor(jobs) {
+    this.jobs = jobs;
+    this.ids = new Set();
+    /** Where a range begins. */
+    this.anchor = null;
+    /** Called when another number is chosen. */
+    this.onChange = () => {};
+  }
+
+  has(id) {
+    return this.ids.has(id);
+  }
+
+  /** @param view in which the range to where one was chosen last is chosen too; null: none is. */
+  set(id, isChosen, view = null) {
+    const [from, to] = view && this.anchor ? [view.indexOf(this.anchor), view.indexOf(id)].sort((a, b) => a - b) : [-1, -1];
+    for (const one of from < 0 ? [id] : view.slice(from, to + 1)) {
+      if (isChosen) this.ids.add(one);
+      else this.ids.delete(one);
+    }
+    this.anchor = id;
+    this.onChange();
+  }
+
+  setAll(ids) {
+    this.ids = new Set(ids);
+    this.onChange();
+  }
+
+  drop(id) {
+    if (this.ids.delete(id)) this.onChange();
+  }
+
+  /** The newest first. */
+  get entries() {
+    return this.jobs.order.filter((id) => this.ids.has(id)).map((id) => this.jobs.get(id));
+  }
+}
+
+// MARK: Taking them away
+
+/** A spreadsheet takes a cell that begins so for a formula, and does what strangers wrote in it. */
+const cell = (value) => {
+  const text = String(value ?? '');
+  const safe = /^[=+\-@\t\r]/.test(text) && typeof value !== 'number' ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+};
+
+const exportColumns = {
+  id: ({ id }) => id,
+  phase: ({ job }) => job.phase,
+  source: ({ job: { source } }) => source.url ?? source.local ?? 'sent',
+  name: ({ name }) => name,
+  origin: ({ host }) => host,
+  tags: ({ job }) => job.tags.join(' '),
+  priority: ({ job }) => job.priority,
+  requests: ({ job }) => job.attempts,
+  created_at: ({ job }) => job.created_at,
+  finished_at: ({ job }) => job.finished_at,
+  format: ({ job }) => job.image?.format,
+  width: ({ job }) => job.image?.width,
+  height: ({ job }) => job.image?.height,
+  bytes: ({ job }) => job.image?.bytes,
+  sha256: ({ job }) => job.image?.sha256,
+  cache: ({ job }) => job.cache?.status,
+  error: ({ job }) => job.error?.code,
+  error_detail: ({ job }) => job.error?.detail,
+};
+
+/** Jobs as RFC 4180 has tables. */
+function asCSV(entries) {
+  const lines = [Object.keys(exportColumns), ...entries.map((entry) => Object.values(exportColumns).map((of) => of(entry)))];
+  return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
+}
+
+function download(text, type, ending) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = `imagefetch-jobs-${new Date().toISOString().slice(0, 10)}.${ending}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+const exports = {
+  csv: (entries) => download(asCSV(entries), 'text/csv', 'csv'),
+  json: (entries) => download(`${JSON.stringify(entries.map(({ job }) => job), null, 2)}\n`, 'application/json', 'json'),
+};

@@ -1,0 +1,56 @@
+import API
+import CoreMetrics
+import Jobs
+import Testing
+
+@testable import App
+
+@Suite("The last quarter of an hour")
+struct ActivityTests {
+  private static func moment(_ seconds: Double) -> Timestamp {
+    Timestamp(milliseconds: Int64(seconds * 1000))
+  }
+
+  @Test("has a step every five seconds, with what ended in it, and no more steps than there may be")
+  func steps() {
+    let recorder = ActivityRecorder(at: Self.moment(0))
+    recorder.note(queued: 4, loading: 2, .init(succeeded: 7, failed: 1), at: Self.moment(5))
+    recorder.note(queued: 0, loading: 1, .init(succeeded: 9, failed: 1), at: Self.moment(10.01))
+    let steps = recorder.activity.steps
+    #expect(steps.map(\.queued) == [4, 0] && steps.map(\.loading) == [2, 1])
+    #expect(steps.map(\.succeeded) == [7, 2] && steps.map(\.failed) == [1, 0])
+    #expect(recorder.activity.end == Self.moment(10.01))
+    for step in 3..<500 {
+      recorder.note(
+        queued: step, loading: 0, .init(succeeded: 9, failed: 1), at: Self.moment(Double(step) * 5))
+    }
+    #expect(recorder.activity.steps.count == Activity.most)
+    #expect(recorder.activity.steps.last?.queued == 499)
+  }
+
+  @Test("keeps its steps equal while nothing could be noted, and takes a clock that goes back")
+  func gaps() {
+    let recorder = ActivityRecorder(at: Self.moment(0))
+    recorder.note(queued: 1, loading: 0, .init(succeeded: 1, failed: 0), at: Self.moment(5))
+    recorder.note(queued: 2, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(20))
+    #expect(recorder.activity.steps.map(\.queued) == [1, 0, 0, 2])
+    recorder.note(queued: 3, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(1))
+    #expect(recorder.activity.steps.map(\.queued) == [1, 0, 0, 2, 3])
+    recorder.note(queued: 4, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(9e12))
+    #expect(recorder.activity.steps.count == Activity.most)
+    #expect(recorder.activity.steps.last?.queued == 4)
+  }
+
+  @Test("reads the sums of the registry's series by a label")
+  func sums() {
+    let registry = PrometheusRegistry()
+    let counter = { (phase: String, code: String) in
+      registry.makeCounter(label: "x_total", dimensions: [("phase", phase), ("code", code)])
+    }
+    counter("failure", "a").increment(by: 2)
+    counter("failure", "b").increment(by: 3)
+    counter("success", "").increment(by: 5)
+    #expect(registry.sum(of: "x_total", labels: "phase=\"failure\"") == 5)
+    #expect(registry.sum(of: "y_total", labels: "phase=\"failure\"") == 0)
+  }
+}
