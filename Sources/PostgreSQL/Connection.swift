@@ -149,14 +149,21 @@ final class Connection {
 
   private func receive(_ received: inout Int, by deadline: Deadline) throws(Fault) {
     try wait(for: POLLIN, by: deadline)
-    var waiting: Int32 = 0
-    _ = ioctl(PQsocket(handle), UInt(FIONREAD), &waiting)
-    received += Int(waiting)
+    let before = waiting
+    guard PQconsumeInput(handle) == 1 else { throw broken() }
+    // libpq takes some kilobytes at a time, and more may have come meanwhile.
+    received += max(before - waiting, min(before, 8_192))
     guard received <= Self.largestAnswer else {
       isUsable = false
       throw .refused("an answer of more than \(Self.largestAnswer) bytes")
     }
-    guard PQconsumeInput(handle) == 1 else { throw broken() }
+  }
+
+  /// Bytes that came and were not read.
+  private var waiting: Int {
+    var count: Int32 = 0
+    _ = ioctl(PQsocket(handle), UInt(FIONREAD), &count)
+    return Int(count)
   }
 
   @discardableResult
