@@ -116,7 +116,7 @@ extension NewJob {
       [asked.cacheMode.rawValue, asked.savesData ? "saves data" : ""],
       [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
     ]
-    // Each list by its own print, so that nothing moves from one to the next.
-    return Fingerprint(of: lists.map { Fingerprint(of: $0).hex })
+    // Each list after its count, so that nothing moves from one to the next.
+    return Fingerprint(of: lists.lazy.flatMap { ["\($0.count)"] + $0 })
   }
 }
