@@ -135,7 +135,7 @@ struct ConfigurationRuleTests {
       ("postgresql://host/jobs?sslmode=require", "postgresql://host/jobs?sslmode=require"),
       ("postgresql://me:secret@host/jobs", "postgresql://hidden@host/jobs"),
       ("postgresql://me:sec?ret@host/jobs", "postgresql://hidden@host/jobs"),
-      ("postgresql://me:s@cret@host/j?a=1", "postgresql://hidden@host/j?a=1"),
+      ("postgresql://me:s@cret@host/j?port=1", "postgresql://hidden@host/j?port=1"),
       ("postgresql://host/jobs?user=me&password=secret", "postgresql://host/jobs?hidden"),
       ("postgresql://host/jobs?p%61ssword=secret", "postgresql://host/jobs?hidden"),
     ])

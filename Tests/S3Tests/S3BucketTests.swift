@@ -160,9 +160,11 @@ struct S3TroubleTests {
   @Test("what is harmed on its way is asked for again, and removed only where it stays the same")
   func harmed() async throws {
     let bytes: [UInt8] = Array(repeating: 7, count: 1_000)
-    let digest = try S3BucketTests.digest(of: bytes)
-    let path = "/bucket/" + S3ImageStore.key(of: digest)
     let copies = MemoryImageStore()
+    let staged = try await copies.spool.stage()
+    try staged.write(bytes)
+    let digest = staged.finish()
+    let path = "/bucket/" + S3ImageStore.key(of: digest)
     let store = S3ImageStore(
       try bucket(), copies: copies, spool: copies.spool, maxCopyBytes: 10_000,
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
