@@ -41,6 +41,8 @@ extension JobEngine {
       group.cancelAll()
     }
     await cache.noteUses()
+    // What is being kept needs the lease.
+    await variants?.close()
     await lease.end()
   }
 

@@ -105,7 +105,7 @@ public final class S3Bucket: Sendable {
   /// Makes the bucket, if it isn't there.
   public func create() async throws(S3Error) {
     do throws(S3Error) { _ = try await send(Request(.put, key: nil)) } catch {
-      if case .refused(409, "BucketAlreadyOwnedByYou", _) = error { return }
+      if case .refused(409, let code, _) = error, code.hasPrefix("BucketAlready") { return }
       throw error
     }
   }

@@ -9,20 +9,20 @@ import Testing
 
 @Suite("A service that keeps its images in a bucket", .timeLimit(.minutes(5)))
 struct ObjectStoreServiceTests {
-  /// A bucket of the real server that nobody else has, and the configuration that names it.
+  /// A place in the real server's bucket that nobody else has, and the configuration that names it.
   private struct Bucket {
     let bucket: S3Bucket
     let settings: [String: String]
 
     init() async throws {
       let store = try await ObjectStore.shared()
-      let name = "b" + UUID().uuidString.lowercased()
+      let (name, prefix) = ("services", UUID().uuidString)
       var configuration = CurlFetcher.Configuration()
       configuration.policy = .everywhere
       let endpoint = try #require(SourceURL(store.endpoint))
       bucket = S3Bucket(
         S3Bucket.Place(
-          endpoint: endpoint, region: "us-east-1", bucket: name, prefix: "kept",
+          endpoint: endpoint, region: "us-east-1", bucket: name, prefix: prefix,
           isPathStyle: true), sender: try CurlFetcher(configuration),
         credentials: S3CredentialSource(
           S3Credentials(
@@ -31,7 +31,7 @@ struct ObjectStoreServiceTests {
         log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
       try await bucket.create()
       settings = [
-        "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/kept",
+        "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/\(prefix)",
         "IMAGEFETCH_STORAGE_S3_ENDPOINT": store.endpoint,
         "AWS_ACCESS_KEY_ID": ObjectStore.accessKey,
         "AWS_SECRET_ACCESS_KEY": ObjectStore.secretKey,

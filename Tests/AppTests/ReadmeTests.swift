@@ -73,7 +73,7 @@ struct ReadmeTests {
   @Test("leads to a page that names each folder of Sources, and no other")
   func layout() throws {
     let section = Readme.section("Sources", of: Readme.file("docs/contributing.md"))
-    let named = section.matches(of: #/([A-Za-z]+)/(?= | *\)|$)/#).map { String($0.1) }
+    let named = section.matches(of: #/([A-Za-z0-9]+)/(?= | *\)|$)/#).map { String($0.1) }
     let there = try FileManager.default.contentsOfDirectory(atPath: Readme.root + "Sources")
     #expect(Set(named) == Set(there))
   }

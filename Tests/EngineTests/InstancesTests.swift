@@ -253,4 +253,21 @@ struct InstancesTests {
     #expect(lease.instance.number == 2, "numbers are given one after another")
     #expect(try await store.register(for: .zero).number == 3)
   }
+
+  @Test("a lease that was ended is none, whoever still asks for it")
+  func endedLease() async throws {
+    let store = MemoryJobStore()
+    let lease = Lease(
+      store: store, membership: Membership(store: store), duration: .seconds(9), loads: NoJobs(),
+      clock: StoreClock { ManualClock().now },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await lease.begin()
+    await lease.end()
+    await #expect(throws: StoreError.leaseLost) {
+      try await lease.holding { instance throws(StoreError) in
+        _ = try await store.claim(1, for: instance, room: .unlimited)
+      }
+    }
+    #expect(try await store.register(for: .zero).number == 2, "no other was begun")
+  }
 }

@@ -37,14 +37,14 @@ extension ValueFormat<String> {
 
   /// A bucket of an object store, and what its keys begin with.
   static let bucket = text("s3://bucket/prefix") { text in
-    let isOne = text.wholeMatch(of: #/s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]{0,512})?/#) != nil
-    return isOne && !text.contains("/../") && !text.hasSuffix("/..")
+    let form = #/s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]{0,512})?/#
+    return text.wholeMatch(of: form) != nil && !"\(text)/".contains("/../")
       ? nil : "is no bucket and prefix (s3://bucket/prefix)"
   }
 
   /// Where an object store is.
   static let endpoint = text("http or https URL without a path") { text in
-    AddressText.isOrigin(text) ? nil : "is no http or https URL of a host and port only, in lower case"
+    AddressText.isOrigin(text) ? nil : "is not a URL (scheme, host and port only, in lower case)"
   }
 
   /// A region of an object store.

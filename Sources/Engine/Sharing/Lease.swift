@@ -26,6 +26,7 @@ final class Lease: Sendable {
   /// This process, under the lease.
   let membership: Membership
   private let isUnanswered = Mutex(false)
+  private let hasEnded = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
   /// One renews at a time: many notice at once that a lease is over.
   private let renewing = AsyncSemaphore(1)
@@ -75,8 +76,9 @@ final class Lease: Sendable {
     }
   }
 
-  /// Ends it, so that other instances need not wait until it runs out.
+  /// Ends it for good, so that other instances need not wait until it runs out.
   func end() async {
+    hasEnded.withLock { $0 = true }
     do throws(StoreError) { try await store.retire(instance) } catch {
       log.warning("the lease with the store ends by itself", metadata: ["error": "\(error)"])
     }
@@ -98,6 +100,7 @@ final class Lease: Sendable {
   private func renew(_ instance: Instance) async throws(StoreError) {
     guard let turn = await renewing.acquire() else { throw .leaseLost }
     defer { withExtendedLifetime(turn) {} }
+    if hasEnded.withLock({ $0 }) { throw .leaseLost }
     // Somebody else noticed it, and began another one.
     guard membership.instance == instance else { return }
     let claims = loads.claims
