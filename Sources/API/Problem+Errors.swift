@@ -67,7 +67,12 @@ extension Problem {
     case .full:
       self.init(.storageFull, "This service has no room left; try again later.")
       fields[.retryAfter] = "60"
-    case .leaseLost, .unavailable, .unreadable:
+    case .leaseLost, .unavailable:
+      self.init(
+        .storeUnavailable, "The fault is on this side, and may pass; try again in a moment.")
+      fields[.retryAfter] = "2"
+      logged = "\(error)"
+    case .unreadable:
       self.init(.internal, "The fault is on this side; nothing is wrong with the request.")
       logged = "\(error)"
     }

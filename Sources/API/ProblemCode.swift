@@ -75,6 +75,7 @@ enum RequestCode: String, CaseIterable, Sendable {
   case starting
   case draining
   case overloaded
+  case storeUnavailable = "store_unavailable"
 
   /// How it is told.
   var row: ProblemCode.Row {
@@ -225,6 +226,13 @@ enum RequestCode: String, CaseIterable, Sendable {
         """
         Wait for as long as Retry-After says and send the request again. Smaller batches and fewer connections \
         help.
+        """)
+    case .storeUnavailable:
+      Row(
+        .serviceUnavailable, "What keeps the jobs and images does not answer",
+        """
+        Wait for as long as Retry-After says and send the request again. Whoever runs the service finds in its \
+        log, by the request_id, what was asked in vain: a database, an object store or a disk.
         """)
     }
   }

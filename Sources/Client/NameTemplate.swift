@@ -40,7 +40,9 @@ public struct NameTemplate: Sendable, Equatable {
       throw Mistake(text: "It is a relative path of 1 to 512 bytes.")
     }
     let names = text.split(separator: "/", omittingEmptySubsequences: false)
-    guard names.allSatisfy({ !$0.isEmpty && $0 != "." && $0 != ".." }) else {
+    // A URL may have no folders: what is left of a part is one then.
+    let left = names.map { $0.replacing("{\(Place.path.rawValue)}", with: "") }
+    guard !names.contains(""), !left.contains("."), !left.contains("..") else {
       throw Mistake(
         text: "It stays in the folder: no / at its ends, no empty part, no . or .. part.")
     }
@@ -109,6 +111,9 @@ private struct URLPlaces {
   let path: String
   let name: String
 
+  /// No URL makes a path that is longer than systems take: that would end the whole run.
+  private static let maxFolders = 16
+
   init(_ url: String) {
     let rest = url.firstRange(of: "://").map { url[$0.upperBound...] } ?? url[...]
     let authority = rest.prefix { !"/?#".contains($0) }
@@ -122,8 +127,8 @@ private struct URLPlaces {
     let path = rest[authority.endIndex...].prefix { $0 != "?" && $0 != "#" }
     let folders = path.split(separator: "/", omittingEmptySubsequences: false)
     let last = folders.last ?? ""
-    self.path = folders.dropLast().map { Self.plain($0) }.filter { !$0.isEmpty }.joined(
-      separator: "/")
+    self.path = folders.dropLast().map { Self.plain($0) }.filter { !$0.isEmpty }
+      .prefix(Self.maxFolders).joined(separator: "/")
     let stem = Self.plain(last[..<(last.lastIndex(of: ".") ?? last.endIndex)])
     name = stem.isEmpty ? "image" : stem
   }

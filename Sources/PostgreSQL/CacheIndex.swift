@@ -29,25 +29,6 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Writes the entry's record anew. One with another image has taken its place meanwhile: then it is gone.
-  public func replace(_ entry: CacheEntry) async throws(StoreError) {
-    let row: CacheRow
-    do { row = try CacheRow(entry, limit: .max) } catch { throw StoreError(cause: error) }
-    try await write { transaction in
-      let old = try transaction.execute(
-        """
-        SELECT number, octet_length(record) FROM cache WHERE key = $1 AND selector = $2 AND digest = $3
-        FOR UPDATE
-        """,
-        [.bytes(row.id.key.bytes), .bytes(row.id.selector.bytes), .bytes(row.digest)])
-      guard !old.isEmpty else { return }
-      try transaction.execute(
-        "UPDATE cache SET record = $2 WHERE number = $1",
-        [.int(old.int(0, 0)), .bytes(row.record)])
-      transaction.tallies[.recordBytes] += row.record.count - Int(old.int(0, 1) ?? 0)
-    }
-  }
-
   /// Notes when entries were last used; never an earlier moment than is known.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }

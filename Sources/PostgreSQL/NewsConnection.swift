@@ -92,9 +92,16 @@ final class NewsConnection: Sendable {
           // Whatever was told before is not heard any more.
           exchange.tell(.lost, from: .none)
         }
-        wake.wait(or: connection.socket, for: .seconds(30))
-        for payload in try connection.notifications() { hear(payload) }
+        try hear(connection)
+        // What was told while there was no connection has had its signal.
         try send(session)
+        // libpq has read what came with the server's answer: the socket tells nothing of it any more.
+        try hear(connection)
+        guard wake.wait(or: connection.socket, for: .seconds(30)) else {
+          // A connection that was cut somewhere on the way says nothing either.
+          try connection.run("", by: .now + session.settings.timeout)
+          continue
+        }
       } catch {
         isListening = false
         session.disconnect()
@@ -113,7 +120,19 @@ final class NewsConnection: Sendable {
     }
     guard !news.isEmpty else { return }
     let begun = ContinuousClock.now
-    var rest = news[...]
+    do { try send(news[...], besides: own, session) } catch {
+      // Others may have missed some: they are to look for themselves, once they can be told.
+      pending.withLock { $0.overflowed = true }
+      throw error
+    }
+    let left = Self.pause - (.now - begun)
+    if left > .zero, !isClosed { usleep(UInt32(left.inMilliseconds * 1_000)) }
+  }
+
+  private func send(
+    _ news: ArraySlice<String>, besides own: [Int64], _ session: Session
+  ) throws {
+    var rest = news
     while !rest.isEmpty {
       var payload = name
       while let next = rest.first, payload.utf8.count + next.utf8.count < Self.payload {
@@ -129,8 +148,10 @@ final class NewsConnection: Sendable {
           [.bytes(Array(payload.utf8)), transaction.moment, .ints(own)])
       }
     }
-    let left = Self.pause - (.now - begun)
-    if left > .zero, !isClosed { usleep(UInt32(left.inMilliseconds * 1_000)) }
+  }
+
+  private func hear(_ connection: Connection) throws {
+    for payload in try connection.notifications() { hear(payload) }
   }
 
   private func hear(_ payload: String) {
@@ -229,11 +250,14 @@ private final class WakePipe: Sendable {
   }
 
   /// Waits for the signal, for something to read from the socket, or for so long.
-  func wait(or socket: Int32?, for time: Duration) {
+  /// - Returns: false where nothing happened in all that time.
+  @discardableResult
+  func wait(or socket: Int32?, for time: Duration) -> Bool {
     var descriptors = [pollfd(fd: reading, events: Int16(POLLIN), revents: 0)]
     if let socket { descriptors.append(pollfd(fd: socket, events: Int16(POLLIN), revents: 0)) }
-    _ = poll(&descriptors, UInt(descriptors.count), Int32(time.inMilliseconds))
+    let count = poll(&descriptors, UInt(descriptors.count), Int32(time.inMilliseconds))
     var bytes = [UInt8](repeating: 0, count: 64)
     while read(reading, &bytes, bytes.count) > 0 {}
+    return count != 0
   }
 }

@@ -109,11 +109,4 @@ final class Transaction {
 
   @discardableResult
   func run(_ script: String) throws(Fault) -> Rows { try connection.run(script, by: deadline) }
-
-  /// What time it is by the server's clock.
-  func currentMoment() throws -> Timestamp {
-    let rows = try execute("SELECT moment($1)", [moment])
-    guard let milliseconds = rows.int(0, 0) else { throw Fault.refused("no clock") }
-    return Timestamp(milliseconds: milliseconds)
-  }
 }

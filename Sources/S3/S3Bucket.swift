@@ -160,7 +160,11 @@ extension S3Bucket {
   /// - Returns: nil where there is no such object.
   private func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
     do throws(S3Error) { return try await send(request) } catch {
-      if case .refused(404, let code, _) = error, code != "NoSuchBucket" { return nil }
+      guard case .refused(404, let code, _) = error else { throw error }
+      // A 404 of whatever stands before the store, which may be away, says nothing of the object: who believed it would
+      // let the image go. HEAD has no content that could tell.
+      let isMissing = request.method == .get ? code == "NoSuchKey" : code != "NoSuchBucket"
+      if isMissing { return nil }
       throw error
     }
   }

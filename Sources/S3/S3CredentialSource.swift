@@ -1,4 +1,5 @@
 internal import Foundation
+internal import Glibc
 internal import Synchronization
 
 /// Where the credentials come from: a file in the form that AWS's tools share, read again when it has changed, so that
@@ -6,7 +7,24 @@ internal import Synchronization
 public final class S3CredentialSource: Sendable {
   private struct Read {
     var credentials: S3Credentials
-    var changedAt: Date
+    var version: Version
+  }
+
+  /// What tells a file from an earlier one of its name. Symbolic links are followed: where files are mounted as links, as
+  /// in Kubernetes, the link stays as it is when its file is exchanged.
+  private struct Version: Equatable {
+    let device: dev_t
+    let inode: ino_t
+    let count: off_t
+    let seconds: Int
+    let nanoseconds: Int
+
+    init?(of path: String) {
+      var found = Glibc.stat()
+      guard stat(path, &found) == 0 else { return nil }
+      (device, inode, count) = (found.st_dev, found.st_ino, found.st_size)
+      (seconds, nanoseconds) = (found.st_mtim.tv_sec, found.st_mtim.tv_nsec)
+    }
   }
 
   private let fixed: S3Credentials?
@@ -34,10 +52,9 @@ public final class S3CredentialSource: Sendable {
     guard let file else {
       throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
     }
-    let attributes = try? FileManager.default.attributesOfItem(atPath: file)
-    let changedAt = attributes?[.modificationDate] as? Date
-    if let known = read.withLock({ $0 }), known.changedAt == changedAt { return known.credentials }
-    guard let changedAt, let text = try? String(contentsOfFile: file, encoding: .utf8) else {
+    let version = Version(of: file)
+    if let known = read.withLock({ $0 }), known.version == version { return known.credentials }
+    guard let version, let text = try? String(contentsOfFile: file, encoding: .utf8) else {
       throw .noCredentials("\(file) can't be read")
     }
     let members = Self.members(of: text)
@@ -45,7 +62,7 @@ public final class S3CredentialSource: Sendable {
       throw .noCredentials(
         "\(file) has no aws_access_key_id and aws_secret_access_key in [default]")
     }
-    read.withLock { $0 = Read(credentials: credentials, changedAt: changedAt) }
+    read.withLock { $0 = Read(credentials: credentials, version: version) }
     return credentials
   }
 

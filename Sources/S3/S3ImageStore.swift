@@ -147,14 +147,35 @@ extension S3ImageStore {
   }
 
   private func makeCopy(of digest: ImageDigest) async -> Download {
+    var others: ImageDigest?
     for attempt in 1... {
       do throws(S3Error) {
         guard let object = try await bucket.get(Self.key(of: digest)) else { return .success(nil) }
-        return await keep(try await spooled(object.bytes), as: digest)
+        let staged: any StagedImage
+        switch try await spooled(object.bytes) {
+        case .failure(let error): return .failure(error)
+        case .success(let spooled): staged = spooled
+        }
+        let found = staged.finish()
+        if found == digest { return await keep(staged, as: digest) }
+        // What may have been harmed on its way here is no reason to remove it.
+        if found == others { return await removeHarmed(digest) }
+        others = found
+        guard attempt < 3 else {
+          return .failure(.unavailable(detail: "the object store sends other bytes each time"))
+        }
       } catch {
         guard attempt < 3, error.isRetryable else { return .failure(StoreError(error)) }
       }
     }
+    return .success(nil)
+  }
+
+  private func removeHarmed(_ digest: ImageDigest) async -> Download {
+    log.error(
+      "an object's bytes are not those of its name: it is removed",
+      metadata: ["image": "\(digest.hex)"])
+    do throws(StoreError) { try await remove(digest) } catch { return .failure(error) }
     return .success(nil)
   }
 
@@ -175,23 +196,18 @@ extension S3ImageStore {
     return .success(staged)
   }
 
-  private func keep(
-    _ spooled: Result<any StagedImage, StoreError>, as digest: ImageDigest
-  ) async -> Download {
+  private func keep(_ staged: any StagedImage, as digest: ImageDigest) async -> Download {
     do throws(StoreError) {
-      let staged = try spooled.get()
-      guard staged.finish() == digest else {
-        log.error(
-          "an object's bytes are not those of its name: it is removed",
-          metadata: ["image": "\(digest.hex)"])
-        try await remove(digest)
-        return .success(nil)
-      }
+      // Read through a descriptor of their own: the copy goes at once where it is larger than all may be, or where a sweep
+      // of copies comes before it is noted.
+      let bytes = try await disk.run { () -> Result<StoredBytes, StoreError> in
+        do throws(StoreError) { return .success(try staged.bytes()) } catch {
+          return .failure(error)
+        }
+      }.get()
       try await copies.put(staged, as: digest)
-      let copy = try await copies.open(digest)
-      // It goes at once where it is larger than all copies may be, and stays readable for as long as it is open.
-      if let copy { await note(digest, copy.count) }
-      return .success(copy)
+      await note(digest, bytes.count)
+      return .success(bytes)
     } catch { return .failure(error) }
   }
 }

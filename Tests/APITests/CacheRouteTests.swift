@@ -57,9 +57,9 @@ struct CacheRouteTests {
   @Test("a store that fails is our fault")
   func fails() async {
     client.service.with { $0.failure = .unavailable(detail: "disk") }
-    #expect(await client.get("/cache").status == 500)
+    #expect(await client.get("/cache").status == 503)
     let answer = await client.send(.delete, "/cache")
-    #expect(answer.code == "internal")
+    #expect(answer.code == "store_unavailable")
     #expect(!answer.text.contains("disk"))
   }
 }

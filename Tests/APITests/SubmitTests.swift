@@ -333,8 +333,8 @@ struct SubmitTests {
   func storeFails() async {
     client.service.with { $0.failure = .unavailable(detail: "secret path") }
     let answer = await client.post(#"{"url":"http://a/"}"#)
-    #expect(answer.status == 500)
-    #expect(answer.code == "internal")
+    #expect(answer.status == 503 && answer.code == "store_unavailable")
+    #expect(answer.fields[.retryAfter] == "2")
     #expect(!answer.text.contains("secret"))
     client.service.with { $0.failure = .full }
     #expect(await client.post(#"{"url":"http://a/"}"#).code == "storage_full")

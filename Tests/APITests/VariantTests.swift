@@ -268,7 +268,9 @@ struct VariantTests {
       (.unrenderable(.unsupportedFormat(name: "GIF")), 422, "unsupported_format"),
       (.unrenderable(.tooMuchMemory(bytes: 2, limit: 1)), 422, "too_many_pixels"),
       (.unrenderable(.broken(format: .jpeg, detail: "bad")), 502, "decode_failed"),
-      (.store(.unavailable(detail: "secret")), 500, "internal"),
+      (.store(.unavailable(detail: "secret")), 503, "store_unavailable"),
+      (.store(.leaseLost), 503, "store_unavailable"),
+      (.store(.unreadable(detail: "secret")), 500, "internal"),
     ] as [(JobsError, Int, String)])
   func refusals(error: JobsError, status: Int, code: String) async throws {
     let id = try await succeeded()

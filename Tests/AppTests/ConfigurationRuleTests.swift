@@ -129,6 +129,21 @@ struct ConfigurationRuleTests {
     #expect(text.contains("proxy: \"http://hidden@proxy:1\""))
   }
 
+  @Test(
+    "hide a database's user and password, however they are written",
+    arguments: [
+      ("postgresql://host/jobs?sslmode=require", "postgresql://host/jobs?sslmode=require"),
+      ("postgresql://me:secret@host/jobs", "postgresql://hidden@host/jobs"),
+      ("postgresql://me:sec?ret@host/jobs", "postgresql://hidden@host/jobs"),
+      ("postgresql://me:s@cret@host/j?port=1", "postgresql://hidden@host/j?port=1"),
+      ("postgresql://host/jobs?user=me&password=secret", "postgresql://host/jobs?hidden"),
+      ("postgresql://host/jobs?p%61ssword=secret", "postgresql://host/jobs?hidden"),
+    ])
+  func database(url: String, shown: String) throws {
+    let text = try Configuration.load(yaml: "storage: { jobs: \"\(url)\" }", name: "f").effective()
+    #expect(text.contains("\"\(shown)\""), "\(text)")
+  }
+
   @Test("do not tell a secret when it is mistaken")
   func mistakenSecrets() {
     let yaml = "fetch: { proxy: \"ftp://a:secret@b\" }\nview: { keys: [secret] }"

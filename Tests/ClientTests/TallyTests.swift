@@ -65,6 +65,15 @@ struct NameTemplateTests {
     #expect(template.name(of: url, index: 7, ending: "png") == name)
   }
 
+  @Test("take no more folders of a URL than a path has room for")
+  func deep() throws {
+    let template = try NameTemplate("{path}/{name}.{ext}")
+    let folder = String(repeating: "f", count: 100) + "/"
+    let url = "http://h/" + String(repeating: folder, count: 80) + "x.jpg"
+    let name = template.name(of: url, index: 1, ending: "jpg")
+    #expect(name.utf8.count < 2_000 && name.hasSuffix("/x.jpg"))
+  }
+
   @Test("say which format is wished, where they end with one")
   func format() throws {
     #expect(try NameTemplate("{index}.JPG").format == .jpeg)
@@ -78,7 +87,8 @@ struct NameTemplateTests {
     "never leave the folder by the template itself",
     arguments: [
       "", "/", "a/", "/a.{ext}", "../a.{ext}", "a/../b.{ext}", "./a.{ext}", "a//b.{ext}", "{name}",
-      "{ext}", "a.{name}", "{x}.jpg", "{name.jpg", "name}.jpg", "a\n.jpg", "a\u{0}.jpg",
+      "..{path}/a.{ext}", ".{path}./a.{ext}", "a/{path}../b.{ext}", "{ext}", "a.{name}", "{x}.jpg",
+      "{name.jpg", "name}.jpg", "a\n.jpg", "a\u{0}.jpg",
       String(repeating: "a", count: 600) + ".jpg",
     ])
   func refused(text: String) {

@@ -148,6 +148,39 @@ struct S3TroubleTests {
     origin.stop()
   }
 
+  @Test("a 404 that is not the store's own is no image that is gone")
+  func foreignRefusal() async throws {
+    origin.on("/bucket/k", .status(404, body: Array("<html>default backend</html>".utf8)))
+    let bucket = try bucket()
+    #expect(
+      await error { _ = try await bucket.get("k") } == .refused(status: 404, code: "", message: ""))
+    origin.stop()
+  }
+
+  @Test("what is harmed on its way is asked for again, and removed only where it stays the same")
+  func harmed() async throws {
+    let bytes: [UInt8] = Array(repeating: 7, count: 1_000)
+    let copies = MemoryImageStore()
+    let staged = try await copies.spool.stage()
+    try staged.write(bytes)
+    let digest = staged.finish()
+    let path = "/bucket/" + S3ImageStore.key(of: digest)
+    let store = S3ImageStore(
+      try bucket(), copies: copies, spool: copies.spool, maxCopyBytes: 10_000,
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    origin.on(path, inOrder: [.ok([1, 2, 3]), .ok(bytes)])
+    #expect(try await store.open(digest)?.read(at: 0, count: 2_000) == bytes)
+    #expect(origin.requests(to: path).map(\.method) == ["GET", "GET"])
+    try await copies.remove(digest)
+    origin.on(path, inOrder: [.ok([1]), .ok([2]), .ok([3])])
+    await #expect(throws: StoreError.self) { try await store.open(digest) }
+    #expect(!origin.requests(to: path).contains { $0.method == "DELETE" })
+    origin.on(path, inOrder: [.ok([1]), .ok([1]), .status(204)])
+    #expect(try await store.open(digest) == nil)
+    #expect(origin.requests(to: path).last?.method == "DELETE")
+    origin.stop()
+  }
+
   @Test("tries again what may pass, so often and no more")
   func triesAgain() async throws {
     origin.on("/bucket/k", .status(503, body: Array("<Error><Code>SlowDown</Code></Error>".utf8)))
@@ -205,6 +238,29 @@ struct S3CredentialTests {
     try write("first", at: 1_000)
     #expect(try source.current() == S3Credentials(accessKey: "first", secretKey: "s/+="))
     try write("second", at: 2_000)
+    #expect(try source.current().accessKey == "second")
+  }
+
+  @Test("are read again where the file behind a link is exchanged, as in a mounted secret")
+  func link() throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    for name in ["first", "second"] {
+      let version = folder.appending(path: name)
+      try FileManager.default.createDirectory(at: version, withIntermediateDirectories: true)
+      try "aws_access_key_id = \(name)\naws_secret_access_key = s".write(
+        to: version.appending(path: "keys"), atomically: true, encoding: .utf8)
+    }
+    let (data, next) = (folder.appending(path: "data"), folder.appending(path: "next"))
+    try FileManager.default.createSymbolicLink(
+      atPath: data.path, withDestinationPath: "first")
+    try FileManager.default.createSymbolicLink(
+      atPath: folder.path + "/keys", withDestinationPath: "data/keys")
+    let source = S3CredentialSource(file: folder.path + "/keys", environment: [:])
+    #expect(try source.current().accessKey == "first")
+    try FileManager.default.createSymbolicLink(
+      atPath: next.path, withDestinationPath: "second")
+    #expect(rename(next.path, data.path) == 0)
     #expect(try source.current().accessKey == "second")
   }
 }

@@ -20,6 +20,17 @@ struct PostgresOutageTests {
     let submitted = Mutex(Set<JobID>())
     let ended = Mutex(Set<JobID>())
     let isOver = Atomic(false)
+
+    /// Waits for so many, as long as a slow machine may take.
+    func has(submitted: Int, ended: Int) async {
+      let deadline = ContinuousClock.now + .seconds(30)
+      while ContinuousClock.now < deadline {
+        let isReached =
+          self.submitted.withLock(\.count) >= submitted && self.ended.withLock(\.count) >= ended
+        if isReached { return }
+        try? await Task.sleep(for: .milliseconds(10))
+      }
+    }
   }
 
   @Test("loses nothing that was acknowledged when it crashes under load, and no job ends twice")
@@ -43,16 +54,16 @@ struct PostgresOutageTests {
         group.addTask { await Self.submit(Int64(client), to: store, witness) }
       }
       for _ in 0..<3 { group.addTask { await Self.work(on: store, instance, witness) } }
-      for _ in 0..<3 {
-        try? await Task.sleep(for: .milliseconds(700))
+      for round in 1...4 {
+        await witness.has(submitted: 30 * round, ended: 10 * round)
+        guard round < 4 else { break }
         server.crash()
         do { try server.start() } catch { Issue.record(error) }
       }
-      try? await Task.sleep(for: .milliseconds(500))
       witness.isOver.store(true, ordering: .relaxed)
     }
     let (submitted, ended) = (witness.submitted.withLock(\.self), witness.ended.withLock(\.self))
-    #expect(submitted.count > 50 && ended.count > 20, "\(submitted.count), \(ended.count)")
+    #expect(submitted.count >= 120 && ended.count >= 40, "\(submitted.count), \(ended.count)")
     for id in submitted { #expect(try await store.job(id) != nil) }
     for id in ended { #expect(try await store.job(id)?.phase == .success) }
     let ends = try server.run("SELECT count(*) FROM ends", in: database.name)
@@ -172,18 +183,81 @@ struct PostgresOutageTests {
     ) { try Self.open(database) }
   }
 
-  /// Waits until the connections for news of two stores have listened.
-  private func eventuallyListening(in database: TestDatabase) async throws {
+  /// Waits until the connections for news of so many stores have listened.
+  /// - Returns: their processes.
+  @discardableResult
+  private func eventuallyListening(
+    in database: TestDatabase, _ count: Int = 2
+  ) async throws -> [Int] {
     let looking = """
-      SELECT count(*) FROM pg_stat_activity
+      SELECT pid FROM pg_stat_activity
       WHERE datname = '\(database.name)' AND query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
       """
     let deadline = ContinuousClock.now + .seconds(20)
     while ContinuousClock.now < deadline {
-      let count = try database.server.run(looking).filter(\.isNumber)
-      if Int(count) == 2 { return }
+      let found = try database.server.run(looking).split(whereSeparator: \.isNewline)
+      if found.count == count { return found.compactMap { Int($0) } }
       try await Task.sleep(for: .milliseconds(20))
     }
+    Issue.record("not \(count) listen")
+    return []
+  }
+
+  /// Waits for a piece of news, not for as long as an idle connection waits.
+  private func hears(_ wanted: News, in news: AsyncStream<News>) async -> Bool {
+    await withTaskGroup(of: Bool.self) { group in
+      group.addTask {
+        for await one in news where one == wanted { return true }
+        return false
+      }
+      group.addTask {
+        try? await Task.sleep(for: .seconds(15))
+        return false
+      }
+      defer { group.cancelAll() }
+      return await group.next() ?? false
+    }
+  }
+
+  @Test("whose connection for news breaks passes on soon what is told before there is another one")
+  func brokenNews() async throws {
+    let database = try TestDatabase(in: .shared)
+    let store = try Self.open(database)
+    let pid = try #require(try await eventuallyListening(in: database, 1).first)
+    let other = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    try database.server.run("SELECT pg_terminate_backend(\(pid))")
+    // While it waits before it connects again.
+    try await Task.sleep(for: .milliseconds(100))
+    let id = JobID(at: .at(1))
+    store.tell(.changed(id), from: instance)
+    #expect(await hears(.changed(id), in: heard))
+    await store.close()
+    await other.close()
+  }
+
+  @Test("passes on at once what is told while it answers")
+  func newsInAnswer() async throws {
+    let database = try TestDatabase(in: .shared)
+    let store = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = store.news(for: instance)
+    try await eventuallyListening(in: database, 1)
+    // The store's own NOTIFY waits for the lock, and is answered together with this one.
+    async let others: String = Task.detached {
+      try database.server.run(
+        """
+        BEGIN; LOCK TABLE instances IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(2);
+        SELECT pg_notify('imagefetch', E'another\\nq'); COMMIT
+        """, in: database.name)
+    }.value
+    try await Task.sleep(for: .milliseconds(700))
+    store.tell(.cacheDropped, from: instance)
+    _ = try await others
+    #expect(await hears(.queued, in: heard))
+    await store.close()
   }
 
   @Test("two stores tell each other, and each hears nothing of its own")

@@ -55,6 +55,7 @@ public struct ObjectStore: Sendable {
       to: folder.appending(path: "s3.json"), atomically: true, encoding: .utf8)
     let shell = Process()
     shell.executableURL = URL(filePath: "/bin/sh")
+    // Each bucket takes several volumes, and each test a bucket: where they run out, what is put is refused.
     shell.arguments = [
       "-c",
       """
@@ -64,7 +65,7 @@ public struct ObjectStore: Sendable {
       """, "sh", weed, "-logtostderr=true", "server", "-dir=\(folder.path)/data", "-ip=127.0.0.1",
       "-ip.bind=127.0.0.1", "-master.port=\(port + 1)", "-master.port.grpc=\(port + 2)",
       "-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false",
-      "-volume.port=\(port + 3)", "-volume.port.grpc=\(port + 4)", "-volume.max=100",
+      "-volume.port=\(port + 3)", "-volume.port.grpc=\(port + 4)", "-volume.max=1000",
       "-volume.preStopSeconds=0", "-filer", "-filer.port=\(port + 5)",
       "-filer.port.grpc=\(port + 6)", "-s3", "-s3.port=\(port)", "-s3.port.grpc=\(port + 7)",
       "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.config=\(folder.path)/s3.json",

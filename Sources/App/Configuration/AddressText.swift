@@ -70,12 +70,16 @@ enum AddressText {
     return scheme + "hidden" + url[at...]
   }
 
-  /// The URL of a database with `hidden` for user and password, and for its options where a password is among them.
+  /// The URL of a database with `hidden` for user and password, whatever they hold, and for its options where a password
+  /// may be among them.
   static func hidingSecrets(_ url: String) -> String {
-    let parts = url.split(separator: "?", maxSplits: 1)
-    let place = parts.first.map { hidingCredentials(String($0)) } ?? ""
-    guard parts.count > 1 else { return place }
-    return place + "?" + (parts[1].lowercased().contains("password") ? "hidden" : parts[1])
+    // libpq takes a question mark in a password for one of its characters.
+    let shown = hidingCredentials(url)
+    guard let mark = shown.firstIndex(of: "?") else { return shown }
+    let options = shown[shown.index(after: mark)...]
+    // A name may be percent-encoded.
+    let isOpen = !options.lowercased().contains("password") && !options.contains("%")
+    return isOpen ? shown : shown[...mark] + "hidden"
   }
 
   private static func split(_ url: String) -> (scheme: Substring, rest: Substring)? {
