@@ -78,6 +78,7 @@ final class NewsConnection: Sendable {
   }
 
   private var isClosed: Bool { pending.withLock(\.isClosed) }
+  private var hasPending: Bool { pending.withLock { !$0.news.isEmpty || $0.overflowed } }
 
   private func run(_ session: Session) {
     var isListening = false
@@ -92,7 +93,8 @@ final class NewsConnection: Sendable {
           // Whatever was told before is not heard any more.
           exchange.tell(.lost, from: .none)
         }
-        wake.wait(or: connection.socket, for: .seconds(30))
+        // What was told while there was no connection waits for nothing more.
+        if !hasPending { wake.wait(or: connection.socket, for: .seconds(30)) }
         for payload in try connection.notifications() { hear(payload) }
         try send(session)
       } catch {
@@ -112,6 +114,14 @@ final class NewsConnection: Sendable {
       return (pending.news + (pending.overflowed ? [NewsText.lost] : []), Array(pending.own))
     }
     guard !news.isEmpty else { return }
+    do { try notify(news, session, besides: own) } catch {
+      // Nobody knows which of it was heard.
+      pending.withLock { $0.overflowed = true }
+      throw error
+    }
+  }
+
+  private func notify(_ news: [String], _ session: Session, besides own: [Int64]) throws {
     let begun = ContinuousClock.now
     var rest = news[...]
     while !rest.isEmpty {
