@@ -23,6 +23,7 @@ extension Configuration {
     engine.retry.maxAttempts = jobs.maxAttempts
     engine.retry.initialBackoff = jobs.retryBackoff.initial
     engine.retry.maximumBackoff = jobs.retryBackoff.maximum
+    engine.lease = jobs.lease
     engine.timeout = fetch.timeout
     engine.maxBytes = fetch.maxBytes
     engine.limits = decodeLimits

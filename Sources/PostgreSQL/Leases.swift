@@ -50,20 +50,27 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Costs a look while every lease lasts.
+  /// Costs a look while every lease lasts. What a silent instance did last it may have told nobody: all hear that news
+  /// were lost.
   public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
     guard count > 0 else { return [] }
     let isDue = try await read {
       try !$0.execute(
-        "SELECT FROM instances WHERE ended OR lease_until <= moment($1) LIMIT 1", [$0.moment]
+        """
+        SELECT WHERE EXISTS (SELECT FROM instances WHERE ended OR lease_until <= moment($1))
+          OR EXISTS (SELECT FROM images i WHERE i.leaving
+            AND NOT EXISTS (SELECT FROM instances WHERE number = i.leaving_for))
+        """, [$0.moment]
       ).isEmpty
     }
     guard isDue else { return [] }
-    let (jobs, unreadable) = try await write { try $0.recover(count) }
-    for error in unreadable {
+    let recovery = try await write { try $0.recover(count) }
+    for error in recovery.unreadable {
       log.error("a job stays as it is", metadata: ["error": "\(error)"])
     }
-    return jobs
+    // What they did last they may have told nobody.
+    if recovery.wereSilent { tell(.lost, from: .none) }
+    return recovery.jobs
   }
 
   /// Not where several instances may share it.
@@ -77,6 +84,14 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     exchange.tell(news, from: instance)
     tellOthers(news)
   }
+}
+
+/// What was given back.
+private struct Recovery: Sendable {
+  var jobs: [Job] = []
+  var unreadable: [StoreError] = []
+  /// Whether one of the instances had not ended its lease itself.
+  var wereSilent = false
 }
 
 extension Transaction {
@@ -94,18 +109,28 @@ extension Transaction {
   }
 
   /// Gives back what instances hold whose lease is over. One that is just being given something comes the next time.
-  fileprivate func recover(_ count: Int) throws -> (jobs: [Job], unreadable: [StoreError]) {
+  fileprivate func recover(_ count: Int) throws -> Recovery {
     let ended = try execute(
       """
       UPDATE instances SET ended = true WHERE number IN (SELECT number FROM instances
         WHERE ended OR lease_until <= moment($1) ORDER BY number FOR UPDATE SKIP LOCKED)
-      RETURNING number
+      RETURNING number, lease_until
       """, [moment])
-    let numbers = ended.all.compactMap { ended.int($0, 0) }
-    guard !numbers.isEmpty else { return ([], []) }
-    var (jobs, unreadable, after): ([Job], [StoreError], JobID?) = ([], [], nil)
-    while jobs.count < count {
-      let lost = try lostJobs(of: numbers, after: after, count - jobs.count)
+    // One that was lost may have marked images before it found out.
+    let forgotten = try execute(
+      """
+      SELECT DISTINCT i.leaving_for FROM images i WHERE i.leaving
+        AND NOT EXISTS (SELECT FROM instances WHERE number = i.leaving_for)
+      """)
+    let numbers =
+      ended.all.compactMap { ended.int($0, 0) }
+      + forgotten.all.compactMap { forgotten.int($0, 0) }
+    var recovery = Recovery()
+    guard !numbers.isEmpty else { return recovery }
+    recovery.wereSilent = ended.all.contains { ended.int($0, 1) != 0 }
+    var after: JobID?
+    while recovery.jobs.count < count {
+      let lost = try lostJobs(of: numbers, after: after, count - recovery.jobs.count)
       guard let last = lost.last else { break }
       after = last
       var changes = try JobChanges(to: Set(lost), in: self)
@@ -116,15 +141,15 @@ extension Transaction {
             job.requeue()
             return true
           }
-          if let job { jobs.append(job) }
+          if let job { recovery.jobs.append(job) }
         } catch let error as StoreError {
-          unreadable.append(error)
+          recovery.unreadable.append(error)
         }
       }
       try changes.write()
     }
-    if jobs.count < count { try forget(numbers) }
-    return (jobs, unreadable)
+    if recovery.jobs.count < count { try forget(numbers) }
+    return recovery
   }
 
   private func lostJobs(of instances: [Int64], after id: JobID?, _ count: Int) throws -> [JobID] {

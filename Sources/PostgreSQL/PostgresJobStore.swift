@@ -61,7 +61,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
   public init(_ configuration: Configuration) throws(StoreError) {
     let settings = Session.Settings(configuration)
-    do { try Self.prepare(settings, home: configuration.home) } catch {
+    do {
+      try Self.prepare(settings, home: configuration.home, isShared: configuration.isShared)
+    } catch {
       throw StoreError(cause: error)
     }
     let limit = max(1, configuration.maxBatch)
@@ -91,7 +93,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     isShared = configuration.isShared
   }
 
-  private static func prepare(_ settings: Session.Settings, home: String?) throws {
+  private static func prepare(
+    _ settings: Session.Settings, home: String?, isShared: Bool
+  ) throws {
     // Who waits for another's migration, or makes a long one, is not to be hurried.
     var patient = settings
     patient.timeout = .seconds(600)
@@ -102,7 +106,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
         detail: "PostgreSQL \(version / 10_000) is too old: 14 is the first that will do")
     }
     try Schema.migrate(session)
-    if let home { try Schema.take(home, session) }
+    if let home { try Schema.take(home, isShared: isShared, session) }
   }
 
   /// Finishes what was asked for and closes the connections; whatever is asked after that fails.

@@ -10,11 +10,11 @@ enum Schema {
     jobs + queue + images + cache + keys + instances + functions
   ]
 
-  /// Says that the images are in that folder, and nobody but this process uses it: what earlier ones held is given back
-  /// without waiting for their leases' end.
+  /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
+  /// waiting for their leases' end.
   ///
   /// - Throws: `.unavailable` where they are in another one.
-  static func take(_ home: String, _ session: Session) throws {
+  static func take(_ home: String, isShared: Bool, _ session: Session) throws {
     var isCommitting = false
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
       try transaction.execute(
@@ -27,7 +27,9 @@ enum Schema {
             "this database's images are in another folder than storage.path: it is another service's"
         )
       }
-      try transaction.execute("UPDATE instances SET ended = true, lease_until = 0")
+      if !isShared {
+        try transaction.execute("UPDATE instances SET ended = true, lease_until = 0")
+      }
     }
   }
 

@@ -16,7 +16,7 @@ final class Session {
     /// empties, must not talk the planner out of it. A plan is made once.
     static let plans = """
       SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-      SET plan_cache_mode = force_generic_plan; SET idle_in_transaction_session_timeout = '60s'; \
+      SET plan_cache_mode = force_generic_plan; \
       SET default_transaction_isolation = 'read committed';
       """
   }
@@ -47,8 +47,13 @@ final class Session {
   }
 
   private static func preparation(_ settings: Settings) -> String {
-    // The server gives a statement up when nobody waits for it any more.
-    "SET statement_timeout = \(max(1, settings.timeout.inMilliseconds)); " + Settings.plans
+    // The server gives a statement up when nobody waits for it any more, and the locks of a process that stands still in
+    // the midst of a transaction: others may have to take its jobs over.
+    let timeout = max(1, settings.timeout.inMilliseconds)
+    return """
+      SET statement_timeout = \(timeout); SET idle_in_transaction_session_timeout = \(timeout); \
+      \(Settings.plans)
+      """
   }
 
   /// Lets go of the connection: what was begun on it is undone by the server.

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// A client that listens, as a process of its own: what it prints is its lines so far.
-private final class Listener: Sendable {
+final class Listener: Sendable {
   private let process: Process
   private let text: Mutex<Data>
 
@@ -51,7 +51,7 @@ private final class Listener: Sendable {
 }
 
 /// An event as the client understood it.
-private struct Event: Decodable {
+struct Event: Decodable {
   var type: String
   var id: String
   var job: ShownJob

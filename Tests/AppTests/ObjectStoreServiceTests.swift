@@ -1,7 +1,6 @@
 import Fetch
 import Foundation
 import Jobs
-import Logging
 import TestSupport
 import Testing
 
@@ -9,43 +8,9 @@ import Testing
 
 @Suite("A service that keeps its images in a bucket", .timeLimit(.minutes(5)))
 struct ObjectStoreServiceTests {
-  /// A place in the real server's bucket that nobody else has, and the configuration that names it.
-  private struct Bucket {
-    let bucket: S3Bucket
-    let settings: [String: String]
-
-    init() async throws {
-      let store = try await ObjectStore.shared()
-      let (name, prefix) = ("services", UUID().uuidString)
-      var configuration = CurlFetcher.Configuration()
-      configuration.policy = .everywhere
-      let endpoint = try #require(SourceURL(store.endpoint))
-      bucket = S3Bucket(
-        S3Bucket.Place(
-          endpoint: endpoint, region: "us-east-1", bucket: name, prefix: prefix,
-          isPathStyle: true), sender: try CurlFetcher(configuration),
-        credentials: S3CredentialSource(
-          S3Credentials(
-            accessKey: ObjectStore.accessKey, secretKey: ObjectStore.secretKey)),
-        now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000)) },
-        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-      try await bucket.create()
-      settings = [
-        "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/\(prefix)",
-        "IMAGEFETCH_STORAGE_S3_ENDPOINT": store.endpoint,
-        "AWS_ACCESS_KEY_ID": ObjectStore.accessKey,
-        "AWS_SECRET_ACCESS_KEY": ObjectStore.secretKey,
-      ]
-    }
-
-    var keys: [String] {
-      get async throws { try await bucket.list().objects.map(\.key) }
-    }
-  }
-
   @Test("has them after a start on another machine, as far as its jobs are there")
   func survives() async throws {
-    let bucket = try await Bucket()
+    let bucket = try await ServiceBucket()
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/filed.png", .ok(Fixtures.filedPNG))
@@ -72,7 +37,7 @@ struct ObjectStoreServiceTests {
 
   @Test("sweeps what no job refers to, and leaves alone what is none of its own")
   func sweeps() async throws {
-    let bucket = try await Bucket()
+    let bucket = try await ServiceBucket()
     let bytes: [UInt8] = [1, 2, 3]
     let digest = try #require(ImageDigest(hex: String(repeating: "ab", count: 32)))
     let payload = try #require(
@@ -89,7 +54,7 @@ struct ObjectStoreServiceTests {
 
   @Test("says at the start that the bucket can't be used, and why")
   func unusable() async throws {
-    let bucket = try await Bucket()
+    let bucket = try await ServiceBucket()
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     func serve(_ more: String) async throws -> String {

@@ -112,7 +112,9 @@ struct InstancesTests {
         job.id, for: Workshop.me, ifVersion: [job.version])
       #expect(cancelled.job.phase == .cancelled && cancelled.job.version > job.version)
       try await pair.expectIdle()
-      try await until { pair.back.engine.peek(job.id, for: Workshop.me)?.job.phase == .cancelled }
+      try await until {
+        try await pair.back.engine.job(job.id, for: Workshop.me).job.phase == .cancelled
+      }
     }
   }
 
@@ -224,6 +226,26 @@ struct InstancesTests {
       let job = try await pair.loading("http://b.example/")
       _ = try await pair.front.engine.cancel(job.id, for: Workshop.me)
       try await pair.expectIdle()
+    }
+  }
+
+  @Test("what was marked for deletion under a lease that is over is not removed any more")
+  func lateRemoval() async throws {
+    let (store, images) = (MemoryJobStore(isExclusive: false), MemoryImageStore())
+    let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    for duration in [Duration.seconds(90), .zero] {
+      let lease = Lease(
+        store: store, membership: Membership(store: store), duration: duration, loads: NoJobs(),
+        clock: StoreClock { ManualClock().now }, log: log)
+      try await lease.begin()
+      let keeper = ImageKeeper(
+        store: store, images: images, uploads: UploadQuota(99) { ManualClock().now }, lease: lease,
+        log: log)
+      let image = images.leaveOrphan(ok)
+      await keeper.remove([image], markedBy: Instance(number: lease.instance.number + 1))
+      #expect(images.digests == [image], "the mark is another's by now")
+      await keeper.remove([image], markedBy: lease.instance)
+      #expect(images.digests.isEmpty == (duration > .zero), "who isn't sure of its lease waits")
     }
   }
 

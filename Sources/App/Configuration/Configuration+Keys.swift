@@ -43,6 +43,7 @@ extension Configuration {
     Key("jobs.max_attempts", \.jobs.maxAttempts, .integer(1...10)),
     Key("jobs.retry_backoff.initial", \.jobs.retryBackoff.initial, .duration(aMillisecond...aDay)),
     Key("jobs.retry_backoff.maximum", \.jobs.retryBackoff.maximum, .duration(aMillisecond...aDay)),
+    Key("jobs.lease", \.jobs.lease, .duration(.seconds(1)...tenMinutes)),
     Key("fetch.connect_timeout", \.fetch.connectTimeout, .duration(aMillisecond...tenMinutes)),
     Key("fetch.timeout", \.fetch.timeout, .duration(aMillisecond...tenMinutes)),
     Key("fetch.stall_timeout", \.fetch.stallTimeout, .duration(aMillisecond...tenMinutes)),

@@ -13,6 +13,8 @@ extension Configuration {
     public var maxAttempts = 3
     /// How long to wait between tries.
     public var retryBackoff = Backoff()
+    /// How long an instance may be silent before others that share its jobs take them over.
+    public var lease: Duration = .seconds(15)
   }
 
   /// `jobs.retry_backoff`: doubled each time, with full jitter.

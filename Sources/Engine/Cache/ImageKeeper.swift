@@ -9,8 +9,14 @@ final class ImageKeeper: Sendable {
   private let images: any ImageStore
   private let uploads: UploadQuota
   private let lease: Lease
-  /// Images marked for deletion whose bytes are still to be removed, and whether a task is removing them.
-  private let pendingDeletion = Mutex<[ImageDigest: Bool]>([:])
+  /// Who marked an image for deletion, and whether a task is removing its bytes.
+  private struct Removal {
+    let instance: Instance
+    var isUnderWay = false
+  }
+
+  /// Images marked for deletion whose bytes are still to be removed.
+  private let pendingDeletion = Mutex<[ImageDigest: Removal]>([:])
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
@@ -46,7 +52,7 @@ final class ImageKeeper: Sendable {
   /// Sees to it that an image which is kept already stays.
   /// - Returns: false when its deletion is pending.
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
-    switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
+    switch try await ask(digest, bytes: bytes, as: holder, limit: .max).reservation {
     case .reserved: true
     case .pendingDeletion, .full: false
     }
@@ -57,8 +63,9 @@ final class ImageKeeper: Sendable {
   /// - Returns: the jobs that had it; nil where it was known to be gone, or something needs it still: its bytes may be
   ///   on their way just now.
   func lose(_ digest: ImageDigest) async -> [JobID]? {
-    guard let jobs = try? await store.lose(digest, for: lease.instance) else { return nil }
-    await remove([digest])
+    let instance = lease.instance
+    guard let jobs = try? await store.lose(digest, for: instance) else { return nil }
+    await remove([digest], markedBy: instance)
     return jobs
   }
 
@@ -67,9 +74,10 @@ final class ImageKeeper: Sendable {
   ) async throws(StoreError) -> Bool {
     var pause = Duration.milliseconds(1)
     while true {
-      switch try await ask(digest, bytes: bytes, as: holder, limit: limit) {
+      let (reservation, instance) = try await ask(digest, bytes: bytes, as: holder, limit: limit)
+      switch reservation {
       case .reserved(let evicted):
-        await remove(evicted)
+        await remove(evicted, markedBy: instance)
         return true
       case .full: throw .full
       case .pendingDeletion:
@@ -83,9 +91,11 @@ final class ImageKeeper: Sendable {
 
   private func ask(
     _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
-  ) async throws(StoreError) -> Reservation {
+  ) async throws(StoreError) -> (reservation: Reservation, by: Instance) {
     try await lease.holding { instance throws(StoreError) in
-      try await store.reserve(digest, bytes: bytes, as: holder, of: instance, limit: limit)
+      let reservation = try await store.reserve(
+        digest, bytes: bytes, as: holder, of: instance, limit: limit)
+      return (reservation, instance)
     }
   }
 
@@ -98,10 +108,12 @@ final class ImageKeeper: Sendable {
   }
 
   /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``.
-  func remove(_ images: [ImageDigest]) async {
+  ///
+  /// - Parameter instance: for whom it has marked them.
+  func remove(_ images: [ImageDigest], markedBy instance: Instance) async {
     guard !images.isEmpty else { return }
     pendingDeletion.withLock { pendingDeletion in
-      for image in images { pendingDeletion[image] = false }
+      for image in images { pendingDeletion[image] = Removal(instance: instance) }
     }
     _ = await removeAgain()
   }
@@ -124,15 +136,16 @@ final class ImageKeeper: Sendable {
   private func removeAgain() async -> StoreError? {
     // Only one may be at an image: once forgotten it may come back, and another must not remove it then.
     let mine = pendingDeletion.withLock { pendingDeletion in
-      let free = pendingDeletion.filter { !$0.value }.map(\.key)
-      for image in free { pendingDeletion[image] = true }
+      let free = pendingDeletion.filter { !$0.value.isUnderWay }
+      for image in free.keys { pendingDeletion[image]?.isUnderWay = true }
       return free
     }
     guard !mine.isEmpty else { return nil }
     var removed: [ImageDigest] = []
     var failure: StoreError?
     do throws(StoreError) {
-      for image in mine {
+      // Once a lease is over its marks are looked at anew, by whoever comes first, and the image may come back.
+      for (image, removal) in mine where lease.isSure(of: removal.instance) {
         try await images.remove(image)
         removed.append(image)
       }
@@ -142,12 +155,15 @@ final class ImageKeeper: Sendable {
     // Out of the list before the store lets them come back.
     let done = Set(removed)
     pendingDeletion.withLock { pendingDeletion in
-      for image in mine { pendingDeletion[image] = done.contains(image) ? nil : false }
+      for (image, removal) in mine {
+        let isOver = done.contains(image) || lease.hasLost(removal.instance)
+        pendingDeletion[image] = isOver ? nil : removal
+      }
     }
     do throws(StoreError) { try await store.forget(removed) } catch {
       failure = error
       pendingDeletion.withLock { pendingDeletion in
-        for image in done { pendingDeletion[image] = false }
+        for image in done { pendingDeletion[image] = mine[image] }
       }
     }
     return failure

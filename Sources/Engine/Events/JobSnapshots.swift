@@ -78,14 +78,13 @@ final class JobSnapshots: Sendable {
   }
 
   /// What is known of a job, where that can be told as it is. Of a shared store's jobs it can of those that are carried
-  /// here, and of those to which nothing happens any more: whatever else another instance did would be missing.
+  /// here, and of those to which nothing happens any more but their removal: whatever else another instance did would be
+  /// missing. A failed or cancelled job may be queued again.
   func current(_ id: JobID) -> JobSnapshot? {
     state.withLock { state in
       guard let snapshot = state.find(id, capacity: capacity) else { return nil }
-      guard membership.isAlone || state.pinned[id] != nil || snapshot.job.isFinal else {
-        return nil
-      }
-      return snapshot
+      if membership.isAlone || state.pinned[id] != nil { return snapshot }
+      return snapshot.job.isFinal && snapshot.job.phase == .success ? snapshot : nil
     }
   }
 

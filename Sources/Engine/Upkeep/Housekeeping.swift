@@ -84,8 +84,9 @@ struct Housekeeping: Sendable {
     var wait = Duration.milliseconds(100)
     while !Task.isCancelled {
       do throws(StoreError) {
-        let orphans = try await store.markOrphans(digests, for: lease.instance)
-        await keeper.remove(orphans)
+        let instance = lease.instance
+        let orphans = try await store.markOrphans(digests, for: instance)
+        await keeper.remove(orphans, markedBy: instance)
         return orphans.count
       } catch {
         log.error("images can't be looked up", metadata: ["error": "\(error)"])
@@ -111,8 +112,9 @@ struct Housekeeping: Sendable {
   private func removeAbandonedImages() async throws(StoreError) {
     var abandoned: [ImageDigest]
     repeat {
-      abandoned = try await store.abandonedImages(Self.batch, for: lease.instance)
-      await keeper.remove(abandoned)
+      let instance = lease.instance
+      abandoned = try await store.abandonedImages(Self.batch, for: instance)
+      await keeper.remove(abandoned, markedBy: instance)
     } while abandoned.count == Self.batch && !Task.isCancelled
   }
 }
