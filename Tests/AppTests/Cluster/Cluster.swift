@@ -67,7 +67,11 @@ struct Cluster: Sendable {
       CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS
         'BEGIN INSERT INTO ends VALUES (NEW.id); RETURN NEW; END';
       CREATE TRIGGER note_end AFTER UPDATE ON jobs FOR EACH ROW
-        WHEN (OLD.phase = 0 AND NEW.phase > 0) EXECUTE FUNCTION note_end()
+        WHEN (OLD.phase = 0 AND NEW.phase > 0) EXECUTE FUNCTION note_end();
+      CREATE FUNCTION forget_end() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN DELETE FROM ends WHERE id = NEW.id; RETURN NEW; END';
+      CREATE TRIGGER forget_end AFTER UPDATE ON jobs FOR EACH ROW
+        WHEN (OLD.phase > 0 AND NEW.phase = 0) EXECUTE FUNCTION forget_end()
       """)
   }
 
