@@ -59,7 +59,7 @@ struct Cluster: Sendable {
 
   // MARK: What the database says
 
-  /// Has the database note each end of a job, and refuse a second one.
+  /// Has the database note each end of a job, and refuse a second one of what was not queued again.
   private func witnessEnds() throws {
     try run(
       """
