@@ -18,7 +18,7 @@ struct S3BucketTests {
     return try CurlFetcher(configuration)
   }
 
-  /// A place in a bucket that nobody else has: of whole buckets the server has room for a dozen.
+  /// A bucket that nobody else has: one that others make at the same time is not there at once.
   static func bucket(
     at endpoint: String, prefix: String = "", secretKey: String = ObjectStore.secretKey,
     tries: Int = 4
@@ -26,8 +26,8 @@ struct S3BucketTests {
     let url = try #require(SourceURL(endpoint))
     return S3Bucket(
       S3Bucket.Place(
-        endpoint: url, region: "us-east-1", bucket: "requests",
-        prefix: UUID().uuidString + "/" + prefix, isPathStyle: true), sender: try sender(),
+        endpoint: url, region: "us-east-1", bucket: "b" + UUID().uuidString.lowercased(),
+        prefix: prefix, isPathStyle: true), sender: try sender(),
       credentials: S3CredentialSource(
         S3Credentials(accessKey: ObjectStore.accessKey, secretKey: secretKey)),
       timeout: .seconds(20), tries: tries,

@@ -7,7 +7,7 @@ import S3
 import TestSupport
 import Testing
 
-/// A place in the real server's bucket that nobody else has: of whole buckets it has room for a dozen.
+/// A bucket of the real server that nobody else has: one that others make at the same time is not there at once.
 struct TestBucket {
   let bucket: S3Bucket
 
@@ -17,7 +17,7 @@ struct TestBucket {
     let endpoint = try #require(SourceURL(try await ObjectStore.shared().endpoint))
     bucket = S3Bucket(
       S3Bucket.Place(
-        endpoint: endpoint, region: "us-east-1", bucket: "stores", prefix: UUID().uuidString,
+        endpoint: endpoint, region: "us-east-1", bucket: "b" + UUID().uuidString.lowercased(),
         isPathStyle: true), sender: try CurlFetcher(configuration),
       credentials: S3CredentialSource(
         S3Credentials(accessKey: ObjectStore.accessKey, secretKey: ObjectStore.secretKey)),

@@ -7,14 +7,14 @@ import Testing
 
 @testable import S3
 
-/// A place in the real server's bucket that nobody else has, and the configuration that names it.
+/// A bucket of the real server that nobody else has, and the configuration that names a place in it.
 struct ServiceBucket {
   let bucket: S3Bucket
   let settings: [String: String]
 
   init() async throws {
     let store = try await ObjectStore.shared()
-    let (name, prefix) = ("services", UUID().uuidString)
+    let (name, prefix) = ("b" + UUID().uuidString.lowercased(), "kept")
     var configuration = CurlFetcher.Configuration()
     configuration.policy = .everywhere
     let endpoint = try #require(SourceURL(store.endpoint))
