@@ -8,9 +8,8 @@ public struct OutgoingRequest: Sendable {
     case get = "GET"
     case head = "HEAD"
     case delete = "DELETE"
-    /// These have.
+    /// This has.
     case put = "PUT"
-    case post = "POST"
   }
 
   /// What is asked.

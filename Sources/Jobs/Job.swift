@@ -277,3 +277,18 @@ public struct Timings: Sendable, Equatable, Codable {
   /// All nil.
   public init() {}
 }
+
+/// What a store keeps beside its record.
+extension Job {
+  /// The digest and size of the bytes that the client sent, if it did.
+  package var capturedSource: (digest: ImageDigest, bytes: Int)? {
+    guard case .captured(let digest, let bytes, _) = submission.source else { return nil }
+    return (digest, bytes)
+  }
+
+  /// Whether its image is to be replaced by the regular one once there is data to spare.
+  package var hasLowDataImage: Bool {
+    guard phase == .success, let image, image.isKept else { return false }
+    return image.variant == .lowData && !submission.savesData
+  }
+}

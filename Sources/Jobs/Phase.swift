@@ -21,3 +21,21 @@ public enum Phase: String, Sendable, CaseIterable, Codable {
     }
   }
 }
+
+extension Phase {
+  /// What stands for it in stores' tables: never another one.
+  package var code: Int {
+    switch self {
+    case .queued: 0
+    case .loading: 1
+    case .success: 2
+    case .failure: 3
+    case .cancelled: 4
+    }
+  }
+
+  package init?(code: Int) {
+    guard let phase = Phase.allCases.first(where: { $0.code == code }) else { return nil }
+    self = phase
+  }
+}

@@ -382,11 +382,3 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     exchange.tell(news, from: instance)
   }
 }
-
-extension Job {
-  /// The bytes that the client sent, if it did.
-  fileprivate var capturedSource: (digest: ImageDigest, bytes: Int)? {
-    guard case .captured(let digest, let bytes, _) = submission.source else { return nil }
-    return (digest, bytes)
-  }
-}

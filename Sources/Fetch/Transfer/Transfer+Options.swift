@@ -34,9 +34,8 @@ extension Transfer {
     case .get: return
     case .head: CCurl_setLong(easy, CURLOPT_NOBODY, 1)
     case .delete: set(CURLOPT_CUSTOMREQUEST, "DELETE")
-    case .put, .post:
+    case .put:
       CCurl_setLong(easy, CURLOPT_UPLOAD, 1)
-      set(CURLOPT_CUSTOMREQUEST, plan.method.rawValue)
       CCurl_setOffset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(plan.content?.count ?? 0))
     }
   }
