@@ -121,8 +121,9 @@ let package = Package(
       name: "CCompressors", path: "Tests/CCompressors", pkgConfig: "libbrotlienc",
       providers: [.apt(["libbrotli-dev"])]),
     .target(
-      name: "TestSupport", dependencies: ["CCompressors", "Jobs"], path: "Tests/TestSupport",
-      swiftSettings: house),
+      name: "TestSupport",
+      dependencies: ["CCompressors", "Fetch", "Jobs", "S3", .crypto, .log],
+      path: "Tests/TestSupport", swiftSettings: house),
     .target(
       name: "CCounting", path: "Tests/CCounting",
       linkerSettings: [.linkedLibrary("sqlite3"), .linkedLibrary("microhttpd")]),

@@ -19,9 +19,11 @@ struct ImageKeeping: Sendable {
   ///
   /// - Parameters:
   ///   - isDurable: whether images in files outlive a crash of the machine.
+  ///   - references: which images there are.
   ///   - now: what requests are signed with.
   init(
-    _ configuration: Configuration, isDurable: Bool, now: @escaping WallClock, log: Logger
+    _ configuration: Configuration, isDurable: Bool, references: any ImageReferences,
+    now: @escaping WallClock, log: Logger
   ) throws(StartError) {
     let storage = configuration.storage
     guard let bucket = storage.images else {
@@ -40,7 +42,8 @@ struct ImageKeeping: Sendable {
         file: storage.s3.credentialsFile, environment: ProcessInfo.processInfo.environment),
       now: now, log: log)
     store = S3ImageStore(
-      remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache, log: log)
+      remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache,
+      keptImage: { digest throws(StoreError) in try await references.keptImage(digest) }, log: log)
     spool = copies.spool
     check = {
       do throws(S3Error) {

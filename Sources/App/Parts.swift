@@ -35,7 +35,8 @@ struct Parts: Sendable {
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
     jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
-    images = try ImageKeeping(configuration, isDurable: isDurable, now: Self.now, log: log)
+    images = try ImageKeeping(
+      configuration, isDurable: isDurable, references: jobs.store, now: Self.now, log: log)
     engine = JobEngine(
       engineConfiguration,
       JobEngine.Parts(

@@ -1,7 +1,8 @@
 /// What refers to images, and which of them have to go. Their bytes are an ``ImageStore``'s.
 ///
 /// An image is referred to before its bytes are there, and marked as leaving before they go: so nobody removes what
-/// another one is about to keep. Reservations and marks are an instance's, and end with its lease.
+/// another one is about to keep. Reservations and marks are an instance's, and end with its lease. The bytes' removal may
+/// come later than that: where others may have kept the same bytes again by then, those have another ``ImageName``.
 public protocol ImageReferences: Sendable {
   /// Registers that an image is about to be kept, before its file is published, so that nobody removes it in between.
   /// Makes room first: the images that nothing needs (``Job/loseImage()``), and with them the cache's entries, until all
@@ -23,25 +24,42 @@ public protocol ImageReferences: Sendable {
   ///
   /// - Returns: the jobs that had it; nil, and nothing is done, where no such image is kept, or where a reservation or an
   ///   unfinished job refers to it.
-  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> [JobID]?
+  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
 
   /// Up to `count` images that nothing refers to any more. Each is marked as leaving: it can't be reserved until
   /// ``forget(_:)`` says that its bytes are gone.
   func abandonedImages(_ count: Int, for instance: Instance) async throws(StoreError)
-    -> [ImageDigest]
+    -> [ImageName]
 
-  /// Says that these images' bytes are gone.
-  func forget(_ images: [ImageDigest]) async throws(StoreError)
+  /// Says that the bytes under these names are gone.
+  func forget(_ images: [ImageName]) async throws(StoreError)
 
-  /// Those among the images of which nothing is known, each marked as leaving as ``abandonedImages(_:for:)`` does.
-  func markOrphans(_ images: [ImageDigest], for instance: Instance) async throws(StoreError)
-    -> [ImageDigest]
+  /// Those among the names of which nothing is known; none can be reserved until ``forget(_:)`` either.
+  func markOrphans(_ images: [ImageName], for instance: Instance) async throws(StoreError)
+    -> [ImageName]
+
+  /// What an image's bytes are kept under, and how many there are; nil where no such image is known.
+  func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage?
+}
+
+/// An image that was let go of as its bytes are gone.
+public struct LostImage: Sendable, Equatable {
+  /// What they were kept under.
+  public let name: ImageName
+  /// The jobs that had it.
+  public let jobs: [JobID]
+
+  /// Of those jobs.
+  public init(_ name: ImageName, jobs: [JobID]) {
+    self.name = name
+    self.jobs = jobs
+  }
 }
 
 /// What became of a reservation.
 public enum Reservation: Sendable, Equatable {
-  /// Reserved; these images gave way and their bytes are to be removed first.
-  case reserved(evicted: [ImageDigest])
+  /// Reserved: what its bytes are to be kept under. These images gave way and their bytes are to be removed first.
+  case reserved(ImageName, evicted: [ImageName])
   /// There is no room even with every finished job's image gone.
   case full
   /// The same image is just leaving: ask again once it is forgotten.

@@ -1,18 +1,19 @@
-/// Keeps images' bytes under their digest, equal bytes once. It passes the suite ImageStoreTests.
+/// Keeps images' bytes, equal ones once: under their digest, or under each name of theirs. It passes the suite
+/// ImageStoreTests.
 public protocol ImageStore: Sendable {
-  /// Makes a spooled image's bytes durable under their digest, which ``StagedImage/finish()`` told. Equal bytes already
-  /// kept are left as they are; harmed ones are replaced. Nothing is to be done with the spooled ones after this: they
-  /// may have been moved.
-  func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError)
+  /// Makes a spooled image's bytes durable under a name with their digest, which ``StagedImage/finish()`` told. Equal
+  /// bytes already kept are left as they are; harmed ones are replaced. Nothing is to be done with the spooled ones after
+  /// this: they may have been moved.
+  func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError)
 
-  /// The image's bytes; nil when there are none under this digest, or others: these are removed.
+  /// The image's bytes; nil when there are none under this digest, or others.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes?
 
-  /// Whether the bytes are there, whole and unharmed. Harmed ones are removed.
+  /// Whether the bytes are there, whole and unharmed.
   func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool
 
   /// Removes the bytes, if there are any.
-  func remove(_ digest: ImageDigest) async throws(StoreError)
+  func remove(_ name: ImageName) async throws(StoreError)
 
   /// Whether there is room for some dozen further images.
   func hasRoom() async -> Bool
@@ -20,7 +21,7 @@ public protocol ImageStore: Sendable {
   /// Hands all images to `remove`, some hundred at a time, until the task is cancelled; those published meanwhile perhaps.
   /// - Parameter remove: removes what nobody wants, and returns how many these were.
   /// - Returns: how many were removed.
-  func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int
+  func sweep(_ remove: @Sendable ([ImageName]) async -> Int) async throws(StoreError) -> Int
 }
 
 /// A job store that keeps small images itself (``JobQueue/largestEmbedded``).

@@ -168,10 +168,10 @@ public struct Completed: Sendable, Equatable {
   /// For each claim the job as it then is; nil where the claim no longer holds.
   public var jobs: [Job?]
   /// Images that gave way to the one that came: their bytes are to be removed.
-  public var evicted: [ImageDigest]
+  public var evicted: [ImageName]
 
   /// What it came to.
-  public init(jobs: [Job?], evicted: [ImageDigest] = []) {
+  public init(jobs: [Job?], evicted: [ImageName] = []) {
     self.jobs = jobs
     self.evicted = evicted
   }

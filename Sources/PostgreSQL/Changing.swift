@@ -18,7 +18,7 @@ struct WriteAnswer: Sendable {
   /// Of a change, for each of its jobs.
   var jobs: [Result<Job?, StoreError>] = []
   /// Images that gave way and whose files are to be removed.
-  var evicted: [ImageDigest] = []
+  var evicted: [ImageName] = []
 }
 
 /// A change of jobs, and what goes with it.
@@ -150,7 +150,7 @@ extension Transaction {
   /// - Returns: images that gave way to it.
   private func takeIn(
     _ request: ChangeRequest, _ arriving: inout [[UInt8]: [UInt8]], _ totals: Totals
-  ) throws -> [ImageDigest] {
+  ) throws -> [ImageName] {
     guard let image = request.image, let completion = request.completion,
       arriving[image.digest.bytes] == nil
     else { return [] }
@@ -164,8 +164,7 @@ extension Transaction {
       throw StoreError.full
     }
     return try makeRoom(
-      within: completion.imageLimit - coming, totals, for: completion.instance
-    ).compactMap { ImageDigest(bytes: $0) }
+      within: completion.imageLimit - coming, totals, for: completion.instance)
   }
 
   /// What follows once the jobs and the entries are written.

@@ -56,11 +56,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     guard count > 0 else { return [] }
     let isDue = try await read {
       try !$0.execute(
-        """
-        SELECT WHERE EXISTS (SELECT FROM instances WHERE ended OR lease_until <= moment($1))
-          OR EXISTS (SELECT FROM images i WHERE i.leaving
-            AND NOT EXISTS (SELECT FROM instances WHERE number = i.leaving_for))
-        """, [$0.moment]
+        "SELECT FROM instances WHERE ended OR lease_until <= moment($1) LIMIT 1", [$0.moment]
       ).isEmpty
     }
     guard isDue else { return [] }
@@ -116,15 +112,7 @@ extension Transaction {
         WHERE ended OR lease_until <= moment($1) ORDER BY number FOR UPDATE SKIP LOCKED)
       RETURNING number, lease_until
       """, [moment])
-    // One that was lost may have marked images before it found out.
-    let forgotten = try execute(
-      """
-      SELECT DISTINCT i.leaving_for FROM images i WHERE i.leaving
-        AND NOT EXISTS (SELECT FROM instances WHERE number = i.leaving_for)
-      """)
-    let numbers =
-      ended.all.compactMap { ended.int($0, 0) }
-      + forgotten.all.compactMap { forgotten.int($0, 0) }
+    let numbers = ended.all.compactMap { ended.int($0, 0) }
     var recovery = Recovery()
     guard !numbers.isEmpty else { return recovery }
     recovery.wereSilent = ended.all.contains { ended.int($0, 1) != 0 }
@@ -161,26 +149,16 @@ extension Transaction {
     return rows.all.compactMap { rows.id($0, 0) }
   }
 
-  /// Ends the reservations of instances that hold no job any more, and has what they marked as leaving looked at again: its
-  /// bytes may be there still.
+  /// Ends the reservations of instances that hold no job any more. What they marked as leaving others adopt: its bytes may
+  /// be there still.
   private func forget(_ instances: [Int64]) throws {
     let reserved = try execute(
       "DELETE FROM reservations WHERE instance = ANY ($1) RETURNING digest", [.ints(instances)])
-    var candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
+    let candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
     // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
     try execute(
       "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
       [.ints(instances)])
-    let marked = try execute(
-      """
-      UPDATE images SET leaving = false, leaving_for = NULL WHERE leaving AND leaving_for = ANY ($1)
-      RETURNING digest, bytes
-      """, [.ints(instances)])
-    for row in marked.all {
-      if let digest = marked.bytes(row, 0) { candidates.insert(digest) }
-      tallies[.images] += 1
-      tallies[.imageBytes] += Int(marked.int(row, 1) ?? 0)
-    }
     try noteCandidates(candidates)
     try execute("DELETE FROM instances WHERE number = ANY ($1)", [.ints(instances)])
   }

@@ -24,7 +24,7 @@ extension PostgresJobStore {
   /// Lets the image go in one transaction, however many jobs had it.
   public func lose(
     _ image: ImageDigest, for instance: Instance
-  ) async throws(StoreError) -> [JobID]? {
+  ) async throws(StoreError) -> LostImage? {
     try await write { transaction in
       guard let known = try transaction.lockedImages([image.bytes]).first, !known.isLeaving,
         try !transaction.execute("SELECT is_needed($1)", [.bytes(image.bytes)]).bool(0, 0)
@@ -32,24 +32,31 @@ extension PostgresJobStore {
       let jobs = try transaction.execute(
         "SELECT id FROM jobs WHERE image = $1", [.bytes(image.bytes)])
       _ = try transaction.evict(known, for: instance)
-      return jobs.all.compactMap { jobs.id($0, 0) }
+      return LostImage(
+        ImageName(image, generation: known.generation),
+        jobs: jobs.all.compactMap { jobs.id($0, 0) })
     }
   }
 
-  /// Looks at those only that lost a reference.
+  /// Looks at those only that lost a reference, and at what lost instances were about to remove.
   public func abandonedImages(
     _ count: Int, for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
-    try await write(isSynced: false) {
-      try $0.leave(abandoned: count, for: instance).compactMap { ImageDigest(bytes: $0) }
+  ) async throws(StoreError) -> [ImageName] {
+    try await write(isSynced: false) { transaction in
+      let adopted = try transaction.adopt(count, for: instance)
+      guard adopted.count < count else { return adopted }
+      return try adopted + transaction.leave(abandoned: count - adopted.count, for: instance)
     }
   }
 
-  /// Forgets images whose bytes are gone; one that is referred to stays.
-  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
+  /// Forgets images whose bytes are gone; one that is referred to stays, and so does one that is kept anew.
+  public func forget(_ images: [ImageName]) async throws(StoreError) {
     guard !images.isEmpty else { return }
+    let gone = Set(images)
     try await write(isSynced: false) { transaction in
-      let known = try transaction.lockedImages(images.map(\.bytes))
+      let known = try transaction.lockedImages(images.map(\.digest.bytes)).filter {
+        $0.name.map(gone.contains) ?? false
+      }
       let unused = try transaction.unreferred(known.map(\.digest))
       for image in known where unused.contains(image.digest) && !image.isLeaving {
         transaction.tallies[.images] -= 1
@@ -60,26 +67,41 @@ extension PostgresJobStore {
     }
   }
 
-  /// Looks first where others may look: few of them are orphans, and none as a rule.
+  /// Looks first where others may look: few of them are orphans, and none as a rule. One with a generation is marked
+  /// nowhere: no image gets it again.
   public func markOrphans(
-    _ images: [ImageDigest], for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+    _ images: [ImageName], for instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
     let known = try await read { transaction in
       let rows = try transaction.execute(
-        "SELECT digest FROM images WHERE digest = ANY ($1)", [.byteStrings(images.map(\.bytes))])
-      return Set(rows.all.compactMap { rows.digest($0, 0) })
+        "SELECT digest, generation FROM images WHERE digest = ANY ($1)",
+        [.byteStrings(images.map(\.digest.bytes))])
+      return rows.all.reduce(into: [ImageDigest: Int64]()) { known, row in
+        if let digest = rows.digest(row, 0) { known[digest] = rows.int(row, 1) }
+      }
     }
-    let unknown = images.filter { !known.contains($0) }
-    guard !unknown.isEmpty else { return [] }
+    let stale = images.filter { $0.generation != 0 && known[$0.digest] != $0.generation }
+    let unknown = images.filter { $0.generation == 0 && known[$0.digest] == nil }
+    guard !unknown.isEmpty else { return stale }
     return try await write { transaction in
       let rows = try transaction.execute(
         """
         INSERT INTO images (digest, bytes, leaving, leaving_for)
         SELECT d, 0, true, $2 FROM unnest($1) AS d ORDER BY d
         ON CONFLICT (digest) DO NOTHING RETURNING digest
-        """, [.byteStrings(unknown.map(\.bytes)), .int(instance.number)])
+        """, [.byteStrings(unknown.map(\.digest.bytes)), .int(instance.number)])
       let marked = Set(rows.all.compactMap { rows.digest($0, 0) })
-      return unknown.filter(marked.contains)
+      return stale + unknown.filter { marked.contains($0.digest) }
+    }
+  }
+
+  /// Looks the image's row up.
+  public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        "SELECT generation, bytes FROM images WHERE digest = $1", [.bytes(digest.bytes)])
+      guard let generation = rows.int(0, 0), let bytes = rows.int(0, 1) else { return nil }
+      return KeptImage(ImageName(digest, generation: generation), bytes: Int(bytes))
     }
   }
 }
@@ -95,9 +117,11 @@ extension Transaction {
     if totals[.imageBytes] + added > limit {
       guard try pinnedBytes(with: digest) + added <= limit else { return .full }
     }
+    let generation = known?.generation ?? Image.newGeneration
     if known == nil {
       try execute(
-        "INSERT INTO images (digest, bytes) VALUES ($1, $2)", [.bytes(digest), .int(Int64(bytes))])
+        "INSERT INTO images (digest, bytes, generation) VALUES ($1, $2, $3)",
+        [.bytes(digest), .int(Int64(bytes)), .int(generation)])
       tallies[.images] += 1
       tallies[.imageBytes] += bytes
     }
@@ -105,6 +129,7 @@ extension Transaction {
       "INSERT INTO reservations (holder, digest, instance) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
       [.id(holder), .bytes(digest), .int(instance.number)])
     let gone = try makeRoom(within: limit, totals, for: instance)
-    return .reserved(evicted: gone.compactMap { ImageDigest(bytes: $0) })
+    guard let image = ImageDigest(bytes: digest) else { return .full }
+    return .reserved(ImageName(image, generation: generation), evicted: gone)
   }
 }

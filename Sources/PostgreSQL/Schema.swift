@@ -7,7 +7,8 @@ internal import Jobs
 enum Schema {
   /// Each is made once, in this order; a number is never given to another one.
   static let migrations: [String] = [
-    jobs + queue + images + cache + keys + instances + functions
+    jobs + queue + images + cache + keys + instances + functions,
+    generations,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -158,6 +159,11 @@ enum Schema {
     CREATE INDEX reservations_image ON reservations (digest);
     CREATE TABLE candidates (digest bytea PRIMARY KEY);
 
+    """
+
+  // Which of the times this is that an image is kept (see ImageName). 0: before there were generations.
+  private static let generations = """
+    ALTER TABLE images ADD COLUMN generation bigint NOT NULL DEFAULT 0;
     """
 
   private static let cache = """

@@ -33,18 +33,20 @@ extension Transaction {
     }
     if !new.isEmpty {
       try execute(
-        "INSERT INTO images (digest, bytes, embedded) SELECT * FROM unnest($1, $2, $3)",
+        "INSERT INTO images (digest, bytes, embedded, generation) SELECT * FROM unnest($1, $2, $3, $4)",
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
-          .bools(new.map { arriving[$0] != nil }),
+          .bools(new.map { arriving[$0] != nil }), .ints(new.map { _ in Image.newGeneration }),
         ])
     }
     for digest in back {
       // Its file is being removed at this moment; the row stays, as it is referred to again.
       try execute(
         """
-        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2 WHERE digest = $1
-        """, [.bytes(digest), .int(Int64(begun[digest] ?? 0))])
+        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2, generation = $3
+        WHERE digest = $1
+        """,
+        [.bytes(digest), .int(Int64(begun[digest] ?? 0)), .int(Image.newGeneration)])
     }
     let taken = (new + back).filter { arriving[$0] != nil }
     if !taken.isEmpty {
@@ -87,10 +89,26 @@ extension Transaction {
     return Int(rows.int(0, 0) ?? 0)
   }
 
+  /// Takes over marks of instances that are gone. Their images don't come back before the bytes are removed: nobody
+  /// knows whether the lost one has asked for that.
+  func adopt(_ count: Int, for instance: Instance) throws -> [ImageName] {
+    let rows = try execute(
+      """
+      UPDATE images SET leaving_for = $1 WHERE digest IN (SELECT digest FROM images i
+        WHERE leaving AND NOT EXISTS (
+          SELECT FROM instances n WHERE n.number = i.leaving_for AND NOT n.ended)
+        ORDER BY digest LIMIT $2 FOR UPDATE SKIP LOCKED)
+      RETURNING digest, generation
+      """, [.int(instance.number), .int(Int64(count))])
+    return rows.all.compactMap { row in
+      rows.digest(row, 0).map { ImageName($0, generation: rows.int(row, 1) ?? 0) }
+    }
+  }
+
   /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once.
   /// - Returns: those whose files are to be removed.
-  func leave(abandoned count: Int, for instance: Instance) throws -> [[UInt8]] {
-    var left: [[UInt8]] = []
+  func leave(abandoned count: Int, for instance: Instance) throws -> [ImageName] {
+    var left: [ImageName] = []
     while left.count < count {
       let candidates = try execute(
         "SELECT digest FROM candidates ORDER BY digest LIMIT $1 FOR UPDATE SKIP LOCKED",
@@ -102,7 +120,7 @@ extension Transaction {
       var done = Set(digests).subtracting(unused)
       for image in images where unused.contains(image.digest) && left.count < count {
         done.insert(image.digest)
-        if try remove(image, for: instance) { left.append(image.digest) }
+        if try remove(image, for: instance), let name = image.name { left.append(name) }
       }
       try execute("DELETE FROM candidates WHERE digest = ANY ($1)", [.byteStrings(Array(done))])
     }
@@ -115,17 +133,29 @@ extension Transaction {
     let bytes: Int
     let isLeaving: Bool
     let isEmbedded: Bool
+    let generation: Int64
+
+    /// What its bytes are kept under.
+    var name: ImageName? {
+      ImageDigest(bytes: digest).map { ImageName($0, generation: generation) }
+    }
+
+    /// Of an image whose row is made, or made use of again. Chosen by chance: a crash of the server may lose a sequence's
+    /// last values, and give them again.
+    static var newGeneration: Int64 { .random(in: 1 ... .max) }
   }
 
   func lockedImages(_ digests: [[UInt8]]) throws -> [Image] {
     let rows = try execute(
       """
-      SELECT digest, bytes, leaving, embedded FROM images WHERE digest = ANY ($1) ORDER BY digest FOR UPDATE
+      SELECT digest, bytes, leaving, embedded, generation FROM images
+      WHERE digest = ANY ($1) ORDER BY digest FOR UPDATE
       """, [.byteStrings(digests)])
     return rows.all.map {
       Image(
         digest: rows.bytes($0, 0) ?? [], bytes: Int(rows.int($0, 1) ?? 0),
-        isLeaving: rows.bool($0, 2), isEmbedded: rows.bool($0, 3))
+        isLeaving: rows.bool($0, 2), isEmbedded: rows.bool($0, 3),
+        generation: rows.int($0, 4) ?? 0)
     }
   }
 
@@ -173,12 +203,14 @@ extension Transaction {
 
   /// Lets the images go that finished jobs and the cache have had for the longest, until the others fit.
   /// - Returns: those whose files are to be removed.
-  func makeRoom(within limit: Int, _ totals: Totals, for instance: Instance) throws -> [[UInt8]] {
-    var gone: [[UInt8]] = []
+  func makeRoom(
+    within limit: Int, _ totals: Totals, for instance: Instance
+  ) throws -> [ImageName] {
+    var gone: [ImageName] = []
     var looked = 16
     while totals[.imageBytes] > limit {
-      if let digest = try leave(abandoned: 1, for: instance).first {
-        gone.append(digest)
+      if let name = try leave(abandoned: 1, for: instance).first {
+        gone.append(name)
         continue
       }
       // What is embedded leaves no name.
@@ -186,7 +218,7 @@ extension Transaction {
       let oldest = try oldestImages(looked)
       let image = try oldest.lazy.compactMap { try self.yielding($0) }.first
       if let image {
-        if try evict(image, for: instance) { gone.append(image.digest) }
+        if try evict(image, for: instance), let name = image.name { gone.append(name) }
       } else if oldest.count < looked {
         throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
       } else {

@@ -41,6 +41,9 @@ public final class S3Bucket: Sendable {
     public var count: Int
   }
 
+  /// As much of an error's content as is read.
+  private static let longestError = 65_536
+
   private let place: Place
   private let sender: CurlFetcher
   private let credentials: S3CredentialSource
@@ -80,34 +83,20 @@ public final class S3Bucket: Sendable {
   }
 
   /// An object's bytes, as they come; nil when there is none.
+  ///
+  /// - Parameter limit: where there are more, and more than an error takes to tell, they end with `.tooLarge`.
   public func get(
-    _ key: String
+    _ key: String, atMost limit: Int
   ) async throws(S3Error) -> (count: Int?, bytes: any ImageBytes)? {
-    guard let response = try await found(Request(.get, key: key)) else { return nil }
+    var request = Request(.get, key: key)
+    request.maxBytes = max(limit, Self.longestError)
+    guard let response = try await found(request) else { return nil }
     return (response.contentLength, response.body)
-  }
-
-  /// How many bytes an object has; nil when there is none.
-  public func count(of key: String) async throws(S3Error) -> Int? {
-    guard let response = try await found(Request(.head, key: key)) else { return nil }
-    let length = response.headers.first { $0.name.lowercased() == "content-length" }.flatMap {
-      Int($0.value)
-    }
-    guard let length else { throw .unexpected("no Content-Length") }
-    return length
   }
 
   /// Removes an object, if it is there.
   public func remove(_ key: String) async throws(S3Error) {
     _ = try await found(Request(.delete, key: key))
-  }
-
-  /// Makes the bucket, if it isn't there.
-  public func create() async throws(S3Error) {
-    do throws(S3Error) { _ = try await send(Request(.put, key: nil)) } catch {
-      if case .refused(409, let code, _) = error, code.hasPrefix("BucketAlready") { return }
-      throw error
-    }
   }
 
   /// Objects below the prefix, in the order of their keys.
@@ -138,7 +127,7 @@ public final class S3Bucket: Sendable {
 
 // One request.
 extension S3Bucket {
-  private struct Request {
+  package struct Request: Sendable {
     var method: OutgoingRequest.Method
     /// Nil: the bucket's own.
     var key: String?
@@ -147,18 +136,18 @@ extension S3Bucket {
     var content: OutgoingContent?
     var digest = Request.emptyDigest
     /// Of the response.
-    var maxBytes = Int.max
+    var maxBytes = S3Bucket.longestError
 
     static let emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-    init(_ method: OutgoingRequest.Method, key: String?) {
+    package init(_ method: OutgoingRequest.Method, key: String?) {
       self.method = method
       self.key = key
     }
   }
 
   /// - Returns: nil where there is no such object.
-  private func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
+  package func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
     do throws(S3Error) { return try await send(request) } catch {
       guard case .refused(404, let code, _) = error else { throw error }
       // A 404 of whatever stands before the store, which may be away, says nothing of the object: who believed it would
@@ -170,7 +159,7 @@ extension S3Bucket {
   }
 
   /// Sends it, again and again while that may help.
-  private func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
+  package func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
     var pause = Duration.milliseconds(100)
     for attempt in 1... {
       do throws(S3Error) { return try await sendOnce(request) } catch {
@@ -186,21 +175,29 @@ extension S3Bucket {
   }
 
   private func sendOnce(_ request: Request) async throws(S3Error) -> FetchedResponse {
-    let outgoing = try signed(request)
+    let outgoing = try signed(request, by: try await credentials.current())
     let response: FetchedResponse
     do throws(FetchError) { response = try await sender.send(outgoing) } catch {
       throw .unreachable(error)
     }
     guard response.status >= 300 else { return response }
     let answer =
-      request.method == .head ? [] : ((try? await Self.content(of: response, atMost: 65_536)) ?? [])
+      request.method == .head
+      ? [] : ((try? await Self.content(of: response, atMost: Self.longestError)) ?? [])
     let xml = S3XML(answer)
     throw .refused(
-      status: response.status, code: xml.first("Code") ?? "", message: xml.first("Message") ?? "")
+      status: response.status, code: Self.told(xml.first("Code")),
+      message: Self.told(xml.first("Message")))
   }
 
-  private func signed(_ request: Request) throws(S3Error) -> OutgoingRequest {
-    let credentials = try credentials.current()
+  /// As much of what it says as a line of the log takes: whoever stands before the store may say anything.
+  private static func told(_ text: String?) -> String {
+    String((text ?? "").prefix(300).map { $0.isNewline ? " " : $0 })
+  }
+
+  private func signed(
+    _ request: Request, by credentials: S3Credentials
+  ) throws(S3Error) -> OutgoingRequest {
     let host =
       place.isPathStyle ? place.endpoint.authority : "\(place.bucket).\(place.endpoint.authority)"
     var path = place.isPathStyle ? "/\(place.bucket)" : ""

@@ -1,3 +1,4 @@
+internal import Executors
 internal import Foundation
 internal import Glibc
 internal import Synchronization
@@ -29,12 +30,15 @@ public final class S3CredentialSource: Sendable {
 
   private let fixed: S3Credentials?
   private let file: String?
+  /// Looks at the file.
+  private let disk: ThreadPool?
   private let read = Mutex<Read?>(nil)
 
   /// Always the same.
   public init(_ credentials: S3Credentials) {
     fixed = credentials
     file = nil
+    disk = nil
   }
 
   /// - Parameters:
@@ -42,16 +46,25 @@ public final class S3CredentialSource: Sendable {
   ///     `aws_session_token`; nil: the variables of these names, in capitals.
   public init(file: String?, environment: [String: String]) {
     self.file = file
+    disk = file.map { _ in ThreadPool(name: "store-s3", threads: 1) }
     fixed = file == nil ? S3Credentials { environment[$0.uppercased()] } : nil
   }
 
   /// The credentials to sign with now.
   /// - Throws: `.noCredentials`.
-  public func current() throws(S3Error) -> S3Credentials {
+  public func current() async throws(S3Error) -> S3Credentials {
     if let fixed { return fixed }
-    guard let file else {
+    guard let file, let disk else {
       throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
     }
+    return try await disk.run { () -> Result<S3Credentials, S3Error> in
+      do throws(S3Error) { return .success(try self.look(at: file)) } catch {
+        return .failure(error)
+      }
+    }.get()
+  }
+
+  private func look(at file: String) throws(S3Error) -> S3Credentials {
     let version = Version(of: file)
     if let known = read.withLock({ $0 }), known.version == version { return known.credentials }
     guard let version, let text = try? String(contentsOfFile: file, encoding: .utf8) else {

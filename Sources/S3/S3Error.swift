@@ -14,7 +14,7 @@ public enum S3Error: Error, Sendable, Equatable {
   /// Whether the same request may succeed in a moment.
   var isRetryable: Bool {
     switch self {
-    case .unreachable(.cancelled): false
+    case .unreachable(.cancelled), .unreachable(.tooLarge): false
     case .unreachable: true
     // 400 RequestTimeout: the connection was too slow for it.
     case .refused(let status, let code, _):
@@ -22,6 +22,12 @@ public enum S3Error: Error, Sendable, Equatable {
         || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
     case .unexpected, .noCredentials: false
     }
+  }
+
+  /// Whether it has no room: RFC 4918's status, or what stores with quotas say.
+  var isFull: Bool {
+    guard case .refused(let status, let code, _) = self else { return false }
+    return status == 507 || code == "QuotaExceeded"
   }
 }
 

@@ -5,11 +5,12 @@ public import Logging
 internal import Synchronization
 internal import Waiting
 
-/// Keeps images in a bucket, each as an object named by its digest, and copies of those lately wanted in a folder of this
-/// machine, from which they are served.
+/// Keeps images in a bucket, each as an object of its name, and copies of those lately wanted in a folder of this machine,
+/// from which they are served.
 ///
 /// An image is in the bucket before ``put(_:as:)`` returns. What comes back is compared with its digest on its way into
-/// the folder. Equal downloads at the same time are one.
+/// the folder. Equal downloads at the same time are one. Nothing is removed but what is told to be: an object that was
+/// harmed may have been put again since it was read.
 public final class S3ImageStore: ImageStore {
   private typealias Download = Result<StoredBytes?, StoreError>
 
@@ -21,15 +22,22 @@ public final class S3ImageStore: ImageStore {
   /// What there are copies of, as far as this run knows.
   private let held: Mutex<LRUCache<ImageDigest, Int>>
   private let downloads = Mutex<[ImageDigest: [OneShot<Download>]]>([:])
+  private let keptImage: KeptImages
   private let log: Logger
+
+  /// Knows under which name an image is kept, and how many bytes it has.
+  public typealias KeptImages =
+    @Sendable (ImageDigest) async throws(StoreError) -> KeptImage?
 
   /// - Parameters:
   ///   - copies: a folder that nobody else uses; what is in it beyond `maxCopyBytes` goes, the least recently used first.
   ///   - spool: where the copies are written first.
+  ///   - keptImage: asked before each download.
   public init(
     _ bucket: S3Bucket, copies: any ImageStore, spool: any ImageSpool, maxCopyBytes: Int,
-    log: Logger
+    keptImage: @escaping KeptImages, log: Logger
   ) {
+    self.keptImage = keptImage
     self.bucket = bucket
     self.copies = copies
     self.spool = spool
@@ -39,14 +47,14 @@ public final class S3ImageStore: ImageStore {
   }
 
   /// Stores the object, in one request, and then keeps the spooled bytes as its copy.
-  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let bytes = try staged.bytes()
     do throws(S3Error) {
-      try await bucket.put(Self.key(of: digest), OutgoingContent(bytes), digest: digest)
+      try await bucket.put(Self.key(of: name), OutgoingContent(bytes), digest: name.digest)
     } catch { throw StoreError(error) }
     do throws(StoreError) {
-      try await copies.put(staged, as: digest)
-      await note(digest, bytes.count)
+      try await copies.put(staged, as: name)
+      await note(name.digest, bytes.count)
     } catch {
       log.warning("an image has no copy on this machine", metadata: ["error": "\(error)"])
     }
@@ -68,21 +76,21 @@ public final class S3ImageStore: ImageStore {
   }
 
   /// Removes the object first: a copy alone would be served for ever.
-  public func remove(_ digest: ImageDigest) async throws(StoreError) {
-    do throws(S3Error) { try await bucket.remove(Self.key(of: digest)) } catch {
+  public func remove(_ name: ImageName) async throws(StoreError) {
+    do throws(S3Error) { try await bucket.remove(Self.key(of: name)) } catch {
       throw StoreError(error)
     }
-    held.withLock { _ = $0.remove(digest) }
-    try await copies.remove(digest)
+    held.withLock { _ = $0.remove(name.digest) }
+    try await copies.remove(name)
   }
 
   /// On this machine: a bucket has no end.
   public func hasRoom() async -> Bool { await copies.hasRoom() }
 
-  /// Lists the bucket. Objects below the prefix whose keys are no digests are left alone. Copies that an earlier run left,
+  /// Lists the bucket. Objects below the prefix whose keys are no names are left alone. Copies that an earlier run left,
   /// and nobody has opened since, go.
   public func sweep(
-    _ remove: @Sendable ([ImageDigest]) async -> Int
+    _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
     try await removeForgottenCopies()
     var removed = 0
@@ -92,7 +100,7 @@ public final class S3ImageStore: ImageStore {
       do throws(S3Error) { page = try await bucket.list(after: next) } catch {
         throw StoreError(error)
       }
-      let found = page.objects.compactMap { Self.digest(of: $0.key) }
+      let found = page.objects.compactMap { Self.name(of: $0.key) }
       for start in stride(from: 0, to: found.count, by: 256) where !Task.isCancelled {
         removed += await remove(Array(found[start..<min(found.count, start + 256)]))
       }
@@ -114,14 +122,16 @@ extension S3ImageStore {
   }
 
   private func removeCopy(of digest: ImageDigest) async {
-    do throws(StoreError) { try await copies.remove(digest) } catch {
+    do throws(StoreError) { try await copies.remove(ImageName(digest)) } catch {
       log.warning("an image's copy can't be removed", metadata: ["error": "\(error)"])
     }
   }
 
   private func removeForgottenCopies() async throws(StoreError) {
-    _ = try await copies.sweep { digests in
-      let forgotten = digests.filter { digest in self.held.withLock { $0.peek(digest) == nil } }
+    _ = try await copies.sweep { names in
+      let forgotten = names.map(\.digest).filter { digest in
+        self.held.withLock { $0.peek(digest) == nil }
+      }
       for digest in forgotten { await self.removeCopy(of: digest) }
       return forgotten.count
     }
@@ -146,46 +156,68 @@ extension S3ImageStore {
     return await turn.value() ?? .failure(.unavailable(detail: "nobody waits for it any more"))
   }
 
-  private func makeCopy(of digest: ImageDigest) async -> Download {
-    var others: ImageDigest?
-    for attempt in 1... {
-      do throws(S3Error) {
-        guard let object = try await bucket.get(Self.key(of: digest)) else { return .success(nil) }
-        let staged: any StagedImage
-        switch try await spooled(object.bytes) {
-        case .failure(let error): return .failure(error)
-        case .success(let spooled): staged = spooled
-        }
-        let found = staged.finish()
-        if found == digest { return await keep(staged, as: digest) }
-        // What may have been harmed on its way here is no reason to remove it.
-        if found == others { return await removeHarmed(digest) }
-        others = found
-        guard attempt < 3 else {
-          return .failure(.unavailable(detail: "the object store sends other bytes each time"))
-        }
-      } catch {
-        guard attempt < 3, error.isRetryable else { return .failure(StoreError(error)) }
-      }
-    }
-    return .success(nil)
+  /// What is under an image's name in the bucket.
+  private enum Found {
+    case whole(any StagedImage)
+    case missing
+    /// Other bytes than the name says; nil: more of them.
+    case harmed(ImageDigest?)
   }
 
-  private func removeHarmed(_ digest: ImageDigest) async -> Download {
-    log.error(
-      "an object's bytes are not those of its name: it is removed",
-      metadata: ["image": "\(digest.hex)"])
-    do throws(StoreError) { try await remove(digest) } catch { return .failure(error) }
-    return .success(nil)
+  private func makeCopy(of digest: ImageDigest) async -> Download {
+    do throws(StoreError) {
+      var (image, other): (KeptImage?, ImageDigest??) = (try await keptImage(digest), nil)
+      for _ in 1...3 {
+        guard let kept = image else { return .success(nil) }
+        switch try await download(kept) {
+        case .whole(let staged): return await keep(staged, as: digest)
+        case .missing:
+          // It may have been let go of since then, and kept anew under another name.
+          image = try await keptImage(digest)
+          if image?.name == kept.name { return .success(nil) }
+        case .harmed(let found):
+          // What may have been harmed on its way here is asked for again.
+          if other == .some(found) {
+            log.error(
+              "an object's bytes are not those of its name", metadata: ["image": "\(digest.hex)"])
+            return .success(nil)
+          }
+          other = .some(found)
+        }
+      }
+      throw .unavailable(detail: "the object store gives others each time")
+    } catch { return .failure(error) }
+  }
+
+  private func download(_ image: KeptImage) async throws(StoreError) -> Found {
+    var attempt = 1
+    while true {
+      let found: Result<Found, StoreError>
+      do throws(S3Error) {
+        let object = try await bucket.get(Self.key(of: image.name), atMost: image.bytes)
+        guard let object else { return .missing }
+        found = try await spooled(object.bytes, of: image)
+      } catch .unreachable(.tooLarge) {
+        return .harmed(nil)
+      } catch {
+        guard attempt < 3, error.isRetryable else { throw StoreError(error) }
+        attempt += 1
+        continue
+      }
+      return try found.get()
+    }
   }
 
   private func spooled(
-    _ bytes: any ImageBytes
-  ) async throws(S3Error) -> Result<any StagedImage, StoreError> {
+    _ bytes: any ImageBytes, of image: KeptImage
+  ) async throws(S3Error) -> Result<Found, StoreError> {
     let staged: any StagedImage
     do throws(StoreError) { staged = try await spool.stage() } catch { return .failure(error) }
+    var count = 0
     do throws(FetchError) {
       while let piece = try await bytes.next() {
+        count += piece.count
+        guard count <= image.bytes else { return .success(.harmed(nil)) }
         let failure = await disk.run { () -> StoreError? in
           do throws(StoreError) { try staged.write(piece) } catch { return error }
           return nil
@@ -193,7 +225,8 @@ extension S3ImageStore {
         if let failure { return .failure(failure) }
       }
     } catch { throw .unreachable(error) }
-    return .success(staged)
+    let found = staged.finish()
+    return .success(found == image.name.digest ? .whole(staged) : .harmed(found))
   }
 
   private func keep(_ staged: any StagedImage, as digest: ImageDigest) async -> Download {
@@ -205,7 +238,7 @@ extension S3ImageStore {
           return .failure(error)
         }
       }.get()
-      try await copies.put(staged, as: digest)
+      try await copies.put(staged, as: ImageName(digest))
       await note(digest, bytes.count)
       return .success(bytes)
     } catch { return .failure(error) }
@@ -214,21 +247,28 @@ extension S3ImageStore {
 
 // Names.
 extension S3ImageStore {
-  /// As files are named: what looks through a bucket by hand sees no folder of a million objects.
-  package static func key(of digest: ImageDigest) -> String {
-    let hex = digest.hex
-    return "\(hex.prefix(2))/\(hex.dropFirst(2))"
+  /// As files are named: what looks through a bucket by hand sees no folder of a million objects. A generation follows.
+  package static func key(of name: ImageName) -> String {
+    let hex = name.digest.hex
+    let generation = name.generation == 0 ? "" : "-" + String(name.generation, radix: 16)
+    return "\(hex.prefix(2))/\(hex.dropFirst(2))\(generation)"
   }
 
-  static func digest(of key: String) -> ImageDigest? {
+  static func name(of key: String) -> ImageName? {
     let parts = key.split(separator: "/", omittingEmptySubsequences: false)
-    guard parts.count == 2, parts[0].count == 2 else { return nil }
-    return ImageDigest(hex: parts[0] + parts[1])
+    guard parts.count == 2 else { return nil }
+    let rest = parts[1].split(separator: "-", maxSplits: 1, omittingEmptySubsequences: false)
+    let generation = rest.count == 1 ? 0 : Int64(rest[1], radix: 16)
+    guard let generation, let digest = ImageDigest(hex: parts[0] + rest[0]) else { return nil }
+    let name = ImageName(digest, generation: generation)
+    return Self.key(of: name) == key ? name : nil
   }
 }
 
 extension StoreError {
-  fileprivate init(_ error: S3Error) { self = .unavailable(detail: "\(error)") }
+  fileprivate init(_ error: S3Error) {
+    self = error.isFull ? .full : .unavailable(detail: "\(error)")
+  }
 }
 
 extension OutgoingContent {

@@ -43,14 +43,14 @@ public final class FileImageStore: ImageStore {
     spool = FileSpool(partials, disk: disk)
   }
 
-  /// Gives its file the digest for a name; what another spool holds is copied.
-  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+  /// Gives its file the digest for a name; what another spool holds is copied. A file has no generation.
+  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     if let file = staged as? StagedFile, file.isIn(folder) {
-      return try await file.publish(as: digest)
+      return try await file.publish(as: name.digest)
     }
     let copy = spool.next()
     try await disk.perform { () throws(StoreError) in try copy.write(staged.bytes()) }
-    try await copy.publish(as: digest)
+    try await copy.publish(as: name.digest)
   }
 
   /// The image's file, open for reading. Its bytes are compared with their digest at first, once for all who ask, as by
@@ -82,8 +82,8 @@ public final class FileImageStore: ImageStore {
   }
 
   /// Removes the file. Not synced: what comes back with the power is swept at the next start.
-  public func remove(_ digest: ImageDigest) async throws(StoreError) {
-    try await disk.perform { [folder] () throws(StoreError) in try folder.remove(digest) }
+  public func remove(_ name: ImageName) async throws(StoreError) {
+    try await disk.perform { [folder] () throws(StoreError) in try folder.remove(name.digest) }
   }
 
   /// Asks the file system for 16 MiB, and gives them back.
@@ -93,10 +93,10 @@ public final class FileImageStore: ImageStore {
 
   /// Reads the folders' names only. Files whose names are no digests are left alone: they aren't ours.
   public func sweep(
-    _ remove: @Sendable ([ImageDigest]) async -> Int
+    _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
     var removed = 0
-    var found: [ImageDigest] = []
+    var found: [ImageName] = []
     for name in ImageFolder.fanOut where !Task.isCancelled {
       let walk = try await disk.perform { [folder] () throws(StoreError) in
         try folder.walk(published: name)
@@ -105,7 +105,9 @@ public final class FileImageStore: ImageStore {
       while !Task.isCancelled {
         let files = await disk.run { walk.next(256) }
         if files.isEmpty { break }
-        found += files.compactMap { ImageFolder.digest(folder: name, name: $0) }
+        found += files.compactMap {
+          ImageFolder.digest(folder: name, name: $0).map { ImageName($0) }
+        }
         guard found.count >= 256 else { continue }
         removed += await remove(found)
         found = []

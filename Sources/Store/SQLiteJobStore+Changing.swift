@@ -173,7 +173,7 @@ extension SQLiteJobStore {
         return nil
       }
     }
-    return Completed(jobs: jobs, evicted: evicted)
+    return Completed(jobs: jobs, evicted: evicted.map { ImageName($0) })
   }
 
   /// Makes room by the index of images that may give way; images that nothing refers to go first.
@@ -190,9 +190,11 @@ extension SQLiteJobStore {
 
   /// Lets the image go in one commit, however many jobs had it.
   public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
-    -> [JobID]?
+    -> LostImage?
   {
-    try await writer.perform { try $0.lose(image.data, for: instance) }
+    try await writer.perform {
+      try $0.lose(image.data, for: instance).map { LostImage(ImageName(image), jobs: $0) }
+    }
   }
 
   /// Ends a holder's reservations.
@@ -208,24 +210,41 @@ extension SQLiteJobStore {
   /// Marks images that nothing refers to as leaving, and names them.
   public func abandonedImages(
     _ count: Int, for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform(isSynced: false) { try $0.leave(abandoned: count, for: instance) }
+  ) async throws(StoreError) -> [ImageName] {
+    try await writer.perform(isSynced: false) {
+      try $0.leave(abandoned: count, for: instance).map { ImageName($0) }
+    }
   }
 
   /// Looks first where others may look: few of them are orphans, and none as a rule.
   public func markOrphans(
-    _ images: [ImageDigest], for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+    _ images: [ImageName], for instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
     let unknown = try await read { db in
       let statement = try db.cachedStatement(sql: "SELECT 1 FROM images WHERE digest = ?")
-      return try images.filter { try Int.fetchOne(statement, arguments: [$0.data]) == nil }
+      return try images.map(\.digest).filter {
+        try Int.fetchOne(statement, arguments: [$0.data]) == nil
+      }
     }
     guard !unknown.isEmpty else { return [] }
-    return try await writer.perform { try $0.leave(unknown: unknown, for: instance) }
+    return try await writer.perform {
+      try $0.leave(unknown: unknown, for: instance).map { ImageName($0) }
+    }
+  }
+
+  /// Looks the size up: nobody but this process removes bytes, so every name is the first.
+  public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
+    try await read { db in
+      let statement = try db.cachedStatement(sql: "SELECT bytes FROM images WHERE digest = ?")
+      let bytes = try Int.fetchOne(statement, arguments: [digest.data])
+      return bytes.map { KeptImage(ImageName(digest), bytes: $0) }
+    }
   }
 
   /// Forgets images whose bytes are gone; one that is referred to stays.
-  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
-    try await writer.perform(isSynced: false) { for image in images { try $0.forget(image) } }
+  public func forget(_ images: [ImageName]) async throws(StoreError) {
+    try await writer.perform(isSynced: false) {
+      for image in images { try $0.forget(image.digest) }
+    }
   }
 }

@@ -16,8 +16,8 @@ public final class TieredImageStore: ImageStore {
   }
 
   /// Into a file: a small image gets into the database by the transaction that ends its jobs.
-  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
-    try await files.put(staged, as: digest)
+  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
+    try await files.put(staged, as: name)
   }
 
   /// Looks into the database, then for a file. Bytes that were harmed are none.
@@ -40,13 +40,13 @@ public final class TieredImageStore: ImageStore {
   }
 
   /// Removes the file; what is in the database goes with the last reference to it.
-  public func remove(_ digest: ImageDigest) async throws(StoreError) {
-    try await files.remove(digest)
+  public func remove(_ name: ImageName) async throws(StoreError) {
+    try await files.remove(name)
   }
 
   /// Files alone can be left over.
   public func sweep(
-    _ remove: @Sendable ([ImageDigest]) async -> Int
+    _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int { try await files.sweep(remove) }
 
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {

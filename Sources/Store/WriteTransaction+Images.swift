@@ -39,7 +39,9 @@ extension WriteTransaction {
       "INSERT OR IGNORE INTO reservations (holder, digest, instance) VALUES (?, ?, ?)",
       [holder, digest, instance.number])
     if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
-    return .reserved(evicted: try makeRoom(within: limit, for: instance))
+    let evicted = try makeRoom(within: limit, for: instance)
+    guard let image = ImageDigest(bytes: digest) else { return .full }
+    return .reserved(ImageName(image), evicted: evicted.map { ImageName($0) })
   }
 
   /// Lets the oldest finished jobs' images go until the others fit.

@@ -70,6 +70,10 @@ struct ConfigurationMistakeTests {
         "sources: { local_root: /nowhere }",
         "1:24: sources.local_root: \"/nowhere\" cannot be read: No such file or directory"
       ),
+      (
+        "storage: { images: s3://pictures/a/./b }",
+        "1:20: storage.images: \"s3://pictures/a/./b\" is no bucket and prefix (s3://bucket/prefix)"
+      ),
       ("view: { keys: [aabb] }", "1:16: view.keys[0]: is not 32…2048 hexadecimal digits"),
       (
         "log: { level: loud }",

@@ -1,16 +1,12 @@
-import Fetch
 import Foundation
-import Jobs
 import TestSupport
 import Testing
-
-@testable import S3
 
 @Suite("A service that keeps its images in a bucket", .timeLimit(.minutes(5)))
 struct ObjectStoreServiceTests {
   @Test("has them after a start on another machine, as far as its jobs are there")
   func survives() async throws {
-    let bucket = try await ServiceBucket()
+    let bucket = try await TestBucket(prefix: "kept")
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/filed.png", .ok(Fixtures.filedPNG))
@@ -37,14 +33,9 @@ struct ObjectStoreServiceTests {
 
   @Test("sweeps what no job refers to, and leaves alone what is none of its own")
   func sweeps() async throws {
-    let bucket = try await ServiceBucket()
-    let bytes: [UInt8] = [1, 2, 3]
-    let digest = try #require(ImageDigest(hex: String(repeating: "ab", count: 32)))
-    let payload = try #require(
-      ImageDigest(hex: "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"))
-    for key in [S3ImageStore.key(of: digest), "notes/readme.txt"] {
-      try await bucket.bucket.put(key, OutgoingContent(bytes), digest: payload)
-    }
+    let bucket = try await TestBucket(prefix: "kept")
+    try await bucket.leaveOrphan([1, 2, 3])
+    try await bucket.put("notes/readme.txt", [1, 2, 3])
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let service = try await RunningService(folder: folder, settings: bucket.settings)
@@ -54,7 +45,7 @@ struct ObjectStoreServiceTests {
 
   @Test("says at the start that the bucket can't be used, and why")
   func unusable() async throws {
-    let bucket = try await ServiceBucket()
+    let bucket = try await TestBucket(prefix: "kept")
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     func serve(_ more: String) async throws -> String {

@@ -27,7 +27,7 @@ struct ImageLossTests {
       let sharing = try await shop.submit(url)
       #expect(try await shop.finished(sharing).image?.digest == image.digest)
       if isGone {
-        try await shop.images.remove(image.digest)
+        try await shop.images.remove(ImageName(image.digest))
       } else {
         shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
       }
@@ -74,7 +74,7 @@ struct ImageLossTests {
       let other = try await shop.store.register(for: .seconds(3_600))
       _ = try await shop.store.reserve(
         image.digest, bytes: image.bytes, as: holder, of: other, limit: .max)
-      try await shop.images.remove(image.digest)
+      try await shop.images.remove(ImageName(image.digest))
       #expect(try await shop.engine.openImage(image.digest) == nil)
       #expect(try await shop.engine.job(id, for: Workshop.me).job.image?.isKept == true)
       try await shop.store.release(holder)

@@ -229,26 +229,6 @@ struct InstancesTests {
     }
   }
 
-  @Test("what was marked for deletion under a lease that is over is not removed any more")
-  func lateRemoval() async throws {
-    let (store, images) = (MemoryJobStore(isExclusive: false), MemoryImageStore())
-    let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    for duration in [Duration.seconds(90), .zero] {
-      let lease = Lease(
-        store: store, membership: Membership(store: store), duration: duration, loads: NoJobs(),
-        clock: StoreClock { ManualClock().now }, log: log)
-      try await lease.begin()
-      let keeper = ImageKeeper(
-        store: store, images: images, uploads: UploadQuota(99) { ManualClock().now }, lease: lease,
-        log: log)
-      let image = images.leaveOrphan(ok)
-      await keeper.remove([image], markedBy: Instance(number: lease.instance.number + 1))
-      #expect(images.digests == [image], "the mark is another's by now")
-      await keeper.remove([image], markedBy: lease.instance)
-      #expect(images.digests.isEmpty == (duration > .zero), "who isn't sure of its lease waits")
-    }
-  }
-
   @Test("many that notice a lost lease at once begin one other")
   func oneLease() async throws {
     let store = MemoryJobStore()

@@ -282,7 +282,7 @@ struct VariantsTests {
       try await Self.eventually { try await studio.engine.cacheCounts().entries == 2 }
       let digest = MemoryImageStore.digest(of: bytes)
       if isGone {
-        try await studio.workshop.images.remove(digest)
+        try await studio.workshop.images.remove(ImageName(digest))
       } else {
         studio.workshop.images.harm(digest, with: [UInt8](repeating: 1, count: bytes.count))
       }
@@ -377,7 +377,7 @@ struct VariantsTests {
   func gone(isGone: Bool) async throws {
     try await Self.open { studio in
       if isGone {
-        try await studio.workshop.images.remove(studio.image.digest)
+        try await studio.workshop.images.remove(ImageName(studio.image.digest))
       } else {
         studio.workshop.images.harm(studio.image.digest, with: Array("no".utf8))
       }

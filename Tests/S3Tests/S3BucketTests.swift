@@ -1,8 +1,8 @@
-import Crypto
 import Fetch
 import Foundation
 import Jobs
 import Logging
+import Synchronization
 import TestSupport
 import Testing
 
@@ -11,34 +11,6 @@ import Testing
 /// Against a real server that checks signatures.
 @Suite("A bucket", .timeLimit(.minutes(5)))
 struct S3BucketTests {
-  static func sender(stallTimeout: Duration = .seconds(15)) throws -> CurlFetcher {
-    var configuration = CurlFetcher.Configuration()
-    configuration.policy = .everywhere
-    configuration.stallTimeout = stallTimeout
-    return try CurlFetcher(configuration)
-  }
-
-  /// A bucket that nobody else has: one that others make at the same time is not there at once.
-  static func bucket(
-    at endpoint: String, prefix: String = "", secretKey: String = ObjectStore.secretKey,
-    tries: Int = 4
-  ) throws -> S3Bucket {
-    let url = try #require(SourceURL(endpoint))
-    return S3Bucket(
-      S3Bucket.Place(
-        endpoint: url, region: "us-east-1", bucket: "b" + UUID().uuidString.lowercased(),
-        prefix: prefix, isPathStyle: true), sender: try sender(),
-      credentials: S3CredentialSource(
-        S3Credentials(accessKey: ObjectStore.accessKey, secretKey: secretKey)),
-      timeout: .seconds(20), tries: tries,
-      now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000)) },
-      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-  }
-
-  static func digest(of bytes: [UInt8]) throws -> ImageDigest {
-    try #require(ImageDigest(bytes: Data(SHA256.hash(data: Data(bytes)))))
-  }
-
   static func read(_ bytes: any ImageBytes) async throws -> [UInt8] {
     var all: [UInt8] = []
     while let piece = try await bytes.next() { all += piece }
@@ -49,16 +21,15 @@ struct S3BucketTests {
     "keeps what is put, tells how much it is, and forgets what is removed",
     arguments: [0, 1, 100_000, 3_000_000])
   func roundTrip(count: Int) async throws {
-    let bucket = try Self.bucket(at: try await ObjectStore.shared().endpoint)
-    try await bucket.create()
+    let bucket = try await TestBucket().bucket
     let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
     let key = "ab/c d+e*ü"
     #expect(try await bucket.count(of: key) == nil)
-    #expect(try await bucket.get(key) == nil)
+    #expect(try await bucket.get(key, atMost: .max) == nil)
     try await bucket.put(
-      key, OutgoingContent(bytes), digest: Self.digest(of: bytes), type: "image/png")
+      key, OutgoingContent(bytes), digest: TestBucket.digest(of: bytes), type: "image/png")
     #expect(try await bucket.count(of: key) == count)
-    let got = try #require(try await bucket.get(key))
+    let got = try #require(try await bucket.get(key, atMost: .max))
     #expect(got.count == count)
     #expect(try await Self.read(got.bytes) == bytes)
     try await bucket.remove(key)
@@ -68,21 +39,19 @@ struct S3BucketTests {
 
   @Test("bytes that aren't those of the digest are refused")
   func wrongDigest() async throws {
-    let bucket = try Self.bucket(at: try await ObjectStore.shared().endpoint)
-    try await bucket.create()
+    let bucket = try await TestBucket().bucket
     await #expect(throws: S3Error.self) {
       try await bucket.put(
-        "a", OutgoingContent([1, 2, 3]), digest: Self.digest(of: [1, 2, 4]))
+        "a", OutgoingContent([1, 2, 3]), digest: TestBucket.digest(of: [1, 2, 4]))
     }
-    #expect(try await bucket.get("a") == nil)
+    #expect(try await bucket.get("a", atMost: .max) == nil)
   }
 
   @Test("lists what is below its prefix, page by page")
   func lists() async throws {
-    let bucket = try Self.bucket(at: try await ObjectStore.shared().endpoint, prefix: "p & q")
-    try await bucket.create()
+    let bucket = try await TestBucket(prefix: "p & q").bucket
     let bytes: [UInt8] = [1, 2, 3]
-    let digest = try Self.digest(of: bytes)
+    let digest = TestBucket.digest(of: bytes)
     let keys = (0..<12).map { "k<\(10 + $0)>&" }
     for key in keys { try await bucket.put(key, OutgoingContent(bytes), digest: digest) }
     var (all, next): ([S3Bucket.Object], String?) = ([], nil)
@@ -97,7 +66,7 @@ struct S3BucketTests {
 
   @Test("a wrong secret is told as such, and not tried again")
   func wrongSecret() async throws {
-    let bucket = try Self.bucket(at: try await ObjectStore.shared().endpoint, secretKey: "wrong")
+    let bucket = try await TestBucket(isMade: false, secretKey: "wrong").bucket
     do {
       _ = try await bucket.count(of: "a")
       Issue.record("it was let in")
@@ -121,14 +90,9 @@ struct S3TroubleTests {
   init() throws { origin = try ScriptedOrigin() }
 
   private func bucket(tries: Int = 4) throws -> S3Bucket {
-    let url = try #require(SourceURL(origin.url("/")))
-    return S3Bucket(
-      S3Bucket.Place(
-        endpoint: url, region: "eu-west-1", bucket: "bucket", isPathStyle: true),
-      sender: try S3BucketTests.sender(),
-      credentials: S3CredentialSource(S3Credentials(accessKey: "a", secretKey: "b")),
-      timeout: .seconds(2), tries: tries, now: { Timestamp(milliseconds: 0) },
-      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try S3Bucket.forTests(
+      at: "http://127.0.0.1:\(origin.port)", named: "bucket",
+      S3Credentials(accessKey: "a", secretKey: "b"), timeout: .seconds(2), tries: tries)
   }
 
   private func error(_ body: () async throws -> Void) async -> S3Error? {
@@ -143,7 +107,7 @@ struct S3TroubleTests {
     origin.on("/bucket/k", .status(404, body: Array(text.utf8)))
     let bucket = try bucket()
     #expect(
-      await error { _ = try await bucket.get("k") }
+      await error { _ = try await bucket.get("k", atMost: .max) }
         == .refused(status: 404, code: "NoSuchBucket", message: "a <b> A"))
     origin.stop()
   }
@@ -153,31 +117,80 @@ struct S3TroubleTests {
     origin.on("/bucket/k", .status(404, body: Array("<html>default backend</html>".utf8)))
     let bucket = try bucket()
     #expect(
-      await error { _ = try await bucket.get("k") } == .refused(status: 404, code: "", message: ""))
+      await error { _ = try await bucket.get("k", atMost: .max) }
+        == .refused(status: 404, code: "", message: ""))
     origin.stop()
   }
 
-  @Test("what is harmed on its way is asked for again, and removed only where it stays the same")
-  func harmed() async throws {
-    let bytes: [UInt8] = Array(repeating: 7, count: 1_000)
+  private let bytes: [UInt8] = Array(repeating: 7, count: 100_000)
+
+  /// A store of the image of these bytes, whose copies are in memory.
+  private func store(
+    _ kept: @escaping @Sendable (ImageDigest) -> KeptImage?
+  ) async throws -> (store: S3ImageStore, copies: MemoryImageStore, digest: ImageDigest) {
     let copies = MemoryImageStore()
+    let store = S3ImageStore(
+      try bucket(), copies: copies, spool: copies.spool, maxCopyBytes: 1_000_000, keptImage: kept,
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let staged = try await copies.spool.stage()
     try staged.write(bytes)
-    let digest = staged.finish()
-    let path = "/bucket/" + S3ImageStore.key(of: digest)
-    let store = S3ImageStore(
-      try bucket(), copies: copies, spool: copies.spool, maxCopyBytes: 10_000,
-      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    return (store, copies, staged.finish())
+  }
+
+  @Test(
+    "what is harmed on its way is asked for again, and removed by nobody here")
+  func harmed() async throws {
+    let (store, copies, digest) = try await store { KeptImage(ImageName($0), bytes: 100_000) }
+    let path = "/bucket/" + S3ImageStore.key(of: ImageName(digest))
     origin.on(path, inOrder: [.ok([1, 2, 3]), .ok(bytes)])
-    #expect(try await store.open(digest)?.read(at: 0, count: 2_000) == bytes)
-    #expect(origin.requests(to: path).map(\.method) == ["GET", "GET"])
-    try await copies.remove(digest)
+    #expect(try await store.open(digest)?.read(at: 0, count: 200_000) == bytes)
+    #expect(origin.requests(to: path).count == 2)
+    try await copies.remove(ImageName(digest))
     origin.on(path, inOrder: [.ok([1]), .ok([2]), .ok([3])])
     await #expect(throws: StoreError.self) { try await store.open(digest) }
-    #expect(!origin.requests(to: path).contains { $0.method == "DELETE" })
-    origin.on(path, inOrder: [.ok([1]), .ok([1]), .status(204)])
+    origin.on(path, .ok([1]))
     #expect(try await store.open(digest) == nil)
-    #expect(origin.requests(to: path).last?.method == "DELETE")
+    #expect(origin.requests(to: path).allSatisfy { $0.method == "GET" })
+    origin.stop()
+  }
+
+  @Test("what is longer than it was is not read to its end")
+  func longer() async throws {
+    let (store, _, digest) = try await store { KeptImage(ImageName($0), bytes: 100_000) }
+    origin.on("/bucket/" + S3ImageStore.key(of: ImageName(digest)), .endless())
+    #expect(try await store.open(digest) == nil)
+    #expect(origin.requests.count == 2)
+    origin.stop()
+  }
+
+  @Test("one that is kept anew while it is looked for is found under its new name")
+  func renamed() async throws {
+    let looks = Mutex(0)
+    let (store, _, digest) = try await store { digest in
+      let generation = looks.withLock { looks in
+        looks += 1
+        return looks == 1 ? 0 : Int64.max
+      }
+      return KeptImage(ImageName(digest, generation: generation), bytes: 100_000)
+    }
+    let missing = Array("<Error><Code>NoSuchKey</Code></Error>".utf8)
+    origin.on("/bucket/" + S3ImageStore.key(of: ImageName(digest)), .status(404, body: missing))
+    let name = ImageName(digest, generation: .max)
+    origin.on("/bucket/" + S3ImageStore.key(of: name), .ok(bytes))
+    #expect(S3ImageStore.name(of: S3ImageStore.key(of: name)) == name)
+    #expect(try await store.open(digest)?.count == 100_000)
+    origin.stop()
+  }
+
+  @Test("what it says is told in a line of bounded length")
+  func longMessage() async throws {
+    let words = String(repeating: "a\n", count: 10_000)
+    let text = "<Error><Code>Odd</Code><Message>\(words)</Message></Error>"
+    origin.on("/bucket/k", .status(400, body: Array(text.utf8)))
+    let bucket = try bucket()
+    let told = await error { _ = try await bucket.get("k", atMost: .max) }
+    let message = String(repeating: "a ", count: 150)
+    #expect(told == .refused(status: 400, code: "Odd", message: message))
     origin.stop()
   }
 
@@ -185,7 +198,7 @@ struct S3TroubleTests {
   func triesAgain() async throws {
     origin.on("/bucket/k", .status(503, body: Array("<Error><Code>SlowDown</Code></Error>".utf8)))
     let bucket = try bucket(tries: 3)
-    let told = await error { _ = try await bucket.get("k") }
+    let told = await error { _ = try await bucket.get("k", atMost: .max) }
     #expect(told == .refused(status: 503, code: "SlowDown", message: ""))
     #expect(origin.requests.count == 3)
     origin.stop()
@@ -195,7 +208,7 @@ struct S3TroubleTests {
   func gone() async throws {
     let bucket = try bucket(tries: 1)
     origin.stop()
-    guard case .unreachable? = await error({ _ = try await bucket.get("k") }) else {
+    guard case .unreachable? = await error({ _ = try await bucket.get("k", atMost: .max) }) else {
       Issue.record("something answered")
       return
     }
@@ -205,23 +218,26 @@ struct S3TroubleTests {
 @Suite("Credentials of an object store")
 struct S3CredentialTests {
   @Test("come from the environment")
-  func environment() throws {
+  func environment() async throws {
     let source = S3CredentialSource(
       file: nil,
       environment: [
         "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": "c",
       ])
     #expect(
-      try source.current() == S3Credentials(accessKey: "a", secretKey: "b", sessionToken: "c"))
-    #expect(throws: S3Error.self) { try S3CredentialSource(file: nil, environment: [:]).current() }
+      try await source.current() == S3Credentials(accessKey: "a", secretKey: "b", sessionToken: "c")
+    )
+    await #expect(throws: S3Error.self) {
+      try await S3CredentialSource(file: nil, environment: [:]).current()
+    }
   }
 
   @Test("come from a file, which is read again once it has changed")
-  func file() throws {
+  func file() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
     defer { try? FileManager.default.removeItem(at: file) }
     let source = S3CredentialSource(file: file.path, environment: [:])
-    #expect(throws: S3Error.self) { try source.current() }
+    await #expect(throws: S3Error.self) { try await source.current() }
     func write(_ key: String, at seconds: Double) throws {
       let text = """
         [other]
@@ -236,13 +252,13 @@ struct S3CredentialTests {
         [.modificationDate: Date(timeIntervalSince1970: seconds)], ofItemAtPath: file.path)
     }
     try write("first", at: 1_000)
-    #expect(try source.current() == S3Credentials(accessKey: "first", secretKey: "s/+="))
+    #expect(try await source.current() == S3Credentials(accessKey: "first", secretKey: "s/+="))
     try write("second", at: 2_000)
-    #expect(try source.current().accessKey == "second")
+    #expect(try await source.current().accessKey == "second")
   }
 
   @Test("are read again where the file behind a link is exchanged, as in a mounted secret")
-  func link() throws {
+  func link() async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
     defer { try? FileManager.default.removeItem(at: folder) }
     for name in ["first", "second"] {
@@ -257,10 +273,10 @@ struct S3CredentialTests {
     try FileManager.default.createSymbolicLink(
       atPath: folder.path + "/keys", withDestinationPath: "data/keys")
     let source = S3CredentialSource(file: folder.path + "/keys", environment: [:])
-    #expect(try source.current().accessKey == "first")
+    #expect(try await source.current().accessKey == "first")
     try FileManager.default.createSymbolicLink(
       atPath: next.path, withDestinationPath: "second")
     #expect(rename(next.path, data.path) == 0)
-    #expect(try source.current().accessKey == "second")
+    #expect(try await source.current().accessKey == "second")
   }
 }

@@ -112,8 +112,8 @@ struct FileImageStoreTests {
     let bytes = Self.bytes(3_000)
     let digest = try await publish(bytes)
     let open = try await store.open(digest)
-    try await store.remove(digest)
-    try await store.remove(digest)
+    try await store.remove(ImageName(digest))
+    try await store.remove(ImageName(digest))
     #expect(try await store.open(digest) == nil)
     #expect(read(open) == bytes)
   }
@@ -129,9 +129,9 @@ struct FileImageStoreTests {
     let wanted = Set(digests.prefix(4))
     let swept = Mutex<[ImageDigest]>([])
     let removed = try await store.sweep { [store] found in
-      swept.withLock { $0 += found }
-      let unwanted = found.filter { !wanted.contains($0) }
-      for digest in unwanted { try? await store.remove(digest) }
+      swept.withLock { $0 += found.map(\.digest) }
+      let unwanted = found.filter { !wanted.contains($0.digest) }
+      for name in unwanted { try? await store.remove(name) }
       return unwanted.count
     }
     #expect(removed == 6)

@@ -122,7 +122,7 @@ extension FileImageStore {
   func stage() async throws(StoreError) -> any StagedImage { try await spool.stage() }
 
   func publish(_ staged: any StagedImage) async throws(StoreError) {
-    try await put(staged, as: staged.finish())
+    try await put(staged, as: ImageName(staged.finish()))
   }
 
   func removeUnfinished() async throws(StoreError) -> Int { try await spool.removeUnfinished() }

@@ -61,7 +61,7 @@ struct VerifyingTests {
   @Test("one that isn't there is not")
   func missing() async throws {
     #expect(try await !store.verify(.sample(9), bytes: 10))
-    try await store.remove(digest)
+    try await store.remove(ImageName(digest))
     #expect(try await !store.verify(digest, bytes: bytes.count))
   }
 

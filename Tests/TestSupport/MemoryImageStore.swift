@@ -14,10 +14,10 @@ public final class MemoryImageStore: ImageStore {
   /// What is kept.
   public var digests: Set<ImageDigest> { images.withLock { Set($0.keys) } }
 
-  public func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let stored = try staged.bytes()
     let bytes = stored.read(at: 0, count: stored.count)
-    images.withLock { $0[digest] = bytes }
+    images.withLock { $0[name.digest] = bytes }
   }
 
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
@@ -57,8 +57,8 @@ public final class MemoryImageStore: ImageStore {
     images.withLock { $0[digest] = bytes }
   }
 
-  public func remove(_ digest: ImageDigest) async throws(StoreError) {
-    images.withLock { $0[digest] = nil }
+  public func remove(_ name: ImageName) async throws(StoreError) {
+    images.withLock { $0[name.digest] = nil }
   }
 
   public func hasRoom() async -> Bool { room.withLock { $0 } }
@@ -67,8 +67,8 @@ public final class MemoryImageStore: ImageStore {
   public func setRoom(_ hasRoom: Bool) { room.withLock { $0 = hasRoom } }
 
   public func sweep(
-    _ remove: @Sendable ([ImageDigest]) async -> Int
-  ) async throws(StoreError) -> Int { await remove(Array(digests)) }
+    _ remove: @Sendable ([ImageName]) async -> Int
+  ) async throws(StoreError) -> Int { await remove(digests.map { ImageName($0) }) }
 
   /// The name of these bytes in this store.
   public static func digest(of bytes: [UInt8]) -> ImageDigest {

@@ -13,16 +13,16 @@ extension MemoryJobStore {
     guard needed <= limit else { return .full }
     reservations[holder, default: (instance, [])].images.insert(image)
     sizes[image] = sizes[image] ?? bytes
-    var evicted: [ImageDigest] = []
+    var evicted: [ImageName] = []
     while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
       evict(next, for: instance)
-      evicted.append(next)
+      evicted.append(ImageName(next))
     }
-    return .reserved(evicted: evicted)
+    return .reserved(ImageName(image), evicted: evicted)
   }
 
   public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
-    -> [JobID]?
+    -> LostImage?
   {
     try await mayFail()
     guard sizes[image] != nil, !isPinned(image) else { return nil }
@@ -30,7 +30,7 @@ extension MemoryJobStore {
       $0.image?.keptDigest == image && $0.image?.isKept == true
     }
     evict(image, for: instance)
-    return jobs.map(\.id)
+    return LostImage(ImageName(image), jobs: jobs.map(\.id))
   }
 
   public func release(_ holder: JobID) async throws(StoreError) {
@@ -39,26 +39,30 @@ extension MemoryJobStore {
   }
 
   public func markOrphans(
-    _ images: [ImageDigest], for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+    _ images: [ImageName], for instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
     try await mayFail(.orphans)
     looksForOrphans += 1
-    let unknown = images.filter { sizes[$0] == nil && pendingDeletion[$0] == nil }
-    for image in unknown { pendingDeletion[image] = (instance, 0) }
+    let unknown = images.filter { sizes[$0.digest] == nil && pendingDeletion[$0.digest] == nil }
+    for image in unknown { pendingDeletion[image.digest] = (instance, 0) }
     return unknown
+  }
+
+  public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
+    sizes[digest].map { KeptImage(ImageName(digest), bytes: $0) }
   }
 
   public func abandonedImages(
     _ count: Int, for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+  ) async throws(StoreError) -> [ImageName] {
     try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
     for digest in abandoned { evict(digest, for: instance) }
-    return Array(abandoned)
+    return abandoned.map { ImageName($0) }
   }
 
-  public func forget(_ images: [ImageDigest]) async throws(StoreError) {
-    for image in images {
+  public func forget(_ images: [ImageName]) async throws(StoreError) {
+    for image in images.map(\.digest) {
       pendingDeletion[image] = nil
       if !isReferred(image) { sizes[image] = nil }
     }

@@ -37,7 +37,7 @@ public struct ObjectStore: Sendable {
         path: "weed-\(UUID().uuidString)")
       let store = ObjectStore(port: freePorts(8))
       try store.launch(weed, folder)
-      if await store.isReady() { return store }
+      if await isReady(store.endpoint) { return store }
       told = (try? String(contentsOf: folder.appending(path: "log"), encoding: .utf8)) ?? ""
     }
     throw Failure(description: "the object store does not start: \(told.suffix(2_000))")
@@ -80,11 +80,12 @@ public struct ObjectStore: Sendable {
     try shell.run()
   }
 
-  /// Waits until it refuses a request without a signature, which is its first answer that says something.
-  private func isReady() async -> Bool {
+  /// Waits until a server answers a request without a signature as it does, which is its first answer that says
+  /// something.
+  static func isReady(_ endpoint: String, saying answer: Int32 = 403) async -> Bool {
     let deadline = ContinuousClock.now + .seconds(60)
     while ContinuousClock.now < deadline {
-      if let url = URL(string: endpoint), await Self.status(of: url) == 403 { return true }
+      if let url = URL(string: endpoint), await status(of: url) == answer { return true }
       try? await Task.sleep(for: .milliseconds(200))
     }
     return false
@@ -108,7 +109,7 @@ public struct ObjectStore: Sendable {
   }
 
   /// The first of so many ports in a row that nobody listens on at the moment.
-  private static func freePorts(_ count: Int) -> Int {
+  static func freePorts(_ count: Int) -> Int {
     while true {
       let first = Int.random(in: 20_000..<32_000)
       if (first..<first + count).allSatisfy(isFree) { return first }

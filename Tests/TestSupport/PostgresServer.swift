@@ -29,8 +29,10 @@ public final class PostgresServer: Sendable {
   public static var shared: PostgresServer { get throws { try one.get() } }
 
   /// Makes a server and starts it.
-  /// - Parameter isDurable: whether what it says is kept is on the disk.
-  public init(isDurable: Bool = false) throws {
+  /// - Parameters:
+  ///   - isDurable: whether what it says is kept is on the disk.
+  ///   - primary: whose synchronous standby it is, from when this returns; nil: nobody's.
+  public init(isDurable: Bool = false, standbyOf primary: PostgresServer? = nil) throws {
     self.isDurable = isDurable
     port = try Self.freePort()
     // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
@@ -44,16 +46,39 @@ public final class PostgresServer: Sendable {
     }
     folder = String(cString: made)
     if getuid() == 0 { try Self.run(["chown", "postgres:", folder]) }
-    try Self.run(
-      user + [
-        Self.program("initdb"), "-D", data, "-U", "imagefetch", "-A", "trust", "-E", "UTF8",
-        "--locale=C", "--no-sync",
-      ])
+    if let primary {
+      try Self.run(
+        user + [
+          Self.program("pg_basebackup"), "-h", "127.0.0.1", "-p", "\(primary.port)", "-U",
+          "imagefetch", "-D", data, "-R", "-X", "stream", "-c", "fast", "--no-sync",
+        ])
+    } else {
+      try Self.run(
+        user + [
+          Self.program("initdb"), "-D", data, "-U", "imagefetch", "-A", "trust", "-E", "UTF8",
+          "--locale=C", "--no-sync",
+        ])
+    }
     let kept = folder
     Self.folders.withLock { $0.append(kept) }
     Self.removeAtExit
     try start()
+    try primary?.waitForStandby()
   }
+
+  /// Commits nothing from now on that its standby doesn't have.
+  private func waitForStandby() throws {
+    try run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    try run("SELECT pg_reload_conf()")
+    for _ in 0..<200 {
+      if try run("SELECT sync_state FROM pg_stat_replication").contains("sync\n") { return }
+      usleep(50_000)
+    }
+    throw Failure(description: "the standby does not follow")
+  }
+
+  /// Has a standby be the one that takes writes.
+  public func promote() throws { try run("SELECT pg_promote()") }
 
   deinit { crash() }
 
@@ -67,8 +92,9 @@ public final class PostgresServer: Sendable {
   }
 
   /// Where a database is, as libpq has it.
-  public func url(of database: String) -> String {
-    "postgresql://imagefetch@127.0.0.1:\(port)/\(database)"
+  /// - Parameter port: of what stands before it; nil: its own.
+  public func url(of database: String, at port: Int? = nil) -> String {
+    "postgresql://imagefetch@127.0.0.1:\(port ?? self.port)/\(database)"
   }
 
   /// Runs a statement, in the database that every server has.

@@ -9,14 +9,8 @@ final class ImageKeeper: Sendable {
   private let images: any ImageStore
   private let uploads: UploadQuota
   private let lease: Lease
-  /// Who marked an image for deletion, and whether a task is removing its bytes.
-  private struct Removal {
-    let instance: Instance
-    var isUnderWay = false
-  }
-
-  /// Images marked for deletion whose bytes are still to be removed.
-  private let pendingDeletion = Mutex<[ImageDigest: Removal]>([:])
+  /// Images marked for deletion whose bytes are still to be removed, and whether a task is doing that.
+  private let pendingDeletion = Mutex<[ImageName: Bool]>([:])
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
@@ -44,15 +38,16 @@ final class ImageKeeper: Sendable {
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID,
     limit: Int
   ) async throws(StoreError) -> Bool {
-    guard try await reserve(digest, bytes: bytes, as: holder, limit: limit) else { return false }
-    try await images.put(staged, as: digest)
+    let name = try await reserve(digest, bytes: bytes, as: holder, limit: limit)
+    guard let name else { return false }
+    try await images.put(staged, as: name)
     return true
   }
 
   /// Sees to it that an image which is kept already stays.
   /// - Returns: false when its deletion is pending.
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
-    switch try await ask(digest, bytes: bytes, as: holder, limit: .max).reservation {
+    switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
     case .pendingDeletion, .full: false
     }
@@ -63,26 +58,25 @@ final class ImageKeeper: Sendable {
   /// - Returns: the jobs that had it; nil where it was known to be gone, or something needs it still: its bytes may be
   ///   on their way just now.
   func lose(_ digest: ImageDigest) async -> [JobID]? {
-    let instance = lease.instance
-    guard let jobs = try? await store.lose(digest, for: instance) else { return nil }
-    await remove([digest], markedBy: instance)
-    return jobs
+    guard let lost = try? await store.lose(digest, for: lease.instance) else { return nil }
+    await remove([lost.name])
+    return lost.jobs
   }
 
+  /// - Returns: what the bytes are to be kept under; nil when the task was cancelled.
   private func reserve(
     _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
-  ) async throws(StoreError) -> Bool {
+  ) async throws(StoreError) -> ImageName? {
     var pause = Duration.milliseconds(1)
     while true {
-      let (reservation, instance) = try await ask(digest, bytes: bytes, as: holder, limit: limit)
-      switch reservation {
-      case .reserved(let evicted):
-        await remove(evicted, markedBy: instance)
-        return true
+      switch try await ask(digest, bytes: bytes, as: holder, limit: limit) {
+      case .reserved(let name, let evicted):
+        await remove(evicted)
+        return name
       case .full: throw .full
       case .pendingDeletion:
         // Equal bytes are being removed at this moment; that takes as long as an unlink.
-        if Task.isCancelled { return false }
+        if Task.isCancelled { return nil }
         try? await Task.sleep(for: pause)
         pause = min(pause * 2, .milliseconds(100))
       }
@@ -91,11 +85,9 @@ final class ImageKeeper: Sendable {
 
   private func ask(
     _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
-  ) async throws(StoreError) -> (reservation: Reservation, by: Instance) {
+  ) async throws(StoreError) -> Reservation {
     try await lease.holding { instance throws(StoreError) in
-      let reservation = try await store.reserve(
-        digest, bytes: bytes, as: holder, of: instance, limit: limit)
-      return (reservation, instance)
+      try await store.reserve(digest, bytes: bytes, as: holder, of: instance, limit: limit)
     }
   }
 
@@ -107,13 +99,13 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``.
-  ///
-  /// - Parameter instance: for whom it has marked them.
-  func remove(_ images: [ImageDigest], markedBy instance: Instance) async {
+  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``, also
+  /// where the lease under which they were marked is over by then: others may do the same, and what came back has another
+  /// name.
+  func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     pendingDeletion.withLock { pendingDeletion in
-      for image in images { pendingDeletion[image] = Removal(instance: instance) }
+      for image in images { pendingDeletion[image] = pendingDeletion[image] ?? false }
     }
     _ = await removeAgain()
   }
@@ -136,16 +128,15 @@ final class ImageKeeper: Sendable {
   private func removeAgain() async -> StoreError? {
     // Only one may be at an image: once forgotten it may come back, and another must not remove it then.
     let mine = pendingDeletion.withLock { pendingDeletion in
-      let free = pendingDeletion.filter { !$0.value.isUnderWay }
-      for image in free.keys { pendingDeletion[image]?.isUnderWay = true }
+      let free = pendingDeletion.filter { !$0.value }.keys
+      for image in free { pendingDeletion[image] = true }
       return free
     }
     guard !mine.isEmpty else { return nil }
-    var removed: [ImageDigest] = []
+    var removed: [ImageName] = []
     var failure: StoreError?
     do throws(StoreError) {
-      // Once a lease is over its marks are looked at anew, by whoever comes first, and the image may come back.
-      for (image, removal) in mine where lease.isSure(of: removal.instance) {
+      for image in mine {
         try await images.remove(image)
         removed.append(image)
       }
@@ -155,15 +146,12 @@ final class ImageKeeper: Sendable {
     // Out of the list before the store lets them come back.
     let done = Set(removed)
     pendingDeletion.withLock { pendingDeletion in
-      for (image, removal) in mine {
-        let isOver = done.contains(image) || lease.hasLost(removal.instance)
-        pendingDeletion[image] = isOver ? nil : removal
-      }
+      for image in mine { pendingDeletion[image] = done.contains(image) ? nil : false }
     }
     do throws(StoreError) { try await store.forget(removed) } catch {
       failure = error
       pendingDeletion.withLock { pendingDeletion in
-        for image in done { pendingDeletion[image] = mine[image] }
+        for image in done { pendingDeletion[image] = false }
       }
     }
     return failure

@@ -158,7 +158,7 @@ struct CompletionWriter: Sendable {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
         if let entry { cache.noteStored(entry) }
-        await keeper.remove(completed.evicted, markedBy: completion.instance)
+        await keeper.remove(completed.evicted)
         return .durable(completed.jobs)
       } catch {
         if error == .full, image != nil { return .noRoom }

@@ -26,8 +26,6 @@ final class Lease: Sendable {
   /// This process, under the lease.
   let membership: Membership
   private let isUnanswered = Mutex(false)
-  /// Until then it lasts whatever happens, by a clock that goes on while the process is stopped.
-  private let lasting = Mutex(ContinuousClock.now)
   private let hasEnded = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
   /// One renews at a time: many notice at once that a lease is over.
@@ -51,19 +49,6 @@ final class Lease: Sendable {
 
   /// Whether the store did not answer the last time that the lease was to be renewed.
   var isFailing: Bool { isUnanswered.withLock { $0 } }
-
-  /// Whether what was given to this instance is another's to give by now.
-  func hasLost(_ instance: Instance) -> Bool {
-    !membership.isAlone && membership.instance != instance
-  }
-
-  /// Whether what was given to this instance stays its own for a third of the lease at least, however long the store
-  /// does not answer.
-  func isSure(of instance: Instance) -> Bool {
-    if membership.isAlone { return true }
-    return membership.instance == instance
-      && ContinuousClock.now + duration / 3 < lasting.withLock { $0 }
-  }
 
   /// Jobs that were loaded here and are somebody else's now.
   var lost: AsyncStream<JobID> { losing.stream }
@@ -128,18 +113,15 @@ final class Lease: Sendable {
 
   private func beginAnew(after lost: Instance) async throws(StoreError) {
     log.error("the lease with the store was lost: what was loaded here begins anew")
-    let began = ContinuousClock.now
     membership.become(try await store.register(for: duration))
-    lasting.withLock { $0 = began + duration }
     do throws(StoreError) { try await store.retire(lost) } catch {
       log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])
     }
   }
 
   private func prolong(_ instance: Instance) async throws(StoreError) -> Renewal? {
-    let (began, asked) = (clock.own, ContinuousClock.now)
+    let began = clock.own
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
-    lasting.withLock { $0 = asked + duration }
     clock.take(renewal.moment, saidBetween: began, and: clock.own)
     return renewal
   }

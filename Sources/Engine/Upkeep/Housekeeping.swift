@@ -66,8 +66,8 @@ struct Housekeeping: Sendable {
   /// beside the work and so slowly that it hardly feels it, until cancelled.
   func sweep() async {
     do throws(StoreError) {
-      let removed = try await images.sweep { digests in
-        let removed = await removeOrphans(among: digests)
+      let removed = try await images.sweep { names in
+        let removed = await removeOrphans(among: names)
         try? await Task.sleep(for: Self.sweepPause)
         return removed
       }
@@ -80,13 +80,12 @@ struct Housekeeping: Sendable {
   }
 
   /// Marks orphans for deletion before it removes them: nobody can be about to keep the same image again then.
-  private func removeOrphans(among digests: [ImageDigest]) async -> Int {
+  private func removeOrphans(among names: [ImageName]) async -> Int {
     var wait = Duration.milliseconds(100)
     while !Task.isCancelled {
       do throws(StoreError) {
-        let instance = lease.instance
-        let orphans = try await store.markOrphans(digests, for: instance)
-        await keeper.remove(orphans, markedBy: instance)
+        let orphans = try await store.markOrphans(names, for: lease.instance)
+        await keeper.remove(orphans)
         return orphans.count
       } catch {
         log.error("images can't be looked up", metadata: ["error": "\(error)"])
@@ -110,11 +109,10 @@ struct Housekeeping: Sendable {
   }
 
   private func removeAbandonedImages() async throws(StoreError) {
-    var abandoned: [ImageDigest]
+    var abandoned: [ImageName]
     repeat {
-      let instance = lease.instance
-      abandoned = try await store.abandonedImages(Self.batch, for: instance)
-      await keeper.remove(abandoned, markedBy: instance)
+      abandoned = try await store.abandonedImages(Self.batch, for: lease.instance)
+      await keeper.remove(abandoned)
     } while abandoned.count == Self.batch && !Task.isCancelled
   }
 }

@@ -1,73 +1,124 @@
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
 
 /// Several services that share a database and a bucket, each with a folder of its own.
-struct Cluster: Sendable {
-  let services: [RunningService]
-  /// Who each of them is to the others at first.
-  private let numbers: [Int]
+final class Cluster: Sendable {
+  /// A service, and who it is to the others at first.
+  private struct Member {
+    var service: RunningService
+    var number: Int
+  }
+
+  private let members = Mutex<[Member]>([])
+  private let settings: [String: String]
   let database: TestDatabase
-  let bucket: ServiceBucket
+  let bucket: TestBucket
+  /// What stands before the database and the bucket, where something does.
+  let proxies: (database: FaultyProxy, bucket: FaultyProxy)?
+  /// Whom the witness asks: after a failover another one.
+  private let server: Mutex<PostgresServer>
 
   /// Runs the body beside so many services and an origin, and then stops those that still run.
   ///
-  /// - Parameter keys: of the configuration, as ``withPipeline(_:_:)`` has them.
+  /// - Parameters:
+  ///   - keys: of the configuration, as ``withPipeline(_:_:)`` has them.
+  ///   - server: nil: the one that tests share.
+  ///   - url: where the services look for the server, by the database's name; nil: where it is.
+  ///   - isProxied: whether something stands before database and bucket.
   static func open(
-    _ count: Int = 3, _ keys: [String: String] = [:],
+    _ count: Int = 3, _ keys: [String: String] = [:], on server: PostgresServer? = nil,
+    url: ((String) -> String)? = nil, isProxied: Bool = false,
     _ body: (Cluster, ScriptedOrigin) async throws -> Void
   ) async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    let (database, bucket) = (try TestDatabase(in: .shared), try await ServiceBucket())
-    var settings = environment(keys).merging(bucket.settings) { $1 }
-    settings["IMAGEFETCH_STORAGE_JOBS"] = database.url
     let root = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: root) }
-    var (services, numbers) = ([RunningService](), [Int]())
+    let cluster = try await Cluster(
+      keys, TestDatabase(in: server ?? .shared), url: url, isProxied: isProxied)
     do {
       for number in 0..<count {
         let folder = "\(root)/\(number)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        services.append(try await RunningService(folder: folder, settings: settings))
-        let told = try database.server.run("SELECT max(number) FROM instances", in: database.name)
-        numbers.append(try #require(Int(told.filter(\.isNumber))))
+        let member = try await cluster.start(in: folder)
+        cluster.members.withLock { $0.append(member) }
       }
-      let cluster = Cluster(
-        services: services, numbers: numbers, database: database, bucket: bucket)
       let live = try cluster.run("SELECT number FROM instances WHERE NOT ended ORDER BY number")
+      let numbers = cluster.members.withLock { $0.map(\.number) }
       #expect(live.split(separator: "\n").map { Int($0) } == numbers, "a start ends no other")
       try cluster.witnessEnds()
       try await body(cluster, origin)
     } catch {
-      for service in services where service.isRunning {
+      for service in cluster.services where service.isRunning {
         Foundation.kill(service.processIdentifier, SIGKILL)
       }
       throw error
     }
-    let running = services.filter(\.isRunning)
+    let running = cluster.services.filter(\.isRunning)
     for service in running { service.terminate() }
     for service in running { #expect(try await service.ended() == 0) }
   }
 
-  subscript(_ index: Int) -> RunningService { services[index] }
+  private init(
+    _ keys: [String: String], _ database: TestDatabase, url: ((String) -> String)?, isProxied: Bool
+  ) async throws {
+    self.database = database
+    server = Mutex(database.server)
+    bucket = try await TestBucket(prefix: "kept")
+    var settings = environment(keys).merging(bucket.settings) { $1 }
+    settings["IMAGEFETCH_STORAGE_JOBS"] = url?(database.name) ?? database.url
+    if isProxied {
+      let before = try (
+        database: FaultyProxy(to: database.server.port), bucket: FaultyProxy(to: bucket.port)
+      )
+      proxies = before
+      settings["IMAGEFETCH_STORAGE_JOBS"] = database.server.url(
+        of: database.name, at: before.database.port)
+      settings["IMAGEFETCH_STORAGE_S3_ENDPOINT"] = "http://127.0.0.1:\(before.bucket.port)"
+    } else {
+      proxies = nil
+    }
+    self.settings = settings
+  }
+
+  private func start(in folder: String) async throws -> Member {
+    let service = try await RunningService(folder: folder, settings: settings)
+    let told = try run("SELECT max(number) FROM instances")
+    return Member(service: service, number: try #require(Int(told.filter(\.isNumber))))
+  }
+
+  var services: [RunningService] { members.withLock { $0.map(\.service) } }
+
+  subscript(_ index: Int) -> RunningService { members.withLock { $0[index].service } }
+
+  /// Who that one was to the others when it started.
+  func number(of index: Int) -> Int { members.withLock { $0[index].number } }
 
   /// All but one.
   func others(than service: RunningService) -> [RunningService] {
     services.filter { $0 !== service }
   }
 
+  /// Has another process be in the place of one that has ended.
+  func replace(_ index: Int) async throws {
+    let member = try await start(in: self[index].folder)
+    members.withLock { $0[index] = member }
+  }
+
   // MARK: What the database says
 
-  /// Has the database note each end of a job, and refuse a second one of what was not queued again.
+  /// Has the database count each job's ends since it was queued last.
   private func witnessEnds() throws {
     try run(
       """
-      CREATE TABLE ends (id uuid PRIMARY KEY);
+      CREATE TABLE ends (id uuid PRIMARY KEY, n int NOT NULL DEFAULT 1);
       CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS
-        'BEGIN INSERT INTO ends VALUES (NEW.id); RETURN NEW; END';
+        'BEGIN INSERT INTO ends VALUES (NEW.id) ON CONFLICT (id) DO UPDATE SET n = ends.n + 1;
+          RETURN NEW; END';
       CREATE TRIGGER note_end AFTER UPDATE ON jobs FOR EACH ROW
-        WHEN (OLD.phase = 0 AND NEW.phase > 0) EXECUTE FUNCTION note_end();
+        WHEN (NEW.phase > 0 AND OLD.phase IS DISTINCT FROM NEW.phase) EXECUTE FUNCTION note_end();
       CREATE FUNCTION forget_end() RETURNS trigger LANGUAGE plpgsql AS
         'BEGIN DELETE FROM ends WHERE id = NEW.id; RETURN NEW; END';
       CREATE TRIGGER forget_end AFTER UPDATE ON jobs FOR EACH ROW
@@ -75,16 +126,22 @@ struct Cluster: Sendable {
       """)
   }
 
-  /// Of which jobs it saw the end.
+  /// Of which jobs it saw the end; each was the only one.
   var ends: Set<String> {
-    get throws { Set(try run("SELECT id FROM ends").split(separator: "\n").map(String.init)) }
+    get throws {
+      #expect(try run("SELECT id, n FROM ends WHERE n > 1") == "")
+      return Set(try run("SELECT id FROM ends").split(separator: "\n").map(String.init))
+    }
   }
 
   /// What a statement gives, a line each row.
   @discardableResult
   func run(_ statement: String) throws -> String {
-    try database.server.run(statement, in: database.name)
+    try server.withLock(\.self).run(statement, in: database.name)
   }
+
+  /// Asks another server from now on.
+  func ask(_ other: PostgresServer) { server.withLock { $0 = other } }
 
   /// Waits until somebody loads the job.
   func holder(of id: String) async throws -> RunningService {
@@ -94,7 +151,8 @@ struct Cluster: Sendable {
       number = Int(told.filter(\.isNumber)) ?? 0
       return number > 0
     }
-    return services[try #require(numbers.firstIndex(of: number), "\(number) of \(numbers)")]
+    let members = members.withLock(\.self)
+    return try #require(members.first { $0.number == number }, "\(number)").service
   }
 
   // MARK: Work
@@ -104,7 +162,7 @@ struct Cluster: Sendable {
   func loading(
     _ url: String
   ) async throws -> (id: String, at: RunningService, b: RunningService, c: RunningService) {
-    let id = try await services[0].post(["url": url])
+    let id = try await self[0].post(["url": url])
     let holder = try await holder(of: id)
     let others = others(than: holder)
     return (id, holder, others[0], others[1])

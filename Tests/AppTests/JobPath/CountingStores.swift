@@ -96,24 +96,29 @@ struct CountingJobStore: JobStore, CacheStore {
 
   func abandonedImages(
     _ count: Int, for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+  ) async throws(StoreError) -> [ImageName] {
     calls.count()
     return try await store.abandonedImages(count, for: instance)
   }
 
-  func forget(_ images: [ImageDigest]) async throws(StoreError) {
+  func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
+    calls.count()
+    return try await store.keptImage(digest)
+  }
+
+  func forget(_ images: [ImageName]) async throws(StoreError) {
     calls.count()
     try await store.forget(images)
   }
 
-  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> [JobID]? {
+  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage? {
     calls.count()
     return try await store.lose(image, for: instance)
   }
 
   func markOrphans(
-    _ images: [ImageDigest], for instance: Instance
-  ) async throws(StoreError) -> [ImageDigest] {
+    _ images: [ImageName], for instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
     calls.count()
     return try await store.markOrphans(images, for: instance)
   }
@@ -208,9 +213,9 @@ struct CountingImageStore: ImageStore {
   let store: any ImageStore
   let calls: Calls
 
-  func put(_ staged: any StagedImage, as digest: ImageDigest) async throws(StoreError) {
+  func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     calls.count()
-    try await store.put((staged as? CountingStagedImage)?.image ?? staged, as: digest)
+    try await store.put((staged as? CountingStagedImage)?.image ?? staged, as: name)
   }
 
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
@@ -223,9 +228,9 @@ struct CountingImageStore: ImageStore {
     return try await store.verify(digest, bytes: bytes)
   }
 
-  func remove(_ digest: ImageDigest) async throws(StoreError) {
+  func remove(_ name: ImageName) async throws(StoreError) {
     calls.count("removeImage")
-    try await store.remove(digest)
+    try await store.remove(name)
   }
 
   func hasRoom() async -> Bool {
@@ -233,7 +238,7 @@ struct CountingImageStore: ImageStore {
     return await store.hasRoom()
   }
 
-  func sweep(_ remove: @Sendable ([ImageDigest]) async -> Int) async throws(StoreError) -> Int {
+  func sweep(_ remove: @Sendable ([ImageName]) async -> Int) async throws(StoreError) -> Int {
     calls.count()
     return try await store.sweep(remove)
   }

@@ -44,6 +44,7 @@ struct OpenImages {
     case .bucket:
       store = S3ImageStore(
         try #require(bucket).bucket, copies: files, spool: files.spool, maxCopyBytes: 1_000_000,
+        keptImage: { KeptImage(ImageName($0), bytes: 1 << 20) },
         log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
       spool = files.spool
     case .filesWithForeignSpool:
@@ -58,7 +59,7 @@ struct OpenImages {
   /// Spools bytes in pieces, and has them kept.
   func put(_ bytes: [UInt8], inPiecesOf size: Int = 50_000) async throws -> ImageDigest {
     let staged = try await spooled(bytes, inPiecesOf: size)
-    try await store.put(staged, as: staged.finish())
+    try await store.put(staged, as: ImageName(staged.finish()))
     return staged.finish()
   }
 
@@ -80,7 +81,7 @@ struct OpenImages {
     if let memory { return memory.harm(digest, with: bytes) }
     let name = "/images/\(digest.hex.prefix(2))/\(digest.hex.dropFirst(2))"
     if let bucket {
-      try await bucket.harm(digest, with: bytes)
+      try await bucket.put(S3ImageStore.key(of: ImageName(digest)), bytes)
       try? FileManager.default.removeItem(atPath: folder.path + name)
       return
     }
@@ -90,8 +91,8 @@ struct OpenImages {
   /// All that a sweep hands over.
   func all() async throws -> [ImageDigest] {
     let found = Mutex<[ImageDigest]>([])
-    _ = try await store.sweep { digests in
-      found.withLock { $0 += digests }
+    _ = try await store.sweep { names in
+      found.withLock { $0 += names.map(\.digest) }
       return 0
     }
     return found.withLock { $0 }
@@ -108,7 +109,7 @@ struct ImageStoreTests {
       let staged = try await images.spooled(bytes)
       let digest = staged.finish()
       #expect(try await images.store.open(digest) == nil, "not before it is put there")
-      try await images.store.put(staged, as: digest)
+      try await images.store.put(staged, as: ImageName(digest))
       #expect(try await images.read(digest) == bytes)
       let stored = try #require(try await images.store.open(digest))
       #expect(stored.count == count)
@@ -140,8 +141,8 @@ struct ImageStoreTests {
     let bytes = imageBytes(100_000)
     let digest = try await images.put(bytes)
     let open = try #require(try await images.store.open(digest))
-    try await images.store.remove(digest)
-    try await images.store.remove(digest)
+    try await images.store.remove(ImageName(digest))
+    try await images.store.remove(ImageName(digest))
     #expect(try await images.store.open(digest) == nil)
     #expect(try await !images.store.verify(digest, bytes: bytes.count))
     #expect(try await images.all().isEmpty)
@@ -164,7 +165,8 @@ struct ImageStoreTests {
     #expect(try await images.read(digest) == bytes)
     try await images.harm(digest, with: other)
     #expect(try await !images.store.verify(digest, bytes: bytes.count))
-    #expect(try await images.all().isEmpty, "it is removed")
+    // What is in a bucket may have been put there anew since it was read.
+    #expect(try await images.all().isEmpty == (adapter != .bucket), "it is removed")
     _ = try await images.put(bytes)
     try await images.harm(digest, with: other)
     _ = try await images.put(bytes)
@@ -179,8 +181,8 @@ struct ImageStoreTests {
     for seed in 0..<10 { digests.append(try await images.put(imageBytes(100, seed: UInt8(seed)))) }
     let wanted = Set(digests.prefix(4))
     let removed = try await images.store.sweep { found in
-      let unwanted = found.filter { !wanted.contains($0) }
-      for digest in unwanted { try? await images.store.remove(digest) }
+      let unwanted = found.filter { !wanted.contains($0.digest) }
+      for name in unwanted { try? await images.store.remove(name) }
       return unwanted.count
     }
     #expect(removed == 6)
@@ -198,7 +200,7 @@ struct ImageStoreTests {
     let digest = try await images.put(bytes)
     try await withThrowingTaskGroup { group in
       group.addTask { for _ in 0..<40 { _ = try await images.put(bytes) } }
-      group.addTask { for _ in 0..<40 { try await images.store.remove(digest) } }
+      group.addTask { for _ in 0..<40 { try await images.store.remove(ImageName(digest)) } }
       group.addTask {
         for _ in 0..<80 {
           guard let stored = try await images.store.open(digest) else { continue }

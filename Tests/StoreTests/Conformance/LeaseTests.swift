@@ -141,25 +141,26 @@ struct LeaseTests {
       let holder = JobID(at: .at(Int64(number)))
       _ = try await base.reserve(
         .sample(number), bytes: 10, as: holder, of: instance, limit: 1_000)
-      #expect(
-        try await base.markOrphans([.sample(10 + number)], for: instance) == [.sample(10 + number)])
+      let orphan = ImageName(.sample(10 + number))
+      #expect(try await base.markOrphans([orphan], for: instance) == [orphan])
     }
     for (number, instance) in [two.lost, two.other].enumerated() {
       let gone = JobID(at: .at(50 + Int64(number)))
       let digest = ImageDigest.sample(20 + number)
       _ = try await base.reserve(digest, bytes: 10, as: gone, of: instance, limit: 1_000)
       try await base.release(gone)
-      #expect(try await base.abandonedImages(1, for: instance) == [digest])
+      #expect(try await base.abandonedImages(1, for: instance).map(\.digest) == [digest])
     }
     #expect(try await base.counts().images == 2)
     two.store.clock.set(.at(10_001))
     #expect(try await base.recoverExpired(9).isEmpty)
-    #expect(try await base.counts().images == 3, "it may have its bytes still")
     #expect(try await !two.store.refers(to: .sample(0)))
     #expect(try await two.store.refers(to: .sample(1)))
-    #expect(try await Set(base.abandonedImages(9, for: two.other)) == [.sample(0), .sample(20)])
-    let orphans = try await base.markOrphans([.sample(10), .sample(11)], for: two.other)
-    #expect(orphans == [.sample(10)], "the other one's is being removed")
+    let left = try await base.abandonedImages(9, for: two.other).map(\.digest)
+    #expect(Set(left) == [.sample(0), .sample(20)], "its bytes may be there still")
+    let orphans = try await base.markOrphans(
+      [ImageName(.sample(10)), ImageName(.sample(11))], for: two.other)
+    #expect(orphans == [ImageName(.sample(10))], "the other one's is being removed")
     let holder = JobID(at: .at(99))
     let again = try await base.reserve(
       .sample(21), bytes: 10, as: holder, of: two.other, limit: 1_000)

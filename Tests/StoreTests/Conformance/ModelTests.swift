@@ -95,7 +95,9 @@ struct ModelTests {
     }
   }
 
-  private static func cleaned(_ room: Reservation, _ store: StoreUnderTest) async throws -> Bool {
+  private static func cleaned(
+    _ room: StoreUnderTest.Room, _ store: StoreUnderTest
+  ) async throws -> Bool {
     guard case .reserved(let evicted) = room else { return false }
     try await store.forget(evicted)
     return true

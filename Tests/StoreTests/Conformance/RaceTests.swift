@@ -46,7 +46,7 @@ struct RaceTests {
     try staged.write([UInt8](repeating: .random(in: 0..<8, using: &random), count: 100))
     let digest = staged.finish()
     let holder = JobID(at: .at(1))
-    var room = Reservation.pendingDeletion
+    var room = StoreUnderTest.Room.pendingDeletion
     let deadline = ContinuousClock.now + .seconds(20)
     while room == .pendingDeletion, ContinuousClock.now < deadline {
       room = try await store.reserve(digest, bytes: 100, as: holder, limit: limit)
@@ -71,7 +71,7 @@ struct RaceTests {
   private static func clean(
     _ digests: [ImageDigest], _ store: StoreUnderTest, _ images: FileImageStore
   ) async throws {
-    for digest in digests { try await images.remove(digest) }
+    for digest in digests { try await images.remove(ImageName(digest)) }
     try await store.forget(digests)
   }
 }

@@ -147,28 +147,48 @@ extension StoreUnderTest {
   func counts() async throws -> StoreCounts { try await base.counts() }
 }
 
-/// Images.
+/// Images, by their digests: what generation they are of is each store's own affair.
 extension StoreUnderTest {
+  /// A ``Reservation``.
+  enum Room: Equatable {
+    case reserved(evicted: [ImageDigest])
+    case full, pendingDeletion
+  }
+
   func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
-  ) async throws -> Reservation {
-    try await base.reserve(image, bytes: bytes, as: holder, of: instance, limit: limit)
+  ) async throws -> Room {
+    let reservation = try await base.reserve(
+      image, bytes: bytes, as: holder, of: instance, limit: limit)
+    switch reservation {
+    case .reserved(let name, let evicted):
+      #expect(name.digest == image)
+      return .reserved(evicted: evicted.map(\.digest))
+    case .full: return .full
+    case .pendingDeletion: return .pendingDeletion
+    }
   }
 
   func release(_ holder: JobID) async throws { try await base.release(holder) }
 
   func lose(_ image: ImageDigest) async throws -> [JobID]? {
-    try await base.lose(image, for: instance)
+    try await base.lose(image, for: instance)?.jobs
   }
 
   func abandonedImages(_ count: Int) async throws -> [ImageDigest] {
-    try await base.abandonedImages(count, for: instance)
+    try await base.abandonedImages(count, for: instance).map(\.digest)
   }
 
-  func forget(_ images: [ImageDigest]) async throws { try await base.forget(images) }
+  func forget(_ images: [ImageDigest]) async throws {
+    var names: [ImageName] = []
+    for image in images {
+      names.append(try await base.keptImage(image)?.name ?? ImageName(image))
+    }
+    try await base.forget(names)
+  }
 
   func markOrphans(_ images: [ImageDigest]) async throws -> [ImageDigest] {
-    try await base.markOrphans(images, for: instance)
+    try await base.markOrphans(images.map { ImageName($0) }, for: instance).map(\.digest)
   }
 }
 

@@ -1,0 +1,83 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+@Suite("Generations of images in PostgreSQL")
+struct PostgresGenerationTests {
+  private let digest = ImageDigest.sample(1)
+
+  private func open(_ database: TestDatabase, _ clock: ManualClock) throws -> PostgresJobStore {
+    var configuration = PostgresJobStore.Configuration(url: database.url)
+    configuration.now = { clock.now }
+    configuration.isShared = true
+    return try PostgresJobStore(configuration)
+  }
+
+  private func reserve(
+    _ store: PostgresJobStore, as instance: Instance, _ holder: JobID = JobID(at: .at(1))
+  ) async throws -> Reservation {
+    try await store.reserve(digest, bytes: 100_000, as: holder, of: instance, limit: .max / 2)
+  }
+
+  private func name(_ reservation: Reservation) throws -> ImageName {
+    guard case .reserved(let name, _) = reservation else {
+      throw StoreError.unavailable(detail: "\(reservation)")
+    }
+    return name
+  }
+
+  @Test(
+    "an image that was let go of comes back under a new one, once its bytes are removed")
+  func comesBack() async throws {
+    let clock = ManualClock(.at(0))
+    let database = try TestDatabase(in: .shared)
+    let store = try open(database, clock)
+    let lost = try await store.register(for: .seconds(10))
+    let (holder, another) = (JobID(at: .at(1)), JobID(at: .at(2)))
+    let first = try name(await reserve(store, as: lost, holder))
+    #expect(try name(await reserve(store, as: lost, another)) == first, "as long as it is kept")
+    for holder in [holder, another] { try await store.release(holder) }
+    #expect(try await store.abandonedImages(9, for: lost) == [first])
+
+    clock.set(.at(10_001))
+    let other = try await store.register(for: .seconds(10))
+    #expect(try await store.abandonedImages(9, for: other) == [], "it is still being removed")
+    _ = try await store.recoverExpired(9)
+    #expect(try await reserve(store, as: other) == .pendingDeletion)
+    #expect(try await store.abandonedImages(9, for: other) == [first])
+    try await store.forget([first])
+    let second = try name(await reserve(store, as: other))
+    #expect(second.digest == digest && second != first)
+
+    // The lost one is back, and says what it did, late.
+    try await store.forget([first])
+    #expect(try await store.keptImage(digest) == KeptImage(second, bytes: 100_000))
+    #expect(try await store.markOrphans([first, second], for: other) == [first])
+    try await store.forget([first])
+    #expect(try await store.keptImage(digest)?.name == second)
+    try await store.audit()
+    await store.close()
+    withExtendedLifetime(database) {}
+  }
+
+  @Test("an image of before there were any keeps its name, and is no orphan")
+  func before() async throws {
+    let database = try TestDatabase(in: .shared)
+    let session = Session(Session.Settings(PostgresJobStore.Configuration(url: database.url)))
+    try Schema.migrate(session, to: 1)
+    try database.server.run(
+      "INSERT INTO images (digest, bytes) VALUES ('\\x\(digest.hex)', 100000)", in: database.name)
+    let clock = ManualClock(.at(0))
+    let store = try open(database, clock)
+    let instance = try await store.register(for: .seconds(10))
+    let old = ImageName(digest)
+    #expect(try await store.keptImage(digest) == KeptImage(old, bytes: 100_000))
+    #expect(try name(await reserve(store, as: instance)) == old)
+    let unknown = ImageName(.sample(2))
+    #expect(try await store.markOrphans([old, unknown], for: instance) == [unknown])
+    await store.close()
+    withExtendedLifetime(database) {}
+  }
+}

@@ -1,0 +1,103 @@
+internal import Crypto
+internal import Fetch
+internal import Foundation
+public import Jobs
+internal import Logging
+public import S3
+
+/// A bucket of the real server that nobody else has: one that others make at the same time is not there at once.
+public struct TestBucket: Sendable {
+  /// It, below its prefix.
+  public let bucket: S3Bucket
+  private let name: String
+  private let prefix: String
+  private let store: ObjectStore
+
+  /// - Parameters:
+  ///   - isMade: whether it is there.
+  ///   - secretKey: to sign with.
+  public init(
+    prefix: String = "", isMade: Bool = true, secretKey: String = ObjectStore.secretKey
+  ) async throws {
+    store = try await ObjectStore.shared()
+    (name, self.prefix) = ("b" + UUID().uuidString.lowercased(), prefix)
+    bucket = try S3Bucket.forTests(
+      at: store.endpoint, named: name, prefix: prefix,
+      S3Credentials(accessKey: ObjectStore.accessKey, secretKey: secretKey))
+    if isMade { try await bucket.create() }
+  }
+
+  /// Where the server listens.
+  public var port: Int { store.port }
+
+  /// The configuration of a service that keeps its images there, as the environment has it.
+  public var settings: [String: String] {
+    [
+      "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/\(prefix)",
+      "IMAGEFETCH_STORAGE_S3_ENDPOINT": store.endpoint,
+      "AWS_ACCESS_KEY_ID": ObjectStore.accessKey,
+      "AWS_SECRET_ACCESS_KEY": ObjectStore.secretKey,
+    ]
+  }
+
+  /// The keys of all that is in it.
+  public var keys: [String] {
+    get async throws {
+      var (keys, next): ([String], String?) = ([], nil)
+      repeat {
+        let page = try await bucket.list(after: next)
+        keys += page.objects.map(\.key)
+        next = page.next
+      } while next != nil
+      return keys
+    }
+  }
+
+  /// Puts bytes there, whatever the key says.
+  public func put(_ key: String, _ bytes: [UInt8]) async throws {
+    try await bucket.put(key, OutgoingContent(bytes), digest: Self.digest(of: bytes))
+  }
+
+  /// Puts an object there that is named as images are, and that no service knows.
+  public func leaveOrphan(_ bytes: [UInt8]) async throws {
+    try await put(S3ImageStore.key(of: ImageName(Self.digest(of: bytes))), bytes)
+  }
+
+  /// The SHA-256 of bytes.
+  public static func digest(of bytes: [UInt8]) -> ImageDigest {
+    ImageDigest(bytes: Array(SHA256.hash(data: Data(bytes))))!
+  }
+}
+
+extension S3Bucket {
+  /// A bucket of a server on this machine.
+  ///
+  /// - Parameter timeout: of one try.
+  public static func forTests(
+    at endpoint: String, named name: String, prefix: String = "", _ credentials: S3Credentials,
+    region: String = "us-east-1", timeout: Duration = .seconds(20), tries: Int = 4
+  ) throws -> S3Bucket {
+    var configuration = CurlFetcher.Configuration()
+    configuration.policy = .everywhere
+    return S3Bucket(
+      Place(
+        endpoint: SourceURL(endpoint)!, region: region, bucket: name, prefix: prefix,
+        isPathStyle: true), sender: try CurlFetcher(configuration),
+      credentials: S3CredentialSource(credentials), timeout: timeout, tries: tries,
+      now: { Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000)) },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+  }
+
+  /// How many bytes an object has; nil when there is none.
+  public func count(of key: String) async throws(S3Error) -> Int? {
+    guard let response = try await found(Request(.head, key: key)) else { return nil }
+    let length = response.headers.first { $0.name.lowercased() == "content-length" }.flatMap {
+      Int($0.value)
+    }
+    guard let length else { throw .unexpected("no Content-Length") }
+    return length
+  }
+
+  /// Makes the bucket.
+  public func create() async throws(S3Error) { _ = try await send(Request(.put, key: nil)) }
+}
