@@ -78,6 +78,15 @@ test: build-packages ## install what is missing, run every test (FILTER=… for 
 	@rm -f .build/tests-swift-testing.xml
 	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
+# What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
+LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
+
+.PHONY: test-long
+test-long: export IMAGEFETCH_LONG_TESTS := 1
+test-long: ## run the tests that do more when there is time: kills, replacements, another S3 server
+	@.ci/install $(LONG_TEST_PACKAGES)
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),ClusterCrowdTests|OtherObjectStoreTests)'
+
 # Tests have these make clients of openapi.yaml; one installs them where several want them at once.
 $(CLIENT_TOOLS)/installed: .ci/clients.txt
 	@flock Makefile $(MAKE) --no-print-directory install-client-tools

@@ -194,11 +194,13 @@ final class RunningService: Sendable {
 }
 
 /// Tries until the condition holds, for a minute at most.
-func eventually(_ condition: () async throws -> Bool) async throws {
+func eventually(
+  _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
+) async throws {
   let deadline = ContinuousClock.now + .seconds(60)
   while true {
     if try await condition() { return }
-    try #require(ContinuousClock.now < deadline, "waited too long")
+    try #require(ContinuousClock.now < deadline, "waited too long", sourceLocation: location)
     try await Task.sleep(for: .milliseconds(5))
   }
 }

@@ -76,6 +76,11 @@ public final class ScriptedOrigin: Sendable {
   /// The most requests that ever waited for the last part of their answers at the same time.
   public var mostAtOnce: Int { log.state.withLock { $0.mostUnanswered } }
 
+  /// The same of the requests for a path.
+  public func mostAtOnce(to path: String) -> Int {
+    log.state.withLock { $0.byPath[path]?.most ?? 0 }
+  }
+
   /// Requests that wait for the last part of their answers now.
   public var unanswered: Int { log.state.withLock { $0.unanswered } }
 
@@ -157,11 +162,19 @@ final class OriginLog: Sendable {
     var closed: [Int: ContinuousClock.Instant] = [:]
     var unanswered = 0
     var mostUnanswered = 0
+    var byPath: [String: (unanswered: Int, most: Int)] = [:]
     var isStopped = false
 
-    mutating func begin() {
+    mutating func begin(_ path: String) {
       unanswered += 1
       mostUnanswered = max(mostUnanswered, unanswered)
+      let one = byPath[path, default: (0, 0)]
+      byPath[path] = (one.unanswered + 1, max(one.most, one.unanswered + 1))
+    }
+
+    mutating func end(_ path: String) {
+      unanswered -= 1
+      byPath[path]?.unanswered -= 1
     }
   }
 

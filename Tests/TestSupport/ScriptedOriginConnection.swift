@@ -49,18 +49,18 @@ struct OriginConnection {
         state.requests.append(request)
         return state.scripts[request.path]
       }
-      guard perform(script?(request) ?? .status(404)) else { break }
+      guard perform(script?(request) ?? .status(404), to: request.path) else { break }
     }
     log.state.withLock { $0.open[number] = nil }
     close(descriptor)
   }
 
   /// - Returns: whether the connection goes on.
-  private func perform(_ reply: ScriptedReply) -> Bool {
-    log.state.withLock { $0.begin() }
+  private func perform(_ reply: ScriptedReply, to path: String) -> Bool {
+    log.state.withLock { $0.begin(path) }
     // Before the last step: once the client has the last byte its next request may be there.
     let isFirstPartDone = reply.steps.dropLast().allSatisfy(perform)
-    log.state.withLock { $0.unanswered -= 1 }
+    log.state.withLock { $0.end(path) }
     return isFirstPartDone && reply.steps.suffix(1).allSatisfy(perform)
   }
 

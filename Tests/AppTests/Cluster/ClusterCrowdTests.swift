@@ -1,0 +1,59 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Each with jobs coming in all the while.
+@Suite("Instances that come and go", .timeLimit(.minutes(30)))
+struct ClusterCrowdTests {
+  /// Set, tests do what they do many more times.
+  private static var isLong: Bool {
+    ProcessInfo.processInfo.environment["IMAGEFETCH_LONG_TESTS"] == "1"
+  }
+
+  @Test("by kill -9, again and again: others take over in time, and nothing is lost")
+  func killed() async throws {
+    let lease = Duration.seconds(2)
+    let keys = Crowd.keys.merging(["jobs.lease": "2s"]) { $1 }
+    let kills = Self.isLong ? 50 : 4
+    try await Cluster.open(3, keys) { cluster, origin in
+      let crowd = Crowd(cluster, origin)
+      var times: [Duration] = []
+      let jobs = try await crowd.submit {
+        for _ in 0..<kills {
+          try await Task.sleep(for: .milliseconds(.random(in: 300...1_200)))
+          let victim = Int.random(in: 0..<3)
+          let number = cluster.number(of: victim)
+          try await cluster[victim].kill()
+          let moment = ContinuousClock.now
+          try await eventually {
+            let held = try cluster.run("SELECT count(*) FROM queue WHERE instance = \(number)")
+            return held.filter(\.isNumber) == "0"
+          }
+          times.append(ContinuousClock.now - moment)
+          try await cluster.replace(victim)
+        }
+      }
+      let longest = times.max() ?? .zero
+      print("\(kills) kills, \(jobs.count) jobs: all taken over within \(longest)")
+      // A second between two looks, and what a busy machine takes.
+      #expect(longest < lease + .seconds(1) + .seconds(3), "\(times)")
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test("as in an upgrade, one after the other: nothing is lost, and nobody waits for a lease")
+  func replaced() async throws {
+    let keys = Crowd.keys.merging(["jobs.lease": "60s"]) { $1 }
+    try await Cluster.open(3, keys) { cluster, origin in
+      let crowd = Crowd(cluster, origin)
+      let jobs = try await crowd.submit {
+        for index in 0..<(Self.isLong ? 30 : 3) {
+          try await Task.sleep(for: .milliseconds(700))
+          #expect(try await cluster[index % 3].stop() == 0)
+          try await cluster.replace(index % 3)
+        }
+      }
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+}

@@ -1,0 +1,137 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Each with jobs coming in all the while.
+@Suite("Instances whose database or bucket fails", .timeLimit(.minutes(4)))
+struct ClusterOutageTests {
+  @Test("lose nothing when PostgreSQL crashes and starts again")
+  func crash() async throws {
+    let server = try PostgresServer(isDurable: true)
+    try await Cluster.open(3, Crowd.keys, on: server) { cluster, origin in
+      let crowd = Crowd(cluster, origin)
+      let jobs = try await crowd.submit {
+        for _ in 0..<2 {
+          try await Task.sleep(for: .seconds(2))
+          server.crash()
+          try await Task.sleep(for: .seconds(1))
+          try server.start()
+        }
+        try await Task.sleep(for: .seconds(2))
+      }
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test("lose nothing when a synchronous standby takes over from PostgreSQL")
+  func failover() async throws {
+    let primary = try PostgresServer(isDurable: true)
+    let standby = try PostgresServer(isDurable: true, standbyOf: primary)
+    let url = { (database: String) in
+      "postgresql://imagefetch@127.0.0.1:\(primary.port),127.0.0.1:\(standby.port)/\(database)"
+        + "?target_session_attrs=read-write"
+    }
+    try await Cluster.open(3, Crowd.keys, on: primary, url: url) { cluster, origin in
+      let crowd = Crowd(cluster, origin)
+      var first: String?
+      var jobs = try await crowd.submit {
+        try await Task.sleep(for: .seconds(3))
+        primary.crash()
+        let moment = ContinuousClock.now
+        try standby.promote()
+        cluster.ask(standby)
+        try await eventually {
+          let answer = try await cluster[1].submit(["url": origin.url("/0")])
+          first = try? answer.json()["id"] as? String
+          return answer.status == 202
+        }
+        print("failover: a job was taken \(ContinuousClock.now - moment) after the crash")
+        try await Task.sleep(for: .seconds(2))
+      }
+      jobs[try #require(first)] = Crowd.body(0)
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test(
+    "lose nothing while PostgreSQL stands still for longer than a lease, or is cut off")
+  func database() async throws {
+    try await Cluster.open(3, Crowd.keys, isProxied: true) { cluster, origin in
+      let proxy = try #require(cluster.proxies).database
+      let crowd = Crowd(cluster, origin)
+      let jobs = try await crowd.submit {
+        try await Task.sleep(for: .seconds(1))
+        proxy.become(.stall)
+        try await Task.sleep(for: .seconds(10))
+        try await eventually { try await cluster[0].get("/readyz").status == 503 }
+        #expect(try await cluster[0].get("/livez").status == 200)
+        proxy.become(.none)
+        for service in cluster.services {
+          try await eventually { try await service.get("/readyz").status == 200 }
+        }
+        proxy.become(.cut)
+        try await Task.sleep(for: .seconds(2))
+        proxy.become(.slow(bytesPerSecond: 2_000_000))
+        try await Task.sleep(for: .seconds(2))
+        proxy.become(.none)
+      }
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test("lose nothing while the bucket stands still, is cut off, or refuses in all its ways")
+  func bucket() async throws {
+    try await Cluster.open(3, Crowd.keys, isProxied: true) { cluster, origin in
+      let proxy = try #require(cluster.proxies).bucket
+      let crowd = Crowd(cluster, origin)
+      let jobs = try await crowd.submit {
+        let faults: [FaultyProxy.Fault] = [
+          .stall, .cut, .answer(FaultyProxy.refusal(503, "SlowDown")),
+          .answer(FaultyProxy.refusal(500, "InternalError")), .answer(Array("\u{1}?\r\n".utf8)),
+        ]
+        for fault in faults {
+          try await Task.sleep(for: .milliseconds(500))
+          proxy.become(fault)
+          try await Task.sleep(for: .seconds(2))
+          proxy.become(.none)
+        }
+      }
+      try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test("say that there is no room where the bucket or the database's disk is full, and go on then")
+  func full() async throws {
+    let keys = ["jobs.max_attempts": "1"]
+    try await Cluster.open(2, keys, isProxied: true) { cluster, origin in
+      let proxy = try #require(cluster.proxies).bucket
+      origin.on("/filed", .ok(Fixtures.filedPNG))
+      origin.on("/small", .ok(Fixtures.smallPNG))
+      proxy.become(.answer(FaultyProxy.refusal(507, "InsufficientStorage")))
+      let refused = try await cluster[0].run(["url": origin.url("/filed")])
+      #expect(refused.error?.code == "storage_full", "\(refused.summary)")
+      proxy.become(.none)
+      let filed = try await cluster[1].run(["url": origin.url("/filed")])
+      #expect(filed.phase == "success", "\(filed.summary)")
+
+      // As the server says it when a table can't grow.
+      try cluster.run(
+        """
+        CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+          'BEGIN RAISE EXCEPTION $$could not extend file$$ USING ERRCODE = $$disk_full$$; END';
+        CREATE TRIGGER no_room BEFORE INSERT ON jobs EXECUTE FUNCTION no_room();
+        CREATE TRIGGER no_room BEFORE INSERT ON contents EXECUTE FUNCTION no_room();
+        """)
+      let answer = try await cluster[0].submit(["url": origin.url("/small")])
+      let told = String(decoding: answer.body, as: UTF8.self)
+      #expect(answer.status == 503 && told.contains("storage_full"), "\(told)")
+      try cluster.run("DROP TRIGGER no_room ON jobs")
+      let unkept = try await cluster[0].run(["url": origin.url("/small")])
+      #expect(unkept.error?.code == "storage_full", "\(unkept.summary)")
+      try cluster.run("DROP TRIGGER no_room ON contents")
+      let kept = try await cluster[1].run(["url": origin.url("/small")])
+      #expect(kept.phase == "success", "\(kept.summary)")
+      #expect(try await cluster[0].image(of: kept.id) == Fixtures.smallPNG)
+    }
+  }
+}
