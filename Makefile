@@ -82,7 +82,7 @@ test: build-packages ## install what is missing, run every test (FILTER=… for 
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 
 .PHONY: test-long
-test-long: export IMAGEFETCH_LONG_TESTS := 1
+test-long: export LONG_TESTS := 1
 test-long: ## run the tests that do more when there is time: kills, replacements, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
 	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),ClusterCrowdTests|OtherObjectStoreTests)'

@@ -9,7 +9,7 @@ import Testing
 /// Long: four processes have to start, and 60 packages to be there.
 @Suite(
   "A bucket of a server that verifies digests and the region", .timeLimit(.minutes(5)),
-  .enabled(if: ProcessInfo.processInfo.environment["IMAGEFETCH_LONG_TESTS"] == "1"))
+  .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"))
 struct OtherObjectStoreTests {
   @Test("takes what is signed for it, gives it back, lists and removes it; and refuses what is not")
   func bucket() async throws {

@@ -7,7 +7,7 @@ import Testing
 struct ClusterCrowdTests {
   /// Set, tests do what they do many more times.
   private static var isLong: Bool {
-    ProcessInfo.processInfo.environment["IMAGEFETCH_LONG_TESTS"] == "1"
+    ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
   }
 
   @Test("by kill -9, again and again: others take over in time, and nothing is lost")
