@@ -16,12 +16,20 @@ struct Housekeeping: Sendable {
   /// Between some hundred images and the next: a million take minutes.
   private static let sweepPause = Duration.milliseconds(50)
 
-  /// Tidies once a second until cancelled.
+  /// Tidies once a second until cancelled. Jobs that others left don't wait for images to be removed, which takes long
+  /// where what keeps them stands still.
   func run() async {
-    while !Task.isCancelled {
-      await recover()
+    async let recovering: Void = onceASecond { await recover() }
+    await onceASecond {
       await tidy()
       await forgetKeys()
+    }
+    await recovering
+  }
+
+  private func onceASecond(_ body: @Sendable () async -> Void) async {
+    while !Task.isCancelled {
+      await body()
       try? await Task.sleep(for: .seconds(1))
     }
   }

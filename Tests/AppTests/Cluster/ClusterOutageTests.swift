@@ -100,6 +100,34 @@ struct ClusterOutageTests {
     }
   }
 
+  @Test("take a lost one's jobs over also while a removal from the bucket stands still")
+  func takenOver() async throws {
+    // What has expired goes at once, by whoever looks next.
+    let keys = Crowd.keys.merging(["jobs.retention": "2s", "cache.enabled": "false"]) { $1 }
+    try await Cluster.open(2, keys, isProxied: true) { cluster, origin in
+      let proxy = try #require(cluster.proxies).bucket
+      let gate = Gate()
+      origin.on("/filed", .ok(Fixtures.filedPNG))
+      origin.on("/held", .held(Fixtures.smallPNG, after: 10, by: gate))
+      let held = try await cluster[0].post(["url": origin.url("/held")])
+      let holder = try await cluster.holder(of: held)
+      let other = cluster.others(than: holder)[0]
+      proxy.judge { $0.starts(with: Array("DELETE ".utf8)) ? .stall : .none }
+      _ = try await other.run(["url": origin.url("/filed")])
+      // Before it can be the one to remove the image.
+      kill(holder.processIdentifier, SIGSTOP)
+      try await eventually { proxy.stalled > 0 }
+      let moment = ContinuousClock.now
+      try await holder.kill()
+      await origin.waitForRequests(to: "/held", count: 2)
+      // The lease of 3 s, a second between two looks, and what a busy machine takes.
+      #expect(ContinuousClock.now - moment < .seconds(8))
+      proxy.judge(nil)
+      gate.open()
+      #expect(try await other.outcome(held).phase == "success")
+    }
+  }
+
   @Test("say that there is no room where the bucket or the database's disk is full, and go on then")
   func full() async throws {
     let keys = ["jobs.max_attempts": "1"]
