@@ -9,7 +9,7 @@ extension Routes {
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = PictureWish(&query, self, hasNames: true)
+    let wish = ImageRequest(&query, self, hasNames: true)
     try query.finish()
 
     if let name = wish.name { _ = try request(for: name, of: snapshot.job) }
@@ -23,7 +23,7 @@ extension Routes {
 
   /// The job's image, what stands in for it, or that there is none yet.
   func picture(
-    of snapshot: JobSnapshot, _ wish: PictureWish, _ exchange: Exchange
+    of snapshot: JobSnapshot, _ wish: ImageRequest, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     do throws(Problem) {
       if var response = try await image(

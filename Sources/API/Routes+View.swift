@@ -21,7 +21,7 @@ extension Routes {
     // They mean nothing where nothing is signed, so that a URL works there too.
     for name in ["expires", "signature"] { _ = query.one(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = PictureWish(&query, self)
+    let wish = ImageRequest(&query, self)
     var job = try viewedJob(&query, exchange)
     if let request = wish.variant?.request(within: configuration.limits) {
       job.submission.variants = [request]

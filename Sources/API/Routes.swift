@@ -16,7 +16,7 @@ public struct Routes: Sendable {
   private let authentication: Authentication
   private let limiter: RateLimiter?
   private let crossOrigin: CrossOrigin
-  private let pageBarrier: PageBarrier
+  private let pageBarrier: CrossSiteGuard
   /// Bytes of content that was gathered, and of answers made from many jobs.
   let memory: Budget
   /// Connections whose answer waits for something to happen.
@@ -49,7 +49,7 @@ public struct Routes: Sendable {
     authentication = Authentication(tokens: configuration.tokens)
     limiter = configuration.rateLimit.map { RateLimiter($0) }
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
-    pageBarrier = PageBarrier(configuration, crossOrigin)
+    pageBarrier = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
   }

@@ -46,7 +46,7 @@ final class Connection {
   static let maxFieldBytes = 65_536
 
   private let address: ServiceAddress
-  let stop: StopFlag
+  let stop: CancellationFlag
   let easy: UnsafeMutableRawPointer
   private let message: UnsafeMutablePointer<CChar>
   var exchange = Exchange()
@@ -63,7 +63,7 @@ final class Connection {
   private static let isReady = curl_global_init(Int(CURL_GLOBAL_ALL)) == CURLE_OK
 
   /// - Returns: nil where libcurl has no memory left.
-  init?(to address: ServiceAddress, stop: StopFlag) {
+  init?(to address: ServiceAddress, stop: CancellationFlag) {
     guard Self.isReady, let easy = curl_easy_init() else { return nil }
     self.easy = easy
     (self.address, self.stop) = (address, stop)

@@ -72,9 +72,9 @@ public struct NameTemplate: Sendable, Equatable {
   }
 
   /// The format that its own ending asks for, where it can be written.
-  var format: Wishes.Format? {
+  var format: ImageOptions.Format? {
     guard case .text(let text) = parts.last, let dot = text.lastIndex(of: ".") else { return nil }
-    return Wishes.Format(ending: text[text.index(after: dot)...])
+    return ImageOptions.Format(ending: text[text.index(after: dot)...])
   }
 
   /// The path of an image below the folder.
@@ -83,7 +83,7 @@ public struct NameTemplate: Sendable, Equatable {
   ///   - index: its place in all that was asked for.
   ///   - ending: for `{ext}`, without its dot.
   func name(of url: String, index: Int, ending: String) -> String {
-    let places = URLPlaces(Wishes.url(url))
+    let places = URLPlaces(ImageOptions.url(url))
     let text = parts.map { part in
       switch part {
       case .text(let text): text

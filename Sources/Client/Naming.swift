@@ -19,11 +19,12 @@ final class Naming: Sendable {
   private let template: NameTemplate?
   private let skipsExisting: Bool
   /// What --format, or a name's own ending, says that all images will be.
-  private let format: Wishes.Format?
+  private let format: ImageOptions.Format?
   /// The names that URLs of this run have, and whose; hashes, for lists of a million: some 40 bytes a line.
   private let owners = Mutex<[Int: Int]>([:])
 
-  init(_ output: Output, template: NameTemplate?, skipsExisting: Bool, format: Wishes.Format?) {
+  init(_ output: Output, template: NameTemplate?, skipsExisting: Bool, format: ImageOptions.Format?)
+  {
     (self.output, self.skipsExisting, self.format) = (output, skipsExisting, format)
     // What is skipped has to be known by its URL alone, before a redirect may give it another name.
     self.template = template ?? (skipsExisting ? .usual : nil)

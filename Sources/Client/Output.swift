@@ -38,9 +38,9 @@ public enum Output: Sendable, Equatable {
   }
 
   /// The format that a file's name ends with, where it can be written.
-  var format: Wishes.Format? {
+  var format: ImageOptions.Format? {
     guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
-    return Wishes.Format(ending: path[path.index(after: dot)...])
+    return ImageOptions.Format(ending: path[path.index(after: dot)...])
   }
 
   /// Why nothing can be put into a folder that is there or is to be made; an errno.

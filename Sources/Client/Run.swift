@@ -16,7 +16,7 @@ public final class Run: Sendable {
     public var template: NameTemplate?
     /// Whether what has a file already is left alone.
     public var skipsExisting = false
-    public var wishes: Wishes
+    public var options: ImageOptions
     /// Jobs under way at once.
     public var parallel: Int
     /// Whether only failures are told of.
@@ -27,11 +27,12 @@ public final class Run: Sendable {
     public var environment: [String: String]
 
     public init(
-      address: ServiceAddress, sources: [Source], output: Output, wishes: Wishes = Wishes(),
+      address: ServiceAddress, sources: [Source], output: Output,
+      options: ImageOptions = ImageOptions(),
       parallel: Int = 32, isQuiet: Bool = false, environment: [String: String] = [:]
     ) {
       (self.address, self.sources, self.output) = (address, sources, output)
-      (self.wishes, self.parallel, self.isQuiet) = (wishes, max(1, parallel), isQuiet)
+      (self.options, self.parallel, self.isQuiet) = (options, max(1, parallel), isQuiet)
       self.environment = environment
     }
   }
@@ -69,8 +70,8 @@ public final class Run: Sendable {
 
   private let settings: Settings
   private let sources: Sources
-  private let stop = StopFlag()
-  private let board: Board?
+  private let stop = CancellationFlag()
+  private let board: ProgressDisplay?
   private let printer: Printer
   private let naming: Naming
   private let state = Mutex(State())
@@ -83,14 +84,16 @@ public final class Run: Sendable {
     let hasBars = Self.hasBars(settings)
     board =
       hasBars
-      ? Board(on: STDERR_FILENO, style: Style(environment: settings.environment)) { sources.total }
+      ? ProgressDisplay(on: STDERR_FILENO, style: Style(environment: settings.environment)) {
+        sources.total
+      }
       : nil
     printer = Printer(
       hasBars: hasBars, isQuiet: settings.isQuiet, isJSON: settings.isJSON,
       givesImage: settings.output == .standardOutput)
     naming = Naming(
       settings.output, template: settings.template, skipsExisting: settings.skipsExisting,
-      format: settings.wishes.format ?? settings.impliedFormat)
+      format: settings.options.format ?? settings.impliedFormat)
   }
 
   private static func hasBars(_ settings: Settings) -> Bool {
@@ -144,19 +147,19 @@ extension Run {
 
   private func work(_ slot: Int) {
     let watcher = board.map { board in { board.show(slot, $0, $1) } }
-    let errand = Errand(
-      to: settings.address, wishes: settings.wishes, output: settings.output,
+    let download = Download(
+      to: settings.address, options: settings.options, output: settings.output,
       format: settings.impliedFormat, naming: naming, stop: stop, watcher: watcher)
-    guard let errand else { return end(.fault("libcurl can't be used")) }
+    guard let download else { return end(.fault("libcurl can't be used")) }
     do throws(EndOfRun) {
       // The one in this process is there, and is nobody else's.
-      if slot == 1, !settings.address.isOurs { try errand.knock() }
+      if slot == 1, !settings.address.isOurs { try download.ping() }
     } catch {
       return end(Ending(error))
     }
     while let item = next() {
       startAnother()
-      carry(item, by: errand, slot)
+      carry(item, by: download, slot)
       state.withLock { $0.busy -= 1 }
       settle()
     }
@@ -176,14 +179,14 @@ extension Run {
     }
   }
 
-  private func carry(_ item: Sources.Item, by errand: Errand, _ slot: Int) {
+  private func carry(_ item: Sources.Item, by download: Download, _ slot: Int) {
     switch item.line {
     case .unusable(let beginning, let reason):
       finish(slot, .failed(code: "invalid_url", detail: reason), url: beginning)
     case .text(let url):
       board?.begin(slot, name: FileName.shown(of: url))
       do throws(EndOfRun) {
-        finish(slot, try errand.carry(url, index: item.index), url: url)
+        finish(slot, try download.carry(url, index: item.index), url: url)
       } catch {
         board?.drop(slot)
         end(Ending(error))
@@ -230,7 +233,7 @@ extension Run {
 
 extension Run.Settings {
   /// The format that names of files ask for, where nothing else does.
-  fileprivate var impliedFormat: Wishes.Format? { output.format ?? template?.format }
+  fileprivate var impliedFormat: ImageOptions.Format? { output.format ?? template?.format }
 }
 
 extension Run.Ending {

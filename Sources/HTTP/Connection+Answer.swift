@@ -57,13 +57,13 @@ extension Connection {
       guard copy >= 0 else { return nil }
       return MHD_create_response_from_fd_at_offset64(UInt64(count), copy, UInt64(offset))
     case .stream(let stream):
-      let outflow = Unmanaged.passRetained(Outflow(stream, on: self))
+      let writer = Unmanaged.passRetained(StreamWriter(stream, on: self))
       // The block is for clients of HTTP/1.0 alone: chunks are made in the connection's own memory.
       guard
         let response = MHD_create_response_from_callback(
-          .max, 1024, Outflow.reader, outflow.toOpaque(), Outflow.free)
+          .max, 1024, StreamWriter.reader, writer.toOpaque(), StreamWriter.free)
       else {
-        outflow.release()
+        writer.release()
         return nil
       }
       return response

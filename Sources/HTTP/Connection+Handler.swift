@@ -71,7 +71,7 @@ extension Connection {
   /// back.
   private func takeContent(_ serial: UInt64) async throws(BodyError) -> [UInt8]? {
     if let piece = takeNow(serial) { return try piece.get() }
-    let piece: Upload.Piece = await withTaskCancellationHandler {
+    let piece: BodyBuffer.Piece = await withTaskCancellationHandler {
       await withUnsafeContinuation { waiter in
         let piece = takeOrWait(serial, waiter)
         if let piece { waiter.resume(returning: piece) }
@@ -82,11 +82,11 @@ extension Connection {
     return try piece.get()
   }
 
-  private func takeNow(_ serial: UInt64) -> Upload.Piece? {
+  private func takeNow(_ serial: UInt64) -> BodyBuffer.Piece? {
     state.withLock { take(&$0, serial) }
   }
 
-  private func takeOrWait(_ serial: UInt64, _ waiter: Upload.Waiter) -> Upload.Piece? {
+  private func takeOrWait(_ serial: UInt64, _ waiter: BodyBuffer.Waiter) -> BodyBuffer.Piece? {
     state.withLock { state in
       if let piece = take(&state, serial) { return piece }
       // Looked at under the lock: a cancellation from here on finds the waiter.
@@ -96,7 +96,7 @@ extension Connection {
     }
   }
 
-  private func take(_ state: inout State, _ serial: UInt64) -> Upload.Piece? {
+  private func take(_ state: inout State, _ serial: UInt64) -> BodyBuffer.Piece? {
     guard state.upload?.serial == serial else { return .failure(.disconnected) }
     let piece = state.upload?.take()
     if case .heldBack = state.timing.stage {

@@ -71,10 +71,10 @@ extension Connection {
   /// Small content is gathered before the handler runs, which then need not wait for it; a client
   /// that drips it holds no task. Larger content streams.
   private func contentFollows(_ head: RequestHead) -> MHD_Result {
-    let isSmall = head.declaredLength.map { $0 <= Upload.gathered } ?? false
+    let isSmall = head.declaredLength.map { $0 <= BodyBuffer.gathered } ?? false
     step = isSmall ? .gathering : .streaming
     state.withLock { state in
-      state.upload = Upload(serial: state.serial, limit: service.configuration.maxBody)
+      state.upload = BodyBuffer(serial: state.serial, limit: service.configuration.maxBody)
       state.timing.awaitContent(now(), serial: state.serial, service.configuration)
     }
     guard !isSmall else { return .YES }
@@ -88,7 +88,7 @@ extension Connection {
   /// - Returns: whether the connection goes on, and how much of the piece was taken; what is left
   ///   comes again.
   func contentCame(_ piece: UnsafeRawBufferPointer) -> (MHD_Result, taken: Int) {
-    let (wake, result, taken): (Upload.Wake?, MHD_Result, Int) = state.withLock { state in
+    let (wake, result, taken): (BodyBuffer.Wake?, MHD_Result, Int) = state.withLock { state in
       guard state.upload != nil, !state.isEnding else { return (nil, .NO, 0) }
       if state.upload!.isFull {
         state.timing.holdBack(now())
@@ -137,7 +137,7 @@ extension Connection {
     }
     wake?.run()
     task?.cancel()
-    forgetOutflow()
+    forgetStream()
     sending = .none
     keeping = nil
     head = nil

@@ -17,10 +17,10 @@ final class Connection: @unchecked Sendable {
     /// Counts the requests, so that late takers of a body are told apart.
     var serial: UInt64 = 0
     var timing = Timing()
-    var upload: Upload?
+    var upload: BodyBuffer?
     var response: Response?
     /// The answer's stream, if it is one.
-    var outflow: OutflowState?
+    var writer: StreamState?
     /// The handler's task, if it did not finish at once.
     var task: Task<Void, Never>?
     var isSuspended = false
@@ -96,7 +96,7 @@ final class Connection: @unchecked Sendable {
     let task = state.withLock { state in
       state.hasLeft = true
       state.timing.clientLeft(now())
-      if state.outflow != nil { resume(&state) }
+      if state.writer != nil { resume(&state) }
       return state.task
     }
     task?.cancel()

@@ -76,24 +76,24 @@ extension Monitor {
   // destroy it. So what still comes is read and dropped, within bounds (RFC 9112, section 9.6).
 
   /// Takes over the connections that were closed early.
-  func adoptLeavers() {
-    for leaver in takeLeavers() {
+  func adoptLingering() {
+    for closing in takeLingering() {
       guard lingering.count < 256 else {
-        close(leaver.descriptor)
+        close(closing.descriptor)
         continue
       }
-      let name = Self.firstLingering + UInt64(leaver.descriptor)
-      lingering[name] = leaver
-      if !events.add(leaver.descriptor, CMicroHTTPD_readable, as: name) { forget(name) }
+      let name = Self.firstLingering + UInt64(closing.descriptor)
+      lingering[name] = closing
+      if !events.add(closing.descriptor, CMicroHTTPD_readable, as: name) { forget(name) }
     }
   }
 
   /// Reads and drops.
   func discard(_ name: UInt64) {
-    guard let leaver = lingering[name] else { return }
+    guard let closing = lingering[name] else { return }
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 1) { buffer in
-      let count = recv(leaver.descriptor, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
-      if count == 0 || (count < 0 && errno != EAGAIN) || count > leaver.budget {
+      let count = recv(closing.descriptor, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
+      if count == 0 || (count < 0 && errno != EAGAIN) || count > closing.budget {
         forget(name)
       } else {
         lingering[name]?.budget -= max(0, count)
@@ -102,12 +102,12 @@ extension Monitor {
   }
 
   func expireLingering(_ time: Instant) {
-    for (name, leaver) in lingering where time > leaver.until { forget(name) }
+    for (name, closing) in lingering where time > closing.until { forget(name) }
   }
 
   func forget(_ name: UInt64) {
-    guard let leaver = lingering.removeValue(forKey: name) else { return }
-    events.remove(leaver.descriptor)
-    close(leaver.descriptor)
+    guard let closing = lingering.removeValue(forKey: name) else { return }
+    events.remove(closing.descriptor)
+    close(closing.descriptor)
   }
 }

@@ -23,7 +23,7 @@ extension Monitor {
 
   /// Does what other threads asked for, and takes the stopping one step on.
   func heed(_ time: Instant) {
-    adoptLeavers()
+    adoptLingering()
     if isListening { listenAgain() }
     let (stopAccepting, stopBy) = requests.withLock { ($0.stopAccepting, $0.stopBy) }
     if stopAccepting || stopBy != nil { closeListener() }
@@ -58,7 +58,7 @@ extension Monitor {
     service.end()
     daemon?.stop()
     daemon = nil
-    adoptLeavers()
+    adoptLingering()
     for name in Array(lingering.keys) { forget(name) }
     stopping = .done
     let waiters = requests.withLock { requests in

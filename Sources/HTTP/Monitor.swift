@@ -18,7 +18,7 @@ final class Monitor: @unchecked Sendable {
   /// Connections that were accepted for probes, and not begun yet.
   private let probes = Mutex<Set<Int32>>([])
   private let message = Mutex("")
-  private let leavers = Mutex<[Leaver]>([])
+  private let newlyLingering = Mutex<[LingeringClose]>([])
 
   /// What other threads want of this one.
   struct Requests {
@@ -29,7 +29,7 @@ final class Monitor: @unchecked Sendable {
   }
 
   /// A connection that libmicrohttpd is done with, but whose client may still be sending.
-  struct Leaver {
+  struct LingeringClose {
     let descriptor: Int32
     let until: Instant
     /// So many bytes are still read.
@@ -41,7 +41,7 @@ final class Monitor: @unchecked Sendable {
   var isListening = true
   var isAccepting = true
   var stopping = Stopping.no
-  var lingering: [UInt64: Leaver] = [:]
+  var lingering: [UInt64: LingeringClose] = [:]
   private var nextSweep: Instant = 0
 
   static let listening: UInt64 = .max - 1
@@ -136,15 +136,17 @@ final class Monitor: @unchecked Sendable {
     if connection.lingers {
       let copy = fcntl(connection.descriptor, F_DUPFD_CLOEXEC, 3)
       if copy >= 0 {
-        leavers.withLock { $0.append(Leaver(descriptor: copy, until: now() + 2_000_000_000)) }
+        newlyLingering.withLock {
+          $0.append(LingeringClose(descriptor: copy, until: now() + 2_000_000_000))
+        }
         events.wake()
       }
     }
     if !wasEvicted, closed(connection.place) { events.wake() }
   }
 
-  func takeLeavers() -> [Leaver] {
-    leavers.withLock { all in
+  func takeLingering() -> [LingeringClose] {
+    newlyLingering.withLock { all in
       defer { all = [] }
       return all
     }

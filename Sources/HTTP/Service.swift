@@ -85,7 +85,7 @@ final class Service: Sendable {
 
   func endStreams() {
     counts.isStopping.store(true, ordering: .sequentiallyConsistent)
-    for connection in connections { connection.endOutflow() }
+    for connection in connections { connection.endStream() }
   }
 
   /// No connection may be suspended any more.

@@ -56,9 +56,9 @@ struct Get: AsyncParsableCommand {
     let isMany =
       sources.count > 1 || sources.contains { if case .list = $0 { true } else { false } }
     let folder = try output.chosen(isMany: isMany)
-    let run = { @Sendable [wishes = wishes, parallel = job.parallel, output] address in
+    let run = { @Sendable [options = options, parallel = job.parallel, output] address in
       var settings = Run.Settings(
-        address: address, sources: sources, output: folder, wishes: wishes, parallel: parallel,
+        address: address, sources: sources, output: folder, options: options, parallel: parallel,
         environment: ProcessInfo.processInfo.environment)
       output.add(to: &settings)
       return Run(settings)
@@ -84,10 +84,10 @@ struct Get: AsyncParsableCommand {
     }
   }
 
-  private var wishes: Wishes {
-    var wishes = job.wishes
-    variant.add(to: &wishes)
-    return wishes
+  private var options: ImageOptions {
+    var options = job.options
+    variant.add(to: &options)
+    return options
   }
 
   /// With the service in this process.

@@ -103,10 +103,10 @@ struct VariantOptions: ParsableArguments {
   var height: Int?
 
   @Option(help: "How width and height are met.")
-  var fit: Wishes.Fit?
+  var fit: ImageOptions.Fit?
 
   @Option(help: "Another format than the image's own.")
-  var format: Wishes.Format?
+  var format: ImageOptions.Format?
 
   @Option(help: ArgumentHelp("1 to 100.", valueName: "n"), transform: number(in: 1...100))
   var quality: Int?
@@ -132,31 +132,31 @@ struct VariantOptions: ParsableArguments {
     })
   var dpr: Double?
 
-  func add(to wishes: inout Wishes) {
-    (wishes.width, wishes.height, wishes.fit) = (width, height, fit)
-    (wishes.format, wishes.quality) = (format, quality)
-    (wishes.background, wishes.dpr) = (background, dpr)
+  func add(to options: inout ImageOptions) {
+    (options.width, options.height, options.fit) = (width, height, fit)
+    (options.format, options.quality) = (format, quality)
+    (options.background, options.dpr) = (background, dpr)
   }
 }
 
 /// What each job is submitted with.
 struct JobOptions: ParsableArguments {
   @Option(help: "How the cache is used.")
-  var cache: Wishes.CacheMode?
+  var cache: ImageOptions.CacheMode?
 
   @Option(help: "Whose turn comes first.")
-  var priority: Wishes.Priority?
+  var priority: ImageOptions.Priority?
 
   @Option(
     name: .customLong("header"),
     help: ArgumentHelp("A field for the origins; may be repeated.", valueName: "'Name: value'"),
     transform: { text in
-      guard let field = Wishes.HeaderField(text) else {
+      guard let field = ImageOptions.HeaderField(text) else {
         throw ValidationError("It is a header field, such as 'Accept-Language: en'.")
       }
       return field
     })
-  var headers: [Wishes.HeaderField] = []
+  var headers: [ImageOptions.HeaderField] = []
 
   @Option(
     name: .customLong("tag"),
@@ -178,11 +178,11 @@ struct JobOptions: ParsableArguments {
     guard tags.count <= 16 else { throw ValidationError("A job has at most 16 tags.") }
   }
 
-  var wishes: Wishes {
-    var wishes = Wishes()
-    (wishes.cache, wishes.priority) = (cache, priority)
-    (wishes.headers, wishes.tags) = (headers, tags)
-    return wishes
+  var options: ImageOptions {
+    var options = ImageOptions()
+    (options.cache, options.priority) = (cache, priority)
+    (options.headers, options.tags) = (headers, tags)
+    return options
   }
 }
 
@@ -195,7 +195,7 @@ private func number(in range: ClosedRange<Int>) -> @Sendable (String) throws -> 
   }
 }
 
-extension Wishes.Fit: ExpressibleByArgument {}
-extension Wishes.Format: ExpressibleByArgument {}
-extension Wishes.CacheMode: ExpressibleByArgument {}
-extension Wishes.Priority: ExpressibleByArgument {}
+extension ImageOptions.Fit: ExpressibleByArgument {}
+extension ImageOptions.Format: ExpressibleByArgument {}
+extension ImageOptions.CacheMode: ExpressibleByArgument {}
+extension ImageOptions.Priority: ExpressibleByArgument {}

@@ -69,19 +69,19 @@ struct RuleTests {
   @Test(
     "a service that is away is waited for longer and longer, for two minutes",
     arguments: [0.0, 0.5, 1.0])
-  func patience(jitter: Double) {
-    var patience = Patience()
+  func retries(jitter: Double) {
+    var retries = RetryPolicy()
     var now = ContinuousClock.now
     let start = now
     var last = Duration.zero
-    while let pause = patience.failed(at: now, jitter: jitter) {
+    while let pause = retries.failed(at: now, jitter: jitter) {
       #expect(pause >= last && pause <= .seconds(5) && pause > .zero)
       last = pause
       now += pause
     }
-    #expect(now - start >= Patience.limit)
-    patience.answered()
-    #expect(patience.failed(at: now, jitter: jitter) != nil)
+    #expect(now - start >= RetryPolicy.limit)
+    retries.answered()
+    #expect(retries.failed(at: now, jitter: jitter) != nil)
   }
 
   @Test("Retry-After is obeyed within bounds; other answers are not waited for")
@@ -89,7 +89,7 @@ struct RuleTests {
     func pause(_ status: Int, _ field: String?) -> Double? {
       var answer = Connection.Answer(status: status)
       answer.fields["retry-after"] = field
-      return Errand.pause(after: answer)
+      return Download.pause(after: answer)
     }
     #expect(pause(200, "5") == nil && pause(404, nil) == nil && pause(500, nil) == nil)
     #expect(3.7...6.3 ~= pause(503, "5") ?? 0)
@@ -116,26 +116,26 @@ struct RuleTests {
 
   @Test("header fields are read as they are written, and others refused")
   func headerFields() {
-    let field = Wishes.HeaderField("Accept-Language:  en, de;q=0.5")
+    let field = ImageOptions.HeaderField("Accept-Language:  en, de;q=0.5")
     #expect(field?.name == "Accept-Language" && field?.value == "en, de;q=0.5")
     for line in ["", "a", ": b", "a b: c", "a: b\r\nc: d", "ä: b"] {
-      #expect(Wishes.HeaderField(line) == nil, "\(line)")
+      #expect(ImageOptions.HeaderField(line) == nil, "\(line)")
     }
   }
 
   @Test("wishes are the API's words")
-  func wishes() {
-    #expect(Wishes.Fit.allCases.map(\.rawValue) == Variant.Fit.allCases.map(\.rawValue))
+  func options() {
+    #expect(ImageOptions.Fit.allCases.map(\.rawValue) == Variant.Fit.allCases.map(\.rawValue))
     let formats = Set(OutputFormat.allCases.map(\.rawValue))
-    #expect(Set(Wishes.Format.allCases.map(\.rawValue)) == formats)
+    #expect(Set(ImageOptions.Format.allCases.map(\.rawValue)) == formats)
     let modes = Set(CacheMode.allCases.map(\.rawValue))
-    #expect(Set(Wishes.CacheMode.allCases.map(\.rawValue)) == modes)
-    #expect(Wishes.Priority.allCases.count == Priority.allCases.count)
-    var wishes = Wishes()
-    #expect(wishes.query.isEmpty)
-    (wishes.width, wishes.fit, wishes.dpr) = (320, .scaleDown, 1.5)
-    #expect(wishes.query == "?width=320&fit=scale-down&dpr=1.5")
-    let body = wishes.submission(of: "http://a/\"\u{1}")
+    #expect(Set(ImageOptions.CacheMode.allCases.map(\.rawValue)) == modes)
+    #expect(ImageOptions.Priority.allCases.count == Priority.allCases.count)
+    var options = ImageOptions()
+    #expect(options.query.isEmpty)
+    (options.width, options.fit, options.dpr) = (320, .scaleDown, 1.5)
+    #expect(options.query == "?width=320&fit=scale-down&dpr=1.5")
+    let body = options.submission(of: "http://a/\"\u{1}")
     #expect(String(decoding: body, as: UTF8.self) == #"{"url":"http://a/\"\u0001"}"#)
   }
 

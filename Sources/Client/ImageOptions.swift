@@ -1,7 +1,7 @@
 internal import FoundationEssentials
 
-/// What is wished for every image of a run, in the API's words.
-public struct Wishes: Sendable {
+/// What is asked for every image of a run, in the API's words.
+public struct ImageOptions: Sendable {
   /// How width and height are met.
   public enum Fit: String, Sendable, CaseIterable {
     case contain, cover, fill
@@ -82,12 +82,12 @@ public struct Wishes: Sendable {
   }
 
   /// The same for an image of a format, where a file's name asks for one: what is of it already stays as it came.
-  func meeting(_ format: Format?, of image: String?) -> Wishes {
-    var wishes = self
-    if wishes.format == nil, let format, !query.isEmpty || format.rawValue != image {
-      wishes.format = format
+  func meeting(_ format: Format?, of image: String?) -> ImageOptions {
+    var options = self
+    if options.format == nil, let format, !query.isEmpty || format.rawValue != image {
+      options.format = format
     }
-    return wishes
+    return options
   }
 
   /// The URL that somebody means who types a name alone, as a browser's address bar takes it.

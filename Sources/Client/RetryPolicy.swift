@@ -1,5 +1,5 @@
 /// How long a service that is out of reach is waited for: a rule without a clock.
-struct Patience {
+struct RetryPolicy {
   /// What a restart may take, and a machine's may too.
   static let limit: Duration = .seconds(120)
 
@@ -19,5 +19,5 @@ struct Patience {
   }
 
   /// The service answered.
-  mutating func answered() { self = Patience() }
+  mutating func answered() { self = RetryPolicy() }
 }

@@ -3,7 +3,7 @@ internal import Glibc
 internal import Synchronization
 
 /// What people see of a run on a terminal: a bar for each job under way, below the lines of those that are through.
-final class Board: Sendable {
+final class ProgressDisplay: Sendable {
   private struct Slot {
     var line: JobLine
     var order: Int
@@ -15,7 +15,7 @@ final class Board: Sendable {
     var slots: [Int: Slot] = [:]
     var began = 0
     var finished: [String] = []
-    var tally = Tally()
+    var tally = Totals()
     let start = ContinuousClock.now
     var received = 0
     var rate = 0.0

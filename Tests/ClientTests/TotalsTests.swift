@@ -3,10 +3,10 @@ import Testing
 @testable import Client
 
 @Suite("How far a run is")
-struct TallyTests {
+struct TotalsTests {
   @Test("is told with all that there are, the pace and the time that is left")
   func progress() {
-    var tally = Tally()
+    var tally = Totals()
     #expect(
       tally.progress(total: 5, running: 2, rate: 0, elapsed: .seconds(1))
         == "0 of 5: 0 saved, 0 failed, 2 running")
@@ -22,19 +22,19 @@ struct TallyTests {
       tally.progress(total: nil, running: 1, rate: 0, elapsed: .seconds(10))
         == "1 saved, 1 skipped, 1 failed, 1 running")
     #expect(tally.summary(elapsed: .seconds(10)) == "1 saved (1.0 MiB), 1 skipped, 1 failed, 10 s")
-    let single = Tally().progress(total: 1, running: 1, rate: 0, elapsed: .zero)
+    let single = Totals().progress(total: 1, running: 1, rate: 0, elapsed: .zero)
     #expect(single == "0 saved, 0 failed, 1 running")
   }
 
   @Test("what was skipped took no time, and so says nothing of what the rest takes")
   func remaining() {
-    let tally = Tally(saved: 10, skipped: 1000, failed: 10)
+    let tally = Totals(saved: 10, skipped: 1000, failed: 10)
     #expect(tally.remaining(total: 1040, elapsed: .seconds(40)) == .seconds(40))
     #expect(tally.remaining(total: 1020, elapsed: .seconds(40)) == nil)
     #expect(tally.remaining(total: nil, elapsed: .seconds(40)) == nil)
     #expect(tally.remaining(total: 1040, elapsed: .seconds(1)) == nil)
-    #expect(Tally(skipped: 5).remaining(total: 9, elapsed: .seconds(9)) == nil)
-    #expect(Tally(failed: 1).remaining(total: .max, elapsed: .seconds(1 << 40)) == nil)
+    #expect(Totals(skipped: 5).remaining(total: 9, elapsed: .seconds(9)) == nil)
+    #expect(Totals(failed: 1).remaining(total: .max, elapsed: .seconds(1 << 40)) == nil)
   }
 
   @Test(
@@ -44,7 +44,7 @@ struct TallyTests {
       (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (-1, "0.0 s"),
     ])
   func times(seconds: Double, text: String) {
-    #expect(Tally.time(.seconds(seconds)) == text)
+    #expect(Totals.time(.seconds(seconds)) == text)
   }
 }
 

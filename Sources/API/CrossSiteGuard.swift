@@ -3,7 +3,7 @@ internal import HTTPTypes
 /// Keeps foreign web pages out of a service without tokens, where a browser on the same machine or network would
 /// otherwise act for them: by a name of theirs that leads here (DNS rebinding), or by a form or script that sends what
 /// needs no preflight. With tokens a page lacks the secret, and nothing is checked.
-struct PageBarrier: Sendable {
+struct CrossSiteGuard: Sendable {
   private let isOpen: Bool
   private let hosts: Set<String>?
   private let crossOrigin: CrossOrigin

@@ -1,5 +1,5 @@
 /// How far a run is, in numbers and in words.
-struct Tally: Equatable {
+struct Totals: Equatable {
   var saved = 0
   var skipped = 0
   var failed = 0

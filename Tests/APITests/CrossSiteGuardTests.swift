@@ -3,7 +3,7 @@ import HTTPTypes
 import Testing
 
 @Suite("A service without tokens")
-struct PageBarrierTests {
+struct CrossSiteGuardTests {
   let local = Client { $0.allowedHosts = ["images.home"] }
   private static let host = HTTPField.Name("Host")!  // a token
 

@@ -1,9 +1,9 @@
 internal import Glibc
 
 /// Asking until there is an answer that says something.
-extension Errand {
+extension Download {
   /// Asks whether the service is there and lets us in, once: before there is anything to lose by it.
-  func knock() throws(EndOfRun) {
+  func ping() throws(EndOfRun) {
     let answer: Connection.Answer
     do { answer = try connection.send(.init(path: "/jobs?limit=1")) } catch {
       if error == .stopped { throw .stopped }
@@ -19,17 +19,17 @@ extension Errand {
   func ask(
     _ request: Connection.Request, again: () throws(EndOfRun) -> Void = {}
   ) throws(EndOfRun) -> Connection.Answer {
-    var patience = Patience()
+    var retries = RetryPolicy()
     while true {
       let pause: Duration
       do throws(Connection.Failure) {
         let answer = try connection.send(request)
         guard let seconds = Self.pause(after: answer) else { return answer }
         pause = .seconds(seconds)
-        patience.answered()
+        retries.answered()
       } catch {
         guard case .broken = error,
-          let next = patience.failed(at: .now, jitter: .random(in: 0...1))
+          let next = retries.failed(at: .now, jitter: .random(in: 0...1))
         else { throw outOfReach(error) }
         pause = next
       }

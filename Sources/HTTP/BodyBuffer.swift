@@ -1,6 +1,6 @@
 /// The content of one request on its way from libmicrohttpd's thread to the handler's task. A
 /// value: the connection's lock guards it.
-struct Upload {
+struct BodyBuffer {
   typealias Piece = Result<[UInt8]?, BodyError>
   typealias Waiter = UnsafeContinuation<Piece, Never>
 

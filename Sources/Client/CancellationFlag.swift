@@ -1,7 +1,7 @@
 internal import Synchronization
 
 /// Says to every thread that nothing new shall begin and what waits shall not wait any longer.
-final class StopFlag: Sendable {
+final class CancellationFlag: Sendable {
   private let isUp = Atomic(false)
 
   /// Whether it was raised; it never falls.

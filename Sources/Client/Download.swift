@@ -1,26 +1,26 @@
 internal import Glibc
 
-/// Carries one URL after the other from its submission to a file, on one thread, whose calls block. What keeps it waiting
+/// Brings one URL after the other from its submission to a file, on one thread, whose calls block. What keeps it waiting
 /// is the service's or the network's, and is waited out: a full queue for as long as it takes, a service that is away for
-/// as long as ``Patience`` says.
-final class Errand {
+/// as long as ``RetryPolicy`` says.
+final class Download {
   let address: ServiceAddress
-  let stop: StopFlag
+  let stop: CancellationFlag
   let connection: Connection
-  private let wishes: Wishes
+  private let options: ImageOptions
   private let output: Output
-  private let format: Wishes.Format?
+  private let format: ImageOptions.Format?
   private let naming: Naming
   /// Told of progress; nil where nobody looks.
   let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
 
   /// - Parameter format: that which the files' names ask for.
   init?(
-    to address: ServiceAddress, wishes: Wishes, output: Output, format: Wishes.Format?,
-    naming: Naming, stop: StopFlag, watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
+    to address: ServiceAddress, options: ImageOptions, output: Output, format: ImageOptions.Format?,
+    naming: Naming, stop: CancellationFlag, watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
   ) {
     guard let connection = Connection(to: address, stop: stop) else { return nil }
-    (self.address, self.wishes, self.output) = (address, wishes, output)
+    (self.address, self.options, self.output) = (address, options, output)
     (self.format, self.naming) = (format, naming)
     (self.stop, self.watcher, self.connection) = (stop, watcher, connection)
   }
@@ -67,7 +67,7 @@ final class Errand {
   }
 }
 
-extension Errand {
+extension Download {
   private enum Step {
     case job(JobAnswer)
     case refused(Outcome)
@@ -79,7 +79,7 @@ extension Errand {
     let answer = try ask(
       .init(
         method: "POST", path: "/jobs", fields: ["Idempotency-Key: get-\(key)"],
-        body: wishes.submission(of: url),
+        body: options.submission(of: url),
         // Broken off, nobody would know the job's id and could cancel it.
         isStoppable: false))
     guard answer.status == 202, let job = JobAnswer(answer.body) else {
@@ -151,7 +151,7 @@ extension Errand {
     let partial: PartialFile
     do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
     watcher?(.saving, job.progress)
-    let query = wishes.meeting(format, of: job.image?.format).query
+    let query = options.meeting(format, of: job.image?.format).query
     let path = "/jobs/\(job.id)/image\(query)"
     let request = Connection.Request(
       path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))

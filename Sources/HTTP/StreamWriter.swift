@@ -6,7 +6,7 @@ internal import Synchronization
 /// as libmicrohttpd keeps the answer.
 ///
 /// Not `Sendable`: only libmicrohttpd's thread for the connection has it.
-final class Outflow {
+final class StreamWriter {
   private let connection: Connection
   private let stream: any ContentStream
   private var rest: ArraySlice<UInt8> = []
@@ -17,8 +17,8 @@ final class Outflow {
   init(_ stream: any ContentStream, on connection: Connection) {
     self.stream = stream
     self.connection = connection
-    let serial = connection.beginOutflow(stream.keepAlive)
-    stream.attach { connection.wakeOutflow(serial) }
+    let serial = connection.beginStream(stream.keepAlive)
+    stream.attach { connection.wakeStream(serial) }
   }
 
   /// Fills the buffer as far as there is something: what has gathered goes out at once.
@@ -43,7 +43,7 @@ final class Outflow {
   /// Asks for the next piece.
   /// - Returns: nil to go on, or what the reader returns unless it has bytes; then it is asked again.
   private func refill(canPause: Bool) -> Int? {
-    switch connection.outflowTurn() {
+    switch connection.streamTurn() {
     case .leave: return Int(CMicroHTTPD_streamFailed)
     case .end: return Int(CMicroHTTPD_streamEnded)
     case .send(let bytes): rest = bytes[...]
@@ -55,7 +55,7 @@ final class Outflow {
         return Int(CMicroHTTPD_streamEnded)
       case .nothingYet:
         guard canPause else { return 0 }
-        guard connection.pauseOutflow(afterSending: hasSent) else { return nil }
+        guard connection.pauseStream(afterSending: hasSent) else { return nil }
         hasSent = false
         return 0
       }
@@ -66,16 +66,16 @@ final class Outflow {
   /// The callback, and what frees its context.
   static let reader: MHD_ContentReaderCallback = { context, _, buffer, capacity in
     guard let context, let buffer else { return Int(CMicroHTTPD_streamFailed) }
-    return Unmanaged<Outflow>.fromOpaque(context).takeUnretainedValue()
+    return Unmanaged<StreamWriter>.fromOpaque(context).takeUnretainedValue()
       .read(into: UnsafeMutableRawBufferPointer(start: buffer, count: capacity))
   }
   static let free: MHD_ContentReaderFreeCallback = { context in
-    if let context { Unmanaged<Outflow>.fromOpaque(context).release() }
+    if let context { Unmanaged<StreamWriter>.fromOpaque(context).release() }
   }
 }
 
 /// How far a connection's stream is; behind the connection's lock.
-struct OutflowState {
+struct StreamState {
   let keepAlive: KeepAlive?
   /// The stream was not asked since it may have something.
   var isReady = true
@@ -88,7 +88,7 @@ struct OutflowState {
 /// is to be sent is then decided on libmicrohttpd's thread.
 extension Connection {
   /// What the reader does next.
-  enum OutflowTurn {
+  enum StreamTurn {
     case ask, send([UInt8])
     /// The content ends here.
     case end
@@ -96,45 +96,45 @@ extension Connection {
     case leave
   }
 
-  /// - Returns: the request's number, for ``wakeOutflow(_:)``.
-  func beginOutflow(_ keepAlive: KeepAlive?) -> UInt64 {
+  /// - Returns: the request's number, for ``wakeStream(_:)``.
+  func beginStream(_ keepAlive: KeepAlive?) -> UInt64 {
     limitUnsent(Self.maxUnsent, patience: service.configuration.idleTimeout)
     return state.withLock { state in
-      state.outflow = OutflowState(keepAlive: keepAlive)
+      state.writer = StreamState(keepAlive: keepAlive)
       return state.serial
     }
   }
 
   /// Another request's stream is none of its business.
-  func wakeOutflow(_ serial: UInt64) {
+  func wakeStream(_ serial: UInt64) {
     state.withLock { state in
-      guard state.serial == serial, state.outflow != nil else { return }
-      state.outflow?.isReady = true
+      guard state.serial == serial, state.writer != nil else { return }
+      state.writer?.isReady = true
       resume(&state)
     }
   }
 
-  func outflowTurn() -> OutflowTurn {
+  func streamTurn() -> StreamTurn {
     state.withLock { state in
       if state.hasLeft { return .leave }
-      guard !service.isStopping, !state.isEnding, var outflow = state.outflow else { return .end }
-      outflow.isReady = false
-      defer { state.outflow = outflow }
-      guard outflow.isPulseDue, let keepAlive = outflow.keepAlive else { return .ask }
-      outflow.isPulseDue = false
+      guard !service.isStopping, !state.isEnding, var writer = state.writer else { return .end }
+      writer.isReady = false
+      defer { state.writer = writer }
+      guard writer.isPulseDue, let keepAlive = writer.keepAlive else { return .ask }
+      writer.isPulseDue = false
       // The stream may have woken the connection as well.
-      outflow.isReady = true
+      writer.isReady = true
       return .send(keepAlive.bytes)
     }
   }
 
   /// Suspends the connection unless something has come up since the stream was asked.
-  func pauseOutflow(afterSending hasSent: Bool) -> Bool {
+  func pauseStream(afterSending hasSent: Bool) -> Bool {
     state.withLock { state in
-      guard let outflow = state.outflow, !outflow.isReady, !outflow.isPulseDue, !state.hasLeft,
+      guard let writer = state.writer, !writer.isReady, !writer.isPulseDue, !state.hasLeft,
         !state.isEnding, !service.isStopping
       else { return false }
-      if hasSent { state.outflow?.silentSince = now() }
+      if hasSent { state.writer?.silentSince = now() }
       suspend(&state)
       return true
     }
@@ -143,22 +143,22 @@ extension Connection {
   /// Has a silence broken that lasts too long.
   func breakSilence(_ now: Instant) {
     state.withLock { state in
-      guard state.isSuspended, let outflow = state.outflow, let keepAlive = outflow.keepAlive,
-        now >= outflow.silentSince + keepAlive.interval.nanoseconds
+      guard state.isSuspended, let writer = state.writer, let keepAlive = writer.keepAlive,
+        now >= writer.silentSince + keepAlive.interval.nanoseconds
       else { return }
-      state.outflow?.isPulseDue = true
+      state.writer?.isPulseDue = true
       resume(&state)
     }
   }
 
   /// Lets the stream, if there is one, look at what became of the service or the client.
-  func endOutflow() {
-    state.withLock { state in if state.outflow != nil { resume(&state) } }
+  func endStream() {
+    state.withLock { state in if state.writer != nil { resume(&state) } }
   }
 
   /// No stream, or no more.
-  func forgetOutflow() {
-    let had = state.withLock { $0.outflow.take() != nil }
+  func forgetStream() {
+    let had = state.withLock { $0.writer.take() != nil }
     if had { limitUnsent(.max, patience: .zero) }
   }
 
