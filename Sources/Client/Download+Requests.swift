@@ -19,17 +19,17 @@ extension Download {
   func ask(
     _ request: Connection.Request, again: () throws(EndOfRun) -> Void = {}
   ) throws(EndOfRun) -> Connection.Answer {
-    var retries = RetryPolicy()
+    var backoff = Backoff()
     while true {
       let pause: Duration
       do throws(Connection.Failure) {
         let answer = try connection.send(request)
         guard let seconds = Self.pause(after: answer) else { return answer }
         pause = .seconds(seconds)
-        retries.answered()
+        backoff.answered()
       } catch {
         guard case .broken = error,
-          let next = retries.failed(at: .now, jitter: .random(in: 0...1))
+          let next = backoff.failed(at: .now, jitter: .random(in: 0...1))
         else { throw outOfReach(error) }
         pause = next
       }

@@ -2,7 +2,7 @@ internal import Glibc
 
 /// Brings one URL after the other from its submission to a file, on one thread, whose calls block. What keeps it waiting
 /// is the service's or the network's, and is waited out: a full queue for as long as it takes, a service that is away for
-/// as long as ``RetryPolicy`` says.
+/// as long as ``Backoff`` says.
 final class Download {
   let address: ServiceAddress
   let stop: CancellationFlag

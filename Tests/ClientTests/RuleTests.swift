@@ -70,7 +70,7 @@ struct RuleTests {
     "a service that is away is waited for longer and longer, for two minutes",
     arguments: [0.0, 0.5, 1.0])
   func retries(jitter: Double) {
-    var retries = RetryPolicy()
+    var retries = Backoff()
     var now = ContinuousClock.now
     let start = now
     var last = Duration.zero
@@ -79,7 +79,7 @@ struct RuleTests {
       last = pause
       now += pause
     }
-    #expect(now - start >= RetryPolicy.limit)
+    #expect(now - start >= Backoff.limit)
     retries.answered()
     #expect(retries.failed(at: now, jitter: jitter) != nil)
   }

@@ -1,5 +1,5 @@
 /// How long a service that is out of reach is waited for: a rule without a clock.
-struct RetryPolicy {
+struct Backoff {
   /// What a restart may take, and a machine's may too.
   static let limit: Duration = .seconds(120)
 
@@ -19,5 +19,5 @@ struct RetryPolicy {
   }
 
   /// The service answered.
-  mutating func answered() { self = RetryPolicy() }
+  mutating func answered() { self = Backoff() }
 }
