@@ -35,7 +35,7 @@ final class Errand {
     case .isTaken(let name):
       return .failed(
         code: "name_taken",
-        detail: "Another URL's image is \(name): --output-template tells them apart.")
+        detail: "Another URL's image may be \(name) too: --output-template tells them apart.")
     }
     let job: JobAnswer
     switch try submit(url) {
