@@ -1,4 +1,4 @@
-// Taking jobs away: as a table, as JSON, or their images as a zip.
+// Exports: jobs as a table or as JSON, their images as a zip.
 
 /** A spreadsheet takes a cell that begins so for a formula, and does what strangers wrote in it. */
 const cell = (value) => {
