@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 
-# By Docker, or by another builder that keeps HEALTHCHECK: buildah build --format docker.
+# By Docker, or by another builder that keeps HEALTHCHECK: buildah build --format docker. `make image` builds it without an
+# engine and without a registry, and tries it.
 # --build-arg SOURCE_COMMIT=$(git rev-parse --short=12 HEAD) has --version tell the commit.
 
 # Debian 12, so that the libraries linked are the libraries copied.
@@ -23,7 +24,7 @@ COPY Package.swift ./
 RUN swift package resolve --scratch-path .build-dist
 COPY openapi.yaml ./
 COPY Sources Sources
-COPY deploy/dist deploy/dist
+COPY deploy/dist/build deploy/dist/no-icu-data.c deploy/dist/root deploy/dist/
 ARG SOURCE_COMMIT=
 # Static, stripped, and without what nothing here asks for; then what it needs to run, and the licence.
 RUN deploy/dist/build /tmp/imagefetch \

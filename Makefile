@@ -19,6 +19,7 @@ BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light pytho
   python3-venv wrk
 
 DIST_PACKAGES := binutils dpkg-dev gcc patchelf python3
+IMAGE_PACKAGES := buildah curl debootstrap git iproute2 python3 util-linux
 
 # Where `make install` puts things, and below which folder, for packages.
 PREFIX ?= /usr/local
@@ -67,6 +68,11 @@ check-dist: dist ## run what `make dist` made, with the Swift toolchain out of r
 .PHONY: dist-packages
 dist-packages: build-packages
 	@.ci/install $(DIST_PACKAGES)
+
+.PHONY: image
+image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root
+	@.ci/install $(IMAGE_PACKAGES)
+	deploy/dist/image localhost/imagefetch
 
 # More tests at once than this starve each other on two cores, and those with a deadline then fail for nothing.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4

@@ -26,7 +26,8 @@ let house: [SwiftSetting] =
 
 /// The parts of the dashboard's page, which the target puts together.
 let dashboard: [Resource] = [
-  "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "address.js", "events.js",
+  "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "export.js", "address.js",
+  "events.js",
   "jobs.js", "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js",
   "chart.js",
   "glance.js", "main.js",

@@ -15,7 +15,7 @@ extension Routes {
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)
-    case .dashboard: return dashboard.answer(exchange.fields)
+    case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
       .cache, .network, .view, .unknown:
       throw Problem(.notFound, "There is no such path.")

@@ -9,7 +9,7 @@ public struct Routes: Sendable {
   let configuration: Configuration
   let openAPI: [UInt8]
   let openAPIJSON: @Sendable () -> [UInt8]
-  let dashboard: WebPage
+  let dashboard: @Sendable () -> WebPage
   let metrics: @Sendable () async -> String
   let activity: @Sendable () -> Activity
   let log: Logger
@@ -29,12 +29,12 @@ public struct Routes: Sendable {
   /// - Parameters:
   ///   - openAPI: the bytes of `openapi.yaml`.
   ///   - openAPIJSON: the same document in JSON, made when it is first asked for.
-  ///   - dashboard: what `/` shows.
+  ///   - dashboard: what `/` shows, made when it is first asked for.
   ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
   ///   - activity: what `/activity` says.
   public init(
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
-    openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: WebPage,
+    openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: @escaping @Sendable () -> WebPage,
     metrics: @escaping @Sendable () async -> String,
     activity: @escaping @Sendable () -> Activity, log: Logger
   ) {

@@ -52,7 +52,7 @@ struct Parts: Sendable {
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
       openAPI: OpenAPIDocument.bytes, openAPIJSON: { OpenAPIDocument.json },
-      dashboard: WebPage(DashboardPage(version: buildVersion)),
+      dashboard: { WebPage.dashboard },
       metrics: {
         await engine.observe()
         return registry.render() + ProcessMetrics.render()
@@ -136,10 +136,11 @@ struct Parts: Sendable {
 }
 
 extension WebPage {
-  /// The dashboard, as the API answers with it.
-  init(_ page: DashboardPage) {
-    self.init(page.bytes, contentSecurityPolicy: page.contentSecurityPolicy)
-  }
+  /// The dashboard, as the API answers with it; `imagefetch get` has no use for it, and starts without.
+  fileprivate static let dashboard: WebPage = {
+    let page = DashboardPage(version: buildVersion)
+    return WebPage(page.bytes, contentSecurityPolicy: page.contentSecurityPolicy)
+  }()
 }
 
 extension StartError {

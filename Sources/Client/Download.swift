@@ -35,7 +35,7 @@ final class Download {
     case .isTaken(let name):
       return .failed(
         code: "name_taken",
-        detail: "Another URL's image is \(name): --output-template tells them apart.")
+        detail: "Another URL's image may be \(name) too: --output-template tells them apart.")
     }
     let job: JobAnswer
     switch try submit(url) {
@@ -45,7 +45,7 @@ final class Download {
     do throws(EndOfRun) {
       let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
       if address.isOurs { forget(job) }
-      return outcome
+      return Wishes.url(url) == url ? outcome : outcome.tellingOfScheme
     } catch {
       if !address.isOurs { cancel(job) }
       throw error
@@ -101,7 +101,7 @@ extension Download {
     let code = error?.code ?? "internal"
     var detail = error?.detail ?? ""
     if address.isOurs, code == "blocked_address" {
-      detail += " --allow-network and --allow-private let this command."
+      detail += " This command may with --allow-network or --allow-private."
     }
     return .failed(code: code, detail: detail)
   }
@@ -161,6 +161,11 @@ extension Download {
     if answer.status == 202 { return nil }
     guard answer.status == 200 else { return try refusal(answer) }
     let type = answer.fields["content-type"]
+    if wishes.format == nil, let ending = output.foreignEnding, type != "image/\(ending)" {
+      return .failed(
+        code: "unsupported_format",
+        detail: "It is no \(ending), and none is made of it: .jpg, .png, .webp and .avif are.")
+    }
     let name = naming(FileName.proposed(answer.fields["content-disposition"], type: type))
     do {
       let isWhole = query.isEmpty

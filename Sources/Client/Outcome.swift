@@ -8,6 +8,15 @@ enum Outcome: Equatable {
   case failed(code: String, detail: String)
 }
 
+extension Outcome {
+  /// Of a URL that was given without a scheme: where TLS failed, that it was taken for https.
+  var tellingOfScheme: Outcome {
+    guard case .failed("tls_failure", let detail) = self else { return self }
+    return .failed(
+      code: "tls_failure", detail: detail + " Without http:// before it this was taken for https.")
+  }
+}
+
 /// An image that was written.
 struct SavedImage: Equatable {
   /// Where; `-` for standard output.

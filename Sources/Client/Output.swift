@@ -43,6 +43,14 @@ public enum Output: Sendable, Equatable {
     return ImageOptions.Format(ending: path[path.index(after: dot)...])
   }
 
+  /// The kind of image that a file's name promises and that no variant is of: `gif`, say, is the origin's or none.
+  var foreignEnding: String? {
+    guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
+    let ending = path[path.index(after: dot)...].lowercased()
+    return ["bmp", "gif", "heic", "ico", "jxl", "svg", "tif", "tiff"].contains(ending)
+      ? ending : nil
+  }
+
   /// Why nothing can be put into a folder that is there or is to be made; an errno.
   private static func refusal(_ path: String) -> Int32? {
     var path = path

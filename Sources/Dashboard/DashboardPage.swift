@@ -39,6 +39,7 @@ public struct DashboardPage: Sendable {
   private static var scripts: [[UInt8]] {
     [
       PackageResources.words_js, PackageResources.access_js, PackageResources.order_js,
+      PackageResources.export_js,
       PackageResources.address_js, PackageResources.events_js,
       PackageResources.jobs_js, PackageResources.pictures_js, PackageResources.card_js,
       PackageResources.wall_js, PackageResources.actions_js, PackageResources.details_js,

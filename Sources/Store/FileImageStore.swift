@@ -95,13 +95,14 @@ public final class FileImageStore: ImageStore {
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
+    // What goes with its process holds nothing of an earlier one.
+    guard folder.isDurable else { return 0 }
     var removed = 0
     var found: [ImageName] = []
     for name in ImageFolder.fanOut where !Task.isCancelled {
       let walk = try await disk.perform { [folder] () throws(StoreError) in
-        try folder.walk(published: name)
+        try folder.walk(name)
       }
-      guard let walk else { continue }
       while !Task.isCancelled {
         let files = await disk.run { walk.next(256) }
         if files.isEmpty { break }

@@ -19,7 +19,7 @@ final class ImageFolder: Sendable {
   let verified = VerifiedFiles()
   private let log = Logger(label: "store")
   private let root: Int32
-  private let isDurable: Bool
+  let isDurable: Bool
   private let lock: FolderLock
   /// Held while a published name is given or taken away after a look at what it names.
   private let naming = Mutex(())
@@ -40,7 +40,7 @@ final class ImageFolder: Sendable {
     partials = try Self.folder("partials", in: root)
     // Where nothing outlives the process, the first image of each makes it: 256 of them would take longer than an image.
     if isDurable { for name in Self.fanOut { close(try Self.folder(name, in: root)) } }
-    guard fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
+    guard !isDurable || fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
   }
 
   deinit {
@@ -257,14 +257,6 @@ extension ImageFolder {
   }
 
   func walk(_ folder: String) throws(StoreError) -> FolderWalk { try FolderWalk(folder, in: root) }
-
-  /// Through one of the folders of published files; nil where no image has made it yet.
-  func walk(published folder: String) throws(StoreError) -> FolderWalk? {
-    var found = stat()
-    let isMissing =
-      !isDurable && fstatat(root, folder, &found, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT
-    return isMissing ? nil : try walk(folder)
-  }
 }
 
 /// Goes through a folder's names one after the other; used by one task at a time.

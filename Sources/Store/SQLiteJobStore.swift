@@ -127,7 +127,10 @@ extension SQLiteJobStore {
     options.maximumReaderCount = max(1, configuration.readers)
     options.persistentReadOnlyConnections = true
     options.busyMode = .timeout(configuration.busyTimeout.inSeconds)
+    let isDurable = configuration.isDurable
     options.prepareDatabase { db in
+      // Else making the file syncs it and its folder.
+      if !isDurable { try db.execute(sql: "PRAGMA synchronous = OFF") }
       // Savepoints' journals and sorts stay in memory; the writer touches more pages than a reader.
       try db.execute(sql: "PRAGMA temp_store = MEMORY")
       try db.execute(sql: "PRAGMA cache_size = \(db.configuration.readonly ? -2_000 : -8_000)")

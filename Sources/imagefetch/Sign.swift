@@ -41,7 +41,10 @@ struct Sign: ParsableCommand {
           "--server goes before an origin's URL, and is an http or https URL.")
       case .unknownMember(let name):
         throw ValidationError("\"\(name)\" means nothing to GET /image, which would refuse it.")
-      case .noKey: throw OperatorMistakes(lines: ["view.keys: there is none to sign with"])
+      case .noKey:
+        throw OperatorMistakes(lines: [
+          "view.keys: there is none to sign with; openssl rand -hex 32 makes one for IMAGEFETCH_VIEW_KEYS"
+        ])
       }
     }
   }

@@ -23,8 +23,9 @@ struct Client {
     routes = Routes(
       service: service, configuration: configuration, openAPI: Array("openapi: 3.1.0\n".utf8),
       openAPIJSON: { Array(#"{"openapi":"3.1.0"}"#.utf8) },
-      dashboard: WebPage(
-        Array("<!DOCTYPE html>".utf8), contentSecurityPolicy: "default-src 'none'"),
+      dashboard: {
+        WebPage(Array("<!DOCTYPE html>".utf8), contentSecurityPolicy: "default-src 'none'")
+      },
       metrics: { "imagefetch_jobs 1\n" },
       activity: {
         Activity(end: Timestamp(milliseconds: 1_700_000_000_000), steps: [Activity.Step()])

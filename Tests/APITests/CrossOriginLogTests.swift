@@ -18,7 +18,7 @@ struct CrossOriginLogTests {
       return Routes(
         service: FakeJobService(renderer: FakeRenderer()), configuration: configuration,
         openAPI: [],
-        openAPIJSON: { [] }, dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" },
+        openAPIJSON: { [] }, dashboard: { WebPage([], contentSecurityPolicy: "") }, metrics: { "" },
         activity: { Activity(end: Timestamp(milliseconds: 0)) },
         log: Logger(label: "test") { _ in lines })
     }

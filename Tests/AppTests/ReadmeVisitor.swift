@@ -52,8 +52,8 @@ final class ReadmeVisitor {
       try servePictures(String(#require(step.commands.wholeMatch(of: pattern)).1))
     } else if step.commands.wholeMatch(of: #/git clone .* && make run/#) != nil {
       try await start(Self.onLoopback)
-    } else if let line = step.commands.wholeMatch(of: #/(.*)make run/#) {
-      try await start(assignments(String(line.1)))
+    } else if step.commands == "make run ARGS=--dev" {
+      try await start([:], ["--dev"])
     } else {
       if service == nil { try await start(Self.onLoopback) }
       let output = try await run(step.commands)
@@ -83,19 +83,8 @@ final class ReadmeVisitor {
     }
   }
 
-  /// The variables that stand before a command.
-  private func assignments(_ text: String) throws -> [String: String] {
-    var settings: [String: String] = [:]
-    for assignment in text.split(separator: " ") {
-      let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-      try #require(parts.count == 2)
-      settings[String(parts[0])] = String(parts[1])
-    }
-    return settings
-  }
-
-  /// Starts the service in place of the one before, on the same data.
-  private func start(_ settings: [String: String]) async throws {
+  /// Starts the service in place of the one before, on the same data, where the reader stands: in the repository's root.
+  private func start(_ settings: [String: String], _ arguments: [String] = []) async throws {
     let before = service?.base
     if let service { #expect(try await service.stop() == 0) }
     service = nil
@@ -103,11 +92,9 @@ final class ReadmeVisitor {
     let rules = [
       "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "", "IMAGEFETCH_FETCH_ALLOW_PORTS": "80,443",
     ]
-    var chosen = rules.merging(settings) { $1 }
-    // The reader stands in the root of the repository, this process anywhere.
-    let images = "IMAGEFETCH_SOURCES_LOCAL_ROOT"
-    if let path = chosen[images], !path.hasPrefix("/") { chosen[images] = Readme.root + path }
-    service = try await RunningService(folder: folder, settings: chosen)
+    service = try await RunningService(
+      folder: folder, settings: rules.merging(settings) { $1 }, arguments: arguments,
+      directory: Readme.root)
     guard let before, let after = service?.base else { return }
     // The visitor's service keeps its port, which variables may hold.
     let held = try String(contentsOfFile: state, encoding: .utf8)

@@ -33,6 +33,25 @@ struct TerminalEaseTests {
     }
   }
 
+  @Test("gets no file that says it is another kind of image than it is")
+  func foreignEndings() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/cat", .ok(Fixtures.jpeg, type: "image/jpeg"))
+    origin.on("/cat.gif", .ok(Fixtures.image("animated.gif"), type: "image/gif"))
+    try await inFolder { folder async throws in
+      for name in ["a.gif", "a.BMP"] {
+        let result = try await GetCommand.run([origin.url("/cat"), "-o", name], in: folder)
+        #expect(result.status == 3 && result.lines.first?[1] == "unsupported_format", "\(result)")
+      }
+      #expect(try FileManager.default.names(in: folder).isEmpty)
+      let result = try await GetCommand.run([origin.url("/cat.gif"), "-o", "b.gif"], in: folder)
+      #expect(result.status == 0)
+      let bytes = FileManager.default.contents(atPath: folder + "/b.gif")
+      #expect(bytes.map(Array.init) == Fixtures.image("animated.gif"))
+    }
+  }
+
   @Test("is told by which flag a blocked network is allowed, and by that it is")
   func networks() async throws {
     let origin = try ScriptedOrigin()
@@ -47,7 +66,7 @@ struct TerminalEaseTests {
       #expect(blocked.status == 3)
       let line = try #require(blocked.lines.first)
       #expect(line[1] == "blocked_address")
-      #expect(line[3].hasSuffix("--allow-network and --allow-private let this command."))
+      #expect(line[3].hasSuffix("This command may with --allow-network or --allow-private."))
       for flags in [["--allow-private"], ["--allow-network", "127.0.0.0/8"]] {
         let result = try await GetCommand.run(
           [origin.url("/cat.jpg")] + flags, in: folder, settings: usual)

@@ -59,6 +59,17 @@ struct RuleTests {
     #expect(plain.count { $0 == "\t" } == 3 && plain.count { $0 == "\n" } == 1)
   }
 
+  @Test(
+    "a URL without a scheme is told to have been taken for https where TLS failed, and nowhere else"
+  )
+  func schemes() {
+    let failed = Outcome.failed(code: "tls_failure", detail: "wrong version.").tellingOfScheme
+    let detail = "wrong version. Without http:// before it this was taken for https."
+    #expect(failed == .failed(code: "tls_failure", detail: detail))
+    let other = Outcome.failed(code: "timeout", detail: "late.")
+    #expect(other.tellingOfScheme == other)
+  }
+
   @Test("what is redrawn has the width that it seems to have")
   func columns() {
     #expect(PlainText.columns("abc", atMost: 3) == "abc")

@@ -312,7 +312,7 @@ document.addEventListener('keydown', (event) => {
 
 for (const dialog of document.querySelectorAll('dialog')) {
   dialog.querySelector('[data-close]')?.addEventListener('click', () => dialog.close());
-  if (dialog.id !== 'token') closeBeside(dialog);
+  if (dialog.id !== 'token' && dialog.id !== 'zip') closeBeside(dialog);
 }
 
 /** Closes a dialog by a click that begins and ends beside it: text in it may be marked beyond its edge. */

@@ -103,7 +103,7 @@ struct CountedService {
     let routes = Routes(
       service: engine, configuration: configuration.routesConfiguration, openAPI: [],
       openAPIJSON: { [] },
-      dashboard: WebPage([], contentSecurityPolicy: ""), metrics: { "" },
+      dashboard: { WebPage([], contentSecurityPolicy: "") }, metrics: { "" },
       activity: { Activity(end: .wallClock) }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
