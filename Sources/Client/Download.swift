@@ -45,7 +45,7 @@ final class Download {
     do throws(EndOfRun) {
       let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
       if address.isOurs { forget(job) }
-      return Wishes.url(url) == url ? outcome : outcome.tellingOfScheme
+      return ImageOptions.url(url) == url ? outcome : outcome.tellingOfScheme
     } catch {
       if !address.isOurs { cancel(job) }
       throw error
