@@ -161,7 +161,7 @@ extension Download {
     if answer.status == 202 { return nil }
     guard answer.status == 200 else { return try refusal(answer) }
     let type = answer.fields["content-type"]
-    if wishes.format == nil, let ending = output.foreignEnding, type != "image/\(ending)" {
+    if options.format == nil, let ending = output.foreignEnding, type != "image/\(ending)" {
       return .failed(
         code: "unsupported_format",
         detail: "It is no \(ending), and none is made of it: .jpg, .png, .webp and .avif are.")

@@ -134,7 +134,7 @@ struct RuleTests {
     }
   }
 
-  @Test("wishes are the API's words")
+  @Test("options are the API's words")
   func options() {
     #expect(ImageOptions.Fit.allCases.map(\.rawValue) == Variant.Fit.allCases.map(\.rawValue))
     let formats = Set(OutputFormat.allCases.map(\.rawValue))
