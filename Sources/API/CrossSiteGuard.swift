@@ -56,23 +56,23 @@ struct CrossSiteGuard: Sendable {
   /// The lower-case name of `host [":" port]`; nil where it is something else.
   static func name(of host: String) -> String? {
     let host = host.lowercased()
-    let isBracketed = host.hasPrefix("[")
+    let bytes = host.utf8
+    let isBracketed = bytes.first == UInt8(ascii: "[")
     let end =
       isBracketed
-      ? host.firstIndex(of: "]").map { host.index(after: $0) }
-      : host.firstIndex(of: ":") ?? host.endIndex
-    guard let end, end > host.startIndex else { return nil }
-    let port = host[end...]
-    guard port.isEmpty || (port.first == ":" && port.dropFirst().utf8.allSatisfy(isDigit)) else {
-      return nil
-    }
+      ? bytes.firstIndex(of: UInt8(ascii: "]")).map { bytes.index(after: $0) }
+      : bytes.firstIndex(of: UInt8(ascii: ":")) ?? bytes.endIndex
+    guard let end, end > bytes.startIndex else { return nil }
+    let port = bytes[end...]
+    guard port.isEmpty || (port.first == UInt8(ascii: ":") && port.dropFirst().allSatisfy(isDigit))
+    else { return nil }
     return String(host[..<end])
   }
 
   /// `localhost`, `[::1]`, or an address of 127.0.0.0/8 in its usual spelling: never a name that
   /// only begins like one.
   static func isLoopback(_ name: String) -> Bool {
-    if name == "localhost" || name == "[::1]" { return true }
+    if name == "127.0.0.1" || name == "localhost" || name == "[::1]" { return true }
     let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
     let isAddress = parts.allSatisfy { part in
       1...3 ~= part.count && part.allSatisfy(isDigit) && UInt8(Substring(part)) != nil

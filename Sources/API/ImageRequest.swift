@@ -1,5 +1,5 @@
 /// Which picture a client asks for.
-struct ImageRequest {
+struct ImageRequest: Sendable {
   /// Nil: the origin's own.
   let variant: VariantQuery?
   /// One that the job wanted with its image, by its name.

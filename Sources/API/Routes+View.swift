@@ -1,6 +1,7 @@
 internal import HTTP
 internal import HTTPTypes
 internal import Jobs
+internal import Synchronization
 
 /// `GET|HEAD /image`: an image by its URL, for `<img src>`.
 extension Routes {
@@ -17,15 +18,7 @@ extension Routes {
   func view(_ exchange: Exchange) async throws(Problem) -> Response {
     guard configuration.view.isEnabled else { throw Problem(.notFound, "There is no such path.") }
     let expires = try checkSignature(exchange)
-    var query = Query(exchange.request.query)
-    // They mean nothing where nothing is signed, so that a URL works there too.
-    for name in ["expires", "signature"] { _ = query.one(name) }
-    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = ImageRequest(&query, self)
-    var job = try viewedJob(&query, exchange)
-    if let request = wish.variant?.request(within: configuration.limits) {
-      job.submission.variants = [request]
-    }
+    let (job, wish, wait) = try viewRequest(exchange)
 
     // Who has no place to wait gets what there is.
     let place = try? place(for: exchange)
@@ -57,13 +50,32 @@ extension Routes {
     return try signatures.check(path: request.path, query: request.query, at: service.now())
   }
 
-  private func viewedJob(_ query: inout Query, _ exchange: Exchange) throws(Problem) -> NewJob {
+  /// What a view asks for: a page that is looked at often asks the same again and again.
+  private func viewRequest(_ exchange: Exchange) throws(Problem) -> ViewRequest {
+    let asked = RecentViews.Key(
+      query: exchange.request.query ?? "", prefer: exchange.fields[.prefer],
+      savesData: exchange.savesData)
+    if let known = recentViews.known(asked) { return known }
+    let wish = try parsed(exchange)
+    recentViews.note(wish, for: asked)
+    return wish
+  }
+
+  private func parsed(_ exchange: Exchange) throws(Problem) -> ViewRequest {
+    var query = Query(exchange.request.query)
+    // They mean nothing where nothing is signed, so that a URL works there too.
+    for name in ["expires", "signature"] { _ = query.one(name) }
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
+    let wish = ImageRequest(&query, self)
     var decoder = decoder(savesData: exchange.savesData)
-    let job = decoder.viewedJob(from: &query)
+    let viewed = decoder.viewedJob(from: &query)
     try query.finish(with: decoder.mistakes)
     // Without one there was a mistake.
-    guard let job else { throw Problem(.missingURL, "A view needs a url.") }
-    return job
+    guard var job = viewed else { throw Problem(.missingURL, "A view needs a url.") }
+    if let request = wish.variant?.request(within: configuration.limits) {
+      job.submission.variants = [request]
+    }
+    return (job, wish, wait)
   }
 
   /// An answer or a problem with a link to the job (RFC 8288).
@@ -89,5 +101,29 @@ extension Routes {
     }
     let seconds = (end - service.now()).components.seconds
     return seconds > 0 ? "max-age=\(seconds)" : "no-cache"
+  }
+}
+
+/// What a view's request comes to.
+typealias ViewRequest = (job: NewJob, picture: ImageRequest, wait: Wait?)
+
+/// The latest views' requests, read. Those with a mistake are not among them.
+final class RecentViews: Sendable {
+  /// All that a reading depends on.
+  struct Key: Hashable {
+    let query: String
+    let prefer: String?
+    let savesData: Bool
+  }
+
+  /// In bytes of queries, which what was read takes some times as much as.
+  private let wishes = Mutex(LRUCache<Key, ViewRequest>(capacity: 256 << 10))
+
+  func known(_ key: Key) -> ViewRequest? { wishes.withLock { $0.value(for: key) } }
+
+  func note(_ wish: ViewRequest, for key: Key) {
+    // An entry's own size, at the least.
+    let cost = 256 + key.query.utf8.count + (key.prefer?.utf8.count ?? 0)
+    _ = wishes.withLock { $0.set(wish, for: key, cost: cost) }
   }
 }

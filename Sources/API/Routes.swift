@@ -23,6 +23,7 @@ public struct Routes: Sendable {
   let connections: Budget
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
+  let recentViews = RecentViews()
 
   /// The API over a job engine.
   ///

@@ -48,11 +48,21 @@ ThumbSpan thumb_span(const Thumb *thumb, int channel, uint32_t y) {
 
 void thumb_add_plane_row(Thumb *thumb, int channel, uint32_t y, const uint8_t *row) {
     ThumbSpan rows = thumb_span(thumb, channel, y);
-    const ThumbAxis *axis = &thumb->across[channel];
-    for (uint32_t down = rows.first; down < rows.end; down++)
-        for (uint32_t across = 0; across < axis->count; across++)
-            thumb->sums[down / THUMB_SAMPLES_PER_CELL][across / THUMB_SAMPLES_PER_CELL][channel]
-                += row[axis->at[across]];
+    if (rows.first == rows.end) return;
+    const uint32_t *at = thumb->across[channel].at;
+    uint32_t cells[THUMB_SIDE];
+    for (uint32_t column = 0; column < thumb->columns; column++) {
+        cells[column] = 0;
+        for (int index = 0; index < THUMB_SAMPLES_PER_CELL; index++) cells[column] += row[*at++];
+    }
+    // A small plane's row stands for several samples of a cell, and for several cells.
+    for (uint32_t down = rows.first, end; down < rows.end; down = end) {
+        uint32_t cell = down / THUMB_SAMPLES_PER_CELL;
+        end = (cell + 1) * THUMB_SAMPLES_PER_CELL;
+        if (end > rows.end) end = rows.end;
+        for (uint32_t column = 0; column < thumb->columns; column++)
+            thumb->sums[cell][column][channel] += cells[column] * (end - down);
+    }
 }
 
 void thumb_add_pixel(Thumb *thumb, uint32_t across, ThumbSpan rows, const uint8_t rgba[4]) {

@@ -18,8 +18,9 @@ enum ThumbHash {
     let down = max(1, Int((limit * Double(height) / longest).rounded()))
 
     let planes = Planes(picture)
+    let waves = (across: Channel.waves(over: width), down: Channel.waves(over: height))
     func channel(_ samples: [Double], _ across: Int, _ down: Int) -> Channel {
-      Channel(samples, width: width, height: height, across: across, down: down)
+      Channel(samples, waves.across, waves.down, across: across, down: down)
     }
     let lightness = channel(planes.lightness, max(3, across), max(3, down))
     let yellowBlue = channel(planes.yellowBlue, 3, 3)
@@ -65,10 +66,10 @@ enum ThumbHash {
 
 /// The channels of a picture, painted over its mean colour where it is transparent.
 private struct Planes {
-  var lightness: [Double] = []
-  var yellowBlue: [Double] = []
-  var redGreen: [Double] = []
-  var alpha: [Double] = []
+  let lightness: [Double]
+  let yellowBlue: [Double]
+  let redGreen: [Double]
+  let alpha: [Double]
 
   init(_ picture: TinyPicture) {
     var mean = TinyPicture.Pixel(red: 0, green: 0, blue: 0, alpha: 0)
@@ -76,15 +77,16 @@ private struct Planes {
     let visible = max(mean.alpha, .leastNonzeroMagnitude)
     mean = .init(
       red: mean.red / visible, green: mean.green / visible, blue: mean.blue / visible, alpha: 1)
-    for pixel in picture.pixels {
-      let red = mean.red + (pixel.red - mean.red) * pixel.alpha
-      let green = mean.green + (pixel.green - mean.green) * pixel.alpha
-      let blue = mean.blue + (pixel.blue - mean.blue) * pixel.alpha
-      lightness.append((red + green + blue) / 3)
-      yellowBlue.append((red + green) / 2 - blue)
-      redGreen.append(red - green)
-      alpha.append(pixel.alpha)
+    let painted = picture.pixels.map { pixel in
+      TinyPicture.Pixel(
+        red: mean.red + (pixel.red - mean.red) * pixel.alpha,
+        green: mean.green + (pixel.green - mean.green) * pixel.alpha,
+        blue: mean.blue + (pixel.blue - mean.blue) * pixel.alpha, alpha: pixel.alpha)
     }
+    lightness = painted.map { ($0.red + $0.green + $0.blue) / 3 }
+    yellowBlue = painted.map { ($0.red + $0.green) / 2 - $0.blue }
+    redGreen = painted.map { $0.red - $0.green }
+    alpha = painted.map(\.alpha)
   }
 }
 
@@ -96,18 +98,22 @@ private struct Channel {
   /// The others, row by row of a triangle, as parts of the range: -range is 0 and range is 1.
   var others: [Double] = []
 
-  init(_ samples: [Double], width: Int, height: Int, across: Int, down: Int) {
+  /// - Parameters:
+  ///   - rows: the waves of each frequency along a row.
+  ///   - columns: those along a column.
+  init(_ samples: [Double], _ rows: [Wave], _ columns: [Wave], across: Int, down: Int) {
     // Along the rows first: what that gives serves all frequencies down.
-    let lines = (0..<across).map { frequency in
-      let wave = Self.wave(frequency, width)
-      return (0..<height).map { y in
-        var sum = 0.0
-        for x in 0..<width { sum += samples[y * width + x] * wave[x] }
-        return sum
+    let (width, height) = (rows[0].count, columns[0].count)
+    let lines = rows.prefix(across).map { wave in
+      // All rows at once, as a sum whose every step waits for the one before takes long.
+      var sums = [Double](repeating: 0, count: height)
+      for x in 0..<width {
+        let factor = wave[x]
+        for y in 0..<height { sums[y] += samples[y * width + x] * factor }
       }
+      return sums
     }
-    for v in 0..<down {
-      let wave = Self.wave(v, height)
+    for (v, wave) in columns.prefix(down).enumerated() {
       for u in 0..<across where u * down < across * (down - v) {
         var sum = 0.0
         for y in 0..<height { sum += lines[u][y] * wave[y] }
@@ -119,7 +125,13 @@ private struct Channel {
     if range > 0 { others = others.map { 0.5 + 0.5 / range * $0 } }
   }
 
-  private static func wave(_ frequency: Int, _ count: Int) -> [Double] {
-    (0..<count).map { cos(.pi / Double(count) * Double(frequency) * (Double($0) + 0.5)) }
+  /// One frequency's cosines at each place of a side.
+  typealias Wave = [Double]
+
+  /// The waves of all frequencies that any channel is made of.
+  static func waves(over count: Int) -> [Wave] {
+    (0..<7).map { frequency in
+      (0..<count).map { cos(.pi / Double(count) * Double(frequency) * (Double($0) + 0.5)) }
+    }
   }
 }

@@ -117,6 +117,6 @@ extension NewJob {
       [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
     ]
     // Each list after its count, so that nothing moves from one to the next.
-    return Fingerprint(of: lists.lazy.flatMap { ["\($0.count)"] + $0 })
+    return Fingerprint(of: lists.flatMap { ["\($0.count)"] + $0 })
   }
 }

@@ -12,7 +12,7 @@ public struct Fingerprint: Hashable, Sendable, Codable {
   }
 
   /// Of parts whose order counts.
-  public init(of parts: some Sequence<String>) {
+  public init(of parts: [String]) {
     // Hashed at once: of short parts each update costs more than its bytes.
     var text: [UInt8] = []
     text.reserveCapacity(256)
@@ -20,7 +20,7 @@ public struct Fingerprint: Hashable, Sendable, Codable {
       withUnsafeBytes(of: UInt64(part.utf8.count).littleEndian) { text.append(contentsOf: $0) }
       text.append(contentsOf: part.utf8)
     }
-    bytes = Array(SHA256.hash(data: text))
+    bytes = SHA256.hash(data: text).withUnsafeBytes { Array($0) }
   }
 
   /// 64 hexadecimal digits, lower case.

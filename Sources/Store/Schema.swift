@@ -28,6 +28,9 @@ enum Schema {
     migrator.registerMigration("6 leases") { db in
       try db.execute(sql: leases)
     }
+    migrator.registerMigration("7 small images by number") { db in
+      try db.execute(sql: numbered)
+    }
     return migrator
   }()
 
@@ -134,8 +137,7 @@ enum Schema {
     ) STRICT, WITHOUT ROWID;
     """
 
-  // The bytes of images that are `embedded`: they are there for as long as the image's row is. By number, so that new
-  // ones are written one after another.
+  // The bytes of images that are `embedded`, for as long as the image's row is there: see `numbered`.
   private static let contents = """
     ALTER TABLE images ADD COLUMN embedded INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE contents (
@@ -175,6 +177,21 @@ enum Schema {
   private static let leases = """
     ALTER TABLE reservations ADD COLUMN instance INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE images ADD COLUMN leaving_for INTEGER NOT NULL DEFAULT 0;
+    """
+
+  // `embedded` is the number of the image's bytes, 0 where they are a file. An index of their digests would be the fifth
+  // that each new image has a page of its own of.
+  private static let numbered = """
+    UPDATE images SET embedded =
+      ifnull((SELECT number FROM contents WHERE contents.digest = images.digest), 0)
+      WHERE embedded = 1;
+    ALTER TABLE contents RENAME TO named_contents;
+    CREATE TABLE contents (
+      number INTEGER PRIMARY KEY,
+      bytes BLOB NOT NULL
+    ) STRICT;
+    INSERT INTO contents SELECT number, bytes FROM named_contents;
+    DROP TABLE named_contents;
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -58,7 +58,10 @@ extension SQLiteJobStore: EmbeddedImages {
   /// Looks the bytes up on a thread that reads.
   public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
     try await read { db in
-      let statement = try db.cachedStatement(sql: "SELECT bytes FROM contents WHERE digest = ?")
+      let statement = try db.cachedStatement(
+        sql: """
+          SELECT contents.bytes FROM images JOIN contents ON number = embedded WHERE digest = ?
+          """)
       return try Data.fetchOne(statement, arguments: [digest.data]).map { [UInt8]($0) }
     }
   }

@@ -36,7 +36,7 @@ extension WriteTransaction {
   }
 
   private func isCached(_ digest: Data) throws -> Bool {
-    try one("SELECT 1 FROM cache WHERE digest = ? LIMIT 1", [digest]) != nil
+    try exists("SELECT 1 FROM cache WHERE digest = ? LIMIT 1", [digest])
   }
 
   /// Stores a variant and ends the reservation of its image.
@@ -92,8 +92,12 @@ extension WriteTransaction {
 
   mutating func drop(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
     for id in ids {
-      _ = try dropEntries(
-        "key = ? AND selector = ?", [id.key.data, id.selector.data], &references)
+      let arguments: StatementArguments = [id.key.data, id.selector.data]
+      // As a rule there is none.
+      guard try exists("SELECT 1 FROM cache WHERE key = ? AND selector = ?", arguments) else {
+        continue
+      }
+      _ = try dropEntries("key = ? AND selector = ?", arguments, &references)
     }
   }
 

@@ -111,8 +111,10 @@ extension WriteTransaction {
   }
 
   private mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
+    try execute(
+      "DELETE FROM contents WHERE number = (SELECT embedded FROM images WHERE digest = ?)", [digest]
+    )
     try execute("DELETE FROM images WHERE digest = ?", [digest])
-    try execute("DELETE FROM contents WHERE digest = ?", [digest])
     counters.images -= 1
     counters.imageBytes -= bytes
   }
@@ -129,17 +131,17 @@ extension WriteTransaction {
     guard known != nil else { return Embedding(evicted: gone, arriving: image) }
     // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
     try execute(
-      "UPDATE images SET leaving = 0, embedded = 1, bytes = ? WHERE digest = ?", [bytes, digest])
-    try insert(contentOf: image)
+      "UPDATE images SET leaving = 0, embedded = ?, bytes = ? WHERE digest = ?",
+      [try insert(contentOf: image), bytes, digest])
     counters.images += 1
     counters.imageBytes += bytes
     return Embedding(evicted: gone)
   }
 
-  private func insert(contentOf image: EmbeddedImage) throws {
-    try execute(
-      "INSERT INTO contents (digest, bytes) VALUES (?, ?)",
-      [image.digest.data, Data(image.content)])
+  /// - Returns: the number of its bytes.
+  private func insert(contentOf image: EmbeddedImage) throws -> Int64 {
+    try execute("INSERT INTO contents (bytes) VALUES (?)", [Data(image.content)])
+    return db.lastInsertedRowID
   }
 
   /// Removes an image that was taken in if nothing came to refer to it after all.
@@ -265,13 +267,13 @@ extension WriteTransaction {
   ) throws {
     guard change.hard > 0 || change.soft > 0 else { return }
     let bytes = image?.content.count ?? change.bytes
+    let content = try image.map(insert(contentOf:)) ?? 0
     try execute(
       """
       INSERT INTO images (digest, bytes, hard, soft, finished_at, embedded)
       VALUES (?, ?, ?, ?, ?, ?)
       """,
-      [digest, bytes, change.hard, change.soft, change.finishedAt, image == nil ? 0 : 1])
-    if let image { try insert(contentOf: image) }
+      [digest, bytes, change.hard, change.soft, change.finishedAt, content])
     counters.images += 1
     counters.imageBytes += bytes
     if change.hard > 0 { counters.pinnedBytes += bytes }

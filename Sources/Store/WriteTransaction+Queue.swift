@@ -129,9 +129,9 @@ extension WriteTransaction {
   func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
     var shared: Set<Fingerprint> = []
     for request in Set(rows.compactMap(\.request)) {
-      let other = try one(
+      let isQueued = try exists(
         "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1", [request])
-      if other != nil, let request = Fingerprint(bytes: request) { shared.insert(request) }
+      if isQueued, let request = Fingerprint(bytes: request) { shared.insert(request) }
     }
     return shared
   }

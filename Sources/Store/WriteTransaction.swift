@@ -19,6 +19,11 @@ struct WriteTransaction {
     try Row.fetchOne(db.cachedStatement(sql: sql), arguments: arguments)
   }
 
+  /// Whether the query finds anything. A row takes several times as long: GRDB makes a table of its columns' names.
+  func exists(_ sql: String, _ arguments: StatementArguments = []) throws -> Bool {
+    try Int.fetchOne(db.cachedStatement(sql: sql), arguments: arguments) != nil
+  }
+
   func all(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
     try Row.fetchAll(db.cachedStatement(sql: sql), arguments: arguments)
   }

@@ -136,10 +136,10 @@ extension SQLiteJobStore {
 
   /// Small images without their bytes, and the other way round.
   private static let wrongContents = """
-    SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)
-    UNION ALL SELECT digest FROM contents
-      WHERE digest NOT IN (SELECT digest FROM images WHERE embedded AND NOT leaving)
-    UNION ALL SELECT digest FROM images JOIN contents USING (digest)
+    SELECT digest FROM images WHERE embedded AND embedded NOT IN (SELECT number FROM contents)
+    UNION ALL SELECT CAST(number AS BLOB) FROM contents
+      WHERE number NOT IN (SELECT embedded FROM images WHERE NOT leaving)
+    UNION ALL SELECT digest FROM images JOIN contents ON number = embedded
       WHERE images.bytes <> length(contents.bytes)
     """
 

@@ -61,7 +61,10 @@ struct EmbeddedImageTests {
     let image = try #require(completed.jobs[0]?.image)
     let bytes = try await again.read {
       try Data.fetchOne(
-        $0, sql: "SELECT bytes FROM contents WHERE digest = ?", arguments: [image.digest.data])
+        $0,
+        sql:
+          "SELECT contents.bytes FROM contents JOIN images ON number = embedded WHERE digest = ?",
+        arguments: [image.digest.data])
     }
     #expect(bytes == Data([1, 2, 3]))
     await again.close()

@@ -59,6 +59,36 @@ struct MigrationTests {
     await store.close()
   }
 
+  @Test("small images keep their bytes when these are found by number")
+  func contents() async throws {
+    let folder = try TemporaryFolder()
+    let database = try DatabasePool(path: folder.path + "/jobs.sqlite")
+    try Schema.migrator.migrate(database, upTo: "6 leases")
+    try await database.write { db in
+      for number in 1...3 {
+        let digest = ImageDigest.sample(number).data
+        try db.execute(
+          sql: "INSERT INTO images (digest, bytes, hard, soft, embedded) VALUES (?, 2, 0, 1, ?)",
+          arguments: [digest, number < 3])
+        guard number < 3 else { continue }
+        try db.execute(
+          sql: "INSERT INTO contents (number, digest, bytes) VALUES (?, ?, ?)",
+          arguments: [10 - number, digest, Data([7, UInt8(number)])])
+      }
+    }
+    try database.close()
+
+    let store = try folder.openJobs()
+    let sqlite = try #require(store.base as? SQLiteJobStore)
+    #expect(try await sqlite.embeddedImage(.sample(1)) == [7, 1])
+    #expect(try await sqlite.embeddedImage(.sample(2)) == [7, 2])
+    #expect(try await sqlite.embeddedImage(.sample(3)) == nil, "a file")
+    #expect(try await store.lose(.sample(1)) == [])
+    #expect(try await sqlite.embeddedImage(.sample(1)) == nil)
+    #expect(try await sqlite.embeddedImage(.sample(2)) == [7, 2])
+    await store.close()
+  }
+
   @Test(
     "what a lost run of the release before held is nobody's: jobs, reservations, images to remove")
   func leases() async throws {

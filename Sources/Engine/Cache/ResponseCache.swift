@@ -228,12 +228,11 @@ final class ResponseCache: Sendable {
   private func entry(
     _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job
   ) -> CacheEntry? {
-    guard let url = job.url, let own = job.cacheKey, let shared = job.sharedCacheKey,
+    let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
+    guard let url = job.url, let key = isForAll ? job.sharedCacheKey : job.cacheKey,
       path.permitsStoring(response, status: 200, client: CachePolicy(job).fields)
     else { return nil }
-    let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
-    let id = CacheEntry.ID(
-      key: isForAll ? shared : own, selector: Fingerprint(of: [path.selector(of: response)]))
+    let id = CacheEntry.ID(key: key, selector: Fingerprint(of: [path.selector(of: response)]))
     return CacheEntry(
       id: id, resource: Job.cacheKey(of: url), response: response, path: path, image: image)
   }

@@ -5,6 +5,10 @@ internal import Synchronization
 ///
 /// The store decides; answers are made from what is here. A state replaces another only when its version is
 /// higher, so it doesn't matter in which order changes get here. Reading costs one short lock and never suspends.
+///
+/// It is no `LRUCache`: jobs that somebody carries, waits for or subscribes to stay however long nobody has asked for
+/// them, and ten thousand of them at the end of that one's order would be gone past for each job that comes. Whether a
+/// job has a subscriber is known to ``Subscribers`` alone. So both are asked about once for a whole generation.
 final class JobSnapshots: Sendable {
   /// Two generations, each up to `capacity`: when the younger is full the older is dropped, but for what is pinned.
   private struct State {

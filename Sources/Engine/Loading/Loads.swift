@@ -60,7 +60,7 @@ final class Loads: ClaimedJobs {
         Self.note(waiter, in: load, &state)
         return .joined(load)
       }
-      let load = factory.load(for: waiter.job, on: lane)
+      let load = factory.load(for: waiter.job, request: request, on: lane)
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -98,7 +98,7 @@ final class Loads: ClaimedJobs {
   /// Begins a load that freshens the cache, for which no job waits.
   /// - Returns: nil when the service stops.
   func beginInBackground(for job: Job, on lane: any ComputeLane) -> Load? {
-    let load = factory.load(for: job, on: lane, isBackground: true)
+    let load = factory.load(for: job, request: nil, on: lane, isBackground: true)
     let begins = state.withLock { state in
       if state.isStopping { return false }
       state.all[ObjectIdentifier(load)] = load
@@ -274,11 +274,14 @@ struct LoadFactory: Sendable {
   }
 
   /// A new load for a job.
-  func load(for job: Job, on lane: any ComputeLane, isBackground: Bool = false) -> Load {
-    let (job, moment) = (rules.sharing(job), now())
+  /// - Parameter request: what others that may join ask; nil: none may.
+  func load(
+    for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false
+  ) -> Load {
+    let moment = now()
     return Load(
-      for: job, request: isBackground ? nil : job.request, holder: ids.next(at: moment),
-      since: moment, lane: lane, isBackground: isBackground)
+      for: rules.sharing(job), request: request, holder: ids.next(at: moment), since: moment,
+      lane: lane, isBackground: isBackground)
   }
 }
 

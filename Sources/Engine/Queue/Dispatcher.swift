@@ -233,7 +233,8 @@ final class Dispatcher: Sendable {
     }
     guard !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
     for ((job, claim), worker) in zip(claimed.jobs, workers) {
-      worker.take(work(job, claim, isShared: job.request.map(claimed.shared.contains) ?? false))
+      let isShared = !claimed.shared.isEmpty && job.request.map(claimed.shared.contains) ?? false
+      worker.take(work(job, claim, isShared: isShared))
     }
   }
 
