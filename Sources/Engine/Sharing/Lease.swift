@@ -29,6 +29,7 @@ final class Lease: Sendable {
   /// Until then it lasts whatever happens, by a clock that goes on while the process is stopped.
   private let lasting = Mutex(ContinuousClock.now)
   private let hasEnded = Mutex(false)
+  private let leading = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
   /// One renews at a time: many notice at once that a lease is over.
   private let renewing = AsyncSemaphore(1)
@@ -64,6 +65,9 @@ final class Lease: Sendable {
     return membership.instance == instance
       && ContinuousClock.now + duration / 3 < lasting.withLock { $0 }
   }
+
+  /// Whether this instance does what one does for all.
+  var leads: Bool { leading.withLock { $0 } }
 
   /// Jobs that were loaded here and are somebody else's now.
   var lost: AsyncStream<JobID> { losing.stream }
@@ -129,6 +133,7 @@ final class Lease: Sendable {
   private func beginAnew(after lost: Instance) async throws(StoreError) {
     log.error("the lease with the store was lost: what was loaded here begins anew")
     let began = ContinuousClock.now
+    leading.withLock { $0 = false }
     membership.become(try await store.register(for: duration))
     lasting.withLock { $0 = began + duration }
     do throws(StoreError) { try await store.retire(lost) } catch {
@@ -140,6 +145,7 @@ final class Lease: Sendable {
     let (began, asked) = (clock.own, ContinuousClock.now)
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
     lasting.withLock { $0 = asked + duration }
+    leading.withLock { $0 = renewal.leads }
     clock.take(renewal.moment, saidBetween: began, and: clock.own)
     return renewal
   }
