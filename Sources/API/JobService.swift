@@ -105,7 +105,7 @@ public protocol JobService: Sendable {
   var isConstrained: Bool { get }
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
-  func setConstrained(_ isConstrained: Bool)
+  func setConstrained(_ isConstrained: Bool) async throws(JobsError)
 
   /// The wall clock's time.
   func now() -> Timestamp

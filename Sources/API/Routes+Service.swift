@@ -45,7 +45,7 @@ extension Routes {
       exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
       memory.lease(for: exchange.client), maxValues: 64)
     let isConstrained = try Self.constrained(body)
-    service.setConstrained(isConstrained)
+    try await asking { () throws(JobsError) in try await service.setConstrained(isConstrained) }
     return network(isConstrained)
   }
 

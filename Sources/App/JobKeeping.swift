@@ -5,7 +5,7 @@ internal import Store
 
 /// The job store that the configuration names, and what is to be closed with it.
 struct JobKeeping: Sendable {
-  let store: any JobStore & CacheStore & EmbeddedImages
+  let store: any JobStore & CacheStore & EmbeddedImages & ImageOwner
   /// Once nothing is asked of it any more.
   let close: @Sendable () async -> Void
 
@@ -22,7 +22,8 @@ struct JobKeeping: Sendable {
   }
 
   private init(
-    _ store: any JobStore & CacheStore & EmbeddedImages, close: @escaping @Sendable () async -> Void
+    _ store: any JobStore & CacheStore & EmbeddedImages & ImageOwner,
+    close: @escaping @Sendable () async -> Void
   ) {
     (self.store, self.close) = (store, close)
   }
@@ -51,6 +52,8 @@ struct JobKeeping: Sendable {
     configuration.password = try storage.jobsPasswordFile.map(password)
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
+    // A bucket says itself whose it is.
+    configuration.isHomeEmpty = storage.images != nil || home.isEmpty
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
       let store = try PostgresJobStore(configuration)

@@ -143,9 +143,15 @@ extension JobEngine {
   public var isConstrained: Bool { network.isConstrained }
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
-  public func setConstrained(_ isConstrained: Bool) {
+  public func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
+    if !membership.isAlone {
+      try await storing { () async throws(StoreError) in
+        try await store.setConstrained(isConstrained)
+      }
+      // Who hears it late has its own state: all are told, whatever is new here.
+      membership.tell(.constrained(isConstrained))
+    }
     guard setNetwork(isConstrained) else { return }
-    membership.tell(.constrained(isConstrained))
     // The others need not do it too.
     if !isConstrained { background.replaceLowData() }
   }

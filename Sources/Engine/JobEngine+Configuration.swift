@@ -21,7 +21,7 @@ extension JobEngine {
     public var limits = DecodeLimits()
     /// How long the store waits for this process to renew its lease, before others may take its jobs over; it renews the
     /// lease three times as often.
-    public var lease: Duration = .seconds(15)
+    public var lease: Duration = .seconds(8)
     /// Of all kept images' bytes.
     public var maxStoredBytes = 10_000_000_000
     /// Whether low-data images are preferred.

@@ -13,6 +13,7 @@ extension JobEngine {
     try await lease.begin()
     let instance = membership.instance
     let news = membership.news(for: instance)
+    try await joinNetwork()
     let requeued = try await recover()
     let removed = try await spool.removeUnfinished()
     if requeued > 0 || removed > 0 {

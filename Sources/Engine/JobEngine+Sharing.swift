@@ -3,6 +3,12 @@ internal import Logging
 
 /// What other instances that share the store do, and what they are asked to tell.
 extension JobEngine {
+  /// Goes by what an operator told those who are there already.
+  func joinNetwork() async throws(StoreError) {
+    guard !membership.isAlone, let isConstrained = try await store.isConstrained() else { return }
+    _ = setNetwork(isConstrained)
+  }
+
   /// Shows what they do to jobs, stops work that they have taken away, and looks for what they queued.
   /// - Parameter news: what is told to the instance that this process is at first.
   func hearOthers(_ news: AsyncStream<News>, as first: Instance) async {
@@ -24,6 +30,8 @@ extension JobEngine {
   private func hear(_ news: News) async {
     switch news {
     case .queued: dispatcher.wake()
+    case .awaited(let request): await join(request, JobCompleter.batch)
+    case .originPaused(let origin, let time): origins.pause(origin, for: time)
     case .changed(let id): if snapshots.dropUnlessHeld(id) { await lookUp(id) }
     case .removed(let ids):
       snapshots.remove(ids)
@@ -39,6 +47,9 @@ extension JobEngine {
     case .lost:
       dispatcher.wake()
       forgetCached()
+      do throws(StoreError) { try await joinNetwork() } catch {
+        log.error("the network's state can't be read", metadata: ["error": "\(error)"])
+      }
       for id in snapshots.dropUnheld() { await lookUp(id) }
     }
   }

@@ -94,7 +94,10 @@ public final class JobEngine: Sendable {
     views = Views(capacity: configuration.shownJobs)
 
     let signal = DispatcherSignal()
-    origins = OriginLimits(configuration.originRules) { signal.wake() }
+    origins = OriginLimits(
+      configuration.originRules,
+      onPause: { [membership] in membership.tell(.originPaused($0, $1)) }, onRoom: { signal.wake() }
+    )
     positions = QueuePositions(since: now())
     dispatcher = Dispatcher(
       store: parts.store, lease: lease, origins: origins, positions: positions, signal: signal,

@@ -22,6 +22,14 @@ public protocol ImageStore: Sendable {
   /// - Parameter remove: removes what nobody wants, and returns how many these were.
   /// - Returns: how many were removed.
   func sweep(_ remove: @Sendable ([ImageName]) async -> Int) async throws(StoreError) -> Int
+
+  /// Removes what an earlier run left on this machine alone, beside the images themselves.
+  func tidy() async throws(StoreError)
+}
+
+extension ImageStore {
+  /// There is nothing beside them.
+  public func tidy() async throws(StoreError) {}
 }
 
 /// A job store that keeps small images itself (``JobQueue/largestEmbedded``).

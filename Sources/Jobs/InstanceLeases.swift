@@ -28,7 +28,7 @@ public protocol InstanceLeases: Sendable {
   func retire(_ instance: Instance) async throws(StoreError)
 
   /// Gives back what instances hold whose leases are over: up to `count` jobs go back into the queue
-  /// (``Job/requeue()``), and once there are no more the reservations end, and what was marked as leaving is
+  /// (``Job/requeue()``), jobs that waited for one of those get their turn, and once there are no more the reservations end, and what was marked as leaving is
   /// looked at again. Anybody may ask at any time, and many may at once.
   ///
   /// - Returns: the jobs, queued; fewer than `count`: that was all.
@@ -41,10 +41,14 @@ public struct Renewal: Sendable, Equatable {
   public var moment: Timestamp
   /// What the instance holds: a claim of its that is not among them was lost.
   public var claims: Set<Claim>
+  /// Whether it does what one instance does for all: of those whose lease lasts the one that has been there for the
+  /// longest. Two may be told so for a moment.
+  public var leads: Bool
 
   /// A renewal.
-  public init(at moment: Timestamp, holding claims: Set<Claim>) {
+  public init(at moment: Timestamp, holding claims: Set<Claim>, leads: Bool = true) {
     self.moment = moment
     self.claims = claims
+    self.leads = leads
   }
 }

@@ -20,6 +20,11 @@ public protocol JobQueue: Sendable {
   /// A queue full of jobs for origins without room costs the others no time. A task that is cancelled is given what was
   /// handed over by then.
   ///
+  /// Where others may have claims too (``StoreNews/isExclusive``), theirs count: a job waits while another instance
+  /// loads one for an origin that asks the same, until that one ends (``Completion/gathers``) or is given back; and no origin
+  /// gets more than ``OriginRoom/overall`` of all. What is claimed by ``claim(equalTo:count:for:)`` counts as no
+  /// transfer.
+  ///
   /// - Throws: `.leaseLost` where the instance's lease is over.
   func claim(_ count: Int, for instance: Instance, room: OriginRoom) async throws(StoreError)
     -> Claimed
@@ -74,6 +79,10 @@ public struct Claimed: Sendable {
   public var shared: Set<Fingerprint> = []
   /// Whether it is known that no other job is queued, whatever it would wait for.
   public var isQueueEmpty = false
+  /// Whether a job waits for what others do at its origin: it is worth asking again soon.
+  public var isHeldBack = false
+  /// What queued jobs ask for that now wait for another instance's load of the same.
+  public var awaited: Set<Fingerprint> = []
 
   /// A handover.
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {
@@ -143,6 +152,9 @@ public struct Completion: Sendable {
   public var image: EmbeddedImage?
   /// Of all kept images' bytes: the oldest finished jobs' give way to this one.
   public var imageLimit: Int
+  /// Whether queued jobs that ask the same as these are to be handed over to the instance, as these end the load that they
+  /// wait for. A reservation then goes on. Only where others may have claims.
+  public var gathers = false
 
   /// An ending.
   /// - Parameter instance: nil: the one that holds the claims.
@@ -169,11 +181,26 @@ public struct Completed: Sendable, Equatable {
   public var jobs: [Job?]
   /// Images that gave way to the one that came: their bytes are to be removed.
   public var evicted: [ImageName]
+  /// Those that were gathered: they are to end the same way. Where there are any the reservation has not ended.
+  public var gathered: [ClaimedJob] = []
 
   /// What it came to.
   public init(jobs: [Job?], evicted: [ImageName] = []) {
     self.jobs = jobs
     self.evicted = evicted
+  }
+}
+
+/// A job that was handed over.
+public struct ClaimedJob: Sendable, Equatable {
+  /// `loading`.
+  public var job: Job
+  /// The right to work on it.
+  public var claim: Claim
+
+  /// A job under its claim.
+  public init(job: Job, claim: Claim) {
+    (self.job, self.claim) = (job, claim)
   }
 }
 

@@ -10,12 +10,32 @@ public protocol StoreNews: Sendable {
 
   /// Tells the others. Returns at once: it waits for nobody, and where nobody else is there it costs nothing.
   func tell(_ news: News, from instance: Instance)
+
+  /// Whether an operator said that the network is constrained, or not, since the first of the instances that are there
+  /// now came; nil where nobody did.
+  func isConstrained() async throws(StoreError) -> Bool?
+
+  /// Notes it for instances that come later.
+  func setConstrained(_ isConstrained: Bool) async throws(StoreError)
+}
+
+/// For a store that one instance has for itself: nobody comes later.
+extension StoreNews {
+  /// Nobody did.
+  public func isConstrained() async throws(StoreError) -> Bool? { nil }
+
+  /// There is nobody to note it for.
+  public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {}
 }
 
 /// What another instance did.
 public enum News: Sendable, Equatable {
   /// Jobs were queued: there may be one to claim.
   case queued
+  /// Queued jobs ask this, which is being loaded there or elsewhere: who loads it may bring them in.
+  case awaited(Fingerprint)
+  /// An origin is out of reach, and is not asked for so long.
+  case originPaused(String, Duration)
   /// A job was changed, cancelled or has ended: the store has it as it is now.
   case changed(JobID)
   /// Jobs were forgotten.
@@ -35,28 +55,51 @@ public enum News: Sendable, Equatable {
 }
 
 /// Passes news on between instances of one process.
+///
+/// Who does not keep up loses the oldest, and is told that some were lost.
 package final class NewsExchange: Sendable {
-  private let listeners = Mutex<[Instance: AsyncStream<News>.Continuation]>([:])
+  private struct Listener {
+    let stream: AsyncStream<News>.Continuation
+    /// News that it may yet lose before it is told so again.
+    var silence = 0
+  }
+
+  private let listeners = Mutex<[Instance: Listener]>([:])
+  private let capacity: Int
 
   /// Nobody listens yet.
-  package init() {}
+  /// - Parameter capacity: news that wait for one listener, at the most.
+  package init(capacity: Int = 16_384) { self.capacity = max(2, capacity) }
 
   /// What the others tell from now on.
   package func news(for instance: Instance) -> AsyncStream<News> {
-    let (stream, continuation) = AsyncStream.makeStream(of: News.self)
-    listeners.withLock { $0.updateValue(continuation, forKey: instance) }?.finish()
+    let (stream, continuation) = AsyncStream.makeStream(
+      of: News.self, bufferingPolicy: .bufferingNewest(capacity))
+    listeners.withLock { $0.updateValue(Listener(stream: continuation), forKey: instance) }?
+      .stream.finish()
     return stream
   }
 
   /// Tells all others.
   package func tell(_ news: News, from instance: Instance) {
     listeners.withLock { listeners in
-      for (other, continuation) in listeners where other != instance { continuation.yield(news) }
+      for other in listeners.keys where other != instance { tell(news, &listeners[other]) }
     }
+  }
+
+  /// Whatever a listener lost, a later word of it is among what it has yet to hear.
+  private func tell(_ news: News, _ listener: inout Listener?) {
+    guard case .dropped? = listener?.stream.yield(news) else { return }
+    guard listener?.silence == 0 else {
+      listener?.silence -= 1
+      return
+    }
+    listener?.stream.yield(.lost)
+    listener?.silence = capacity / 2
   }
 
   /// Ends what an instance hears.
   package func end(_ instance: Instance) {
-    listeners.withLock { $0.removeValue(forKey: instance) }?.finish()
+    listeners.withLock { $0.removeValue(forKey: instance) }?.stream.finish()
   }
 }

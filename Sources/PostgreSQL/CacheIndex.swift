@@ -110,7 +110,7 @@ extension PostgresJobStore: CacheStore {
   ) async throws(StoreError) {
     let row = CacheRow(variant, limit: limit)
     try await write { transaction in
-      let known = try transaction.sharedImages([row.digest])
+      let known = try transaction.sharedImages([row.digest], toCount: true)
       let totals = try transaction.totals()
       let isKept = known[row.digest] == false
       try transaction.keep([row]) { _ in isKept }

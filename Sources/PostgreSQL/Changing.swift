@@ -19,6 +19,10 @@ struct WriteAnswer: Sendable {
   var jobs: [Result<Job?, StoreError>] = []
   /// Images that gave way and whose files are to be removed.
   var evicted: [ImageName] = []
+  /// Jobs that were claimed, as they ask the same.
+  var gathered: [ClaimedJob] = []
+  /// Whether jobs got their turn that waited for these.
+  var hasAwakened = false
 }
 
 /// A change of jobs, and what goes with it.
@@ -29,6 +33,8 @@ struct ChangeRequest: Sendable {
   var entry: CacheRow?
   /// Everything else of a completion; nil for a change that is none.
   var completion: Completion?
+  /// Gives numbers for the claims of jobs that are to be gathered; nil: none are.
+  var gathering: (@Sendable (Int) -> [Int64])?
 
   /// An image that is to be taken in, where it isn't kept already.
   var image: EmbeddedImage? { completion?.image }
@@ -41,9 +47,13 @@ extension PostgresJobStore {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     let request = ChangeRequest(targets: [(id, claim)], change: change)
-    guard let job = try await writing.perform(.change(request)).jobs.first else { return nil }
-    return try job.get()
+    let answer = try await writing.perform(.change(request))
+    if answer.hasAwakened { wakeAll() }
+    return try answer.jobs.first?.get()
   }
+
+  /// Has every instance look for jobs, this process's too.
+  func wakeAll() { tell(.queued, from: .none) }
 
   /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
   /// as lost.
@@ -56,7 +66,17 @@ extension PostgresJobStore {
     } catch {
       throw StoreError(cause: error)
     }
-    let answer = try await writing.perform(.change(request))
+    let attempt = ClaimAttempt(unknownClaims)
+    if completion.gathers, isShared {
+      request.gathering = { [self] in attempt.note(numbers(completion.instance, $0)) }
+    }
+    let answer: WriteAnswer
+    do throws(StoreError) { answer = try await writing.perform(.change(request)) } catch {
+      attempt.fail()
+      throw error
+    }
+    let isAnyLeft = attempt.succeed(with: answer.gathered.map(\.claim.number))
+    if answer.hasAwakened || isAnyLeft { wakeAll() }
     let jobs = zip(completion.claims, answer.jobs).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
@@ -64,20 +84,24 @@ extension PostgresJobStore {
         return nil
       }
     }
-    return Completed(jobs: jobs, evicted: answer.evicted)
+    var completed = Completed(jobs: jobs, evicted: answer.evicted)
+    completed.gathered = answer.gathered
+    return completed
   }
 
   /// Forgets the job, its tags and its hold on images.
   public func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
-    try await write { transaction in
-      guard let row = try transaction.lockedJobs([id])[id]?.get() else { return .unknown }
+    let (removal, hasAwakened) = try await write { transaction -> (Removal, Bool) in
+      guard let row = try transaction.lockedJobs([id])[id]?.get() else { return (.unknown, false) }
       let job = try row.job()
-      guard condition(job) else { return .kept }
+      guard condition(job) else { return (.kept, false) }
       try transaction.delete([row])
-      return .removed(job)
+      return (.removed(job), transaction.awakened > 0)
     }
+    if hasAwakened { wakeAll() }
+    return removal
   }
 
   /// Forgets jobs whose time has come, the earliest first, in one transaction; those that another one is just changing
@@ -133,18 +157,49 @@ extension Transaction {
       }
     }
     let entries = requests.compactMap(\.entry)
-    let known = try sharedImages(changes.begun.keys + entries.map(\.digest))
+    // An entry is counted in its image's row. Two that had both locked it to share would wait for each other.
+    let known = try sharedImages(
+      changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty)
     var begun = changes.begun
     for entry in entries where arriving[entry.digest] != nil && entry.bytes <= entry.limit {
       begun[entry.digest] = begun[entry.digest] ?? entry.bytes
     }
     try begin(begun, known: known, arriving: arriving)
     try changes.write()
+    try handOn(requests, changes, &answers)
     try keep(entries) { begun[$0] != nil || known[$0] == false }
-    if let totals { try finish(completions, entries, totals, referredTo: Set(begun.keys)) }
+    if let totals {
+      let releasing = zip(requests, answers).filter(\.1.gathered.isEmpty).compactMap {
+        $0.0.completion?.releasing
+      }
+      try finish(completions, entries, totals, releasing, referredTo: Set(begun.keys))
+    }
     try noteCandidates(changes.dropped)
+    answers[0].hasAwakened = awakened > 0
     return answers.map { .success($0) }
   }
+
+  /// Sees to those that ask the same as jobs which were loading and are no more.
+  private func handOn(
+    _ requests: [ChangeRequest], _ changes: JobChanges, _ answers: inout [WriteAnswer]
+  ) throws {
+    let passed = changes.left()
+    guard !passed.isEmpty || requests.contains(where: { $0.gathering != nil }) else { return }
+    // None, as a rule: one look tells.
+    let asked = try stillAsked(changes.left(requests.flatMap(\.targets).map(\.id)))
+    guard !asked.isEmpty else { return }
+    for (index, request) in requests.enumerated() {
+      guard let completion = request.completion, let numbers = request.gathering else { continue }
+      let ended = zip(request.targets, answers[index].jobs).filter { (try? $1.get()) != nil }
+      answers[index].gathered = try gather(
+        changes.left(ended.map(\.0.id)).intersection(asked), atMost: Self.mostGathered,
+        for: completion.instance, numbers)
+    }
+    try passOn(passed.intersection(asked))
+  }
+
+  /// Of jobs that end with others: more than that get a turn of their own.
+  private static let mostGathered = 500
 
   /// Makes room for a small image that is to be kept in the database.
   /// - Returns: images that gave way to it.
@@ -169,7 +224,7 @@ extension Transaction {
 
   /// What follows once the jobs and the entries are written.
   private func finish(
-    _ completions: [Completion], _ entries: [CacheRow], _ totals: Totals,
+    _ completions: [Completion], _ entries: [CacheRow], _ totals: Totals, _ releasing: [JobID],
     referredTo begun: Set<[UInt8]>
   ) throws {
     for completion in completions where totals.cacheSize > completion.cacheLimit {
@@ -178,7 +233,7 @@ extension Transaction {
         to: completion.cacheLimit, sparing: own, totals, lastUse: completion.lastUse)
       try trimCache(to: completion.cacheLimit, totals, lastUse: completion.lastUse)
     }
-    let released = try endReservations(of: completions.compactMap(\.releasing))
+    let released = try endReservations(of: releasing)
     try noteCandidates(released.subtracting(begun))
   }
 }

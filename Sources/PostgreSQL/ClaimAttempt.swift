@@ -38,6 +38,14 @@ final class ClaimAttempt: Sendable {
     return claims
   }
 
+  /// Whatever it noted beside these came of tries that were made again, or of none.
+  /// - Returns: whether there are any: the next claim puts them back.
+  func succeed(with claims: [Int64]) -> Bool {
+    let left = numbers.withLock(\.self).subtracting(claims)
+    unknown.add(left)
+    return !left.isEmpty
+  }
+
   /// It failed: the next call puts back whatever came of it.
   func fail() { unknown.add(numbers.withLock(\.self)) }
 }
@@ -47,7 +55,7 @@ extension Transaction {
   fileprivate func putBack(_ claims: Set<Int64>) throws {
     let rows = try execute(
       """
-      UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL
+      UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
       WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) RETURNING owner, places
       """, [.ints(Array(Set(claims.map { $0 >> 32 }))), .ints(Array(claims))])
     for row in rows.all {

@@ -15,7 +15,7 @@ extension PostgresJobStore {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          page: step.nextPage, before: handedOver.load(ordering: .relaxed))
+          page: step.nextPage, before: handedOver.load(ordering: .relaxed), isShared: isShared)
         step = try await claiming { [self] transaction, attempt in
           try transaction.claim(request) { attempt.note(numbers($0, $1)) }
         }
@@ -34,6 +34,8 @@ extension PostgresJobStore {
         }
       }
       claimed.shared.formUnion(step.shared)
+      claimed.awaited.formUnion(step.awaited)
+      if step.isHeldBack { claimed.isHeldBack = true }
       claimed.isQueueEmpty = step.isQueueEmpty
     } while !step.isDone && claimed.jobs.count < count && !Task.isCancelled
     claimed.nextDue = step.nextDue
@@ -87,7 +89,7 @@ extension PostgresJobStore {
   }
 
   /// Numbers for so many claims: never given before, whatever becomes of the transaction.
-  @Sendable private func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
+  @Sendable func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
     let last = claims.add(Int64(count), ordering: .relaxed).newValue
     return (0..<Int64(count)).map { ClaimNumbers.first(of: instance, after: last - $0) }.reversed()
   }
@@ -102,6 +104,8 @@ struct ClaimRequest: Sendable {
   var page: Int?
   /// Jobs handed over before.
   var before: Int
+  /// Whether there may be others.
+  var isShared: Bool
 }
 
 /// What one transaction of a claim handed over.
@@ -114,6 +118,9 @@ struct ClaimStep: Sendable {
   var nextDue: Timestamp?
   var isQueueEmpty = false
   var isDone = false
+  /// See ``Claimed``.
+  var awaited: Set<Fingerprint> = []
+  var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
 
@@ -131,15 +138,36 @@ extension Transaction {
     var step = ClaimStep(room: request.room)
     guard try wakeDue(at: moment) else { return step }
     let page = request.page ?? max(32, min(Self.maxLooks, request.count + 16))
-    let jobs = try queuedJobs(page: page, request.count, request.room)
+    let jobs = try queuedJobs(page: page, request)
+    let around =
+      try request.isShared
+      ? surroundings(of: jobs, as: request.instance, at: moment) : Surroundings()
+    let left = around.left(of: request.room, for: jobs)
     var handover = Handover(
-      request.count, of: jobs, page: page, at: moment, room: request.room, after: request.before)
+      request.count, of: jobs, page: page, at: moment, around: around, room: left,
+      after: request.before)
     handover.run()
     try move(handover.parked, to: .parked)
     try move(handover.undue, to: .due)
+    try move(handover.awaiting.map(\.id), to: .awaiting)
     let claims = numbers(request.instance, handover.taken.count)
-    step.jobs = try take(handover.taken, for: request.instance, at: moment, claims)
-    (step.room, step.isDone) = (handover.room, handover.isDone)
+    let leaders = request.isShared ? around.leaders(among: handover.taken) : []
+    step.jobs = try take(
+      handover.taken, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
+    try spend(
+      request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin), at: moment)
+    for job in handover.taken { step.room.take(job.origin) }
+    for origin in Set(jobs.compactMap(\.origin)) {
+      step.room.exceptions[origin] = min(step.room[origin], handover.room[origin])
+    }
+    // Behind those that were set aside there may be others.
+    step.isDone =
+      handover.isDone && (handover.awaiting.isEmpty || handover.taken.count >= request.count)
+    step.awaited = Set(handover.awaiting.compactMap(\.request))
+    let taken = Set(handover.taken.map(\.id))
+    step.isHeldBack = jobs.contains {
+      left[$0.origin] < request.room[$0.origin] && !around.isAwaited($0) && !taken.contains($0.id)
+    }
     // Where most of a page is in vain, so is the next.
     step.nextPage = handover.parked.count > page / 2 ? Self.maxLooks : page
     try lookAhead(&step, handover.taken.compactMap(\.request), at: moment)
@@ -157,8 +185,16 @@ extension Transaction {
     ).changes < Self.maxLooks
   }
 
-  /// The first ready jobs of each level, and the first parked ones of each origin with room, at each level.
-  private func queuedJobs(page: Int, _ count: Int, _ room: OriginRoom) throws -> [QueuedJob] {
+  /// The first ready jobs of each level, and the first parked ones of each origin with room, at each level; of those that
+  /// wait for a load some that wait for one of this instance's.
+  private func queuedJobs(page: Int, _ request: ClaimRequest) throws -> [QueuedJob] {
+    let (count, room) = (request.count, request.room)
+    let own =
+      """
+      UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
+        WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $6
+        ORDER BY q.priority DESC, q.rank LIMIT $1 FOR UPDATE OF q SKIP LOCKED) q
+      """
     let rows = try execute(
       """
       WITH RECURSIVE origins (origin) AS (
@@ -178,12 +214,13 @@ extension Transaction {
       CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
         WHERE q.state = 2 AND q.origin = open.origin AND q.priority = level
         ORDER BY q.rank LIMIT open.room FOR UPDATE SKIP LOCKED) q
+      \(request.isShared ? own : "")
       """,
       [
         .int(Int64(page)), .int(Int64(count)), .int(Int64(clamping: room.usual)),
         .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
         .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-      ])
+      ] + (request.isShared ? [.int(request.instance.number)] : []))
     return rows.all.compactMap { QueuedJob(rows, $0) }
   }
 
@@ -194,17 +231,24 @@ extension Transaction {
   }
 
   /// Writes that jobs, which it has locked, are loading.
+  /// - Parameter leaders: those that stand for a transfer.
   /// - Returns: each as it then is.
-  fileprivate func take(
-    _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64]
+  func take(
+    _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64],
+    leading leaders: Set<JobID> = []
   ) throws -> [Result<(job: Job, claim: Claim), StoreError>] {
     guard !jobs.isEmpty else { return [] }
     let ids = jobs.map(\.id)
     let places = try execute(
       """
-      UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4
-      FROM unnest($1, $2) AS n (id, claim) WHERE queue.id = n.id RETURNING queue.owner, queue.places
-      """, [.ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds)])
+      UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4, leads = n.leads
+      FROM unnest($1, $2, $5) AS n (id, claim, leads)
+      WHERE queue.id = n.id RETURNING queue.owner, queue.places
+      """,
+      [
+        .ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds),
+        .bools(ids.map(leaders.contains)),
+      ])
     for row in places.all {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
@@ -234,7 +278,7 @@ extension Transaction {
       """
       SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1),
         EXISTS (SELECT FROM queue WHERE state = 0) OR EXISTS (SELECT FROM queue WHERE state = 1)
-          OR EXISTS (SELECT FROM queue WHERE state = 2)
+          OR EXISTS (SELECT FROM queue WHERE state = 2) OR EXISTS (SELECT FROM queue WHERE state = 3)
       """)
     step.nextDue = rows.int(0, 0).map(Timestamp.init)
     step.isQueueEmpty = !rows.bool(0, 1)

@@ -9,8 +9,10 @@ struct QueuedJob: Sendable {
   /// As UTF-8; nil: it asks none, and is never held back.
   let origin: String?
   let request: Fingerprint?
-  /// Whether it stands among those whose origin had no room.
+  /// Whether it stands aside: among those whose origin had no room, or that waited for a load.
   let isParked: Bool
+  /// Whether it is among those that waited for a load.
+  let isAwaiting: Bool
 
   /// Of `queue AS q`, in the order that ``init(_:_:)`` takes them.
   static let columns = "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state"
@@ -24,7 +26,8 @@ struct QueuedJob: Sendable {
     notBefore = rows.int(row, 3)
     origin = rows.bytes(row, 4).map { String(decoding: $0, as: UTF8.self) }
     request = rows.bytes(row, 5).flatMap { Fingerprint(bytes: $0) }
-    isParked = rows.int(row, 6) == QueueRow.State.parked.rawValue
+    isAwaiting = rows.int(row, 6) == QueueRow.State.awaiting.rawValue
+    isParked = isAwaiting || rows.int(row, 6) == QueueRow.State.parked.rawValue
   }
 }
 
@@ -42,6 +45,8 @@ struct Handover {
   private(set) var parked: [JobID] = []
   /// Those that wait for their time after all, as the clock went back.
   private(set) var undue: [JobID] = []
+  /// Those that wait for another instance's load.
+  private(set) var awaiting: [QueuedJob] = []
   /// For each level the queue's next jobs, the first one last, and whether others may follow.
   private var ready: [(jobs: [QueuedJob], isCut: Bool)]
   /// Parked jobs by level and origin, the first one last.
@@ -54,17 +59,17 @@ struct Handover {
   var isDone: Bool { taken.count >= count || !isExhausted }
 
   /// - Parameters:
-  ///   - jobs: of each level up to `page` ready ones, and of each origin with room at each level the first parked ones, by rank.
+  ///   - jobs: of each level up to `page` ready ones, and of each origin with room at each level the first parked ones.
   ///   - before: how many were handed over before.
   init(
-    _ count: Int, of jobs: [QueuedJob], page: Int, at moment: Timestamp, room: OriginRoom,
-    after before: Int
+    _ count: Int, of jobs: [QueuedJob], page: Int, at moment: Timestamp, around: Surroundings,
+    room: OriginRoom, after before: Int
   ) {
     (self.count, self.moment, self.room, self.before) = (count, moment, room, before)
     let levels = Priority.allCases.count
     ready = Array(repeating: ([], false), count: levels)
     waiting = Array(repeating: [:], count: levels)
-    for job in jobs.reversed() {
+    for job in jobs.sorted(by: { $0.rank > $1.rank }) {
       if job.isParked {
         waiting[job.priority][job.origin ?? "", default: []].append(job)
       } else {
@@ -72,6 +77,15 @@ struct Handover {
       }
     }
     for level in ready.indices { ready[level].isCut = ready[level].jobs.count >= page }
+    let held = jobs.filter { isDue($0) && around.isAwaited($0) }
+    guard !held.isEmpty else { return }
+    awaiting = held.filter { !$0.isAwaiting }
+    for level in ready.indices {
+      ready[level].jobs.removeAll(where: around.isAwaited)
+      for origin in waiting[level].keys {
+        waiting[level][origin]?.removeAll(where: around.isAwaited)
+      }
+    }
   }
 
   /// Takes jobs until there are enough, no more, or what comes next was not looked at.

@@ -89,6 +89,16 @@ struct JobChanges {
     }
   }
 
+  /// What jobs asked for that were loading and are no more.
+  /// - Parameter ids: of which jobs; nil: all, of those that stood for a transfer.
+  func left(_ ids: [JobID]? = nil) -> Set<[UInt8]> {
+    let left = (ids.map { $0.compactMap { changed[$0] } } ?? Array(changed.values)).filter {
+      $0.old.queue?.state == .loading && $0.new.queue?.state != .loading
+        && $0.old.queue?.origin != nil && (ids != nil || $0.old.queue?.leads == true)
+    }
+    return Set(left.compactMap(\.old.queue?.request))
+  }
+
   private func writeJobs(_ rows: [JobRow]) throws {
     try transaction.execute(
       """
@@ -116,7 +126,7 @@ struct JobChanges {
     try transaction.execute(
       """
       UPDATE queue SET priority = n.priority, state = n.state, places = n.places, not_before = n.not_before,
-        origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL,
+        origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL, leads = leads AND n.state = 4,
         rank = CASE n.move WHEN 1 THEN nextval('ranks') WHEN 2 THEN -nextval('ranks_ahead') ELSE rank END
       FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         AS n (id, priority, state, places, not_before, origin, request, instance, claim, move)

@@ -110,7 +110,9 @@ struct QueueRow: Sendable {
     case due
     /// Room at its origin, which had none when its turn came.
     case parked
-    case loading = 4
+    /// The end of an equal load at another instance.
+    case awaiting
+    case loading
   }
 
   var priority: Int
@@ -127,10 +129,13 @@ struct QueueRow: Sendable {
   var claim: Int64?
   /// When the claim took it, until the record tells.
   var claimedAt: Int64?
+  /// Whether it stands for a transfer.
+  var leads = false
 
   /// Of `queue AS q`, in the order that ``init(_:_:from:)`` takes them.
   static let columns = """
-    q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at
+    q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at,
+    q.leads
     """
 
   /// Nil where there is no such row, or it makes no sense.
@@ -145,6 +150,7 @@ struct QueueRow: Sendable {
     places = Int(rows.int(row, first + 6) ?? 1)
     (instance, claim) = (rows.int(row, first + 7), rows.int(row, first + 8))
     claimedAt = rows.int(row, first + 9)
+    leads = rows.bool(row, first + 10)
   }
 
   /// The row of an unfinished job.

@@ -184,7 +184,22 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
         guard entries.count > 1 else {
           return entries.forEach { $0.finish(.failure(StoreError(cause: error))) }
         }
-        for entry in entries { serve([entry]) }
+        serveEach(entries)
+      }
+    }
+  }
+
+  /// Each alone. Where the server does not answer one, it is not asked for the others either: they have waited as long.
+  private func serveEach(_ entries: [WaitingEntry<Request, Outcome>]) {
+    for (index, entry) in entries.enumerated() {
+      do { entry.finish(try attempt([entry.request])[0]) } catch {
+        let outcome = Outcome.failure(StoreError(cause: error))
+        switch error {
+        case Fault.lost, Fault.late:
+          for entry in entries[index...] + line.takeAll() { entry.finish(outcome) }
+          return
+        default: entry.finish(outcome)
+        }
       }
     }
   }

@@ -10,6 +10,12 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
         "INSERT INTO instances (lease_until) VALUES (moment($1) + $2) RETURNING number",
         [transaction.moment, .int(lease.inMilliseconds)]
       ).int(0, 0)
+      // What an operator said holds for as long as somebody is there.
+      try transaction.execute(
+        """
+        DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT FROM instances
+          WHERE NOT ended AND lease_until > moment($1) AND number <> $2)
+        """, [transaction.moment, .int(number)])
       guard let number else { throw StoreError.unavailable(detail: "an instance without a number") }
       return Instance(number: number)
     }
@@ -23,20 +29,21 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
   ) async throws(StoreError) -> Renewal? {
     try await perform(on: holding) { transaction in
       try transaction.run("SET LOCAL synchronous_commit = off")
-      let moment = try transaction.execute(
+      let renewed = try transaction.execute(
         """
         UPDATE instances SET lease_until = moment($1) + $2 WHERE number = $3 AND NOT ended
-        RETURNING moment($1)
-        """, [transaction.moment, .int(lease.inMilliseconds), .int(instance.number)]
-      ).int(0, 0)
-      guard let moment else { return nil }
+        RETURNING moment($1), NOT EXISTS (SELECT FROM instances o
+          WHERE o.number < $3 AND NOT o.ended AND o.lease_until > moment($1))
+        """, [transaction.moment, .int(lease.inMilliseconds), .int(instance.number)])
+      guard let moment = renewed.int(0, 0) else { return nil }
       let held = try transaction.execute(
         "SELECT id, claim FROM queue WHERE state = 4 AND instance = $1", [.int(instance.number)])
       let claims = held.all.compactMap { row -> Claim? in
         guard let id = held.id(row, 0), let number = held.int(row, 1) else { return nil }
         return Claim(job: id, instance: instance, number: number)
       }
-      return Renewal(at: Timestamp(milliseconds: moment), holding: Set(claims))
+      return Renewal(
+        at: Timestamp(milliseconds: moment), holding: Set(claims), leads: renewed.bool(0, 1))
     }
   }
 
@@ -56,7 +63,11 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     guard count > 0 else { return [] }
     let isDue = try await read {
       try !$0.execute(
-        "SELECT FROM instances WHERE ended OR lease_until <= moment($1) LIMIT 1", [$0.moment]
+        """
+        SELECT WHERE EXISTS (SELECT FROM instances WHERE ended OR lease_until <= moment($1))
+          OR EXISTS (SELECT FROM queue q WHERE q.state = 3
+            AND NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request))
+        """, [$0.moment]
       ).isEmpty
     }
     guard isDue else { return [] }
@@ -66,7 +77,27 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
     // What they did last they may have told nobody.
     if recovery.wereSilent { tell(.lost, from: .none) }
+    if recovery.hasAwakened { wakeAll() }
     return recovery.jobs
+  }
+
+  /// Looks the setting up.
+  public func isConstrained() async throws(StoreError) -> Bool? {
+    try await read {
+      let rows = try $0.execute("SELECT value FROM settings WHERE name = 'constrained'")
+      return rows.bytes(0, 0).map { $0 == Array("1".utf8) }
+    }
+  }
+
+  /// Kept until the last of the instances that are there is gone.
+  public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
+    try await write {
+      _ = try $0.execute(
+        """
+        INSERT INTO settings (name, value) VALUES ('constrained', $1)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value
+        """, [.bytes(Array((isConstrained ? "1" : "0").utf8))])
+    }
   }
 
   /// Not where several instances may share it.
@@ -88,6 +119,8 @@ private struct Recovery: Sendable {
   var unreadable: [StoreError] = []
   /// Whether one of the instances had not ended its lease itself.
   var wereSilent = false
+  /// Whether jobs got their turn that waited for others' loads.
+  var hasAwakened = false
 }
 
 extension Transaction {
@@ -114,6 +147,8 @@ extension Transaction {
       """, [moment])
     let numbers = ended.all.compactMap { ended.int($0, 0) }
     var recovery = Recovery()
+    try awaken(count)
+    recovery.hasAwakened = awakened > 0
     guard !numbers.isEmpty else { return recovery }
     recovery.wereSilent = ended.all.contains { ended.int($0, 1) != 0 }
     var after: JobID?
@@ -135,6 +170,8 @@ extension Transaction {
         }
       }
       try changes.write()
+      try passOn(changes.left())
+      recovery.hasAwakened = awakened > 0
     }
     if recovery.jobs.count < count { try forget(numbers) }
     return recovery

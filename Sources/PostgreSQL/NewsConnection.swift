@@ -171,6 +171,8 @@ enum NewsText {
   static func encode(_ news: News) -> String? {
     switch news {
     case .queued: return "q"
+    case .awaited(let request): return "e\(ImageDigest(bytes: request.bytes)?.hex ?? "")"
+    case .originPaused(let origin, let time): return "o\(time.inMilliseconds) \(origin)"
     case .changed(let id): return "c\(id)"
     case .removed(let ids) where ids.count <= 200:
       return "r" + ids.map(\.description).joined(separator: ",")
@@ -195,6 +197,8 @@ enum NewsText {
     let rest = text.dropFirst()
     switch text.first {
     case "q": return .queued
+    case "e": return fingerprint(rest).map { .awaited($0) }
+    case "o": return paused(rest)
     case "c": return JobID(rest).map { .changed($0) }
     case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
     case "p": return purged(rest)
@@ -210,8 +214,17 @@ enum NewsText {
   private static func purged(_ text: Substring) -> News? {
     let parts = text.split(separator: " ")
     guard parts.count == 2, let id = JobID(parts[0]) else { return nil }
-    let key = ImageDigest(hex: parts[1]).flatMap { Fingerprint(bytes: $0.bytes) }
-    return .purged(id, partial: key)
+    return .purged(id, partial: fingerprint(parts[1]))
+  }
+
+  private static func fingerprint(_ hex: Substring) -> Fingerprint? {
+    ImageDigest(hex: hex).flatMap { Fingerprint(bytes: $0.bytes) }
+  }
+
+  private static func paused(_ text: Substring) -> News? {
+    let parts = text.split(separator: " ", maxSplits: 1)
+    guard parts.count == 2, let time = Int64(parts[0]) else { return nil }
+    return .originPaused(String(parts[1]), .milliseconds(time))
   }
 
   private static func progress(_ text: Substring) -> News? {

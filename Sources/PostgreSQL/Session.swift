@@ -24,6 +24,8 @@ final class Session {
   let settings: Settings
   private var connection: Connection?
   private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
+  /// Milliseconds.
+  private static let longestSilence: Int64 = 3_000
   private static let pauses = (first: Duration.milliseconds(50), longest: Duration.seconds(1))
 
   init(_ settings: Settings) { self.settings = settings }
@@ -47,11 +49,12 @@ final class Session {
   }
 
   private static func preparation(_ settings: Settings) -> String {
-    // The server gives a statement up when nobody waits for it any more, and the locks of a process that stands still in
-    // the midst of a transaction: others may have to take its jobs over.
+    // The server gives a statement up when nobody waits for it any more, and sooner the locks of a process that stands
+    // still in the midst of a transaction: others wait for them, and may have to take its jobs over.
     let timeout = max(1, settings.timeout.inMilliseconds)
     return """
-      SET statement_timeout = \(timeout); SET idle_in_transaction_session_timeout = \(timeout); \
+      SET statement_timeout = \(timeout); \
+      SET idle_in_transaction_session_timeout = \(min(timeout, Self.longestSilence)); \
       \(Settings.plans)
       """
   }
@@ -97,6 +100,8 @@ final class Transaction {
   private let now: WallClock?
   /// How the counts that the database keeps change by it.
   var tallies = Tallies()
+  /// Jobs that got their turn, which had to wait for what others did.
+  var awakened = 0
 
   init(_ connection: Connection, _ settings: Session.Settings) {
     self.connection = connection

@@ -6,11 +6,15 @@ internal import Jobs
 /// itself and then looks whether there is any.
 extension Transaction {
   /// Locks the rows of images that references begin to, in one order as all do.
+  /// - Parameter toCount: whether something is to be counted in the rows.
   /// - Returns: for each that there is whether it is leaving.
-  func sharedImages(_ digests: some Collection<[UInt8]>) throws -> [[UInt8]: Bool] {
+  func sharedImages(
+    _ digests: some Collection<[UInt8]>, toCount: Bool = false
+  ) throws -> [[UInt8]: Bool] {
     guard !digests.isEmpty else { return [:] }
+    let lock = toCount ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
-      "SELECT digest, leaving FROM images WHERE digest = ANY ($1) ORDER BY digest FOR SHARE",
+      "SELECT digest, leaving FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
       [.byteStrings(Array(digests))])
     var found: [[UInt8]: Bool] = [:]
     for row in rows.all { if let digest = rows.bytes(row, 0) { found[digest] = rows.bool(row, 1) } }

@@ -115,6 +115,7 @@ extension Transaction {
     try execute("DELETE FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
     try execute("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
     try removeTags(of: ids)
+    try passOn(Set(rows.compactMap(\.queue).filter(\.leads).compactMap(\.request)))
     for row in rows { count(row, -1) }
     try noteCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
   }

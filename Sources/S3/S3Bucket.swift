@@ -69,8 +69,11 @@ public final class S3Bucket: Sendable {
   }
 
   /// Stores an object in the place of what was there.
+  ///
+  /// - Parameter isNew: whether it is refused where there is one (`If-None-Match: *`), by a server that knows this.
   public func put(
-    _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil
+    _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil,
+    isNew: Bool = false
   ) async throws(S3Error) {
     var request = Request(.put, key: key)
     request.content = content
@@ -79,6 +82,7 @@ public final class S3Bucket: Sendable {
       HeaderField(name: "x-amz-checksum-sha256", value: Data(digest.bytes).base64EncodedString())
     ]
     if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
+    if isNew { request.fields.append(HeaderField(name: "If-None-Match", value: "*")) }
     _ = try await send(request)
   }
 
@@ -92,6 +96,12 @@ public final class S3Bucket: Sendable {
     request.maxBytes = max(limit, Self.longestError)
     guard let response = try await found(request) else { return nil }
     return (response.contentLength, response.body)
+  }
+
+  /// A small object's bytes, of which no more than the limit are read; nil when there is none.
+  public func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
+    guard let response = try await found(Request(.get, key: key)) else { return nil }
+    return Array(try await Self.content(of: response, atMost: limit).prefix(limit))
   }
 
   /// Removes an object, if it is there.

@@ -87,12 +87,10 @@ public final class S3ImageStore: ImageStore {
   /// On this machine: a bucket has no end.
   public func hasRoom() async -> Bool { await copies.hasRoom() }
 
-  /// Lists the bucket. Objects below the prefix whose keys are no names are left alone. Copies that an earlier run left,
-  /// and nobody has opened since, go.
+  /// Lists the bucket. Objects below the prefix whose keys are no names are left alone.
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
-    try await removeForgottenCopies()
     var removed = 0
     var next: String?
     repeat {
@@ -127,7 +125,8 @@ extension S3ImageStore {
     }
   }
 
-  private func removeForgottenCopies() async throws(StoreError) {
+  /// Copies that an earlier run left, and nobody has opened since, go.
+  public func tidy() async throws(StoreError) {
     _ = try await copies.sweep { names in
       let forgotten = names.map(\.digest).filter { digest in
         self.held.withLock { $0.peek(digest) == nil }

@@ -31,6 +31,9 @@ enum Schema {
     migrator.registerMigration("7 small images by number") { db in
       try db.execute(sql: numbered)
     }
+    migrator.registerMigration("8 the store's name") { db in
+      try db.execute(sql: settings)
+    }
     return migrator
   }()
 
@@ -192,6 +195,15 @@ enum Schema {
     ) STRICT;
     INSERT INTO contents SELECT number, bytes FROM named_contents;
     DROP TABLE named_contents;
+    """
+
+  // `name` is the store's own (ImageOwner).
+  private static let settings = """
+    CREATE TABLE settings (
+      name TEXT PRIMARY KEY,
+      value TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO settings VALUES ('name', lower(hex(randomblob(16))));
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -49,6 +49,9 @@ public final class TieredImageStore: ImageStore {
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int { try await files.sweep(remove) }
 
+  /// That of the files.
+  public func tidy() async throws(StoreError) { try await files.tidy() }
+
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)
   }

@@ -99,8 +99,8 @@ struct NetworkTests {
       ("", 400, []), ("{", 400, []), (#"{"constrained":false,"constrained":true}"#, 400, []),
       (#"{"constrained":"\#(String(repeating: "x", count: 70_000))"}"#, 413, []),
     ])
-  func refuses(json: String, status: Int, mistakes: [String]) async {
-    client.service.setConstrained(true)
+  func refuses(json: String, status: Int, mistakes: [String]) async throws {
+    try await client.service.setConstrained(true)
     let answer = await put(json)
     #expect(answer.status == status)
     #expect(answer.mistakes == mistakes)

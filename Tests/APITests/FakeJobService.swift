@@ -303,7 +303,7 @@ final class FakeJobService: JobService {
 
   var isConstrained: Bool { kept.withLock { $0.isConstrained } }
 
-  func setConstrained(_ isConstrained: Bool) {
+  func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
     kept.withLock { $0.isConstrained = isConstrained }
   }
 

@@ -46,7 +46,7 @@ struct FailingStoreTests {
       let id = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)[0].id
       #expect(try await shop.finished(id).image?.variant == .lowData)
       await shop.store.fail(with: [failure], of: .lowData)
-      shop.engine.setConstrained(false)
+      try await shop.engine.setConstrained(false)
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.image?.variant == .regular }
     }
   }

@@ -188,9 +188,9 @@ struct InstancesTests {
       #expect(pair.back.engine.cache.memory.bytes == ok.count)
       _ = try await pair.front.engine.dropFromCache(nil)
       try await until { pair.back.engine.cache.memory.bytes == 0 }
-      pair.front.engine.setConstrained(true)
+      try await pair.front.engine.setConstrained(true)
       try await until { pair.back.engine.isConstrained }
-      pair.back.engine.setConstrained(false)
+      try await pair.back.engine.setConstrained(false)
       try await until { !pair.front.engine.isConstrained }
     }
   }

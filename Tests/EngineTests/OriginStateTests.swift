@@ -1,3 +1,4 @@
+import Synchronization
 import Testing
 
 @testable import Engine
@@ -237,6 +238,32 @@ struct OriginLimitsTests {
       return origin == self.origin && failures == 5 && 4...5 ~= seconds
     }
     await #expect(throws: FetchError.self) { try await origins.admit(origin) }
+  }
+
+  @Test(
+    "the pause that is found here is told once, and one that another instance found holds here, too"
+  )
+  func shared() throws {
+    let told = Mutex<[Duration]>([])
+    let origins = OriginLimits(
+      OriginRules(),
+      onPause: { [origin] paused, time in
+        #expect(paused == origin)
+        told.withLock { $0.append(time) }
+      }, onRoom: {})
+    for _ in 0..<5 { try origins.enter(origin).note(.unreached) }
+    #expect(told.withLock(\.count) == 1)
+    #expect(told.withLock { $0.allSatisfy { $0 > .seconds(4) && $0 <= .seconds(5) } })
+
+    let others = OriginLimits(OriginRules()) {}
+    others.pause(origin, for: .seconds(30))
+    #expect(others.paused == 1)
+    #expect(throws: FetchError.self) { try others.enter(origin) }
+    others.pause(origin, for: .zero)
+    #expect(others.paused == 1, "the longer one holds")
+    #expect(others.room(at: others.now, isSpare: false)[origin] == 0)
+    let later = others.now + .seconds(31)
+    #expect(others.room(at: later, isSpare: false)[origin] == 1, "one request tries again")
   }
 
   @Test("a cancelled wait ends at once")

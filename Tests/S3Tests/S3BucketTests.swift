@@ -90,6 +90,10 @@ struct S3TroubleTests {
   init() throws { origin = try ScriptedOrigin() }
 
   private func bucket(tries: Int = 4) throws -> S3Bucket {
+    try Self.bucket(at: origin, tries: tries)
+  }
+
+  static func bucket(at origin: ScriptedOrigin, tries: Int = 4) throws -> S3Bucket {
     try S3Bucket.forTests(
       at: "http://127.0.0.1:\(origin.port)", named: "bucket",
       S3Credentials(accessKey: "a", secretKey: "b"), timeout: .seconds(2), tries: tries)

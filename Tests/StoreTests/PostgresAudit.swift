@@ -77,6 +77,18 @@ extension PostgresJobStore {
       "claims of jobs that aren't loading",
       "SELECT id FROM queue WHERE (state = 4) <> (claim IS NOT NULL)"
     ),
+    ("transfers of jobs that aren't loading", "SELECT id FROM queue WHERE leads AND state <> 4"),
+    (
+      "transfers of equal jobs",
+      "SELECT request FROM queue WHERE leads GROUP BY request HAVING count(request) > 1"
+    ),
+    (
+      "jobs that wait for no load",
+      """
+      SELECT id FROM queue q WHERE state = 3
+        AND NOT EXISTS (SELECT FROM queue l WHERE l.leads AND l.request = q.request)
+      """
+    ),
     ("parked jobs without an origin", "SELECT id FROM queue WHERE state = 2 AND origin IS NULL"),
     ("tags of no job", "SELECT id FROM tags WHERE id NOT IN (SELECT id FROM jobs)"),
     (

@@ -6,6 +6,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var job: Job
     var rank: Double
     var claim: Claim?
+    /// Whether it stands for a transfer, where instances share the store.
+    var leads = false
     /// The captured source, while it is kept.
     var source: ImageDigest?
   }
@@ -20,9 +22,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var lastEntry = 0
   private var lastRank = 0.0
   private var lastClaim: Int64 = 0
-  private var lastInstance: Int64 = 0
-  private var leases: [Instance: Timestamp] = [:]
-  private var handedOver = 0
+  var lastInstance: Int64 = 0
+  var leases: [Instance: Timestamp] = [:]
+  var handedOver = 0
+  /// When an origin's rate allows the next request, in microseconds.
+  var nextAsking: [String: Int64] = [:]
+  var constrained: Bool?
   /// Holds nothing, but knows who was refused.
   private var refusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
@@ -31,7 +36,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public internal(set) var looksForOrphans = 0
   private var isHeld = false
   private var held: [CheckedContinuation<Void, Never>] = []
-  private nonisolated let exchange = NewsExchange()
+  nonisolated let exchange = NewsExchange()
   public nonisolated let isExclusive: Bool
 
   /// - Parameters:
@@ -160,10 +165,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     try await mayFail()
     try check(instance)
     let moment = now
-    var room = room
+    let rate = room.overall?.requestsPerSecond ?? 0
+    var room = left(of: room, for: instance, at: moment)
     var claimed: [(job: Job, claim: Claim)] = []
-    while claimed.count < count, let row = next(at: moment, room: room) {
+    while claimed.count < count, let row = next(at: moment, room: room, for: instance) {
       claimed.append(take(row, for: instance, at: moment))
+      if !isExclusive { lead(row.job, by: rate, at: moment) }
       handedOver += 1
       room.take(row.job.origin)
     }
@@ -173,11 +180,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
     handover.shared = queued.intersection(claimed.compactMap(\.job.request))
     handover.isQueueEmpty = !rows.values.contains { $0.job.phase == .queued }
+    handover.awaited = Set(
+      queue { $0.notBefore ?? moment <= moment && isAwaited($0, for: instance) }
+        .compactMap(\.job.request))
     return handover
   }
 
-  private func next(at moment: Timestamp, room: OriginRoom) -> Row? {
-    let due = queue { $0.notBefore ?? moment <= moment && room[$0.origin] > 0 }
+  private func next(at moment: Timestamp, room: OriginRoom, for instance: Instance) -> Row? {
+    let due = queue {
+      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, for: instance)
+    }
     guard QueueOrder.isAgedTurn(after: handedOver) else { return due.first }
     let heads = Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
     let oldest = heads.min { $0.job.id < $1.job.id }
@@ -186,13 +198,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Queued jobs that fit, in the order of the queue.
-  private func queue(_ fits: (Job) -> Bool) -> [Row] {
+  func queue(_ fits: (Job) -> Bool) -> [Row] {
     rows.values.filter { $0.job.phase == .queued && fits($0.job) }.sorted { a, b in
       a.job.priority == b.job.priority ? a.rank < b.rank : a.job.priority > b.job.priority
     }
   }
 
-  private func take(
+  func take(
     _ row: Row, for instance: Instance, at moment: Timestamp
   ) -> (job: Job, claim: Claim) {
     lastClaim += 1
@@ -236,8 +248,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       row.rank = lastRank
     case .ahead: row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
     }
-    if row.job.phase != .loading { row.claim = nil }
+    let hasLed = row.leads && row.job.phase != .loading
+    if row.job.phase != .loading { (row.claim, row.leads) = (nil, false) }
     save(row)
+    if hasLed { passOn(before) }
     return row.job
   }
 
@@ -266,12 +280,15 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       (rows, sizes) = before
       throw error
     }
+    let gathered = gather(completion, from: before.0)
     if let entry = completion.entry {
       keep(.response(entry), as: entry.id, within: completion.cacheLimit, completion.lastUse)
     }
     evict(downTo: completion.cacheLimit, completion.lastUse)
-    if let holder = completion.releasing { reservations[holder] = nil }
-    return Completed(jobs: jobs)
+    if let holder = completion.releasing, gathered.isEmpty { reservations[holder] = nil }
+    var completed = Completed(jobs: jobs)
+    completed.gathered = gathered
+    return completed
   }
 
   public func jobsWithLowDataImages(
@@ -289,10 +306,11 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
     try await mayFail()
-    guard let job = rows[id]?.job else { return .unknown }
-    guard condition(job) else { return .kept }
+    guard let row = rows[id] else { return .unknown }
+    guard condition(row.job) else { return .kept }
     rows[id] = nil
-    return .removed(job)
+    if row.leads { passOn(row.job) }
+    return .removed(row.job)
   }
 
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
@@ -318,67 +336,5 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     for row in rows.values { jobs[row.job.phase, default: 0] += 1 }
     return StoreCounts(
       jobs: jobs, images: sizes.count, imageBytes: sizes.values.reduce(0, +))
-  }
-}
-
-/// Leases, which end by its clock.
-extension MemoryJobStore: InstanceLeases, StoreNews {
-  public func register(for lease: Duration) async throws(StoreError) -> Instance {
-    lastInstance += 1
-    let instance = Instance(number: lastInstance)
-    leases[instance] = now + lease
-    return instance
-  }
-
-  public func renew(
-    _ instance: Instance, for lease: Duration
-  ) async throws(StoreError) -> Renewal? {
-    guard leases[instance] != nil else { return nil }
-    leases[instance] = now + lease
-    let claims = rows.values.compactMap(\.claim).filter { $0.instance == instance }
-    return Renewal(at: now, holding: Set(claims))
-  }
-
-  public func retire(_ instance: Instance) async throws(StoreError) {
-    leases[instance] = nil
-    exchange.end(instance)
-  }
-
-  public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
-    let moment = now
-    leases = leases.filter { $0.value > moment }
-    let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
-    var jobs: [Job] = []
-    for var row in lost.prefix(count) {
-      row.job.requeue()
-      row.claim = nil
-      rows[row.job.id] = row
-      jobs.append(row.job)
-    }
-    guard jobs.count < count else { return jobs }
-    reservations = reservations.filter { leases[$0.value.by] != nil }
-    for (image, mark) in pendingDeletion where leases[mark.by] == nil {
-      pendingDeletion[image] = nil
-      if mark.bytes > 0 { sizes[image] = sizes[image] ?? mark.bytes }
-    }
-    return jobs
-  }
-
-  func check(_ instance: Instance) throws(StoreError) {
-    guard let end = leases[instance], end > now else { throw .leaseLost }
-  }
-
-  /// All instances are gone at once, as those of a machine that lost its power.
-  public func loseInstances() {
-    leases = [:]
-    handedOver = 0
-  }
-
-  public nonisolated func news(for instance: Instance) -> AsyncStream<News> {
-    exchange.news(for: instance)
-  }
-
-  public nonisolated func tell(_ news: News, from instance: Instance) {
-    exchange.tell(news, from: instance)
   }
 }

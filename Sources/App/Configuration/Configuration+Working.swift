@@ -14,7 +14,7 @@ extension Configuration {
     /// How long to wait between tries.
     public var retryBackoff = Backoff()
     /// How long an instance may be silent before others that share its jobs take them over.
-    public var lease: Duration = .seconds(15)
+    public var lease: Duration = .seconds(8)
   }
 
   /// `jobs.retry_backoff`: doubled each time, with full jitter.

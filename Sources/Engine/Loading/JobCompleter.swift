@@ -43,48 +43,58 @@ struct JobCompleter: Sendable {
   ///   - entry: a response for the cache to keep: before the first of their owners knows.
   ///   - image: for the job store to keep.
   ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
+  ///   - gathers: whether those are to be brought who waited for this load at other instances.
+  /// - Returns: who was brought: the caller ends them alike. The reservation has not ended then.
+  @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
-    image: EmbeddedImage? = nil, releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
-  ) async {
-    guard !waiters.isEmpty || entry != nil || releasing != nil else { return }
+    image: EmbeddedImage? = nil, releasing: JobID? = nil, gathers: Bool = false,
+    _ ending: (Load.Waiter) -> Ending
+  ) async -> [Load.Waiter] {
+    guard !waiters.isEmpty || entry != nil || releasing != nil else { return [] }
     let common = Common(progress: load.tracker.progress, moment: outcomes.now())
     var rest = waiters[...]
     var entry = entry
+    var gathered: [ClaimedJob] = []
     repeat {
       let some = rest.prefix(Self.batch)
       rest = rest.dropFirst(Self.batch)
-      await complete(
-        Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil, common,
-        ending)
+      gathered = await complete(
+        Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil,
+        gathers: gathers && rest.isEmpty && !loads.isStopping, common, ending)
       entry = nil
     } while !rest.isEmpty
+    return gathered.map { loads.waiter($0.job, $0.claim) }
   }
 
   private func complete(
     _ waiters: [Load.Waiter], entry: CacheEntry?, image: EmbeddedImage?, releasing: JobID?,
-    _ common: Common, _ ending: (Load.Waiter) -> Ending
-  ) async {
+    gathers: Bool, _ common: Common, _ ending: (Load.Waiter) -> Ending
+  ) async -> [ClaimedJob] {
     var plans: [JobID: Plan] = [:]
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
     let written = await writer.write(
-      waiters.map(\.claim), entry: entry, image: image, releasing: releasing
+      waiters.map(\.claim), entry: entry, image: image, releasing: releasing, gathers: gathers
     ) { job in
       guard let plan = ready[job.id] else { return false }
       job.take(plan.report)
       plan.change(&job)
       return true
     }
+    var gathered: [ClaimedJob] = []
     switch written {
-    case .durable(let jobs): publish(jobs)
+    case .durable(let completed):
+      publish(completed.jobs)
+      gathered = completed.gathered
     case .stopped: break
     case .noRoom:
-      return await complete(waiters, entry: nil, image: nil, releasing: releasing, common) { _ in
-        .failure(.storageFull)
-      }
+      return await complete(
+        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common
+      ) { _ in .failure(.storageFull) }
     }
     for waiter in waiters { loads.forget(waiter) }
+    return gathered
   }
 
   /// Ends the jobs that have left a load before the others, each as it failed.
@@ -104,7 +114,7 @@ struct JobCompleter: Sendable {
       job.requeue()
       return true
     }
-    if case .durable(let jobs) = written { publish(jobs) }
+    if case .durable(let completed) = written { publish(completed.jobs) }
   }
 
   private func publish(_ jobs: [Job?]) {
@@ -134,8 +144,8 @@ struct CompletionWriter: Sendable {
 
   /// What came of it.
   enum Written {
-    /// The jobs as they are now; nil for one whose claim no longer held.
-    case durable([Job?])
+    /// What it came to.
+    case durable(Completed)
     /// The image that came has no room: nothing was changed.
     case noRoom
     /// The service stops: the next start runs the jobs again.
@@ -147,19 +157,21 @@ struct CompletionWriter: Sendable {
   /// - Parameters: as ``Completion`` explains.
   func write(
     _ claims: [Claim], entry: CacheEntry? = nil, image: EmbeddedImage? = nil,
-    releasing: JobID? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+    releasing: JobID? = nil, gathers: Bool = false,
+    _ change: @escaping @Sendable (inout Job) -> Bool
   ) async -> Written {
     var completion = Completion(
       claims, by: lease.instance, entry: entry, cacheLimit: cache.limit, releasing: releasing,
       image: image, imageLimit: keeper.limit, change: change)
     completion.lastUse = cache.lastUse
+    completion.gathers = gathers
     var wait = Duration.milliseconds(50)
     while !loads.isOver {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
         if let entry { cache.noteStored(entry) }
         await keeper.remove(completed.evicted)
-        return .durable(completed.jobs)
+        return .durable(completed)
       } catch {
         if error == .full, image != nil { return .noRoom }
         // The result is worth waiting for: nobody else has it.

@@ -20,28 +20,44 @@ struct Loader: Sendable {
       var wanted = JobVariants(of: loaded, in: makers)
       await wanted.make(for: load.waiters.map(\.job))
       let waiters = await close(load, permits)
-      // Some may have come meanwhile.
-      let jobs = waiters.map(\.job)
-      await wanted.make(for: jobs)
-      await wanted.keepBundles(for: jobs, of: load)
-      let made = wanted
-      await completer.complete(
-        waiters, of: load, entry: loaded.entry,
-        image: load.dropsOriginal ? made.embedded : loaded.embedded, releasing: load.reservation
-      ) { waiter in
-        do throws(JobFailure) {
-          return .success(try made.image(for: waiter.job), loaded.cache)
-        } catch {
-          return error == .fetch(.cancelled) ? .requeue : .failure(error)
-        }
-      }
+      let others = await end(waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: true)
+      if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
     } catch {
       let waiters = await close(load, permits)
       // Cancelled while jobs wait for it: the service stops.
       let ending = error == .fetch(.cancelled) ? JobCompleter.Ending.requeue : .failure(error)
-      await completer.complete(waiters, of: load, releasing: load.reservation) { _ in ending }
+      let others = await completer.complete(
+        waiters, of: load, releasing: load.reservation, gathers: error != .fetch(.cancelled)
+      ) { _ in ending }
+      if !others.isEmpty {
+        await completer.complete(others, of: load, releasing: load.reservation) { _ in ending }
+      }
     }
     loads.end(load)
+  }
+
+  /// Ends jobs with the image that was loaded for them.
+  /// - Returns: jobs that waited for it at other instances.
+  private func end(
+    _ waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ wanted: inout JobVariants,
+    entry: CacheEntry? = nil, gathers: Bool = false
+  ) async -> [Load.Waiter] {
+    // Some may have come since the others' variants were made.
+    let jobs = waiters.map(\.job)
+    await wanted.make(for: jobs)
+    await wanted.keepBundles(for: jobs, of: load)
+    let made = wanted
+    return await completer.complete(
+      waiters, of: load, entry: entry,
+      image: load.dropsOriginal ? made.embedded : loaded.embedded, releasing: load.reservation,
+      gathers: gathers && load.request != nil
+    ) { waiter in
+      do throws(JobFailure) {
+        return .success(try made.image(for: waiter.job), loaded.cache)
+      } catch {
+        return error == .fetch(.cancelled) ? .requeue : .failure(error)
+      }
+    }
   }
 
   /// Lets no job join any more. A job that is being brought from the queue just now shares the load's end, a failure

@@ -171,8 +171,12 @@ final class Dispatcher: Sendable {
       var moment = origins.now
       while let workers = takeIdle(leaving: 0) {
         moment = origins.now
-        let claimed = try await claim(for: workers, origins.room(at: moment, isSpare: false))
+        let claimed = try await claim(for: workers, room(at: moment, isSpare: false))
         nextDue = claimed.nextDue
+        if claimed.isHeldBack {
+          let soon = now() + origins.patience
+          nextDue = nextDue.map { min($0, soon) } ?? soon
+        }
         positions.take(claimed.jobs.map(\.job))
         await hand(over: claimed, to: workers)
         if claimed.jobs.count < workers.count {
@@ -182,7 +186,7 @@ final class Dispatcher: Sendable {
       }
       // Workers that nobody else wants may try what is likely to take them long, or to fail.
       if !isEmpty, origins.hasSpareRoom(at: moment), let workers = takeIdle(leaving: kept) {
-        let room = origins.room(at: moment, isSpare: true)
+        let room = room(at: moment, isSpare: true)
         await hand(over: try await claim(for: workers, room), to: workers)
       }
       setAlarm(at: nextDue, since: moment)
@@ -190,6 +194,10 @@ final class Dispatcher: Sendable {
       log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
       setAlarm(after: .seconds(1))
     }
+  }
+
+  private func room(at moment: OriginLimits.Instant, isSpare: Bool) -> OriginRoom {
+    origins.room(at: moment, isSpare: isSpare, isShared: !lease.membership.isAlone)
   }
 
   private var isEmpty: Bool { state.withLock { $0.isEmpty } }
@@ -217,6 +225,7 @@ final class Dispatcher: Sendable {
       let claimed = try await lease.holding { [store] instance throws(StoreError) in
         try await store.claim(workers.count, for: instance, room: room)
       }
+      for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
       // Whatever was queued since has asked for another look.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
       return claimed

@@ -49,16 +49,20 @@ final class OriginLimits: Sendable {
   private let rules: OriginRules
   private let state = Mutex(State())
   private let onRoom: @Sendable () -> Void
+  private let onPause: @Sendable (String, Duration) -> Void
   private let clock: @Sendable () -> Instant
 
-  /// - Parameter onRoom: called when a transfer may begin that could not before, unless only time brought that.
+  /// - Parameters:
+  ///   - onPause: called when an origin turns out to be out of reach.
+  ///   - onRoom: called when a transfer may begin that could not before, unless only time brought that.
   init(
     _ rules: OriginRules, clock: @escaping @Sendable () -> Instant = { .now },
+    onPause: @escaping @Sendable (String, Duration) -> Void = { _, _ in },
     onRoom: @escaping @Sendable () -> Void
   ) {
     self.rules = rules
     self.clock = clock
-    self.onRoom = onRoom
+    (self.onPause, self.onRoom) = (onPause, onRoom)
   }
 
   // MARK: For who hands out jobs
@@ -67,16 +71,29 @@ final class OriginLimits: Sendable {
   var now: Instant { clock() }
 
   /// Room by origin, for jobs that are about to be taken.
-  /// - Parameter isSpare: whether workers would else be idle.
-  func room(at moment: Instant, isSpare: Bool) -> OriginRoom {
+  /// - Parameters:
+  ///   - isSpare: whether workers would else be idle.
+  ///   - isShared: whether other instances ask the same origins.
+  func room(at moment: Instant, isSpare: Bool, isShared: Bool = false) -> OriginRoom {
     state.withLock { state in
       state.tidy(at: moment, rules)
       var room = OriginRoom(usual: OriginState().room(at: moment, rules, isSpare: isSpare))
       for (origin, known) in state.origins {
         room.exceptions[origin] = known.room(at: moment, rules, isSpare: isSpare)
       }
+      guard isShared else { return room }
+      room.overall = OriginRoom.Overall(
+        transfers: rules.maxTransfers, requestsPerSecond: rules.requestsPerSecond,
+        own: state.origins.compactMapValues { $0.running > 0 ? $0.running : nil })
       return room
     }
+  }
+
+  /// After so long it is worth asking whether others have left some room.
+  var patience: Duration {
+    let longest = Duration.milliseconds(500)
+    guard rules.requestsPerSecond > 0 else { return longest }
+    return min(longest, max(.milliseconds(10), .seconds(1 / rules.requestsPerSecond)))
   }
 
   /// Whether idle workers could do something for an origin that has no room while they are wanted elsewhere.
@@ -169,7 +186,12 @@ final class OriginLimits: Sendable {
 
   fileprivate func leave(_ origin: String, _ outcome: OriginState.Outcome) {
     let now = clock()
-    state.withLock { $0.origins[origin]?.end(outcome, at: now, rules) }
+    let pause = state.withLock { state -> Duration? in
+      let before = state.origins[origin]?.pause(at: now)
+      state.origins[origin]?.end(outcome, at: now, rules)
+      return before == nil ? state.origins[origin]?.pause(at: now) : nil
+    }
+    if let pause { onPause(origin, pause) }
     passOn(origin)
   }
 
@@ -182,6 +204,17 @@ final class OriginLimits: Sendable {
   private static func refusal(of origin: String, in state: State, at now: Instant) -> FetchError? {
     guard let known = state.origins[origin], let pause = known.pause(at: now) else { return nil }
     return .unreachable(origin: origin, failures: known.failures, seconds: pause.inSeconds)
+  }
+
+  /// Another instance found an origin out of reach: it is not asked here either.
+  func pause(_ origin: String, for time: Duration) {
+    let now = clock()
+    state.withLock { state in
+      state.tidy(at: now, rules)
+      state.origins[origin, default: OriginState()].pause(until: now + time, rules)
+    }
+    // What waits for it is refused.
+    passOn(origin)
   }
 
   /// Origins that are not asked at the moment because so many requests reached nobody.

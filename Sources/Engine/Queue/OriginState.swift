@@ -100,6 +100,14 @@ struct OriginState: Sendable {
     }
   }
 
+  /// Others reached nobody there.
+  mutating func pause(until moment: Instant, _ rules: OriginRules) {
+    failures = max(failures, rules.maxFailures)
+    (lastFailure, isProven, isProbing) = (moment, false, false)
+    openings = max(openings, 1)
+    openUntil = max(openUntil ?? moment, moment)
+  }
+
   private func isOver(_ moment: Instant?, at now: Instant) -> Bool {
     moment.map { $0 <= now } ?? false
   }

@@ -27,6 +27,7 @@ final class Lease: Sendable {
   let membership: Membership
   private let isUnanswered = Mutex(false)
   private let hasEnded = Mutex(false)
+  private let leading = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
   /// One renews at a time: many notice at once that a lease is over.
   private let renewing = AsyncSemaphore(1)
@@ -49,6 +50,9 @@ final class Lease: Sendable {
 
   /// Whether the store did not answer the last time that the lease was to be renewed.
   var isFailing: Bool { isUnanswered.withLock { $0 } }
+
+  /// Whether this instance does what one does for all.
+  var leads: Bool { leading.withLock { $0 } }
 
   /// Jobs that were loaded here and are somebody else's now.
   var lost: AsyncStream<JobID> { losing.stream }
@@ -113,6 +117,7 @@ final class Lease: Sendable {
 
   private func beginAnew(after lost: Instance) async throws(StoreError) {
     log.error("the lease with the store was lost: what was loaded here begins anew")
+    leading.withLock { $0 = false }
     membership.become(try await store.register(for: duration))
     do throws(StoreError) { try await store.retire(lost) } catch {
       log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])
@@ -122,6 +127,7 @@ final class Lease: Sendable {
   private func prolong(_ instance: Instance) async throws(StoreError) -> Renewal? {
     let began = clock.own
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
+    leading.withLock { $0 = renewal.leads }
     clock.take(renewal.moment, saidBetween: began, and: clock.own)
     return renewal
   }

@@ -1,7 +1,8 @@
 internal import Jobs
 internal import Logging
 
-/// Forgets what has expired, and removes the bytes that nothing refers to any more: once a second, on Swift's threads.
+/// Forgets what has expired, and removes the bytes that nothing refers to any more: once a second, on Swift's threads. Of
+/// instances that share a store one does it for all, but for what is given back of those that are gone.
 struct Housekeeping: Sendable {
   let store: any JobStore
   let lease: Lease
@@ -21,8 +22,12 @@ struct Housekeeping: Sendable {
   func run() async {
     async let recovering: Void = onceASecond { await recover() }
     await onceASecond {
-      await tidy()
-      await forgetKeys()
+      if lease.leads {
+        await tidy()
+        await forgetKeys()
+      } else {
+        await finishOwn()
+      }
     }
     await recovering
   }
@@ -63,16 +68,31 @@ struct Housekeeping: Sendable {
         }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()
-      if let failure = await keeper.retry() { throw failure }
-      await cache.noteUses()
     } catch {
       log.error("housekeeping failed", metadata: ["error": "\(error)"])
     }
+    await finishOwn()
+  }
+
+  /// What only this instance knows of.
+  private func finishOwn() async {
+    if let failure = await keeper.retry() {
+      log.error("housekeeping failed", metadata: ["error": "\(failure)"])
+    }
+    await cache.noteUses()
   }
 
   /// Removes the images that a crash left without anything that refers to them: all are looked at once after a start,
-  /// beside the work and so slowly that it hardly feels it, until cancelled.
+  /// beside the work and so slowly that it hardly feels it, until cancelled. Of many instances the one looks that leads,
+  /// once it does.
   func sweep() async {
+    do throws(StoreError) { try await images.tidy() } catch {
+      log.error("old copies of images stay", metadata: ["error": "\(error)"])
+    }
+    while !lease.leads {
+      try? await Task.sleep(for: .seconds(1))
+      if Task.isCancelled { return }
+    }
     do throws(StoreError) {
       let removed = try await images.sweep { names in
         let removed = await removeOrphans(among: names)

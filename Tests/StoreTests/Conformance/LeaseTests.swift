@@ -190,7 +190,9 @@ struct LeaseTests {
     let base = two.store.base
     let (own, others) = (base.news(for: two.lost), base.news(for: two.other))
     let told: [News] = [
-      .queued, .changed(two.claims[0].job), .removed([two.claims[0].job]),
+      .queued, .awaited(Fingerprint(of: ["y"])),
+      .originPaused("https://a.example:81", .milliseconds(1_500)), .changed(two.claims[0].job),
+      .removed([two.claims[0].job]),
       .purged(two.claims[0].job, partial: Fingerprint(of: ["x"])), .followed([two.claims[0].job]),
       .progress(two.claims[0].job, version: 7, ProgressReport(of: .sample(1))),
       .cacheDropped, .constrained(true),

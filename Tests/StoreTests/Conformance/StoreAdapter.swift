@@ -9,6 +9,11 @@ import Testing
 /// takes to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
   case sqlite, postgres, memory
+  /// As many instances use it.
+  case sharedPostgres, sharedMemory
+
+  /// Those that mind what other instances are at.
+  static let shared: [StoreAdapter] = [.sharedPostgres, .sharedMemory]
 
   var testDescription: String { rawValue }
 }
@@ -19,17 +24,21 @@ struct OpenJobs {
   let store: StoreUnderTest
   /// Where PostgreSQL's is.
   private var database: TestDatabase?
+  private var isShared = false
 
   init(_ adapter: StoreAdapter, at moment: Timestamp = .at(0)) throws {
     folder = try TemporaryFolder()
     let clock = ManualClock(moment)
     switch adapter {
     case .sqlite: store = try folder.openJobs(clock)
-    case .postgres:
+    case .postgres, .sharedPostgres:
       let database = try TestDatabase(in: .shared)
       self.database = database
-      store = try StoreUnderTest(in: database, clock)
+      isShared = adapter == .sharedPostgres
+      store = try StoreUnderTest(in: database, clock) { [isShared] in $0.isShared = isShared }
     case .memory: store = StoreUnderTest(MemoryJobStore { clock.now }, clock)
+    case .sharedMemory:
+      store = StoreUnderTest(MemoryJobStore(isExclusive: false) { clock.now }, clock)
     }
   }
 
@@ -45,7 +54,7 @@ struct OpenJobs {
     await (last ?? store).close()
     if let database {
       try database.loseInstances()
-      return try StoreUnderTest(in: database, store.clock)
+      return try StoreUnderTest(in: database, store.clock) { [isShared] in $0.isShared = isShared }
     }
     guard let memory = store.base as? MemoryJobStore else {
       return try folder.openJobs(store.clock)

@@ -1,0 +1,158 @@
+internal import Jobs
+
+/// What other instances' claims, and this one's own, mean for jobs that are about to be claimed. No other instance begins
+/// anything at the jobs' origins until the transaction ends.
+struct Surroundings: Sendable {
+  /// Transfers of others, by origin.
+  private var others: [String: Int] = [:]
+  /// Origins whose rate allows no request now.
+  private var spent: Set<String> = []
+  /// Origins where somebody has been claiming something for so long that it is left to them.
+  private var busy: Set<String> = []
+  /// Requests that are loaded by others, and here.
+  private(set) var awaited: Set<Fingerprint> = []
+  private var carried: Set<Fingerprint> = []
+
+  /// There are no others.
+  init() {}
+
+  /// - Parameter rows: of the function of that name.
+  init(_ rows: Rows, as instance: Instance) {
+    for row in rows.all {
+      guard let kind = rows.int(row, 0), let what = rows.bytes(row, 1),
+        let number = rows.int(row, 2)
+      else { continue }
+      switch kind {
+      case 0: others[String(decoding: what, as: UTF8.self)] = Int(number)
+      case 1:
+        guard let request = Fingerprint(bytes: what) else { continue }
+        if number == instance.number { carried.insert(request) } else { awaited.insert(request) }
+      case 2: spent.insert(String(decoding: what, as: UTF8.self))
+      default: busy.insert(String(decoding: what, as: UTF8.self))
+      }
+    }
+  }
+
+  /// Whether the job waits for another instance's load.
+  func isAwaited(_ job: QueuedJob) -> Bool {
+    job.origin != nil && (job.request.map(awaited.contains) ?? false)
+  }
+
+  /// What is left of the room for these jobs.
+  func left(of room: OriginRoom, for jobs: [QueuedJob]) -> OriginRoom {
+    var left = room
+    for origin in busy { left.exceptions[origin] = 0 }
+    guard room.overall != nil else { return left }
+    for origin in Set(jobs.compactMap(\.origin)).subtracting(busy) {
+      left.exceptions[origin] = room.left(
+        at: origin, besides: others[origin] ?? 0, mayAsk: !spent.contains(origin))
+    }
+    return left
+  }
+
+  /// Those among jobs that stand for a transfer each: the first of those that ask the same, where none is under way.
+  func leaders(among jobs: [QueuedJob]) -> [QueuedJob] {
+    var seen = carried
+    return jobs.filter { job in
+      guard job.origin != nil else { return false }
+      return job.request.map { seen.insert($0).inserted } ?? true
+    }
+  }
+}
+
+extension Transaction {
+  /// Waits for who is just claiming something at the jobs' origins.
+  func surroundings(
+    of jobs: [QueuedJob], as instance: Instance, at moment: Timestamp
+  ) throws -> Surroundings {
+    let asking = jobs.filter { $0.origin != nil }
+    guard !asking.isEmpty else { return Surroundings() }
+    let rows = try execute(
+      "SELECT * FROM surroundings($1, $2, $3, $4)",
+      [
+        .int(instance.number), .int(moment.milliseconds),
+        .byteStrings(Set(asking.compactMap(\.origin)).map { Array($0.utf8) }),
+        .byteStrings(Set(asking.compactMap(\.request)).map(\.bytes)),
+      ])
+    return Surroundings(rows, as: instance)
+  }
+
+  /// Notes requests at origins whose rate is limited.
+  func spend(_ rate: Double, at origins: [String], at moment: Timestamp) throws {
+    guard rate > 0, !origins.isEmpty else { return }
+    let pause = Int64(1_000_000 / rate)
+    try execute(
+      """
+      INSERT INTO origins AS o (origin, next_at) SELECT DISTINCT x, $2 + $3 FROM unnest($1) AS x ORDER BY 1
+      ON CONFLICT (origin) DO UPDATE SET next_at = greatest(o.next_at, $2) + $3
+      """,
+      [
+        .byteStrings(origins.map { Array($0.utf8) }), .int(moment.milliseconds * 1_000),
+        .int(pause),
+      ])
+  }
+
+  /// What is asked for by jobs that are queued, or loading without standing for it.
+  func stillAsked(_ requests: Set<[UInt8]>) throws -> Set<[UInt8]> {
+    guard !requests.isEmpty else { return [] }
+    let rows = try execute(
+      """
+      SELECT r FROM unnest($1) AS r WHERE EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
+        OR EXISTS (SELECT FROM queue WHERE state = 4 AND NOT leads AND request = r)
+      """, [.byteStrings(Array(requests))])
+    return Set(rows.all.compactMap { rows.bytes($0, 0) })
+  }
+
+  /// Loading jobs that stood for transfers end, or go back: where another one waits for the same transfer it stands for that
+  /// from now on. Jobs that waited for it elsewhere are looked at again.
+  func passOn(_ requests: Set<[UInt8]>) throws {
+    guard !requests.isEmpty else { return }
+    let sorted = SQLValue.byteStrings(requests.sorted { $0.lexicographicallyPrecedes($1) })
+    try execute(
+      """
+      UPDATE queue SET leads = true WHERE id IN (SELECT h.id FROM unnest($1) AS r
+        CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = r
+          AND q.origin IS NOT NULL ORDER BY q.id LIMIT 1) h
+        WHERE NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = r))
+      """, [sorted])
+    awakened += try execute(
+      """
+      UPDATE queue SET state = 0 WHERE id IN (SELECT id FROM queue
+        WHERE state = 3 AND request = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED)
+      """, [sorted]
+    ).changes
+  }
+
+  /// Has jobs have their turn that wait for a load which is no more.
+  func awaken(_ count: Int) throws {
+    awakened += try execute(
+      """
+      UPDATE queue SET state = 0 WHERE id IN (SELECT q.id FROM queue q WHERE q.state = 3
+        AND NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request)
+        ORDER BY q.id LIMIT $1 FOR UPDATE OF q SKIP LOCKED)
+      """, [.int(Int64(count))]
+    ).changes
+  }
+
+  /// Claims queued jobs that ask the same as some that have just ended, wherever they stand.
+  /// - Parameter numbers: gives numbers for claims.
+  func gather(
+    _ requests: Set<[UInt8]>, atMost limit: Int, for instance: Instance,
+    _ numbers: (Int) -> [Int64]
+  ) throws -> [ClaimedJob] {
+    guard !requests.isEmpty else { return [] }
+    let rows = try execute(
+      """
+      SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
+        AND EXISTS (SELECT FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
+      ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
+      """,
+      [.byteStrings(Array(requests)), .int(instance.number), self.moment, .int(Int64(limit))])
+    let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
+    guard !jobs.isEmpty else { return [] }
+    let moment = try checkLease(of: instance)
+    return try take(jobs, for: instance, at: moment, numbers(jobs.count)).compactMap { result in
+      try? result.get()
+    }.map { ClaimedJob(job: $0.job, claim: $0.claim) }
+  }
+}

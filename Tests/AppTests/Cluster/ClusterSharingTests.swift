@@ -1,0 +1,155 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("What many instances do as one", .timeLimit(.minutes(3)))
+struct ClusterSharingTests {
+  /// Has jobs for these paths be submitted, to one instance after the other.
+  private static func submit(
+    _ urls: [String], to cluster: Cluster
+  ) async throws -> [String] {
+    try await urls.enumerated().asyncMap { number, url in
+      try await cluster[number % cluster.services.count].post(["url": url])
+    }
+  }
+
+  @Test("equal jobs share one transfer, through whichever instance they come, and its progress")
+  func coalesced() async throws {
+    try await Cluster.open { cluster, origin in
+      let gate = Gate()
+      let body = Fixtures.filedPNG
+      origin.on(
+        "/x", .held(body, after: 40_000, by: gate, headers: [("Cache-Control", "no-store")]))
+      let ids = try await Self.submit(Array(repeating: origin.url("/x"), count: 30), to: cluster)
+      let listeners = try ids.prefix(6).enumerated().map { number, id in
+        try Listener.eventSource("\(cluster[(number + 1) % 3].base)/jobs/\(id)/events")
+      }
+      for listener in listeners {
+        try await eventually { Event.all(listener).last?.job.progress.completed == 40_000 }
+      }
+      for id in ids { #expect(try await cluster[0].job(id).phase == "loading") }
+      // They come last, and are told by nobody.
+      let late = try await Self.submit(Array(repeating: origin.url("/x"), count: 6), to: cluster)
+      gate.open()
+      try await cluster.expectSuccess(
+        Dictionary(uniqueKeysWithValues: (ids + late).map { ($0, body) }), through: cluster.services
+      )
+      #expect(origin.requests.count == 1)
+      for listener in listeners { #expect(try await listener.ended() == 0) }
+    }
+  }
+
+  @Test("a load goes on whose first job is cancelled, and begins anew where its instance is lost")
+  func passedOn() async throws {
+    try await Cluster.open(3, ["jobs.lease": "3s"]) { cluster, origin in
+      let gate = Gate()
+      let body = Fixtures.filedPNG
+      origin.on(
+        "/x", .held(body, after: 40_000, by: gate, headers: [("Cache-Control", "no-store")]))
+      let ids = try await Self.submit(Array(repeating: origin.url("/x"), count: 9), to: cluster)
+      for id in ids {
+        try await eventually { try await cluster[0].job(id).phase == "loading" }
+      }
+      let holder = try await cluster.holder(of: ids[0])
+      try await cluster.others(than: holder)[0].cancel(ids[0])
+      let more = try await Self.submit(Array(repeating: origin.url("/x"), count: 3), to: cluster)
+      for id in more {
+        try await eventually { try await cluster[0].job(id).phase == "loading" }
+      }
+      #expect(origin.requests.count == 1)
+      try await holder.kill()
+      await origin.waitForRequests(to: "/x", count: 2)
+      gate.open()
+      let jobs = Dictionary(uniqueKeysWithValues: (ids.dropFirst() + more).map { ($0, body) })
+      for id in jobs.keys {
+        let job = try await cluster.others(than: holder)[0].outcome(id)
+        #expect(job.phase == "success", "\(job.summary)")
+      }
+      #expect(origin.requests.count == 2)
+      #expect(try cluster.ends.count == 12)
+    }
+  }
+
+  /// A response whose end comes some time after its begin.
+  private static func slow(_ body: [UInt8]) -> ScriptedReply {
+    guard case .send(let bytes)? = ScriptedReply.ok(body).steps.first else { return .status(500) }
+    return ScriptedReply(
+      .send(Array(bytes.dropLast(10))), .pause(.milliseconds(50)), .send(Array(bytes.suffix(10))))
+  }
+
+  @Test("an origin sees no more transfers at once than it may have of all")
+  func limited() async throws {
+    try await Cluster.open(3, ["fetch.max_per_host": "4"]) { cluster, origin in
+      let body = Fixtures.smallPNG
+      for number in 0..<90 {
+        origin.on("/\(number)", Self.slow(body))
+      }
+      let ids = try await withThrowingTaskGroup(of: [String].self) { group in
+        for client in 0..<3 {
+          group.addTask {
+            try await (0..<30).asyncMap {
+              try await cluster[client].post(["url": origin.url("/\(client * 30 + $0)")])
+            }
+          }
+        }
+        return try await group.reduce(into: []) { $0 += $1 }
+      }
+      for id in ids {
+        let job = try await cluster[0].outcome(id)
+        #expect(job.phase == "success", "\(job.summary)")
+      }
+      #expect(origin.requests.count == 90)
+      #expect(origin.mostAtOnce <= 4, "\(origin.mostAtOnce)")
+      #expect(origin.mostAtOnce >= 3, "\(origin.mostAtOnce)")
+      let holders = try cluster.run("SELECT count(DISTINCT last_claim >> 32) FROM jobs")
+      print("limited: \(origin.mostAtOnce) at once, by \(holders.filter(\.isNumber)) instances")
+    }
+  }
+
+  @Test("an origin is asked no more often than it may be by all")
+  func rated() async throws {
+    try await Cluster.open(3, ["fetch.rate_per_host": "10"]) { cluster, origin in
+      for number in 0..<24 { origin.on("/\(number)", .ok(Fixtures.smallPNG)) }
+      let ids = try await Self.submit((0..<24).map { origin.url("/\($0)") }, to: cluster)
+      for id in ids { #expect(try await cluster[0].outcome(id).phase == "success") }
+      let times = origin.requests.map(\.received).sorted()
+      let took = times[23] - times[0]
+      // Of one alone: 23 pauses of 100 ms. Each request may be late by as much as the machine is busy.
+      #expect(took > .milliseconds(2_100) && took < .seconds(6), "\(took)")
+      print("rated: 24 requests in \(took)")
+    }
+  }
+
+  @Test("idle instances ask the database little, and one that comes later goes by what was said")
+  func idle() async throws {
+    try await Cluster.open { cluster, _ in
+      try await cluster[1].setConstrained(true)
+      // The server's own upkeep, which here comes each second, is counted as well.
+      let empty = try TestDatabase(in: .shared)
+      func transactions() throws -> Int {
+        let counts = try [cluster.database, empty].map { database in
+          let told = try database.server.run(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '\(database.name)'"
+          )
+          return Int(told.filter(\.isNumber)) ?? 0
+        }
+        return counts[0] - counts[1]
+      }
+      // Sweeps and the first looks are over by then.
+      try await Task.sleep(for: .seconds(4))
+      let before = try transactions()
+      try await Task.sleep(for: .seconds(10))
+      let rate = Double(try transactions() - before) / 10 / 3
+      #expect(rate > 0.5 && rate <= 5, "\(rate) transactions a second and instance")
+      print("idle: \(rate) transactions a second and instance")
+
+      let folder = try RunningService.makeFolder()
+      defer { try? FileManager.default.removeItem(atPath: folder) }
+      var settings = cluster.bucket.settings
+      settings["IMAGEFETCH_STORAGE_JOBS"] = cluster.database.url
+      let late = try await RunningService(folder: folder, settings: settings)
+      #expect(try await late.get("/network").json()["constrained"] as? Bool == true)
+      #expect(try await late.stop() == 0)
+    }
+  }
+}

@@ -1,0 +1,147 @@
+public import Jobs
+
+/// Leases, which end by its clock.
+extension MemoryJobStore: InstanceLeases, StoreNews {
+  public func register(for lease: Duration) async throws(StoreError) -> Instance {
+    lastInstance += 1
+    if !leases.values.contains(where: { $0 > now }) { constrained = nil }
+    let instance = Instance(number: lastInstance)
+    leases[instance] = now + lease
+    return instance
+  }
+
+  public func renew(
+    _ instance: Instance, for lease: Duration
+  ) async throws(StoreError) -> Renewal? {
+    guard leases[instance] != nil else { return nil }
+    leases[instance] = now + lease
+    let claims = rows.values.compactMap(\.claim).filter { $0.instance == instance }
+    let leads = !leases.contains { $0.key.number < instance.number && $0.value > now }
+    return Renewal(at: now, holding: Set(claims), leads: leads)
+  }
+
+  public func retire(_ instance: Instance) async throws(StoreError) {
+    leases[instance] = nil
+    exchange.end(instance)
+  }
+
+  public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
+    let moment = now
+    leases = leases.filter { $0.value > moment }
+    let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
+    var jobs: [Job] = []
+    for var row in lost.prefix(count) {
+      let (before, hasLed) = (row.job, row.leads)
+      row.job.requeue()
+      (row.claim, row.leads) = (nil, false)
+      rows[row.job.id] = row
+      if hasLed { passOn(before) }
+      jobs.append(row.job)
+    }
+    guard jobs.count < count else { return jobs }
+    reservations = reservations.filter { leases[$0.value.by] != nil }
+    for (image, mark) in pendingDeletion where leases[mark.by] == nil {
+      pendingDeletion[image] = nil
+      if mark.bytes > 0 { sizes[image] = sizes[image] ?? mark.bytes }
+    }
+    return jobs
+  }
+
+  func check(_ instance: Instance) throws(StoreError) {
+    guard let end = leases[instance], end > now else { throw .leaseLost }
+  }
+
+  /// All instances are gone at once, as those of a machine that lost its power.
+  public func loseInstances() {
+    leases = [:]
+    handedOver = 0
+  }
+
+  public func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }
+
+  public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
+    if !isExclusive { constrained = isConstrained }
+  }
+
+  public nonisolated func news(for instance: Instance) -> AsyncStream<News> {
+    exchange.news(for: instance)
+  }
+
+  public nonisolated func tell(_ news: News, from instance: Instance) {
+    exchange.tell(news, from: instance)
+  }
+}
+
+/// What instances that share it are at, and what that means for the others.
+extension MemoryJobStore {
+  /// Whether another instance loads what the job asks for.
+  func isAwaited(_ job: Job, for instance: Instance) -> Bool {
+    guard !isExclusive, job.origin != nil, let request = job.request else { return false }
+    return rows.values.contains {
+      $0.leads && $0.job.request == request && $0.claim?.instance != instance
+    }
+  }
+
+  /// What others leave of the room.
+  func left(
+    of room: OriginRoom, for instance: Instance, at moment: Timestamp
+  ) -> OriginRoom {
+    guard !isExclusive, room.overall != nil else { return room }
+    var left = room
+    for origin in Set(rows.values.compactMap(\.job.origin)) {
+      let others = rows.values.count {
+        $0.leads && $0.job.origin == origin && $0.claim?.instance != instance
+      }
+      let mayAsk = nextAsking[origin] ?? 0 <= moment.milliseconds * 1_000
+      left.exceptions[origin] = room.left(at: origin, besides: others, mayAsk: mayAsk)
+    }
+    return left
+  }
+
+  /// A job that was just claimed stands for a transfer, unless an equal one does.
+  func lead(_ job: Job, by rate: Double, at moment: Timestamp) {
+    guard let origin = job.origin else { return }
+    if let request = job.request,
+      rows.values.contains(where: { $0.leads && $0.job.request == request })
+    {
+      return
+    }
+    rows[job.id]?.leads = true
+    guard rate > 0 else { return }
+    let now = moment.milliseconds * 1_000
+    nextAsking[origin] = max(nextAsking[origin] ?? now, now) + Int64(1_000_000 / rate)
+  }
+
+  /// A job that stood for a transfer does no more: another one that waits for the same does.
+  func passOn(_ job: Job) {
+    guard let request = job.request else { return }
+    let heir = rows.values.filter {
+      $0.claim != nil && $0.job.origin != nil && $0.job.request == request
+    }
+    .map(\.job.id).min()
+    if let heir { rows[heir]?.leads = true }
+  }
+
+  /// Claims what waits for the jobs that a completion has ended.
+  func gather(_ completion: Completion, from before: [JobID: Row]) -> [ClaimedJob] {
+    let instance = completion.instance
+    guard completion.gathers, !isExclusive, (try? check(instance)) != nil else { return [] }
+    let ended = completion.claims.compactMap { claim -> Job? in
+      guard let row = before[claim.job], row.claim == claim, rows[claim.job]?.claim == nil,
+        row.job.origin != nil
+      else { return nil }
+      return row.job
+    }
+    let requests = Set(ended.compactMap(\.request))
+    let waiting = queue { $0.origin != nil && ($0.request.map(requests.contains) ?? false) }
+    let gathered = waiting.prefix(500).map { take($0, for: instance, at: now) }
+    // Of those that stood for it: the first of all who are now loading it does from now on.
+    for job in ended where before[job.id]?.leads == true {
+      for id in rows.filter({ $0.value.job.request == job.request }).keys {
+        rows[id]?.leads = false
+      }
+      passOn(job)
+    }
+    return gathered.map { ClaimedJob(job: $0.job, claim: $0.claim) }
+  }
+}
