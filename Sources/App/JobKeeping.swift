@@ -28,12 +28,19 @@ struct JobKeeping: Sendable {
   }
 
   private static func sqlite(_ path: String, isDurable: Bool) throws(StartError) -> JobKeeping {
-    var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
-    configuration.isDurable = isDurable
-    do throws(StoreError) {
-      let store = try SQLiteJobStore(configuration)
-      return JobKeeping(store) { await store.close() }
-    } catch {
+    let store = try sqlite(path) { path throws(StoreError) in
+      var configuration = SQLiteJobStore.Configuration(path: path)
+      configuration.isDurable = isDurable
+      return try SQLiteJobStore(configuration)
+    }
+    return JobKeeping(store) { await store.close() }
+  }
+
+  /// Does something with the database in a folder.
+  static func sqlite<Value>(
+    _ path: String, _ body: (_ path: String) throws(StoreError) -> Value
+  ) throws(StartError) -> Value {
+    do throws(StoreError) { return try body(path + "/jobs.sqlite") } catch {
       throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
     }
   }
@@ -47,8 +54,7 @@ struct JobKeeping: Sendable {
     do throws(StoreError) { home = try StorageHome(storage.path) } catch {
       throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
     }
-    var configuration = PostgresJobStore.Configuration(url: url)
-    configuration.password = try storage.jobsPasswordFile.map(password)
+    var configuration = try database(url, storage)
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     configuration.isShared = storage.images != nil
@@ -62,6 +68,15 @@ struct JobKeeping: Sendable {
       // The machine's, as a rule, or the network's: whoever watches over the service starts it again.
       throw .internalFault("storage.jobs: \(error)")
     }
+  }
+
+  /// Where the database is.
+  static func database(
+    _ url: String, _ storage: Configuration.Storage
+  ) throws(StartError) -> PostgresJobStore.Configuration {
+    var configuration = PostgresJobStore.Configuration(url: url)
+    configuration.password = try storage.jobsPasswordFile.map(password)
+    return configuration
   }
 
   private static func password(_ path: String) throws(StartError) -> String {
