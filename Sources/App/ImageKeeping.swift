@@ -10,8 +10,8 @@ internal import Store
 struct ImageKeeping: Sendable {
   let store: any ImageStore
   let spool: any ImageSpool
-  /// Looks whether it can be used; nil when it can.
-  let check: @Sendable () async -> StartError?
+  /// Looks whether it can be used, and is this job store's to use; nil when it is.
+  let check: @Sendable (any ImageOwner) async -> StartError?
   /// Ends what is under way, once nothing is asked of it any more.
   let close: @Sendable () -> Void
 
@@ -27,7 +27,7 @@ struct ImageKeeping: Sendable {
     guard let bucket = storage.images else {
       let files = try Self.files(storage.path + "/images", storage, isDurable: isDurable)
       (store, spool) = (files, files.spool)
-      check = { nil }
+      check = { _ in nil }
       close = {}
       return
     }
@@ -42,9 +42,9 @@ struct ImageKeeping: Sendable {
     store = S3ImageStore(
       remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache, log: log)
     spool = copies.spool
-    check = {
-      do throws(S3Error) {
-        _ = try await remote.list(atMost: 1)
+    check = { jobs in
+      do throws(BucketOwner.Refusal) {
+        try await BucketOwner(of: remote).settle(for: jobs)
         return nil
       } catch { return .internalFault("storage.images: \(error)") }
     }

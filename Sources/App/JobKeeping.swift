@@ -5,24 +5,29 @@ internal import Store
 
 /// The job store that the configuration names, and what is to be closed with it.
 struct JobKeeping: Sendable {
-  let store: any JobStore & CacheStore & EmbeddedImages
+  let store: any JobStore & CacheStore & EmbeddedImages & ImageOwner
   /// Once nothing is asked of it any more.
   let close: @Sendable () async -> Void
 
   /// Opens it; blocks for as long as that takes.
   ///
-  /// - Parameter isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
-  init(_ storage: Configuration.Storage, isDurable: Bool) throws(StartError) {
+  /// - Parameters:
+  ///   - isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
+  ///   - adopting: whether images that a new database knows nothing of are to become its own.
+  init(
+    _ storage: Configuration.Storage, isDurable: Bool, adopting: Bool = false
+  ) throws(StartError) {
     self =
       if let url = storage.jobs {
-        try Self.postgres(url, storage)
+        try Self.postgres(url, storage, adopting: adopting)
       } else {
         try Self.sqlite(storage.path, isDurable: isDurable)
       }
   }
 
   private init(
-    _ store: any JobStore & CacheStore & EmbeddedImages, close: @escaping @Sendable () async -> Void
+    _ store: any JobStore & CacheStore & EmbeddedImages & ImageOwner,
+    close: @escaping @Sendable () async -> Void
   ) {
     (self.store, self.close) = (store, close)
   }
@@ -48,7 +53,7 @@ struct JobKeeping: Sendable {
   /// The database knows where its images are: in a bucket, which instances share, or in a folder, whose lock and name see
   /// to it that one service at a time has the database.
   private static func postgres(
-    _ url: String, _ storage: Configuration.Storage
+    _ url: String, _ storage: Configuration.Storage, adopting: Bool
   ) throws(StartError) -> JobKeeping {
     let home: StorageHome
     do throws(StoreError) { home = try StorageHome(storage.path) } catch {
@@ -57,6 +62,8 @@ struct JobKeeping: Sendable {
     var configuration = try database(url, storage)
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
+    // A bucket says itself whose it is.
+    configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
       let store = try PostgresJobStore(configuration)

@@ -97,7 +97,7 @@ struct Parts: Sendable {
   func work(
     _ place: (host: String, port: Int), onReady: () -> Void = {}
   ) async -> StartError? {
-    if let failure = await images.check() { return failure }
+    if let failure = await images.check(jobs.store) { return failure }
     do {
       try await engine.run {
         log.notice(

@@ -22,6 +22,7 @@ extension JobEngine {
   }
 
   private func hear(_ news: News) async {
+    membership.metrics.heard()
     switch news {
     case .queued: dispatcher.wake()
     case .changed(let id): if snapshots.dropUnlessHeld(id) { await lookUp(id) }

@@ -27,6 +27,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var largestEmbedded = 64 << 10
     /// The name of the one place that has the images, which the database knows after the first start; nil: any.
     public var home: String?
+    /// Whether there are no images yet.
+    public var isHomeEmpty = true
     /// Whether other instances may live: not where the images are in a folder that this one has locked.
     public var isShared = false
     /// What stands for the server's clock, in tests; nil: the server's.
@@ -62,7 +64,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   public init(_ configuration: Configuration) throws(StoreError) {
     let settings = Session.Settings(configuration)
     do {
-      try Self.prepare(settings, home: configuration.home, isShared: configuration.isShared)
+      try Self.prepare(settings, configuration)
     } catch {
       throw StoreError(cause: error)
     }
@@ -94,11 +96,14 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   private static func prepare(
-    _ settings: Session.Settings, home: String?, isShared: Bool
+    _ settings: Session.Settings, _ configuration: Configuration
   ) throws {
     let session = try patient(settings)
     try Schema.migrate(session)
-    if let home { try Schema.take(home, isShared: isShared, session) }
+    if let home = configuration.home {
+      try Schema.take(
+        home, isEmpty: configuration.isHomeEmpty, isShared: configuration.isShared, session)
+    }
   }
 
   /// A session for the tables themselves.

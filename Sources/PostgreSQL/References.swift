@@ -1,5 +1,28 @@
 public import Jobs
 
+/// Whose images a bucket holds: the database has a name.
+extension PostgresJobStore: ImageOwner {
+  /// Made with the tables.
+  public func name() async throws(StoreError) -> String {
+    try await read {
+      let rows = try $0.execute("SELECT value FROM settings WHERE name = 'name'")
+      guard let name = rows.bytes(0, 0) else {
+        throw StoreError.unavailable(detail: "the database has no name")
+      }
+      return String(decoding: name, as: UTF8.self)
+    }
+  }
+
+  /// In one look.
+  public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
+    try await read {
+      try !$0.execute(
+        "SELECT FROM images WHERE digest = ANY ($1) LIMIT 1", [.byteStrings(images.map(\.bytes))]
+      ).isEmpty
+    }
+  }
+}
+
 /// What refers to images.
 extension PostgresJobStore {
   /// Looks at what gives way only where the limit is reached.

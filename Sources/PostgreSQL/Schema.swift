@@ -7,19 +7,29 @@ internal import Jobs
 enum Schema {
   /// Each is made once, in this order; a number is never given to another one.
   static let migrations: [String] = [
-    jobs + queue + images + cache + keys + instances + functions
+    jobs + queue + images + cache + keys + instances + functions, name,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
   /// waiting for their leases' end.
   ///
-  /// - Throws: `.unavailable` where they are in another one.
-  static func take(_ home: String, isShared: Bool, _ session: Session) throws {
+  /// - Parameter isEmpty: whether there are none: others' would be taken for left over.
+  /// - Throws: `.unavailable` where they are in another one, or where there are some of which the database was not told yet.
+  static func take(_ home: String, isEmpty: Bool, isShared: Bool, _ session: Session) throws {
     var isCommitting = false
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
-      try transaction.execute(
-        "INSERT INTO settings (name, value) VALUES ('images', $1) ON CONFLICT DO NOTHING",
-        [.bytes(Array(home.utf8))])
+      let isNew =
+        try transaction.execute(
+          "INSERT INTO settings (name, value) VALUES ('images', $1) ON CONFLICT DO NOTHING",
+          [.bytes(Array(home.utf8))]
+        ).changes > 0
+      guard !isNew || isEmpty else {
+        throw StoreError.unavailable(
+          detail:
+            "storage.path holds images that this database knows nothing of, and would take for left over: "
+            + "start with the jobs that they belong to, or in another folder"
+        )
+      }
       let kept = try transaction.execute("SELECT value FROM settings WHERE name = 'images'")
       guard kept.bytes(0, 0) == Array(home.utf8) else {
         throw StoreError.unavailable(
@@ -219,6 +229,11 @@ enum Schema {
       ended boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 50);
 
+    """
+
+  // The store's own (ImageOwner).
+  private static let name = """
+    INSERT INTO settings (name, value) VALUES ('name', convert_to(gen_random_uuid()::text, 'UTF8'));
     """
 
   // The server's clock, or what stands for it. Whether anything refers to an image, and whether anything needs it: callers

@@ -48,6 +48,7 @@ public final class S3Bucket: Sendable {
   private let tries: Int
   private let now: WallClock
   private let log: Logger
+  private let metrics = S3Metrics()
 
   /// - Parameters:
   ///   - sender: whose policy lets it go to the endpoint.
@@ -66,8 +67,11 @@ public final class S3Bucket: Sendable {
   }
 
   /// Stores an object in the place of what was there.
+  ///
+  /// - Parameter isNew: whether it is refused where there is one (`If-None-Match: *`), by a server that knows this.
   public func put(
-    _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil
+    _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil,
+    isNew: Bool = false
   ) async throws(S3Error) {
     var request = Request(.put, key: key)
     request.content = content
@@ -76,6 +80,7 @@ public final class S3Bucket: Sendable {
       HeaderField(name: "x-amz-checksum-sha256", value: Data(digest.bytes).base64EncodedString())
     ]
     if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
+    if isNew { request.fields.append(HeaderField(name: "If-None-Match", value: "*")) }
     _ = try await send(request)
   }
 
@@ -85,6 +90,12 @@ public final class S3Bucket: Sendable {
   ) async throws(S3Error) -> (count: Int?, bytes: any ImageBytes)? {
     guard let response = try await found(Request(.get, key: key)) else { return nil }
     return (response.contentLength, response.body)
+  }
+
+  /// A small object's bytes, of which no more than the limit are read; nil when there is none.
+  public func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
+    guard let response = try await found(Request(.get, key: key)) else { return nil }
+    return Array(try await Self.content(of: response, atMost: limit).prefix(limit))
   }
 
   /// How many bytes an object has; nil when there is none.
@@ -173,8 +184,15 @@ extension S3Bucket {
   private func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
     var pause = Duration.milliseconds(100)
     for attempt in 1... {
-      do throws(S3Error) { return try await sendOnce(request) } catch {
+      let began = ContinuousClock.now
+      do throws(S3Error) {
+        let response = try await sendOnce(request)
+        metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, nil)
+        return response
+      } catch {
+        metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, error)
         guard attempt < tries, error.isRetryable, !Task.isCancelled else { throw error }
+        metrics.retried()
         log.info(
           "a request to the object store is tried again",
           metadata: ["method": "\(request.method.rawValue)", "error": "\(error)"])

@@ -28,6 +28,9 @@ enum Schema {
     migrator.registerMigration("6 leases") { db in
       try db.execute(sql: leases)
     }
+    migrator.registerMigration("7 the store's name") { db in
+      try db.execute(sql: settings)
+    }
     return migrator
   }()
 
@@ -175,6 +178,15 @@ enum Schema {
   private static let leases = """
     ALTER TABLE reservations ADD COLUMN instance INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE images ADD COLUMN leaving_for INTEGER NOT NULL DEFAULT 0;
+    """
+
+  // `name` is the store's own (ImageOwner).
+  private static let settings = """
+    CREATE TABLE settings (
+      name TEXT PRIMARY KEY,
+      value TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO settings VALUES ('name', lower(hex(randomblob(16))));
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -6,6 +6,8 @@ public import Jobs
 public final class StorageHome: Sendable {
   /// Made with the folder, and the same at every start.
   public let name: String
+  /// Whether no image's file lies in `images` within.
+  public let isEmpty: Bool
   private let lock: FolderLock
 
   /// Locks the folder; makes it, and its name, where there is none.
@@ -16,6 +18,7 @@ public final class StorageHome: Sendable {
       // The same file as SQLite's: the one or the other is in a folder.
       lock = try FolderLock(path + "/jobs.sqlite.lock")
       name = try Self.name(of: path + "/home")
+      isEmpty = !ImageFolder.fanOut.contains { Self.hasFiles(path + "/images/" + $0) }
     } catch {
       throw StoreError(cause: error)
     }
@@ -23,6 +26,10 @@ public final class StorageHome: Sendable {
 
   /// Lets the next service in.
   public func release() { lock.release() }
+
+  private static func hasFiles(_ path: String) -> Bool {
+    FileManager.default.enumerator(atPath: path)?.nextObject() != nil
+  }
 
   private static func name(of path: String) throws -> String {
     if FileManager.default.fileExists(atPath: path) {

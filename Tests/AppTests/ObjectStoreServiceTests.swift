@@ -38,18 +38,57 @@ struct ObjectStoreServiceTests {
   @Test("sweeps what no job refers to, and leaves alone what is none of its own")
   func sweeps() async throws {
     let bucket = try await ServiceBucket()
-    let bytes: [UInt8] = [1, 2, 3]
-    let digest = try #require(ImageDigest(hex: String(repeating: "ab", count: 32)))
-    let payload = try #require(
-      ImageDigest(hex: "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"))
-    for key in [S3ImageStore.key(of: digest), "notes/readme.txt"] {
-      try await bucket.bucket.put(key, OutgoingContent(bytes), digest: payload)
-    }
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
+    let first = try await RunningService(folder: folder, settings: bucket.settings)
+    #expect(try await first.stop() == 0)
+    try await Self.leave([Self.stray, "notes/readme.txt"], in: bucket)
     let service = try await RunningService(folder: folder, settings: bucket.settings)
     try await eventually { try await bucket.keys == ["notes/readme.txt"] }
     #expect(try await service.stop() == 0)
+  }
+
+  private static let stray = "ab/" + String(repeating: "ab", count: 31)
+
+  private static func leave(_ keys: [String], in bucket: ServiceBucket) async throws {
+    for key in keys {
+      try await bucket.bucket.put(key, OutgoingContent([1]), digest: ImageDigest(of: [1]))
+    }
+  }
+
+  @Test("with other jobs than the images' is refused at the start, and removes none")
+  func others() async throws {
+    let bucket = try await ServiceBucket()
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/filed.png", .ok(Fixtures.filedPNG))
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let service = try await RunningService(folder: folders[0], settings: bucket.settings)
+    _ = try await service.finished(service.submit(url: origin.url("/filed.png")))
+    #expect(try await service.stop() == 0)
+    let keys = try await bucket.keys
+    #expect(keys.count == 1)
+
+    let database = try TestDatabase(in: .shared)
+    for jobs in ["", "IMAGEFETCH_STORAGE_JOBS='\(database.url)'"] {
+      let told = try await serve(bucket, in: folders[1], jobs)
+      #expect(told.contains("storage.images: the images below this prefix belong to"), "\(told)")
+      #expect(told.contains("nothing was removed") && told.hasSuffix("\nstatus 70\n"), "\(told)")
+    }
+    // As the release before left it: whose they are only the jobs tell.
+    try await bucket.bucket.remove(BucketOwner.key)
+    let told = try await serve(bucket, in: folders[1])
+    #expect(told.contains("a job store that left no name"), "\(told)")
+    #expect(told.hasSuffix("\nstatus 70\n"), "\(told)")
+    #expect(try await bucket.keys == keys)
+
+    for _ in 0..<2 {
+      let next = try await RunningService(folder: folders[0], settings: bucket.settings)
+      #expect(try await next.stop() == 0)
+      #expect(try await bucket.bucket.content(of: BucketOwner.key, atMost: 99) != nil)
+    }
+    #expect(try await bucket.keys == keys)
   }
 
   @Test("says at the start that the bucket can't be used, and why")
@@ -58,13 +97,7 @@ struct ObjectStoreServiceTests {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     func serve(_ more: String) async throws -> String {
-      let settings = bucket.settings.map { "\($0.key)='\($0.value)'" }.joined(separator: " ")
-      return try await Shell.run(
-        """
-        \(settings) IMAGEFETCH_SERVER_PORT=0 IMAGEFETCH_STORAGE_PATH='\(folder)/data' \(more) \
-          '\(RunningService.executable)' serve 2>&1
-        echo "status $?"
-        """, in: "/")
+      try await self.serve(bucket, in: folder, more)
     }
     let wrong = try await serve("AWS_SECRET_ACCESS_KEY=open-sesame")
     #expect(wrong.contains("storage.images: the object store answers 403 SignatureDoesNotMatch"))
@@ -74,5 +107,18 @@ struct ObjectStoreServiceTests {
     #expect(none.contains("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "\(none)")
     let gone = try await serve("IMAGEFETCH_STORAGE_IMAGES=s3://no-such-bucket-here")
     #expect(gone.contains("storage.images: the object store answers 404 NoSuchBucket"), "\(gone)")
+  }
+
+  /// What a start says that fails.
+  private func serve(
+    _ bucket: ServiceBucket, in folder: String, _ more: String = ""
+  ) async throws -> String {
+    let settings = bucket.settings.map { "\($0.key)='\($0.value)'" }.joined(separator: " ")
+    return try await Shell.run(
+      """
+      \(settings) IMAGEFETCH_SERVER_PORT=0 IMAGEFETCH_STORAGE_PATH='\(folder)/data' \(more) \
+        timeout 60 '\(RunningService.executable)' serve 2>&1
+      echo "status $?"
+      """, in: "/")
   }
 }

@@ -56,6 +56,29 @@ struct PostgresServiceTests {
     #expect(try await service.stop() == 0)
   }
 
+  @Test("with a new database in a folder that holds images is refused, and removes none")
+  func newDatabase() async throws {
+    let (old, new) = (try TestDatabase(in: .shared), try TestDatabase(in: .shared))
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/filed.png", .ok(Fixtures.filedPNG))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let settings = ["IMAGEFETCH_STORAGE_JOBS": old.url]
+    let service = try await RunningService(folder: folder, settings: settings)
+    let id = try await service.submit(url: origin.url("/filed.png"))
+    #expect(try await service.finished(id)["phase"] as? String == "success")
+    #expect(try await service.stop() == 0)
+    for _ in 0..<2 {
+      let told = try await serve(new.url, in: folder)
+      #expect(told.contains("images that this database knows nothing of"), "\(told)")
+      #expect(told.hasSuffix("\nstatus 70\n"), "\(told)")
+    }
+    let next = try await RunningService(folder: folder, settings: settings)
+    #expect(try await Array(next.get("/jobs/\(id)/image").body) == Fixtures.filedPNG)
+    #expect(try await next.stop() == 0)
+  }
+
   @Test("says at the start that the server can't be reached, and not by which password")
   func unreachable() async throws {
     let folder = try RunningService.makeFolder()

@@ -121,6 +121,10 @@ struct S3TroubleTests {
   init() throws { origin = try ScriptedOrigin() }
 
   private func bucket(tries: Int = 4) throws -> S3Bucket {
+    try Self.bucket(at: origin, tries: tries)
+  }
+
+  static func bucket(at origin: ScriptedOrigin, tries: Int = 4) throws -> S3Bucket {
     let url = try #require(SourceURL(origin.url("/")))
     return S3Bucket(
       S3Bucket.Place(

@@ -104,3 +104,11 @@ extension MemoryJobStore {
 extension Timestamp {
   fileprivate static let first = Timestamp(milliseconds: .min)
 }
+
+extension MemoryJobStore: ImageOwner {
+  public func name() async throws(StoreError) -> String { "\(ObjectIdentifier(self))" }
+
+  public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
+    images.contains { sizes[$0] != nil || pendingDeletion[$0] != nil }
+  }
+}

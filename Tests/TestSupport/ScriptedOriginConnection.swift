@@ -45,6 +45,9 @@ struct OriginConnection {
     var unread: [UInt8] = []
     while let head = readHead(&unread) {
       guard let request = ScriptedRequest(head: head, connection: number) else { break }
+      if let length = request.header("content-length").flatMap({ Int($0) }) {
+        guard skip(length, &unread) else { break }
+      }
       let script = log.state.withLock { state in
         state.requests.append(request)
         return state.scripts[request.path]
@@ -88,19 +91,34 @@ struct OriginConnection {
   }
 
   private func readHead(_ unread: inout [UInt8]) -> [UInt8]? {
-    var chunk = [UInt8](repeating: 0, count: 8_192)
     while true {
       if let end = unread.firstRange(of: Array("\r\n\r\n".utf8)) {
         defer { unread.removeSubrange(..<end.upperBound) }
         return Array(unread[..<end.lowerBound])
       }
+      guard readMore(&unread) else { return nil }
+    }
+  }
+
+  /// Reads a request's content, which nobody looks at.
+  private func skip(_ length: Int, _ unread: inout [UInt8]) -> Bool {
+    while unread.count < length { guard readMore(&unread) else { return false } }
+    unread.removeSubrange(..<length)
+    return true
+  }
+
+  /// - Returns: false where nothing comes any more.
+  private func readMore(_ unread: inout [UInt8]) -> Bool {
+    var chunk = [UInt8](repeating: 0, count: 8_192)
+    while true {
       let events = poll(for: POLLIN, timeout: -1)
       let count = recv(descriptor, &chunk, chunk.count, 0)
       if count > 0 {
         unread += chunk[..<count]
+        return true
       } else if count == 0 || events & closing != 0 || errno != EAGAIN {
         noteClosed()
-        return nil
+        return false
       }
     }
   }

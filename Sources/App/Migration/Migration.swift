@@ -59,13 +59,19 @@ public enum Migration {
     guard FileManager.default.fileExists(atPath: folder + "/jobs.sqlite") else {
       throw .operatorMistake("\(folder): there is no jobs.sqlite to move")
     }
-    let jobs = try JobKeeping(configuration.storage, isDurable: true)
+    guard FileManager.default.fileExists(atPath: folder + "/images") else {
+      throw .operatorMistake(
+        "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
+    }
+    let isSameFolder = place(folder) == place(configuration.storage.path)
+    let jobs = try JobKeeping(configuration.storage, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
       throw .operatorMistake("storage.jobs: is not set, so there is nothing to move to")
     }
     let images = try ImageKeeping(configuration, isDurable: true, now: Parts.now, log: log)
-    if let failure = await images.check() { throw failure }
-    let source = try FolderSource(folder, images, configuration.storage)
+    if let failure = await images.check(jobs.store) { throw failure }
+    let source = try FolderSource(
+      folder, isSame: isSameFolder, images, configuration.storage)
     let move = StoreMove(
       from: StoreMove.Source(records: source.jobs, images: source.images),
       to: StoreMove.Target(
@@ -83,6 +89,10 @@ public enum Migration {
         "\(error); what has been moved stays: the same command goes on from there")
     }
   }
+
+  private static func place(_ path: String) -> String {
+    URL(filePath: path).standardizedFileURL.resolvingSymlinksInPath().path
+  }
 }
 
 /// A folder of jobs and images, locked.
@@ -94,9 +104,9 @@ private struct FolderSource {
 
   /// - Parameter kept: the target's images: where they are in the same folder, the source's are these.
   init(
-    _ folder: String, _ kept: ImageKeeping, _ storage: Configuration.Storage
+    _ folder: String, isSame isSameFolder: Bool, _ kept: ImageKeeping,
+    _ storage: Configuration.Storage
   ) throws(StartError) {
-    let isSameFolder = Self.place(folder) == Self.place(storage.path)
     isSame = isSameFolder && storage.images == nil
     do throws(StoreError) {
       var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
@@ -113,9 +123,5 @@ private struct FolderSource {
     } catch {
       throw .operatorMistake("\(folder): \(error)")
     }
-  }
-
-  private static func place(_ path: String) -> String {
-    URL(filePath: path).standardizedFileURL.resolvingSymlinksInPath().path
   }
 }

@@ -212,22 +212,18 @@ extension StoreMove {
     return all
   }
 
-  /// An image that the source has not may be where the target keeps its own: a bucket that both name.
   private func provide(
     _ wanted: WantedImage, as instance: Instance
   ) async throws(StoreError) -> Provided {
     let image = wanted.name
-    let bytes = try await source.images.open(image.digest)
-    guard bytes.map({ $0.count == image.bytes }) ?? true else { return .lost }
-    if let bytes, image.bytes <= target.records.largestEmbedded {
+    guard let bytes = try await source.images.open(image.digest), bytes.count == image.bytes else {
+      return .lost
+    }
+    if image.bytes <= target.records.largestEmbedded {
       let content = await disk.run { bytes.read(at: 0, count: bytes.count) }
       return .embedded(EmbeddedImage(digest: image.digest, content: content))
     }
     try await reserve(wanted, as: instance)
-    guard let bytes else {
-      let isThere = try await target.images.verify(image.digest, bytes: image.bytes)
-      return isThere ? .found : .lost
-    }
     if target.isSame { return .found }
     try await put(bytes, as: image.digest)
     return .put

@@ -158,6 +158,7 @@ struct CompletionWriter: Sendable {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
         if let entry { cache.noteStored(entry) }
+        lease.membership.metrics.fenced(completed.jobs.count { $0 == nil })
         await keeper.remove(completed.evicted, markedBy: completion.instance)
         return .durable(completed.jobs)
       } catch {

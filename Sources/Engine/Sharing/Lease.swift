@@ -83,8 +83,10 @@ final class Lease: Sendable {
       do throws(StoreError) {
         try await renew(instance)
         isUnanswered.withLock { $0 = false }
+        membership.metrics.renewed(true)
       } catch {
         isUnanswered.withLock { $0 = true }
+        membership.metrics.renewed(false)
         // What is held stays held until the store says otherwise.
         log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
       }
@@ -128,6 +130,7 @@ final class Lease: Sendable {
 
   private func beginAnew(after lost: Instance) async throws(StoreError) {
     log.error("the lease with the store was lost: what was loaded here begins anew")
+    membership.metrics.leaseWasLost()
     let began = ContinuousClock.now
     membership.become(try await store.register(for: duration))
     lasting.withLock { $0 = began + duration }

@@ -36,7 +36,8 @@ struct ServiceBucket {
     ]
   }
 
+  /// But for the one that says whose they are.
   var keys: [String] {
-    get async throws { try await bucket.list().objects.map(\.key) }
+    get async throws { try await bucket.list().objects.map(\.key).filter { $0 != BucketOwner.key } }
   }
 }

@@ -1,0 +1,133 @@
+import Fetch
+import Foundation
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import S3
+
+@Suite("Whose a bucket's images are", .timeLimit(.minutes(5)))
+struct BucketOwnerTests {
+  /// A job store that knows some images.
+  private struct Store: ImageOwner {
+    var called: String
+    var known: Set<ImageDigest> = []
+
+    func name() async throws(StoreError) -> String { called }
+
+    func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
+      !known.isDisjoint(with: images)
+    }
+  }
+
+  /// Empty but for what is no image.
+  private static func bucket() async throws -> S3Bucket {
+    let bucket = try S3BucketTests.bucket(
+      at: try await ObjectStore.shared().endpoint, prefix: "kept")
+    try await bucket.create()
+    try await put("notes/readme.txt", in: bucket)
+    return bucket
+  }
+
+  private static func put(_ key: String, in bucket: S3Bucket) async throws {
+    try await bucket.put(key, OutgoingContent([1]), digest: ImageDigest(of: [1]))
+  }
+
+  private static func owner(of bucket: S3Bucket) async throws -> String? {
+    try await bucket.content(of: "home", atMost: 99).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  @Test("is the first one's who comes to an empty place, and at each later start; no other's")
+  func first() async throws {
+    let bucket = try await Self.bucket()
+    let place = BucketOwner(of: bucket)
+    for _ in 0..<2 { try await place.settle(for: Store(called: "one")) }
+    #expect(try await Self.owner(of: bucket) == "one\n")
+    await #expect(throws: BucketOwner.Refusal.taken(by: "one", notBy: "two")) {
+      try await place.settle(for: Store(called: "two"))
+    }
+  }
+
+  @Test("is one's, of many that come to an empty place at once")
+  func atOnce() async throws {
+    let place = BucketOwner(of: try await Self.bucket())
+    let owners = await withTaskGroup(of: String?.self) { group in
+      for number in 0..<8 {
+        group.addTask {
+          (try? await place.settle(for: Store(called: "\(number)"))).map { "\(number)" }
+        }
+      }
+      return await group.reduce(into: []) { $0 += [$1].compactMap(\.self) }
+    }
+    #expect(owners.count == 1, "\(owners)")
+    try await place.settle(for: Store(called: try #require(owners.first)))
+  }
+
+  @Test("of images without an owner is whose jobs know one of them, and nobody else's")
+  func unowned() async throws {
+    let bucket = try await Self.bucket()
+    let place = BucketOwner(of: bucket)
+    let images: [ImageDigest] = [ImageDigest(of: [1]), ImageDigest(of: [2])]
+    for image in images { try await Self.put(S3ImageStore.key(of: image), in: bucket) }
+    let refusal = BucketOwner.Refusal.taken(by: nil, notBy: "new")
+    await #expect(throws: refusal) { try await place.settle(for: Store(called: "new")) }
+    #expect("\(refusal)".contains("nothing was removed"))
+    #expect(try await Self.owner(of: bucket) == nil)
+    #expect(try await bucket.list().objects.count == 3)
+    try await place.settle(for: Store(called: "old", known: [images[1]]))
+    #expect(try await Self.owner(of: bucket) == "old\n")
+  }
+
+  @Test(
+    "is told by a second look where the server knows no conditions, or takes no notice of them",
+    arguments: [501, 200])
+  func unconditional(status: Int) async throws {
+    let server = try OldServer(answeringConditions: status)
+    defer { server.origin.stop() }
+    let place = BucketOwner(
+      of: try S3TroubleTests.bucket(at: server.origin), patience: .milliseconds(500))
+    let late = Task { try await place.settle(for: Store(called: "one")) }
+    await poll(within: .seconds(20)) { server.writes == (status == 200 ? 2 : 1) }
+    // Somebody who saw no owner either.
+    server.write("two")
+    await #expect(throws: BucketOwner.Refusal.taken(by: "two", notBy: "one")) {
+      try await late.value
+    }
+    try await place.settle(for: Store(called: "two"))
+  }
+}
+
+/// An object store that has one object, if any, and refuses no PUT for the other's sake.
+private final class OldServer: Sendable {
+  let origin: ScriptedOrigin
+  private let state = Mutex<(content: String?, writes: Int)>((nil, 0))
+
+  /// - Parameter status: of the answer to a PUT with If-None-Match; 200: it is obeyed.
+  init(answeringConditions status: Int) throws {
+    origin = try ScriptedOrigin()
+    let list = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    origin.on("/bucket", .ok(Array(list.utf8)))
+    origin.on("/bucket/home") { [weak self] request in
+      guard let self else { return .status(500) }
+      guard request.method == "PUT" else { return answer }
+      guard request.header("if-none-match") == nil || status == 200 else { return .status(status) }
+      write("one")
+      return .status(200)
+    }
+  }
+
+  private var answer: ScriptedReply {
+    state.withLock(\.content).map { .ok(Array($0.utf8)) }
+      ?? .status(404, body: Array("<Error><Code>NoSuchKey</Code></Error>".utf8))
+  }
+
+  var writes: Int { state.withLock(\.writes) }
+
+  func write(_ name: String) {
+    state.withLock { state in
+      state.content = name + "\n"
+      state.writes += 1
+    }
+  }
+}
