@@ -45,6 +45,13 @@ run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (
 	swift build -c release --product imagefetch
 	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)
 
+.PHONY: run-cluster
+run-cluster: build-packages ## three instances with PostgreSQL, an S3 server and nginx on 127.0.0.1:8080 (PORT=…)
+	@.ci/install curl nginx-light postgresql python3 python3-venv
+	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
+	@[ -x .build/release/imagefetch ] || [ -x .build/debug/imagefetch ] || swift build --product imagefetch
+	exec deploy/cluster $(OBJECT_STORE)/bin/weed $(PORT)
+
 .PHONY: install
 install: dist-packages ## build for machines without Swift, install (PREFIX=/usr/local, DESTDIR=)
 	deploy/dist/build $(DIST)/imagefetch

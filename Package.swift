@@ -81,7 +81,8 @@ let package = Package(
       dependencies: ["CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "S3", dependencies: ["Executors", "Fetch", "Jobs", "Waiting", .crypto, .log],
+      name: "S3",
+      dependencies: ["Executors", "Fetch", "Jobs", "Waiting", .crypto, .log, .metrics],
       swiftSettings: house),
     .target(
       name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],

@@ -11,11 +11,15 @@ struct JobKeeping: Sendable {
 
   /// Opens it; blocks for as long as that takes.
   ///
-  /// - Parameter isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
-  init(_ storage: Configuration.Storage, isDurable: Bool) throws(StartError) {
+  /// - Parameters:
+  ///   - isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
+  ///   - adopting: whether images that a new database knows nothing of are to become its own.
+  init(
+    _ storage: Configuration.Storage, isDurable: Bool, adopting: Bool = false
+  ) throws(StartError) {
     self =
       if let url = storage.jobs {
-        try Self.postgres(url, storage)
+        try Self.postgres(url, storage, adopting: adopting)
       } else {
         try Self.sqlite(storage.path, isDurable: isDurable)
       }
@@ -29,12 +33,19 @@ struct JobKeeping: Sendable {
   }
 
   private static func sqlite(_ path: String, isDurable: Bool) throws(StartError) -> JobKeeping {
-    var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
-    configuration.isDurable = isDurable
-    do throws(StoreError) {
-      let store = try SQLiteJobStore(configuration)
-      return JobKeeping(store) { await store.close() }
-    } catch {
+    let store = try sqlite(path) { path throws(StoreError) in
+      var configuration = SQLiteJobStore.Configuration(path: path)
+      configuration.isDurable = isDurable
+      return try SQLiteJobStore(configuration)
+    }
+    return JobKeeping(store) { await store.close() }
+  }
+
+  /// Does something with the database in a folder.
+  static func sqlite<Value>(
+    _ path: String, _ body: (_ path: String) throws(StoreError) -> Value
+  ) throws(StartError) -> Value {
+    do throws(StoreError) { return try body(path + "/jobs.sqlite") } catch {
       throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
     }
   }
@@ -42,18 +53,17 @@ struct JobKeeping: Sendable {
   /// The database knows where its images are: in a bucket, which instances share, or in a folder, whose lock and name see
   /// to it that one service at a time has the database.
   private static func postgres(
-    _ url: String, _ storage: Configuration.Storage
+    _ url: String, _ storage: Configuration.Storage, adopting: Bool
   ) throws(StartError) -> JobKeeping {
     let home: StorageHome
     do throws(StoreError) { home = try StorageHome(storage.path) } catch {
       throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
     }
-    var configuration = PostgresJobStore.Configuration(url: url)
-    configuration.password = try storage.jobsPasswordFile.map(password)
+    var configuration = try database(url, storage)
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     // A bucket says itself whose it is.
-    configuration.isHomeEmpty = storage.images != nil || home.isEmpty
+    configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
       let store = try PostgresJobStore(configuration)
@@ -65,6 +75,15 @@ struct JobKeeping: Sendable {
       // The machine's, as a rule, or the network's: whoever watches over the service starts it again.
       throw .internalFault("storage.jobs: \(error)")
     }
+  }
+
+  /// Where the database is.
+  static func database(
+    _ url: String, _ storage: Configuration.Storage
+  ) throws(StartError) -> PostgresJobStore.Configuration {
+    var configuration = PostgresJobStore.Configuration(url: url)
+    configuration.password = try storage.jobsPasswordFile.map(password)
+    return configuration
   }
 
   private static func password(_ path: String) throws(StartError) -> String {

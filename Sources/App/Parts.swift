@@ -63,7 +63,7 @@ struct Parts: Sendable {
       log: log)
   }
 
-  @Sendable private static func now() -> Timestamp {
+  @Sendable static func now() -> Timestamp {
     Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1000))
   }
 

@@ -56,6 +56,7 @@ extension JobEngine {
     while true {
       let jobs = try await store.recoverExpired(batch)
       count += jobs.count
+      membership.metrics.tookOver(jobs.count)
       if jobs.count < batch { return count }
     }
   }

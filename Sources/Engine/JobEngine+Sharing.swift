@@ -28,6 +28,7 @@ extension JobEngine {
   }
 
   private func hear(_ news: News) async {
+    membership.metrics.heard()
     switch news {
     case .queued: dispatcher.wake()
     case .awaited(let request): await join(request, JobCompleter.batch)

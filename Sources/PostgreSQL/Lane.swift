@@ -35,7 +35,7 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     for _ in 0..<threads {
       line.begin()
       startThread(named: name) { [line, work] in
-        LaneThread(line, Session(settings), work).run()
+        LaneThread(line, Session(settings), work, of: name).run()
         line.end()
       }
     }
@@ -63,6 +63,7 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
 
 private struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
   let request: Request
+  let began = ContinuousClock.now
   private let continuation: CheckedContinuation<Outcome, Never>
 
   init(_ request: Request, _ continuation: CheckedContinuation<Outcome, Never>) {
@@ -151,12 +152,15 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   private let work: Lane<Request, Answer>.Work
   private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
   private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
+  private let wait: Metrics.Timer
   /// How often a transaction is made again that others were in the way of.
   private static var conflicts: Int { 12 }
 
   init(
-    _ line: WaitingLine<Request, Outcome>, _ session: Session, _ work: Lane<Request, Answer>.Work
+    _ line: WaitingLine<Request, Outcome>, _ session: Session, _ work: Lane<Request, Answer>.Work,
+    of lane: String
   ) {
+    wait = Metrics.Timer(label: "imagefetch_store_wait_seconds", dimensions: [("lane", lane)])
     self.line = line
     self.session = session
     self.work = work
@@ -165,7 +169,8 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   func run() {
     while true {
       let entries = line.take(work.limit, merging: work.merges)
-      if entries.isEmpty { break }
+      guard let first = entries.first else { break }
+      wait.recordSeconds((ContinuousClock.now - first.began).inSeconds)
       serve(entries)
     }
     session.disconnect()

@@ -95,7 +95,19 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     isShared = configuration.isShared
   }
 
-  private static func prepare(_ settings: Session.Settings, _ configuration: Configuration) throws {
+  private static func prepare(
+    _ settings: Session.Settings, _ configuration: Configuration
+  ) throws {
+    let session = try patient(settings)
+    try Schema.migrate(session)
+    if let home = configuration.home {
+      try Schema.take(
+        home, isEmpty: configuration.isHomeEmpty, isShared: configuration.isShared, session)
+    }
+  }
+
+  /// A session for the tables themselves.
+  private static func patient(_ settings: Session.Settings) throws -> Session {
     // Who waits for another's migration, or makes a long one, is not to be hurried.
     var patient = settings
     patient.timeout = .seconds(600)
@@ -105,10 +117,28 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       throw StoreError.unavailable(
         detail: "PostgreSQL \(version / 10_000) is too old: 14 is the first that will do")
     }
-    try Schema.migrate(session)
-    if let home = configuration.home {
-      try Schema.take(
-        home, isEmpty: configuration.isHomeEmpty, isShared: configuration.isShared, session)
+    return session
+  }
+
+  /// How far a database's tables are.
+  ///
+  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  public static func versions(_ configuration: Configuration) throws(StoreError) -> TableVersions {
+    do {
+      return TableVersions(
+        found: try Schema.version(patient(Session.Settings(configuration))),
+        latest: Schema.migrations.count)
+    } catch {
+      throw StoreError(cause: error)
+    }
+  }
+
+  /// Brings a database's tables up to date; its services may be at work, or wait for it.
+  ///
+  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  public static func migrate(_ configuration: Configuration) throws(StoreError) {
+    do { try Schema.migrate(patient(Session.Settings(configuration))) } catch {
+      throw StoreError(cause: error)
     }
   }
 

@@ -60,15 +60,31 @@ enum Schema {
         """)
       let version = try transaction.run("SELECT coalesce(max(number), 0) FROM versions")
         .text(0, 0).flatMap { Int($0) }
-      guard let version, version <= latest else {
-        throw StoreError.unavailable(
-          detail: "the database was written by a newer release: it has version \(version ?? -1)")
-      }
+      guard let version, version <= latest else { throw newer(version) }
       for number in version..<latest {
         try transaction.run(migrations[number])
         try transaction.run("INSERT INTO versions (number) VALUES (\(number + 1))")
       }
     }
+  }
+
+  /// The last change that was made; 0 where there are no tables.
+  ///
+  /// - Throws: `.unavailable` where a newer release wrote the database.
+  static func version(_ session: Session) throws -> Int {
+    try session.look { transaction in
+      let isThere = try transaction.run("SELECT to_regclass('versions') IS NOT NULL").text(0, 0)
+      guard isThere == "t" else { return 0 }
+      let version = try transaction.run("SELECT coalesce(max(number), 0) FROM versions")
+        .text(0, 0).flatMap { Int($0) }
+      guard let version, version <= migrations.count else { throw newer(version) }
+      return version
+    }
+  }
+
+  private static func newer(_ version: Int?) -> StoreError {
+    .unavailable(
+      detail: "the database was written by a newer release: it has version \(version ?? -1)")
   }
 
   // What is kept of a job. `phase` is Phase.code, and 0 for as long as the job has a row in the queue: a claim writes that

@@ -23,6 +23,9 @@ struct SubmitRequest: Sendable {
     return images
   }
 
+  /// Since when its key is known.
+  var since: Timestamp { jobs.first?.createdAt ?? Timestamp(milliseconds: 0) }
+
   /// Those among them that the cache answered with.
   var answers: [[UInt8]] { rows.compactMap(\.image) }
 }
@@ -145,12 +148,18 @@ extension Transaction {
     return nil
   }
 
-  private func save(_ requests: [SubmitRequest], known images: [[UInt8]: Bool]) throws {
+  /// - Parameter arriving: bytes of images that are taken in with them.
+  func save(
+    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:]
+  ) throws {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
     for request in requests { begun.merge(request.images) { first, _ in first } }
-    try begin(begun, known: images)
-    try remember(requests)
+    try begin(begun, known: images, arriving: arriving)
+    try remember(
+      requests.compactMap { request in
+        request.key.map { (key: $0, since: request.since, jobs: request.jobs.map(\.id)) }
+      })
     let rows = requests.flatMap(\.rows)
     let tags = requests.flatMap { zip($0.rows, $0.jobs).map { (row: $0, tags: $1.tags) } }
     try insert(rows, tags: tags)
@@ -161,7 +170,7 @@ extension Transaction {
 
 /// The clients' keys, each with what it stands for. A row is written once and stays as it is until its time has come.
 extension Transaction {
-  fileprivate struct KeyName: Hashable {
+  struct KeyName: Hashable {
     let owner: [UInt8]
     let key: [UInt8]
 
@@ -177,12 +186,12 @@ extension Transaction {
     }
   }
 
-  fileprivate struct KnownKey {
+  struct KnownKey {
     let fingerprint: [UInt8]
     let ids: [JobID]
   }
 
-  fileprivate func knownKeys(_ keys: [IdempotencyKey]) throws -> [KeyName: KnownKey] {
+  func knownKeys(_ keys: [IdempotencyKey]) throws -> [KeyName: KnownKey] {
     guard !keys.isEmpty else { return [:] }
     let names = keys.map(KeyName.init)
     let rows = try execute(
@@ -205,25 +214,24 @@ extension Transaction {
     }
   }
 
-  fileprivate func knownJobs(_ ids: [JobID]) throws -> Set<JobID> {
+  func knownJobs(_ ids: [JobID]) throws -> Set<JobID> {
     let rows = try execute("SELECT id FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
     return Set(rows.all.compactMap { rows.id($0, 0) })
   }
 
   /// Under the same key at the same moment one of two transactions fails, and then finds the other's.
-  fileprivate func remember(_ requests: [SubmitRequest]) throws {
-    let keyed = requests.compactMap { request in request.key.map { (KeyName($0), $0, request) } }
-      .sorted { $0.0 < $1.0 }
+  func remember(_ keys: [(key: IdempotencyKey, since: Timestamp, jobs: [JobID])]) throws {
+    let keyed = keys.map { (name: KeyName($0.key), $0) }.sorted { $0.name < $1.name }
     guard !keyed.isEmpty else { return }
     try execute(
       """
       INSERT INTO keys (owner, key, fingerprint, created_at, jobs) SELECT * FROM unnest($1, $2, $3, $4, $5)
       """,
       [
-        .byteStrings(keyed.map(\.0.owner)), .byteStrings(keyed.map(\.0.key)),
-        .byteStrings(keyed.map(\.1.fingerprint.bytes)),
-        .ints(keyed.map { $0.2.jobs.first?.createdAt.milliseconds ?? 0 }),
-        .byteStrings(keyed.map { $0.2.jobs.flatMap(\.id.bytes) }),
+        .byteStrings(keyed.map(\.name.owner)), .byteStrings(keyed.map(\.name.key)),
+        .byteStrings(keyed.map(\.1.key.fingerprint.bytes)),
+        .ints(keyed.map(\.1.since.milliseconds)),
+        .byteStrings(keyed.map { $0.1.jobs.flatMap(\.bytes) }),
       ])
   }
 }

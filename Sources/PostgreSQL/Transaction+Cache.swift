@@ -20,6 +20,14 @@ struct CacheRow: Sendable {
     self.limit = limit
   }
 
+  /// One that was stored elsewhere.
+  init(
+    id: CacheEntry.ID, resource: [UInt8]?, digest: [UInt8], bytes: Int, record: [UInt8], limit: Int
+  ) {
+    (self.id, self.resource, self.digest, self.bytes) = (id, resource, digest, bytes)
+    (self.record, self.limit) = (record, limit)
+  }
+
   init(_ variant: StoredVariant, limit: Int) {
     (id, digest, bytes) = (variant.id, variant.digest.bytes, variant.bytes)
     resource = nil

@@ -51,6 +51,7 @@ public final class S3Bucket: Sendable {
   private let tries: Int
   private let now: WallClock
   private let log: Logger
+  private let metrics = S3Metrics()
 
   /// - Parameters:
   ///   - sender: whose policy lets it go to the endpoint.
@@ -172,8 +173,15 @@ extension S3Bucket {
   package func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
     var pause = Duration.milliseconds(100)
     for attempt in 1... {
-      do throws(S3Error) { return try await sendOnce(request) } catch {
+      let began = ContinuousClock.now
+      do throws(S3Error) {
+        let response = try await sendOnce(request)
+        metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, nil)
+        return response
+      } catch {
+        metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, error)
         guard attempt < tries, error.isRetryable, !Task.isCancelled else { throw error }
+        metrics.retried()
         log.info(
           "a request to the object store is tried again",
           metadata: ["method": "\(request.method.rawValue)", "error": "\(error)"])

@@ -40,7 +40,7 @@ enum IdempotencyKeys {
     return data
   }
 
-  private static func ids(_ data: Data) -> [JobID] {
+  static func ids(_ data: Data) -> [JobID] {
     stride(from: data.startIndex, to: data.endIndex, by: 16).compactMap { start in
       JobID(data: Data(data[start...].prefix(16)))
     }

@@ -25,6 +25,8 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     public var largestEmbedded = 64 << 10
     /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
     public var isDurable = true
+    /// False where whoever opens the database has locked its folder (``StorageHome``).
+    public var locksFolder = true
     /// The store's clock: it tells when leases end, jobs are due, taken and over, and when a cache entry is stored.
     public var now: WallClock = {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
@@ -37,7 +39,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let database: DatabasePool
   let writer: GroupCommit
   let reading: ThreadPool
-  private let lock: FolderLock
+  private let lock: FolderLock?
   let leases: Leases
   let exchange = NewsExchange()
   let now: WallClock
@@ -52,7 +54,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   public init(_ configuration: Configuration) throws(StoreError) {
     do {
       try Self.makeFolder(of: configuration.path)
-      lock = try FolderLock(configuration.path + ".lock")
+      lock = configuration.locksFolder ? try FolderLock(configuration.path + ".lock") : nil
       database = try Self.open(configuration)
       let counters = try database.read { try StoreCounters(counting: $0) }
       writer = GroupCommit(
@@ -76,7 +78,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
       }
       do { try database.close() } catch { log.error("closing the database: \(error)") }
     }
-    lock.release()
+    lock?.release()
   }
 
   /// Reads on a thread that may block.

@@ -7,6 +7,8 @@ enum ExitStatus: Int32 {
   case usageError = 2
   /// `get` was through with its list, and had not every image.
   case imagesMissing = 3
+  /// `migrate --check` found that tables are to be brought up to date.
+  case migrationPending = 4
   /// Ours to mend; `EX_SOFTWARE` of sysexits.h.
   case internalFault = 70
   /// By signal, as shells number them: 128 and the signal.

@@ -8,10 +8,11 @@ struct Imagefetch: AsyncParsableCommand {
     abstract: "Fetches images from anywhere as durable jobs, and serves them.",
     discussion: """
       Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
-      2 a usage error, 3 images that get could not have, 70 an internal fault.
+      2 a usage error, 3 images that get could not have, 4 tables that migrate --check found out of date, \
+      70 an internal fault.
       """,
     version: App.buildVersion,
     subcommands: [
-      Serve.self, Get.self, Sign.self, Check.self, Health.self, Version.self,
+      Serve.self, Get.self, Sign.self, Check.self, Migrate.self, Health.self, Version.self,
     ])
 }

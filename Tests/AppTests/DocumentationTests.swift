@@ -121,7 +121,13 @@ struct DocumentationTests {
       _ = try await service.finished(id)
       #expect(try await service.get("/jobs/\(id)/image?width=10").status == 200)
       _ = try await service.finished(service.submit(url: origin.url("/none.jpg")))
-      let answer = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+      var answer = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+      // Some are of a store that many share.
+      try await Cluster.open(1) { cluster, origin in
+        origin.on("/filed", .ok(Fixtures.filedPNG))
+        #expect(try await cluster[0].run(["url": origin.url("/filed")]).phase == "success")
+        answer += String(decoding: try await cluster[0].get("/metrics").body, as: UTF8.self)
+      }
       let samples = Set(answer.matches(of: #/(?m)^([a-z_]+)[{ ]/#).map { String($0.1) })
       let families = Set(answer.matches(of: #/(?m)^# TYPE (\S+)/#).map { String($0.1) })
       #expect(families.count > 25)
@@ -154,6 +160,7 @@ struct DocumentationTests {
       case "code": #expect(FailureCode(rawValue: String(match.2)) != nil)
       case "status": #expect(ProblemCode.allCases.contains { "\($0.row.status.code)" == match.2 })
       case "job": #expect(match.2 == "imagefetch")
+      case "outcome": #expect(match.2 == "failed")
       default: Issue.record("\(match.0)")
       }
     }

@@ -111,6 +111,8 @@ struct DocumentedLimitsTests {
     let configuration = App.Configuration()
     for (file, pattern) in [
       ("deploy/compose.yaml", #/stop_grace_period: (\d+)s/#),
+      ("deploy/compose.cluster.yaml", #/stop_grace_period: (\d+)s/#),
+      ("deploy/kubernetes-cluster.yaml", #/terminationGracePeriodSeconds: (\d+)/#),
       ("deploy/kubernetes.yaml", #/terminationGracePeriodSeconds: (\d+)/#),
       ("deploy/imagefetch.service", #/TimeoutStopSec=(\d+)s/#),
     ] {
@@ -119,6 +121,8 @@ struct DocumentedLimitsTests {
     }
     for (file, pattern) in [
       ("deploy/compose.yaml", #/mem_limit: (\d+)g/#),
+      ("deploy/compose.cluster.yaml", #/mem_limit: (\d+)g/#),
+      ("deploy/kubernetes-cluster.yaml", #/memory: (\d+)Gi/#),
       ("deploy/kubernetes.yaml", #/memory: (\d+)Gi/#),
       ("deploy/imagefetch.service", #/MemoryMax=(\d+)G/#),
     ] {

@@ -17,11 +17,23 @@ enum MetricHelp {
     "imagefetch_images": "Images kept; equal bytes count once.",
     "imagefetch_job_seconds": "From a worker's taking a job first to its end.",
     "imagefetch_jobs": "Jobs known, by phase.",
+    "imagefetch_jobs_fenced":
+      "Ends of jobs that counted for nothing, as another instance had the job by then.",
     "imagefetch_jobs_finished": "Jobs finished, by phase and, for failures, the error's code.",
     "imagefetch_jobs_joined": "Jobs that joined an equal one's transfer.",
     "imagefetch_jobs_running": "Work under way: a job, or several that share one transfer.",
     "imagefetch_jobs_submitted": "Jobs accepted.",
+    "imagefetch_jobs_taken_over":
+      "Jobs given back to the queue from here, as the instance that loaded them was gone.",
+    "imagefetch_lease_renewals":
+      "Tries to renew this instance's lease with the job store, by outcome.",
+    "imagefetch_leases_lost": "Leases of this instance that were over before they were renewed.",
     "imagefetch_log_dropped": "Log lines that could not be written, or not soon enough.",
+    "imagefetch_news": "News told to the instances that share the job store, and heard from them.",
+    "imagefetch_object_store_requests": "Tries of requests to the object store, by outcome.",
+    "imagefetch_object_store_retries": "Requests to the object store that were sent again.",
+    "imagefetch_object_store_seconds":
+      "From a request to the object store to its response's header section, by method.",
     "imagefetch_oldest_running_job_seconds":
       "How long the oldest work under way has taken so far; 0 where there is none.",
     "imagefetch_oldest_variant_seconds":
@@ -30,6 +42,8 @@ enum MetricHelp {
     "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
     "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
     "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
+    "imagefetch_store_wait_seconds":
+      "How long the first of a transaction's requests waited for a connection to PostgreSQL, by what the connection is for.",
     "imagefetch_variant_seconds": "Time that rendering one variant took, by its format.",
     "imagefetch_variants": "Variants asked for, by format and by what came of it.",
     "imagefetch_variants_rendering": "Variants being rendered.",

@@ -170,6 +170,7 @@ struct CompletionWriter: Sendable {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
         if let entry { cache.noteStored(entry) }
+        lease.membership.metrics.fenced(completed.jobs.count { $0 == nil })
         await keeper.remove(completed.evicted)
         return .durable(completed)
       } catch {

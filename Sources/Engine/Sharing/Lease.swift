@@ -72,8 +72,10 @@ final class Lease: Sendable {
       do throws(StoreError) {
         try await renew(instance)
         isUnanswered.withLock { $0 = false }
+        membership.metrics.renewed(true)
       } catch {
         isUnanswered.withLock { $0 = true }
+        membership.metrics.renewed(false)
         // What is held stays held until the store says otherwise.
         log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
       }
@@ -118,6 +120,7 @@ final class Lease: Sendable {
   private func beginAnew(after lost: Instance) async throws(StoreError) {
     log.error("the lease with the store was lost: what was loaded here begins anew")
     leading.withLock { $0 = false }
+    membership.metrics.leaseWasLost()
     membership.become(try await store.register(for: duration))
     do throws(StoreError) { try await store.retire(lost) } catch {
       log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])

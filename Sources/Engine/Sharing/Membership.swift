@@ -5,6 +5,8 @@ internal import Synchronization
 final class Membership: Sendable {
   private let store: any StoreNews
   private let current = Mutex(Instance.none)
+  /// What all of this process count.
+  let metrics = SharingMetrics()
 
   init(store: any StoreNews) { self.store = store }
 
@@ -18,7 +20,10 @@ final class Membership: Sendable {
   func become(_ instance: Instance) { current.withLock { $0 = instance } }
 
   /// Tells the others what was done here, once the store has it. Costs nothing where there is nobody else.
-  func tell(_ news: News) { store.tell(news, from: instance) }
+  func tell(_ news: News) {
+    if !isAlone { metrics.told() }
+    store.tell(news, from: instance)
+  }
 
   /// What the others tell.
   func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }

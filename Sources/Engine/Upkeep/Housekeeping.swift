@@ -46,6 +46,7 @@ struct Housekeeping: Sendable {
         let jobs = try await store.recoverExpired(Self.batch)
         for job in jobs { snapshots.publish(job) }
         if !jobs.isEmpty {
+          lease.membership.metrics.tookOver(jobs.count)
           log.notice("took jobs over whose worker is gone", metadata: ["jobs": "\(jobs.count)"])
           dispatcher.jobsWereQueued()
         }

@@ -1,0 +1,128 @@
+internal import Foundation
+internal import Glibc
+internal import Jobs
+public import Logging
+internal import PostgreSQL
+internal import Store
+
+/// Work on the stores that a configuration names, apart from a service.
+public enum Migration {
+  /// The last change of the job store's tables that was made, and the last one that this release knows.
+  public static func versions(
+    _ configuration: Configuration
+  ) throws(StartError) -> (found: Int, latest: Int) {
+    let versions = try tables(configuration)
+    return (versions.found, versions.latest)
+  }
+
+  private static func tables(_ configuration: Configuration) throws(StartError) -> TableVersions {
+    let storage = configuration.storage
+    guard let url = storage.jobs else {
+      return try JobKeeping.sqlite(storage.path) { path throws(StoreError) in
+        try SQLiteJobStore.versions(at: path)
+      }
+    }
+    let database = try JobKeeping.database(url, storage)
+    do throws(StoreError) { return try PostgresJobStore.versions(database) } catch {
+      throw .internalFault("storage.jobs: \(error)")
+    }
+  }
+
+  /// Brings the job store's tables up to date.
+  public static func run(_ configuration: Configuration) async throws(StartError) {
+    umask(0o077)
+    let storage = configuration.storage
+    guard let url = storage.jobs else {
+      let store = try JobKeeping.sqlite(storage.path) { path throws(StoreError) in
+        try SQLiteJobStore(SQLiteJobStore.Configuration(path: path))
+      }
+      return await store.close()
+    }
+    let database = try JobKeeping.database(url, storage)
+    do throws(StoreError) { try PostgresJobStore.migrate(database) } catch {
+      throw .internalFault("storage.jobs: \(error)")
+    }
+  }
+
+  /// Moves a folder of jobs and images into the stores that the configuration names.
+  ///
+  /// - Parameters:
+  ///   - folder: an earlier `storage.path`; it is left as it is, but for its tables, which are brought up to date.
+  ///   - report: told from time to time.
+  /// - Throws: where another service has the folder, or there is none.
+  public static func move(
+    from folder: String, to configuration: Configuration, log: Logger,
+    report: @escaping @Sendable (MoveTotals) -> Void
+  ) async throws(StartError) -> MoveTotals {
+    umask(0o077)
+    SystemLimits.apply()
+    guard FileManager.default.fileExists(atPath: folder + "/jobs.sqlite") else {
+      throw .operatorMistake("\(folder): there is no jobs.sqlite to move")
+    }
+    guard FileManager.default.fileExists(atPath: folder + "/images") else {
+      throw .operatorMistake(
+        "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
+    }
+    let isSameFolder = place(folder) == place(configuration.storage.path)
+    let jobs = try JobKeeping(configuration.storage, isDurable: true, adopting: isSameFolder)
+    guard let records = jobs.store as? any ImportingStore else {
+      throw .operatorMistake("storage.jobs: is not set, so there is nothing to move to")
+    }
+    let images = try ImageKeeping(
+      configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
+    if let failure = await images.check(jobs.store) { throw failure }
+    let source = try FolderSource(
+      folder, isSame: isSameFolder, images, configuration.storage)
+    let move = StoreMove(
+      from: StoreMove.Source(records: source.jobs, images: source.images),
+      to: StoreMove.Target(
+        records: records, images: images.store, spool: images.spool, isSame: source.isSame),
+      report: report)
+    let result: Result<MoveTotals, StoreError>
+    do throws(StoreError) { result = .success(try await move.run()) } catch {
+      result = .failure(error)
+    }
+    await source.jobs.close()
+    images.close()
+    await jobs.close()
+    do throws(StoreError) { return try result.get() } catch {
+      throw .internalFault(
+        "\(error); what has been moved stays: the same command goes on from there")
+    }
+  }
+
+  private static func place(_ path: String) -> String {
+    URL(filePath: path).standardizedFileURL.resolvingSymlinksInPath().path
+  }
+}
+
+/// A folder of jobs and images, locked.
+private struct FolderSource {
+  let jobs: SQLiteJobStore
+  let images: any ImageStore
+  /// Whether its images are the target's.
+  let isSame: Bool
+
+  /// - Parameter kept: the target's images: where they are in the same folder, the source's are these.
+  init(
+    _ folder: String, isSame isSameFolder: Bool, _ kept: ImageKeeping,
+    _ storage: Configuration.Storage
+  ) throws(StartError) {
+    isSame = isSameFolder && storage.images == nil
+    do throws(StoreError) {
+      var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
+      // The target's folder is locked already.
+      configuration.locksFolder = !isSameFolder
+      jobs = try SQLiteJobStore(configuration)
+      if isSame {
+        images = TieredImageStore(jobs: jobs, files: kept.store)
+      } else {
+        images = TieredImageStore(
+          jobs: jobs,
+          files: try FileImageStore(FileImageStore.Configuration(path: folder + "/images")))
+      }
+    } catch {
+      throw .operatorMistake("\(folder): \(error)")
+    }
+  }
+}

@@ -1,0 +1,73 @@
+internal import Jobs
+
+/// What a move came to so far.
+public struct MoveTotals: Sendable, Equatable {
+  /// Things of one kind.
+  public struct Things: Sendable, Equatable {
+    /// Moved by this run.
+    public var moved = 0
+    /// Found there.
+    public var found = 0
+
+    mutating func count(_ all: Int, new: Int) {
+      moved += new
+      found += all - new
+    }
+
+    var all: Int { moved + found }
+  }
+
+  /// Jobs that the source has.
+  public var expected = 0
+  /// Jobs.
+  public var jobs = Things()
+  /// Entries of the cache, variants among them.
+  public var entries = Things()
+  /// Idempotency keys.
+  public var keys = Things()
+  /// Images, equal ones once.
+  public var images = Things()
+  /// Bytes of those that this run moved.
+  public var bytes = 0
+  /// Images whose bytes were missing or harmed: jobs and entries go without them.
+  var lost: Set<ImageDigest> = []
+
+  mutating func move(_ bytes: Int) {
+    images.moved += 1
+    self.bytes += bytes
+  }
+
+  /// One line for people.
+  public var progress: String {
+    "\(jobs.all) of \(expected) jobs, \(entries.all) cache entries, \(images.moved) images "
+      + "(\(size(bytes)))"
+  }
+
+  /// All of it for people, a line each.
+  public var summary: [String] {
+    var lines = [
+      line("jobs", jobs), line("cache entries", entries), line("idempotency keys", keys),
+      line("images", images) + ", \(size(bytes))",
+    ]
+    if !lost.isEmpty {
+      lines.append(
+        "images missing or harmed: \(lost.count); their jobs are answered with image_gone")
+    }
+    if jobs.all < expected {
+      lines.append("jobs that can't be read: \(expected - jobs.all); they stay behind")
+    }
+    return lines
+  }
+
+  private func line(_ name: String, _ things: Things) -> String {
+    "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) were there" : "")
+  }
+
+  private func size(_ bytes: Int) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"]
+    var (value, unit) = (Double(bytes), 0)
+    while value >= 1_000, unit < units.count - 1 { (value, unit) = (value / 1_000, unit + 1) }
+    let tenths = Int((value * 10).rounded())
+    return unit == 0 ? "\(bytes) B" : "\(tenths / 10).\(tenths % 10) \(units[unit])"
+  }
+}

@@ -1,0 +1,129 @@
+public import Jobs
+
+/// What comes from another store. Each batch is one transaction, which looks first what of it is there.
+extension PostgresJobStore: ImportingStore {
+  /// Looks by the indexes of references; a reservation is none here.
+  public func unreferenced(_ images: [ImageDigest]) async throws(StoreError) -> Set<ImageDigest> {
+    guard !images.isEmpty else { return [] }
+    return try await read { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT d FROM unnest($1) AS d WHERE NOT (EXISTS (SELECT FROM jobs j WHERE j.image = d)
+          OR EXISTS (SELECT FROM jobs j WHERE j.source = d)
+          OR EXISTS (SELECT FROM cache c WHERE c.digest = d))
+        """, [.byteStrings(images.map(\.bytes))])
+      return Set(rows.all.compactMap { rows.digest($0, 0) })
+    }
+  }
+
+  /// As a submission that the queue has room for, whatever became of its jobs.
+  public func take(
+    _ jobs: [Job], _ images: ImportedImages, for instance: Instance
+  ) async throws(StoreError) -> Int {
+    var request: SubmitRequest
+    do { request = try SubmitRequest(jobs, key: nil, capacity: .max) } catch {
+      throw StoreError(cause: error)
+    }
+    let lost = Set(images.lost.map(\.bytes))
+    for index in request.rows.indices { request.rows[index].lose(lost) }
+    return try await write { [request] transaction in
+      _ = try transaction.checkLease(of: instance)
+      let known = try transaction.knownJobs(request.jobs.map(\.id))
+      var new = request
+      new.rows = request.rows.filter { !known.contains($0.id) }
+      new.jobs = request.jobs.filter { !known.contains($0.id) }
+      let shared = try transaction.sharedImages(new.images.keys)
+      try transaction.save([new], known: shared, arriving: images.arriving)
+      return new.jobs.count
+    }
+  }
+
+  /// Each with its moments, in the order given.
+  public func take(
+    _ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance
+  ) async throws(StoreError) -> Int {
+    let rows = entries.filter { !images.lost.contains($0.image) }.map(CacheRow.init)
+    let moments = Dictionary(entries.map { ($0.id, $0.moments) }) { first, _ in first }
+    return try await write { transaction in
+      _ = try transaction.checkLease(of: instance)
+      let known = try transaction.knownEntries(rows.map(\.id))
+      let new = rows.filter { !known.contains($0.id) }
+      let shared = try transaction.sharedImages(Set(new.map(\.digest)))
+      let arriving = images.arriving.filter { shared[$0.key] != false }
+      let begun = new.filter { arriving[$0.digest] != nil }.map { ($0.digest, $0.bytes) }
+      try transaction.begin(
+        Dictionary(begun) { first, _ in first }, known: shared, arriving: arriving)
+      // One after the other: entries of one key are looked at in the order in which they came.
+      for row in new {
+        try transaction.keep([row]) { shared[$0] == false || arriving[$0] != nil }
+      }
+      try transaction.setMoments(of: new.compactMap { row in moments[row.id].map { (row.id, $0) } })
+      return new.count
+    }
+  }
+
+  /// Passes over those that are known, whatever they stand for here.
+  public func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int {
+    try await write { transaction in
+      let known = try transaction.knownKeys(keys.map(\.key))
+      let new = keys.filter { known[Transaction.KeyName($0.key)] == nil }
+      try transaction.remember(new.map { (key: $0.key, since: $0.since, jobs: $0.jobs) })
+      return new.count
+    }
+  }
+}
+
+extension ImportedImages {
+  fileprivate var arriving: [[UInt8]: [UInt8]] {
+    Dictionary(embedded.map { ($0.digest.bytes, $0.content) }) { first, _ in first }
+  }
+}
+
+extension JobRow {
+  /// Refers to none of these any more: ``job()`` has the record catch up.
+  fileprivate mutating func lose(_ images: Set<[UInt8]>) {
+    if let lost = image, images.contains(lost) { (image, isLow) = (nil, false) }
+    if let lost = source, images.contains(lost) { source = nil }
+  }
+}
+
+extension CacheRow {
+  fileprivate init(_ entry: ExportedEntry) {
+    self.init(
+      id: entry.id, resource: entry.resource?.bytes, digest: entry.image.bytes, bytes: entry.bytes,
+      record: entry.record, limit: .max)
+  }
+}
+
+extension Transaction {
+  fileprivate func knownEntries(_ ids: [CacheEntry.ID]) throws -> Set<CacheEntry.ID> {
+    let rows = try execute(
+      """
+      SELECT c.key, c.selector FROM unnest($1, $2) AS n (key, selector)
+      JOIN cache c ON c.key = n.key AND c.selector = n.selector
+      """, [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))])
+    return Set(
+      rows.all.compactMap { row in
+        guard let key = Fingerprint(bytes: rows.bytes(row, 0) ?? []),
+          let selector = Fingerprint(bytes: rows.bytes(row, 1) ?? [])
+        else { return nil }
+        return CacheEntry.ID(key: key, selector: selector)
+      })
+  }
+
+  fileprivate func setMoments(
+    of entries: [(id: CacheEntry.ID, moments: (stored: Timestamp, used: Timestamp))]
+  ) throws {
+    try execute(
+      """
+      UPDATE cache SET stored = n.stored, used = n.used
+      FROM unnest($1, $2, $3, $4) AS n (key, selector, stored, used)
+      WHERE cache.key = n.key AND cache.selector = n.selector
+      """,
+      [
+        .byteStrings(entries.map(\.id.key.bytes)), .byteStrings(entries.map(\.id.selector.bytes)),
+        .ints(entries.map(\.moments.stored.milliseconds)),
+        .ints(entries.map(\.moments.used.milliseconds)),
+      ])
+  }
+}

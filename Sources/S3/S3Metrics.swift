@@ -1,0 +1,43 @@
+internal import Metrics
+
+/// What requests to the object store came to, as `GET /metrics` shows it. All of a process' buckets count together.
+struct S3Metrics: Sendable {
+  private let durations: [String: Timer]
+  private let retries = Counter(label: "imagefetch_object_store_retries_total")
+
+  init() {
+    durations = Dictionary(
+      uniqueKeysWithValues: ["GET", "HEAD", "PUT", "DELETE"].map { method in
+        let timer = Timer(
+          label: "imagefetch_object_store_seconds", dimensions: [("method", method)])
+        return (method, timer)
+      })
+    // Shown from the start on, so that a first one is seen as an increase.
+    for outcome in ["ok", "missing", "refused", "slow_down", "unreachable"] {
+      counter(outcome).increment(by: 0)
+    }
+  }
+
+  /// One try, up to its response's header section.
+  func ended(_ method: String, after time: Duration, _ error: S3Error?) {
+    durations[method]?.record(duration: time)
+    counter(outcome(error)).increment()
+  }
+
+  /// A request is sent again.
+  func retried() { retries.increment() }
+
+  private func outcome(_ error: S3Error?) -> String {
+    switch error {
+    case nil: "ok"
+    case .refused(404, _, _): "missing"
+    case .refused(429, _, _), .refused(503, _, _): "slow_down"
+    case .refused: "refused"
+    default: "unreachable"
+    }
+  }
+
+  private func counter(_ outcome: String) -> Counter {
+    Counter(label: "imagefetch_object_store_requests_total", dimensions: [("outcome", outcome)])
+  }
+}

@@ -1,0 +1,210 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("imagefetch migrate", .timeLimit(.minutes(5)))
+struct MigrateTests {
+  private let filed = Fixtures.filedPNG
+
+  @Test(
+    "brings tables up to date, says by its status whether it has to, and refuses a newer release's")
+  func tables() throws {
+    let database = try TestDatabase(in: .shared)
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let path = ["IMAGEFETCH_STORAGE_PATH": folder + "/data"]
+    for settings in [path, path.merging(["IMAGEFETCH_STORAGE_JOBS": database.url]) { $1 }] {
+      let pending = try CommandRun(["migrate", "--check"], settings)
+      #expect(pending.status == 4 && pending.output.contains("are of version 0"), "\(pending)")
+      let done = try CommandRun(["migrate"], settings)
+      #expect(done.status == 0 && done.output.contains("were of version 0"), "\(done)")
+      for arguments in [["migrate", "--check"], ["migrate"]] {
+        let fine = try CommandRun(arguments, settings)
+        #expect(fine.status == 0 && fine.output.contains("up to date"), "\(fine)")
+      }
+    }
+    try database.server.run("INSERT INTO versions (number) VALUES (99)", in: database.name)
+    for arguments in [["migrate", "--check"], ["migrate"]] {
+      let newer = try CommandRun(arguments, ["IMAGEFETCH_STORAGE_JOBS": database.url])
+      #expect(newer.status == 70 && newer.error.contains("written by a newer release"), "\(newer)")
+    }
+  }
+
+  @Test(
+    "moves a folder to PostgreSQL and S3: each job as it was, its bytes, the queue, cache and keys")
+  func moved() async throws {
+    let (database, bucket) = (try TestDatabase(in: .shared), try await ServiceBucket())
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let fields = [("Cache-Control", "max-age=600")]
+    origin.on("/small", .ok(Fixtures.smallPNG, headers: fields))
+    origin.on("/filed", .ok(filed, headers: fields))
+    origin.on("/broken", .ok(Array(filed.prefix(50))))
+    let gate = Gate()
+    origin.on("/held", .held(filed, after: 40_000, by: gate))
+    for path in ["/first", "/second"] { origin.on(path, .ok(Fixtures.smallPNG)) }
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let settings = environment(["jobs.workers": "1"])
+    let old = try await RunningService(folder: folders[0], settings: settings)
+    let headers = ["Idempotency-Key": "\"once\""]
+    let small = try await old.run(["url": origin.url("/small")], headers: headers)
+    let kept = try await old.run([
+      "url": origin.url("/filed"), "tags": ["a"], "variants": [["width": 6]],
+    ])
+    let broken = try await old.run(["url": origin.url("/broken")])
+    let captured = [
+      try await old.capture(filed + [1]), try await old.capture(Fixtures.smallPNG + [1]),
+    ]
+    let finished = [small.id, kept.id, broken.id] + captured.map(\.id)
+    var before: [String: Data] = [:]
+    for id in finished { before[id] = try await old.get("/jobs/\(id)").body }
+    let variant = try #require(kept.image?.variants.first?.href)
+    let rendered = try await old.get(variant).body
+    let held = try await old.post(["url": origin.url("/held")])
+    try await old.wait(for: held) { $0.phase == "loading" }
+    let first = try await old.post(["url": origin.url("/first")])
+    let second = try await old.post(["url": origin.url("/second"), "priority": "high"])
+
+    let target = settings.merging(bucket.settings) { $1 }.merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let move = ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"]
+    let refused = try CommandRun(move, target)
+    #expect(refused.status == 1 && refused.error.contains("another service uses"), "\(refused)")
+    try await old.kill()
+    let run = try CommandRun(move, target)
+    #expect(run.status == 0 && run.output.contains("jobs: 8 moved\n"), "\(run)")
+    #expect(run.output.contains("idempotency keys: 1 moved") && !run.output.contains("missing"))
+    let again = try CommandRun(move, target)
+    #expect(again.output.contains("jobs: 0 moved, 8 were there"), "\(again)")
+    #expect(again.output.contains("images: 0 moved"), "\(again)")
+
+    origin.on("/small", .status(500))
+    origin.on("/filed", .status(500))
+    let new = try await RunningService(folder: folders[1], settings: target)
+    for id in finished { #expect(try await new.get("/jobs/\(id)").body == before[id]) }
+    for (id, bytes) in [
+      (small.id, Fixtures.smallPNG), (kept.id, filed), (captured[0].id, filed + [1]),
+      (captured[1].id, Fixtures.smallPNG + [1]),
+    ] { #expect(try await new.image(of: id) == bytes) }
+    #expect(try await new.get(variant).body == rendered)
+    #expect(try await new.post(["url": origin.url("/small")], headers: headers) == small.id)
+    #expect(
+      try await new.get("/jobs?tag=a").json()["jobs"].map { "\($0)" }?.contains(kept.id) == true)
+    gate.open()
+    for id in [held, first, second] { #expect(try await new.outcome(id).phase == "success") }
+    let order = origin.requests.map(\.target).filter { ["/first", "/second"].contains($0) }
+    #expect(order == ["/second", "/first"])
+    let hit = try await new.run(["url": origin.url("/filed")])
+    #expect(hit.cache?.status == "hit", "\(hit.summary)")
+    #expect(try await new.stop() == 0)
+    #expect(FileManager.default.fileExists(atPath: folders[0] + "/data/jobs.sqlite"))
+  }
+
+  @Test(
+    "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
+  )
+  func killed() async throws {
+    let (database, bucket) = (try TestDatabase(in: .shared), try await ServiceBucket())
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    // Bytes after the image's end make each another one; every third is small.
+    func body(_ number: Int) -> [UInt8] {
+      (number % 3 == 0 ? Fixtures.smallPNG : filed) + Array("\(number)".utf8)
+    }
+    let count = 300
+    // With no entry of the cache, a batch's images go with its jobs.
+    for number in 0..<count {
+      origin.on("/\(number)", .ok(body(number), headers: [("Cache-Control", "no-store")]))
+    }
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let old = try await RunningService(folder: folders[0], settings: environment([:]))
+    let ids = try await old.post(batch: (0..<count).map { ["url": origin.url("/\($0)")] })
+    for job in try await old.outcomes(ids) { #expect(job.phase == "success", "\(job.summary)") }
+    #expect(try await old.stop() == 0)
+
+    let target = environment([:]).merging(bucket.settings) { $1 }.merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let move = ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"]
+    func there() throws -> Int {
+      Int(
+        try database.server.run("SELECT count(*) FROM jobs", in: database.name).filter(\.isNumber))
+        ?? 0
+    }
+    #expect(try CommandRun(["migrate"], target).status == 0)
+    for reached in [0, 64, 128] {
+      let process = Process()
+      process.executableURL = URL(filePath: RunningService.executable)
+      process.arguments = move
+      process.environment = target
+      (process.standardOutput, process.standardError) = (
+        FileHandle.nullDevice, FileHandle.nullDevice
+      )
+      try process.run()
+      // Within a batch: some of its objects are in the bucket, and none of its jobs in the database.
+      let objects = try await bucket.keys.count
+      try await eventually {
+        let more = try await bucket.keys.count > objects
+        return try there() >= reached && (more || !process.isRunning)
+      }
+      let reachedThere = try there()
+      #expect(process.isRunning, "it was too quick to be killed after \(reachedThere) jobs")
+      Foundation.kill(process.processIdentifier, SIGKILL)
+      process.waitUntilExit()
+      #expect(try there() < count)
+    }
+    let run = try CommandRun(move, target)
+    #expect(run.status == 0 && !run.output.contains("missing"), "\(run)")
+    #expect(try there() == count)
+
+    let new = try await RunningService(folder: folders[1], settings: target)
+    for (number, id) in ids.enumerated() {
+      #expect(try await new.image(of: id) == body(number), "\(number)")
+    }
+    let counts = try await new.get("/metrics").body
+    #expect(String(decoding: counts, as: UTF8.self).contains("imagefetch_images \(count)\n"))
+    try await eventually { try await bucket.keys.count == count - count / 3 }
+    #expect(try await new.stop() == 0)
+  }
+
+  @Test(
+    "leaves images where they are where the folder goes on with PostgreSQL; tells which were harmed"
+  )
+  func sameFolder() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for (path, byte) in [("/x", 1), ("/y", 2)] { origin.on(path, .ok(filed + [UInt8(byte)])) }
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let old = try await RunningService(folder: folder, settings: environment([:]))
+    let (x, y) = (
+      try await old.run(["url": origin.url("/x")]), try await old.run(["url": origin.url("/y")])
+    )
+    #expect(try await old.stop() == 0)
+    let files = try FileManager.default.images(below: folder)
+    let harmed = try #require(files.first { $0.hasSuffix(y.image?.sha256.dropFirst(2) ?? "") })
+    let path = harmed.hasPrefix("/") ? harmed : "\(folder)/data/images/\(harmed)"
+    try Data(filed + [3]).write(to: URL(filePath: path))
+
+    let settings = environment([:]).merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folder + "/data",
+    ]) { $1 }
+    let none = try CommandRun(["migrate", "--from", "sqlite", "--folder", "/nowhere"], settings)
+    #expect(none.status == 1 && none.error.contains("there is no jobs.sqlite"), "\(none)")
+    let nowhere = try CommandRun(
+      ["migrate", "--from", "sqlite"], ["IMAGEFETCH_STORAGE_PATH": folder + "/data"])
+    #expect(nowhere.status == 1 && nowhere.error.contains("nothing to move to"), "\(nowhere)")
+    let run = try CommandRun(["migrate", "--from", "sqlite"], settings)
+    #expect(run.status == 0 && run.output.contains("images missing or harmed: 1"), "\(run)")
+    #expect(run.output.contains("images: 0 moved, 1 were there"), "\(run)")
+    #expect(run.output.contains("images/ there is in use"), "\(run)")
+    let new = try await RunningService(folder: folder, settings: settings)
+    #expect(try await new.image(of: x.id) == filed + [1])
+    #expect(try await new.get("/jobs/\(y.id)/image").status == 410)
+    #expect(try await new.stop() == 0)
+  }
+}
