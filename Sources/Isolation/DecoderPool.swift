@@ -21,7 +21,13 @@ final class DecoderPool: Sendable {
     self.configuration = configuration
     self.log = log
     zygote = DecoderZygote(program: configuration.program)
+    // What hasn't happened yet is a zero, not a gap.
+    for reason in Self.reasons { ended(reason).increment(by: 0) }
   }
+
+  private static let reasons = [
+    "cancelled", "exited", "forbidden", "hung", "idle", "killed", "lied", "signal", "time", "used",
+  ]
 
   deinit { for process in state.withLock({ $0.idle }) { _ = zygote.end(process.id) } }
 
@@ -79,8 +85,10 @@ final class DecoderPool: Sendable {
     count(reason)
   }
 
-  private func count(_ reason: String) {
-    Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", reason)]).increment()
+  private func count(_ reason: String) { ended(reason).increment() }
+
+  private func ended(_ reason: String) -> Counter {
+    Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", reason)])
   }
 
   /// Ends one that its picture has lost.

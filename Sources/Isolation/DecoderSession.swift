@@ -25,8 +25,7 @@ final class DecoderSession {
     }
   }
 
-  /// How long an answer may take: CPU time is the kernel's to measure, this is for one that sleeps.
-  private var patience: Duration { pool.configuration.maxTime * 4 }
+  private var patience: Duration { pool.configuration.patience }
 
   /// Computes for a slice.
   /// - Parameter request: made where none is under way: the step, and the bytes that go with it; nil: there is nothing to ask.
@@ -34,18 +33,37 @@ final class DecoderSession {
   func step(
     _ request: () -> (DecoderRequest.Step, ArraySlice<UInt8>)?
   ) throws(CodecError) -> DecoderReply? {
-    try guarded { process throws(DecoderLoss) in
-      if !isAsked {
-        guard let (step, piece) = request() else { return nil }
-        try process.ask(.step(step), with: piece)
-        isAsked = true
-      }
+    if !isAsked {
+      guard let (step, piece) = request() else { return nil }
+      try ask(step, piece)
+    }
+    return try guarded { process throws(DecoderLoss) in
       guard let message = try process.answer(within: 10, patience: patience) else { return nil }
       isAsked = false
       do throws(MalformedMessage) { return try DecoderReply(message) } catch {
         throw .lied("a message")
       }
     }
+  }
+
+  private func ask(
+    _ step: DecoderRequest.Step, _ piece: ArraySlice<UInt8>
+  ) throws(CodecError) {
+    // One that ended while it was idle is no picture's doing; it is found out when it is spoken to.
+    guard step.task != nil else {
+      try guarded { process throws(DecoderLoss) in try process.ask(.step(step), with: piece) }
+      isAsked = true
+      return
+    }
+    for _ in 0...pool.configuration.mostIdle + 1 {
+      let process = try pool.borrow()
+      do throws(DecoderLoss) {
+        try process.ask(.step(step), with: piece)
+        (self.process, isAsked) = (process, true)
+        return
+      } catch { _ = pool.lost(process, error) }
+    }
+    throw .noDecoder
   }
 
   /// The files that a reply tells of.
@@ -96,8 +114,7 @@ final class DecoderSession {
   private func guarded<Value>(
     _ body: (DecoderProcess) throws(DecoderLoss) -> Value
   ) throws(CodecError) -> Value {
-    let process = if let process { process } else { try pool.borrow() }
-    self.process = process
+    guard let process else { throw .crashed(how: "it had ended") }
     do throws(DecoderLoss) { return try body(process) } catch { throw lose(error) }
   }
 

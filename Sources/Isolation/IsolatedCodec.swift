@@ -15,8 +15,10 @@ public struct IsolatedCodec: Sendable {
     public var program = "/proc/self/exe"
     /// What one may allocate, in bytes.
     public var maxMemory = 2 << 30
-    /// CPU time that one picture may take, in whole seconds; also how long an answer may take, four times that.
+    /// CPU time that one picture may take, in whole seconds.
     public var maxTime = Duration.seconds(60)
+    /// How long an answer may take, for one that doesn't even compute.
+    public var patience = Duration.seconds(240)
     /// After so many a process is replaced.
     public var picturesPerProcess = 100
     /// Processes kept for the next picture.
