@@ -13,6 +13,7 @@ struct DecoderProcessTests {
       // The one that forks, and one that it forked: the service tries it at its start.
       #expect(decoders.count >= 2)
       #expect(Self.memory(of: service.processIdentifier, holds: Self.canary) != false)
+      #expect(try Self.file("/proc/\(service.processIdentifier)/environ") != "")
       for decoder in decoders {
         #expect(Self.memory(of: decoder, holds: Self.canary) != true)
         #expect(try Self.file("/proc/\(decoder)/environ") == "")
@@ -75,18 +76,21 @@ struct DecoderProcessTests {
   }
 
   /// - Returns: nil where the kernel lets nobody but root look.
-  private static func memory(of process: Int32, holds text: String) -> Bool? {
-    guard let memory = FileHandle(forReadingAtPath: "/proc/\(process)/mem"),
-      let maps = try? file("/proc/\(process)/maps")
-    else { return nil }
+  private static func memory(of process: Int32, holds secret: String) -> Bool? {
+    let memory = open("/proc/\(process)/mem", O_RDONLY | O_CLOEXEC)
+    // A file of /proc has no size, and comes in pieces.
+    let handle = FileHandle(forReadingAtPath: "/proc/\(process)/maps")
+    guard memory >= 0, let handle else { return nil }
+    var text = Data()
+    while let piece = try? handle.read(upToCount: 4096), !piece.isEmpty { text += piece }
+    let maps = String(decoding: text, as: UTF8.self)
+    defer { close(memory) }
     for line in maps.split(separator: "\n") where line.contains(" rw") {
-      let ends = line.prefix { $0 != " " }.split(separator: "-").compactMap {
-        UInt64($0, radix: 16)
-      }
+      let ends = line.prefix { $0 != " " }.split(separator: "-").compactMap { Int($0, radix: 16) }
       guard ends.count == 2, ends[1] - ends[0] < 1 << 30 else { continue }
-      try? memory.seek(toOffset: ends[0])
-      let bytes = (try? memory.read(upToCount: Int(ends[1] - ends[0]))) ?? Data()
-      if bytes.range(of: Data(text.utf8)) != nil { return true }
+      var bytes = Data(count: ends[1] - ends[0])
+      let count = bytes.withUnsafeMutableBytes { pread(memory, $0.baseAddress, $0.count, ends[0]) }
+      if count > 0, bytes.prefix(count).range(of: Data(secret.utf8)) != nil { return true }
     }
     return false
   }
