@@ -50,13 +50,14 @@ let package = Package(
   ],
   targets: [
     .executableTarget(
-      name: "imagefetch", dependencies: ["App", "Client", .argumentParser, .unixSignals],
+      name: "imagefetch",
+      dependencies: ["App", "Client", "Isolation", .argumentParser, .unixSignals],
       swiftSettings: house),
     .target(
       name: "App",
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors",
-        "Fetch", "HTTP", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
+        "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
         .crypto, .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
@@ -76,6 +77,10 @@ let package = Package(
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
+    .target(
+      name: "Isolation",
+      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", .log, .metrics],
+      swiftSettings: house),
     .target(
       name: "Store",
       dependencies: ["CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .log, .metrics],
@@ -109,6 +114,9 @@ let package = Package(
     .systemLibrary(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
     .target(name: "CBuild", cSettings: commit),
+    .target(
+      name: "CIsolation", cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
+      linkerSettings: [.linkedLibrary("seccomp")]),
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"])]),
@@ -161,6 +169,15 @@ let package = Package(
     .testTarget(
       name: "S3Tests", dependencies: ["Fetch", "Jobs", "S3", "TestSupport", .crypto, .log],
       swiftSettings: house),
+    .testTarget(
+      name: "IsolationTests",
+      dependencies: [
+        "Codec", "HostileDecoder", "imagefetch", "Isolation", "Jobs", "TestSupport", .log,
+      ],
+      swiftSettings: house),
+    .executableTarget(
+      name: "HostileDecoder", dependencies: ["CIsolation"], path: "Tests/HostileDecoder",
+      cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"])]),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),

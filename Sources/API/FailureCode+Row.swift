@@ -106,6 +106,14 @@ extension FailureCode {
         The file is damaged where it comes from: other programs may show a part of it. A sound copy helps, \
         nothing else.
         """)
+    case .decoderCrashed:
+      Row(
+        .badGateway, "The image crashed its decoder",
+        """
+        The process that decoded the image ended, took too long, or did what decoding needs not: the file is \
+        broken in a way that a codec does not survive, or meant as an attack. Nothing else was touched. It is \
+        not tried again by itself; whoever runs the service finds the image's digest in the log.
+        """)
     case .integrityMismatch:
       Row(
         .unprocessableContent, "The bytes are not the expected ones",

@@ -56,8 +56,13 @@ extension Problem {
   /// Why a variant of an image can't be made. That it is too large for that lies in the request; bytes that were decoded
   /// whole before and now aren't, in the image.
   private init(unrenderable error: CodecError) {
-    let isOrigins = error.code == .decodeFailed
-    self.init(error.code, error.described, status: isOrigins ? .badGateway : .unprocessableContent)
+    let status: HTTPResponse.Status =
+      switch error.code {
+      case .decodeFailed, .decoderCrashed: .badGateway
+      case .internal: .internalServerError
+      default: .unprocessableContent
+      }
+    self.init(error.code, error.described, status: status)
     reason = error.reason
   }
 
@@ -258,7 +263,7 @@ extension CodecError {
     case .tooManyScans: "scans"
     case .tooManyFrames: "frames"
     case .tooMuchMemory: "memory"
-    case .unsupportedFormat, .cutShort, .broken: nil
+    case .unsupportedFormat, .cutShort, .broken, .crashed, .noDecoder: nil
     }
   }
 
@@ -279,6 +284,8 @@ extension CodecError {
     case .cutShort: "The image ends before its last pixel."
     case .broken(let format, let detail):
       "It breaks the rules of \(format.rawValue): \(detail.shortened)."
+    case .crashed(let how): "Its decoder was lost, and took nothing with it: \(how.shortened)."
+    case .noDecoder: "The fault is on this side; the operator's log knows more."
     }
   }
 }

@@ -1,5 +1,4 @@
 internal import API
-internal import Codec
 internal import Contract
 internal import Dashboard
 internal import Engine
@@ -22,6 +21,7 @@ struct Parts: Sendable {
   private let engine: JobEngine
   private let server: HTTPServer
   private let recorder: ActivityRecorder
+  private let decoding: Decoding
 
   /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
   init(
@@ -32,8 +32,11 @@ struct Parts: Sendable {
     self.log = log
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
+    let decoding = Decoding(configuration, log: log)
+    self.decoding = decoding
     var engineConfiguration = configuration.engineConfiguration
-    engineConfiguration.placeholders = try PlaceholderFile.pictures(configuration)
+    engineConfiguration.placeholders = try PlaceholderFile.pictures(
+      configuration, by: decoding.codec)
     jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
     images = try ImageKeeping(
       configuration, isDurable: isDurable, references: jobs.store, now: Self.now, log: log)
@@ -41,8 +44,8 @@ struct Parts: Sendable {
       engineConfiguration,
       JobEngine.Parts(
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
-        spool: images.spool, fetcher: fetcher, codec: StreamingCodec(),
-        renderer: StreamingRenderer(), locals: locals,
+        spool: images.spool, fetcher: fetcher, codec: decoding.codec,
+        renderer: decoding.renderer, locals: locals,
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),
@@ -99,6 +102,8 @@ struct Parts: Sendable {
     _ place: (host: String, port: Int), onReady: () -> Void = {}
   ) async -> StartError? {
     if let failure = await images.check(jobs.store) { return failure }
+    // It waits for a process to start, and nothing waits for it.
+    startThread(named: "decoders") { [decoding, log] in decoding.tell(to: log) }
     do {
       try await engine.run {
         log.notice(

@@ -1,12 +1,11 @@
-internal import Codec
 internal import Jobs
 
 /// Reads the operator's pictures that stand in for images: they are held to what an origin's are.
 enum PlaceholderFile {
   /// The pictures of the configuration.
-  static func pictures(_ configuration: Configuration) throws(StartError) -> [Placeholder:
-    PlaceholderPicture]
-  {
+  static func pictures(
+    _ configuration: Configuration, by codec: any ImageCodec
+  ) throws(StartError) -> [Placeholder: PlaceholderPicture] {
     var pictures: [Placeholder: PlaceholderPicture] = [:]
     let files: [(Placeholder, String?)] = [
       (.loading, configuration.placeholders.loading),
@@ -14,13 +13,13 @@ enum PlaceholderFile {
     ]
     for case (let placeholder, let path?) in files {
       pictures[placeholder] = try picture(
-        path, key: "placeholders.\(placeholder.rawValue)", configuration)
+        path, key: "placeholders.\(placeholder.rawValue)", configuration, codec)
     }
     return pictures
   }
 
   private static func picture(
-    _ path: String, key: String, _ configuration: Configuration
+    _ path: String, key: String, _ configuration: Configuration, _ codec: any ImageCodec
   ) throws(StartError) -> PlaceholderPicture {
     let bytes: [UInt8]
     switch FileText.read(path, limit: configuration.fetch.maxBytes, isPlain: true) {
@@ -29,16 +28,16 @@ enum PlaceholderFile {
     }
     do throws(CodecError) {
       return PlaceholderPicture(
-        bytes: bytes, description: try decoded(bytes, configuration.decodeLimits))
+        bytes: bytes, description: try decoded(bytes, configuration.decodeLimits, codec))
     } catch {
       throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error)")
     }
   }
 
   private static func decoded(
-    _ bytes: [UInt8], _ limits: DecodeLimits
+    _ bytes: [UInt8], _ limits: DecodeLimits, _ codec: any ImageCodec
   ) throws(CodecError) -> ImageDescription {
-    let decoder = StreamingCodec().makeDecoder(limits: limits)
+    let decoder = codec.makeDecoder(limits: limits)
     decoder.append(bytes)
     decoder.end()
     while true {

@@ -56,7 +56,9 @@ public enum Service {
   ///
   /// - Returns: what is no mistake, but hardly meant; a line each.
   public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
-    _ = try PlaceholderFile.pictures(configuration)
+    let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
+    _ = try PlaceholderFile.pictures(
+      configuration, by: Decoding(configuration, log: quiet).codec)
     return warnings(of: configuration)
   }
 

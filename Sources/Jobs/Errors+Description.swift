@@ -105,6 +105,8 @@ extension CodecError: CustomStringConvertible {
     case .tooMuchMemory(let bytes, let limit): "\(bytes) bytes of memory, more than \(limit)"
     case .cutShort: "the image ends before its last pixel"
     case .broken(let format, let detail): "broken \(format.rawValue): \(detail)"
+    case .crashed(let how): "the decoder was lost: \(how)"
+    case .noDecoder: "no decoder process could be had"
     }
   }
 }

@@ -183,4 +183,8 @@ public enum CodecError: Error, Sendable, Equatable, Codable {
   case cutShort
   /// The bytes break their format's rules; `detail` is the library's word for how.
   case broken(format: ImageFormat, detail: String)
+  /// The decoder that had them ended, did what it may not, or said what can't be; `how` says which.
+  case crashed(how: String)
+  /// No decoder could be had; our fault.
+  case noDecoder
 }

@@ -24,7 +24,7 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
       true
     case .fetch(.originStatus(let status, _)): [408, 425, 429, 500, 502, 503, 504].contains(status)
     // Room is made, and our faults pass. A fetch that was cancelled is told as `internal`.
-    case .storageFull, .internal, .fetch(.cancelled): true
+    case .storageFull, .internal, .fetch(.cancelled), .codec(.noDecoder): true
     default: false
     }
   }
@@ -46,6 +46,7 @@ public enum FailureCode: String, Sendable, CaseIterable {
   case unsupportedFormat = "unsupported_format"
   case truncated
   case decodeFailed = "decode_failed"
+  case decoderCrashed = "decoder_crashed"
   case integrityMismatch = "integrity_mismatch"
   case notCached = "not_cached"
   case localNotFound = "local_not_found"
@@ -99,6 +100,8 @@ extension CodecError {
     case .tooManyPixels, .dimensionTooLarge, .tooManyScans, .tooManyFrames, .tooMuchMemory:
       .tooManyPixels
     case .cutShort, .broken: .decodeFailed
+    case .crashed: .decoderCrashed
+    case .noDecoder: .internal
     }
   }
 }

@@ -1,11 +1,14 @@
 internal import App
 internal import ArgumentParser
 internal import Foundation
+internal import Isolation
 
 /// Parses the command line, runs it and turns what came of it into an exit status.
 @main
 enum EntryPoint {
   static func main() async {
+    // Forks: nothing may have started a thread.
+    if CommandLine.arguments.dropFirst().first == DecoderServer.argument { DecoderServer.run() }
     StandardError.fillStandardDescriptors()
     defer { StandardError.flush() }
     do {

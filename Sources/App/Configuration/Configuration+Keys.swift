@@ -59,6 +59,8 @@ extension Configuration {
     Key("fetch.allow_hosts", \.fetch.allowHosts, .list(.hostPattern)),
     Key("fetch.deny_hosts", \.fetch.denyHosts, .list(.hostPattern)),
     Key("fetch.allow_ports", \.fetch.allowPorts, .list(.integer(1...65_535))),
+    Key("decode.isolation", \.decode.isolation, .choice()),
+    Key("decode.processes", \.decode.processes, .integer(0...1024)),
     Key("decode.formats", \.decode.formats, .list(.choice(), minimum: 1)),
     Key("decode.threads", \.decode.threads, .integer(0...1024)),
     Key("decode.max_pixels", \.decode.maxPixels, .integer(1...2_000_000_000)),

@@ -67,8 +67,20 @@ extension Configuration {
     case http
   }
 
+  /// What an image's bytes are read in.
+  public enum Isolation: String, Sendable, Equatable, CaseIterable {
+    /// Processes that can do nothing else.
+    case process
+    /// The service itself.
+    case none
+  }
+
   /// `decode`: the images that are taken.
   public struct Decode: Sendable, Equatable {
+    /// Where they are decoded.
+    public var isolation = Isolation.process
+    /// Decoder processes kept for the next image; 0 is one a core.
+    public var processes = 0
     /// Formats decoded.
     public var formats: [ImageFormat] = ImageFormat.allCases
     /// Threads that decode; 0 is one a core.

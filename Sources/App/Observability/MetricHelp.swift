@@ -7,6 +7,8 @@ enum MetricHelp {
     "imagefetch_cache_memory_bytes": "Bytes of cached images that are also held in memory.",
     "imagefetch_cache_outcomes": "Jobs finished, by what the cache did for them.",
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
+    "imagefetch_decoders_ended": "Decoder processes that ended, by why.",
+    "imagefetch_decoders_started": "Decoder processes that were started.",
     "imagefetch_fetch_bytes": "Bytes of content received from origins.",
     "imagefetch_fetch_open_transfers": "Requests to origins under way.",
     "imagefetch_fetch_requests": "Requests to origins that ended, by what came of them.",

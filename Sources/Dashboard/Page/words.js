@@ -36,6 +36,7 @@ const remedies = {
   unsupported_format: 'Give a JPEG, PNG, WebP, GIF or AVIF image.',
   truncated: 'The origin or the network to it is at fault.',
   decode_failed: 'The file is damaged where it comes from.',
+  decoder_crashed: 'The file is broken in a way that its decoder did not survive, or meant as an attack.',
   integrity_mismatch: 'The file was changed, or the digest in the job is wrong.',
   not_cached: 'Submit it without the cache mode only-if-cached.',
   local_not_found: 'Check the name, or have the file put there.',

@@ -38,6 +38,25 @@ struct ImageIngest: Sendable {
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
     for load: Load
   ) async throws(JobFailure) -> Ingested {
+    do throws(JobFailure) {
+      return try await decode(source, after: kept, to: staged, for: load)
+    } catch {
+      if case .codec(.crashed(let how)) = error { tellCrash(how, of: staged) }
+      throw error
+    }
+  }
+
+  /// Whoever looks into it finds the bytes by their digest: as far as they had come.
+  private func tellCrash(_ how: String, of staged: any StagedImage) {
+    staging.log.warning(
+      "an image crashed its decoder",
+      metadata: ["how": "\(how)", "sha256": "\(staged.finish().hex)"])
+  }
+
+  private func decode(
+    _ source: any ImageBytes, after kept: (any ImageBytes)?, to staged: any StagedImage,
+    for load: Load
+  ) async throws(JobFailure) -> Ingested {
     let wanted = Array(load.wantedVariants.prefix(VariantRequest.most))
     let decoder = codec.makeDecoder(limits: limits, variants: wanted)
     var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)

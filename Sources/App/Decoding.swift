@@ -1,0 +1,57 @@
+internal import Codec
+internal import Foundation
+internal import Isolation
+internal import Jobs
+internal import Logging
+
+/// Where images are decoded and rendered, as `decode.isolation` says.
+struct Decoding: Sendable {
+  let codec: any ImageCodec
+  let renderer: any ImageRenderer
+  private let isolated: IsolatedCodec?
+
+  init(_ configuration: Configuration, log: Logger) {
+    guard configuration.decode.isolation == .process else {
+      (codec, renderer, isolated) = (StreamingCodec(), StreamingRenderer(), nil)
+      return
+    }
+    let isolated = IsolatedCodec(configuration.isolation, log: log)
+    (codec, renderer, self.isolated) = (isolated, isolated, isolated)
+  }
+
+  /// Tries what holds the decoders, and says it: an operator who relies on it has to hear where it doesn't hold.
+  func tell(to log: Logger) {
+    guard let isolated else {
+      log.warning("images are decoded in this process: decode.isolation is none")
+      return
+    }
+    switch isolated.probe() {
+    case .success(let layers):
+      let told: Logger.Metadata = [
+        "seccomp": "\(layers.hasFilter)", "landlock": "\(layers.landlock ?? 0)",
+      ]
+      if layers.hasFilter {
+        log.info("images are decoded in processes of their own", metadata: told)
+      } else {
+        log.error(
+          "decoder processes can't be kept from system calls: a codec's bug could reach what this user can",
+          metadata: told)
+      }
+    case .failure(let error):
+      log.error(
+        "no decoder process can be started: no image will be decoded",
+        metadata: ["error": "\(error)"])
+    }
+  }
+}
+
+extension Configuration {
+  fileprivate var isolation: IsolatedCodec.Configuration {
+    var isolation = IsolatedCodec.Configuration()
+    // A rendering has the image's bytes too, and a file in the making.
+    isolation.maxMemory = decode.maxMemory + 2 * fetch.maxBytes + (128 << 20)
+    isolation.mostIdle =
+      decode.processes > 0 ? decode.processes : ProcessInfo.processInfo.activeProcessorCount
+    return isolation
+  }
+}

@@ -1,0 +1,60 @@
+// Processes that can do nothing but compute: how they are started, what they are left with, and how they are spoken to.
+// Linux alone. Functions that return int give 0 or more where they succeed, and -errno else.
+#ifndef CISOLATION_H
+#define CISOLATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/// What holds a decoder process, as it tells with its first message.
+typedef struct {
+    /// Its system calls are those of the allow-list.
+    int32_t has_filter;
+    /// Landlock's version in this kernel; 0: it has none, or not for us.
+    int32_t landlock;
+} CIsolationLayers;
+
+/// The socket and the memory that a service shares with one decoder process.
+typedef struct {
+    int channel;
+    uint8_t *memory;
+    size_t count;
+    pid_t process;
+} CIsolationDecoder;
+
+// Of the service.
+
+/// Starts the process that decoders are forked from: a program of our own, with an empty environment and no descriptor but
+/// its end of `control`, in a session of its own (what is typed at the terminal is not for it).
+int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process);
+
+/// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more.
+int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder *decoder);
+
+/// Kills the process, where it still lives, and waits for it.
+/// - `status`: as waitpid() has it.
+int CIsolation_end(int control, pid_t process, int *status);
+
+/// Closes this side's channel and memory.
+void CIsolation_close(CIsolationDecoder *decoder);
+
+/// Lets the process compute for so many seconds from now on, at least; the kernel ends it after that.
+int CIsolation_allow_seconds(pid_t process, unsigned seconds);
+
+/// Waits for a message.
+/// - Returns: its bytes; -EAGAIN after so many milliseconds, -EPIPE where the process has gone, -EMSGSIZE for one of more than
+///   `room`.
+ssize_t CIsolation_receive(int channel, void *message, size_t room, int milliseconds);
+
+/// Sends a message, whole or not at all.
+int CIsolation_send(int channel, const void *message, size_t count);
+
+// Of the process that was started.
+
+/// Forks decoders until the service has gone, and never returns; to be called while there is one thread. In each of them the
+/// function is called behind all its limits, and ends it by returning.
+_Noreturn void CIsolation_serve(void (*decode)(int channel, uint8_t *memory, size_t count));
+
+#endif

@@ -1,0 +1,37 @@
+// What the service and the process that forks say to each other.
+#ifndef MESSAGES_H
+#define MESSAGES_H
+
+#include "CIsolation.h"
+
+/// Where a process finds its socket.
+#define CHANNEL 3
+
+enum { FORK = 1, END = 2 };
+
+typedef struct {
+    int32_t what;
+    /// Of `END`.
+    int32_t process;
+    /// Of `FORK`, whose message carries a socket and the memory.
+    uint64_t count, heap;
+} Order;
+
+typedef struct {
+    /// A process, or -errno.
+    int32_t result;
+    int32_t status;
+} Answer;
+
+/// Bytes of address space in use; to be asked before files are denied.
+uint64_t sandbox_address_space(void);
+
+/// Gives up all that isn't needed to compute. What the kernel or the container doesn't let us give up is told.
+/// - Returns: -errno where not even the limits could be set.
+int sandbox_enter(uint64_t addresses, CIsolationLayers *layers);
+
+/// Denies all files and sockets from here on, in what is forked too.
+/// - Returns: Landlock's version; 0: not to be had.
+int sandbox_landlock(void);
+
+#endif

@@ -1,0 +1,157 @@
+#define _GNU_SOURCE
+#include "messages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -errno;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    for (int standard = 0; standard < CHANNEL; standard++)
+        posix_spawn_file_actions_addopen(&actions, standard, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], CHANNEL);
+    posix_spawn_file_actions_addclosefrom_np(&actions, CHANNEL + 1);
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    char *const arguments[] = {(char *)"imagefetch", (char *)argument, NULL};
+    char *const environment[] = {NULL};
+    int code = posix_spawn(process, program, &actions, &attributes, arguments, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (code != 0) {
+        close(ends[0]);
+        return -code;
+    }
+    *control = ends[0];
+    return 0;
+}
+
+int CIsolation_send(int channel, const void *message, size_t count) {
+    for (;;) {
+        ssize_t sent = send(channel, message, count, MSG_NOSIGNAL);
+        if (sent == (ssize_t)count) return 0;
+        if (sent >= 0) return -EMSGSIZE;
+        if (errno != EINTR) return errno == ECONNRESET ? -EPIPE : -errno;
+    }
+}
+
+ssize_t CIsolation_receive(int channel, void *message, size_t room, int milliseconds) {
+    struct pollfd arrival = {.fd = channel, .events = POLLIN};
+    int ready = poll(&arrival, 1, milliseconds);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return -EAGAIN;
+    if (ready < 0) return -errno;
+    ssize_t count = recv(channel, message, room, MSG_TRUNC | MSG_DONTWAIT);
+    if (count < 0) return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
+    if (count == 0) return -EPIPE;
+    return (size_t)count > room ? -EMSGSIZE : count;
+}
+
+/// How long the process that forks may take: it does nothing else.
+#define PATIENCE_MILLISECONDS 10000
+
+static int ask(int control, const struct msghdr *order, Answer *answer) {
+    if (sendmsg(control, order, MSG_NOSIGNAL) < 0) return errno == EPIPE ? -EPIPE : -errno;
+    for (;;) {
+        ssize_t count = CIsolation_receive(control, answer, sizeof *answer, PATIENCE_MILLISECONDS);
+        if (count == sizeof *answer) return answer->result;
+        // A late answer would be taken for the next one's: whoever asks begins anew.
+        return count < 0 ? (int)count : -EPROTO;
+    }
+}
+
+/// Memory that nobody can shrink below a mapping of it, which would end whoever reads there.
+static int make_memory(size_t count, uint8_t **memory) {
+    int file = memfd_create("imagefetch-decoder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0) return -errno;
+    void *mapped = MAP_FAILED;
+    if (ftruncate(file, (off_t)count) == 0 &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        mapped = mmap(NULL, count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) {
+        int code = errno;
+        close(file);
+        return -code;
+    }
+    *memory = mapped;
+    return file;
+}
+
+int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder *decoder) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -errno;
+    uint8_t *memory = NULL;
+    int file = make_memory(count, &memory);
+    int result = file;
+    if (file >= 0) {
+        Order order = {.what = FORK, .count = count, .heap = heap};
+        struct iovec content = {&order, sizeof order};
+        _Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))] = {0};
+        struct msghdr message = {
+            .msg_iov = &content, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
+        int descriptors[2] = {ends[1], file};
+        memcpy(CMSG_DATA(rights), descriptors, sizeof descriptors);
+        Answer answer;
+        result = ask(control, &message, &answer);
+        close(file);
+    }
+    close(ends[1]);
+    if (result <= 0) {
+        if (memory) munmap(memory, count);
+        close(ends[0]);
+        return result == 0 ? -EPROTO : result;
+    }
+    *decoder = (CIsolationDecoder){ends[0], memory, count, result};
+    return 0;
+}
+
+int CIsolation_end(int control, pid_t process, int *status) {
+    Order order = {.what = END, .process = process};
+    struct iovec content = {&order, sizeof order};
+    struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1};
+    Answer answer;
+    int result = ask(control, &message, &answer);
+    if (result >= 0) *status = answer.status;
+    return result < 0 ? result : 0;
+}
+
+void CIsolation_close(CIsolationDecoder *decoder) {
+    close(decoder->channel);
+    munmap(decoder->memory, decoder->count);
+}
+
+int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
+    clockid_t clock;
+    struct timespec used;
+    int code = clock_getcpuclockid(process, &clock);
+    if (code != 0) return -code;
+    if (clock_gettime(clock, &used) != 0) return -errno;
+    struct rlimit limit;
+    if (prlimit(process, RLIMIT_CPU, NULL, &limit) != 0) return -errno;
+    // The soft one alone: a hard limit that was lowered could not be raised for the next picture.
+    limit.rlim_cur = (rlim_t)used.tv_sec + 1 + seconds;
+    if (limit.rlim_cur > limit.rlim_max) limit.rlim_cur = limit.rlim_max;
+    return prlimit(process, RLIMIT_CPU, &limit, NULL) == 0 ? 0 : -errno;
+}

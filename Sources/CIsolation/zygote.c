@@ -1,0 +1,80 @@
+// The process that decoders are forked from: it holds no bytes of anybody's, and never reads any.
+#define _GNU_SOURCE
+#include "messages.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef void Decode(int channel, uint8_t *memory, size_t count);
+
+/// - Returns: whether there was an order; false: the service has gone.
+static bool take(Order *order, int descriptors[2]) {
+    struct iovec content = {order, sizeof *order};
+    _Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    ssize_t count;
+    do count = recvmsg(CHANNEL, &message, MSG_CMSG_CLOEXEC); while (count < 0 && errno == EINTR);
+    if (count != sizeof *order) return false;
+    descriptors[0] = descriptors[1] = -1;
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    if (rights && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len == CMSG_LEN(2 * sizeof(int)))
+        memcpy(descriptors, CMSG_DATA(rights), 2 * sizeof(int));
+    return true;
+}
+
+/// The decoder's whole life.
+_Noreturn static void live(
+    const Order *order, const int descriptors[2], pid_t parent, CIsolationLayers layers, uint64_t space,
+    Decode *decode) {
+    uint8_t *memory =
+        mmap(NULL, order->count, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[1], 0);
+    if (memory == MAP_FAILED || dup2(descriptors[0], CHANNEL) < 0) _exit(1);
+    close_range(0, CHANNEL - 1, 0);
+    close_range(CHANNEL + 1, ~0U, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    if (sandbox_enter(space + order->count + order->heap, &layers) != 0) _exit(1);
+    if (send(CHANNEL, &layers, sizeof layers, MSG_NOSIGNAL) != sizeof layers) _exit(1);
+    decode(CHANNEL, memory, order->count);
+    _exit(0);
+}
+
+_Noreturn void CIsolation_serve(Decode *decode) {
+    // A runtime's handler would want to tell of a crash; the service does.
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+    // Whoever stops a service may tell all its processes; these end with the service, once it has drained.
+    const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    uint64_t space = sandbox_address_space();
+    CIsolationLayers layers = {.landlock = sandbox_landlock()};
+    pid_t self = getpid();
+    Order order;
+    int descriptors[2];
+    while (take(&order, descriptors)) {
+        Answer answer = {0, 0};
+        if (order.what == FORK && descriptors[1] >= 0) {
+            pid_t child = fork();
+            if (child == 0) live(&order, descriptors, self, layers, space, decode);
+            answer.result = child < 0 ? -errno : child;
+        } else if (order.what == END && order.process > 0) {
+            kill(order.process, SIGKILL);
+            if (waitpid(order.process, &answer.status, 0) < 0) answer.result = -errno;
+        } else {
+            answer.result = -EINVAL;
+        }
+        for (int i = 0; i < 2; i++)
+            if (descriptors[i] >= 0) close(descriptors[i]);
+        if (send(CHANNEL, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
+    }
+    _exit(0);
+}

@@ -1,0 +1,219 @@
+internal import Jobs
+
+/// What a decoder process answers a step with.
+struct DecoderReply {
+  enum Outcome {
+    case needsBytes
+    case hasMore
+    /// Decoded to its end.
+    case decoded(ImageDescription)
+    /// The files are made.
+    case rendered
+    case failed(CodecError)
+  }
+
+  /// A file that can be taken.
+  enum File {
+    case made(count: Int)
+    case failed(CodecError)
+    /// It has to be rendered of the image's bytes.
+    case missing
+  }
+
+  struct PreviewNote {
+    var format: ImageFormat
+    var scan: Int
+    var count: Int
+  }
+
+  /// Read in this step.
+  var header: ImageHeader?
+  var outcome: Outcome
+  var hasMoreToShow = false
+  /// Made in this step.
+  var preview: PreviewNote?
+  /// At the end, in the order in which they were asked for.
+  var files: [File] = []
+  /// Whether all of them lie in the memory already, one behind the other.
+  var arePlaced = false
+
+  init(_ outcome: Outcome) { self.outcome = outcome }
+}
+
+extension DecoderReply {
+  var message: [UInt8] {
+    var writer = MessageWriter()
+    writer.add(header) { writer, header in
+      writer.add(choice: header.format)
+      for value in [header.width, header.height, header.decodingMemory] { writer.add(value) }
+    }
+    writer.add(outcome)
+    writer.add(hasMoreToShow)
+    writer.add(preview) { writer, preview in
+      writer.add(choice: preview.format)
+      writer.add(preview.scan)
+      writer.add(preview.count)
+    }
+    writer.add(files) { $0.add($1) }
+    writer.add(arePlaced)
+    return writer.bytes
+  }
+
+  init(_ message: [UInt8]) throws(MalformedMessage) {
+    var reader = MessageReader(message)
+    let header = try reader.optional { (r) throws(MalformedMessage) in
+      ImageHeader(
+        format: try r.choice(), width: try r.integer(in: 1...Self.most),
+        height: try r.integer(in: 1...Self.most), decodingMemory: try r.integer(in: 0...(.max)))
+    }
+    self.init(try reader.outcome())
+    self.header = header
+    hasMoreToShow = try reader.bool()
+    preview = try reader.optional { (r) throws(MalformedMessage) in
+      PreviewNote(
+        format: try r.choice(), scan: try r.integer(in: 1...Self.most),
+        count: try r.integer(in: 1...Preview.mostBytes))
+    }
+    files = try reader.list(most: VariantRequest.most * 8) {
+      (r) throws(MalformedMessage) in try r.file()
+    }
+    arePlaced = try reader.bool()
+    try reader.end()
+  }
+
+  /// Of pixels in a row, frames, scans: more than any format can say.
+  fileprivate static let most = Int(Int32.max)
+}
+
+extension Preview {
+  /// What a decoder promises (`StreamingCodec`).
+  static let mostBytes = 8 << 20
+}
+
+extension MessageWriter {
+  fileprivate mutating func add(_ outcome: DecoderReply.Outcome) {
+    switch outcome {
+    case .needsBytes: add(UInt8(0))
+    case .hasMore: add(UInt8(1))
+    case .decoded(let description):
+      add(UInt8(2))
+      add(description)
+    case .rendered: add(UInt8(3))
+    case .failed(let error):
+      add(UInt8(4))
+      add(error)
+    }
+  }
+
+  fileprivate mutating func add(_ file: DecoderReply.File) {
+    switch file {
+    case .made(let count):
+      add(UInt8(0))
+      add(count)
+    case .failed(let error):
+      add(UInt8(1))
+      add(error)
+    case .missing: add(UInt8(2))
+    }
+  }
+
+  mutating func add(_ image: ImageDescription) {
+    add(choice: image.format)
+    for value in [image.width, image.height, image.orientation, image.frames] { add(value) }
+    add(image.isProgressive)
+    add(image.hasAlpha)
+    add(image.lqip) { writer, lqip in
+      writer.add(lqip.thumbHash)
+      writer.add(lqip.dominantColor)
+    }
+  }
+
+  private mutating func add(_ error: CodecError) {
+    func add(_ number: UInt8, _ values: Int...) {
+      self.add(number)
+      for value in values { self.add(value) }
+    }
+    switch error {
+    case .unsupportedFormat(let name):
+      add(0)
+      self.add(name) { $0.add(String($1.prefix(CodecError.longestDetail))) }
+    case .tooManyPixels(let width, let height, let limit): add(1, width, height, limit)
+    case .dimensionTooLarge(let width, let height, let limit): add(2, width, height, limit)
+    case .tooManyScans(let limit): add(3, limit)
+    case .tooManyFrames(let limit): add(4, limit)
+    case .tooMuchMemory(let bytes, let limit): add(5, bytes, limit)
+    case .cutShort: add(6)
+    case .broken(let format, let detail):
+      add(7)
+      self.add(choice: format)
+      self.add(String(detail.prefix(CodecError.longestDetail)))
+    case .crashed, .noDecoder: add(8)
+    }
+  }
+}
+
+extension CodecError {
+  /// Characters of what a library says.
+  static let longestDetail = 256
+}
+
+extension MessageReader {
+  fileprivate mutating func outcome() throws(MalformedMessage) -> DecoderReply.Outcome {
+    switch try byte() {
+    case 0: .needsBytes
+    case 1: .hasMore
+    case 2: .decoded(try description())
+    case 3: .rendered
+    case 4: .failed(try error())
+    default: throw MalformedMessage()
+    }
+  }
+
+  fileprivate mutating func file() throws(MalformedMessage) -> DecoderReply.File {
+    switch try byte() {
+    case 0: .made(count: try integer(in: 1...(.max)))
+    case 1: .failed(try error())
+    case 2: .missing
+    default: throw MalformedMessage()
+    }
+  }
+
+  mutating func description() throws(MalformedMessage) -> ImageDescription {
+    let most = DecoderReply.most
+    var image = ImageDescription(
+      format: try choice(), width: try integer(in: 1...most), height: try integer(in: 1...most))
+    image.orientation = try integer(in: 1...8)
+    image.frames = try integer(in: 1...most)
+    image.isProgressive = try bool()
+    image.hasAlpha = try bool()
+    image.lqip = try optional { (r) throws(MalformedMessage) in
+      let lqip = LQIP(thumbHash: try r.list(most: 64), dominantColor: try r.list(most: 3))
+      guard lqip.thumbHash.count >= 5, lqip.dominantColor.count == 3 else {
+        throw MalformedMessage()
+      }
+      return lqip
+    }
+    return image
+  }
+
+  private mutating func error() throws(MalformedMessage) -> CodecError {
+    switch try byte() {
+    case 0:
+      .unsupportedFormat(
+        name: try optional { (r) throws(MalformedMessage) in
+          try r.text(most: 4 * CodecError.longestDetail)
+        })
+    case 1:
+      .tooManyPixels(width: try integer(), height: try integer(), limit: try integer())
+    case 2:
+      .dimensionTooLarge(width: try integer(), height: try integer(), limit: try integer())
+    case 3: .tooManyScans(limit: try integer())
+    case 4: .tooManyFrames(limit: try integer())
+    case 5: .tooMuchMemory(bytes: try integer(), limit: try integer())
+    case 6: .cutShort
+    case 7:
+      .broken(format: try choice(), detail: try text(most: 4 * CodecError.longestDetail))
+    default: throw MalformedMessage()
+    }
+  }
+}

@@ -1,0 +1,225 @@
+internal import CIsolation
+internal import CMalloc
+internal import Codec
+internal import Glibc
+internal import Jobs
+
+/// The decoder process: takes one picture after the other from the service, and knows of nothing else.
+public enum DecoderServer {
+  /// The hidden command that the program is started with.
+  public static let argument = "decoder"
+
+  /// Forks decoders for the service that started this process, until it has gone. Called before anything has started a
+  /// thread.
+  public static func run() -> Never {
+    CIsolation_serve { channel, memory, count in
+      guard let memory, count == SharedMemory.count else { return }
+      Server(channel: channel, memory: memory).serve()
+    }
+  }
+}
+
+private final class Server {
+  private enum Picture {
+    case none
+    case decoding(any ImageDecoder)
+    /// Its bytes are still on their way.
+    case gathering([UInt8], ImageDescription, [Variant])
+    case rendering(any Rendering)
+  }
+
+  private let channel: Int32
+  private let bytes: UnsafeMutableRawBufferPointer
+  private let results: UnsafeMutableRawBufferPointer
+  private var picture = Picture.none
+  private var files: [[UInt8]] = []
+  private var preview: [UInt8] = []
+  /// Of the picture.
+  private var memory = 0
+
+  init(channel: Int32, memory: UnsafeMutablePointer<UInt8>) {
+    self.channel = channel
+    let (room, all) = (SharedMemory.room, UnsafeMutableRawPointer(memory))
+    bytes = UnsafeMutableRawBufferPointer(start: all, count: room)
+    results = UnsafeMutableRawBufferPointer(start: all + room, count: room)
+  }
+
+  /// Ends when the service has gone, or says what is no request.
+  func serve() {
+    while let message = receive(), let request = try? DecoderRequest(message) {
+      switch request {
+      case .step(let step): send(reply(to: step).message)
+      case .take(let file, let offset): send(place(file, from: offset))
+      case .drop: drop()
+      }
+    }
+  }
+
+  private func receive() -> [UInt8]? {
+    let message = [UInt8](unsafeUninitializedCapacity: SharedMemory.largestMessage) { room, count in
+      count = max(0, recv(channel, room.baseAddress, room.count, 0))
+    }
+    return message.isEmpty ? nil : message
+  }
+
+  private func send(_ message: [UInt8]) { _ = CIsolation_send(channel, message, message.count) }
+
+  private func drop() {
+    (picture, files, preview) = (.none, [], [])
+    // What a large picture took goes back to the system: the next ones may be small for long.
+    if memory > 16 << 20 { malloc_trim(0) }
+    memory = 0
+  }
+
+  // MARK: Steps
+
+  private func reply(to step: DecoderRequest.Step) -> DecoderReply {
+    if let task = step.task { begin(task) }
+    let piece = Array(bytes.prefix(step.count))
+    do throws(CodecError) {
+      switch picture {
+      case .none: return DecoderReply(.failed(.cutShort))
+      case .decoding(let decoder): return decode(piece, step, decoder)
+      case .gathering(var all, let image, let variants):
+        picture = .none
+        all += piece
+        guard step.hasEnded else {
+          picture = .gathering(all, image, variants)
+          return DecoderReply(.needsBytes)
+        }
+        let rendering = StreamingRenderer().render(all, of: image, as: variants)
+        picture = .rendering(rendering)
+        return try render(rendering)
+      case .rendering(let rendering): return try render(rendering)
+      }
+    } catch {
+      drop()
+      return DecoderReply(.failed(error))
+    }
+  }
+
+  private func begin(_ task: DecoderRequest.Task) {
+    drop()
+    switch task {
+    case .decode(let limits, let variants):
+      picture = .decoding(StreamingCodec().makeDecoder(limits: limits, variants: variants))
+    case .render(let image, let count, let requests):
+      var all: [UInt8] = []
+      all.reserveCapacity(count)
+      memory = count
+      let variants = requests.map { request in
+        request.variant(of: image.format, isTransparent: image.hasAlpha, formats: [.jpeg])
+      }
+      picture = .gathering(all, image, variants)
+    }
+  }
+
+  /// A slice is some 10 ms at the most; what is small is done in one.
+  private static let slice = Duration.milliseconds(6)
+  /// What is decoded without asking whether there is memory for it.
+  private static let smallMemory = 4 << 20
+
+  private func decode(
+    _ piece: [UInt8], _ step: DecoderRequest.Step, _ decoder: any ImageDecoder
+  ) -> DecoderReply {
+    if !piece.isEmpty { decoder.append(piece) }
+    if step.hasEnded { decoder.end() }
+    switch step.preview {
+    case .none: break
+    case .begin: decoder.beginPreview()
+    case .drop: decoder.dropPreview()
+    }
+    var reply = DecoderReply(.hasMore)
+    do throws(CodecError) {
+      try run(decoder, &reply)
+    } catch {
+      // The header came before the fault, and is told before it.
+      reply.outcome = .failed(error)
+      drop()
+    }
+    return reply
+  }
+
+  private func run(
+    _ decoder: any ImageDecoder, _ reply: inout DecoderReply
+  ) throws(CodecError) {
+    let end = ContinuousClock.now + Self.slice
+    steps: while true {
+      switch try decoder.step() {
+      case .needsBytes:
+        reply.outcome = .needsBytes
+        break steps
+      case .hasMore:
+        if ContinuousClock.now > end { break steps }
+      case .header(let header):
+        reply.header = header
+        memory = header.decodingMemory
+        if memory > Self.smallMemory { break steps }
+      case .finished(let description):
+        reply.outcome = .decoded(description)
+        return finish(decoder.variants.map { $0.map(Result.success) }, &reply)
+      }
+      if notePreview(of: decoder, &reply) { break steps }
+    }
+    _ = notePreview(of: decoder, &reply)
+    reply.hasMoreToShow = decoder.hasMoreToShow
+  }
+
+  /// - Returns: whether there is one that was not told before.
+  private func notePreview(of decoder: any ImageDecoder, _ reply: inout DecoderReply) -> Bool {
+    guard reply.preview == nil, let made = decoder.takePreview() else { return false }
+    preview = made.bytes
+    reply.preview = DecoderReply.PreviewNote(
+      format: made.format, scan: made.scan, count: made.bytes.count)
+    return true
+  }
+
+  private func render(_ rendering: any Rendering) throws(CodecError) -> DecoderReply {
+    let end = ContinuousClock.now + Self.slice
+    repeat {
+      guard let made = try rendering.step() else { continue }
+      var reply = DecoderReply(.rendered)
+      finish(made.map { $0 }, &reply)
+      return reply
+    } while ContinuousClock.now < end
+    return DecoderReply(.hasMore)
+  }
+
+  // MARK: Files
+
+  private func finish(_ made: [Result<[UInt8], CodecError>?], _ reply: inout DecoderReply) {
+    picture = .none
+    files = made.map { (try? $0?.get()) ?? [] }
+    reply.files = made.map { file in
+      switch file {
+      case nil: .missing
+      case .failure(let error): .failed(error)
+      case .success(let bytes): .made(count: bytes.count)
+      }
+    }
+    let all = files.reduce(0) { $0 + $1.count }
+    guard all <= results.count else { return }
+    var place = 0
+    for file in files {
+      UnsafeMutableRawBufferPointer(rebasing: results[place...]).copyBytes(from: file)
+      place += file.count
+    }
+    reply.arePlaced = true
+    drop()
+  }
+
+  private func place(_ number: Int, from offset: Int) -> [UInt8] {
+    let file = number == SharedMemory.preview ? preview : files[safe: number] ?? []
+    let piece = file.dropFirst(offset).prefix(results.count)
+    results.copyBytes(from: piece)
+    var writer = MessageWriter()
+    writer.add(piece.count)
+    return writer.bytes
+  }
+}
+
+extension Array {
+  fileprivate subscript(safe place: Int) -> Element? {
+    indices.contains(place) ? self[place] : nil
+  }
+}

@@ -1,0 +1,83 @@
+internal import Jobs
+
+/// Variants that are rendered in another process.
+final class IsolatedRendering: Rendering {
+  private let session: DecoderSession
+  private let image: ImageDescription
+  private let variants: [Variant]
+  private let mostBytes: Int
+  private let count: Int
+  private var pending: ArraySlice<UInt8>
+  private var hasBegun = false
+  private var outcome: Result<[Result<[UInt8], CodecError>], CodecError>?
+
+  /// - Parameter mostBytes: of what comes out.
+  init(
+    _ pool: DecoderPool, _ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant],
+    mostBytes: Int
+  ) {
+    session = DecoderSession(pool)
+    (self.image, self.variants, self.mostBytes) = (image, variants, mostBytes)
+    (count, pending) = (bytes.count, bytes[...])
+  }
+
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
+    if let outcome { return try outcome.get() }
+    do throws(CodecError) {
+      guard let files = try advance() else { return nil }
+      outcome = .success(files)
+      return files
+    } catch {
+      outcome = .failure(error)
+      pending = []
+      throw error
+    }
+  }
+
+  private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
+    guard let reply = try session.step({ request() }) else { return nil }
+    switch reply.outcome {
+    case .needsBytes, .hasMore: return nil
+    case .failed(let error):
+      session.finish(isForgotten: true)
+      throw error
+    case .decoded: throw session.accuse("a decode of a rendering")
+    case .rendered: return try files(of: reply)
+    }
+  }
+
+  private func files(
+    of reply: DecoderReply
+  ) throws(CodecError) -> [Result<[UInt8], CodecError>] {
+    let files = try session.files(of: reply, most: mostBytes).compactMap { $0 }
+    guard files.count == variants.count else { throw session.accuse("its files") }
+    for case (.success(let file), let variant) in zip(files, variants) {
+      guard variant.format.begins(file) else { throw session.accuse("a file's format") }
+    }
+    session.finish(isForgotten: reply.arePlaced)
+    return files
+  }
+
+  private func request() -> (DecoderRequest.Step, ArraySlice<UInt8>) {
+    let piece = pending.prefix(SharedMemory.room)
+    pending = pending.dropFirst(piece.count)
+    var step = DecoderRequest.Step(count: piece.count, hasEnded: pending.isEmpty)
+    if !hasBegun {
+      step.task = .render(image, bytes: count, variants.map { VariantRequest($0) })
+    }
+    hasBegun = true
+    return (step, piece)
+  }
+}
+
+extension OutputFormat {
+  /// Whether a file begins as one of this format does: browsers go by what it says it is.
+  func begins(_ file: [UInt8]) -> Bool {
+    switch self {
+    case .jpeg: file.starts(with: [0xFF, 0xD8, 0xFF])
+    case .png: file.starts(with: [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A])
+    case .webp: file.starts(with: "RIFF".utf8) && file.dropFirst(8).starts(with: "WEBP".utf8)
+    case .avif: file.dropFirst(4).starts(with: "ftypavif".utf8)
+    }
+  }
+}

@@ -1,0 +1,97 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("Decoder processes of a service")
+struct DecoderProcessTests {
+  private static let canary = "5ca7e0fc0ffee5dad1e5f00dbabe0ddba11ca5cade"
+
+  @Test("know nothing of its configuration, have no environment, and no descriptor but one")
+  func secrets() async throws {
+    try await withService(["IMAGEFETCH_VIEW_KEYS": Self.canary]) { service in
+      // The one that forks, and one that it forked: the service tries it at its start.
+      try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
+      let decoders = Self.descendants(of: service.processIdentifier)
+      #expect(Self.memory(of: service.processIdentifier, holds: Self.canary) != false)
+      #expect(try Self.file("/proc/\(service.processIdentifier)/environ") != "")
+      for decoder in decoders {
+        #expect(Self.memory(of: decoder, holds: Self.canary) != true)
+        #expect(try Self.file("/proc/\(decoder)/environ") == "")
+      }
+      let last = try #require(decoders.last)
+      let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(last)/fd")
+      #expect(descriptors.count == 1)
+      let status = try Self.file("/proc/\(last)/status")
+      #expect(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"))
+    }
+  }
+
+  @Test("are had anew when they were killed, and end with the service")
+  func killed() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for path in ["/0.png", "/1.png", "/2.png"] {
+      origin.on(path, .ok(Fixtures.smallPNG, type: "image/png"))
+    }
+    var decoders: [Int32] = []
+    try await withService { service in
+      for round in 0..<3 {
+        for decoder in Self.descendants(of: service.processIdentifier) { kill(decoder, SIGKILL) }
+        let id = try await service.submit(url: origin.url("/\(round).png"))
+        #expect(try await service.finished(id)["phase"] as? String == "success")
+      }
+      decoders = Self.descendants(of: service.processIdentifier)
+      #expect(!decoders.isEmpty)
+    }
+    try await eventually { decoders.allSatisfy { kill($0, 0) != 0 } }
+  }
+
+  @Test("are not there where the operator wants none")
+  func none() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for path in ["/0.png", "/1.png", "/2.png"] {
+      origin.on(path, .ok(Fixtures.smallPNG, type: "image/png"))
+    }
+    try await withService(["IMAGEFETCH_DECODE_ISOLATION": "none"]) { service in
+      let id = try await service.submit(url: origin.url("/0.png"))
+      #expect(try await service.finished(id)["phase"] as? String == "success")
+      #expect(Self.descendants(of: service.processIdentifier).isEmpty)
+    }
+  }
+
+  /// The nearest first.
+  private static func descendants(of process: Int32) -> [Int32] {
+    let tasks = "/proc/\(process)/task"
+    let threads = (try? FileManager.default.contentsOfDirectory(atPath: tasks)) ?? []
+    let children = threads.flatMap { thread in
+      (try? file("\(tasks)/\(thread)/children"))?.split(separator: " ").compactMap { Int32($0) }
+        ?? []
+    }
+    return children + children.flatMap { descendants(of: $0) }
+  }
+
+  private static func file(_ path: String) throws -> String {
+    try String(contentsOfFile: path, encoding: .utf8)
+  }
+
+  /// - Returns: nil where the kernel lets nobody but root look.
+  private static func memory(of process: Int32, holds secret: String) -> Bool? {
+    let memory = open("/proc/\(process)/mem", O_RDONLY | O_CLOEXEC)
+    // A file of /proc has no size, and comes in pieces.
+    let handle = FileHandle(forReadingAtPath: "/proc/\(process)/maps")
+    guard memory >= 0, let handle else { return nil }
+    var text = Data()
+    while let piece = try? handle.read(upToCount: 4096), !piece.isEmpty { text += piece }
+    let maps = String(decoding: text, as: UTF8.self)
+    defer { close(memory) }
+    for line in maps.split(separator: "\n") where line.contains(" rw") {
+      let ends = line.prefix { $0 != " " }.split(separator: "-").compactMap { Int($0, radix: 16) }
+      guard ends.count == 2, ends[1] - ends[0] < 1 << 30 else { continue }
+      var bytes = Data(count: ends[1] - ends[0])
+      let count = bytes.withUnsafeMutableBytes { pread(memory, $0.baseAddress, $0.count, ends[0]) }
+      if count > 0, bytes.prefix(count).range(of: Data(secret.utf8)) != nil { return true }
+    }
+    return false
+  }
+}

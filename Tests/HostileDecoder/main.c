@@ -1,0 +1,255 @@
+// A decoder that somebody has taken over: it does what the "image" says, behind the very limits that ours stands behind, and
+// tells whether it got anything.
+#define _GNU_SOURCE
+#include "CIsolation.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+static int channel;
+static uint8_t *memory;
+
+static void *idle(void *nothing) { return nothing; }
+
+static long read_others(pid_t other) {
+    char byte;
+    struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)&channel, 1};
+    return syscall(SYS_process_vm_readv, other, &here, 1, &there, 1, 0);
+}
+
+static long send_descriptor(void) {
+    struct iovec content = {"x", 1};
+    char space[CMSG_SPACE(sizeof(int))] = {0};
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    *rights = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    return sendmsg(channel, &message, 0);
+}
+
+static long allocate(size_t bytes) {
+    uint8_t *room = malloc(bytes);
+    if (!room) return -1;
+    for (size_t i = 0; i < bytes; i += 4096) room[i] = 1;
+    return 1;
+}
+
+static long raise_limit(void) {
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    return setrlimit(RLIMIT_AS, &limit);
+}
+
+static long execute_memory(size_t size, int prot) {
+    return mmap(NULL, size, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0;
+}
+
+/// - Returns: 0 or more where it got what it tried for.
+static long attempt(const char *what) {
+    pthread_t thread;
+    char *const arguments[] = {"/bin/true", NULL};
+    struct sched_param param = {0};
+    union bpf_attr program = {0};
+#define IS(word) (strcmp(what, word) == 0)
+    if (IS("open")) return open("/etc/passwd", O_RDONLY);
+    if (IS("environ")) return open("/proc/self/environ", O_RDONLY);
+    if (IS("init")) return open("/proc/1/cmdline", O_RDONLY);
+    if (IS("parent memory")) return open("/proc/self/mem", O_RDWR);
+    if (IS("create")) return open("/tmp/imagefetch-hostile", O_CREAT | O_WRONLY, 0600);
+    if (IS("unlink")) return unlink("/tmp/imagefetch-hostile");
+    if (IS("stat")) return syscall(SYS_newfstatat, AT_FDCWD, "/", memory, 0);
+    if (IS("directory")) return chdir("/");
+    if (IS("read")) return read(0, memory, 1);
+    if (IS("write")) return write(2, "x", 1);
+    if (IS("write channel")) return write(channel, "x", 1);
+    if (IS("inet")) return socket(AF_INET, SOCK_STREAM, 0);
+    if (IS("unix")) return socket(AF_UNIX, SOCK_STREAM, 0);
+    if (IS("netlink")) return socket(AF_NETLINK, SOCK_RAW, 0);
+    if (IS("connect")) return connect(channel, (struct sockaddr *)memory, 16);
+    if (IS("descriptor")) return send_descriptor();
+    if (IS("duplicate")) return dup(channel);
+    if (IS("memfd")) return memfd_create("x", 0);
+    if (IS("shared memory")) return shmget(IPC_PRIVATE, 4096, 0600);
+    if (IS("exec")) return execv("/bin/true", arguments);
+    if (IS("fork")) return fork();
+    if (IS("fork bomb")) for (int i = 0; i < 100; i++) fork();
+    if (IS("thread")) return pthread_create(&thread, NULL, idle, NULL) == 0 ? 0 : -1;
+    if (IS("kill parent")) return kill(getppid(), 0);
+    if (IS("kill all")) return kill(-1, 0);
+    if (IS("kill thread")) return syscall(SYS_tgkill, 1, 1, 0);
+    if (IS("ptrace")) return ptrace(PTRACE_ATTACH, 1, NULL, NULL);
+    if (IS("read others")) return read_others(1);
+    if (IS("pidfd")) return syscall(SYS_pidfd_open, 1, 0);
+    if (IS("raise limit")) return raise_limit();
+    if (IS("lower nice")) return setpriority(PRIO_PROCESS, 0, -5);
+    if (IS("real time")) return sched_setscheduler(0, SCHED_FIFO, &param);
+    if (IS("prctl")) return prctl(PR_SET_DUMPABLE, 1);
+    if (IS("unshare")) return unshare(CLONE_NEWUSER);
+    if (IS("mount")) return mount("none", "/tmp", "tmpfs", 0, NULL);
+    if (IS("setuid")) return setuid(0);
+    if (IS("bpf")) return syscall(SYS_bpf, BPF_PROG_LOAD, &program, sizeof program);
+    if (IS("io_uring")) return syscall(SYS_io_uring_setup, 1, memory);
+    if (IS("keyring")) return syscall(SYS_add_key, "user", "x", "x", 1, -3);
+    if (IS("perf")) return syscall(SYS_perf_event_open, memory, 0, -1, -1, 0);
+    if (IS("userfault")) return syscall(SYS_userfaultfd, 0);
+    if (IS("sleep")) return usleep(1);
+    if (IS("handler")) return signal(SIGXCPU, SIG_IGN) == SIG_ERR ? -1 : 0;
+    if (IS("executable memory")) return execute_memory(4096, PROT_READ | PROT_EXEC);
+    if (IS("executable stack")) return mprotect((void *)((uintptr_t)&what & ~4095UL), 4096, PROT_READ | PROT_EXEC);
+    if (IS("map channel")) return mmap(NULL, 4096, PROT_READ, MAP_SHARED, channel, 0) == MAP_FAILED ? -1 : 0;
+    if (IS("allocate")) return allocate((size_t)8 << 30);
+    if (IS("allocate address space")) return execute_memory((size_t)1 << 40, PROT_NONE);
+    if (IS("crash")) *(volatile int *)16 = 1;
+    if (IS("abort")) abort();
+    if (IS("exit")) _exit(0);
+    if (IS("compute")) for (volatile int i = 0;; i++) {}
+    if (IS("say nothing")) for (;;) recv(channel, memory, 1, 0);
+    return -2;
+}
+
+// A reply as DecoderReply has it: header, outcome, more to show, preview, files, whether they are placed.
+typedef struct {
+    uint8_t bytes[65536];
+    size_t count;
+} Reply;
+
+static void add(Reply *reply, int count, const uint8_t *bytes) {
+    memcpy(reply->bytes + reply->count, bytes, count);
+    reply->count += count;
+}
+
+static void add_byte(Reply *reply, uint8_t byte) { add(reply, 1, &byte); }
+
+static void add_number(Reply *reply, int64_t number) { add(reply, 8, (uint8_t *)&number); }
+
+static void add_header(Reply *reply, uint8_t format, int64_t width, int64_t height, int64_t bytes) {
+    add_byte(reply, 1);
+    add_byte(reply, format);
+    add_number(reply, width);
+    add_number(reply, height);
+    add_number(reply, bytes);
+}
+
+static void add_decoded(Reply *reply, uint8_t format, int64_t width, int64_t height, int64_t orientation) {
+    add_byte(reply, 2);
+    add_byte(reply, format);
+    const int64_t numbers[] = {width, height, orientation, 1};
+    for (int i = 0; i < 4; i++) add_number(reply, numbers[i]);
+    for (int i = 0; i < 3; i++) add_byte(reply, 0);
+}
+
+/// One that claims to have made files of such lengths.
+static void add_files(Reply *reply, int count, int64_t length, uint8_t placed) {
+    add_byte(reply, 0);
+    add_byte(reply, 0);
+    add_number(reply, count);
+    for (int i = 0; i < count && i < 64; i++) {
+        add_byte(reply, 0);
+        add_number(reply, length);
+    }
+    add_byte(reply, placed);
+}
+
+/// - Returns: whether there is such a lie.
+static bool lie(const char *what, Reply *reply) {
+    if (IS("lie: garbage")) memset(reply->bytes, 0xEE, reply->count = 40);
+    else if (IS("lie: too long")) reply->count = sizeof reply->bytes;
+    else if (IS("lie: short")) reply->count = 1;
+    else if (IS("lie: huge")) {
+        add_header(reply, 0, 2000000000, 2000000000, 1);
+        add_decoded(reply, 0, 2000000000, 2000000000, 1);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: another size")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 20, 20, 1);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: no header")) {
+        add_byte(reply, 0);
+        add_decoded(reply, 0, 10, 10, 1);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: orientation")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 10, 10, 9);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: format")) {
+        add_header(reply, 77, 10, 10, 1);
+        add_decoded(reply, 77, 10, 10, 1);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: forbidden format")) {
+        add_header(reply, 1, 10, 10, 1);
+        add_decoded(reply, 1, 10, 10, 1);
+        add_files(reply, 0, 0, 1);
+    } else if (IS("lie: files")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 10, 10, 1);
+        add_files(reply, 3, 10, 1);
+    } else if (IS("lie: endless list")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 10, 10, 1);
+        add_files(reply, 2147483647, 10, 1);
+    } else if (IS("lie: rendered")) {
+        add_byte(reply, 0);
+        add_byte(reply, 3);
+        add_files(reply, 0, 0, 1);
+    } else if (strncmp(what, "lie: variant", 12) == 0) {
+        // One was asked for: as long as the memory and beyond, negative, of no format, or never to be had.
+        int64_t length = IS("lie: variant long") ? 1LL << 40 : IS("lie: variant negative") ? -5
+            : IS("lie: variant beyond") ? (1 << 20) + 1 : 20;
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 10, 10, 1);
+        add_files(reply, 1, length, !IS("lie: variant taken"));
+        memset(memory + (1 << 20), 'x', 20);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void decode(int socket, uint8_t *shared, size_t count) {
+    (void)count;
+    channel = socket;
+    memory = shared;
+    static uint8_t message[16 << 10];
+    while (recv(channel, message, sizeof message, 0) > 0) {
+        // To take a file is a kind of its own: never answered.
+        if (message[0] != 0) continue;
+        char what[64];
+        memcpy(what, memory, sizeof what - 1);
+        what[sizeof what - 1] = 0;
+        static Reply reply;
+        reply.count = 0;
+        if (!lie(what, &reply)) {
+            long got = attempt(what);
+            add_byte(&reply, 0);
+            add_byte(&reply, 4);
+            add_byte(&reply, 7);
+            add_byte(&reply, 0);
+            const char *told = got == -2 ? "unknown" : got < 0 ? "denied" : "got it";
+            add_number(&reply, (int64_t)strlen(told));
+            add(&reply, (int)strlen(told), (const uint8_t *)told);
+            add_byte(&reply, 0);
+            add_byte(&reply, 0);
+            add_number(&reply, 0);
+            add_byte(&reply, 0);
+        }
+        CIsolation_send(channel, reply.bytes, reply.count);
+    }
+}
+
+int main(void) { CIsolation_serve(decode); }

@@ -1,0 +1,80 @@
+import Codec
+import Foundation
+import Isolation
+import Jobs
+import Logging
+import TestSupport
+
+/// Programs that were built together with these tests.
+enum Product {
+  static func path(_ name: String) -> String {
+    var folder = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
+    while folder.path != "/" {
+      let candidate = folder.appendingPathComponent(name).path
+      if FileManager.default.isExecutableFile(atPath: candidate) { return candidate }
+      folder.deleteLastPathComponent()
+    }
+    preconditionFailure("the tests' folder holds no \(name)")
+  }
+}
+
+extension IsolatedCodec {
+  /// Of the service's own program.
+  init(_ change: (inout Configuration) -> Void = { _ in }) {
+    var configuration = Configuration()
+    configuration.program = Product.path("imagefetch")
+    change(&configuration)
+    self.init(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+  }
+
+  /// Of one that does what the bytes say.
+  static func hostile(_ change: (inout Configuration) -> Void = { _ in }) -> IsolatedCodec {
+    IsolatedCodec { configuration in
+      configuration.program = Product.path("HostileDecoder")
+      configuration.maxMemory = 256 << 20
+      change(&configuration)
+    }
+  }
+}
+
+/// What a decoder said on the way to its end.
+struct Decoded: Equatable {
+  var header: ImageHeader?
+  var result: Result<ImageDescription, CodecError>
+  var variants: [[UInt8]?] = []
+
+  init(
+    _ bytes: [UInt8], by codec: some ImageCodec, pieces size: Int = .max,
+    limits: DecodeLimits = DecodeLimits(), variants wanted: [VariantRequest] = []
+  ) {
+    let decoder = codec.makeDecoder(limits: limits, variants: wanted)
+    result = .failure(.cutShort)
+    var (rest, hasEnded) = (bytes[...], false)
+    do throws(CodecError) {
+      while true {
+        switch try decoder.step() {
+        case .header(let told): header = told
+        case .hasMore: break
+        case .finished(let description):
+          result = .success(description)
+          variants = decoder.variants
+          return
+        case .needsBytes:
+          if hasEnded { return }
+          decoder.append(Array(rest.prefix(size)))
+          rest = rest.dropFirst(size)
+          if rest.isEmpty {
+            decoder.end()
+            hasEnded = true
+          }
+        }
+      }
+    } catch {
+      result = .failure(error)
+    }
+  }
+
+  var error: CodecError? {
+    if case .failure(let error) = result { error } else { nil }
+  }
+}

@@ -1,0 +1,166 @@
+import Codec
+import Foundation
+import Glibc
+import Isolation
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Decoding in another process")
+struct IsolatedCodecTests {
+  private static let codec = IsolatedCodec()
+  private static let thumbnail: VariantRequest = {
+    var request = VariantRequest(name: "small")
+    (request.width, request.height) = (40, 30)
+    return request
+  }()
+
+  @Test("stands behind a filter and, where the kernel has it, Landlock")
+  func layers() throws {
+    let layers = try Self.codec.probe().get()
+    #expect(layers.hasFilter)
+    #expect(layers.landlock == nil || layers.landlock! > 0)
+  }
+
+  @Test("tells what the codec in this process tells", arguments: Fixtures.known.map(\.name))
+  func same(name: String) {
+    let bytes = Fixtures.image(name)
+    for pieces in [Int.max, 4_000] {
+      let here = Decoded(bytes, by: StreamingCodec(), pieces: pieces, variants: [Self.thumbnail])
+      let there = Decoded(bytes, by: Self.codec, pieces: pieces, variants: [Self.thumbnail])
+      #expect(here == there)
+      #expect(there.error == nil)
+    }
+  }
+
+  @Test("refuses what the codec in this process refuses")
+  func refusals() {
+    let photo = Fixtures.jpeg
+    let limits = DecodeLimits(formats: [.png], maxPixels: 100, maxDimension: 20)
+    var small = DecodeLimits()
+    small.maxPixels = 100
+    let cases: [([UInt8], DecodeLimits)] = [
+      (Array(photo.prefix(photo.count / 2)), DecodeLimits()), ([], DecodeLimits()),
+      (photo, limits), (photo, small), (Array("<html>".utf8), DecodeLimits()),
+      (Array("GIF87a".utf8), DecodeLimits()),
+    ]
+    for (bytes, limits) in cases {
+      let here = Decoded(bytes, by: StreamingCodec(), limits: limits)
+      #expect(here.error != nil)
+      #expect(here == Decoded(bytes, by: Self.codec, limits: limits))
+    }
+  }
+
+  @Test(
+    "tells the same of bytes that were changed at random",
+    arguments: [
+      "small.jpg", "small-progressive.jpg", "small.png", "small.webp", "animated.gif", "small.avif",
+    ])
+  func mutants(name: String) {
+    var random = SystemRandomNumberGenerator()
+    let (seed, limits) = (Fixtures.image(name), DecodeLimits(maxPixels: 4_000_000))
+    for _ in 0..<60 {
+      var mutant = seed
+      for _ in 0..<Int.random(in: 1...4, using: &random) {
+        mutant[Int.random(in: 2..<mutant.count, using: &random)] = .random(in: 0...255)
+      }
+      let here = Decoded(mutant, by: StreamingCodec(), limits: limits)
+      #expect(here == Decoded(mutant, by: Self.codec, limits: limits), "\(mutant)")
+    }
+  }
+
+  @Test(
+    "renders what the renderer in this process renders, also what is larger than the shared memory")
+  func rendering() throws {
+    let bytes = Fixtures.jpeg
+    let image = try Decoded(bytes, by: StreamingCodec()).result.get()
+    var large = Variant(format: .png)
+    (large.width, large.height, large.enlarge) = (1_400, 1_400, true)
+    var small = Variant(format: .webp)
+    small.width = 50
+    let here = try Self.files(StreamingRenderer().render(bytes, of: image, as: [large, small]))
+    let there = try Self.files(Self.codec.render(bytes, of: image, as: [large, small]))
+    #expect(try here.map { try $0.get() } == there.map { try $0.get() })
+    #expect(try there[0].get().count > 1 << 20)
+    // Bytes that are no longer that image's.
+    #expect(throws: CodecError.self) {
+      try Self.files(Self.codec.render(Fixtures.png, of: image, as: [small]))
+    }
+  }
+
+  @Test("makes previews, one after the other")
+  func previews() throws {
+    let (bytes, half) = (Fixtures.progressiveJPEG, Fixtures.progressiveJPEG.count / 2)
+    func preview(_ codec: some ImageCodec) throws -> Preview? {
+      let decoder = codec.makeDecoder(limits: DecodeLimits())
+      decoder.append(Array(bytes.prefix(half)))
+      while try decoder.step() != .needsBytes {}
+      #expect(decoder.hasMoreToShow)
+      decoder.beginPreview()
+      while true {
+        let step = try decoder.step()
+        if let preview = decoder.takePreview() { return preview }
+        guard step == .hasMore else { return nil }
+      }
+    }
+    let made = try #require(try preview(Self.codec))
+    #expect(try made == preview(StreamingCodec()))
+  }
+
+  @Test("an image of many pieces, larger than the shared memory, is decoded as it comes")
+  func large() throws {
+    let bytes = PNGFixture(width: 900, height: 700).bytes
+    #expect(bytes.count > 1 << 20)
+    for pieces in [Int.max, 70_000] {
+      let there = Decoded(bytes, by: Self.codec, pieces: pieces)
+      #expect(there == Decoded(bytes, by: StreamingCodec(), pieces: pieces))
+      #expect(there.error == nil)
+    }
+  }
+
+  @Test("many at once have a process each, and leave some for the next")
+  func many() async {
+    let codec = IsolatedCodec { $0.mostIdle = 3 }
+    let expected = Decoded(Fixtures.smallPNG, by: StreamingCodec())
+    await withTaskGroup { group in
+      for _ in 0..<40 {
+        group.addTask { Decoded(Fixtures.smallPNG, by: codec, pieces: 100) }
+      }
+      for await there in group { #expect(there == expected) }
+    }
+  }
+
+  @Test("one that is let go in the middle leaves nothing to the next")
+  func abandoned() {
+    let codec = IsolatedCodec { $0.mostIdle = 1 }
+    for _ in 0..<3 {
+      let decoder = codec.makeDecoder(limits: DecodeLimits())
+      decoder.append(Array(Fixtures.jpeg.prefix(2_000)))
+      _ = try? decoder.step()
+    }
+    #expect(Decoded(Fixtures.smallPNG, by: codec).error == nil)
+  }
+
+  @Test("a process is replaced after so many pictures")
+  func replaced() {
+    let codec = IsolatedCodec { $0.picturesPerProcess = 2 }
+    for _ in 0..<7 { #expect(Decoded(Fixtures.smallJPEG, by: codec).error == nil) }
+  }
+
+  @Test("without a program there is no decoder, and that is our fault")
+  func missing() {
+    let codec = IsolatedCodec { $0.program = "/nowhere/imagefetch" }
+    let decoded = Decoded(Fixtures.smallJPEG, by: codec)
+    #expect(decoded.error == .noDecoder)
+    #expect(JobFailure.codec(.noDecoder).isRetryable)
+    #expect(throws: IsolatedCodec.ProbeError.self) { try codec.probe().get() }
+  }
+
+  private static func files(
+    _ rendering: any Rendering
+  ) throws(CodecError) -> [Result<[UInt8], CodecError>] {
+    while true {
+      if let files = try rendering.step() { return files }
+    }
+  }
+}
