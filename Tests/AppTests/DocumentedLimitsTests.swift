@@ -51,7 +51,7 @@ struct DocumentedLimitsTests {
       "\(fetcher.bufferSize >> 10) KiB each, for up to `jobs.workers`",
       "\(fetcher.maxIdleConnections) for idle connections to origins",
       "\(HTTPServer.Configuration().poolSize >> 10) KiB each, "
-        + "and \(Upload.capacity >> 10) KiB more",
+        + "and \(BodyBuffer.capacity >> 10) KiB more",
       "up to \(log.lines) lines or \(log.bytes >> 20) MiB wait to be written",
       "waits \(seconds(StandardError.patience)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
@@ -135,7 +135,7 @@ struct DocumentedLimitsTests {
   @Test("has its sum of memory below what the defaults are said to fit into")
   func sum() {
     let (engine, server) = (JobEngine.Configuration(), HTTPServer.Configuration())
-    let clients = 1000 * (server.poolSize + Upload.capacity)
+    let clients = 1000 * (server.poolSize + BodyBuffer.capacity)
     let transfers = engine.workers * CurlFetcher.Configuration().bufferSize
     let shown = 2 * engine.shownJobs * 1500
     let fixed = 50_000_000 + 12_000_000

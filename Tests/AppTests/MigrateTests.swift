@@ -33,7 +33,7 @@ struct MigrateTests {
   @Test(
     "moves a folder to PostgreSQL and S3: each job as it was, its bytes, the queue, cache and keys")
   func moved() async throws {
-    let (database, bucket) = (try TestDatabase(in: .shared), try await ServiceBucket())
+    let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     let fields = [("Cache-Control", "max-age=600")]
@@ -106,7 +106,7 @@ struct MigrateTests {
     "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
   )
   func killed() async throws {
-    let (database, bucket) = (try TestDatabase(in: .shared), try await ServiceBucket())
+    let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     // Bytes after the image's end make each another one; every third is small.

@@ -23,9 +23,7 @@ struct BucketOwnerTests {
 
   /// Empty but for what is no image.
   private static func bucket() async throws -> S3Bucket {
-    let bucket = try S3BucketTests.bucket(
-      at: try await ObjectStore.shared().endpoint, prefix: "kept")
-    try await bucket.create()
+    let bucket = try await TestBucket(prefix: "kept").bucket
     try await put("notes/readme.txt", in: bucket)
     return bucket
   }
@@ -69,7 +67,7 @@ struct BucketOwnerTests {
     let bucket = try await Self.bucket()
     let place = BucketOwner(of: bucket)
     let images: [ImageDigest] = [ImageDigest(of: [1]), ImageDigest(of: [2])]
-    for image in images { try await Self.put(S3ImageStore.key(of: image), in: bucket) }
+    for image in images { try await Self.put(S3ImageStore.key(of: ImageName(image)), in: bucket) }
     let refusal = BucketOwner.Refusal.taken(by: nil, notBy: "new")
     await #expect(throws: refusal) { try await place.settle(for: Store(called: "new")) }
     #expect("\(refusal)".contains("nothing was removed"))
