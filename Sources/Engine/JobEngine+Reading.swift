@@ -12,7 +12,16 @@ extension JobEngine {
   /// The job as it is.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
-    let found = try await storing { () async throws(StoreError) in try await store.job(id) }
+    let found: Job?
+    do throws(JobsError) {
+      found = try await storing { () async throws(StoreError) in try await store.job(id) }
+    } catch {
+      // What is loaded here goes on, and is told of, while the store is away.
+      guard case .store(.unavailable) = error, snapshots.isPinned(id),
+        let snapshot = snapshots.peek(id)
+      else { throw error }
+      return try checked(snapshot, caller)
+    }
     guard let found, let snapshot = snapshots.publish(found, .read)
     else { throw .unknownJob }
     return try checked(snapshot, caller)

@@ -81,13 +81,13 @@ final class JobSnapshots: Sendable {
     state.withLock { $0.find(id, capacity: capacity) }
   }
 
-  /// What is known of a job, where that can be told as it is. Of a shared store's jobs it can of those that are carried
-  /// here, and of those to which nothing happens any more but their removal: whatever else another instance did would be
-  /// missing. A failed or cancelled job may be queued again.
+  /// What is known of a job, where that can be told as it is. Of a shared store's jobs it can of those to which nothing
+  /// happens any more but their removal: whatever else another instance did would be missing, to jobs that are carried
+  /// here, too, until it is heard. A failed or cancelled job may be queued again.
   func current(_ id: JobID) -> JobSnapshot? {
     state.withLock { state in
       guard let snapshot = state.find(id, capacity: capacity) else { return nil }
-      if membership.isAlone || state.pinned[id] != nil { return snapshot }
+      if membership.isAlone { return snapshot }
       return snapshot.job.isFinal && snapshot.job.phase == .success ? snapshot : nil
     }
   }
