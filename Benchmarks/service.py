@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 
-from origin import cpu_seconds, free_port, wait_for_port
+from origin import cpu_seconds, descendants, free_port, wait_for_port
 
 # The defaults but for what the measure needs: most have one origin, on loopback, and are patient with it.
 CONFIGURATION = """\
@@ -102,13 +102,17 @@ class Service:
             failed = self.ask("GET", "/jobs?phase=failure&limit=1")["jobs"]
             raise RuntimeError(f"{found} of {count} jobs succeeded; a failed one: {failed}")
 
+    def processes(self):
+        """Itself and its decoders."""
+        return [self.process.pid, *descendants(self.process.pid)]
+
     def cpu_seconds(self):
-        return cpu_seconds(self.process.pid)
+        return sum(cpu_seconds(pid) for pid in self.processes())
 
     def resident_bytes(self):
-        with open(f"/proc/{self.process.pid}/status") as status:
-            line = next(line for line in status if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
+        """Of the decoders their own memory: the rest is the executable, and what they share with the service."""
+        service, *decoders = self.processes()
+        return resident(service, "VmRSS") + sum(resident(pid, "RssAnon") for pid in decoders)
 
     def stop(self):
         self.connection.close()
@@ -118,6 +122,13 @@ class Service:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def resident(pid, kind):
+    with open(f"/proc/{pid}/status") as status:
+        # One that has ended, and was not waited for yet, has none.
+        line = next((line for line in status if line.startswith(kind + ":")), ": 0")
+    return int(line.split()[1]) * 1024
 
 
 def batches_of(size, urls, **members):

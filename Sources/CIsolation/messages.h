@@ -7,11 +7,11 @@
 /// Where a process finds its socket.
 #define CHANNEL 3
 
-enum { FORK = 1, END = 2 };
+enum { FORK = 1, REAP, KILL };
 
 typedef struct {
     int32_t what;
-    /// Of `END`.
+    /// Of `REAP` and `KILL`, which isn't answered.
     int32_t process;
     /// Of `FORK`, whose message carries a socket and the memory.
     uint64_t count, heap;

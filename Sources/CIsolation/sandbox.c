@@ -78,7 +78,7 @@ static bool allow_calls(scmp_filter_ctx filter) {
         SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(brk), SCMP_SYS(madvise),
         // Time, where the vDSO can't tell it, and a hash's seed.
         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getrandom),
-        // To end; abort() tells which way by a signal to itself.
+        // To end; abort() tells which way by that signal to itself, and no other: one that stops would make it wait unseen.
         SCMP_SYS(exit_group), SCMP_SYS(getpid), SCMP_SYS(gettid),
     };
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
@@ -86,7 +86,8 @@ static bool allow_calls(scmp_filter_ctx filter) {
     code |= seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(rt_sigprocmask), 1, SCMP_A0(SCMP_CMP_EQ, SIG_UNBLOCK, 0));
     code |= seccomp_rule_add(
-        filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0));
+        filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0),
+        SCMP_A2(SCMP_CMP_EQ, SIGABRT, 0));
     return code == 0;
 }
 

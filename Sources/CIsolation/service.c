@@ -13,6 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/// How long the process that forks may take: it does nothing else.
+#define PATIENCE_MILLISECONDS 10000
+
 int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -errno;
@@ -41,46 +44,53 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
         close(ends[0]);
         return -code;
     }
+    CIsolation_wait_at_most(ends[0], PATIENCE_MILLISECONDS);
     *control = ends[0];
     return 0;
 }
 
 int CIsolation_send(int channel, const void *message, size_t count) {
     for (;;) {
-        ssize_t sent = send(channel, message, count, MSG_NOSIGNAL);
+        // A process that reads nothing would have us wait for ever.
+        ssize_t sent = send(channel, message, count, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent == (ssize_t)count) return 0;
         if (sent >= 0) return -EMSGSIZE;
         if (errno != EINTR) return errno == ECONNRESET ? -EPIPE : -errno;
     }
 }
 
-ssize_t CIsolation_receive(int channel, void *message, size_t room, int milliseconds) {
-    struct pollfd arrival = {.fd = channel, .events = POLLIN};
-    int ready = poll(&arrival, 1, milliseconds);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return -EAGAIN;
-    if (ready < 0) return -errno;
-    ssize_t count = recv(channel, message, room, MSG_TRUNC | MSG_DONTWAIT);
-    if (count < 0) return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
-    if (count == 0) return -EPIPE;
+int CIsolation_wait_at_most(int channel, int milliseconds) {
+    struct timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    return setsockopt(channel, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0 ? 0 : -errno;
+}
+
+/// A message without a byte is received as an end is.
+static bool has_gone(int channel) {
+    struct pollfd end = {.fd = channel};
+    return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
+}
+
+ssize_t CIsolation_receive(int channel, void *message, size_t room) {
+    ssize_t count;
+    do count = recv(channel, message, room, MSG_TRUNC); while (count < 0 && errno == EINTR);
+    if (count < 0) return errno == EAGAIN ? -EAGAIN : -EPIPE;
+    if (count == 0) return has_gone(channel) ? -EPIPE : -EMSGSIZE;
     return (size_t)count > room ? -EMSGSIZE : count;
 }
 
-/// How long the process that forks may take: it does nothing else.
-#define PATIENCE_MILLISECONDS 10000
-
+/// - Returns: -EPIPE where it gave no answer: one that came late would be taken for the next one's.
 static int ask(int control, const struct msghdr *order, Answer *answer) {
-    if (sendmsg(control, order, MSG_NOSIGNAL) < 0) return errno == EPIPE ? -EPIPE : -errno;
-    for (;;) {
-        ssize_t count = CIsolation_receive(control, answer, sizeof *answer, PATIENCE_MILLISECONDS);
-        if (count == sizeof *answer) return answer->result;
-        // A late answer would be taken for the next one's: whoever asks begins anew.
-        return count < 0 ? (int)count : -EPROTO;
-    }
+    if (sendmsg(control, order, MSG_NOSIGNAL) < 0) return errno == ECONNRESET ? -EPIPE : -errno;
+    if (CIsolation_receive(control, answer, sizeof *answer) != sizeof *answer) return -EPIPE;
+    return answer->result;
 }
 
 /// Memory that nobody can shrink below a mapping of it, which would end whoever reads there.
 static int make_memory(size_t count, uint8_t **memory) {
-    int file = memfd_create("imagefetch-decoder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    // Hardened kernels want it said that nothing of it is ever executed; those before 6.3 don't know the word.
+    int file = memfd_create("imagefetch-decoder", flags | 8 /* MFD_NOEXEC_SEAL */);
+    if (file < 0 && errno == EINVAL) file = memfd_create("imagefetch-decoder", flags);
     if (file < 0) return -errno;
     void *mapped = MAP_FAILED;
     if (ftruncate(file, (off_t)count) == 0 &&
@@ -121,37 +131,53 @@ int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder 
     if (result <= 0) {
         if (memory) munmap(memory, count);
         close(ends[0]);
-        return result == 0 ? -EPROTO : result;
+        return result == 0 ? -EPIPE : result;
     }
     *decoder = (CIsolationDecoder){ends[0], memory, count, result};
     return 0;
 }
 
-int CIsolation_end(int control, pid_t process, int *status) {
-    Order order = {.what = END, .process = process};
+static int order_end(int control, int what, pid_t process, Answer *answer) {
+    Order order = {.what = what, .process = process};
     struct iovec content = {&order, sizeof order};
     struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1};
+    if (answer) return ask(control, &message, answer);
+    return sendmsg(control, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+int CIsolation_reap(int control, pid_t process, int *status) {
     Answer answer;
-    int result = ask(control, &message, &answer);
+    int result = order_end(control, REAP, process, &answer);
     if (result >= 0) *status = answer.status;
     return result < 0 ? result : 0;
 }
+
+int CIsolation_kill(int control, pid_t process) { return order_end(control, KILL, process, NULL); }
 
 void CIsolation_close(CIsolationDecoder *decoder) {
     close(decoder->channel);
     munmap(decoder->memory, decoder->count);
 }
 
-int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
+int64_t CIsolation_time(pid_t process) {
     clockid_t clock;
     struct timespec used;
-    int code = clock_getcpuclockid(process, &clock);
-    if (code != 0) return -code;
-    if (clock_gettime(clock, &used) != 0) return -errno;
+    if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &used) != 0) return -1;
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
+    int64_t used = CIsolation_time(process);
+    if (used < 0) return -ESRCH;
+    // The soft one alone: a hard limit that was lowered could not be raised for the next picture.
     struct rlimit limit;
     if (prlimit(process, RLIMIT_CPU, NULL, &limit) != 0) return -errno;
-    // The soft one alone: a hard limit that was lowered could not be raised for the next picture.
-    limit.rlim_cur = (rlim_t)used.tv_sec + 1 + seconds;
+    limit.rlim_cur = (rlim_t)(used / 1000000000) + 1 + seconds;
     if (limit.rlim_cur > limit.rlim_max) limit.rlim_cur = limit.rlim_max;
     return prlimit(process, RLIMIT_CPU, &limit, NULL) == 0 ? 0 : -errno;
+}
+
+void CIsolation_put_back(const CIsolationDecoder *decoder) {
+    setpriority(PRIO_PROCESS, decoder->process, getpriority(PRIO_PROCESS, decoder->process) + 5);
+    CIsolation_wait_at_most(decoder->channel, 1);
 }

@@ -3,11 +3,13 @@
 #include "messages.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,36 +43,83 @@ _Noreturn static void live(
     close_range(CHANNEL + 1, ~0U, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
+    // As the service's threads that decode: answers and transfers wait for no picture.
+    if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
     if (sandbox_enter(space + order->count + order->heap, &layers) != 0) _exit(1);
     if (send(CHANNEL, &layers, sizeof layers, MSG_NOSIGNAL) != sizeof layers) _exit(1);
     decode(CHANNEL, memory, order->count);
     _exit(0);
 }
 
-_Noreturn void CIsolation_serve(Decode *decode) {
+/// Were killed, and are still giving back their memory: nobody has to wait for that.
+static pid_t leaving[64];
+static size_t leaving_count;
+
+static void reap_leaving(void) {
+    for (size_t i = leaving_count; i-- > 0;)
+        if (waitpid(leaving[i], NULL, WNOHANG) != 0) leaving[i] = leaving[--leaving_count];
+}
+
+/// Ends one of ours; a number may be another's by now.
+static void end(pid_t process) {
+    if (waitpid(process, NULL, WNOHANG) != 0) return;
+    kill(process, SIGKILL);
+    if (leaving_count == sizeof leaving / sizeof *leaving)
+        waitpid(leaving[--leaving_count], NULL, 0);
+    leaving[leaving_count++] = process;
+}
+
+/// Its socket has been closed, by the kernel: it has ended, but for its status.
+static Answer reap(pid_t process) {
+    Answer answer = {0, 0};
+    pid_t ended = waitpid(process, &answer.status, WNOHANG);
+    if (ended == 0) {
+        kill(process, SIGKILL);
+        ended = waitpid(process, &answer.status, 0);
+    }
+    if (ended < 0) answer.result = -errno;
+    return answer;
+}
+
+/// Where memory runs out, a decoder is taken before its service is.
+static void prefer_to_be_killed(void) {
+    int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    if (write(file, "500", 3) != 3) errno = 0;
+    close(file);
+}
+
+static void prepare(void) {
     // A runtime's handler would want to tell of a crash; the service does.
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
     // Whoever stops a service may tell all its processes; these end with the service, once it has drained.
     const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    prefer_to_be_killed();
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+_Noreturn void CIsolation_serve(Decode *decode) {
+    prepare();
     uint64_t space = sandbox_address_space();
     CIsolationLayers layers = {.landlock = sandbox_landlock()};
     pid_t self = getpid();
     Order order;
     int descriptors[2];
     while (take(&order, descriptors)) {
-        Answer answer = {0, 0};
+        reap_leaving();
+        if (order.what == KILL) {
+            end(order.process);
+            continue;
+        }
+        Answer answer = {-EINVAL, 0};
         if (order.what == FORK && descriptors[1] >= 0) {
             pid_t child = fork();
             if (child == 0) live(&order, descriptors, self, layers, space, decode);
             answer.result = child < 0 ? -errno : child;
-        } else if (order.what == END && order.process > 0) {
-            kill(order.process, SIGKILL);
-            if (waitpid(order.process, &answer.status, 0) < 0) answer.result = -errno;
-        } else {
-            answer.result = -EINVAL;
+        } else if (order.what == REAP) {
+            answer = reap(order.process);
         }
         for (int i = 0; i < 2; i++)
             if (descriptors[i] >= 0) close(descriptors[i]);

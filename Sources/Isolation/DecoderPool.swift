@@ -10,6 +10,7 @@ internal import Synchronization
 final class DecoderPool: Sendable {
   private struct State {
     var idle: [DecoderProcess] = []
+    var lent = 0
   }
 
   let configuration: IsolatedCodec.Configuration
@@ -29,7 +30,7 @@ final class DecoderPool: Sendable {
     "cancelled", "exited", "forbidden", "hung", "idle", "killed", "lied", "signal", "time", "used",
   ]
 
-  deinit { for process in state.withLock({ $0.idle }) { _ = zygote.end(process.id) } }
+  deinit { for process in state.withLock({ $0.idle }) { zygote.kill(process) } }
 
   /// What holds the decoders, found out by having one.
   func layers() throws(DecoderUnavailable) -> IsolatedCodec.Layers {
@@ -41,27 +42,35 @@ final class DecoderPool: Sendable {
   func start() throws(DecoderUnavailable) { try zygote.start() }
 
   /// A decoder for one picture; blocks for about a millisecond where none is idle.
-  func borrow() throws(CodecError) -> DecoderProcess {
-    do throws(DecoderUnavailable) {
-      let idle = state.withLock { $0.idle.popLast() }
-      let process = if let idle { idle } else { try fresh() }
-      process.beginPicture(seconds: Int(configuration.maxTime.components.seconds))
-      return process
-    } catch {
+  /// - Parameter isFresh: whether it may not have had others before.
+  func borrow(isFresh: Bool) throws(CodecError) -> DecoderProcess {
+    let idle = state.withLock { state in
+      state.lent += 1
+      return isFresh ? nil : state.idle.popLast()
+    }
+    if let idle { return idle }
+    do throws(DecoderUnavailable) { return try fresh() } catch {
+      isBack()
       log.error("no decoder process can be started", metadata: ["error": "\(error)"])
       throw .noDecoder
     }
   }
 
+  /// Whether so many are lent that a picture which is still arriving waits for more of its bytes: each is a process.
+  var isCrowded: Bool { state.withLock { $0.lent >= configuration.crowd } }
+
+  private func isBack() { state.withLock { $0.lent -= 1 } }
+
   private func fresh() throws(DecoderUnavailable) -> DecoderProcess {
-    let decoder = try zygote.fork(heap: configuration.maxMemory)
+    let process = try zygote.fork(heap: configuration.maxMemory)
     Counter(label: "imagefetch_decoders_started").increment()
-    return try DecoderProcess(decoder)
+    return process
   }
 
   /// Takes one back that waits for a request.
   func giveBack(_ process: DecoderProcess) {
-    if process.pictures < configuration.picturesPerProcess {
+    isBack()
+    if process.pictures < configuration.picturesPerProcess, !process.isPutBack {
       keep(process)
     } else {
       end(process, "used")
@@ -78,10 +87,13 @@ final class DecoderPool: Sendable {
   }
 
   /// Ends one whose picture nobody wants any more, in the middle of its work.
-  func discard(_ process: DecoderProcess) { end(process, "cancelled") }
+  func discard(_ process: DecoderProcess) {
+    isBack()
+    end(process, "cancelled")
+  }
 
   private func end(_ process: DecoderProcess, _ reason: String) {
-    _ = zygote.end(process.id)
+    zygote.kill(process)
     count(reason)
   }
 
@@ -94,20 +106,34 @@ final class DecoderPool: Sendable {
   /// Ends one that its picture has lost.
   /// - Returns: what is told of it.
   func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> CodecError {
-    // Whatever ended it did so before its socket was closed: this doesn't.
-    let end = Self.end(loss, status: zygote.end(process.id))
+    isBack()
+    let end: (reason: String, told: String)
+    switch loss {
+    case .hung:
+      zygote.kill(process)
+      end = ("hung", "no answer")
+    case .lied(let what):
+      zygote.kill(process)
+      end = ("lied", "an answer that can't be: \(what)")
+    case .died:
+      guard let status = zygote.reap(process) else {
+        log.error("the process that decoders are forked from is gone, and its decoders with it")
+        count("killed")
+        return .noDecoder
+      }
+      end = Self.end(status)
+    }
     count(end.reason)
+    if process.pictures > 1 {
+      log.warning(
+        "a decoder was lost that had other images before", metadata: ["how": "\(end.told)"])
+    }
     return .crashed(how: end.told)
   }
 
-  private static func end(_ loss: DecoderLoss, status: Int32?) -> (reason: String, told: String) {
-    switch loss {
-    case .hung: return ("hung", "no answer")
-    case .lied(let what): return ("lied", "an answer that can't be: \(what)")
-    case .died: break
-    }
-    guard let status, status & 0x7f != 0 else { return ("exited", "it ended by itself") }
-    return switch status & 0x7f {
+  private static func end(_ status: Int32) -> (reason: String, told: String) {
+    switch status & 0x7f {
+    case 0: ("exited", "it ended by itself")
     case SIGSYS: ("forbidden", "a system call that decoding needs none of")
     case SIGXCPU: ("time", "more time than an image may take")
     case SIGKILL: ("killed", "killed")

@@ -3,36 +3,49 @@ internal import Glibc
 internal import Jobs
 
 /// One decoder, used by one picture at a time.
-final class DecoderProcess: @unchecked Sendable {  // whoever has it is alone with it: see DecoderPool
+// Sendable, as whoever has it is alone with it: see DecoderPool.
+final class DecoderProcess: @unchecked Sendable {
   private var decoder: CIsolationDecoder
+  /// Of the process that it was forked from: another one's decoder may have the same number.
+  let generation: Int
   /// What it said that it is held by.
   let layers: IsolatedCodec.Layers
   /// How many it has taken.
   private(set) var pictures = 0
-  private var asked = ContinuousClock.now
+  private(set) var isPutBack = false
+  /// Requests so far.
+  private var number = 0
+  /// Since when it owes an answer, or was last seen to compute, and how long it had done so then.
+  private var (asked, computed) = (ContinuousClock.now, Int64?.none)
 
   var id: pid_t { decoder.process }
 
   /// Waits until it is behind its limits.
-  init(_ decoder: CIsolationDecoder) throws(DecoderUnavailable) {
-    self.decoder = decoder
+  /// - Returns: nil where it ended before that.
+  init?(_ decoder: CIsolationDecoder, generation: Int) {
+    (self.decoder, self.generation) = (decoder, generation)
     var layers = CIsolationLayers()
     let size = MemoryLayout<CIsolationLayers>.size
-    let count = CIsolation_receive(decoder.channel, &layers, size, 10_000)
+    CIsolation_wait_at_most(decoder.channel, 10_000)
+    let count = CIsolation_receive(decoder.channel, &layers, size)
+    CIsolation_wait_at_most(decoder.channel, 10)
     self.layers = IsolatedCodec.Layers(
       hasFilter: layers.has_filter != 0,
       landlock: layers.landlock > 0 ? Int(layers.landlock) : nil)
-    guard count == size else {
-      throw DecoderUnavailable("the decoder process ended before it had begun")
-    }
+    guard count == size else { return nil }
   }
 
   deinit { CIsolation_close(&decoder) }
 
-  /// Gives it the time for one picture.
-  func beginPicture(seconds: Int) {
+  /// Asks for a picture's first step.
+  /// - Parameter time: that it may compute for.
+  func begin(
+    _ request: DecoderRequest, with piece: ArraySlice<UInt8>, time: Duration
+  ) throws(DecoderLoss) {
+    try ask(request, with: piece)
     pictures += 1
-    CIsolation_allow_seconds(decoder.process, UInt32(clamping: seconds))
+    // It was there a moment ago, so the number is its own.
+    CIsolation_allow_seconds(decoder.process, UInt32(clamping: time.components.seconds))
   }
 
   /// Asks for something that is answered.
@@ -42,34 +55,55 @@ final class DecoderProcess: @unchecked Sendable {  // whoever has it is alone wi
       guard let start = bytes.baseAddress else { return }
       memcpy(decoder.memory, start, min(bytes.count, SharedMemory.room))
     }
-    asked = .now
+    number += 1
+    (asked, computed) = (.now, nil)
     try say(request)
   }
 
   /// Says something that isn't answered.
   func say(_ request: DecoderRequest) throws(DecoderLoss) {
-    let message = request.message
-    guard CIsolation_send(decoder.channel, message, message.count) == 0 else { throw .died }
+    let message = request.message(number: number)
+    switch CIsolation_send(decoder.channel, message, message.count) {
+    case 0: break
+    case -EAGAIN: throw .lied("answers to what it has not read")
+    default: throw .died
+    }
   }
 
-  /// Waits for the answer.
-  /// - Returns: nil after so many milliseconds.
-  /// - Throws: ``DecoderLoss/hung`` where that adds up to more than `patience`.
-  func answer(within milliseconds: Int, patience: Duration) throws(DecoderLoss) -> [UInt8]? {
+  /// Waits for the answer, for a slice.
+  /// - Returns: what follows its number; nil where it hasn't come.
+  /// - Throws: ``DecoderLoss/hung`` where it has not even computed for so long.
+  func answer(patience: Duration) throws(DecoderLoss) -> MessageReader? {
     var count = 0
     let message = [UInt8](unsafeUninitializedCapacity: SharedMemory.largestMessage) { room, used in
-      count = CIsolation_receive(
-        decoder.channel, room.baseAddress, room.count, Int32(clamping: milliseconds))
+      count = CIsolation_receive(decoder.channel, room.baseAddress, room.count)
       used = max(0, min(count, room.count))
     }
     switch count {
-    case 0...: return message
+    case 0...:
+      var reader = MessageReader(message)
+      guard (try? reader.integer(in: number...number)) != nil else {
+        throw .lied("an answer to nothing")
+      }
+      return reader
     case -Int(EAGAIN):
-      if ContinuousClock.now - asked > patience { throw .hung }
+      try waited(patience)
       return nil
-    case -Int(EMSGSIZE): throw .lied("a message that is too long")
+    case -Int(EMSGSIZE): throw .lied("a message of a size that none has")
     default: throw .died
     }
+  }
+
+  private func waited(_ patience: Duration) throws(DecoderLoss) {
+    let time = ContinuousClock.now - asked
+    if time > .seconds(1), !isPutBack {
+      isPutBack = true
+      CIsolation_put_back(&decoder)
+    }
+    guard time > patience else { return }
+    let used = CIsolation_time(decoder.process)
+    if let computed, used <= computed { throw .hung }
+    (asked, computed) = (.now, used)
   }
 
   /// A copy of what it put into the memory.
@@ -77,24 +111,6 @@ final class DecoderProcess: @unchecked Sendable {  // whoever has it is alone wi
     let all = UnsafeRawBufferPointer(
       start: decoder.memory + SharedMemory.room, count: SharedMemory.room)
     return Array(all[range.clamped(to: all.indices)])
-  }
-
-  /// Takes a file piece by piece.
-  func take(
-    file: Int, count: Int, patience: Duration
-  ) throws(DecoderLoss) -> [UInt8] {
-    var bytes: [UInt8] = []
-    while bytes.count < count {
-      try ask(.take(file: file, offset: bytes.count))
-      var message: [UInt8]?
-      while message == nil { message = try answer(within: 1_000, patience: patience) }
-      var reader = MessageReader(message ?? [])
-      let most = min(SharedMemory.room, count - bytes.count)
-      guard let piece = try? reader.integer(in: 1...most) else { throw .lied("a file's length") }
-      if bytes.isEmpty { bytes.reserveCapacity(count) }
-      bytes += results(0..<piece)
-    }
-    return bytes
   }
 }
 

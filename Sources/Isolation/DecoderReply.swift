@@ -41,8 +41,10 @@ struct DecoderReply {
 }
 
 extension DecoderReply {
-  var message: [UInt8] {
+  /// - Parameter number: of the request that it answers.
+  func message(number: Int) -> [UInt8] {
     var writer = MessageWriter()
+    writer.add(number)
     writer.add(header) { writer, header in
       writer.add(choice: header.format)
       for value in [header.width, header.height, header.decodingMemory] { writer.add(value) }
@@ -59,8 +61,8 @@ extension DecoderReply {
     return writer.bytes
   }
 
-  init(_ message: [UInt8]) throws(MalformedMessage) {
-    var reader = MessageReader(message)
+  /// What follows the number.
+  init(_ reader: inout MessageReader) throws(MalformedMessage) {
     let header = try reader.optional { (r) throws(MalformedMessage) in
       ImageHeader(
         format: try r.choice(), width: try r.integer(in: 1...Self.most),

@@ -38,13 +38,17 @@ enum SharedMemory {
   static let count = 2 * room
   /// Of a message.
   static let largestMessage = 16 << 10
+  /// What is decoded without asking whether there is memory for it: in one answer with its header.
+  static let smallDecode = 4 << 20
   /// The file that is a preview; the others are numbered from 0.
   static let preview = -1
 }
 
 extension DecoderRequest {
-  var message: [UInt8] {
+  /// - Parameter number: which the answer begins with: one that was sent before is none.
+  func message(number: Int) -> [UInt8] {
     var writer = MessageWriter()
+    writer.add(number)
     switch self {
     case .step(let step):
       writer.add(UInt8(0))
@@ -62,8 +66,8 @@ extension DecoderRequest {
     return writer.bytes
   }
 
-  init(_ message: [UInt8]) throws(MalformedMessage) {
-    var reader = MessageReader(message)
+  /// What follows the number.
+  init(_ reader: inout MessageReader) throws(MalformedMessage) {
     switch try reader.byte() {
     case 0:
       let task = try reader.optional { (r) throws(MalformedMessage) in try r.task() }

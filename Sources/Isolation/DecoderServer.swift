@@ -46,12 +46,20 @@ private final class Server {
 
   /// Ends when the service has gone, or says what is no request.
   func serve() {
-    while let message = receive(), let request = try? DecoderRequest(message) {
-      switch request {
-      case .step(let step): send(reply(to: step).message)
-      case .take(let file, let offset): send(place(file, from: offset))
-      case .drop: drop()
-      }
+    while let message = receive(), (try? answer(message)) != nil {}
+  }
+
+  private func answer(_ message: [UInt8]) throws(MalformedMessage) {
+    var reader = MessageReader(message)
+    let number = try reader.integer()
+    switch try DecoderRequest(&reader) {
+    case .step(let step): send(reply(to: step).message(number: number))
+    case .take(let file, let offset):
+      var writer = MessageWriter()
+      writer.add(number)
+      writer.add(place(file, from: offset))
+      send(writer.bytes)
+    case .drop: drop()
     }
   }
 
@@ -116,8 +124,6 @@ private final class Server {
 
   /// A slice is some 10 ms at the most; what is small is done in one.
   private static let slice = Duration.milliseconds(6)
-  /// What is decoded without asking whether there is memory for it.
-  private static let smallMemory = 4 << 20
 
   private func decode(
     _ piece: [UInt8], _ step: DecoderRequest.Step, _ decoder: any ImageDecoder
@@ -154,7 +160,7 @@ private final class Server {
       case .header(let header):
         reply.header = header
         memory = header.decodingMemory
-        if memory > Self.smallMemory { break steps }
+        if memory > SharedMemory.smallDecode { break steps }
       case .finished(let description):
         reply.outcome = .decoded(description)
         return finish(decoder.variants.map { $0.map(Result.success) }, &reply)
@@ -208,13 +214,12 @@ private final class Server {
     drop()
   }
 
-  private func place(_ number: Int, from offset: Int) -> [UInt8] {
+  /// - Returns: how many bytes lie in the memory.
+  private func place(_ number: Int, from offset: Int) -> Int {
     let file = number == SharedMemory.preview ? preview : files[safe: number] ?? []
     let piece = file.dropFirst(offset).prefix(results.count)
     results.copyBytes(from: piece)
-    var writer = MessageWriter()
-    writer.add(piece.count)
-    return writer.bytes
+    return piece.count
   }
 }
 

@@ -5,6 +5,10 @@ final class DecoderSession {
   private let pool: DecoderPool
   private var process: DecoderProcess?
   private var isAsked = false
+  /// Of which something is still to be taken.
+  private var answer: DecoderAnswer?
+  /// Whether the one that was lost had other pictures before, and whether there is a second one.
+  private var (hadOthers, isAgain) = (false, false)
 
   init(_ pool: DecoderPool) { self.pool = pool }
 
@@ -25,25 +29,50 @@ final class DecoderSession {
     }
   }
 
-  private var patience: Duration { pool.configuration.patience }
+  /// Whether a picture that is still arriving waits for more of its bytes.
+  var isCrowded: Bool { process == nil && pool.isCrowded }
 
   /// Computes for a slice.
-  /// - Parameter request: made where none is under way: the step, and the bytes that go with it; nil: there is nothing to ask.
-  /// - Returns: nil where there was nothing to ask, or where the slice was over before the answer came.
+  /// - Parameters:
+  ///   - most: bytes of all files that a reply tells of.
+  ///   - wantsPreview: whether one is taken.
+  ///   - request: made where none is under way: the step, and the bytes that go with it; nil: there is nothing to ask.
+  /// - Returns: nil where there was nothing to ask, or where the slice was over before all of the answer came.
   func step(
+    most: Int, wantsPreview: Bool = false,
     _ request: () -> (DecoderRequest.Step, ArraySlice<UInt8>)?
-  ) throws(CodecError) -> DecoderReply? {
+  ) throws(CodecError) -> DecoderAnswer? {
     if !isAsked {
-      guard let (step, piece) = request() else { return nil }
-      try ask(step, piece)
-    }
-    return try guarded { process throws(DecoderLoss) in
-      guard let message = try process.answer(within: 10, patience: patience) else { return nil }
-      isAsked = false
-      do throws(MalformedMessage) { return try DecoderReply(message) } catch {
-        throw .lied("a message")
+      if let next = answer?.next {
+        try guarded { process throws(DecoderLoss) in try process.ask(next) }
+        isAsked = true
+      } else {
+        guard let (step, piece) = request() else { return nil }
+        try ask(step, piece)
       }
     }
+    return try guarded { process throws(DecoderLoss) in
+      guard let message = try process.answer(patience: pool.configuration.patience) else {
+        return nil
+      }
+      isAsked = false
+      try take(message, of: process, most, wantsPreview)
+      guard let answer, answer.next == nil else { return nil }
+      self.answer = nil
+      return answer
+    }
+  }
+
+  private func take(
+    _ message: MessageReader, of process: DecoderProcess, _ most: Int, _ wantsPreview: Bool
+  ) throws(DecoderLoss) {
+    guard answer == nil else {
+      try answer?.take(message, of: process)
+      return
+    }
+    var message = message
+    guard let reply = try? DecoderReply(&message) else { throw .lied("a message") }
+    answer = try DecoderAnswer(reply, from: process, most: most, wantsPreview: wantsPreview)
   }
 
   private func ask(
@@ -56,9 +85,9 @@ final class DecoderSession {
       return
     }
     for _ in 0...pool.configuration.mostIdle + 1 {
-      let process = try pool.borrow()
+      let process = try pool.borrow(isFresh: isAgain)
       do throws(DecoderLoss) {
-        try process.ask(.step(step), with: piece)
+        try process.begin(.step(step), with: piece, time: pool.configuration.maxTime)
         (self.process, isAsked) = (process, true)
         return
       } catch { _ = pool.lost(process, error) }
@@ -66,39 +95,12 @@ final class DecoderSession {
     throw .noDecoder
   }
 
-  /// The files that a reply tells of.
-  /// - Parameter most: bytes of all of them.
-  func files(
-    of reply: DecoderReply, most: Int
-  ) throws(CodecError) -> [Result<[UInt8], CodecError>?] {
-    try guarded { process throws(DecoderLoss) in
-      var (files, place): ([Result<[UInt8], CodecError>?], Int) = ([], 0)
-      for (number, file) in reply.files.enumerated() {
-        switch file {
-        case .missing: files.append(nil)
-        case .failed(let error): files.append(.failure(error))
-        case .made(let count):
-          guard count <= most - place, !reply.arePlaced || place + count <= SharedMemory.room else {
-            throw .lied("a file of \(count) bytes")
-          }
-          let bytes =
-            reply.arePlaced
-            ? process.results(place..<place + count)
-            : try process.take(file: number, count: count, patience: patience)
-          files.append(.success(bytes))
-          place += count
-        }
-      }
-      return files
-    }
-  }
-
-  func preview(_ note: DecoderReply.PreviewNote) throws(CodecError) -> Preview {
-    try guarded { process throws(DecoderLoss) in
-      let bytes = try process.take(
-        file: SharedMemory.preview, count: note.count, patience: patience)
-      return Preview(bytes: bytes, format: note.format, scan: note.scan)
-    }
+  /// Whether a picture that lost its decoder is to begin again with a fresh one: once, where the lost one had others before,
+  /// each of which may have harmed it.
+  func beginsAgain(after error: CodecError) -> Bool {
+    guard case .crashed = error, hadOthers, !isAgain else { return false }
+    isAgain = true
+    return true
   }
 
   /// What can't be ends the decoder.
@@ -120,8 +122,8 @@ final class DecoderSession {
 
   private func lose(_ loss: DecoderLoss) -> CodecError {
     guard let process else { return .crashed(how: "it had ended") }
-    self.process = nil
-    isAsked = false
+    (self.process, isAsked, answer) = (nil, false, nil)
+    hadOthers = process.pictures > 1
     return pool.lost(process, loss)
   }
 }

@@ -8,64 +8,96 @@ final class DecoderZygote: Sendable {
   private struct Life {
     var control: Int32
     var process: pid_t
+    var generation: Int
+  }
+
+  private struct State {
+    var life: Life?
+    var generation = 0
   }
 
   private let program: String
-  private let life = Mutex<Life?>(nil)
+  private let state = Mutex(State())
 
   /// - Parameter program: whose command ``DecoderServer/argument`` serves.
   init(program: String) { self.program = program }
 
-  deinit { life.withLock { end(&$0) } }
+  deinit { state.withLock { end(&$0) } }
 
   /// Starts it where it isn't there; it becomes ready meanwhile.
   func start() throws(DecoderUnavailable) {
-    try life.withLock { life throws(DecoderUnavailable) in _ = try running(&life) }
+    try state.withLock { state throws(DecoderUnavailable) in _ = try running(&state) }
   }
 
   /// Has a decoder forked; blocks for about a millisecond.
-  func fork(heap: Int) throws(DecoderUnavailable) -> CIsolationDecoder {
-    try life.withLock { life throws(DecoderUnavailable) in
-      var code: Int32 = 0
-      // One that was killed is found out by asking it.
-      for _ in 0..<2 {
-        let control = try running(&life)
-        var decoder = CIsolationDecoder()
-        code = CIsolation_fork(control, SharedMemory.count, UInt64(heap), &decoder)
-        if code == 0 { return decoder }
-        if code != -EAGAIN, code != -ENOMEM { end(&life) }
-      }
-      throw DecoderUnavailable(code)
+  func fork(heap: Int) throws(DecoderUnavailable) -> DecoderProcess {
+    let (decoder, generation) = try state.withLock { state throws(DecoderUnavailable) in
+      try fork(heap, &state)
+    }
+    guard let process = DecoderProcess(decoder, generation: generation) else {
+      kill(decoder.process, of: generation)
+      throw DecoderUnavailable("the decoder process ended before it had begun")
+    }
+    return process
+  }
+
+  private func fork(
+    _ heap: Int, _ state: inout State
+  ) throws(DecoderUnavailable) -> (CIsolationDecoder, Int) {
+    var code: Int32 = 0
+    // One that was killed is found out by asking it.
+    for _ in 0..<2 {
+      let life = try running(&state)
+      var decoder = CIsolationDecoder()
+      code = CIsolation_fork(life.control, SharedMemory.count, UInt64(heap), &decoder)
+      if code == 0 { return (decoder, life.generation) }
+      guard code == -EPIPE else { break }
+      end(&state)
+    }
+    throw DecoderUnavailable(code)
+  }
+
+  /// Ends a decoder, whatever it does.
+  func kill(_ process: DecoderProcess) { kill(process.id, of: process.generation) }
+
+  private func kill(_ process: pid_t, of generation: Int) {
+    state.withLock { state in
+      guard let life = state.life, life.generation == generation else { return }
+      if CIsolation_kill(life.control, process) != 0 { end(&state) }
     }
   }
 
-  /// Ends a decoder, which may have ended by itself.
-  /// - Returns: how, as `waitpid` has it; nil where its parent has gone too.
-  func end(_ decoder: pid_t) -> Int32? {
-    life.withLock { life in
-      guard let control = life?.control else { return nil }
+  /// Waits for a decoder's end, which has closed its socket.
+  /// - Returns: how it ended, as `waitpid` has it; nil where its parent has gone too.
+  func reap(_ process: DecoderProcess) -> Int32? {
+    state.withLock { state in
+      guard let life = state.life, life.generation == process.generation else { return nil }
       var status: Int32 = 0
-      return CIsolation_end(control, decoder, &status) == 0 ? status : nil
+      let code = CIsolation_reap(life.control, process.id, &status)
+      if code == -EPIPE { end(&state) }
+      return code == 0 ? status : nil
     }
   }
 
-  private func running(_ life: inout Life?) throws(DecoderUnavailable) -> Int32 {
-    if let life { return life.control }
+  private func running(_ state: inout State) throws(DecoderUnavailable) -> Life {
+    if let life = state.life { return life }
     var (control, process): (Int32, pid_t) = (-1, 0)
     let code = CIsolation_spawn(program, DecoderServer.argument, &control, &process)
     guard code == 0 else { throw DecoderUnavailable(code) }
-    life = Life(control: control, process: process)
-    return control
+    state.generation += 1
+    let life = Life(control: control, process: process, generation: state.generation)
+    state.life = life
+    return life
   }
 
   /// It ends once its socket is closed, and its decoders with it.
-  private func end(_ life: inout Life?) {
-    guard let ended = life else { return }
+  private func end(_ state: inout State) {
+    guard let ended = state.life else { return }
     close(ended.control)
-    kill(ended.process, SIGKILL)
+    Glibc.kill(ended.process, SIGKILL)
     var status: Int32 = 0
     waitpid(ended.process, &status, 0)
-    life = nil
+    state.life = nil
   }
 }
 

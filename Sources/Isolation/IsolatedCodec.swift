@@ -17,12 +17,15 @@ public struct IsolatedCodec: Sendable {
     public var maxMemory = 2 << 30
     /// CPU time that one picture may take, in whole seconds.
     public var maxTime = Duration.seconds(60)
-    /// How long an answer may take, for one that doesn't even compute.
-    public var patience = Duration.seconds(240)
+    /// How long one that owes an answer may do so without computing.
+    public var patience = Duration.seconds(5)
     /// After so many a process is replaced.
     public var picturesPerProcess = 100
     /// Processes kept for the next picture.
     public var mostIdle = 16
+
+    /// Once so many have a picture, others begin with 64 kB of their bytes, or all: origins that drip take no process each.
+    public var crowd = 128
 
     /// The defaults.
     public init() {}

@@ -13,6 +13,8 @@ final class IsolatedDecoder: ImageDecoder {
   private let wanted: [VariantRequest]
   private var state = State.decoding
   private var pending: ArraySlice<UInt8> = []
+  /// Whether the end is about to be said: what is pending is sent together with it, a small picture in one message.
+  private var isWhole = false
   private var hasEnded = false
   /// What the decoder was told so far.
   private var (hasBegun, isToldOfEnd) = (false, false)
@@ -21,7 +23,11 @@ final class IsolatedDecoder: ImageDecoder {
   private var header: ImageHeader?
   /// What came in one answer with the header.
   private var next: Result<DecodeStep, CodecError>?
-  private var preview: Preview?
+  private var (preview, wantsPreview) = (Preview?.none, false)
+  /// What a second decoder would have to be given, as long as it is little.
+  private var sent: [UInt8]? = []
+  /// That a first decoder told, where this is the second.
+  private var toldHeader: ImageHeader?
   private(set) var hasMoreToShow = false
   private(set) var variants: [[UInt8]?] = []
 
@@ -40,10 +46,13 @@ final class IsolatedDecoder: ImageDecoder {
     hasMoreToShow = false
   }
 
-  func beginPreview() { if !hasEnded, hasBegun { wish = .begin } }
+  func beginPreview() {
+    guard !hasEnded, hasBegun else { return }
+    (wish, wantsPreview) = (.begin, true)
+  }
 
   func dropPreview() {
-    preview = nil
+    (preview, wantsPreview, isWhole) = (nil, false, true)
     wish = hasBegun ? .drop : .none
   }
 
@@ -64,45 +73,76 @@ final class IsolatedDecoder: ImageDecoder {
       case .decoding: return try advance()
       }
     } catch {
+      if let sent, session.beginsAgain(after: error) {
+        beginAgain(with: sent)
+        return .hasMore
+      }
       state = .failed(error)
-      pending = []
+      (pending, sent) = ([], nil)
       throw error
     }
   }
 
+  private func beginAgain(with bytes: [UInt8]) {
+    pending = bytes[...] + pending
+    (hasBegun, isToldOfEnd, goesOn, wish) = (false, false, false, .none)
+    (sent, wantsPreview, hasMoreToShow) = (nil, false, false)
+    (toldHeader, header) = (header, nil)
+  }
+
   private func advance() throws(CodecError) -> DecodeStep {
     var isIdle = false
-    let reply = try session.step {
+    let most = header?.decodingMemory ?? SharedMemory.smallDecode
+    let answer = try session.step(most: most, wantsPreview: wantsPreview && !hasEnded) {
       let request = request()
       isIdle = request == nil
       return request
     }
-    guard let reply else { return isIdle ? .needsBytes : .hasMore }
-    guard let told = reply.header else { return try take(reply) }
+    guard let answer else { return isIdle ? .needsBytes : .hasMore }
+    guard let told = answer.reply.header else { return try take(answer) }
     let header = try checked(told)
-    next = Result { () throws(CodecError) in try take(reply) }
+    guard toldHeader == nil else { return try take(answer) }
+    next = Result { () throws(CodecError) in try take(answer) }
     return .header(header)
   }
 
   private func request() -> (DecoderRequest.Step, ArraySlice<UInt8>)? {
+    guard hasEnded || !(isWhole || pending.count < Self.mostHeld && session.isCrowded) else {
+      return nil
+    }
     let isLast = hasEnded && pending.count <= SharedMemory.room
     guard !pending.isEmpty || (isLast && !isToldOfEnd) || goesOn || wish == .begin else {
       return nil
     }
     let piece = pending.prefix(SharedMemory.room)
     pending = pending.dropFirst(piece.count)
+    remember(piece)
     var step = DecoderRequest.Step(count: piece.count, hasEnded: isLast, preview: wish)
     if !hasBegun { step.task = .decode(limits, wanted) }
     (hasBegun, isToldOfEnd, wish) = (true, isLast, .none)
     return (step, piece)
   }
 
-  private func take(_ reply: DecoderReply) throws(CodecError) -> DecodeStep {
+  private static let mostHeld = 64 << 10
+
+  private func remember(_ piece: ArraySlice<UInt8>) {
+    if let count = sent?.count, count + piece.count <= Self.mostRemembered {
+      sent?.append(contentsOf: piece)
+    } else {
+      sent = nil
+    }
+  }
+
+  private static let mostRemembered = 256 << 10
+
+  private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
+    let reply = answer.reply
     hasMoreToShow = reply.hasMoreToShow && !hasEnded
-    if let note = reply.preview {
-      guard note.format == .jpeg || note.format == .png else { throw session.accuse("a preview") }
-      let made = try session.preview(note)
-      if !hasEnded { preview = made }
+    if let made = answer.preview, !hasEnded {
+      guard OutputFormat(rawValue: made.format.rawValue)?.begins(made.bytes) ?? false else {
+        throw session.accuse("a preview")
+      }
+      (preview, wantsPreview) = (made, false)
     }
     goesOn = false
     switch reply.outcome {
@@ -114,35 +154,38 @@ final class IsolatedDecoder: ImageDecoder {
       session.finish(isForgotten: true)
       throw error
     case .decoded(let description):
-      try finish(description, reply)
+      try finish(description, answer)
       return .finished(description)
     case .rendered: throw session.accuse("files of a decode")
     }
   }
 
-  private func finish(_ found: ImageDescription, _ reply: DecoderReply) throws(CodecError) {
+  private func finish(_ found: ImageDescription, _ answer: DecoderAnswer) throws(CodecError) {
     guard let seen = header,
       (found.format, found.width, found.height) == (seen.format, seen.width, seen.height),
       found.frames <= max(1, limits.maxFrames)
     else { throw session.accuse("a description") }
-    guard reply.files.count == wanted.count else { throw session.accuse("its files") }
-    variants = try session.files(of: reply, most: limits.maxMemory).map { try? $0?.get() }
+    guard answer.files.count == wanted.count else { throw session.accuse("its files") }
+    variants = answer.files.map { try? $0?.get() }
     for case (let file?, let request) in zip(variants, wanted) {
-      guard request.format?.begins(file) ?? true else { throw session.accuse("a file's format") }
+      let variant = request.variant(
+        of: found.format, isTransparent: false, formats: Set(OutputFormat.allCases))
+      guard variant.format.begins(file) else { throw session.accuse("a file's format") }
     }
-    session.finish(isForgotten: reply.arePlaced)
+    session.finish(isForgotten: answer.reply.arePlaced)
     state = .finished(found)
-    pending = []
+    (pending, sent) = ([], nil)
   }
 
-  /// A header is believed only within the limits that it should have been held to.
-  private func checked(_ header: ImageHeader) throws(CodecError) -> ImageHeader {
-    guard self.header == nil || self.header == header,
-      limits.formats.contains(header.format),
-      header.width <= limits.maxDimension, header.height <= limits.maxDimension,
-      header.width.multipliedReportingOverflow(by: header.height).partialValue <= limits.maxPixels
+  /// A header is believed once, and within the limits that it should have been held to: the engine takes memory for it.
+  private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
+    guard header == nil, toldHeader == nil || toldHeader == told,
+      limits.formats.contains(told.format),
+      told.width <= limits.maxDimension, told.height <= limits.maxDimension,
+      told.width.multipliedReportingOverflow(by: told.height).partialValue <= limits.maxPixels,
+      told.decodingMemory <= limits.maxMemory
     else { throw session.accuse("a header") }
-    self.header = header
-    return header
+    header = told
+    return told
   }
 }

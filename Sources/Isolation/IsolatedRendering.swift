@@ -6,8 +6,9 @@ final class IsolatedRendering: Rendering {
   private let image: ImageDescription
   private let variants: [Variant]
   private let mostBytes: Int
-  private let count: Int
-  private var pending: ArraySlice<UInt8>
+  private var bytes: [UInt8]
+  /// That were sent.
+  private var count = 0
   private var hasBegun = false
   private var outcome: Result<[Result<[UInt8], CodecError>], CodecError>?
 
@@ -18,7 +19,7 @@ final class IsolatedRendering: Rendering {
   ) {
     session = DecoderSession(pool)
     (self.image, self.variants, self.mostBytes) = (image, variants, mostBytes)
-    (count, pending) = (bytes.count, bytes[...])
+    self.bytes = bytes
   }
 
   func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
@@ -26,44 +27,48 @@ final class IsolatedRendering: Rendering {
     do throws(CodecError) {
       guard let files = try advance() else { return nil }
       outcome = .success(files)
+      bytes = []
       return files
     } catch {
+      (hasBegun, count) = (false, 0)
+      if session.beginsAgain(after: error) { return nil }
       outcome = .failure(error)
-      pending = []
+      bytes = []
       throw error
     }
   }
 
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
-    guard let reply = try session.step({ request() }) else { return nil }
-    switch reply.outcome {
+    guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
+    switch answer.reply.outcome {
+    case .needsBytes where count == bytes.count: throw session.accuse("a wish for more bytes")
     case .needsBytes, .hasMore: return nil
     case .failed(let error):
       session.finish(isForgotten: true)
       throw error
     case .decoded: throw session.accuse("a decode of a rendering")
-    case .rendered: return try files(of: reply)
+    case .rendered: return try files(of: answer)
     }
   }
 
   private func files(
-    of reply: DecoderReply
+    of answer: DecoderAnswer
   ) throws(CodecError) -> [Result<[UInt8], CodecError>] {
-    let files = try session.files(of: reply, most: mostBytes).compactMap { $0 }
+    let files = answer.files.compactMap { $0 }
     guard files.count == variants.count else { throw session.accuse("its files") }
     for case (.success(let file), let variant) in zip(files, variants) {
       guard variant.format.begins(file) else { throw session.accuse("a file's format") }
     }
-    session.finish(isForgotten: reply.arePlaced)
+    session.finish(isForgotten: answer.reply.arePlaced)
     return files
   }
 
   private func request() -> (DecoderRequest.Step, ArraySlice<UInt8>) {
-    let piece = pending.prefix(SharedMemory.room)
-    pending = pending.dropFirst(piece.count)
-    var step = DecoderRequest.Step(count: piece.count, hasEnded: pending.isEmpty)
+    let piece = bytes[count...].prefix(SharedMemory.room)
+    count += piece.count
+    var step = DecoderRequest.Step(count: piece.count, hasEnded: count == bytes.count)
     if !hasBegun {
-      step.task = .render(image, bytes: count, variants.map { VariantRequest($0) })
+      step.task = .render(image, bytes: bytes.count, variants.map { VariantRequest($0) })
     }
     hasBegun = true
     return (step, piece)

@@ -28,7 +28,8 @@ struct MessageWriter {
   }
 
   mutating func add<Value: CaseIterable & Equatable>(choice value: Value) {
-    add(UInt8(Value.allCases.enumerated().first { $0.element == value }!.offset))  // a case is among them
+    // A case is among them.
+    add(UInt8(Value.allCases.enumerated().first { $0.element == value }!.offset))
   }
 }
 
@@ -74,8 +75,9 @@ struct MessageReader {
     return Array(bytes[place..<place + count])
   }
 
+  /// It is shown to people, in logs too: what isn't printable ASCII is left out.
   mutating func text(most: Int) throws(MalformedMessage) -> String {
-    String(decoding: try list(most: most), as: UTF8.self)
+    String(decoding: try list(most: most).filter { (0x20...0x7E).contains($0) }, as: UTF8.self)
   }
 
   mutating func optional<Value>(

@@ -37,7 +37,7 @@ public protocol ImageDecoder: AnyObject {
   /// The preview that was begun, once it is there; once. Whatever goes wrong with one, there is just none.
   func takePreview() -> Preview?
 
-  /// Ends a preview under way.
+  /// Ends a preview under way, and says that none will be begun: ``end()`` follows as soon as the last bytes were given.
   func dropPreview()
 
   /// The files of the variants asked for, in their order, once ``DecodeStep/finished(_:)`` was said; nil for one that

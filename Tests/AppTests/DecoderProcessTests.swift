@@ -46,6 +46,28 @@ struct DecoderProcessTests {
     try await eventually { decoders.allSatisfy { kill($0, 0) != 0 } }
   }
 
+  @Test("cost no image its job when they are all lost at once")
+  func lost() async throws {
+    let (origin, gate) = (try ScriptedOrigin(), Gate())
+    defer { origin.stop() }
+    let reply = ScriptedReply.ok(Fixtures.smallPNG, type: "image/png")
+    origin.on("/held.png", inOrder: [.held(Fixtures.smallPNG, after: 100, by: gate), reply])
+    try await withService { service in
+      let id = try await service.submit(url: origin.url("/held.png"))
+      try await eventually {
+        let progress = try await service.get("/jobs/\(id)").json()["progress"] as? [String: Any]
+        return progress?["completed"] as? Int == 100
+      }
+      // The nearest is the one that forks.
+      let decoders = Self.descendants(of: service.processIdentifier)
+      kill(try #require(decoders.first), SIGKILL)
+      try await eventually { decoders.dropFirst().allSatisfy { kill($0, 0) != 0 } }
+      gate.open()
+      #expect(try await service.finished(id)["phase"] as? String == "success")
+      #expect(origin.requests(to: "/held.png").count == 2)
+    }
+  }
+
   @Test("are not there where the operator wants none")
   func none() async throws {
     let origin = try ScriptedOrigin()

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -92,6 +93,7 @@ static long attempt(const char *what) {
     if (IS("thread")) return pthread_create(&thread, NULL, idle, NULL) == 0 ? 0 : -1;
     if (IS("kill parent")) return kill(getppid(), 0);
     if (IS("kill all")) return kill(-1, 0);
+    if (IS("stop")) return syscall(SYS_tgkill, getpid(), getpid(), SIGSTOP);
     if (IS("kill thread")) return syscall(SYS_tgkill, 1, 1, 0);
     if (IS("ptrace")) return ptrace(PTRACE_ATTACH, 1, NULL, NULL);
     if (IS("read others")) return read_others(1);
@@ -168,9 +170,29 @@ static void add_files(Reply *reply, int count, int64_t length, uint8_t placed) {
 
 /// - Returns: whether there is such a lie.
 static bool lie(const char *what, Reply *reply) {
-    if (IS("lie: garbage")) memset(reply->bytes, 0xEE, reply->count = 40);
+    if (IS("lie: garbage")) memset(reply->bytes + 8, 0xEE, 40), reply->count = 48;
     else if (IS("lie: too long")) reply->count = sizeof reply->bytes;
-    else if (IS("lie: short")) reply->count = 1;
+    else if (IS("lie: short")) reply->count = 9;
+    else if (IS("lie: nothing")) reply->count = 0;
+    else if (IS("lie: another's answer")) reply->bytes[0]++, add_files(reply, 0, 0, 0);
+    else if (IS("lie: header again")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_byte(reply, 1);
+        add_files(reply, 0, 0, 0);
+    } else if (IS("lie: memory")) {
+        add_header(reply, 0, 10, 10, INT64_MAX);
+        add_byte(reply, 1);
+        add_files(reply, 0, 0, 0);
+    } else if (IS("lie: preview")) {
+        add_byte(reply, 0);
+        add_byte(reply, 1);
+        add_byte(reply, 1);
+        add_byte(reply, 1);
+        add_byte(reply, 0);
+        for (int i = 0; i < 2; i++) add_number(reply, 20);
+        add_number(reply, 0);
+        add_byte(reply, 0);
+    }
     else if (IS("lie: huge")) {
         add_header(reply, 0, 2000000000, 2000000000, 1);
         add_decoded(reply, 0, 2000000000, 2000000000, 1);
@@ -221,32 +243,60 @@ static bool lie(const char *what, Reply *reply) {
     return true;
 }
 
+/// The outcome of one that gives up with such a detail.
+static void add_broken(Reply *reply, const char *detail) {
+    add_byte(reply, 0);
+    add_byte(reply, 4);
+    add_byte(reply, 7);
+    add_byte(reply, 0);
+    add_number(reply, (int64_t)strlen(detail));
+    add(reply, (int)strlen(detail), (const uint8_t *)detail);
+    add_files(reply, 0, 0, 0);
+}
+
+/// Answers more than it was asked, and reads none of it.
+static void flood(Reply *reply) {
+    const size_t start = reply->count;
+    for (int64_t number;; memcpy(&number, reply->bytes, 8), number++, memcpy(reply->bytes, &number, 8)) {
+        reply->count = start;
+        add_byte(reply, 0);
+        add_byte(reply, 1);
+        add_files(reply, 0, 0, 0);
+        while (CIsolation_send(channel, reply->bytes, reply->count) == -EAGAIN) {}
+    }
+}
+
 static void decode(int socket, uint8_t *shared, size_t count) {
     (void)count;
     channel = socket;
     memory = shared;
     static uint8_t message[16 << 10];
+    int is_planted = 0;
     while (recv(channel, message, sizeof message, 0) > 0) {
-        // To take a file is a kind of its own: never answered.
-        if (message[0] != 0) continue;
         char what[64];
         memcpy(what, memory, sizeof what - 1);
         what[sizeof what - 1] = 0;
         static Reply reply;
-        reply.count = 0;
-        if (!lie(what, &reply)) {
+        // The request's number, then what it is.
+        memcpy(reply.bytes, message, reply.count = 8);
+        if (message[8] == 1) {
+            if (!IS("lie: preview")) continue;
+            add_number(&reply, 20);
+        } else if (is_planted) {
+            abort();
+        } else if (IS("flood")) {
+            flood(&reply);
+        } else if (IS("plant")) {
+            is_planted = 1;
+            add_broken(&reply, "planted");
+        } else if (IS("two answers")) {
+            add_broken(&reply, "two answers");
+            CIsolation_send(channel, reply.bytes, reply.count);
+        } else if (IS("text")) {
+            add_broken(&reply, "a\n\x1b[31mb\xff");
+        } else if (!lie(what, &reply)) {
             long got = attempt(what);
-            add_byte(&reply, 0);
-            add_byte(&reply, 4);
-            add_byte(&reply, 7);
-            add_byte(&reply, 0);
-            const char *told = got == -2 ? "unknown" : got < 0 ? "denied" : "got it";
-            add_number(&reply, (int64_t)strlen(told));
-            add(&reply, (int)strlen(told), (const uint8_t *)told);
-            add_byte(&reply, 0);
-            add_byte(&reply, 0);
-            add_number(&reply, 0);
-            add_byte(&reply, 0);
+            add_broken(&reply, got == -2 ? "unknown" : got < 0 ? "denied" : "got it");
         }
         CIsolation_send(channel, reply.bytes, reply.count);
     }

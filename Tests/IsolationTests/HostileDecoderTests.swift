@@ -11,11 +11,15 @@ struct HostileDecoderTests {
 
   /// What it does, as the "image" says.
   private static func end(
-    of attempt: String, by codec: IsolatedCodec = codec, variants: [VariantRequest] = []
+    of attempt: String, by codec: IsolatedCodec = codec, variants: [VariantRequest] = [],
+    size: Int = 64
   ) -> CodecError? {
-    let bytes = Array(attempt.utf8) + [UInt8](repeating: 0, count: 64)
     let limits = DecodeLimits(formats: [.jpeg], maxPixels: 1_000_000)
-    return Decoded(bytes, by: codec, limits: limits, variants: variants).error
+    return Decoded(bytes(attempt, size), by: codec, limits: limits, variants: variants).error
+  }
+
+  private static func bytes(_ attempt: String, _ size: Int = 64) -> [UInt8] {
+    Array(attempt.utf8) + [UInt8](repeating: 0, count: size)
   }
 
   @Test(
@@ -24,7 +28,8 @@ struct HostileDecoderTests {
       "open", "environ", "init", "parent memory", "create", "unlink", "stat", "directory",
       "read", "write channel", "inet", "unix", "netlink", "connect", "descriptor",
       "duplicate", "memfd", "shared memory", "exec", "fork", "fork bomb", "thread", "kill parent",
-      "kill all", "kill thread", "ptrace", "read others", "pidfd", "raise limit", "lower nice",
+      "kill all", "kill thread", "stop", "ptrace", "read others", "pidfd", "raise limit",
+      "lower nice",
       "real time", "prctl", "unshare", "mount", "setuid", "bpf", "io_uring", "keyring", "perf",
       "userfault", "sleep", "handler", "executable memory", "executable stack", "map channel",
     ])
@@ -64,7 +69,8 @@ struct HostileDecoderTests {
     "that lies is ended",
     arguments: [
       "garbage", "too long", "short", "huge", "another size", "no header", "orientation",
-      "format", "forbidden format", "files", "endless list", "rendered",
+      "format", "forbidden format", "files", "endless list", "rendered", "nothing",
+      "another's answer", "header again", "memory",
     ])
   func lies(lie: String) {
     guard case .crashed(let how) = Self.end(of: "lie: " + lie) else {
@@ -85,11 +91,72 @@ struct HostileDecoderTests {
     #expect(how.hasPrefix("an answer that can't be"))
   }
 
-  @Test("that never gives what it promised is ended")
-  func promises() {
-    let codec = IsolatedCodec.hostile { $0.patience = .seconds(1) }
-    let end = Self.end(of: "lie: variant taken", by: codec, variants: [Self.small])
-    #expect(end == .crashed(how: "no answer"))
+  @Test("that never gives what it promised is ended, and keeps no thread waiting for it")
+  func promises() throws {
+    let codec = IsolatedCodec.hostile { $0.patience = .seconds(2) }
+    let decoder = codec.makeDecoder(limits: DecodeLimits(), variants: [Self.small])
+    decoder.append(Self.bytes("lie: variant taken"))
+    decoder.end()
+    var longest = Duration.zero
+    #expect(throws: CodecError.crashed(how: "no answer")) {
+      while true {
+        let start = ContinuousClock.now
+        defer { longest = max(longest, ContinuousClock.now - start) }
+        _ = try decoder.step()
+      }
+    }
+    #expect(longest < .seconds(1))
+  }
+
+  @Test("that reads nothing of what it is sent keeps no thread waiting for that")
+  func flood() {
+    let end = Self.end(of: "flood")
+    #expect(end == .crashed(how: "an answer that can't be: answers to what it has not read"))
+  }
+
+  @Test("leaves nothing to the next image: neither a fault of its memory nor an answer")
+  func next() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    for first in ["plant", "two answers"] {
+      for size in [64, 100_000] {
+        #expect(Self.end(of: first, by: codec) != nil)
+        let end = Self.end(of: "write", by: codec, size: size)
+        #expect(end == .broken(format: .jpeg, detail: "denied"))
+      }
+    }
+    // One that crashes a fresh decoder, too, has crashed it.
+    #expect(Self.end(of: "write", by: codec) != nil)
+    #expect(Self.end(of: "exit", by: codec) == .crashed(how: "it ended by itself"))
+  }
+
+  @Test("leaves nothing to the next rendering")
+  func nextRendering() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "plant", by: codec) != nil)
+    let image = ImageDescription(format: .jpeg, width: 10, height: 10)
+    let rendering = codec.render(Self.bytes("write"), of: image, as: [Variant(format: .jpeg)])
+    #expect(throws: CodecError.broken(format: .jpeg, detail: "denied")) {
+      while try rendering.step() == nil {}
+    }
+  }
+
+  @Test("that words a fault writes no lines of its own into logs")
+  func text() {
+    #expect(Self.end(of: "text") == .broken(format: .jpeg, detail: "a[31mb"))
+  }
+
+  @Test("gives no preview that is none")
+  func preview() {
+    let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
+    decoder.append(Self.bytes("lie: preview"))
+    // Nobody has asked for one.
+    for _ in 0..<3 { #expect((try? decoder.step()) == .hasMore) }
+    #expect(decoder.takePreview() == nil)
+    decoder.beginPreview()
+    #expect(throws: CodecError.crashed(how: "an answer that can't be: a preview")) {
+      while true { _ = try decoder.step() }
+    }
+    #expect(decoder.takePreview() == nil)
   }
 
   private static let small: VariantRequest = {

@@ -130,6 +130,29 @@ struct IsolatedCodecTests {
     }
   }
 
+  @Test("in a crowd, what still arrives waits for more of its bytes, and misses nothing")
+  func crowd() throws {
+    let codec = IsolatedCodec { $0.crowd = 2 }
+    let bytes = Fixtures.smallPNG
+    let decoders = (0..<4).map { _ in codec.makeDecoder(limits: DecodeLimits()) }
+    let first = try decoders.map { decoder in
+      decoder.append(Array(bytes.prefix(100)))
+      var steps: [DecodeStep] = []
+      repeat { steps.append(try decoder.step()) } while steps.last != .needsBytes
+      return steps.count
+    }
+    #expect(first[0] > 1 && first[1] > 1 && first[2] == 1 && first[3] == 1)
+    for decoder in decoders {
+      decoder.append(Array(bytes.dropFirst(100)))
+      decoder.end()
+      while true {
+        guard case .finished(let image) = try decoder.step() else { continue }
+        #expect(image.format == .png)
+        break
+      }
+    }
+  }
+
   @Test("one that is let go in the middle leaves nothing to the next")
   func abandoned() {
     let codec = IsolatedCodec { $0.mostIdle = 1 }

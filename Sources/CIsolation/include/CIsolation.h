@@ -33,9 +33,12 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
 /// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more.
 int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder *decoder);
 
-/// Kills the process, where it still lives, and waits for it.
+/// Waits for the end of a process that has closed its socket.
 /// - `status`: as waitpid() has it.
-int CIsolation_end(int control, pid_t process, int *status);
+int CIsolation_reap(int control, pid_t process, int *status);
+
+/// Kills the process, and doesn't wait for its end.
+int CIsolation_kill(int control, pid_t process);
 
 /// Closes this side's channel and memory.
 void CIsolation_close(CIsolationDecoder *decoder);
@@ -43,12 +46,21 @@ void CIsolation_close(CIsolationDecoder *decoder);
 /// Lets the process compute for so many seconds from now on, at least; the kernel ends it after that.
 int CIsolation_allow_seconds(pid_t process, unsigned seconds);
 
-/// Waits for a message.
-/// - Returns: its bytes; -EAGAIN after so many milliseconds, -EPIPE where the process has gone, -EMSGSIZE for one of more than
-///   `room`.
-ssize_t CIsolation_receive(int channel, void *message, size_t room, int milliseconds);
+/// Nanoseconds of CPU time that the process has used; negative where it isn't there.
+int64_t CIsolation_time(pid_t process);
 
-/// Sends a message, whole or not at all.
+/// Has others go before one that keeps computing: it gets less of a core, and is waited for a millisecond at a time.
+void CIsolation_put_back(const CIsolationDecoder *decoder);
+
+/// How long CIsolation_receive() waits.
+int CIsolation_wait_at_most(int channel, int milliseconds);
+
+/// Waits for a message.
+/// - Returns: its bytes; -EAGAIN where none came in time, -EPIPE where the process has gone, -EMSGSIZE for one of more than
+///   `room` or of nothing.
+ssize_t CIsolation_receive(int channel, void *message, size_t room);
+
+/// Sends a message, whole or not at all; -EAGAIN where the other side has left too many unread.
 int CIsolation_send(int channel, const void *message, size_t count);
 
 // Of the process that was started.
