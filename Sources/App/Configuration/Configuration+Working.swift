@@ -79,7 +79,7 @@ extension Configuration {
   public struct Decode: Sendable, Equatable {
     /// Where they are decoded.
     public var isolation = Isolation.process
-    /// Decoder processes kept for the next image; 0 is one a core.
+    /// Decoder processes kept for the next image; 0 is eight a core, 32 at most.
     public var processes = 0
     /// Formats decoded.
     public var formats: [ImageFormat] = ImageFormat.allCases
