@@ -85,15 +85,23 @@ struct Housekeeping: Sendable {
 
   /// Removes the images that a crash left without anything that refers to them: all are looked at once after a start,
   /// beside the work and so slowly that it hardly feels it, until cancelled. Of many instances the one looks that leads,
-  /// once it does.
+  /// once it does, and once a day: others may come and crash while it lives.
   func sweep() async {
     do throws(StoreError) { try await images.tidy() } catch {
       log.error("old copies of images stay", metadata: ["error": "\(error)"])
     }
-    while !lease.leads {
-      try? await Task.sleep(for: .seconds(1))
-      if Task.isCancelled { return }
-    }
+    repeat {
+      while !lease.leads {
+        try? await Task.sleep(for: .seconds(1))
+        if Task.isCancelled { return }
+      }
+      await removeOrphans()
+      if lease.membership.isAlone { return }
+      try? await Task.sleep(for: .seconds(86_400))
+    } while !Task.isCancelled
+  }
+
+  private func removeOrphans() async {
     do throws(StoreError) {
       let removed = try await images.sweep { names in
         let removed = await removeOrphans(among: names)
