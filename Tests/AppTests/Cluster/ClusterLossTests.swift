@@ -104,14 +104,17 @@ struct ClusterLossTests {
 
   @Test("by SIGTERM: they hand their jobs over at once, whatever their lease")
   func drained() async throws {
-    let keys = ["server.drain_timeout": "0s", "fetch.max_per_host": "64"]
+    let keys = [
+      "jobs.lease": "5m", "server.drain_timeout": "0s", "fetch.max_per_host": "64",
+    ]
     try await Cluster.open(3, keys) { cluster, origin in
       let held = try await Held(6, in: cluster, origin)
       let moment = ContinuousClock.now
       held.holder.terminate()
       let time = await held.takenOver(since: moment, origin)
       print("drained: taken over after \(time)")
-      #expect(time < .seconds(5), "\(time)")
+      // Beside other tests a machine may take its time; a lease takes longer.
+      #expect(time < .seconds(60), "\(time)")
       held.gate.open()
       #expect(try await held.holder.ended() == 0)
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
