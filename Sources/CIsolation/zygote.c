@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void Decode(int channel, uint8_t *memory, size_t count);
@@ -53,6 +54,8 @@ _Noreturn void CIsolation_serve(Decode *decode) {
     // Whoever stops a service may tell all its processes; these end with the service, once it has drained.
     const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
+    tzset();
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     uint64_t space = sandbox_address_space();
