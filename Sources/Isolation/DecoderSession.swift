@@ -1,3 +1,4 @@
+internal import Codec
 internal import Jobs
 
 /// One picture and its decoder: the request that is under way, and what becomes of the process at the end.
@@ -57,8 +58,12 @@ final class DecoderSession {
     }
     for _ in 0...pool.configuration.mostIdle + 1 {
       let process = try pool.borrow()
+      guard let permitted = step.permitted(by: process.layers) else {
+        pool.giveBack(process)
+        throw step.refusal
+      }
       do throws(DecoderLoss) {
-        try process.ask(.step(step), with: piece)
+        try process.ask(.step(permitted), with: piece)
         (self.process, isAsked) = (process, true)
         return
       } catch { _ = pool.lost(process, error) }
@@ -123,5 +128,27 @@ final class DecoderSession {
     self.process = nil
     isAsked = false
     return pool.lost(process, loss)
+  }
+}
+
+extension DecoderRequest.Step {
+  /// As a decoder may have it that is held by so much; nil: not at all.
+  func permitted(by layers: IsolatedCodec.Layers) -> Self? {
+    if layers.hasFilter { return self }
+    var copy = self
+    switch task {
+    case .decode(var limits, let variants):
+      limits.formats.subtract(ImageFormat.needingIsolation)
+      copy.task = .decode(limits, variants)
+    case .render(let image, _, _) where ImageFormat.needingIsolation.contains(image.format):
+      return nil
+    case .render, nil: break
+    }
+    return copy
+  }
+
+  fileprivate var refusal: CodecError {
+    guard case .render(let image, _, _) = task else { return .unsupportedFormat(name: nil) }
+    return .unsupportedFormat(name: image.format.name)
   }
 }
