@@ -124,7 +124,9 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: ["avif", "jpeg", "lcms2", "m", "png", "webp", "z"].map { .linkedLibrary($0) }),
+      linkerSettings: ["avif", "jpeg", "jxl", "lcms2", "m", "png", "webp", "z"].map {
+        .linkedLibrary($0)
+      }),
 
     .executableTarget(
       name: "RenderBenchmark", dependencies: ["Codec", "Jobs"], path: "Benchmarks/render",

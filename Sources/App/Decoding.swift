@@ -12,17 +12,26 @@ struct Decoding: Sendable {
 
   init(_ configuration: Configuration, log: Logger) {
     guard configuration.decode.isolation == .process else {
-      (codec, renderer, isolated) = (StreamingCodec(), StreamingRenderer(), nil)
+      codec = StreamingCodec(formats: ImageFormat.decodedAnywhere)
+      renderer = StreamingRenderer(of: ImageFormat.decodedAnywhere)
+      isolated = nil
       return
     }
     let isolated = IsolatedCodec(configuration.isolation, log: log)
     (codec, renderer, self.isolated) = (isolated, isolated, isolated)
   }
 
+  /// The formats that are taken only where decoders are held.
+  private static var refused: String {
+    ImageFormat.needingIsolation.map(\.rawValue).sorted().joined(separator: ", ")
+  }
+
   /// Tries what holds the decoders, and says it: an operator who relies on it has to hear where it doesn't hold.
   func tell(to log: Logger) {
     guard let isolated else {
-      log.warning("images are decoded in this process: decode.isolation is none")
+      log.warning(
+        "images are decoded in this process: decode.isolation is none",
+        metadata: ["refused": "\(Self.refused)"])
       return
     }
     switch isolated.probe() {
@@ -35,7 +44,7 @@ struct Decoding: Sendable {
       } else {
         log.error(
           "decoder processes can't be kept from system calls: a codec's bug could reach what this user can",
-          metadata: told)
+          metadata: told.merging(["refused": "\(Self.refused)"]) { $1 })
       }
     case .failure(let error):
       log.error(

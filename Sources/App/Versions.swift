@@ -15,6 +15,7 @@ public enum Versions {
       ("libbrotli", CodingLibraries.brotliVersion),
       ("libcurl", CurlLibrary.version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
+      ("libjxl", CodecLibraries.jxlVersion),
       ("liblcms2", CodecLibraries.lcmsVersion),
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),

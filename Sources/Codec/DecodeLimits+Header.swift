@@ -17,8 +17,8 @@ extension DecodeLimits {
     }
   }
 
-  /// Judges an AVIF by what its smallest variant takes, which is more than decoding it: it is held whole, and of what
-  /// depth it is nobody remembers. One that is let in has variants.
+  /// Judges a picture by what its smallest variant takes, where that is more than decoding it: it is held whole, and of
+  /// what depth it is nobody remembers. One that is let in has variants.
   /// - Parameter fileBytes: held beside that.
   func checkVariants(of image: ImageDescription, fileBytes: Int) throws(CodecError) {
     let needed = StreamingRenderer().memory(for: Self.smallest, from: image) + fileBytes

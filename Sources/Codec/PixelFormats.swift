@@ -33,19 +33,7 @@ struct PixelWriting {
   let defaultQuality: Int
 }
 
-// The one place that says who reads and who writes which format.
-
-extension ImageFormat {
-  var reading: PixelReading {
-    switch self {
-    case .jpeg: PixelReading(open: nil, memory: PixelMemory.jpeg)
-    case .png: PixelReading(open: nil, memory: PixelMemory.png)
-    case .webp: PixelReading(open: webp_pixels_open, memory: PixelMemory.webp)
-    case .gif: PixelReading(open: gif_pixels_open, memory: PixelMemory.gif)
-    case .avif: PixelReading(open: avif_pixels_open, memory: PixelMemory.avif)
-    }
-  }
-}
+// The one place that says who writes which format; who reads which, `ImageFormat.traits` does.
 
 extension OutputFormat {
   var writing: PixelWriting {
@@ -53,65 +41,33 @@ extension OutputFormat {
     case .jpeg:
       PixelWriting(
         open: jpeg_encoder_open, maxBytes: jpeg_encoder_max_bytes,
-        memory: PixelMemory.jpegWriting, maxSide: 65_500, keepsAlpha: false, takesGrey: true,
+        memory: WritingMemory.jpegWriting, maxSide: 65_500, keepsAlpha: false, takesGrey: true,
         defaultQuality: 80)
     case .png:
       PixelWriting(
-        open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: PixelMemory.pngWriting,
+        open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: WritingMemory.pngWriting,
         maxSide: Int(Int32.max),
         keepsAlpha: true, takesGrey: true, defaultQuality: 100)
     case .webp:
       PixelWriting(
-        open: webp_encoder_open, maxBytes: webp_encoder_max_bytes, memory: PixelMemory.webpWriting,
+        open: webp_encoder_open, maxBytes: webp_encoder_max_bytes,
+        memory: WritingMemory.webpWriting,
         maxSide: 16_383, keepsAlpha: true, takesGrey: false, defaultQuality: 80)
     case .avif:
       PixelWriting(
-        open: avif_encoder_open, maxBytes: avif_encoder_max_bytes, memory: PixelMemory.avifWriting,
+        open: avif_encoder_open, maxBytes: avif_encoder_max_bytes,
+        memory: WritingMemory.avifWriting,
         maxSide: 16_383, maxPixels: 9_000_000, keepsAlpha: true, takesGrey: false,
         defaultQuality: 60)
     }
   }
 }
 
-/// Upper bounds of what the libraries hold, from what is known of a picture without its bytes.
-private enum PixelMemory {
-  /// The profile, what Little CMS makes of it, and what does not depend on the picture; where profiles may
-  /// be for printing.
-  static let printing = 16 << 20
-  /// The same where they are bounded as screens' are; and what a few of PNG's bytes can inflate to at once.
-  static let screens = 16 << 20
-
-  /// A file can have many scans without being progressive, and four components that are not
-  /// subsampled: each coefficient then has two bytes.
-  static func jpeg(_ image: ImageDescription) -> Int {
-    let blocks = (image.width / 8 + 5) * (image.height / 8 + 5) * 4
-    return printing + blocks * 130 + image.width * 4 * 80
-  }
-
-  /// An interlaced picture is read whole; of another one, as much as a few bytes can inflate to.
-  static func png(_ image: ImageDescription) -> Int {
-    screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 24) + 8 * image.height
-  }
-
+/// Upper bounds of what the libraries hold beside the file.
+private enum WritingMemory {
   /// Some rows.
   static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
     (1 << 20) + (size.width + 32) * 96 * 3 * 2
-  }
-
-  static func webp(_ image: ImageDescription) -> Int {
-    printing
-      + webp_pixels_memory(
-        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
-  }
-
-  static func gif(_ image: ImageDescription) -> Int {
-    gif_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
-  }
-
-  static func avif(_ image: ImageDescription) -> Int {
-    printing
-      + avif_pixels_memory(
-        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 
   static func webpWriting(_ size: VariantGeometry.Size) -> Int {

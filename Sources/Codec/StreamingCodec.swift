@@ -1,6 +1,6 @@
 public import Jobs
 
-/// Decodes JPEG, PNG, WebP, GIF and AVIF while their bytes arrive, every frame to its end, and keeps no pixel but those of
+/// Decodes JPEG, PNG, WebP, GIF, AVIF and JPEG XL while their bytes arrive, every frame to its end, and keeps no pixel but those of
 /// previews.
 ///
 /// What can't fail is left out where nobody wants the pixels: of a JPEG every code is read, and its inverse transform
@@ -21,21 +21,28 @@ public import Jobs
 /// - A GIF ends with its trailer, and each frame has codes for all its pixels.
 /// - An AVIF has all bytes that its frames are in. They are gathered before any is decoded, and
 ///   ``ImageHeader/decodingMemory`` includes them.
+/// - A JPEG XL has all sections that its frames' tables tell of, up to the last frame; boxes of a container that are no
+///   part of the codestream are passed over.
 ///
 /// One frame has as many pixels as a picture may have; all of them together no more, and 1,024 for each byte that came
 /// before.
 ///
-/// A step is some 10 ms but for two: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
-/// is what a few bytes of WebP tell, at some milliseconds a megapixel.
+/// A step is some 10 ms but for three: an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
+/// is what a few bytes of WebP tell, at some milliseconds a megapixel. What 32 KiB of JPEG XL tell takes some 80 ms, and the end
+/// of a frame that is transformed whole some 100 ms a megapixel.
 ///
 /// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
 /// cannot wait for more. They may have 8 MiB, which ``ImageHeader/decodingMemory`` includes.
 public struct StreamingCodec: ImageCodec {
-  /// A codec without settings; the limits come with each image.
-  public init() {}
+  private let formats: Set<ImageFormat>
+
+  /// - Parameter formats: others are refused by their names, whatever the limits of an image say.
+  public init(formats: Set<ImageFormat> = Set(ImageFormat.allCases)) { self.formats = formats }
 
   /// A decoder for one image; what it throws is told by ``CodecError``.
   public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
-    StreamingDecoder(limits: limits, plan: variants.isEmpty ? nil : VariantPlan(variants))
+    var limits = limits
+    limits.formats.formIntersection(formats)
+    return StreamingDecoder(limits: limits, plan: variants.isEmpty ? nil : VariantPlan(variants))
   }
 }

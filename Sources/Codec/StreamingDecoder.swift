@@ -65,7 +65,7 @@ final class StreamingDecoder: ImageDecoder {
       guard limits.formats.contains(format) else {
         throw .unsupportedFormat(name: format.name)
       }
-      guard let reader = makeReader(format) else {
+      guard let reader = format.traits.reader(limits) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
       if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
@@ -110,16 +110,6 @@ final class StreamingDecoder: ImageDecoder {
 
   // MARK: Formats
 
-  private func makeReader(_ format: ImageFormat) -> (any ImageReader)? {
-    switch format {
-    case .jpeg: JPEGImageReader(maxMemory: limits.maxMemory)
-    case .png: PNGImageReader(maxMemory: limits.maxMemory)
-    case .webp: WebPImageReader(maxMemory: limits.maxMemory)
-    case .gif: GIFImageReader(maxMemory: limits.maxMemory)
-    case .avif: AVIFImageReader(maxMemory: limits.maxMemory, maxFrames: limits.maxFrames)
-    }
-  }
-
   private func read(
     with reader: any ImageReader, _ format: ImageFormat
   ) throws(CodecError) -> DecodeStep {
@@ -137,7 +127,7 @@ final class StreamingDecoder: ImageDecoder {
       try limits.check(header)
       header.decodingMemory +=
         plan?.prepare(header, reader, maxMemory: limits.maxMemory) ?? 0
-      if format == .avif {
+      if format.traits.isJudgedByVariants {
         try limits.checkVariants(
           of: ImageDescription(reader.picture, format: format),
           fileBytes: Int(clamping: reader.picture.fileBytes))

@@ -10,8 +10,10 @@ public import Jobs
 /// - A colour profile is followed; one that is broken is passed over. Without one colours are sRGB's, and inks
 ///   naively complementary.
 public struct StreamingRenderer: ImageRenderer {
-  /// A renderer without settings.
-  public init() {}
+  private let sources: Set<ImageFormat>
+
+  /// - Parameter sources: images of other formats are refused by name.
+  public init(of sources: Set<ImageFormat> = Set(ImageFormat.allCases)) { self.sources = sources }
 
   public var formats: Set<OutputFormat> { Set(OutputFormat.allCases) }
 
@@ -28,7 +30,8 @@ public struct StreamingRenderer: ImageRenderer {
   public func render(
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
-    image.format.reading.open == nil
+    guard sources.contains(image.format) else { return RefusedRendering(of: image.format) }
+    return image.format.reading.open == nil
       ? DecodedRendering(bytes, image, variants) : StreamingRendering(bytes, image, variants)
   }
 
@@ -42,5 +45,16 @@ public struct StreamingRenderer: ImageRenderer {
 
   public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
     PlaceholderDrawing(placeholder, variant)
+  }
+}
+
+/// Of an image that isn't read here.
+private final class RefusedRendering: Rendering {
+  private let format: ImageFormat
+
+  init(of format: ImageFormat) { self.format = format }
+
+  func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
+    throw .unsupportedFormat(name: format.name)
   }
 }

@@ -1,3 +1,4 @@
+internal import Codec
 internal import Jobs
 
 /// One picture and its decoder: the request that is under way, and what becomes of the process at the end.
@@ -86,8 +87,12 @@ final class DecoderSession {
     }
     for _ in 0...pool.configuration.mostIdle + 1 {
       let process = try pool.borrow(isFresh: isAgain)
+      guard let permitted = step.permitted(by: process.layers) else {
+        pool.giveBack(process)
+        throw step.refusal
+      }
       do throws(DecoderLoss) {
-        try process.begin(.step(step), with: piece, time: pool.configuration.maxTime)
+        try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
         (self.process, isAsked) = (process, true)
         return
       } catch { _ = pool.lost(process, error) }
@@ -125,5 +130,27 @@ final class DecoderSession {
     (self.process, isAsked, answer) = (nil, false, nil)
     hadOthers = process.pictures > 1
     return pool.lost(process, loss)
+  }
+}
+
+extension DecoderRequest.Step {
+  /// As a decoder may have it that is held by so much; nil: not at all.
+  func permitted(by layers: IsolatedCodec.Layers) -> Self? {
+    if layers.hasFilter { return self }
+    var copy = self
+    switch task {
+    case .decode(var limits, let variants):
+      limits.formats.subtract(ImageFormat.needingIsolation)
+      copy.task = .decode(limits, variants)
+    case .render(let image, _, _) where ImageFormat.needingIsolation.contains(image.format):
+      return nil
+    case .render, nil: break
+    }
+    return copy
+  }
+
+  fileprivate var refusal: CodecError {
+    guard case .render(let image, _, _) = task else { return .unsupportedFormat(name: nil) }
+    return .unsupportedFormat(name: image.format.name)
   }
 }

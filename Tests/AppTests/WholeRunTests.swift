@@ -32,8 +32,11 @@ struct WholeRunTests {
   }
 
   @Test(
-    "brings WebP, GIF and AVIF, animated too, and names what it does not take",
-    arguments: [("animated.webp", "webp"), ("animated.gif", "gif"), ("animated.avif", "avif")])
+    "brings WebP, GIF, AVIF and JPEG XL, animated too, and names what it does not take",
+    arguments: [
+      ("animated.webp", "webp"), ("animated.gif", "gif"), ("animated.avif", "avif"),
+      ("animated.jxl", "jxl"),
+    ])
   func formats(name: String, format: String) async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

@@ -7,6 +7,7 @@ import Testing
 struct AnimationTests {
   static let samples = [
     "animated.webp", "animated-lossless.webp", "animated.gif", "animated.avif",
+    "animated.jxl",
   ]
 
   @Test("of more frames than allowed is refused", arguments: samples)

@@ -24,7 +24,10 @@ struct HostileTests {
     "palette-transparent.png", "mono.png", "exif.png", "grey16.png", "rgba.png",
     "small.webp", "small-lossless.webp", "alpha.webp", "exif.webp", "animated.webp",
     "animated-lossless.webp", "small.gif", "interlaced.gif", "animated.gif", "small.avif",
-    "alpha.avif", "grid.avif", "animated.avif",
+    "alpha.avif", "grid.avif", "animated.avif", "small.jxl", "small-lossless.jxl", "boxed.jxl",
+    "recompressed.jxl", "grey.jxl", "deep.jxl", "alpha.jxl", "alpha-lossless.jxl",
+    "progressive.jxl", "progressive-lossless.jxl", "animated.jxl", "blinking.jxl", "layers.jxl",
+    "turned-5.jxl", "wide.jxl",
   ]
 
   /// Pictures of 16 MP at the most, so that a mutant's header cannot make it slow.

@@ -27,11 +27,13 @@ struct LQIPTests {
     #expect(differences.reduce(0, +) / 64 < 0.15, "\(differences)")
   }
 
-  /// What Pillow makes of a file. It can't decode AVIF: of that, all pixels as libavif converts them.
+  /// What Pillow makes of a file. It can't decode AVIF and JPEG XL: of these, all pixels as their libraries convert them.
   private func shown(_ file: [UInt8], _ name: String) async throws -> ShownPixels? {
-    guard name.hasSuffix("avif") else { return try await ShownPixels(file) }
+    let open: OpenPixels? =
+      name.hasSuffix("avif") ? avif_pixels_open : name.hasSuffix("jxl") ? jxl_pixels_open : nil
+    guard let open else { return try await ShownPixels(file) }
     let known = Fixtures.known.first { $0.name == name }?.description
-    return ReadPixels(file, by: avif_pixels_open).shown(orientation: known?.orientation ?? 0)
+    return ReadPixels(file, by: open).shown(orientation: known?.orientation ?? 0)
   }
 
   @Test("is of the upright picture", arguments: 1...8)

@@ -11,6 +11,7 @@ struct LimitTests {
     arguments: [
       "photo.jpg", "photo-progressive.jpg", "photo.png", "photo.webp", "alpha.webp",
       "animated.webp", "photo.gif", "alpha.avif", "deep.avif",
+      "alpha.jxl", "deep.jxl", "boxed.jxl", "animated.jxl",
     ])
   func header(name: String) throws {
     let whole = Fixtures.image(name)

@@ -53,8 +53,11 @@ struct ReadPixels {
       for row in 0..<Int(count) {
         for column in 0..<width {
           let start = row * stride + column * channels
-          let alpha = channels == 4 ? block[start + 3] : 255
-          rgba += alpha == 0 ? [0, 0, 0, 0] : Array(block[start..<start + 3]) + [alpha]
+          let alpha = channels % 2 == 0 ? block[start + channels - 1] : 255
+          let colours =
+            channels < 3
+            ? Array(repeating: block[start], count: 3) : Array(block[start..<start + 3])
+          rgba += alpha == 0 ? [0, 0, 0, 0] : colours + [alpha]
         }
         #expect(block[row * stride + width * channels] == 0xAA)
       }
@@ -84,6 +87,7 @@ extension ImageFormat {
     case .webp: webp_pixels_open
     case .gif: gif_pixels_open
     case .avif: avif_pixels_open
+    case .jxl: jxl_pixels_open
     }
   }
 }

@@ -18,7 +18,7 @@ struct SignatureTests {
     ("SVG", Array("<?xml version=\"1.0\"?>\n<!-- drawn -->\n<svg xmlns=\"\">".utf8)),
     ("SVG", Array("\u{FEFF}  <svg>".utf8)), ("HTML", Array("<!DOCTYPE html><html>".utf8)),
     ("HTML", Array("\n\n<HTML lang=en>".utf8)), ("XML", Array("<?xml version=\"1.0\"?><a/>".utf8)),
-    ("JPEG XL", [0xFF, 0x0A, 0xFA]), ("JPEG-LS", [0xFF, 0xD8, 0xFF, 0xF7, 0]),
+    ("JPEG-LS", [0xFF, 0xD8, 0xFF, 0xF7, 0]),
     ("JPEG 2000", [0, 0, 0, 12] + Array("jP  \r\n".utf8) + [0x87, 0x0A]),
     ("PSD", Array("8BPS\0\u{1}".utf8)), ("PDF", Array("%PDF-1.7".utf8)),
     ("ZIP", [0x50, 0x4B, 3, 4]),
@@ -70,7 +70,10 @@ struct SignatureTests {
     #expect(onlyPNG.error == .unsupportedFormat(name: "JPEG"))
     let onlyJPEG = Decoding(Fixtures.smallPNG, limits: DecodeLimits(formats: [.jpeg]))
     #expect(onlyJPEG.error == .unsupportedFormat(name: "PNG"))
-    for (file, name) in [("small.webp", "WebP"), ("small.gif", "GIF"), ("small.avif", "AVIF")] {
+    for (file, name) in [
+      ("small.webp", "WebP"), ("small.gif", "GIF"), ("small.avif", "AVIF"),
+      ("small.jxl", "JPEG XL"), ("boxed.jxl", "JPEG XL"),
+    ] {
       let decoding = Decoding(Fixtures.image(file), limits: DecodeLimits(formats: [.jpeg, .png]))
       #expect(decoding.error == .unsupportedFormat(name: name))
     }

@@ -100,7 +100,7 @@ struct VariantTests {
 
   @Test(
     "with others by one decode is what it is alone at that scale; one that can't be made harms none",
-    arguments: ["photo.jpg", "photo.png", "photo.webp", "photo.gif", "small.avif"])
+    arguments: ["photo.jpg", "photo.png", "photo.webp", "photo.gif", "small.avif", "alpha.jxl"])
   func together(name: String) throws {
     let bytes = Fixtures.image(name)
     let image = try Decoding(bytes).result.get()

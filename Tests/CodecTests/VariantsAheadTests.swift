@@ -69,7 +69,7 @@ struct VariantsAheadTests {
 
   @Test("of formats that are read otherwise are left to the renderer")
   func others() {
-    for name in ["small.webp", "small.gif", "small.avif"] {
+    for name in ["small.webp", "small.gif", "small.avif", "small.jxl"] {
       let decoding = Decoding(Fixtures.image(name), variants: [Variant(.jpeg, 9)])
       #expect(decoding.error == nil && decoding.variants == [nil])
     }

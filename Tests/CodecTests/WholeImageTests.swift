@@ -45,7 +45,7 @@ struct WholeImageTests {
     "ends where it ends: bytes after it don't matter",
     arguments: [
       "photo.jpg", "photo.png", "photo.webp", "animated.webp", "photo.gif", "small.avif",
-      "animated.avif",
+      "animated.avif", "small.jxl", "boxed.jxl", "recompressed.jxl", "animated.jxl",
     ])
   func trailingBytes(name: String) {
     let image = Fixtures.image(name)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures in images/ and facts.json, which tells what Pillow knows of each.
 
-Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, and avifenc of libavif. The results are committed: tests don't run this.
+Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, avifenc of libavif, and cjxl of libjxl. The results are committed: tests don't run this.
 """
 import json
 import pathlib
@@ -12,6 +12,8 @@ import tempfile
 import zlib
 
 from PIL import Image, ImageFilter
+
+from variants import grey_profile, wide_profile
 
 FOLDER = pathlib.Path(__file__).parent / "images"
 
@@ -133,6 +135,8 @@ def make_pngs():
     frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "green", "blue")]
     frames[0].save(path("animated.png"), save_all=True, append_images=frames[1:], duration=100)
     flat_png("flat-paeth.png", 4000, 3000)
+    small.save(path("wide.png"), icc_profile=wide_profile())
+    grey.save(path("grey-gamma.png"), icc_profile=grey_profile())
 
 
 def moving(count):
@@ -222,6 +226,62 @@ def make_avifs():
     return told
 
 
+def jxl(name, source, *options, duration=100, **told):
+    """As avif(): Pillow can't read these here. The source is a file, a picture, or a list of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        images = source if isinstance(source, list) else [source]
+        if not isinstance(source, str):
+            source = f"{folder}/source.png"
+            more = {"save_all": True, "append_images": images[1:], "duration": duration}
+            images[0].save(source, **(more if images[1:] else {}))
+        run("cjxl", "--quiet", "--num_threads=0", *options, source, path(name))
+        with Image.open(source) as image:
+            known = {"format": "jxl", "width": image.width, "height": image.height}
+            known |= {"orientation": 1, "progressive": False, "has_alpha": "A" in image.mode}
+    return known | {"frames": len(images)} | told
+
+
+def turned_jxl(name, source, orientation):
+    """The encoder takes it from EXIF into the codestream's header, and says both."""
+    with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        source.save(file.name, exif=exif, quality=80)
+        return jxl(name, file.name, "--lossless_jpeg=0", "-d", "1", orientation=orientation)
+
+
+def make_jxls():
+    small, large = photo(67, 45), photo(300, 280)
+    grey, clear = small.convert("L"), small.convert("RGBA")
+    clear.putalpha(grey)
+    deep = grey.convert("I").point(lambda v: v * 257).convert("I;16")
+    jpeg = path("ycbcr-420.jpg")
+    layers = [Image.new("RGB", (200, 200), (10 * index, 20, 30)) for index in range(20)]
+    told = {
+        "small.jxl": jxl("small.jxl", photo(24, 16), "-d", "2"),
+        "small-lossless.jxl": jxl("small-lossless.jxl", photo(24, 16), "-d", "0"),
+        "boxed.jxl": jxl("boxed.jxl", small, "-d", "2", "--container=1"),
+        "recompressed.jxl": jxl("recompressed.jxl", jpeg, "--lossless_jpeg=1"),
+        "grey.jxl": jxl("grey.jxl", grey, "-d", "1"),
+        "deep.jxl": jxl("deep.jxl", deep, "-d", "0"),
+        "alpha.jxl": jxl("alpha.jxl", clear, "-d", "1"),
+        "alpha-lossless.jxl": jxl("alpha-lossless.jxl", clear, "-d", "0"),
+        "wide.jxl": jxl("wide.jxl", path("wide.png"), "-d", "0"),
+        "wide-lossy.jxl": jxl("wide-lossy.jxl", path("wide.png"), "-d", "0.3"),
+        "grey-gamma.jxl": jxl("grey-gamma.jxl", path("grey-gamma.png"), "-d", "0"),
+        "progressive.jxl": jxl("progressive.jxl", large, "-d", "3", "-p", "--progressive_dc=1"),
+        "progressive-lossless.jxl": jxl("progressive-lossless.jxl", small, "-d", "0", "-p"),
+        "animated.jxl": jxl("animated.jxl", moving(4), "-d", "2"),
+        # Frames of no duration are layers of the one that is shown.
+        "layers.jxl": jxl("layers.jxl", layers, "-d", "0", "-e", "3", duration=0, frames=1),
+        "blinking.jxl": jxl("blinking.jxl", blinking(), "-d", "0"),
+    }
+    for orientation in range(2, 9):
+        name = f"turned-{orientation}.jxl"
+        told[name] = turned_jxl(name, photo(12, 9), orientation)
+    return told
+
+
 def is_interlaced(image):
     if image.format == "GIF":
         return image.tile[0][3][1]
@@ -260,7 +320,7 @@ def main():
     make_pngs()
     make_webps()
     make_gifs()
-    known = make_avifs()
+    known = make_avifs() | make_jxls()
     for file in FOLDER.iterdir():
         if file.suffix in (".jpg", ".png", ".webp", ".gif"):
             known[file.name] = facts(file)

@@ -1,10 +1,11 @@
 import Codec
 import Foundation
 import Glibc
-import Isolation
 import Jobs
 import TestSupport
 import Testing
+
+@testable import Isolation
 
 @Suite("Decoding in another process")
 struct IsolatedCodecTests {
@@ -70,6 +71,42 @@ struct IsolatedCodecTests {
   }
 
   @Test(
+    "a JPEG XL that was changed at random ends its own job at the most",
+    arguments: ["small.jxl", "progressive-lossless.jxl", "animated.jxl"])
+  func mutantsInside(name: String) {
+    var random = SystemRandomNumberGenerator()
+    let (seed, limits) = (Fixtures.image(name), DecodeLimits(maxPixels: 4_000_000))
+    for _ in 0..<60 {
+      var mutant = seed
+      for _ in 0..<Int.random(in: 1...4, using: &random) {
+        mutant[Int.random(in: 2..<mutant.count, using: &random)] = .random(in: 0...255)
+      }
+      #expect(Decoded(mutant, by: Self.codec, limits: limits).error != .noDecoder, "\(mutant)")
+    }
+    #expect(Decoded(seed, by: Self.codec).error == nil)
+  }
+
+  @Test(
+    "without a filter takes no image of a format that needs one, and has no variants of a kept one")
+  func withoutFilter() {
+    let bare = IsolatedCodec.Layers(hasFilter: false, landlock: 7)
+    let held = IsolatedCodec.Layers(hasFilter: true, landlock: nil)
+    func formats(by layers: IsolatedCodec.Layers) -> Set<ImageFormat>? {
+      let step = DecoderRequest.Step(task: .decode(DecodeLimits(), []), hasEnded: true)
+      guard case .decode(let limits, _)? = step.permitted(by: layers)?.task else { return nil }
+      return limits.formats
+    }
+    #expect(formats(by: held) == Set(ImageFormat.allCases))
+    #expect(formats(by: bare) == ImageFormat.decodedAnywhere)
+    for format in ImageFormat.allCases {
+      let image = ImageDescription(format: format, width: 1, height: 1)
+      let step = DecoderRequest.Step(task: .render(image, bytes: 9, []), hasEnded: true)
+      #expect(step.permitted(by: held) != nil)
+      #expect((step.permitted(by: bare) == nil) == ImageFormat.needingIsolation.contains(format))
+    }
+  }
+
+  @Test(
     "renders what the renderer in this process renders, also what is larger than the shared memory")
   func rendering() throws {
     let bytes = Fixtures.jpeg
@@ -86,6 +123,23 @@ struct IsolatedCodecTests {
     #expect(throws: CodecError.self) {
       try Self.files(Self.codec.render(Fixtures.png, of: image, as: [small]))
     }
+  }
+
+  @Test(
+    "renders images of every format, with a colour profile too",
+    arguments: [
+      "wide.png", "grey-gamma.png", "icc.jpg", "exif.webp", "animated.gif", "alpha.avif",
+      "wide.jxl",
+      "grey-gamma.jxl", "alpha.jxl", "animated.jxl",
+    ])
+  func renderings(name: String) throws {
+    let bytes = Fixtures.image(name)
+    let image = try Decoded(bytes, by: StreamingCodec()).result.get()
+    var variant = Variant(format: .png)
+    variant.width = 20
+    let here = try Self.files(StreamingRenderer().render(bytes, of: image, as: [variant]))
+    let there = try Self.files(Self.codec.render(bytes, of: image, as: [variant]))
+    #expect(try here.map { try $0.get() } == there.map { try $0.get() })
   }
 
   @Test("makes previews, one after the other")

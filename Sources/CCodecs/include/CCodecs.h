@@ -1,4 +1,4 @@
-// Decodes JPEG, PNG, WebP, GIF and AVIF in slices, over libjpeg-turbo, libpng, libwebp and libavif.
+// Decodes JPEG, PNG, WebP, GIF, AVIF and JPEG XL in slices, over libjpeg-turbo, libpng, libwebp, libavif and libjxl.
 //
 // The first two report errors by longjmp. Every function here sets its own setjmp before it calls
 // such a library and returns a value, so no jump ever leaves this module; nothing here calls back
@@ -207,5 +207,7 @@ const char *codecs_webp_version(void);
 /// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
 /// thread at a time.
 const char *codecs_avif_version(void);
+
+#include "jxl.h"
 
 #endif

@@ -1,0 +1,235 @@
+// JPEG XL over libjxl's streaming decoder, on the caller's thread alone.
+//
+// The library takes bytes as they come and decodes squares of 256 pixels a side as soon as theirs are there; it composes frames
+// on their canvas, and tells of those that are shown. Each may be of many layers, some bytes each, whose composing costs as much
+// as the canvas is large: a second decoder, which decodes no pixel, goes before and counts them.
+//
+// A square can't be left, and what is kept is told by no header: a hostile file can have the library take more than was
+// reckoned. So it runs only where the kernel bounds time and memory (see docs/operating.md).
+#include "CCodecs.h"
+#include "frame_budget.h"
+#include "jxl_decoder.h"
+#include "slice.h"
+#include "thumb.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef enum { HEADER, DECODE, FINISHED, FAILED } Stage;
+
+struct JXLReader {
+    Stage stage;
+    CodecFault fault;
+    CodecPicture picture;
+    JXLSource source, scout;
+    size_t taken, scouted;   // of the bytes given, by each
+    bool is_scouted;         // it waits for the header to be judged, or has come to the last frame
+    JxlBasicInfo info;
+    uint64_t offset;         // of the file, that was consumed
+    FrameBudget budget;      // of all layers
+    uint64_t frames;         // that are shown
+    Thumb thumb;             // of the first frame
+    char message[80];
+};
+
+// A failure is told by the stage; callers return at once.
+static void fail(JXLReader *reader, CodecFault fault, const char *message) {
+    if (reader->stage == FAILED) return;
+    reader->stage = FAILED;
+    reader->fault = fault;
+    snprintf(reader->message, sizeof reader->message, "%s", message);
+}
+
+JXLReader *jxl_reader_create(size_t max_memory) {
+    (void)max_memory; // The library allocates as the header says, and that is judged first.
+    JXLReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->budget = frame_budget_unbounded();
+    if (jxl_open(&reader->source) && jxl_open_scout(&reader->scout)) return reader;
+    jxl_reader_destroy(reader);
+    return NULL;
+}
+
+void jxl_reader_destroy(JXLReader *reader) {
+    if (!reader) return;
+    jxl_close(&reader->source);
+    jxl_close(&reader->scout);
+    free(reader);
+}
+
+void jxl_reader_allow_frames(JXLReader *reader, CodecFrameLimits limits) {
+    reader->budget.limits = limits;
+}
+
+CodecPicture jxl_reader_picture(const JXLReader *reader) {
+    CodecPicture picture = reader->picture;
+    picture.frames = reader->frames;
+    picture.maxFrames = reader->budget.told;
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    return picture;
+}
+
+const char *jxl_reader_message(const JXLReader *reader) {
+    return reader->message;
+}
+
+static void read_header(JXLReader *reader) {
+    JxlDecoder *decoder = reader->source.decoder;
+    JxlBasicInfo *info = &reader->info;
+    CodecPicture *picture = &reader->picture;
+    if (JxlDecoderGetBasicInfo(decoder, info) != JXL_DEC_SUCCESS || !info->xsize || !info->ysize) {
+        fail(reader, CodecFaultBroken, "no size");
+        return;
+    }
+    if (!jxl_is_supported(decoder, info)) {
+        fail(reader, CodecFaultUnsupported, "in inks");
+        return;
+    }
+    picture->width = info->xsize;
+    picture->height = info->ysize;
+    picture->hasAlpha = info->alpha_bits > 0;
+    // The codestream's word: one of EXIF's does not count (ISO/IEC 18181-2).
+    picture->containerOrientation = (uint8_t)info->orientation;
+    uint64_t needed
+        = jxl_memory(info->xsize, info->ysize, info->num_extra_channels, info->have_animation);
+    picture->decodingMemory = needed > SIZE_MAX ? SIZE_MAX : (size_t)needed;
+    reader->stage = DECODE;
+}
+
+// Counts what begins in these bytes, before any of it is decoded.
+static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
+    uint64_t pixels = (uint64_t)reader->picture.width * reader->picture.height;
+    while (!reader->is_scouted && reader->stage != FAILED) {
+        size_t at = reader->scouted;
+        switch (jxl_advance(&reader->scout, bytes + at, count - at, &reader->scouted)) {
+        case JXL_DEC_NEED_MORE_INPUT:
+            if (reader->scout.is_dry) return;
+            break;
+        case JXL_DEC_BASIC_INFO:
+            reader->is_scouted = true;
+            break;
+        case JXL_DEC_FRAME:
+            if (!frame_budget_take(&reader->budget, pixels, reader->offset + reader->scouted))
+                fail(reader, CodecFaultTooManyFrames, "too many frames");
+            break;
+        case JXL_DEC_SUCCESS:
+            reader->is_scouted = true;
+            jxl_close(&reader->scout);
+            break;
+        default:
+            fail(reader, CodecFaultBroken, "no JPEG XL codestream");
+        }
+    }
+}
+
+// A part of a row, of the first frame.
+static void take_pixels(void *context, size_t x, size_t y, size_t count, const void *pixels) {
+    JXLReader *reader = context;
+    if (reader->frames != 1) return;
+    Thumb *thumb = &reader->thumb;
+    ThumbSpan rows = thumb_span(thumb, 0, (uint32_t)y);
+    if (rows.first == rows.end) return;
+    uint32_t channels = jxl_pixels_of(&reader->info).num_channels;
+    const ThumbAxis *axis = &thumb->across[0];
+    for (uint32_t across = 0; across < axis->count; across++) {
+        if (axis->at[across] < x || axis->at[across] - x >= count) continue;
+        const uint8_t *pixel = (const uint8_t *)pixels + (axis->at[across] - x) * channels;
+        bool is_grey = channels < 3;
+        const uint8_t rgba[4] = {
+            pixel[0], pixel[is_grey ? 0 : 1], pixel[is_grey ? 0 : 2],
+            channels % 2 ? 255 : pixel[channels - 1]};
+        thumb_add_pixel(thumb, across, rows, rgba);
+    }
+}
+
+static void begin_pixels(JXLReader *reader) {
+    JxlPixelFormat format = jxl_pixels_of(&reader->info);
+    if (reader->frames == 1) thumb_start(&reader->thumb, reader->picture.width, reader->picture.height);
+    if (JxlDecoderSetImageOutCallback(reader->source.decoder, &format, take_pixels, reader) != JXL_DEC_SUCCESS)
+        fail(reader, CodecFaultBroken, "pixels of no kind that is known");
+}
+
+static void finish(JXLReader *reader) {
+    if (reader->stage == DECODE && reader->frames) {
+        thumb_finish_pixels(&reader->thumb);
+        reader->stage = FINISHED;
+    } else {
+        fail(reader, CodecFaultBroken, "no picture");
+    }
+}
+
+static void take_event(JXLReader *reader, JxlDecoderStatus event) {
+    switch (event) {
+    case JXL_DEC_BASIC_INFO:
+        read_header(reader);
+        break;
+    case JXL_DEC_COLOR_ENCODING:
+        jxl_want_srgb(reader->source.decoder, &reader->info);
+        break;
+    case JXL_DEC_FRAME:
+        reader->frames++;
+        break;
+    case JXL_DEC_NEED_IMAGE_OUT_BUFFER:
+        begin_pixels(reader);
+        break;
+    case JXL_DEC_FULL_IMAGE:
+        break;
+    case JXL_DEC_SUCCESS:
+        finish(reader);
+        break;
+    default:
+        fail(reader, CodecFaultBroken, "no JPEG XL codestream");
+    }
+}
+
+static CodecStatus run(JXLReader *reader, const uint8_t *bytes, size_t count) {
+    Slice slice = slice_start();
+    look_ahead(reader, bytes, count);
+    if (reader->stage == FAILED) return CodecStatusFailed;
+    do {
+        size_t at = reader->taken;
+        JxlDecoderStatus event = jxl_advance(&reader->source, bytes + at, count - at, &reader->taken);
+        if (event == JXL_DEC_NEED_MORE_INPUT) {
+            if (reader->source.is_dry) return CodecStatusNeedsBytes;
+            continue;
+        }
+        bool is_header = reader->stage == HEADER;
+        take_event(reader, event);
+        if (reader->stage == FAILED) return CodecStatusFailed;
+        if (reader->stage == FINISHED) return CodecStatusFinished;
+        if (is_header && reader->stage == DECODE) {
+            reader->is_scouted = false;
+            return CodecStatusHeader;
+        }
+    } while (!slice_is_over(slice));
+    return CodecStatusHasMore;
+}
+
+// The bytes that neither needs again.
+static size_t consume(JXLReader *reader) {
+    size_t consumed = reader->taken;
+    if (reader->scout.decoder && reader->scouted < consumed) consumed = reader->scouted;
+    reader->taken -= consumed;
+    if (reader->scout.decoder) reader->scouted -= consumed;
+    reader->offset += consumed;
+    return consumed;
+}
+
+CodecStep jxl_reader_step(JXLReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    static const uint8_t none = 0;
+    CodecStatus status = run(reader, bytes ? bytes : &none, count);
+    size_t consumed = consume(reader);
+    if (status == CodecStatusNeedsBytes && ended) {
+        fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        status = CodecStatusFailed;
+    }
+    bool is_over = status == CodecStatusFinished || status == CodecStatusFailed;
+    // What it holds is not needed once there is nothing more to decode.
+    if (is_over) {
+        jxl_close(&reader->source);
+        jxl_close(&reader->scout);
+    }
+    return (CodecStep){status, reader->fault, is_over ? count : consumed};
+}

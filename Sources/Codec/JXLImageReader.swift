@@ -1,0 +1,26 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `jxl.c`.
+final class JXLImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int) {
+    guard let reader = jxl_reader_create(maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { jxl_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    jxl_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { jxl_reader_picture(reader) }
+  var message: String { String(cString: jxl_reader_message(reader)) }
+
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    jxl_reader_allow_frames(reader, limits.frames)
+  }
+}

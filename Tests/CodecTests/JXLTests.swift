@@ -1,0 +1,130 @@
+import CCodecs
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A JPEG XL")
+struct JXLTests {
+  @Test(
+    "is no image wherever it ends",
+    arguments: [
+      "small.jxl", "small-lossless.jxl", "boxed.jxl", "recompressed.jxl", "deep.jxl", "alpha.jxl",
+      "animated.jxl", "blinking.jxl", "turned-6.jxl",
+    ])
+  func cutShort(name: String) {
+    let whole = Fixtures.image(name)
+    for count in 1..<whole.count {
+      let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
+      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+      // Four bytes are a length and could begin anything.
+      if count > 4 { #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)") }
+      #expect(decoding.description == nil)
+    }
+  }
+
+  @Test(
+    "has the pixels of what it was made of, as Pillow shows that",
+    arguments: [
+      // The inverse transforms and what fills in the chroma are two libraries'.
+      ("recompressed.jxl", "ycbcr-420.jpg", 40), ("deep.jxl", "grey.png", 1),
+      ("grey.jxl", "grey.png", 60),
+    ] as [(String, String, Int)])
+  func source(name: String, source: String, most: Int) async throws {
+    let pixels = ReadPixels(Fixtures.image(name), by: jxl_pixels_open)
+    #expect(pixels.fault == CodecFault.none)
+    let shown = try #require(try await ShownPixels(Fixtures.image(source)))
+    #expect((pixels.width, pixels.height) == (shown.width, shown.height))
+    let far = zip(pixels.rgba, shown.pixels).map { abs(Int($0) - Int($1)) }.max()
+    #expect(far! <= most)
+  }
+
+  @Test(
+    "of any kind is near to what was encoded",
+    arguments: [
+      "small.jxl", "small-lossless.jxl", "boxed.jxl", "recompressed.jxl", "alpha.jxl",
+      "progressive.jxl", "progressive-lossless.jxl",
+    ])
+  func colours(name: String) throws {
+    let known = try #require(Fixtures.known.first { $0.name == name }?.description)
+    let pixels = ReadPixels(Fixtures.image(name), by: jxl_pixels_open)
+    #expect(pixels.width == known.width && pixels.height == known.height)
+    #expect(pixels.rgba.count == known.width * known.height * 4)
+    #expect(pixels.profile.isEmpty)
+    // The fixtures' blue falls from top to bottom as their green rises (see make-fixtures.py).
+    let last = pixels.rgba.count - 4
+    #expect(pixels.rgba[1] < pixels.rgba[last + 1])
+    if known.hasAlpha { return }
+    #expect(pixels.rgba[2] > pixels.rgba[last + 2])
+  }
+
+  @Test(
+    "has its profile followed where it has one, and is in sRGB where the library stores its own colours",
+    arguments: [
+      ("wide.jxl", "wide.png", 0), ("wide-lossy.jxl", "wide.png", 40),
+      ("grey-gamma.jxl", "grey-gamma.png", 0),
+    ] as [(String, String, Int)])
+  func profile(name: String, source: String, most: Int) async throws {
+    let file = Fixtures.image(name)
+    #expect(ReadPixels(file, by: jxl_pixels_open).profile.isEmpty == (most > 0))
+    var shown: [ShownPixels] = []
+    for file in [file, Fixtures.image(source)] {
+      let variant = try Rendered(file, as: Variant(.png)).result.get()
+      shown.append(try #require(try await ShownPixels(variant)))
+    }
+    let far = zip(shown[0].pixels, shown[1].pixels).map { abs(Int($0) - Int($1)) }.max()
+    #expect(far! <= most)
+  }
+
+  @Test("is broken where its data is", arguments: ["small.jxl", "small-lossless.jxl", "alpha.jxl"])
+  func data(name: String) {
+    let whole = Fixtures.image(name)
+    for byte in [0, 0x55, 0xFF] as [UInt8] {
+      let blank =
+        whole.prefix(20) + [UInt8](repeating: byte, count: whole.count - 20)
+      let decoding = Decoding(Array(blank))
+      #expect(decoding.isBroken || decoding.error == .cutShort, "\(decoding.result)")
+    }
+  }
+
+  @Test("of sides that only its header has is refused by that")
+  func sides() {
+    // Two sides of 2^30, each said by 32 bits; nothing else.
+    let start: [UInt8] = [0xFF, 0x0A, 0xFE, 0xFF, 0xFF, 0xFF, 0xF1, 0xFF, 0xFF, 0xFF, 0x1F]
+    let error = Decoding(start + [UInt8](repeating: 0, count: 40)).error
+    guard case .dimensionTooLarge = error else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+  }
+
+  @Test("of many layers in one frame is held to the number and the pixels of all")
+  func layers() {
+    let whole = Fixtures.image("layers.jxl")
+    for pieces in [1, 40, .max] {
+      #expect(Decoding(whole, pieces: pieces).description?.frames == 1)
+      let few = Decoding(whole, pieces: pieces, limits: DecodeLimits(maxFrames: 19))
+      #expect(few.error == .tooManyFrames(limit: 19))
+      // Each costs as much as the canvas is large, however small it is itself.
+      let tight = Decoding(whole, pieces: pieces, limits: DecodeLimits(maxPixels: 200 * 200))
+      #expect(tight.error == .tooManyFrames(limit: 16) || tight.error == .tooManyFrames(limit: 1))
+      #expect(few.headers.count == 1)
+    }
+  }
+
+  @Test("is decoded only where it may be")
+  func refused() {
+    let file = Fixtures.image("small.jxl")
+    #expect(ImageFormat.needingIsolation.contains(.jxl))
+    #expect(!ImageFormat.decodedAnywhere.contains(.jxl))
+    let decoder = StreamingCodec(formats: ImageFormat.decodedAnywhere)
+      .makeDecoder(limits: DecodeLimits())
+    decoder.append(file)
+    decoder.end()
+    #expect(throws: CodecError.unsupportedFormat(name: "JPEG XL")) { try decoder.step() }
+    let image = ImageDescription(format: .jxl, width: 24, height: 16)
+    let rendering = StreamingRenderer(of: ImageFormat.decodedAnywhere)
+      .render(file, of: image, as: [Variant(.png)])
+    #expect(throws: CodecError.unsupportedFormat(name: "JPEG XL")) { try rendering.step() }
+  }
+}
