@@ -16,7 +16,7 @@ public struct Routes: Sendable {
   private let authentication: Authentication
   private let limiter: RateLimiter?
   private let crossOrigin: CrossOrigin
-  private let pageBarrier: CrossSiteGuard
+  private let crossSiteGuard: CrossSiteGuard
   /// Bytes of content that was gathered, and of answers made from many jobs.
   let memory: Budget
   /// Connections whose answer waits for something to happen.
@@ -50,7 +50,7 @@ public struct Routes: Sendable {
     authentication = Authentication(tokens: configuration.tokens)
     limiter = configuration.rateLimit.map { RateLimiter($0) }
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
-    pageBarrier = CrossSiteGuard(configuration, crossOrigin)
+    crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
   }
@@ -100,7 +100,7 @@ public struct Routes: Sendable {
     if !route.isProbe {
       // A signature says that the picture is meant for that page.
       let makesJobs = route == .view && !configuration.signsViews
-      try pageBarrier.check(request.method, request.fields, makesJobs: makesJobs)
+      try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs)
     }
     if request.method == .options, route != .unknown { return options(request, route) }
     let (caller, client) = try admit(request, to: route)

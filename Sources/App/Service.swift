@@ -56,9 +56,12 @@ public enum Service {
   ///
   /// - Returns: what is no mistake, but hardly meant; a line each.
   public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
-    let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
-    _ = try PlaceholderFile.pictures(
-      configuration, by: Decoding(configuration, log: quiet).codec)
+    let placeholders = configuration.placeholders
+    if placeholders.loading != nil || placeholders.failure != nil {
+      let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
+      _ = try PlaceholderFile.pictures(
+        configuration, by: Decoding(configuration, log: quiet).codec)
+    }
     return warnings(of: configuration)
   }
 
