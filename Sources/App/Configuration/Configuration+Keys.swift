@@ -61,6 +61,7 @@ extension Configuration {
     Key("fetch.allow_ports", \.fetch.allowPorts, .list(.integer(1...65_535))),
     Key("decode.isolation", \.decode.isolation, .choice()),
     Key("decode.processes", \.decode.processes, .integer(0...1024)),
+    Key("decode.max_time", \.decode.maxTime, .duration(.seconds(1)...anHour)),
     Key("decode.formats", \.decode.formats, .list(.choice(), minimum: 1)),
     Key("decode.threads", \.decode.threads, .integer(0...1024)),
     Key("decode.max_pixels", \.decode.maxPixels, .integer(1...2_000_000_000)),
