@@ -67,7 +67,7 @@ extension Routes {
     for name in ["expires", "signature"] { _ = query.one(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let picture = ImageRequest(&query, self)
-    var decoder = decoder(savesData: exchange.savesData)
+    var decoder = decoder(for: exchange)
     let viewed = decoder.viewedJob(from: &query)
     try query.finish(with: decoder.mistakes)
     // Without one there was a mistake.

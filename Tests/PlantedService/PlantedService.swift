@@ -9,7 +9,10 @@ enum PlantedService {
   static func main() async throws {
     if CommandLine.arguments.dropFirst().first == DecoderServer.argument { DecoderServer.run() }
     let environment = ProcessInfo.processInfo.environment
-    let configuration = try Configuration.load(file: nil, environment: environment, flags: [])
-    try await Service.run(configuration, log: LogFormat.start(configuration.log))
+    let read = { @Sendable () throws(Configuration.Mistakes) in
+      try Configuration.load(environment: environment)
+    }
+    let configuration = try read()
+    try await Service.run(configuration, log: LogFormat.start(configuration.log), read: read)
   }
 }

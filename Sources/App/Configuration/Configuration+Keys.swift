@@ -23,9 +23,11 @@ extension Configuration {
     Key("server.drain_timeout", \.server.drainTimeout, .duration(.zero...anHour)),
     Key("server.tls.certificate", \.server.tls.certificate, .optional(.file)),
     Key("server.tls.key", \.server.tls.key, .optional(.file)),
+    Key("server.trusted_proxies", \.server.trustedProxies, .list(.network)),
     Key("server.cors_origins", \.server.corsOrigins, .list(.origin)),
     Key("auth.disabled", \.auth.disabled, .boolean),
     Key("auth.tokens", \.auth.tokens, .tokens),
+    Key("auth.tokens_file", \.auth.tokensFile, .optional(.file)),
     Key("auth.public_metrics", \.auth.publicMetrics, .boolean),
     Key(
       "auth.rate_limit.requests_per_second", \.auth.rateLimit.requestsPerSecond,
