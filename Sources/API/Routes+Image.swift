@@ -14,6 +14,9 @@ extension Routes {
 
     if let name = request.name { _ = try variantRequest(named: name, of: snapshot.job) }
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
+    if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
+      throw Problem(.imageUnavailable, "The job's image has the SHA-256 \(image.digest.hex).")
+    }
     var response = try await picture(of: snapshot, request, exchange)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
@@ -29,6 +32,9 @@ extension Routes {
       if var response = try await image(
         of: snapshot.job, as: request.variant, named: request.name, exchange)
       {
+        if request.digest != nil {
+          response.fields[.cacheControl] = "private, max-age=31536000, immutable"
+        }
         if request.allowsPlaceholder { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
         return response
       }
