@@ -14,6 +14,11 @@ extension Problem {
     case .queueFull:
       self.init(.queueFull, "As many jobs are queued as may be; try again later.")
       fields[.retryAfter] = "5"
+    case .bytesSpent(let rest):
+      self.init(
+        .rateLimited, "As many bytes came today as this token lets come; the day ends at 00:00 UTC."
+      )
+      fields[.retryAfter] = "\(Int(rest.inSeconds.rounded(.up)))"
     case .keyReused:
       self.init(.invalidOption, "This Idempotency-Key was used before with another request.")
       errors = [

@@ -19,6 +19,8 @@ extension Configuration {
     engine.workers = jobs.workers
     engine.maxQueued = jobs.maxQueued
     engine.retention = jobs.retention
+    engine.limitedOwners = Set(
+      auth.all.lazy.filter { $0.maxBytesPerDay != nil }.map { Owner($0.name) })
     engine.idempotencyTTL = api.idempotencyTTL
     engine.retry.maxAttempts = jobs.maxAttempts
     engine.retry.initialBackoff = jobs.retryBackoff.initial

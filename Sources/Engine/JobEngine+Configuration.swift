@@ -7,6 +7,8 @@ extension JobEngine {
     public var workers = 64
     /// Beyond so many queued jobs a submission is refused.
     public var maxQueued = 100_000
+    /// Those whose tokens bound the bytes that come for them in a day, when the service starts.
+    public var limitedOwners: Set<Owner> = []
     /// How long a finished job is kept, where it doesn't say itself.
     public var retention: Duration = .seconds(3600)
     /// How long an idempotency key is kept, at least, whatever becomes of its jobs.

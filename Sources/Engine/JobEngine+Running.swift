@@ -85,7 +85,8 @@ extension JobEngine {
   var housekeeping: Housekeeping {
     Housekeeping(
       store: store, lease: lease, dispatcher: dispatcher, images: images, keeper: keeper,
-      snapshots: snapshots, cache: cache, idempotencyTTL: configuration.idempotencyTTL, log: log)
+      snapshots: snapshots, cache: cache, dailyBytes: dailyBytes,
+      idempotencyTTL: configuration.idempotencyTTL, now: clock, log: log)
   }
 
   /// Takes no more jobs, waits so long for the running ones, and queues the rest again. ``run()``

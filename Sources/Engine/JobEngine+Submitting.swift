@@ -9,8 +9,9 @@ extension JobEngine {
     _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
     try takeable()
-    try await checkLocalNames(jobs)
     let moment = now()
+    try dailyBytes.check(caller, at: moment)
+    try await checkLocalNames(jobs)
     let queued = jobs.map { new in
       var job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
       job.target = network.firstCandidate(of: job.submission)

@@ -39,6 +39,7 @@ public final class JobEngine: Sendable {
   let network: NetworkState
   let origins: OriginLimits
   let positions: QueuePositions
+  let dailyBytes: DailyBytes
   let dispatcher: Dispatcher
 
   // Loading: from the queue to a job's end.
@@ -99,6 +100,7 @@ public final class JobEngine: Sendable {
       onPause: { [membership] in membership.tell(.originPaused($0, $1)) }, onRoom: { signal.wake() }
     )
     positions = QueuePositions(since: now())
+    dailyBytes = DailyBytes(of: configuration.limitedOwners)
     dispatcher = Dispatcher(
       store: parts.store, lease: lease, origins: origins, positions: positions, signal: signal,
       now: now, log: log)
@@ -142,7 +144,7 @@ public final class JobEngine: Sendable {
       cache: cache,
       requests: OriginRequests(
         fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
-      kept: kept, ingest: ingest, background: background, now: now)
+      kept: kept, ingest: ingest, background: background, bytes: dailyBytes, now: now)
     makers = VariantMakers(
       variants: variants, staging: ingest.staging, isShared: configuration.cache.isShared)
     let files = FileLoader(

@@ -25,6 +25,7 @@ extension JobsError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .unknownJob: "there is no such job"
+    case .bytesSpent: "the owner had all the bytes that it may have today"
     case .queueFull: "the queue is full"
     case .keyReused: "the idempotency key came with another request"
     case .invalidLocalNames: "a name leads out of the folder of local images"

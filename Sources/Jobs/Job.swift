@@ -158,6 +158,9 @@ public struct Progress: Sendable, Equatable, Codable {
     self.resumedFrom = resumedFrom
   }
 
+  /// Bytes that came in this transfer.
+  public var arrived: Int { completed - resumedFrom }
+
   /// 0…1, nil while the total is unknown.
   public var fraction: Double? {
     guard let total, total > 0 else { return nil }

@@ -32,6 +32,10 @@ public protocol JobRecords: Sendable {
   /// - Returns: how many.
   func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
 
+  /// Adds what came from origins for owners on a day (``Timestamp/day``), and forgets what came more than a day before that.
+  /// - Returns: what came for each of them in all.
+  func addBytes(_ came: [Owner: Int], on day: Int) async throws(StoreError) -> [Owner: Int]
+
   /// How many jobs are in each phase, and the images' size.
   func counts() async throws(StoreError) -> StoreCounts
 }

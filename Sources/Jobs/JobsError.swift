@@ -4,6 +4,8 @@ public enum JobsError: Error, Sendable, Equatable {
   case unknownJob
   /// The queue would hold more than its capacity.
   case queueFull
+  /// The owner had as many bytes from origins today as its token lets it have; so long the day lasts.
+  case bytesSpent(for: Duration)
   /// The same idempotency key came with another request.
   case keyReused
   /// These of the jobs name images out of the local root: their places in the request.

@@ -6,6 +6,12 @@ public struct Timestamp: Hashable, Sendable, Comparable, Codable {
   /// The moment that many milliseconds after 1970-01-01T00:00:00Z.
   public init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
+  /// The beginning of a day, by UTC, counted from 1970-01-01.
+  public init(day: Int) { self.init(milliseconds: Int64(day) * 86_400_000) }
+
+  /// The day that it is in, by UTC, counted from 1970-01-01.
+  public var day: Int { Int(milliseconds / 86_400_000) }
+
   public init(from decoder: any Decoder) throws {
     milliseconds = try decoder.singleValueContainer().decode(Int64.self)
   }

@@ -8,6 +8,7 @@ enum Schema {
   /// Each is made once, in this order; a number is never given to another one.
   static let migrations: [String] = [
     jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
+    ownerBytes,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -189,6 +190,16 @@ enum Schema {
   // Which of the times this is that an image is kept (see ImageName). 0: before there were generations.
   private static let generations = """
     ALTER TABLE images ADD COLUMN generation bigint NOT NULL DEFAULT 0;
+    """
+
+  // What came from origins for owners whose tokens bound that; `day` is Timestamp.day.
+  private static let ownerBytes = """
+    CREATE TABLE owner_bytes (
+      owner bytea NOT NULL,
+      day int NOT NULL,
+      bytes bigint NOT NULL,
+      PRIMARY KEY (owner, day)
+    );
     """
 
   private static let cache = """

@@ -80,6 +80,30 @@ extension PostgresJobStore {
     }
   }
 
+  public func addBytes(
+    _ came: [Owner: Int], on day: Int
+  ) async throws(StoreError) -> [Owner: Int] {
+    // In one order over all instances, so that no two wait for each other.
+    let owners = came.keys.map { Array($0.name.utf8) }.sorted { $0.lexicographicallyPrecedes($1) }
+    let counts = owners.map { Int64(came[Owner(String(decoding: $0, as: UTF8.self))] ?? 0) }
+    return try await write { transaction in
+      try transaction.execute("DELETE FROM owner_bytes WHERE day < $1", [.int(Int64(day - 1))])
+      let rows = try transaction.execute(
+        """
+        INSERT INTO owner_bytes (owner, day, bytes)
+        SELECT owner, $3, bytes FROM unnest($1, $2) AS n (owner, bytes)
+        ON CONFLICT (owner, day) DO UPDATE SET bytes = owner_bytes.bytes + excluded.bytes
+        RETURNING owner, bytes
+        """, [.byteStrings(owners), .ints(counts), .int(Int64(day))])
+      var sums: [Owner: Int] = [:]
+      for row in 0..<rows.count {
+        guard let owner = rows.bytes(row, 0), let bytes = rows.int(row, 1) else { continue }
+        sums[Owner(String(decoding: owner, as: UTF8.self))] = Int(bytes)
+      }
+      return sums
+    }
+  }
+
   /// Forgets keys in one transaction, by an index of their age.
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await write { transaction in

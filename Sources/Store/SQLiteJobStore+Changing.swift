@@ -51,6 +51,12 @@ extension SQLiteJobStore {
     return try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
   }
 
+  public func addBytes(
+    _ came: [Owner: Int], on day: Int
+  ) async throws(StoreError) -> [Owner: Int] {
+    try await writer.perform(isSynced: false) { try $0.addBytes(came, on: day) }
+  }
+
   /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
   /// jobs are seen for the first time whose origins have no room, it takes several commits.
   public func claim(

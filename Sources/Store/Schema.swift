@@ -34,6 +34,9 @@ enum Schema {
     migrator.registerMigration("8 the store's name") { db in
       try db.execute(sql: settings)
     }
+    migrator.registerMigration("9 bytes of owners") { db in
+      try db.execute(sql: ownerBytes)
+    }
     return migrator
   }()
 
@@ -195,6 +198,16 @@ enum Schema {
     ) STRICT;
     INSERT INTO contents SELECT number, bytes FROM named_contents;
     DROP TABLE named_contents;
+    """
+
+  // What came from origins for owners whose tokens bound that; `day` is Timestamp.day.
+  private static let ownerBytes = """
+    CREATE TABLE owner_bytes (
+      owner BLOB NOT NULL,
+      day INTEGER NOT NULL,
+      bytes INTEGER NOT NULL,
+      PRIMARY KEY (owner, day)
+    ) STRICT, WITHOUT ROWID;
     """
 
   // `name` is the store's own (ImageOwner).

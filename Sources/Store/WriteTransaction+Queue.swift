@@ -54,6 +54,20 @@ extension WriteTransaction {
       ])
   }
 
+  func addBytes(_ came: [Owner: Int], on day: Int) throws -> [Owner: Int] {
+    try execute("DELETE FROM owner_bytes WHERE day < ?", [day - 1])
+    var sums: [Owner: Int] = [:]
+    for (owner, bytes) in came {
+      sums[owner] = try Int.fetchOne(
+        db,
+        sql: """
+          INSERT INTO owner_bytes (owner, day, bytes) VALUES (?, ?, ?)
+          ON CONFLICT (owner, day) DO UPDATE SET bytes = bytes + excluded.bytes RETURNING bytes
+          """, arguments: [Data(owner.name.utf8), day, bytes])
+    }
+    return sums
+  }
+
   /// Forgets keys by the index of their age.
   /// - Returns: how many.
   func forgetKeys(before moment: Timestamp, count: Int) throws -> Int {

@@ -12,6 +12,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
+  private var ownerBytes: [Int: [Owner: Int]] = [:]
   private var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
   var reservations: [JobID: (by: Instance, images: Set<ImageDigest>)] = [:]
@@ -312,6 +313,15 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     rows[id] = nil
     if row.leads { passOn(row.job) }
     return .removed(row.job)
+  }
+
+  public func addBytes(
+    _ came: [Owner: Int], on day: Int
+  ) async throws(StoreError) -> [Owner: Int] {
+    try await mayFail()
+    ownerBytes = ownerBytes.filter { $0.key >= day - 1 }
+    ownerBytes[day, default: [:]].merge(came) { $0 + $1 }
+    return ownerBytes[day, default: [:]].filter { came[$0.key] != nil }
   }
 
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {

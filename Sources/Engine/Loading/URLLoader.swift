@@ -13,6 +13,7 @@ struct URLLoader: Sendable {
   let kept: KeptTransfers
   let ingest: ImageIngest
   let background: BackgroundQueue
+  let bytes: DailyBytes
   let now: WallClock
 
   /// - Parameter refusal: why the origin may not be asked at the moment.
@@ -137,6 +138,9 @@ private struct URLLoad: Sendable {
     if let kept, let total { load.tracker.resumes(from: kept.count, total: total) }
     if let total { await parts.ingest.announce(bytes: total, of: load) }
     let staged = try await stage(for: response, continuing: kept)
+    defer {
+      parts.bytes.came(load.tracker.progress.bytes.arrived, for: job.owner, at: parts.now())
+    }
     let ingested: ImageIngest.Ingested
     do throws(JobFailure) {
       ingested = try await parts.ingest.ingest(

@@ -11,7 +11,9 @@ struct Housekeeping: Sendable {
   let keeper: ImageKeeper
   let snapshots: JobSnapshots
   let cache: ResponseCache
+  let dailyBytes: DailyBytes
   let idempotencyTTL: Duration
+  let now: WallClock
   let log: Logger
   private static let batch = 256
   /// Between some hundred images and the next: a million take minutes.
@@ -22,6 +24,7 @@ struct Housekeeping: Sendable {
   func run() async {
     async let recovering: Void = onceASecond { await recover() }
     await onceASecond {
+      await dailyBytes.save(in: store, at: now(), log)
       if lease.leads {
         await tidy()
         await forgetKeys()

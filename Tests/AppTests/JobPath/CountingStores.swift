@@ -123,6 +123,13 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.markOrphans(images, for: instance)
   }
 
+  func addBytes(
+    _ came: [Owner: Int], on day: Int
+  ) async throws(StoreError) -> [Owner: Int] {
+    calls.count()
+    return try await store.addBytes(came, on: day)
+  }
+
   func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     calls.count()
     return try await store.forgetKeys(olderThan: age, count: count)

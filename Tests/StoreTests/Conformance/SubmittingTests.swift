@@ -52,6 +52,20 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
+  @Test("bytes of owners add up for a day", arguments: StoreAdapter.allCases)
+  func bytes(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let (anna, ben) = (Owner("anna"), Owner("bén"))
+    let store = jobs.store.base
+    #expect(try await store.addBytes([anna: 5, ben: 0], on: 20_000) == [anna: 5, ben: 0])
+    #expect(try await store.addBytes([anna: 7], on: 20_000) == [anna: 12])
+    #expect(try await store.addBytes([anna: 1, ben: 2], on: 20_001) == [anna: 1, ben: 2])
+    #expect(try await store.addBytes([anna: 0], on: 20_000) == [anna: 12])
+    #expect(try await store.addBytes([anna: 4], on: 20_002) == [anna: 4])
+    #expect(try await store.addBytes([anna: 0], on: 20_000) == [anna: 0])
+    await jobs.store.close()
+  }
+
   @Test(
     "an owner has all of the queue while alone, and half of it once another has come",
     arguments: StoreAdapter.allCases)

@@ -1,0 +1,78 @@
+import Jobs
+import Logging
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Bytes of a day")
+struct DailyBytesTests {
+  private static let noon = Timestamp(day: 20_000) + .seconds(43_200)
+  private let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+  private let caller = Caller(
+    owner: Owner("anna"), isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 100))
+
+  @Test("hold their owner back until the day is over, and nobody else")
+  func spent() throws {
+    let bytes = DailyBytes(of: [caller.owner])
+    let other = Caller(owner: Owner("ben"), isAdmin: false)
+    bytes.came(99, for: caller.owner, at: Self.noon)
+    bytes.came(1_000, for: other.owner, at: Self.noon)
+    try bytes.check(caller, at: Self.noon)
+    bytes.came(1, for: caller.owner, at: Self.noon)
+    #expect(throws: JobsError.bytesSpent(for: .seconds(43_200))) {
+      try bytes.check(caller, at: Self.noon)
+    }
+    try bytes.check(other, at: Self.noon)
+    try bytes.check(caller, at: Self.noon + .seconds(43_200))
+  }
+
+  @Test("count through all instances, and over a restart")
+  func shared() async throws {
+    let store = MemoryJobStore()
+    let (here, there) = (DailyBytes(of: [caller.owner]), DailyBytes(of: []))
+    // Where no token said so, it counts from the first question on.
+    try there.check(caller, at: Self.noon)
+    there.came(60, for: caller.owner, at: Self.noon)
+    here.came(40, for: caller.owner, at: Self.noon)
+    try here.check(caller, at: Self.noon)
+    await there.save(in: store, at: Self.noon, log)
+    await here.save(in: store, at: Self.noon, log)
+    #expect(throws: JobsError.self) { try here.check(caller, at: Self.noon) }
+    try there.check(caller, at: Self.noon)
+    await there.save(in: store, at: Self.noon, log)
+    #expect(throws: JobsError.self) { try there.check(caller, at: Self.noon) }
+    let next = DailyBytes(of: [caller.owner])
+    await next.save(in: store, at: Self.noon, log)
+    #expect(throws: JobsError.self) { try next.check(caller, at: Self.noon) }
+  }
+
+  @Test("that the store could not take are told again")
+  func failing() async throws {
+    let store = MemoryJobStore()
+    let bytes = DailyBytes(of: [caller.owner])
+    bytes.came(100, for: caller.owner, at: Self.noon)
+    await store.fail(with: [.unavailable(detail: "a test")])
+    await bytes.save(in: store, at: Self.noon, log)
+    #expect(throws: JobsError.self) { try bytes.check(caller, at: Self.noon) }
+    await bytes.save(in: store, at: Self.noon, log)
+    #expect(try await store.addBytes([caller.owner: 0], on: 20_000) == [caller.owner: 100])
+  }
+
+  @Test("are those that came over the net, not those that were kept")
+  func counted() async throws {
+    try await Workshop.open { shop in
+      let me = Caller(
+        owner: Owner("me"), isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 1))
+      let url = "https://a.example/1"
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      let id = try await shop.engine.submit([new], by: me, key: nil)[0].id
+      #expect(try await shop.finished(id).phase == .success)
+      // The cache answers, but the day's bytes are spent all the same.
+      await #expect(throws: JobsError.self) {
+        _ = try await shop.engine.submit([new], by: me, key: nil)
+      }
+    }
+  }
+}
