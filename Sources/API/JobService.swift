@@ -107,6 +107,12 @@ public protocol JobService: Sendable {
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
   func setConstrained(_ isConstrained: Bool) async throws(JobsError)
 
+  /// The instances that work on the jobs, the one that leads first.
+  func instances() async throws(JobsError) -> [PresentInstance]
+
+  /// Which of them this is.
+  var instance: Instance { get }
+
   /// The wall clock's time.
   func now() -> Timestamp
 

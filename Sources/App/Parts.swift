@@ -37,7 +37,7 @@ struct Parts: Sendable {
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(
       configuration, by: decoding.codec)
-    jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
+    jobs = try JobKeeping(configuration, isDurable: isDurable)
     images = try ImageKeeping(
       configuration, isDurable: isDurable, references: jobs.store, now: Self.now, log: log)
     engine = JobEngine(

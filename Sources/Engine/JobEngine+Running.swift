@@ -27,6 +27,7 @@ extension JobEngine {
     if !network.isConstrained { background.replaceLowData() }
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
+      group.addTask { await self.tidying.run { await self.housekeeping.tidy() } }
       group.addTask { await self.housekeeping.sweep() }
       group.addTask { await self.lease.keep() }
       group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }

@@ -18,6 +18,8 @@ public final class JobEngine: Sendable {
   let clock: WallClock
   let log: Logger
   let lifecycle = Mutex(ServiceState.starting)
+  /// When this process was made.
+  let since: Timestamp
   let storage: StorageRoom
 
   // Sharing: this process among those that share the store.
@@ -56,6 +58,9 @@ public final class JobEngine: Sendable {
   let variants: Variants?
   let makers: VariantMakers
 
+  // Upkeep.
+  let tidying = TidyRounds()
+
   /// - Parameter now: the wall clock.
   public init(
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
@@ -67,6 +72,7 @@ public final class JobEngine: Sendable {
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }
     clock = now
+    since = now()
     storage = StorageRoom(images: parts.images, log: log)
 
     network = NetworkState(isConstrained: configuration.isConstrained)

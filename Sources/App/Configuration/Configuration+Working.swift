@@ -13,7 +13,13 @@ extension Configuration {
     public var maxAttempts = 3
     /// How long to wait between tries.
     public var retryBackoff = Backoff()
-    /// How long an instance may be silent before others that share its jobs take them over.
+  }
+
+  /// `cluster`: this process among those that share its jobs.
+  public struct Cluster: Sendable, Equatable {
+    /// What people call it; nil: as the machine is called.
+    public var name: String?
+    /// How long an instance may be silent before others take its jobs over.
     public var lease: Duration = .seconds(8)
   }
 

@@ -42,6 +42,8 @@ enum MetricHelp {
       "How long the oldest rendering under way has taken so far; 0 where there is none.",
     "imagefetch_partial_bytes": "Bytes kept of broken-off transfers, to go on from.",
     "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
+    "imagefetch_queue_jobs":
+      "Unfinished jobs by what they wait for (a worker, their time, room at their origin, an equal load elsewhere) or that they are loaded, up to 10,000 of each; with PostgreSQL.",
     "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
     "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
     "imagefetch_store_wait_seconds":
