@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import subprocess
 import time
 
@@ -27,9 +28,10 @@ DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_pe
 
 
 class Service:
-    def __init__(self, binary, folder, workers=64, **settings):
+    def __init__(self, binary, folder, workers=64, environment=None, **settings):
         folder.mkdir(parents=True)
         self.binary, self.configuration = binary, folder / "imagefetch.yaml"
+        self.environment = os.environ | (environment or {})
         self.port = free_port()
         settings = {
             "max_attempts": 1, "timeout": "10m", "stall_timeout": "10m", "max_per_host": workers,
@@ -43,7 +45,8 @@ class Service:
     def start(self):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, "serve", "--config", self.configuration], stdout=log, stderr=log)
+                [self.binary, "serve", "--config", self.configuration], stdout=log, stderr=log,
+                env=self.environment)
         try:
             wait_for_port(self.port, self.process, seconds=30)
         except RuntimeError as error:
