@@ -53,7 +53,7 @@ class Costs:
             before, log = self.postgres.lanes(), self.postgres.log_bytes()
             run(urls[50:])
             used, log = self.postgres.lanes() - before, self.postgres.log_bytes() - log
-            claims = self.postgres.calls("UPDATE queue SET state = $%, instance")
+            claims = self.postgres.calls("UPDATE queue SET state = %, instance")
             ends = self.postgres.calls("UPDATE jobs SET phase")
             self.postgres.track(False)
             return {

@@ -74,6 +74,9 @@ public protocol JobService: Sendable {
   /// The newest preview of what the job is loading; nil: there is none yet, or no more.
   func preview(of id: JobID) -> Preview?
 
+  /// The same of a job that another instance loads; that one is told who asks.
+  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview?
+
   /// The formats that variants can be written in; none where none are made.
   var outputFormats: Set<OutputFormat> { get }
 

@@ -45,7 +45,7 @@ struct Parts: Sendable {
       JobEngine.Parts(
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
         spool: images.spool, fetcher: fetcher, codec: decoding.codec,
-        renderer: decoding.renderer, locals: locals,
+        renderer: decoding.renderer, locals: locals, peers: images.sender.map(Peers.init),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),
@@ -109,7 +109,8 @@ struct Parts: Sendable {
         log.notice(
           "listening",
           metadata: [
-            "address": "\(place.host)", "port": "\(place.port)",
+            "instance": "\(configuration.instanceName)", "address": "\(place.host)",
+            "port": "\(place.port)",
             "url": "\(configuration.pageURL(port: Int(place.port)))",
           ])
         onReady()

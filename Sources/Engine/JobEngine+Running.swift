@@ -105,6 +105,8 @@ extension JobEngine {
 
   /// Sets the gauges that are only known by counting.
   public func observe() async {
+    membership.metrics.observe(
+      configuration.name, release: configuration.version, leads: lease.leads)
     do throws(StoreError) {
       metrics.observe(
         JobMetrics.Counts(

@@ -13,6 +13,7 @@ public final class JobEngine: Sendable {
   let spool: any ImageSpool
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
+  let peers: (any InstancePeers)?
   let ids = JobIDSequence()
   /// The store's clock, as far as it is known here.
   let clock: WallClock
@@ -67,7 +68,7 @@ public final class JobEngine: Sendable {
   ) {
     self.configuration = configuration
     (store, images, spool) = (parts.store, parts.images, parts.spool)
-    (locals, threads) = (parts.locals, parts.threads)
+    (locals, threads, peers) = (parts.locals, parts.threads, parts.peers)
     self.log = log
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }

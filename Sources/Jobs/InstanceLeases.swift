@@ -36,12 +36,18 @@ public protocol InstanceLeases: Sendable {
 
   /// The instances whose leases last, in the order of their numbers; none of a store that one process has for itself.
   func presentInstances() async throws(StoreError) -> [PresentInstance]
+
+  /// Where the instance is reached that loads a job; nil where nobody does, or that one says nothing of it.
+  func address(ofLoading id: JobID) async throws(StoreError) -> String?
 }
 
 /// For a store that one process has for itself.
 extension InstanceLeases {
   /// Nobody asks.
   public func presentInstances() async throws(StoreError) -> [PresentInstance] { [] }
+
+  /// It is this one.
+  public func address(ofLoading id: JobID) async throws(StoreError) -> String? { nil }
 }
 
 /// An instance whose lease lasts, as people are told of it.

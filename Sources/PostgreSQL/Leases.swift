@@ -5,14 +5,14 @@ internal import Logging
 extension PostgresJobStore: InstanceLeases, StoreNews {
   /// Takes the next number.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
-    let instance = try await perform(on: holding) { [called] transaction in
+    let instance = try await perform(on: holding) { [presence] transaction in
       let number = try transaction.execute(
         """
-        INSERT INTO instances (lease_until, since, name, version)
-        VALUES (moment($1) + $2, moment($1), $3, $4) RETURNING number
+        INSERT INTO instances (lease_until, since, name, version, url)
+        VALUES (moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
         """,
         [transaction.moment, .int(lease.inMilliseconds)]
-          + [called.name, called.version].map { .bytes($0.map { Array($0.utf8) }) }
+          + presence.map { .bytes($0.map { Array($0.utf8) }) }
       ).int(0, 0)
       // What an operator said holds for as long as somebody is there.
       try transaction.execute(
@@ -101,6 +101,18 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
           Instance(number: number), name: texts[0], version: texts[1],
           since: rows.int(row, 3).map(Timestamp.init), loading: Int(rows.int(row, 4) ?? 0))
       }
+    }
+  }
+
+  /// Looks its holder up.
+  public func address(ofLoading id: JobID) async throws(StoreError) -> String? {
+    try await read {
+      try $0.execute(
+        """
+        SELECT i.url FROM queue q JOIN instances i ON i.number = q.instance
+        WHERE q.id = $1 AND q.state = 4 AND NOT i.ended
+        """, [.id(id)]
+      ).bytes(0, 0).map { String(decoding: $0, as: UTF8.self) }
     }
   }
 

@@ -36,6 +36,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     /// What this process is called, and what release it is, for people.
     public var name: String?
     public var version: String?
+    /// Where other instances reach it.
+    public var address: String?
     /// What stands for the server's clock, in tests; nil: the server's.
     public var now: WallClock?
 
@@ -59,8 +61,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   public let largestEmbedded: Int
   let telling: NewsConnection
   let isShared: Bool
-  /// What this process is called, and what release it is.
-  let called: (name: String?, version: String?)
+  /// What this process says of itself: what it is called, what release it is, where it is reached.
+  let presence: [String?]
 
   /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
   typealias Body = @Sendable (Transaction) throws -> Void
@@ -102,7 +104,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
     isShared = configuration.isShared
-    called = (configuration.name, configuration.version)
+    presence = [configuration.name, configuration.version, configuration.address]
   }
 
   private static func prepare(

@@ -90,9 +90,10 @@ extension Schema {
 
     """
 
-  // Who an instance is, for people; a release before this one says nothing of itself.
+  // Who an instance is, for people, and where others reach it; a release before this one says nothing of itself.
   static let presence = """
-    ALTER TABLE instances ADD COLUMN name bytea, ADD COLUMN version bytea, ADD COLUMN since bigint;
+    ALTER TABLE instances ADD COLUMN name bytea, ADD COLUMN version bytea,
+      ADD COLUMN url bytea, ADD COLUMN since bigint;
     """
 
   /// Of an origin (pg_advisory_xact_lock), beside its name's hash.

@@ -100,6 +100,8 @@ final class FakeJobService: JobService {
     ]
   }
 
+  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? { nil }
+
   func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
 
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {

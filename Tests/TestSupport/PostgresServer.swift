@@ -220,7 +220,8 @@ extension PostgresServer {
     }
   }()
 
-  private static func freePort() throws -> Int {
+  /// One that nobody listens on at this moment.
+  public static func freePort() throws -> Int {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     defer { close(descriptor) }
     var address = sockaddr_in()

@@ -19,6 +19,8 @@ extension Configuration {
   public struct Cluster: Sendable, Equatable {
     /// What people call it; nil: as the machine is called.
     public var name: String?
+    /// Where the others reach it; nil: they don't.
+    public var url: String?
     /// How long an instance may be silent before others take its jobs over.
     public var lease: Duration = .seconds(8)
   }

@@ -17,6 +17,8 @@ enum MetricHelp {
     "imagefetch_http_requests": "Clients' requests answered, by route, method and status.",
     "imagefetch_image_bytes": "Bytes of all images kept.",
     "imagefetch_images": "Images kept; equal bytes count once.",
+    "imagefetch_instance_info": "1, by what this instance is called and its release.",
+    "imagefetch_instance_leads": "Whether this instance does what one does for all.",
     "imagefetch_job_seconds": "From a worker's taking a job first to its end.",
     "imagefetch_jobs": "Jobs known, by phase.",
     "imagefetch_jobs_fenced":

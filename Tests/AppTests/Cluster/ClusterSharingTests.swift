@@ -174,6 +174,36 @@ struct ClusterSharingTests {
     try #require(try await service.get("/instances").json()["instances"] as? [[String: Any]])
   }
 
+  @Test("a preview is had through each, where the one that loads the job can be reached")
+  func previews() async throws {
+    try await Cluster.open(3, ["cluster.url": Cluster.ownAddress]) { cluster, origin in
+      let file = Fixtures.progressiveJPEG
+      let shown = JPEGFixture(file).scanEnds[2] + 4
+      let gate = Gate()
+      origin.on("/x", .held(file, after: shown, by: gate))
+      let id = try await cluster[0].post(["url": origin.url("/x")])
+      for service in cluster.services {
+        try await eventually {
+          try await service.get("/jobs/\(id)/preview").headers["image-preview"] == "scan=3"
+        }
+      }
+      let previews = try await cluster.services.asyncMap {
+        try await $0.get("/jobs/\(id)/preview").body
+      }
+      #expect(Set(previews).count == 1 && !previews[0].isEmpty)
+      // One that is asked by another one asks nobody.
+      let asked = try await cluster.services.asyncMap {
+        try await $0.get("/jobs/\(id)/preview", headers: ["Imagefetch-Peer": "1"]).status
+      }
+      #expect(asked.sorted() == [200, 204, 204])
+      gate.open()
+      #expect(try await cluster[1].outcome(id).phase == "success")
+      for service in cluster.services {
+        #expect(try await Array(service.get("/jobs/\(id)/preview").body) == file)
+      }
+    }
+  }
+
   @Test("idle instances ask the database little, and one that comes later goes by what was said")
   func idle() async throws {
     try await Cluster.open { cluster, _ in
