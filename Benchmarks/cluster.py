@@ -23,7 +23,7 @@ from origin import Delayed, Nginx, Stalled
 from pictures import photograph, write_distinct
 from service import DEFAULTS, Service, batches_of
 
-LARGE, SMALL = 400, 4_000
+LARGE, SMALL = 800, 4_000
 SUBMITS, BATCH = 40_000, 100
 # Of the origins that answer late: each as many at once as the defaults have it, all together as many as all workers.
 LATE_MS, LATE_ORIGINS, WORKERS, SECONDS = 200, 40, 4, 8
@@ -75,6 +75,7 @@ class Benchmark:
                 self.started += 1
                 folder = self.folder / f"service-{self.started}"
                 services.append(Service(self.binary, folder, environment=environment, **options))
+                services[-1].look_pause = 0.02
                 stack.callback(services[-1].stop)
             yield services
 

@@ -28,6 +28,9 @@ DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_pe
 
 
 class Service:
+    # Seconds between two looks whether all is done: each costs a store that is another process something.
+    look_pause = 0.005
+
     def __init__(self, binary, folder, workers=64, environment=None, **settings):
         folder.mkdir(parents=True)
         self.binary, self.configuration = binary, folder / "imagefetch.yaml"
@@ -91,7 +94,7 @@ class Service:
         while self.ask("GET", unfinished)["jobs"]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"jobs are unfinished after {seconds} s")
-            time.sleep(0.005)
+            time.sleep(self.look_pause)
 
     def expect_successes(self, count):
         """Raises unless just so many jobs succeeded: a fast failure is no measure."""
