@@ -180,6 +180,12 @@ let package = Package(
     .executableTarget(
       name: "HostileDecoder", dependencies: ["CIsolation"], path: "Tests/HostileDecoder",
       cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"])]),
+    .target(
+      name: "CPlant", dependencies: ["CCodecs"], path: "Tests/CPlant",
+      cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror"])]),
+    .executableTarget(
+      name: "PlantedService", dependencies: ["App", "CPlant", "Isolation"],
+      path: "Tests/PlantedService", swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),
@@ -190,8 +196,8 @@ let package = Package(
     .testTarget(
       name: "AppTests",
       dependencies: [
-        "API", "App", "Caching", "CCounting", "Codec", "Engine", "Executors", "Fetch", "HTTP",
-        "imagefetch", "Jobs", "S3", "Store", "TestSupport", "YAML",
+        "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Engine", "Executors", "Fetch",
+        "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport", "YAML",
         .crypto, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),

@@ -1,34 +1,40 @@
 internal import Crypto
 internal import HTTPTypes
 internal import Jobs
+internal import Synchronization
 
 /// Knows the tokens and tells who asks.
-struct Authentication: Sendable {
+final class Authentication: Sendable {
   /// Who asks, and what they may.
   struct Identity: Sendable {
     var caller: Caller
     var scopes: Set<Scope>
-    /// The token's index; nil where there are none.
-    var token: Int?
+    /// Nil where there are none.
+    var token: Token?
   }
 
-  private let tokens: [Token]
+  private let tokens: Mutex<[Token]>
   private static let everyone = Identity(
     caller: Caller(owner: .anonymous, isAdmin: true), scopes: [.jobs, .admin], token: nil)
 
-  init(tokens: [Token]) { self.tokens = tokens }
+  init(tokens: [Token]) { self.tokens = Mutex(tokens) }
+
+  /// From now on these are the tokens.
+  func replace(_ tokens: [Token]) { self.tokens.withLock { $0 = tokens } }
 
   /// Who asks: everyone where no tokens are configured; nil without a token of ours.
   func identify(_ fields: HTTPFields) -> Identity? {
+    let tokens = tokens.withLock { $0 }
     if tokens.isEmpty { return Self.everyone }
     guard let field = fields[.authorization], let secret = Self.bearer(field),
-      let index = index(of: secret)
+      let token = Self.token(of: secret, among: tokens)
     else { return nil }
-    var scopes = tokens[index].scopes
+    var scopes = token.scopes
     // Everyone's jobs include the admin's own.
     if scopes.contains(.admin) { scopes.insert(.jobs) }
-    let caller = Caller(owner: tokens[index].owner, isAdmin: scopes.contains(.admin))
-    return Identity(caller: caller, scopes: scopes, token: index)
+    let caller = Caller(
+      owner: token.owner, isAdmin: scopes.contains(.admin), limits: token.limits)
+    return Identity(caller: caller, scopes: scopes, token: token)
   }
 
   /// What a request without a token of ours is answered with (RFC 6750 section 3).
@@ -49,13 +55,15 @@ struct Authentication: Sendable {
   }
 
   /// Compares with every token and every byte, so that the time taken tells nothing of either.
-  private func index(of secret: Substring.UTF8View) -> Int? {
+  private static func token(
+    of secret: Substring.UTF8View, among tokens: [Token]
+  ) -> Token? {
     let digest = Array(SHA256.hash(data: Array(secret)))
-    var found: Int?
-    for (index, token) in tokens.enumerated() {
+    var found: Token?
+    for token in tokens {
       var difference: UInt8 = 0
       for place in 0..<32 { difference |= digest[place] ^ token.digest.bytes[place] }
-      if difference == 0 { found = index }
+      if difference == 0 { found = token }
     }
     return found
   }

@@ -8,6 +8,8 @@ public struct Configuration: Sendable {
   public var publicMetrics = false
   /// How often one client may ask; nil: as often as it likes.
   public var rateLimit: RateLimit?
+  /// Whether an address is a proxy's which may say whom it asks for (`Forwarded`, `X-Forwarded-For`).
+  public var isTrustedProxy: @Sendable (String) -> Bool = { _ in false }
   /// Jobs in one submission.
   public var maxBatch = 1000
   /// The longest that a request is kept waiting; a longer wish is cut to it.
@@ -77,6 +79,10 @@ public struct Token: Sendable, Equatable {
   public var digest: ImageDigest
   /// What it is good for.
   public var scopes: Set<Scope>
+  /// What its owner may have by it.
+  public var limits = OwnerLimits()
+  /// How often its holder may ask; nil: as often as ``Configuration/rateLimit`` says.
+  public var rateLimit: RateLimit?
 
   /// A token.
   public init(owner: Owner, digest: ImageDigest, scopes: Set<Scope>) {

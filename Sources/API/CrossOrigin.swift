@@ -54,7 +54,8 @@ struct CrossOrigin: Sendable {
 
   private static let exposed =
     "Accept-Ranges, Allow, Cache-Status, Content-Disposition, Content-Range, ETag, Image-Phase, "
-    + "Image-Preview, Link, Location, Preference-Applied, Retry-After, WWW-Authenticate, X-Request-Id"
+    + "Image-Preview, Link, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, "
+    + "WWW-Authenticate, X-Request-Id"
   private static let allowed =
     "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "
     + "If-Range, Last-Event-ID, Prefer, Range, Save-Data, X-Request-Id"

@@ -4,6 +4,7 @@ internal import HTTPTypes
 extension HTTPField.Name {
   static let acceptPatch = HTTPField.Name("Accept-Patch")!  // each of these is a token
   static let cacheStatus = HTTPField.Name("Cache-Status")!
+  static let forwarded = HTTPField.Name("Forwarded")!
   /// HTTPTypes keeps `host` to itself, for requests in its own form.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
@@ -15,9 +16,12 @@ extension HTTPField.Name {
   static let link = HTTPField.Name("Link")!
   static let prefer = HTTPField.Name("Prefer")!
   static let preferenceApplied = HTTPField.Name("Preference-Applied")!
+  static let rateLimit = HTTPField.Name("RateLimit")!
+  static let rateLimitPolicy = HTTPField.Name("RateLimit-Policy")!
   static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
   static let saveData = HTTPField.Name("Save-Data")!
   static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
   static let xAccelBuffering = HTTPField.Name("X-Accel-Buffering")!
+  static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
   static let xRequestID = HTTPField.Name("X-Request-Id")!
 }

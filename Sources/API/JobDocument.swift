@@ -260,7 +260,7 @@ extension Duration {
 
 extension Priority {
   /// The API's word for it.
-  var word: String {
+  package var word: String {
     switch self {
     case .veryLow: "very_low"
     case .low: "low"
@@ -271,7 +271,7 @@ extension Priority {
   }
 
   /// The priority of that word.
-  init?(word: String) {
+  package init?(word: String) {
     guard let priority = Priority.allCases.first(where: { $0.word == word }) else { return nil }
     self = priority
   }

@@ -14,7 +14,7 @@ public protocol JobService: Sendable {
   func waiting(of job: Job) -> WaitingFor?
 
   /// Accepts jobs, all or none, durably: in the order given. With the key of an earlier submission: that one's jobs.
-  func submit(_ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?)
+  func submit(_ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?)
     async throws(JobsError) -> [SubmittedJob]
 
   /// The job that answers a view, once it has finished or the time is over: the one that was given to others who asked
@@ -27,7 +27,7 @@ public protocol JobService: Sendable {
   /// Accepts a job over a finished capture, and makes its bytes durable with it. `job`'s source is
   /// the captured image that ``ImageCapture/finish()`` told.
   func submit(
-    captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
+    captured capture: any ImageCapture, as job: NewJob, by caller: Caller, key: IdempotencyKey?
   )
     async throws(JobsError) -> SubmittedJob
 

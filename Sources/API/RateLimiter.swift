@@ -13,43 +13,66 @@ struct TokenBucket: Sendable {
     filledAt = now
   }
 
-  /// Takes one request's worth.
-  /// - Returns: nil when there was one, else the seconds until there will be.
-  mutating func take(_ limit: RateLimit, at now: ContinuousClock.Instant) -> Double? {
+  /// Takes one request's worth, where there is one.
+  mutating func take(_ limit: RateLimit, at now: ContinuousClock.Instant) -> Allowance {
     let passed = (now - filledAt).components
     let seconds = Double(passed.seconds) + Double(passed.attoseconds) * 1e-18
     level = min(limit.burst, level + max(0, seconds) * limit.requestsPerSecond)
     filledAt = now
-    guard level >= 1 else { return (1 - level) / limit.requestsPerSecond }
+    guard level >= 1 else {
+      return Allowance(limit, level: level, wait: (1 - level) / limit.requestsPerSecond)
+    }
     level -= 1
-    return nil
+    return Allowance(limit, level: level, wait: nil)
   }
+}
+
+/// What a request found, and left, of its client's allowance.
+struct Allowance: Sendable {
+  private let limit: RateLimit
+  private let level: Double
+  /// Nil where the client may ask; else the seconds until it may.
+  let wait: Double?
+
+  init(_ limit: RateLimit, level: Double, wait: Double?) {
+    (self.limit, self.level, self.wait) = (limit, level, wait)
+  }
+
+  /// `RateLimit-Policy`, in the form of draft-ietf-httpapi-ratelimit-headers-10: so many requests in so many seconds.
+  var policy: String {
+    "\"requests\";q=\(Int(limit.burst));w=\(Self.whole(limit.burst / limit.requestsPerSecond))"
+  }
+
+  /// `RateLimit`: so many are left, and in so many seconds all of them are there again.
+  var state: String {
+    let missing = (limit.burst - level) / limit.requestsPerSecond
+    return "\"requests\";r=\(Int(level));t=\(Self.whole(missing))"
+  }
+
+  private static func whole(_ seconds: Double) -> Int { Int(min(seconds, 1e9).rounded(.up)) }
 }
 
 /// A bucket for each of the clients that asked last. Who is forgotten starts with a full one, as every new client does.
 final class RateLimiter: Sendable {
   /// Whose allowance it is.
   enum Client: Hashable, Sendable {
-    case token(Int)
+    case owner(Owner)
     case address(String)
   }
 
-  private let limit: RateLimit
   private let buckets: Mutex<LRUCache<Client, TokenBucket>>
 
   /// - Parameter capacity: clients remembered.
-  init(_ limit: RateLimit, capacity: Int = 20_000) {
-    self.limit = limit
-    buckets = Mutex(LRUCache(capacity: capacity))
-  }
+  init(capacity: Int = 20_000) { buckets = Mutex(LRUCache(capacity: capacity)) }
 
-  /// - Returns: nil when the client may ask, else the seconds until it may.
-  func take(_ client: Client, at now: ContinuousClock.Instant = .now) -> Double? {
+  func take(
+    _ client: Client, _ limit: RateLimit, at now: ContinuousClock.Instant = .now
+  ) -> Allowance {
     buckets.withLock { buckets in
       var bucket = buckets.peek(client) ?? TokenBucket(limit, at: now)
-      let wait = bucket.take(limit, at: now)
+      let allowance = bucket.take(limit, at: now)
       buckets.set(bucket, for: client)
-      return wait
+      return allowance
     }
   }
 

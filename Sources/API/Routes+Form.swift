@@ -53,7 +53,7 @@ extension Routes {
   private func submit(
     _ form: Form, _ exchange: Exchange, _ key: String?, _ wait: Wait?
   ) async throws(Problem) -> Response {
-    var decoder = decoder(savesData: exchange.savesData)
+    var decoder = decoder(for: exchange)
     guard let image = form.image else {
       decoder.mistakes.add(.parameter("image"), .missingURL, "The form has no part named image.")
       try decoder.mistakes.check()

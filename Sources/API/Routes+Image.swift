@@ -9,12 +9,15 @@ extension Routes {
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = ImageRequest(&query, self, hasNames: true)
+    let request = ImageRequest(&query, self, hasNames: true)
     try query.finish()
 
-    if let name = wish.name { _ = try request(for: name, of: snapshot.job) }
+    if let name = request.name { _ = try variantRequest(named: name, of: snapshot.job) }
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    var response = try await picture(of: snapshot, wish, exchange)
+    if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
+      throw Problem(.imageUnavailable, "The job's image has the SHA-256 \(image.digest.hex).")
+    }
+    var response = try await picture(of: snapshot, request, exchange)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }
@@ -23,28 +26,31 @@ extension Routes {
 
   /// The job's image, what stands in for it, or that there is none yet.
   func picture(
-    of snapshot: JobSnapshot, _ wish: ImageRequest, _ exchange: Exchange
+    of snapshot: JobSnapshot, _ request: ImageRequest, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     do throws(Problem) {
       if var response = try await image(
-        of: snapshot.job, as: wish.variant, named: wish.name, exchange)
+        of: snapshot.job, as: request.variant, named: request.name, exchange)
       {
-        if wish.allowsPlaceholder { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
+        if request.digest != nil {
+          response.fields[.cacheControl] = "private, max-age=31536000, immutable"
+        }
+        if request.allowsPlaceholder { response.fields[.imagePhase] = snapshot.job.phase.rawValue }
         return response
       }
-      guard wish.allowsPlaceholder else { return pending(snapshot) }
-      return try await placeholder(.loading, for: snapshot.job, wish.variant, exchange)
+      guard request.allowsPlaceholder else { return pending(snapshot) }
+      return try await placeholder(.loading, for: snapshot.job, request.variant, exchange)
     } catch
-      where wish.allowsPlaceholder
+      where request.allowsPlaceholder
       && (error.code == .request(.imageUnavailable) || error.code == .request(.imageGone))
     {
-      return try await placeholder(.failure, for: snapshot.job, wish.variant, exchange)
+      return try await placeholder(.failure, for: snapshot.job, request.variant, exchange)
     }
   }
 
   /// The finished job's image, or a variant of it; nil while it isn't finished.
   func image(
-    of job: Job, as wish: VariantQuery? = nil, named name: String? = nil, _ exchange: Exchange
+    of job: Job, as request: VariantQuery? = nil, named name: String? = nil, _ exchange: Exchange
   ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
@@ -54,7 +60,7 @@ extension Routes {
     guard let image = job.image, image.isKept else { throw Problem(JobsError.imageGone) }
     let rendition =
       if let name { try rendition(of: image, named: name, of: job) } else {
-        try rendition(of: image, wish, exchange)
+        try rendition(of: image, request, exchange)
       }
     if rendition == nil, image.bundle != nil { throw Self.dropped(job) }
     // A variant's tag is its bytes', which are there only when it is rendered.
@@ -62,7 +68,7 @@ extension Routes {
     let entityTag = rendered?.entityTag ?? image.entityTag
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
-    if wish?.format == .auto { fields[.vary] = "Accept" }
+    if request?.format == .auto { fields[.vary] = "Accept" }
     if Conditions.isCurrent(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       fields[.contentType] = nil
       fields[.contentDisposition] = nil
@@ -89,7 +95,7 @@ extension Routes {
   }
 
   /// - Throws: `not_found`.
-  private func request(for name: String, of job: Job) throws(Problem) -> VariantRequest {
+  private func variantRequest(named name: String, of job: Job) throws(Problem) -> VariantRequest {
     guard let request = job.submission.variants.first(where: { $0.name == name }) else {
       throw Problem(.notFound, "The job wanted no variant of that name.")
     }
@@ -99,7 +105,7 @@ extension Routes {
   private func rendition(
     of image: StoredImage, named name: String, of job: Job
   ) throws(Problem) -> Rendition {
-    let variant = try request(for: name, of: job).variant(
+    let variant = try variantRequest(named: name, of: job).variant(
       of: image.description.format, isTransparent: image.description.hasAlpha,
       formats: service.outputFormats)
     guard let rendition = service.rendition(of: image, as: variant) else {
@@ -108,27 +114,27 @@ extension Routes {
     return rendition
   }
 
-  /// What a wish comes to for this image; nil where there is none.
+  /// What a request comes to for this image; nil where there is none.
   private func rendition(
-    of image: StoredImage, _ wish: VariantQuery?, _ exchange: Exchange
+    of image: StoredImage, _ request: VariantQuery?, _ exchange: Exchange
   ) throws(Problem) -> Rendition? {
-    guard let wish else { return nil }
-    let variant = wish.variant(
+    guard let request else { return nil }
+    let variant = request.variant(
       of: image.description, Accept(exchange.fields[.accept]), formats: service.outputFormats)
     guard let rendition = service.rendition(of: image, as: variant) else {
       throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
     }
-    try check(rendition, wish)
+    try check(rendition, request)
     return rendition
   }
 
   /// Throws if what would come out is larger than the configuration allows.
-  func check(_ rendition: Rendition, _ wish: VariantQuery) throws(Problem) {
+  func check(_ rendition: Rendition, _ request: VariantQuery) throws(Problem) {
     let (width, height) = (rendition.width, rendition.height)
     let limits = configuration.limits
     var mistakes = Mistakes()
     let place = FieldError.Place.parameter(
-      wish.width == nil && wish.height != nil ? "height" : "width")
+      request.width == nil && request.height != nil ? "height" : "width")
     if max(width, height) > limits.maxDimension {
       mistakes.add(
         place, .invalidOption,

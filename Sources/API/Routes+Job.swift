@@ -39,7 +39,7 @@ extension Routes {
     let (_, patch) = try await json(
       exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
       memory.lease(for: exchange.client), maxValues: 64)
-    let (priority, tags) = try changes(patch)
+    let (priority, tags) = try changes(patch, exchange)
     let snapshot = try await asking { () throws(JobsError) in
       try await service.edit(
         exchange.id, for: exchange.caller, priority: priority, tags: tags,
@@ -108,8 +108,10 @@ extension Routes {
   }
 
   /// What a patch changes; null stands for the default, as if it had never been given.
-  private func changes(_ patch: JSONValue) throws(Problem) -> (Priority?, [String]?) {
-    var decoder = decoder(savesData: false)
+  private func changes(
+    _ patch: JSONValue, _ exchange: Exchange
+  ) throws(Problem) -> (Priority?, [String]?) {
+    var decoder = decoder(for: exchange)
     guard case .object(let members) = patch else {
       decoder.mistakes.add(.pointer(""), .invalidOption, "A patch is an object.")
       try decoder.mistakes.check()
@@ -120,7 +122,7 @@ extension Routes {
     for member in members {
       let location = Location(root: .body(index: nil), member: member.name)
       switch (member.name, member.value) {
-      case ("priority", .null): priority = .normal
+      case ("priority", .null): priority = decoder.usualPriority
       case ("priority", let value): priority = decoder.priority(value, at: location)
       case ("tags", .null): tags = []
       case ("tags", let value): tags = decoder.tags(value, at: location)

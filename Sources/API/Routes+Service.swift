@@ -21,7 +21,7 @@ extension Routes {
 
   private func dropFromCache(_ exchange: Exchange) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
-    var decoder = decoder(savesData: false)
+    var decoder = decoder(for: exchange)
     let location = Location(root: .query, member: "url")
     let url = query.one("url").flatMap { decoder.url(.string($0), at: location) }
     // A URL that is none must not drop everything.

@@ -41,7 +41,7 @@ extension Routes {
     let lease = memory.lease(for: exchange.client)
     let request = try await submitted(exchange, key, lease, onlyBatches: onlyBatches)
     let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
-      try await service.submit(request.jobs, by: exchange.caller.owner, key: request.key)
+      try await service.submit(request.jobs, by: exchange.caller, key: request.key)
     }
     return await accepted(submitted, isBatch: request.isBatch, exchange, wait, lease)
   }
@@ -62,7 +62,7 @@ extension Routes {
     if case .array(let elements) = body, elements.count > configuration.maxBatch {
       throw Problem(.bodyTooLarge, "A batch holds at most \(configuration.maxBatch) jobs.")
     }
-    var decoder = decoder(savesData: exchange.savesData)
+    var decoder = decoder(for: exchange)
     let isBatch = if case .array = body { true } else { false }
     if onlyBatches, !isBatch {
       decoder.mistakes.add(
@@ -88,7 +88,7 @@ extension Routes {
   ) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    var decoder = decoder(savesData: exchange.savesData)
+    var decoder = decoder(for: exchange)
     let job = decoder.capturedJob(from: &query, contentType: type.essence)
     try query.finish(with: decoder.mistakes)
 
@@ -121,16 +121,17 @@ extension Routes {
     let content = [Array(captured.contentType.utf8), image.digest.bytes, options]
     let submitted = try await asking { [job] () throws(JobsError) in
       try await service.submit(
-        captured: captured.capture, as: job, by: exchange.caller.owner,
+        captured: captured.capture, as: job, by: exchange.caller,
         key: key.map { exchange.key($0, content: content) })
     }
     return await accepted([submitted], isBatch: false, exchange, wait)
   }
 
-  func decoder(savesData: Bool) -> SubmissionDecoder {
+  func decoder(for exchange: Exchange) -> SubmissionDecoder {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
-      formats: service.outputFormats, savesData: savesData)
+      formats: service.outputFormats, savesData: exchange.savesData,
+      maxPriority: exchange.caller.limits.maxPriority)
   }
 
   /// The whole body and the JSON that it is.

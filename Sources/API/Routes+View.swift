@@ -18,7 +18,7 @@ extension Routes {
   func view(_ exchange: Exchange) async throws(Problem) -> Response {
     guard configuration.view.isEnabled else { throw Problem(.notFound, "There is no such path.") }
     let expires = try checkSignature(exchange)
-    let (job, wish, wait) = try viewRequest(exchange)
+    let (job, request, wait) = try viewRequest(exchange)
 
     // Who has no place to wait gets what there is.
     let place = try? place(for: exchange)
@@ -28,7 +28,7 @@ extension Routes {
       try await service.view(job, atMost: limit)
     }
     var response = try await described(snapshot.job) { () async throws(Problem) in
-      try await picture(of: snapshot, wish, exchange)
+      try await picture(of: snapshot, request, exchange)
     }
     if response.fields[.eTag] != nil {
       response.fields[.cacheControl] = cacheControl(of: snapshot.job, until: expires)
@@ -56,9 +56,9 @@ extension Routes {
       query: exchange.request.query ?? "", prefer: exchange.fields[.prefer],
       savesData: exchange.savesData)
     if let known = recentViews.known(asked) { return known }
-    let wish = try parsed(exchange)
-    recentViews.note(wish, for: asked)
-    return wish
+    let request = try parsed(exchange)
+    recentViews.note(request, for: asked)
+    return request
   }
 
   private func parsed(_ exchange: Exchange) throws(Problem) -> ViewRequest {
@@ -66,16 +66,16 @@ extension Routes {
     // They mean nothing where nothing is signed, so that a URL works there too.
     for name in ["expires", "signature"] { _ = query.one(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let wish = ImageRequest(&query, self)
-    var decoder = decoder(savesData: exchange.savesData)
+    let picture = ImageRequest(&query, self)
+    var decoder = decoder(for: exchange)
     let viewed = decoder.viewedJob(from: &query)
     try query.finish(with: decoder.mistakes)
     // Without one there was a mistake.
     guard var job = viewed else { throw Problem(.missingURL, "A view needs a url.") }
-    if let request = wish.variant?.request(within: configuration.limits) {
-      job.submission.variants = [request]
+    if let variant = picture.variant?.request(within: configuration.limits) {
+      job.submission.variants = [variant]
     }
-    return (job, wish, wait)
+    return (job, picture, wait)
   }
 
   /// An answer or a problem with a link to the job (RFC 8288).
@@ -117,13 +117,13 @@ final class RecentViews: Sendable {
   }
 
   /// In bytes of queries, which what was read takes some times as much as.
-  private let wishes = Mutex(LRUCache<Key, ViewRequest>(capacity: 256 << 10))
+  private let requests = Mutex(LRUCache<Key, ViewRequest>(capacity: 256 << 10))
 
-  func known(_ key: Key) -> ViewRequest? { wishes.withLock { $0.value(for: key) } }
+  func known(_ key: Key) -> ViewRequest? { requests.withLock { $0.value(for: key) } }
 
-  func note(_ wish: ViewRequest, for key: Key) {
+  func note(_ request: ViewRequest, for key: Key) {
     // An entry's own size, at the least.
     let cost = 256 + key.query.utf8.count + (key.prefer?.utf8.count ?? 0)
-    _ = wishes.withLock { $0.set(wish, for: key, cost: cost) }
+    _ = requests.withLock { $0.set(request, for: key, cost: cost) }
   }
 }

@@ -14,9 +14,10 @@ public struct Routes: Sendable {
   let activity: @Sendable () -> Activity
   let log: Logger
   private let authentication: Authentication
-  private let limiter: RateLimiter?
+  private let limiter = RateLimiter()
+  private let proxies: TrustedProxies
   private let crossOrigin: CrossOrigin
-  private let pageBarrier: CrossSiteGuard
+  private let crossSiteGuard: CrossSiteGuard
   /// Bytes of content that was gathered, and of answers made from many jobs.
   let memory: Budget
   /// Connections whose answer waits for something to happen.
@@ -48,23 +49,31 @@ public struct Routes: Sendable {
     self.activity = activity
     self.log = log
     authentication = Authentication(tokens: configuration.tokens)
-    limiter = configuration.rateLimit.map { RateLimiter($0) }
+    proxies = TrustedProxies(isTrusted: configuration.isTrustedProxy)
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
-    pageBarrier = CrossSiteGuard(configuration, crossOrigin)
+    crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
   }
+
+  /// From now on these are the tokens; there are some, as there were.
+  public func replaceTokens(_ tokens: [Token]) { authentication.replace(tokens) }
 
   /// Answers one request; without suspending wherever the engine has the answer in memory.
   public func respond(to request: Request) async -> Response {
     let start = ContinuousClock.now
     let requestID = requestIDs.name(request.fields[.xRequestID])
     let destination = Destination(path: request.path)
+    var allowance: Allowance?
     var response: Response
     do throws(Problem) {
-      response = try await answer(request, to: destination)
+      response = try await answer(request, to: destination, &allowance)
     } catch {
       response = answer(error, requestID)
+    }
+    if let allowance {
+      response.fields[.rateLimitPolicy] = allowance.policy
+      response.fields[.rateLimit] = allowance.state
     }
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
     crossOrigin.admit(request.fields, to: &response.fields)
@@ -93,17 +102,17 @@ public struct Routes: Sendable {
     return response
   }
 
-  private func answer(_ request: Request, to destination: Destination) async throws(Problem)
-    -> Response
-  {
+  private func answer(
+    _ request: Request, to destination: Destination, _ allowance: inout Allowance?
+  ) async throws(Problem) -> Response {
     let route = destination.route
     if !route.isProbe {
       // A signature says that the picture is meant for that page.
       let makesJobs = route == .view && !configuration.signsViews
-      try pageBarrier.check(request.method, request.fields, makesJobs: makesJobs)
+      try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs)
     }
     if request.method == .options, route != .unknown { return options(request, route) }
-    let (caller, client) = try admit(request, to: route)
+    let (caller, client) = try admit(request, to: route, &allowance)
     guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
@@ -139,15 +148,17 @@ public struct Routes: Sendable {
   }
 
   /// Who asks, if they may ask this, and now.
-  private func admit(_ request: Request, to route: Route) throws(Problem)
-    -> (Caller, RateLimiter.Client)
-  {
+  private func admit(
+    _ request: Request, to route: Route, _ allowance: inout Allowance?
+  ) throws(Problem) -> (Caller, RateLimiter.Client) {
     let identity = authentication.identify(request.fields)
+    let token = identity?.token
     let client =
-      identity?.token.map { RateLimiter.Client.token($0) }
-      ?? .behind(request.remoteAddress)
-    if let limiter, !route.isProbe {
-      if let seconds = limiter.take(client) {
+      token.map { RateLimiter.Client.owner($0.owner) } ?? .behind(proxies.client(of: request))
+    if let limit = token?.rateLimit ?? configuration.rateLimit, !route.isProbe {
+      let taken = limiter.take(client, limit)
+      allowance = taken
+      if let seconds = taken.wait {
         throw Problem(.rateLimited, "This client asks more often than it may; ask again later.")
           .with(.retryAfter, "\(Int(min(seconds, 86_400).rounded(.up)))")
       }

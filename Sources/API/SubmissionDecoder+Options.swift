@@ -75,9 +75,15 @@ extension SubmissionDecoder {
   private static let longestTTL = 3_155_760_000
 
   mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
-    if let word = value.string, let priority = Priority(word: word) { return priority }
-    wrong(location, "It is one of very_low, low, normal, high, very_high.")
-    return nil
+    guard let priority = value.string.flatMap(Priority.init(word:)) else {
+      wrong(location, "It is one of very_low, low, normal, high, very_high.")
+      return nil
+    }
+    if let maxPriority, priority > maxPriority {
+      wrong(location, "With this token it is \(maxPriority.word) at the most.")
+      return nil
+    }
+    return priority
   }
 
   mutating func tags(_ value: JSONValue, at location: Location) -> [String]? {

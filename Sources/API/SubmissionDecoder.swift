@@ -9,8 +9,13 @@ struct SubmissionDecoder {
   let formats: Set<OutputFormat>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
+  /// The highest that the client may ask for; nil: any.
+  let maxPriority: Priority?
   /// What was wrong so far.
   var mistakes = Mistakes()
+
+  /// Of what says nothing.
+  var usualPriority: Priority { min(.normal, maxPriority ?? .normal) }
 
   /// One object is one job, an array is a batch.
   mutating func jobs(from body: JSONValue) -> [NewJob] {
@@ -88,7 +93,7 @@ struct SubmissionDecoder {
   ) -> NewJob {
     let nothing = CapturedImage(digest: ImageDigest(SHA256.hash(data: [UInt8]())), bytes: 0)
     let source = nothing.source(contentType: contentType)
-    var job = NewJob(submission: Submission(source: source))
+    var job = NewJob(submission: Submission(source: source), priority: usualPriority)
     job.submission.savesData = savesData
     for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
@@ -109,7 +114,7 @@ struct SubmissionDecoder {
   ) -> NewJob? {
     let source = source(of: members, at: root)
     // Without a usable source the other members are still looked at: all mistakes are told at once.
-    var job = NewJob(submission: Submission(source: source ?? .local("")))
+    var job = NewJob(submission: Submission(source: source ?? .local("")), priority: usualPriority)
     job.submission.savesData = savesData
     for member in members where !Self.sourceMembers.contains(member.name) {
       set(member, of: &job, at: Location(root: root, member: member.name))

@@ -86,15 +86,25 @@ extension Configuration {
     routes.tokens =
       auth.disabled
       ? []
-      : auth.tokens.compactMap { token in
+      : auth.all.compactMap { token in
         ImageDigest(bytes: token.sha256).map { digest in
-          RoutesToken(
+          var known = RoutesToken(
             owner: Owner(token.name), digest: digest,
             scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
+          known.limits = OwnerLimits(
+            maxQueued: token.maxQueued, maxPriority: token.maxPriority,
+            maxBytesPerDay: token.maxBytesPerDay)
+          known.rateLimit = token.rate.map { RoutesRateLimit(requestsPerSecond: $0, burst: 0) }
+          return known
         }
       }
     // Without tokens only this machine is served, under its own names; said openly, under any.
-    if auth.tokens.isEmpty, !auth.disabled { routes.allowedHosts = [server.host.lowercased()] }
+    if auth.all.isEmpty, !auth.disabled { routes.allowedHosts = [server.host.lowercased()] }
+    let proxies = server.trustedProxies.compactMap { CIDR($0) }
+    routes.isTrustedProxy = { text in
+      guard let address = IPAddress(text)?.unmapped else { return false }
+      return proxies.contains { $0.contains(address) }
+    }
     routes.publicMetrics = auth.publicMetrics
     if auth.rateLimit.requestsPerSecond > 0 {
       routes.rateLimit = RoutesRateLimit(

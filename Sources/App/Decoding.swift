@@ -59,6 +59,7 @@ extension Configuration {
     var isolation = IsolatedCodec.Configuration()
     // A rendering has the image's bytes too, and a file in the making.
     isolation.maxMemory = decode.maxMemory + 2 * fetch.maxBytes + (128 << 20)
+    isolation.maxTime = decode.maxTime
     // More pictures arrive at once than are computed at once, and each has one: to fork it anew takes a millisecond of a core.
     isolation.mostIdle =
       decode.processes > 0

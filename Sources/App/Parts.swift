@@ -19,6 +19,7 @@ struct Parts: Sendable {
   private let images: ImageKeeping
   private let fetcher: CurlFetcher
   private let engine: JobEngine
+  let routes: Routes
   private let server: HTTPServer
   private let recorder: ActivityRecorder
   private let decoding: Decoding
@@ -52,7 +53,7 @@ struct Parts: Sendable {
       now: Self.now, log: log)
     let (engine, recorder) = (engine, ActivityRecorder(at: Self.now()))
     self.recorder = recorder
-    let routes = Routes(
+    routes = Routes(
       service: engine, configuration: configuration.routesConfiguration,
       openAPI: OpenAPIDocument.bytes, openAPIJSON: { OpenAPIDocument.json },
       dashboard: { WebPage.dashboard },

@@ -13,12 +13,21 @@ public enum StartError: Error, Sendable, Equatable {
 
 /// The service: built from a configuration, run until a signal or for as long as a body takes, stopped in reverse.
 public enum Service {
-  /// Serves until SIGTERM or SIGINT; a second one ends the process at once, losing nothing accepted.
-  public static func run(_ configuration: Configuration, log: Logger) async throws(StartError) {
+  /// Serves until SIGTERM or SIGINT; a second one ends the process at once, losing nothing accepted. SIGHUP takes other
+  /// tokens over, but where there is a terminal, which tells by it that it is closed.
+  ///
+  /// - Parameter read: reads the configuration again.
+  public static func run(
+    _ configuration: Configuration, log: Logger,
+    read: @escaping @Sendable () throws(Configuration.Mistakes) -> Configuration
+  ) async throws(StartError) {
     let registry = PrometheusRegistry()
     MetricsSystem.bootstrap(registry)
     StandardError.countDropped()
-    let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
+    let signals =
+      isatty(STDIN_FILENO) == 1
+      ? await UnixSignalsSequence(trapping: .sigterm, .sigint)
+      : await UnixSignalsSequence(trapping: .sigterm, .sigint, .sighup)
     SystemLimits.apply()
     // The store holds what clients send to origins, credentials among it.
     umask(0o077)
@@ -31,9 +40,14 @@ public enum Service {
       throw error
     }
     let manager = ServiceManager()
+    let reloader = Reloader(configuration, for: parts.routes, log: log, read: read)
     let failure = await withTaskGroup { group in
       group.addTask { await parts.work(place) { manager.tell(.ready) } }
-      group.addTask { await obey(signals, parts, manager) }
+      group.addTask { await obey(signals, parts, manager, reloader) }
+      group.addTask {
+        await reloader.watch()
+        return nil
+      }
       group.addTask {
         await manager.keepTelling()
         return nil
@@ -56,16 +70,19 @@ public enum Service {
   ///
   /// - Returns: what is no mistake, but hardly meant; a line each.
   public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
-    let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
-    _ = try PlaceholderFile.pictures(
-      configuration, by: Decoding(configuration, log: quiet).codec)
+    let placeholders = configuration.placeholders
+    if placeholders.loading != nil || placeholders.failure != nil {
+      let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
+      _ = try PlaceholderFile.pictures(
+        configuration, by: Decoding(configuration, log: quiet).codec)
+    }
     return warnings(of: configuration)
   }
 
   private static func warnings(of configuration: Configuration) -> [String] {
     let (view, auth) = (configuration.view, configuration.auth)
     var warnings: [String] = []
-    if view.enabled, !auth.tokens.isEmpty, view.keys.isEmpty {
+    if view.enabled, !auth.all.isEmpty, view.keys.isEmpty {
       warnings.append(
         "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
     }
@@ -115,14 +132,21 @@ public enum Service {
   }
 
   private static func obey(
-    _ signals: UnixSignalsSequence, _ parts: Parts, _ manager: ServiceManager
+    _ signals: UnixSignalsSequence, _ parts: Parts, _ manager: ServiceManager,
+    _ reloader: Reloader
   ) async -> StartError? {
     var signals = signals.makeAsyncIterator()
-    guard await signals.next() != nil else { return nil }
+    var signal = await signals.next()
+    while signal == .sighup {
+      reloader.reload()
+      signal = await signals.next()
+    }
+    guard signal != nil else { return nil }
     manager.tell(.stopping)
     // Waits for a second signal for as long as the process may yet live.
     Task {
-      guard await signals.next() != nil else { return }
+      repeat { signal = await signals.next() } while signal == .sighup
+      guard signal != nil else { return }
       StandardError.flushBriefly()
       _exit(0)
     }

@@ -26,6 +26,9 @@ typedef struct {
 /// Bytes of address space in use; to be asked before files are denied.
 uint64_t sandbox_address_space(void);
 
+/// Compiles the filter of system calls, once for all that are forked.
+void sandbox_prepare(void);
+
 /// Gives up all that isn't needed to compute. What the kernel or the container doesn't let us give up is told.
 /// - Returns: -errno where not even the limits could be set.
 int sandbox_enter(uint64_t addresses, CIsolationLayers *layers);

@@ -99,6 +99,7 @@ static void prepare(void) {
     prefer_to_be_killed();
     // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
     tzset();
+    sandbox_prepare();
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }

@@ -26,6 +26,9 @@ extension ImageFormat {
   /// As people write it.
   public var name: String { traits.name }
 
+  /// Whether a file begins as this format's do: browsers go by what it says it is.
+  public func begins(_ file: [UInt8]) -> Bool { traits.signature.matches(file) }
+
   var reading: PixelReading { traits.reading }
 
   // The one place that says who reads which format.

@@ -6,25 +6,28 @@ extension JobEngine {
   ///
   /// - Parameter key: the same key with the same request answers with the first request's jobs.
   public func submit(
-    _ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?
+    _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
     try takeable()
     try await checkLocalNames(jobs)
     let moment = now()
     let queued = jobs.map { new in
-      var job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
+      var job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
       job.target = network.firstCandidate(of: job.submission)
       return loads.rules.sharing(job)
     }
-    if let submitted = try await submit(await answered(queued), key: key) { return submitted }
-    return try await submitPlain(queued, key: key)
+    let capacity = capacity(for: caller)
+    if let submitted = try await submit(await answered(queued), key: key, capacity) {
+      return submitted
+    }
+    return try await submitPlain(queued, key: key, capacity)
   }
 
   /// Jobs that refer to no image which the cache has.
   private func submitPlain(
-    _ jobs: [Job], key: IdempotencyKey?
+    _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob] {
-    guard let submitted = try await submit(jobs, key: key) else {
+    guard let submitted = try await submit(jobs, key: key, capacity) else {
       throw .store(.unavailable(detail: "an image is missing that nobody asked for"))
     }
     return submitted
@@ -32,10 +35,9 @@ extension JobEngine {
 
   /// - Returns: nil when an image that the cache answered with went meanwhile: nothing was saved.
   private func submit(
-    _ jobs: [Job], key: IdempotencyKey?
+    _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob]? {
     try takeable()
-    let capacity = configuration.maxQueued
     let outcome = try await storing { () async throws(StoreError) in
       try await store.submit(jobs, key: key, capacity: capacity)
     }
@@ -46,6 +48,10 @@ extension JobEngine {
     case .queueFull: throw .queueFull
     case .imageGone: return nil
     }
+  }
+
+  private func capacity(for caller: Caller) -> QueueCapacity {
+    QueueCapacity(configuration.maxQueued, ofOwner: caller.limits.maxQueued)
   }
 
   private func remembered(_ job: RememberedJob) -> SubmittedJob {
@@ -111,16 +117,16 @@ extension JobEngine {
   /// Accepts a job over a finished capture, and makes its bytes durable with it. `new`'s source is the captured image
   /// that ``ImageCapture/finish()`` returned.
   public func submit(
-    captured capture: any ImageCapture, as new: NewJob, by owner: Owner, key: IdempotencyKey?
+    captured capture: any ImageCapture, as new: NewJob, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> SubmittedJob {
     guard let capture = capture as? StagedCapture, let image = capture.image else {
       throw .store(.unavailable(detail: "not a finished capture of this engine"))
     }
     let moment = now()
-    let job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment)
+    let job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
     do throws(JobsError) {
       try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
-      let submitted = try await submitPlain([job], key: key)[0]
+      let submitted = try await submitPlain([job], key: key, capacity(for: caller))[0]
       if submitted.id != job.id { await keeper.release(job.id) }
       return submitted
     } catch {

@@ -48,7 +48,7 @@ extension JobEngine {
     }
     return try await views.submit(view) {
       do throws(JobsError) {
-        guard let snapshot = try await self.submit([new], by: .view, key: nil).first?.snapshot
+        guard let snapshot = try await self.submit([new], by: Self.viewer, key: nil).first?.snapshot
         else {
           return .failure(.unknownJob)
         }

@@ -79,12 +79,12 @@ final class DecoderSession {
   private func ask(
     _ step: DecoderRequest.Step, _ piece: ArraySlice<UInt8>
   ) throws(CodecError) {
-    // One that ended while it was idle is no picture's doing; it is found out when it is spoken to.
     guard step.task != nil else {
       try guarded { process throws(DecoderLoss) in try process.ask(.step(step), with: piece) }
       isAsked = true
       return
     }
+    // One that ended while it was idle is no picture's doing; it is found out when it is spoken to.
     for _ in 0...pool.configuration.mostIdle + 1 {
       let process = try pool.borrow(isFresh: isAgain)
       guard let permitted = step.permitted(by: process.layers) else {

@@ -3,7 +3,7 @@ internal import Glibc
 internal import Synchronization
 
 /// The process that decoders are forked from: spawned, so that nothing of the service's memory is in it, and small, so that a
-/// decoder costs a fraction of a millisecond. It is started anew when it has gone.
+/// decoder costs about a millisecond. It is started anew when it has gone.
 final class DecoderZygote: Sendable {
   private struct Life {
     var control: Int32

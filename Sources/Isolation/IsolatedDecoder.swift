@@ -1,3 +1,4 @@
+internal import Codec
 internal import Jobs
 
 /// A decoder in another process; each step is a request and, some 10 ms later at the most, its answer or none yet.
@@ -13,8 +14,6 @@ final class IsolatedDecoder: ImageDecoder {
   private let wanted: [VariantRequest]
   private var state = State.decoding
   private var pending: ArraySlice<UInt8> = []
-  /// Whether the end is about to be said: what is pending is sent together with it, a small picture in one message.
-  private var isWhole = false
   private var hasEnded = false
   /// What the decoder was told so far.
   private var (hasBegun, isToldOfEnd) = (false, false)
@@ -52,7 +51,7 @@ final class IsolatedDecoder: ImageDecoder {
   }
 
   func dropPreview() {
-    (preview, wantsPreview, isWhole) = (nil, false, true)
+    (preview, wantsPreview) = (nil, false)
     wish = hasBegun ? .drop : .none
   }
 
@@ -107,7 +106,7 @@ final class IsolatedDecoder: ImageDecoder {
   }
 
   private func request() -> (DecoderRequest.Step, ArraySlice<UInt8>)? {
-    guard hasEnded || !(isWhole || pending.count < Self.mostHeld && session.isCrowded) else {
+    guard hasEnded || pending.count >= Self.mostHeld || !session.isCrowded else {
       return nil
     }
     let isLast = hasEnded && pending.count <= SharedMemory.room
@@ -139,7 +138,7 @@ final class IsolatedDecoder: ImageDecoder {
     let reply = answer.reply
     hasMoreToShow = reply.hasMoreToShow && !hasEnded
     if let made = answer.preview, !hasEnded {
-      guard OutputFormat(rawValue: made.format.rawValue)?.begins(made.bytes) ?? false else {
+      guard made.format == header?.format, made.format.begins(made.bytes) else {
         throw session.accuse("a preview")
       }
       (preview, wantsPreview) = (made, false)
@@ -170,7 +169,7 @@ final class IsolatedDecoder: ImageDecoder {
     for case (let file?, let request) in zip(variants, wanted) {
       let variant = request.variant(
         of: found.format, isTransparent: false, formats: Set(OutputFormat.allCases))
-      guard variant.format.begins(file) else { throw session.accuse("a file's format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a file's format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     state = .finished(found)

@@ -1,3 +1,4 @@
+internal import Codec
 internal import Jobs
 
 /// Variants that are rendered in another process.
@@ -57,7 +58,7 @@ final class IsolatedRendering: Rendering {
     let files = answer.files.compactMap { $0 }
     guard files.count == variants.count else { throw session.accuse("its files") }
     for case (.success(let file), let variant) in zip(files, variants) {
-      guard variant.format.begins(file) else { throw session.accuse("a file's format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a file's format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     return files
@@ -72,17 +73,5 @@ final class IsolatedRendering: Rendering {
     }
     hasBegun = true
     return (step, piece)
-  }
-}
-
-extension OutputFormat {
-  /// Whether a file begins as one of this format does: browsers go by what it says it is.
-  func begins(_ file: [UInt8]) -> Bool {
-    switch self {
-    case .jpeg: file.starts(with: [0xFF, 0xD8, 0xFF])
-    case .png: file.starts(with: [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A])
-    case .webp: file.starts(with: "RIFF".utf8) && file.dropFirst(8).starts(with: "WEBP".utf8)
-    case .avif: file.dropFirst(4).starts(with: "ftypavif".utf8)
-    }
   }
 }

@@ -4,11 +4,12 @@ public struct Caller: Sendable, Equatable {
   public let owner: Owner
   /// Whether it sees everyone's.
   public let isAdmin: Bool
+  /// What it may have.
+  public let limits: OwnerLimits
 
   /// A caller.
-  public init(owner: Owner, isAdmin: Bool) {
-    self.owner = owner
-    self.isAdmin = isAdmin
+  public init(owner: Owner, isAdmin: Bool, limits: OwnerLimits = OwnerLimits()) {
+    (self.owner, self.isAdmin, self.limits) = (owner, isAdmin, limits)
   }
 
   /// Whether the job exists for this caller.

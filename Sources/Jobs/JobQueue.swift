@@ -9,9 +9,8 @@ public protocol JobQueue: Sendable {
   /// - Parameters:
   ///   - key: the client's idempotency key, with what tells one request from another. It is known as of the first job's
   ///     `createdAt`, whatever becomes of the jobs, until ``JobRecords/forgetKeys(olderThan:count:)``.
-  ///   - capacity: how many places the queue has, about, as ``SharedCapacity`` shares them among owners. A job takes one,
-  ///     and one more for each 4 kB of what the store keeps of it.
-  func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
+  ///   - capacity: how many places the queue has.
+  func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome
 
   /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, in the order that

@@ -63,6 +63,16 @@ public struct Variant: Sendable, Hashable {
 public enum OutputFormat: String, Sendable, CaseIterable, Codable {
   case jpeg, png, webp, avif
 
+  /// The same among those that can be read.
+  public var imageFormat: ImageFormat {
+    switch self {
+    case .jpeg: .jpeg
+    case .png: .png
+    case .webp: .webp
+    case .avif: .avif
+    }
+  }
+
   /// The media type it is served as.
   public var contentType: String { "image/\(rawValue)" }
   /// The usual ending of a file's name, without the dot.

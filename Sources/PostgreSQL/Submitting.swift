@@ -6,9 +6,9 @@ struct SubmitRequest: Sendable {
   var rows: [JobRow]
   var jobs: [Job]
   var key: IdempotencyKey?
-  var capacity: Int
+  var capacity: QueueCapacity
 
-  init(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) throws {
+  init(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) throws {
     rows = try jobs.map { try JobRow($0) }
     (self.jobs, self.key, self.capacity) = (jobs, key, capacity)
   }
@@ -42,13 +42,14 @@ final class Refusals: Sendable {
 
   /// Whether the queue has room for so much more of the owner's; notes that there was none.
   func hasRoom(
-    for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: Int,
+    for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: QueueCapacity,
     at moment: Timestamp
   ) -> Bool {
-    refused.withLock { refused in
+    guard places <= capacity.ofOwner - (held[owner] ?? 0) else { return false }
+    return refused.withLock { refused in
       var queue = refused
       for (owner, places) in held { queue.hold(places, for: owner) }
-      if queue.hasRoom(for: places, of: owner, within: capacity, at: moment) { return true }
+      if queue.hasRoom(for: places, of: owner, within: capacity.all, at: moment) { return true }
       // Nothing but the refusal is to be remembered.
       _ = refused.hasRoom(for: .max, of: owner, within: 0, at: moment)
       return false
@@ -59,7 +60,7 @@ final class Refusals: Sendable {
 extension PostgresJobStore {
   /// Saves new jobs with whatever else is submitted at that time, in one transaction.
   public func submit(
-    _ jobs: [Job], key: IdempotencyKey?, capacity: Int
+    _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws(StoreError) -> SubmitOutcome {
     let request: SubmitRequest
     do { request = try SubmitRequest(jobs, key: key, capacity: capacity) } catch {

@@ -7,7 +7,8 @@ internal import Logging
 extension SQLiteJobStore {
   /// Saves new jobs in one commit, with whatever else waits; encoding many costs the caller's thread nothing. A
   /// key that came before is answered without a commit.
-  public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
+  public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity)
+    async throws(StoreError)
     -> SubmitOutcome
   {
     switch try await prepare(jobs, key) {

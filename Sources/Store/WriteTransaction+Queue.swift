@@ -11,7 +11,7 @@ extension WriteTransaction {
   }
 
   mutating func submit(
-    _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: Int
+    _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: QueueCapacity
   ) throws -> Submitted {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
     guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
@@ -33,13 +33,16 @@ extension WriteTransaction {
   }
 
   private mutating func hasRoom(
-    for jobs: [(row: JobRow, job: Job)], within capacity: Int
+    for jobs: [(row: JobRow, job: Job)], within capacity: QueueCapacity
   ) -> Bool {
     let queued = jobs.filter { $0.row.phase == .queued }
     guard let first = queued.first else { return true }
     let places = queued.reduce(0) { $0 + $1.row.places }
+    guard places <= capacity.ofOwner - counters.queue.share(of: first.row.owner) else {
+      return false
+    }
     return counters.queue.hasRoom(
-      for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
+      for: places, of: first.row.owner, within: capacity.all, at: first.job.createdAt)
   }
 
   private func remember(_ key: IdempotencyKey, for jobs: [Job]) throws {

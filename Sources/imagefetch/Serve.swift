@@ -28,10 +28,14 @@ struct Serve: AsyncParsableCommand {
   var dev = false
 
   func run() async throws {
-    let configuration = try load()
+    let (config, flags) = (config, flags)
+    let configuration = try loaded(from: config, flags: flags)
     let log = LogFormat.start(configuration.log)
     do throws(StartError) {
-      try await Service.run(configuration, log: log)
+      try await Service.run(configuration, log: log) { () throws(Configuration.Mistakes) in
+        try Configuration.load(
+          file: config, environment: ProcessInfo.processInfo.environment, flags: flags)
+      }
     } catch {
       switch error {
       case .operatorMistake(let message): throw OperatorMistakes(lines: [message])
@@ -40,7 +44,7 @@ struct Serve: AsyncParsableCommand {
     }
   }
 
-  private func load() throws -> Configuration {
+  private var flags: [Configuration.Flag] {
     var flags: [Configuration.Flag] = []
     if let host { flags.append(.init(name: "--host", key: "server.host", value: host)) }
     if let port { flags.append(.init(name: "--port", key: "server.port", value: "\(port)")) }
@@ -49,7 +53,7 @@ struct Serve: AsyncParsableCommand {
       flags.append(.init(name: "--dev", key: "sources.local_root", value: "."))
       flags.append(.init(name: "--dev", key: "view.enabled", value: "true"))
     }
-    return try loaded(from: config, flags: flags)
+    return flags
   }
 }
 

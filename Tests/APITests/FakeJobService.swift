@@ -49,11 +49,12 @@ final class FakeJobService: JobService {
 
   init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
+  private static let viewer = Caller(owner: .view, isAdmin: false)
+
   /// Gives all who ask the same its one job.
   func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     let snapshot = try await given(job)
-    let viewer = Caller(owner: .view, isAdmin: false)
-    return try await wait(snapshot.job.id, for: viewer, until: .finished, atMost: limit)
+    return try await wait(snapshot.job.id, for: Self.viewer, until: .finished, atMost: limit)
   }
 
   private func given(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
@@ -70,7 +71,7 @@ final class FakeJobService: JobService {
       }
     }
     if let viewed { return JobSnapshot(viewed) }
-    guard let snapshot = try await submit([job], by: .view, key: nil)[0].snapshot else {
+    guard let snapshot = try await submit([job], by: Self.viewer, key: nil)[0].snapshot else {
       throw .unknownJob
     }
     return snapshot
@@ -122,7 +123,7 @@ final class FakeJobService: JobService {
   }
 
   func submit(
-    _ jobs: [NewJob], by owner: Owner, key: IdempotencyKey?
+    _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
     try check()
     if let key, let first = kept.withLock({ $0.keys["\(key.owner.name)/\(key.key)"] }) {
@@ -149,7 +150,8 @@ final class FakeJobService: JobService {
         kept.milliseconds += 1
         let now = Timestamp(milliseconds: kept.milliseconds)
         return Job(
-          id: JobID(at: now), owner: owner, submission: new.submission, priority: new.priority,
+          id: JobID(at: now), owner: caller.owner, submission: new.submission,
+          priority: new.priority,
           tags: new.tags, createdAt: now)
       }
       for job in made { kept.jobs[job.id] = job }
@@ -167,12 +169,12 @@ final class FakeJobService: JobService {
   }
 
   func submit(
-    captured capture: any ImageCapture, as job: NewJob, by owner: Owner, key: IdempotencyKey?
+    captured capture: any ImageCapture, as job: NewJob, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> SubmittedJob {
     let capture = capture as! FakeCapture  // the only kind that beginCapture() makes
     let image = try await capture.finish()
     kept.withLock { $0.images[image.digest] = capture.bytes }
-    return try await submit([job], by: owner, key: key)[0]
+    return try await submit([job], by: caller, key: key)[0]
   }
 
   func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {

@@ -28,6 +28,23 @@ struct ImageTests {
     #expect(await client.get("/jobs/\(id)").json?["image"]?["etag"]?.string == answer.fields[.eTag])
   }
 
+  @Test("asked for by its digest it never changes, or is not there")
+  func immutable() async throws {
+    let id = try await client.succeeded(bytes)
+    let digest = try #require(client.service.with { $0.jobs[id]?.image?.digest.hex })
+    let plain = await client.get("/jobs/\(id)/image")
+    #expect(plain.fields[.cacheControl] == "private, no-cache")
+    let answer = await client.get("/jobs/\(id)/image?sha256=\(digest)")
+    #expect(answer.bytes == bytes)
+    #expect(answer.fields[.cacheControl] == "private, max-age=31536000, immutable")
+    let other = String(repeating: "0", count: 64)
+    for query in ["", "&width=5", "&placeholder=true"] {
+      let gone = await client.get("/jobs/\(id)/image?sha256=\(other)\(query)")
+      #expect(gone.status == 404 && gone.code == "image_unavailable")
+    }
+    #expect(await client.get("/jobs/\(id)/image?sha256=1234").status == 422)
+  }
+
   @Test(
     "the file's name is safe and ends as the bytes are",
     arguments: [

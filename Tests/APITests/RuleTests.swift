@@ -11,22 +11,24 @@ struct RuleTests {
     let limit = RateLimit(requestsPerSecond: 2, burst: 3)
     let start = ContinuousClock.now
     var bucket = TokenBucket(limit, at: start)
-    for _ in 0..<3 { #expect(bucket.take(limit, at: start) == nil) }
-    #expect(bucket.take(limit, at: start) == 0.5)
-    #expect(bucket.take(limit, at: start + .milliseconds(250)) == 0.25)
-    #expect(bucket.take(limit, at: start + .milliseconds(500)) == nil)
-    #expect(bucket.take(limit, at: start + .seconds(3600)) == nil)
-    #expect(bucket.take(limit, at: start) == nil)
+    for _ in 0..<3 { #expect(bucket.take(limit, at: start).wait == nil) }
+    #expect(bucket.take(limit, at: start).wait == 0.5)
+    #expect(bucket.take(limit, at: start + .milliseconds(250)).wait == 0.25)
+    #expect(bucket.take(limit, at: start + .milliseconds(500)).wait == nil)
+    #expect(bucket.take(limit, at: start + .seconds(3600)).wait == nil)
+    #expect(bucket.take(limit, at: start).wait == nil)
   }
 
   @Test("the limiter's memory is bounded, and an active client is not forgotten")
   func limiterIsBounded() {
-    let limiter = RateLimiter(RateLimit(requestsPerSecond: 0.001, burst: 1), capacity: 10)
+    let (limiter, limit) = (
+      RateLimiter(capacity: 10), RateLimit(requestsPerSecond: 0.001, burst: 1)
+    )
     let now = ContinuousClock.now
-    #expect(limiter.take(.token(0), at: now) == nil)
+    #expect(limiter.take(.owner(Owner("a")), limit, at: now).wait == nil)
     for index in 0..<1000 {
-      _ = limiter.take(.address("\(index)"), at: now)
-      #expect(limiter.take(.token(0), at: now) != nil)
+      _ = limiter.take(.address("\(index)"), limit, at: now)
+      #expect(limiter.take(.owner(Owner("a")), limit, at: now).wait != nil)
     }
     #expect(limiter.count <= 21)
   }

@@ -17,15 +17,18 @@ final class RunningService: Sendable {
   }
 
   /// The executable that was built together with these tests.
-  static var executable: String {
+  static var executable: String { program("imagefetch") }
+
+  /// One that was built together with these tests.
+  static func program(_ name: String) -> String {
     let bundle = URL(fileURLWithPath: CommandLine.arguments[0])
     var folder = bundle.deletingLastPathComponent()
     while folder.path != "/" {
-      let candidate = folder.appendingPathComponent("imagefetch").path
+      let candidate = folder.appendingPathComponent(name).path
       if FileManager.default.isExecutableFile(atPath: candidate) { return candidate }
       folder.deleteLastPathComponent()
     }
-    preconditionFailure("the tests' folder holds no imagefetch")
+    preconditionFailure("the tests' folder holds no \(name)")
   }
 
   /// A folder of its own for data and files; the caller removes it.
@@ -40,14 +43,15 @@ final class RunningService: Sendable {
   /// - Parameters:
   ///   - log: its standard error, which is read up to where it says that it listens.
   ///   - arguments: flags of `serve`.
+  ///   - program: what is started.
   ///   - directory: where it is started; the tests' own working directory unless said otherwise.
   init(
     folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
-    arguments: [String] = [], directory: String? = nil
+    program: String = executable, arguments: [String] = [], directory: String? = nil
   ) async throws {
     self.folder = folder
     let process = Process()
-    process.executableURL = URL(fileURLWithPath: Self.executable)
+    process.executableURL = URL(fileURLWithPath: program)
     process.arguments = ["serve"] + arguments
     if let directory { process.currentDirectoryURL = URL(filePath: directory) }
     var environment = ProcessInfo.processInfo.environment

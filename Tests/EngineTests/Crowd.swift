@@ -90,7 +90,7 @@ final class Crowd: Sendable {
       adjust(&submission)
       return NewJob(submission: submission)
     }
-    _ = try await engine.submit(jobs, by: Workshop.me.owner, key: nil)
+    _ = try await engine.submit(jobs, by: Workshop.me, key: nil)
   }
 
   func count(_ phases: Phase...) async throws -> Int {

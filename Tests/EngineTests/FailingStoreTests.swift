@@ -43,7 +43,7 @@ struct FailingStoreTests {
       shop.fetcher.answer(url, with: .pieces([ok + [1]], total: nil))
       let source = Source.url(SourceURL(url)!, lowData: SourceURL("http://a.example/small"))
       let new = NewJob(submission: Submission(source: source))
-      let id = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)[0].id
+      let id = try await shop.engine.submit([new], by: Workshop.me, key: nil)[0].id
       #expect(try await shop.finished(id).image?.variant == .lowData)
       await shop.store.fail(with: [failure], of: .lowData)
       try await shop.engine.setConstrained(false)

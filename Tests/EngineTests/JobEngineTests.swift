@@ -153,7 +153,7 @@ struct JobEngineTests {
       let source = Source.captured(image.digest, bytes: image.bytes, contentType: "image/png")
       let id = try await shop.engine.submit(
         captured: capture, as: NewJob(submission: Submission(source: source)),
-        by: Workshop.me.owner, key: nil
+        by: Workshop.me, key: nil
       ).id
       let job = try await shop.finished(id)
       #expect(job.phase == .success && job.cache == nil && job.attempts == 0)

@@ -42,9 +42,9 @@ struct QueueTests {
       let new = NewJob(
         submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
       await #expect(throws: JobsError.queueFull) {
-        try await shop.engine.submit([new, new], by: Workshop.me.owner, key: nil)
+        try await shop.engine.submit([new, new], by: Workshop.me, key: nil)
       }
-      _ = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)
+      _ = try await shop.engine.submit([new], by: Workshop.me, key: nil)
     }
   }
 
@@ -54,7 +54,7 @@ struct QueueTests {
       let new = NewJob(
         submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
       let ids = try await shop.engine.submit(
-        Array(repeating: new, count: 5000), by: Workshop.me.owner, key: nil
+        Array(repeating: new, count: 5000), by: Workshop.me, key: nil
       ).map(\.id)
       #expect(ids == ids.sorted() && Set(ids).count == 5000)
     }
@@ -70,7 +70,7 @@ struct QueueTests {
           owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: fingerprint))
         let new = NewJob(
           submission: Submission(source: .url(SourceURL("http://b.example/")!, lowData: nil)))
-        return try await shop.engine.submit([new], by: Workshop.me.owner, key: key)[0].id
+        return try await shop.engine.submit([new], by: Workshop.me, key: key)[0].id
       }
       let first = try await submit([1])
       #expect(try await submit([1]) == first)
@@ -89,7 +89,7 @@ struct QueueTests {
       }
       shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
       func submit() async throws -> [SubmittedJob] {
-        try await shop.engine.submit(new, by: Workshop.me.owner, key: key)
+        try await shop.engine.submit(new, by: Workshop.me, key: key)
       }
       let ids = try await submit().map(\.id)
       for place in [0, 2] { _ = try await shop.finished(ids[place]) }

@@ -34,7 +34,7 @@ struct SharingTests {
       shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
       let jobs = try await shop.engine.submit(
-        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me.owner,
+        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me,
         key: nil)
       for job in jobs { #expect(try await shop.reached(.loading, job.id).phase == .loading) }
       #expect(try await shop.finished(shop.submit("http://b.example/")).phase == .success)
@@ -52,7 +52,7 @@ struct SharingTests {
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
       let jobs = try await shop.engine.submit(
-        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me.owner,
+        [NewJob](repeating: NewJob(submission: submission), count: 1_000), by: Workshop.me,
         key: nil)
       for job in jobs {
         let job = try await shop.finished(job.id)

@@ -336,7 +336,7 @@ struct ManyJobsSubscriptionTests {
       _ = try await shop.finished(plain)
       let new = NewJob(
         submission: Submission(source: .url(SourceURL(url)!, lowData: nil)), tags: ["x"])
-      let id = try await shop.engine.submit([new], by: Workshop.me.owner, key: nil)[0].id
+      let id = try await shop.engine.submit([new], by: Workshop.me, key: nil)[0].id
       _ = try await shop.finished(id)
       func ids(_ subscription: any JobSubscription, upTo last: JobID) async throws -> [JobID] {
         var found: [JobID] = []
@@ -367,7 +367,7 @@ struct ManyJobsSubscriptionTests {
       for _ in 0..<3 {
         let jobs = Array(repeating: new, count: ManyJobsSubscription.maxPending / 2)
         ids.formUnion(
-          try await shop.engine.submit(jobs, by: Workshop.me.owner, key: nil).map(\.id))
+          try await shop.engine.submit(jobs, by: Workshop.me, key: nil).map(\.id))
       }
       for id in ids { _ = try await shop.finished(id) }
       var ended: Set<JobID> = []

@@ -58,7 +58,7 @@ struct Workshop {
     var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
     adjust(&submission)
     let new = NewJob(submission: submission, priority: priority)
-    return try await engine.submit([new], by: Self.me.owner, key: nil)[0].id
+    return try await engine.submit([new], by: Self.me, key: nil)[0].id
   }
 
   func finished(_ id: JobID) async throws -> Job {

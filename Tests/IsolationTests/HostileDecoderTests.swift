@@ -147,7 +147,8 @@ struct HostileDecoderTests {
 
   @Test("gives no preview that is none")
   func preview() {
-    let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
+    // A decoder that had others before would be replaced, and asked for no preview.
+    let decoder = IsolatedCodec.hostile().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.bytes("lie: preview"))
     // Nobody has asked for one.
     for _ in 0..<3 { #expect((try? decoder.step()) == .hasMore) }

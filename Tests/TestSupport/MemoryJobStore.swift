@@ -101,7 +101,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   public func submit(
-    _ jobs: [Job], key: IdempotencyKey?, capacity: Int
+    _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws(StoreError) -> SubmitOutcome {
     try await mayFail()
     let name = key.map { "\($0.owner.name)\n\($0.key)" }
@@ -126,13 +126,14 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return .accepted
   }
 
-  private func hasRoom(for jobs: [Job], within capacity: Int) -> Bool {
+  private func hasRoom(for jobs: [Job], within capacity: QueueCapacity) -> Bool {
     var queue = refusals
     for row in rows.values where row.job.phase == .queued { queue.hold(1, for: row.job.owner) }
     let coming = jobs.filter { $0.phase == .queued }
     guard let first = coming.first else { return true }
+    guard coming.count <= capacity.ofOwner - queue.share(of: first.owner) else { return false }
     if queue.hasRoom(
-      for: coming.count, of: first.owner, within: capacity, at: first.createdAt)
+      for: coming.count, of: first.owner, within: capacity.all, at: first.createdAt)
     {
       return true
     }

@@ -1,3 +1,4 @@
+public import Jobs
 public import Logging
 
 extension Configuration {
@@ -19,6 +20,8 @@ extension Configuration {
     public var drainTimeout: Duration = .seconds(20)
     /// TLS; both files or none.
     public var tls = TLS()
+    /// Networks of proxies that may say whom they ask for.
+    public var trustedProxies: [String] = []
     /// Origins that may read answers in a browser; `*` is any.
     public var corsOrigins: [String] = []
 
@@ -40,6 +43,12 @@ extension Configuration {
     public var disabled = false
     /// Who may ask, and for what; empty is everyone.
     public var tokens: [Token] = []
+    /// A file with more of them, read again when it changes.
+    public var tokensFile: String?
+    /// What was read from it.
+    public internal(set) var filedTokens: [Token] = []
+    /// Those of both.
+    public var all: [Token] { tokens + filedTokens }
     /// Whether `/metrics` needs no token.
     public var publicMetrics = false
     /// Requests of one token, or of one address where there are no tokens.
@@ -64,6 +73,14 @@ extension Configuration {
     public var file: String?
     /// What it lets do.
     public var scopes: Set<Scope>
+    /// Its owner's jobs in the queue at once; nil: as many as there may be.
+    public var maxQueued: Int?
+    /// The highest priority of its owner's jobs; nil: any.
+    public var maxPriority: Priority?
+    /// Requests a second of its holder; nil: `auth.rate_limit`.
+    public var rate: Double?
+    /// Bytes that come from origins for its owner in a day, by UTC; nil: as many as there are.
+    public var maxBytesPerDay: Int?
 
     /// A token known by its hash.
     public init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<Scope>) {

@@ -89,6 +89,8 @@ extension Configuration {
     public var isolation = Isolation.process
     /// Decoder processes kept for the next image; 0 is eight a core, 32 at most.
     public var processes = 0
+    /// Computing that an image may take, in a decoder process; of whole seconds.
+    public var maxTime = Duration.seconds(60)
     /// Formats decoded.
     public var formats: [ImageFormat] = ImageFormat.allCases
     /// Threads that decode; 0 is one a core.

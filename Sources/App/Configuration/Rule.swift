@@ -1,3 +1,5 @@
+internal import YAML
+
 /// What keys must be together.
 struct Rule: Sendable {
   /// The keys; a breach is told at the first of them that was given.
@@ -5,13 +7,30 @@ struct Rule: Sendable {
   /// What is wrong, or nil; a rule may also complete what follows from its keys.
   let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
 
-  static let all = [openness, certificate, key, backoff, viewKeys]
+  static let all = [tokensFile, openness, certificate, key, backoff, viewKeys]
+
+  /// The tokens in the file, beside the others.
+  private static let tokensFile = Rule(
+    keys: ["auth.tokens_file", "auth.tokens"]
+  ) { configuration, _ in
+    guard let path = configuration.auth.tokensFile else { return nil }
+    switch FileText.read(path, limit: Document.Limits().bytes) {
+    case .wrong(let why): return "\"\(path)\" \(why)"
+    case .bytes(let bytes):
+      var mistakes: [String] = []
+      let tokens = ValueFormat<[Configuration.Token]>.tokens(
+        in: bytes, beside: configuration.auth.tokens, &mistakes)
+      if !mistakes.isEmpty { return "\"\(path)\": " + mistakes.joined(separator: "; ") }
+      configuration.auth.filedTokens = tokens
+      return nil
+    }
+  }
 
   private static let openness = Rule(
-    keys: ["server.host", "auth.tokens", "auth.disabled"]
+    keys: ["server.host", "auth.tokens", "auth.disabled", "auth.tokens_file"]
   ) { configuration, _ in
     let auth = configuration.auth
-    guard !configuration.server.isLoopback, auth.tokens.isEmpty, !auth.disabled else { return nil }
+    guard !configuration.server.isLoopback, auth.all.isEmpty, !auth.disabled else { return nil }
     return "\"\(configuration.server.host)\" can be reached from other machines: set auth.tokens, "
       + "or auth.disabled: true to be open to everyone"
   }

@@ -1,4 +1,5 @@
 internal import API
+internal import Jobs
 internal import YAML
 
 extension ValueFormat<[Configuration.Token]> {
@@ -16,6 +17,31 @@ extension ValueFormat<[Configuration.Token]> {
       list.show($0)
     }
   }()
+
+  /// The tokens of a file of its own, which is a list of them.
+  /// - Parameter others: whose secrets these may not have.
+  static func tokens(
+    in bytes: [UInt8], beside others: [Configuration.Token], _ mistakes: inout [String]
+  ) -> [Configuration.Token] {
+    let document = Document(reading: bytes)
+    var complaints = document.mistakes.map {
+      Complaint(location: $0.location, inner: "", message: "\($0.reason)")
+    }
+    var found: [Configuration.Token] = []
+    if let root = document.root, complaints.isEmpty {
+      found = tokens.read(root, &complaints) ?? []
+      for (index, token) in found.enumerated()
+      where others.contains(where: { $0.sha256 == token.sha256 }) {
+        let message = "has the same token as one of auth.tokens"
+        complaints.append(Complaint(location: nil, inner: "[\(index)]", message: message))
+      }
+    }
+    mistakes = complaints.map { complaint in
+      let place = complaint.location.map { "\($0.line):\($0.column): " } ?? ""
+      return place + complaint.inner + (complaint.inner.isEmpty ? "" : ": ") + complaint.message
+    }
+    return found
+  }
 
   private static func complainOfTwins(
     _ values: [some Hashable], _ node: Node, _ complaints: inout [Complaint]
@@ -49,19 +75,48 @@ extension ValueFormat<Configuration.Token> {
       "scopes", ValueFormat<[Configuration.Token.Scope]>.list(.choice(), minimum: 1), of: node,
       &complaints)
     let hash = hash(of: node, &complaints)
+    let maxQueued = readLimit("max_queued", .integer(1...10_000_000), of: node, &complaints)
+    let maxPriority = readLimit(
+      "max_priority", ValueFormat<Priority>.priority, of: node, &complaints)
+    let rate = readLimit("rate", ValueFormat<Double>.number(1...1_000_000), of: node, &complaints)
+    let maxBytes = readLimit(
+      "max_bytes_per_day", ValueFormat<Int>.size(1...(1 << 50)), of: node, &complaints)
     guard let name, let scopes, let hash, complaints.count == before else { return nil }
     let file = node["token_file"]?.scalar?.text
-    return Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
+    var token = Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
+    (token.maxQueued, token.maxPriority) = (maxQueued, maxPriority)
+    (token.rate, token.maxBytesPerDay) = (rate, maxBytes)
+    return token
   } show: { token in
     let scopes = Configuration.Token.Scope.allCases.filter(token.scopes.contains)
     let list = scopes.map(\.rawValue).joined(separator: ", ")
     let secret =
       token.file.map { "token_file: " + ValueFormat<String>.file.show($0) } ?? "sha256: hidden"
-    return
-      "{ name: \(ValueFormat<String>.tokenName.show(token.name)), \(secret), scopes: [\(list)] }"
+    let limits = [
+      token.maxQueued.map { "max_queued: \($0)" },
+      token.maxPriority.map { "max_priority: \($0.word)" },
+      token.rate.map { "rate: " + ValueFormat<Double>.number(1...1_000_000).show($0) },
+      token.maxBytesPerDay.map { "max_bytes_per_day: " + Unit.sizes.text($0) },
+    ].compactMap(\.self)
+    let name = ValueFormat<String>.tokenName.show(token.name)
+    let members = ["name: \(name)", secret, "scopes: [\(list)]"] + limits
+    return "{ \(members.joined(separator: ", ")) }"
   }
 
-  private static var members: [String] { ["name", "sha256", "token_file", "scopes"] }
+  private static var members: [String] {
+    [
+      "name", "sha256", "token_file", "scopes", "max_queued", "max_priority", "rate",
+      "max_bytes_per_day",
+    ]
+  }
+
+  /// What needn't be there.
+  private static func readLimit<Member>(
+    _ member: String, _ format: ValueFormat<Member>, of node: Node,
+    _ complaints: inout [Complaint]
+  ) -> Member? {
+    node[member] == nil ? nil : read(member, format, of: node, &complaints)
+  }
 
   private static func read<Member>(
     _ member: String, _ format: ValueFormat<Member>, of node: Node,
@@ -114,4 +169,15 @@ extension ValueFormat<String> {
     // The owner of GET /image's jobs: a token of that name would own them too.
     return text == "view" ? "is reserved" : nil
   }
+}
+
+extension ValueFormat<Priority> {
+  fileprivate static let priority: ValueFormat = {
+    let takes = "one of " + Priority.allCases.map(\.word).joined(separator: ", ")
+    return ValueFormat(takes, form: .text) { scalar in
+      Priority(word: scalar.text).map { .value($0) } ?? .wrong("is not \(takes)")
+    } show: {
+      $0.word
+    }
+  }()
 }

@@ -28,6 +28,15 @@ struct Decode {
     _ = try await steps()
   }
 
+  /// They are decoded together with their end: a small picture in one step. No preview begins any more, and one under way is
+  /// dropped.
+  mutating func take(last piece: [UInt8]) {
+    makesPreviews = false
+    previewBegan = nil
+    decoder.dropPreview()
+    decoder.append(piece)
+  }
+
   /// The next bytes. While they are waited for a preview may be made: so the final picture waits for none.
   mutating func piece(of source: any ImageBytes) async throws(JobFailure) -> [UInt8]? {
     guard makesPreviews, previewBegan == nil, decoder.hasMoreToShow else {
@@ -138,13 +147,6 @@ extension Decode {
     previewBegan = nil
     pace.made(by: .now, computing: time - began)
     if let preview { load.tracker.made(preview) }
-  }
-
-  /// All bytes are there: none begins any more, and one under way is dropped.
-  mutating func endPreviews() {
-    makesPreviews = false
-    previewBegan = nil
-    decoder.dropPreview()
   }
 }
 

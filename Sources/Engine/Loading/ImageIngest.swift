@@ -68,8 +68,11 @@ struct ImageIngest: Sendable {
     while let piece = try await decode.piece(of: source) {
       count += piece.count
       do throws(StoreError) { try staged.write(piece) } catch { throw JobFailure(error) }
-      if load.tracker.isWhole(with: count) { decode.endPreviews() }
-      try await decode.proceed(with: piece)
+      if load.tracker.isWhole(with: count) {
+        decode.take(last: piece)
+      } else {
+        try await decode.proceed(with: piece)
+      }
       load.tracker.advance(to: count, decodeTime: decode.time)
       load.received(bytes: max(count, source.codedCount))
     }

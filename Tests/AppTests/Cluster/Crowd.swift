@@ -8,10 +8,8 @@ import Testing
 struct Crowd {
   let cluster: Cluster
   let origin: ScriptedOrigin
-  /// Transfers that an instance may have at once.
+  /// Transfers that all instances may have at once.
   static let perHost = 6
-  /// Whether that limit, and the rule that equal jobs share a transfer, hold over all instances; else for each.
-  private static let holdsOverAll = true
   /// Of the configuration, beside what a test says.
   static let keys = [
     "cluster.lease": "3s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
@@ -119,10 +117,9 @@ struct Crowd {
     let ends = try cluster.ends
     #expect(ends == Set(jobs.keys) && jobs.count > 20, sourceLocation: location)
     print("\(jobs.count) jobs, \(origin.requests.count) transfers, \(origin.mostAtOnce) at once")
-    let apart = Self.holdsOverAll ? 1 : cluster.services.count
-    #expect(origin.mostAtOnce <= Self.perHost * apart, sourceLocation: location)
+    #expect(origin.mostAtOnce <= Self.perHost, sourceLocation: location)
     for number in 0..<Self.images {
-      #expect(origin.mostAtOnce(to: "/\(number)") <= apart, sourceLocation: location)
+      #expect(origin.mostAtOnce(to: "/\(number)") <= 1, sourceLocation: location)
     }
     let known = try cluster.knownObjects
     #expect(known.isSubset(of: try await cluster.bucket.keys), sourceLocation: location)

@@ -21,7 +21,7 @@ struct CountingJobStore: JobStore, CacheStore {
 
   var largestEmbedded: Int { store.largestEmbedded }
 
-  func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: Int) async throws(StoreError)
+  func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome
   {
     calls.count()

@@ -90,7 +90,7 @@ struct ClaimingTests {
     let store = jobs.store
     let count = Dequeue.maxLooks + 1
     let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
-    _ = try await store.submit(batch, key: nil, capacity: count)
+    _ = try await store.submit(batch, key: nil, capacity: QueueCapacity(count))
     let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
     let completion = Completion(claims) {
       // The urgent one is due last.

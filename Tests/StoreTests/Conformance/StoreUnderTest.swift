@@ -49,7 +49,7 @@ struct StoreUnderTest: Sendable {
 /// The queue.
 extension StoreUnderTest {
   func submit(
-    _ jobs: [Job], key: IdempotencyKey?, capacity: Int
+    _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws -> SubmitOutcome {
     try await base.submit(jobs, key: key, capacity: capacity)
   }

@@ -36,6 +36,23 @@ struct SubmittingTests {
   }
 
   @Test(
+    "an owner has no more of the queue than its own part, whoever else is there",
+    arguments: StoreAdapter.allCases)
+  func ownPart(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    func submit(_ number: Int64, _ owner: String, _ part: Int?) async throws -> SubmitOutcome {
+      try await jobs.store.submit(
+        [.sample(number, owner: owner)], key: nil, capacity: QueueCapacity(100, ofOwner: part))
+    }
+    #expect(try await submit(0, "anna", 2) == .accepted)
+    #expect(try await submit(1, "anna", 2) == .accepted)
+    #expect(try await submit(2, "anna", 2) == .queueFull)
+    #expect(try await submit(3, "ben", 2) == .accepted)
+    #expect(try await submit(4, "anna", nil) == .accepted)
+    await jobs.store.close()
+  }
+
+  @Test(
     "an owner has all of the queue while alone, and half of it once another has come",
     arguments: StoreAdapter.allCases)
   func shares(adapter: StoreAdapter) async throws {

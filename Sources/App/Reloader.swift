@@ -1,0 +1,84 @@
+internal import API
+internal import Glibc
+internal import Logging
+internal import Synchronization
+
+/// Takes over what of the configuration can change while the service runs: who may ask, and what they may have.
+final class Reloader: Sendable {
+  private let read: @Sendable () throws(Configuration.Mistakes) -> Configuration
+  private let running: Mutex<Configuration>
+  private let routes: Routes
+  private let log: Logger
+
+  /// - Parameters:
+  ///   - configuration: what the service runs with.
+  ///   - read: reads it again, from where it came.
+  init(
+    _ configuration: Configuration, for routes: Routes, log: Logger,
+    read: @escaping @Sendable () throws(Configuration.Mistakes) -> Configuration
+  ) {
+    running = Mutex(configuration)
+    (self.routes, self.log, self.read) = (routes, log, read)
+  }
+
+  /// Reads the configuration again. With a mistake in it everything stays as it is.
+  func reload() {
+    do throws(Configuration.Mistakes) {
+      let next = try read()
+      running.withLock { take($0, next, &$0) }
+    } catch {
+      for mistake in error.all {
+        log.error("the configuration was not taken over", metadata: ["mistake": "\(mistake)"])
+      }
+    }
+  }
+
+  private func take(
+    _ before: Configuration, _ next: Configuration, _ running: inout Configuration
+  ) {
+    // With none everybody on this machine is let in: other rules hold then, from a start on.
+    let opens = before.auth.all.isEmpty != next.auth.all.isEmpty
+    if opens {
+      log.error("auth.tokens: from none to some, or back, takes a restart")
+    } else if before.auth.all != next.auth.all {
+      running.auth.tokens = next.auth.tokens
+      running.auth.filedTokens = next.auth.filedTokens
+      routes.replaceTokens(next.routesConfiguration.tokens)
+      log.notice("other tokens hold", metadata: ["tokens": "\(next.auth.all.count)"])
+    }
+    let others = Configuration.keys.filter {
+      $0.path != "auth.tokens" && $0.show(before) != $0.show(next)
+    }
+    guard !others.isEmpty else { return }
+    let keys = others.map(\.path).joined(separator: ", ")
+    log.warning("changed keys wait for a restart", metadata: ["keys": "\(keys)"])
+  }
+
+  /// Reloads when a file that tokens are read from is another one, until the task is cancelled.
+  func watch(every interval: Duration = .seconds(5)) async {
+    var seen = stamps
+    while (try? await Task.sleep(for: interval)) != nil {
+      let now = stamps
+      guard now != seen else { continue }
+      reload()
+      seen = stamps
+    }
+  }
+
+  private struct Stamp: Equatable {
+    let file: UInt
+    let size: Int
+    let (seconds, nanoseconds): (Int, Int)
+  }
+
+  private var stamps: [Stamp?] {
+    let auth = running.withLock { $0.auth }
+    return (auth.all.compactMap(\.file) + [auth.tokensFile].compactMap(\.self)).map { path in
+      var status = stat()
+      guard stat(path, &status) == 0 else { return nil }
+      return Stamp(
+        file: status.st_ino, size: status.st_size, seconds: status.st_mtim.tv_sec,
+        nanoseconds: status.st_mtim.tv_nsec)
+    }
+  }
+}

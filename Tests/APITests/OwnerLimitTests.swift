@@ -1,0 +1,91 @@
+import API
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("What a token lets its owner have")
+struct OwnerLimitTests {
+  private let client = Client {
+    var low = Token.of("low", [.jobs])
+    low.limits.maxPriority = .low
+    var slow = Token.of("slow", [.jobs])
+    slow.rateLimit = RateLimit(requestsPerSecond: 0.5, burst: 2)
+    $0.tokens = [low, slow, .of("web", [.jobs])]
+  }
+  private let low: HTTPFields = [.authorization: "Bearer low"]
+
+  @Test("no higher priority than its own: at submitting, and at a change")
+  func priority() async throws {
+    let answer = await client.post(#"{"url": "https://a.example/", "priority": "normal"}"#, low)
+    #expect(answer.status == 422 && answer.code == "invalid_option")
+    #expect(
+      await client.post(#"{"url": "https://a.example/"}"#, low).json?["priority"]?.string == "low")
+    let plain = #"{"url": "https://a.example/", "priority": "very_low"}"#
+    let made = await client.post(plain, low)
+    #expect(made.json?["priority"]?.string == "very_low")
+    var fields = low
+    fields[.contentType] = "application/merge-patch+json"
+    let path = "/jobs/" + (made.json?["id"]?.string ?? "")
+    let high = await client.send(.patch, path, fields, body: Array(#"{"priority":"high"}"#.utf8))
+    #expect(high.status == 422)
+    let usual = await client.send(.patch, path, fields, body: Array(#"{"priority":null}"#.utf8))
+    #expect(usual.json?["priority"]?.string == "low")
+    let web = await client.post(
+      #"{"url": "https://a.example/", "priority": "very_high"}"#, [.authorization: "Bearer web"])
+    #expect(web.status == 202)
+  }
+
+  @Test("a rate of its own, which the answers tell")
+  func rate() async {
+    let slow: HTTPFields = [.authorization: "Bearer slow"]
+    let first = await client.get("/jobs", slow)
+    #expect(first.status == 200)
+    #expect(first.fields[.init("RateLimit-Policy")!] == #""requests";q=2;w=4"#)
+    #expect(first.fields[.init("RateLimit")!] == #""requests";r=1;t=2"#)
+    #expect(await client.get("/jobs", slow).status == 200)
+    let late = await client.get("/jobs", slow)
+    #expect(late.status == 429 && late.fields[.init("RateLimit")!] == #""requests";r=0;t=4"#)
+    let other = await client.get("/jobs", [.authorization: "Bearer web"])
+    #expect(other.status == 200 && other.fields[.init("RateLimit")!] == nil)
+  }
+
+  @Test("until the tokens are others")
+  func replaced() async {
+    client.routes.replaceTokens([.of("new", [.jobs])])
+    #expect(await client.get("/jobs", low).status == 401)
+    #expect(await client.get("/jobs", [.authorization: "Bearer new"]).status == 200)
+  }
+}
+
+@Suite("Proxies that are trusted")
+struct TrustedProxyTests {
+  @Test(
+    "tell whom they ask for: the last address that is none of theirs",
+    arguments: [
+      ("10.0.0.1", "X-Forwarded-For", "203.0.113.7", "203.0.113.7"),
+      ("10.0.0.1", "X-Forwarded-For", "198.51.100.1, 203.0.113.7", "203.0.113.7"),
+      ("10.0.0.1", "X-Forwarded-For", "203.0.113.7, 10.0.0.2", "203.0.113.7"),
+      ("10.0.0.1", "X-Forwarded-For", "203.0.113.7:4711", "203.0.113.7"),
+      ("10.0.0.1", "X-Forwarded-For", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+      ("10.0.0.1", "X-Forwarded-For", "203.0.113.7, nonsense", "10.0.0.1"),
+      ("10.0.0.1", "X-Forwarded-For", "", "10.0.0.1"),
+      ("10.0.0.1", "Forwarded", "for=203.0.113.7", "203.0.113.7"),
+      ("10.0.0.1", "Forwarded", "proto=https; For=\"[2001:db8::7]:4711\";by=x", "2001:db8::7"),
+      ("10.0.0.1", "Forwarded", "for=\"198.51.100.1\", for=203.0.113.7", "203.0.113.7"),
+      ("10.0.0.1", "Forwarded", "for=unknown", "10.0.0.1"),
+      ("10.0.0.1", "Forwarded", "for=_hidden, for=203.0.113.7;host=\"a,b;c\"", "203.0.113.7"),
+      ("192.0.2.9", "X-Forwarded-For", "203.0.113.7", "192.0.2.9"),
+      ("192.0.2.9", "Forwarded", "for=203.0.113.7", "192.0.2.9"),
+    ])
+  func client(remote: String, name: String, value: String, expected: String) async {
+    let client = Client {
+      $0.rateLimit = RateLimit(requestsPerSecond: 0.001, burst: 1)
+      $0.isTrustedProxy = { $0.hasPrefix("10.") }
+    }
+    let told: HTTPFields = [.init(name)!: value]
+    #expect(await client.send(.get, "/jobs", told, from: remote).status == 200)
+    // Whose allowance was it?
+    #expect(await client.send(.get, "/jobs", from: expected).status == 429)
+    #expect(await client.send(.get, "/jobs", from: "192.0.2.200").status == 200)
+  }
+}

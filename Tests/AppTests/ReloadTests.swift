@@ -1,0 +1,56 @@
+import Crypto
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("A configuration that changes while the service runs")
+struct ReloadTests {
+  @Test("brings, changes and takes away tokens: at SIGHUP, and when their file is another one")
+  func tokens() async throws {
+    let file = try Self.write([Self.entry("first"), Self.entry("second", "max_priority: low")])
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    try await withService(["IMAGEFETCH_AUTH_TOKENS_FILE": file]) { service in
+      #expect(try await Self.status("first", service) == 200)
+      #expect(try await Self.status("third", service) == 401)
+
+      try Self.write([Self.entry("second"), Self.entry("third", "max_queued: 1")], to: file)
+      kill(service.processIdentifier, SIGHUP)
+      try await eventually { try await Self.status("third", service) == 200 }
+      #expect(try await Self.status("first", service) == 401)
+      #expect(service.log.contains("other tokens hold"))
+
+      // With a mistake in it nothing changes; without a signal it is read again soon.
+      try Self.write(["{name: third, scopes: [jobs]}"], to: file)
+      try await eventually { service.log.contains("needs either sha256 or token_file") }
+      #expect(try await Self.status("third", service) == 200)
+      try Self.write([Self.entry("fourth")], to: file)
+      try await eventually { try await Self.status("fourth", service) == 200 }
+
+      // Nobody is let in without a token because there is none.
+      try Self.write([], to: file)
+      kill(service.processIdentifier, SIGHUP)
+      try await eventually { service.log.contains("takes a restart") }
+      #expect(try await Self.status(nil, service) == 401)
+      #expect(try await Self.status("fourth", service) == 200)
+    }
+  }
+
+  private static func status(_ secret: String?, _ service: RunningService) async throws -> Int {
+    let fields = secret.map { ["Authorization": "Bearer \($0)"] } ?? [:]
+    return try await service.get("/jobs", headers: fields).status
+  }
+
+  private static func entry(_ name: String, _ limits: String...) -> String {
+    let hash = SHA256.hash(data: Data(name.utf8)).map { String(format: "%02x", $0) }.joined()
+    let members = ["name: \(name)", "sha256: \(hash)", "scopes: [jobs]"] + limits
+    return "{\(members.joined(separator: ", "))}"
+  }
+
+  @discardableResult
+  private static func write(_ entries: [String], to file: String? = nil) throws -> String {
+    let file = file ?? NSTemporaryDirectory() + "imagefetch-tokens-" + UUID().uuidString
+    let text = entries.isEmpty ? "[]\n" : entries.map { "- \($0)\n" }.joined()
+    try text.write(toFile: file, atomically: true, encoding: .utf8)
+    return file
+  }
+}

@@ -1,0 +1,24 @@
+// A program's own function goes before the one of the same name in a library that it is linked with: whoever links this file
+// has a JPEG library with a bug.
+#define _GNU_SOURCE
+#include "CPlant.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+static int (*whole)(j_decompress_ptr, boolean);
+
+/// Decoder processes open no file any more, and so look nothing up.
+__attribute__((constructor)) static void find(void) {
+    whole = (int (*)(j_decompress_ptr, boolean))dlsym(RTLD_NEXT, "jpeg_read_header");
+}
+
+int jpeg_read_header(j_decompress_ptr info, boolean needs_image) {
+    int result = whole(info, needs_image);
+    if (result == JPEG_HEADER_OK && info->image_width == PLANTED_CRASH_WIDTH) *(volatile int *)16 = 1;
+    if (result == JPEG_HEADER_OK && info->image_width == PLANTED_HANG_WIDTH)
+        for (volatile int i = 0;; i++) {}
+    return result;
+}
