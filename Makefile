@@ -159,6 +159,13 @@ $(BENCH_THUMBOR)/installed: Benchmarks/thumbor.txt
 	@$(BENCH_THUMBOR)/bin/pip --quiet --disable-pip-version-check install --requirement $<
 	@touch $@
 
+.PHONY: bench-cluster
+bench-cluster: build-packages ## measure PostgreSQL and S3 beside SQLite and files, and 1 to 8 instances (ARGS=--only …)
+	@.ci/install curl nginx-light postgresql python3 python3-pil python3-venv
+	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/cluster.py --service .build/release/imagefetch --weed $(OBJECT_STORE)/bin/weed $(ARGS)
+
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
 	@.ci/install valgrind

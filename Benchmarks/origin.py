@@ -4,6 +4,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import time
 
 CONFIGURATION = """\
@@ -100,6 +101,25 @@ class Nginx:
         """User and system time of all its processes."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return sum(cpu_seconds(pid) for pid in [self.process.pid, *children.read_text().split()])
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Delayed:
+    """Answers with the folder's files so many milliseconds after it was asked, under each of the addresses."""
+
+    def __init__(self, folder, addresses, milliseconds):
+        self.port, self.addresses = free_port(), addresses
+        program = pathlib.Path(__file__).with_name("delayed.py")
+        self.process = subprocess.Popen(
+            [sys.executable, program, folder, str(self.port), str(milliseconds), *addresses])
+        wait_for_port(self.port, self.process, address=addresses[-1])
+
+    def url(self, file, number):
+        """At one of the addresses by turns."""
+        return f"http://{self.addresses[number % len(self.addresses)]}:{self.port}/{file}"
 
     def stop(self):
         self.process.terminate()

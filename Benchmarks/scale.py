@@ -3,27 +3,27 @@
 
     Benchmarks/scale.py [--cores 32] [--flush-ms 1] [--batch 1]
 
-What a transaction costs the server was measured, on two virtual cores that client and server shared, so that the client's
-part is in it; what is assumed is marked so. Origins, object store and the instances' own cores are left out: they grow with
-the instances. A job is submitted at a random instance, claimed by one with an idle worker, loaded, and completed; each of an
-instance's lanes has one transaction under way, and what comes meanwhile goes with the next.
+What a transaction costs the server is costs.json's, which `cluster.py --only costs` measures of its connections' CPU time;
+what is assumed is marked so. Origins, object store and the instances' own cores are left out: they grow with the instances.
+A job is submitted at a random instance, claimed by one with an idle worker, loaded, and completed; each of an instance's
+lanes has one transaction under way, and what comes meanwhile goes with the next.
 """
 
 import argparse
 import heapq
+import json
+import pathlib
 import random
 import statistics
 
 MS = 1e-3
 US = 1e-6
-# Measured: seconds of a core for a transaction, and for each job in it. Inserts of 16 and of 1,000 rows (10,900 and
-# 16,900 rows/s), completions of 1 and of 64 (4,600 and 20,700 a second), claims of 64 (21,700 a second; their fixed part is
-# taken to be a completion's).
-COST = {"submit": (530 * US, 58.7 * US), "claim": (172 * US, 43.4 * US), "complete": (172 * US, 45.6 * US)}
-# Measured: bytes of the log for a job: inserted, claimed, completed (the last is taken to be the first's).
-LOG_BYTES = 1_100 + 1_000 + 1_100
-# Assumed: what waking one listener for one notification costs the server, and sending one.
-WAKE, NOTIFY = 20 * US, 100 * US
+# Measured, in microseconds of a core: for a transaction, and for each job in it; for waking one listener for one notification,
+# and for sending one. Bytes of the log for a job from its submission to its end.
+MEASURED = json.loads(pathlib.Path(__file__).with_name("costs.json").read_text())
+COST = {name: [part * US for part in MEASURED[name]] for name in ("submit", "claim", "complete")}
+LOG_BYTES = MEASURED["log bytes of a job"]
+WAKE, NOTIFY = MEASURED["wake"] * US, MEASURED["notify"] * US
 # From the sources: one notification in 20 ms for an instance at the most, 512 requests in a transaction, 7 connections;
 # looks of housekeeping in a second, each taken for an empty claim.
 NEWS_EVERY, MOST, CONNECTIONS, LOOKS = 20 * MS, 512, 7, 5

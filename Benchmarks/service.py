@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import subprocess
 import time
 
@@ -27,9 +28,13 @@ DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_pe
 
 
 class Service:
-    def __init__(self, binary, folder, workers=64, **settings):
+    # Seconds between two looks whether all is done: each costs a store that is another process something.
+    look_pause = 0.005
+
+    def __init__(self, binary, folder, workers=64, environment=None, **settings):
         folder.mkdir(parents=True)
         self.binary, self.configuration = binary, folder / "imagefetch.yaml"
+        self.environment = os.environ | (environment or {})
         self.port = free_port()
         settings = {
             "max_attempts": 1, "timeout": "10m", "stall_timeout": "10m", "max_per_host": workers,
@@ -43,7 +48,8 @@ class Service:
     def start(self):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, "serve", "--config", self.configuration], stdout=log, stderr=log)
+                [self.binary, "serve", "--config", self.configuration], stdout=log, stderr=log,
+                env=self.environment)
         try:
             wait_for_port(self.port, self.process, seconds=30)
         except RuntimeError as error:
@@ -88,7 +94,7 @@ class Service:
         while self.ask("GET", unfinished)["jobs"]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"jobs are unfinished after {seconds} s")
-            time.sleep(0.005)
+            time.sleep(self.look_pause)
 
     def expect_successes(self, count):
         """Raises unless just so many jobs succeeded: a fast failure is no measure."""

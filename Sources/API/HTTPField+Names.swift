@@ -8,6 +8,8 @@ extension HTTPField.Name {
   /// HTTPTypes keeps `host` to itself, for requests in its own form.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+  /// Between instances: that another one asks for its client.
+  static let imagefetchPeer = HTTPField.Name("Imagefetch-Peer")!
   static let imagePhase = HTTPField.Name("Image-Phase")!
   static let imagePreview = HTTPField.Name("Image-Preview")!
   static let lastEventID = HTTPField.Name("Last-Event-ID")!

@@ -74,6 +74,9 @@ public protocol JobService: Sendable {
   /// The newest preview of what the job is loading; nil: there is none yet, or no more.
   func preview(of id: JobID) -> Preview?
 
+  /// The same of a job that another instance loads; that one is told who asks.
+  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview?
+
   /// The formats that variants can be written in; none where none are made.
   var outputFormats: Set<OutputFormat> { get }
 
@@ -106,6 +109,12 @@ public protocol JobService: Sendable {
 
   /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
   func setConstrained(_ isConstrained: Bool) async throws(JobsError)
+
+  /// The instances that work on the jobs, the one that leads first.
+  func instances() async throws(JobsError) -> [PresentInstance]
+
+  /// Which of them this is.
+  var instance: Instance { get }
 
   /// The wall clock's time.
   func now() -> Timestamp

@@ -51,6 +51,7 @@ extension Problem {
       self.init(.malformedRequest, "The client left before its answer.")
     case .starting:
       self.init(.starting, "This service will take work in a moment.")
+      fields[.retryAfter] = "1"
     case .draining:
       self.init(.draining, "This service is stopping and takes no new work; ask another one.")
       fields[.retryAfter] = "5"

@@ -4,7 +4,8 @@ internal import Jobs
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
   case jobs, batch, upload, form, job, fetch, image, preview, jobEvents, events, cache, network
-  case livez, readyz, metrics, activity, openAPI, openAPIJSON, problem, dashboard, view, unknown
+  case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, dashboard, view,
+    unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -25,6 +26,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .readyz: "/readyz"
     case .metrics: "/metrics"
     case .activity: "/activity"
+    case .instances: "/instances"
     case .openAPI: "/openapi.yaml"
     case .openAPIJSON: "/openapi.json"
     case .problem: "/problems/{code}"
@@ -42,9 +44,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .batch, .upload, .form, .fetch: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity, .openAPI,
-      .openAPIJSON,
-      .problem, .dashboard, .view:
+    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity, .instances,
+      .openAPI, .openAPIJSON, .problem, .dashboard, .view:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -57,7 +58,7 @@ enum Route: Int, CaseIterable, Sendable {
       .unknown:
       .jobs
     case .cache, .network: .admin
-    case .metrics, .activity: publicMetrics ? nil : .admin
+    case .metrics, .activity, .instances: publicMetrics ? nil : .admin
     // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
     // where there are tokens.
     case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .dashboard, .view: nil

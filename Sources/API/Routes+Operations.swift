@@ -12,6 +12,7 @@ extension Routes {
     case .metrics:
       return text(Array(await metrics().utf8), "text/plain; version=0.0.4; charset=utf-8")
     case .activity: return text(activity().json, "application/json")
+    case .instances: return text(try await instances(), "application/json")
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)
@@ -20,6 +21,20 @@ extension Routes {
       .cache, .network, .view, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
+  }
+
+  private func instances() async throws(Problem) -> [UInt8] {
+    let present: [PresentInstance]
+    do throws(JobsError) { present = try await service.instances() } catch { throw Problem(error) }
+    let this = service.instance
+    var writer = JSONWriter()
+    writer.object { writer in
+      writer.key("instances")
+      writer.array(present.indices) {
+        $0.instance(present[$1], leads: $1 == 0, isThis: present[$1].instance == this)
+      }
+    }
+    return writer.bytes
   }
 
   private func readiness() throws(Problem) -> Response {
@@ -47,5 +62,27 @@ extension Routes {
   private func text(_ bytes: [UInt8], _ type: String) -> Response {
     let fields: HTTPFields = [.contentType: type, .cacheControl: "no-cache"]
     return Response(status: .ok, fields: fields, content: .bytes(bytes))
+  }
+}
+
+extension JSONWriter {
+  fileprivate mutating func instance(_ present: PresentInstance, leads: Bool, isThis: Bool) {
+    object { writer in
+      writer.key("number")
+      writer.int(Int(present.instance.number))
+      for (name, text) in [
+        ("name", present.name), ("version", present.version),
+        ("since", present.since?.description),
+      ] as [(StaticString, String?)] {
+        writer.key(name)
+        if let text { writer.string(text) } else { writer.null() }
+      }
+      writer.key("loading")
+      writer.int(present.loading)
+      writer.key("leads")
+      writer.bool(leads)
+      writer.key("this")
+      writer.bool(isThis)
+    }
   }
 }

@@ -8,7 +8,7 @@ extension Routes {
     try exchange.refuseQuery()
     let job = try await current(exchange).job
     if let response = try await image(of: job, exchange) { return response }
-    guard let preview = service.preview(of: job.id) else {
+    guard let preview = await preview(of: job, exchange) else {
       return Response(status: .noContent, fields: [.cacheControl: "no-store"])
     }
     let fields: HTTPFields = [
@@ -19,5 +19,13 @@ extension Routes {
       .contentSecurityPolicy: Self.contentSecurityPolicy,
     ]
     return Response(status: .ok, fields: fields, content: .bytes(preview.bytes))
+  }
+
+  /// From here, or from the instance that loads the job; one that is asked by another one asks no further.
+  private func preview(of job: Job, _ exchange: Exchange) async -> Preview? {
+    if let preview = service.preview(of: job.id) { return preview }
+    guard job.phase == .loading, exchange.fields[.imagefetchPeer] == nil else { return nil }
+    return await service.previewElsewhere(
+      of: job.id, authorization: exchange.fields[.authorization])
   }
 }

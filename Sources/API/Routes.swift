@@ -141,8 +141,8 @@ public struct Routes: Sendable {
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)
-    case .livez, .readyz, .metrics, .activity, .openAPI, .openAPIJSON, .problem, .dashboard,
-      .unknown:
+    case .livez, .readyz, .metrics, .activity, .instances, .openAPI, .openAPIJSON, .problem,
+      .dashboard, .unknown:
       try await operation(route, exchange)
     }
   }

@@ -25,7 +25,9 @@ extension Configuration {
     engine.retry.maxAttempts = jobs.maxAttempts
     engine.retry.initialBackoff = jobs.retryBackoff.initial
     engine.retry.maximumBackoff = jobs.retryBackoff.maximum
-    engine.lease = jobs.lease
+    engine.lease = cluster.lease
+    engine.name = instanceName
+    engine.version = App.version
     engine.timeout = fetch.timeout
     engine.maxBytes = fetch.maxBytes
     engine.limits = decodeLimits
@@ -41,6 +43,14 @@ extension Configuration {
     engine.cache.defaultTTL = cache.defaultTTL
     engine.isConstrained = network.constrained
     return engine
+  }
+
+  /// What people call this process.
+  var instanceName: String {
+    if let name = cluster.name { return name }
+    // As much of it as a name may be, whatever the machine is called.
+    let visible = ProcessInfo.processInfo.hostName.utf8.filter { (0x21...0x7E).contains($0) }
+    return String(decoding: visible.prefix(64), as: UTF8.self)
   }
 
   var decodeLimits: DecodeLimits {

@@ -10,6 +10,8 @@ internal import Store
 struct ImageKeeping: Sendable {
   let store: any ImageStore
   let spool: any ImageSpool
+  /// What sends requests to whom the operator named; nil: nothing does.
+  let sender: CurlFetcher?
   /// Looks whether it can be used, and is this job store's to use; nil when it is.
   let check: @Sendable (any ImageOwner) async -> StartError?
   /// Ends what is under way, once nothing is asked of it any more.
@@ -28,7 +30,7 @@ struct ImageKeeping: Sendable {
     let storage = configuration.storage
     guard let bucket = storage.images else {
       let files = try Self.files(storage.path + "/images", storage, isDurable: isDurable)
-      (store, spool) = (files, files.spool)
+      (store, spool, sender) = (files, files.spool, nil)
       check = { _ in nil }
       close = {}
       return
@@ -44,7 +46,7 @@ struct ImageKeeping: Sendable {
     store = S3ImageStore(
       remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache,
       keptImage: { digest throws(StoreError) in try await references.keptImage(digest) }, log: log)
-    spool = copies.spool
+    (spool, self.sender) = (copies.spool, sender)
     check = { jobs in
       do throws(BucketOwner.Refusal) {
         try await BucketOwner(of: remote).settle(for: jobs)

@@ -15,13 +15,13 @@ struct JobKeeping: Sendable {
   ///   - isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
   ///   - adopting: whether images that a new database knows nothing of are to become its own.
   init(
-    _ storage: Configuration.Storage, isDurable: Bool, adopting: Bool = false
+    _ configuration: Configuration, isDurable: Bool, adopting: Bool = false
   ) throws(StartError) {
     self =
-      if let url = storage.jobs {
-        try Self.postgres(url, storage, adopting: adopting)
+      if let url = configuration.storage.jobs {
+        try Self.postgres(url, configuration, adopting: adopting)
       } else {
-        try Self.sqlite(storage.path, isDurable: isDurable)
+        try Self.sqlite(configuration.storage.path, isDurable: isDurable)
       }
   }
 
@@ -53,13 +53,17 @@ struct JobKeeping: Sendable {
   /// The database knows where its images are: in a bucket, which instances share, or in a folder, whose lock and name see
   /// to it that one service at a time has the database.
   private static func postgres(
-    _ url: String, _ storage: Configuration.Storage, adopting: Bool
+    _ url: String, _ service: Configuration, adopting: Bool
   ) throws(StartError) -> JobKeeping {
+    let storage = service.storage
     let home: StorageHome
     do throws(StoreError) { home = try StorageHome(storage.path) } catch {
       throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
     }
     var configuration = try database(url, storage)
+    configuration.leaseTimeout = max(service.cluster.lease / 3, .seconds(1))
+    (configuration.name, configuration.version) = (service.instanceName, App.version)
+    configuration.address = service.cluster.url
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     // A bucket says itself whose it is.

@@ -38,7 +38,7 @@ struct Parts: Sendable {
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(
       configuration, by: decoding.codec)
-    jobs = try JobKeeping(configuration.storage, isDurable: isDurable)
+    jobs = try JobKeeping(configuration, isDurable: isDurable)
     images = try ImageKeeping(
       configuration, isDurable: isDurable, references: jobs.store, now: Self.now, log: log)
     engine = JobEngine(
@@ -46,7 +46,7 @@ struct Parts: Sendable {
       JobEngine.Parts(
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
         spool: images.spool, fetcher: fetcher, codec: decoding.codec,
-        renderer: decoding.renderer, locals: locals,
+        renderer: decoding.renderer, locals: locals, peers: images.sender.map(Peers.init),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),
@@ -110,7 +110,8 @@ struct Parts: Sendable {
         log.notice(
           "listening",
           metadata: [
-            "address": "\(place.host)", "port": "\(place.port)",
+            "instance": "\(configuration.instanceName)", "address": "\(place.host)",
+            "port": "\(place.port)",
             "url": "\(configuration.pageURL(port: Int(place.port)))",
           ])
         onReady()

@@ -33,7 +33,7 @@ extension JobEngine {
     publisher.recordPurge(of: job, at: now())
     let partial = await forgetBytes(of: job)
     membership.tell(.purged(id, partial: partial))
-    await housekeeping.tidy()
+    await tidying.ask()
   }
 
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
@@ -135,7 +135,7 @@ extension JobEngine {
     // What is looked at would otherwise be the jobs' images.
     views.clear()
     membership.tell(.cacheDropped)
-    await housekeeping.tidy()
+    await tidying.ask()
     return removed
   }
 

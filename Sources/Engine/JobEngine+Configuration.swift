@@ -22,8 +22,11 @@ extension JobEngine {
     /// Of decoding. `maxMemory` is also what all decodes may hold at once.
     public var limits = DecodeLimits()
     /// How long the store waits for this process to renew its lease, before others may take its jobs over; it renews the
-    /// lease three times as often.
+    /// lease six times as often.
     public var lease: Duration = .seconds(8)
+    /// What this process is called, and what release it is, for people.
+    public var name: String?
+    public var version: String?
     /// Of all kept images' bytes.
     public var maxStoredBytes = 10_000_000_000
     /// Whether low-data images are preferred.

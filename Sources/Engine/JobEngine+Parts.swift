@@ -17,6 +17,8 @@ extension JobEngine {
     public var renderer: (any ImageRenderer)?
     /// Named images; nil: there are none.
     public var locals: (any LocalImages)?
+    /// Asks other instances; nil: they are not reached.
+    public var peers: (any InstancePeers)?
     /// Where hashing, decoding and writing may compute and wait.
     public var threads: any ComputeThreads
 
@@ -26,7 +28,7 @@ extension JobEngine {
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
-      threads: any ComputeThreads
+      peers: (any InstancePeers)? = nil, threads: any ComputeThreads
     ) {
       self.store = store
       self.images = images
@@ -35,6 +37,7 @@ extension JobEngine {
       self.codec = codec
       self.renderer = renderer
       self.locals = locals
+      self.peers = peers
       self.threads = threads
     }
   }

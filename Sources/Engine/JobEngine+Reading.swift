@@ -45,6 +45,14 @@ extension JobEngine {
     loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
+  /// The same of a job that another instance loads, where that one can be reached.
+  public func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? {
+    guard let peers, loads.loads(of: id).isEmpty,
+      let address = try? await store.address(ofLoading: id)
+    else { return nil }
+    return await peers.preview(of: id, at: address, authorization: authorization)
+  }
+
   /// The jobs that fit, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var page = try await storing { () async throws(StoreError) in try await store.jobs(query) }

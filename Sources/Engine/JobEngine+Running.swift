@@ -27,6 +27,7 @@ extension JobEngine {
     if !network.isConstrained { background.replaceLowData() }
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
+      group.addTask { await self.tidying.run { await self.housekeeping.tidy() } }
       group.addTask { await self.housekeeping.sweep() }
       group.addTask { await self.lease.keep() }
       group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
@@ -105,6 +106,8 @@ extension JobEngine {
 
   /// Sets the gauges that are only known by counting.
   public func observe() async {
+    membership.metrics.observe(
+      configuration.name, release: configuration.version, leads: lease.leads)
     do throws(StoreError) {
       metrics.observe(
         JobMetrics.Counts(

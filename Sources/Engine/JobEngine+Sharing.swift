@@ -1,4 +1,4 @@
-internal import Jobs
+public import Jobs
 internal import Logging
 
 /// What other instances that share the store do, and what they are asked to tell.
@@ -41,6 +41,11 @@ extension JobEngine {
       snapshots.purge(id)
       loads.leave(id, before: .max, forgetting: true)
       if let partial { await kept.forget(partial) }
+    case .imagesGone(let digests):
+      for digest in digests {
+        cache.memory.remove(digest)
+        await images.dropCopy(of: digest)
+      }
     case .followed(let ids): snapshots.follow(ids)
     case .progress(let id, let version, let report): snapshots.report(id, report, at: version)
     case .cacheDropped: forgetCached()
@@ -96,4 +101,23 @@ extension JobEngine {
     let ids = jobs.filter { $0.phase == .loading && !snapshots.isPinned($0.id) }.map(\.id)
     if !ids.isEmpty { membership.tell(.followed(ids)) }
   }
+}
+
+/// Who works on the jobs, for people.
+extension JobEngine {
+  /// The instances that are there, the one that leads first.
+  public func instances() async throws(JobsError) -> [PresentInstance] {
+    let present = try await storing { () async throws(StoreError) in
+      try await store.presentInstances()
+    }
+    guard present.isEmpty else { return present }
+    return [
+      PresentInstance(
+        membership.instance, name: configuration.name, version: configuration.version,
+        since: since, loading: loads.count)
+    ]
+  }
+
+  /// Which of them this is.
+  public var instance: Instance { membership.instance }
 }

@@ -13,11 +13,14 @@ public final class JobEngine: Sendable {
   let spool: any ImageSpool
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
+  let peers: (any InstancePeers)?
   let ids = JobIDSequence()
   /// The store's clock, as far as it is known here.
   let clock: WallClock
   let log: Logger
   let lifecycle = Mutex(ServiceState.starting)
+  /// When this process was made.
+  let since: Timestamp
   let storage: StorageRoom
 
   // Sharing: this process among those that share the store.
@@ -57,17 +60,21 @@ public final class JobEngine: Sendable {
   let variants: Variants?
   let makers: VariantMakers
 
+  // Upkeep.
+  let tidying = TidyRounds()
+
   /// - Parameter now: the wall clock.
   public init(
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
     self.configuration = configuration
     (store, images, spool) = (parts.store, parts.images, parts.spool)
-    (locals, threads) = (parts.locals, parts.threads)
+    (locals, threads, peers) = (parts.locals, parts.threads, parts.peers)
     self.log = log
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }
     clock = now
+    since = now()
     storage = StorageRoom(images: parts.images, log: log)
 
     network = NetworkState(isConstrained: configuration.isConstrained)

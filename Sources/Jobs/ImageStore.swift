@@ -25,9 +25,15 @@ public protocol ImageStore: Sendable {
 
   /// Removes what an earlier run left on this machine alone, beside the images themselves.
   func tidy() async throws(StoreError)
+
+  /// Removes what this machine has of an image that was removed elsewhere.
+  func dropCopy(of digest: ImageDigest) async
 }
 
 extension ImageStore {
+  /// There are no copies.
+  public func dropCopy(of digest: ImageDigest) async {}
+
   /// There is nothing beside them.
   public func tidy() async throws(StoreError) {}
 }

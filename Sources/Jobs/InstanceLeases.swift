@@ -33,6 +33,45 @@ public protocol InstanceLeases: Sendable {
   ///
   /// - Returns: the jobs, queued; fewer than `count`: that was all.
   func recoverExpired(_ count: Int) async throws(StoreError) -> [Job]
+
+  /// The instances whose leases last, in the order of their numbers; none of a store that one process has for itself.
+  func presentInstances() async throws(StoreError) -> [PresentInstance]
+
+  /// Where the instance is reached that loads a job; nil where nobody does, or that one says nothing of it.
+  func address(ofLoading id: JobID) async throws(StoreError) -> String?
+}
+
+/// For a store that one process has for itself.
+extension InstanceLeases {
+  /// Nobody asks.
+  public func presentInstances() async throws(StoreError) -> [PresentInstance] { [] }
+
+  /// It is this one.
+  public func address(ofLoading id: JobID) async throws(StoreError) -> String? { nil }
+}
+
+/// An instance whose lease lasts, as people are told of it.
+public struct PresentInstance: Sendable, Equatable {
+  /// Which one it is.
+  public var instance: Instance
+  /// What its operator calls it, and what release it is; nil where it doesn't say.
+  public var name: String?
+  public var version: String?
+  /// Since when it is there.
+  public var since: Timestamp?
+  /// Jobs that it loads.
+  public var loading: Int
+
+  /// An instance that is there.
+  public init(
+    _ instance: Instance, name: String?, version: String?, since: Timestamp?, loading: Int
+  ) {
+    self.instance = instance
+    self.name = name
+    self.version = version
+    self.since = since
+    self.loading = loading
+  }
 }
 
 /// A lease that goes on.

@@ -95,6 +95,12 @@ public struct StoreCounts: Sendable, Equatable {
   public var images: Int
   /// Their bytes.
   public var imageBytes: Int
+  /// Queued jobs by what they wait for, and those that are loaded, up to ``mostCounted`` of each; nil where nobody keeps
+  /// that apart.
+  public var queue: [QueueState: Int]?
+
+  /// Of a long queue no more are counted: whoever wants to know looks often.
+  public static let mostCounted = 10_000
 
   /// Counts.
   public init(jobs: [Phase: Int] = [:], images: Int = 0, imageBytes: Int = 0) {
@@ -102,4 +108,18 @@ public struct StoreCounts: Sendable, Equatable {
     self.images = images
     self.imageBytes = imageBytes
   }
+}
+
+/// What an unfinished job waits for.
+public enum QueueState: String, CaseIterable, Sendable {
+  /// A worker.
+  case ready
+  /// Its time: it is tried again.
+  case due
+  /// Room at its origin.
+  case parked
+  /// The end of an equal load at another instance.
+  case awaiting
+  /// Its load's end.
+  case loading
 }

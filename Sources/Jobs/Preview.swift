@@ -14,3 +14,13 @@ public struct Preview: Sendable, Equatable {
     self.scan = scan
   }
 }
+
+/// Asks other instances of the service for what they alone have.
+public protocol InstancePeers: Sendable {
+  /// The newest preview of a job that another instance loads; nil: there is none, or no answer.
+  ///
+  /// - Parameters:
+  ///   - address: where it is reached.
+  ///   - authorization: the client's field of that name, as it holds there too.
+  func preview(of id: JobID, at address: String, authorization: String?) async -> Preview?
+}

@@ -5,12 +5,27 @@ internal import Logging
 enum WriteRequest: Sendable {
   /// Changes of jobs, which are merged.
   case change(ChangeRequest)
+  /// Reservations of images, which are merged, too.
+  case reserve(ReserveRequest)
   /// Anything else, in a transaction of its own.
   case task(isSynced: Bool, PostgresJobStore.Body)
 
-  var isChange: Bool { if case .change = self { true } else { false } }
+  var kind: Int? {
+    switch self {
+    case .change: 0
+    case .reserve: 1
+    case .task: nil
+    }
+  }
 
-  var isSynced: Bool { if case .task(let isSynced, _) = self { isSynced } else { true } }
+  var isSynced: Bool {
+    switch self {
+    case .change: true
+    // Files without it are swept one day.
+    case .reserve(let request): request.isNamed
+    case .task(let isSynced, _): isSynced
+    }
+  }
 }
 
 /// What became of it.
@@ -23,6 +38,8 @@ struct WriteAnswer: Sendable {
   var gathered: [ClaimedJob] = []
   /// Whether jobs got their turn that waited for these.
   var hasAwakened = false
+  /// Of a reservation.
+  var reservation: Reservation?
 }
 
 /// A change of jobs, and what goes with it.
@@ -128,6 +145,10 @@ extension Transaction {
       if case .change(let change) = request { change } else { nil }
     }
     if !changes.isEmpty { return try change(changes, isRepeated: isRepeated) }
+    let reservations = requests.compactMap { request -> ReserveRequest? in
+      if case .reserve(let request) = request { request } else { nil }
+    }
+    if !reservations.isEmpty { return try reserve(reservations) }
     return try requests.map { request in
       if case .task(_, let body) = request { try body(self) }
       return .success(WriteAnswer())

@@ -106,6 +106,12 @@ struct ClaimRequest: Sendable {
   var before: Int
   /// Whether there may be others.
   var isShared: Bool
+
+  /// Jobs to look at first. Of many instances few more than are wanted: others pass them over meanwhile, and wait for
+  /// their origins.
+  func firstPage(atMost limit: Int) -> Int {
+    isShared ? min(limit, count + 4) : max(32, min(limit, count + 16))
+  }
 }
 
 /// What one transaction of a claim handed over.
@@ -137,7 +143,7 @@ extension Transaction {
     let moment = try checkLease(of: request.instance)
     var step = ClaimStep(room: request.room)
     guard try wakeDue(at: moment) else { return step }
-    let page = request.page ?? max(32, min(Self.maxLooks, request.count + 16))
+    let page = request.page ?? request.firstPage(atMost: Self.maxLooks)
     let jobs = try queuedJobs(page: page, request)
     let around =
       try request.isShared

@@ -14,6 +14,8 @@ final class Connection {
     var password: String?
     /// For one host of the URL to be connected with, in whole seconds; libpq waits for two at least.
     var connectTimeout = 3
+    /// What the server calls the connection (pg_stat_activity), where the URL says nothing.
+    var application = "imagefetch"
   }
 
   typealias Deadline = ContinuousClock.Instant
@@ -38,7 +40,7 @@ final class Connection {
     let options: [(String, String)] =
       [
         ("dbname", address.url), ("connect_timeout", "\(address.connectTimeout)"),
-        ("fallback_application_name", "imagefetch"), ("client_encoding", "UTF8"),
+        ("fallback_application_name", address.application), ("client_encoding", "UTF8"),
       ] + (address.password.map { [("password", $0)] } ?? [])
     let names = options.map { strdup($0.0) } + [nil]
     let values = options.map { strdup($0.1) } + [nil]

@@ -4,7 +4,7 @@ internal import Jobs
 internal import Metrics
 internal import Synchronization
 
-/// Requests that wait for threads which each have a connection. Those that can be are merged into one transaction: however many
+/// Requests that wait for threads which each have a connection. Those of one kind are merged into one transaction: however many
 /// callers wait, they share its statements and its commit.
 ///
 /// A transaction that was in others' way, or whose connection broke, is made again. One that fails otherwise is undone, and
@@ -18,8 +18,8 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     var limit = 512
     /// False: each request is a look of its own.
     var writes = true
-    /// Whether a request may share its transaction with others like it.
-    var merges: @Sendable (Request) -> Bool = { _ in false }
+    /// Requests of one kind share a transaction; nil: a request has one of its own.
+    var kind: @Sendable (Request) -> Int? = { _ in nil }
     /// Whether its caller is promised that a crash of the server undoes nothing of it.
     var isSynced: @Sendable (Request) -> Bool = { _ in true }
     /// Does what the requests ask for; `isRepeated` where an earlier try of the same may have been committed.
@@ -35,7 +35,7 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     for _ in 0..<threads {
       line.begin()
       startThread(named: name) { [line, work] in
-        LaneThread(line, Session(settings), work, of: name).run()
+        LaneThread(line, Session(settings.named(name)), work, of: name).run()
         line.end()
       }
     }
@@ -113,15 +113,15 @@ private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecke
   }
 
   /// Waits for a request, and takes it with those that may be merged with it; none once closed and empty.
-  func take(_ limit: Int, merging merges: (Request) -> Bool) -> [Entry] {
+  func take(_ limit: Int, merging kind: (Request) -> Int?) -> [Entry] {
     condition.lock()
     defer { condition.unlock() }
     while waiting.isEmpty && !isClosed { condition.wait() }
     guard let first = waiting.first else { return [] }
-    guard merges(first.request) else { return [waiting.removeFirst()] }
+    guard let wanted = kind(first.request) else { return [waiting.removeFirst()] }
     var (taken, left): ([Entry], [Entry]) = ([], [])
     for entry in waiting {
-      if taken.count < limit, merges(entry.request) {
+      if taken.count < limit, kind(entry.request) == wanted {
         taken.append(entry)
       } else {
         left.append(entry)
@@ -168,7 +168,7 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
 
   func run() {
     while true {
-      let entries = line.take(work.limit, merging: work.merges)
+      let entries = line.take(work.limit, merging: work.kind)
       guard let first = entries.first else { break }
       wait.recordSeconds((ContinuousClock.now - first.began).inSeconds)
       serve(entries)

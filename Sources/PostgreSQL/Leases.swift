@@ -5,10 +5,14 @@ internal import Logging
 extension PostgresJobStore: InstanceLeases, StoreNews {
   /// Takes the next number.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
-    let instance = try await perform(on: holding) { transaction in
+    let instance = try await perform(on: holding) { [presence] transaction in
       let number = try transaction.execute(
-        "INSERT INTO instances (lease_until) VALUES (moment($1) + $2) RETURNING number",
+        """
+        INSERT INTO instances (lease_until, since, name, version, url)
+        VALUES (moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
+        """,
         [transaction.moment, .int(lease.inMilliseconds)]
+          + presence.map { .bytes($0.map { Array($0.utf8) }) }
       ).int(0, 0)
       // What an operator said holds for as long as somebody is there.
       try transaction.execute(
@@ -79,6 +83,37 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     if recovery.wereSilent { tell(.lost, from: .none) }
     if recovery.hasAwakened { wakeAll() }
     return recovery.jobs
+  }
+
+  /// Counts by an index of what is held.
+  public func presentInstances() async throws(StoreError) -> [PresentInstance] {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT number, name, version, since,
+          (SELECT count(*) FROM queue q WHERE q.state = 4 AND q.instance = i.number)
+        FROM instances i WHERE NOT ended AND lease_until > moment($1) ORDER BY number
+        """, [transaction.moment])
+      return rows.all.compactMap { row in
+        guard let number = rows.int(row, 0) else { return nil }
+        let texts = [1, 2].map { rows.bytes(row, $0).map { String(decoding: $0, as: UTF8.self) } }
+        return PresentInstance(
+          Instance(number: number), name: texts[0], version: texts[1],
+          since: rows.int(row, 3).map(Timestamp.init), loading: Int(rows.int(row, 4) ?? 0))
+      }
+    }
+  }
+
+  /// Looks its holder up.
+  public func address(ofLoading id: JobID) async throws(StoreError) -> String? {
+    try await read {
+      try $0.execute(
+        """
+        SELECT i.url FROM queue q JOIN instances i ON i.number = q.instance
+        WHERE q.id = $1 AND q.state = 4 AND NOT i.ended
+        """, [.id(id)]
+      ).bytes(0, 0).map { String(decoding: $0, as: UTF8.self) }
+    }
   }
 
   /// Looks the setting up.

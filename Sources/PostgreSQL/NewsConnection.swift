@@ -36,7 +36,7 @@ final class NewsConnection: Sendable {
     self.exchange = exchange
     wake = WakePipe()
     startThread(named: "pg-news") { [self] in
-      run(Session(settings))
+      run(Session(settings.named("pg-news")))
       let ends = pending.withLock { pending in
         pending.hasEnded = true
         return pending.ends
@@ -178,6 +178,7 @@ enum NewsText {
       return "r" + ids.map(\.description).joined(separator: ",")
     case .removed: return lost
     case .purged(let id, let partial): return "p\(id) \(partial?.hex ?? "-")"
+    case .imagesGone(let images): return "i" + images.map(\.hex).joined(separator: ",")
     case .followed(let ids) where ids.count <= 200:
       return "f" + ids.map(\.description).joined(separator: ",")
     // Who follows asks again.
@@ -202,6 +203,8 @@ enum NewsText {
     case "c": return JobID(rest).map { .changed($0) }
     case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
     case "p": return purged(rest)
+    case "i":
+      return .imagesGone(rest.split(separator: ",").compactMap { ImageDigest(hex: $0) })
     case "f": return .followed(rest.split(separator: ",").compactMap { JobID($0) })
     case "g": return progress(rest)
     case "d": return .cacheDropped

@@ -17,6 +17,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var password: String?
     /// For a transaction, or a look, to be done; after that the call fails and its connection is closed.
     public var timeout: Duration = .seconds(10)
+    /// For a lease to be renewed: within it, or others take over while this one waits for an answer that is lost.
+    public var leaseTimeout: Duration = .seconds(10)
     /// For one of the hosts to be connected with.
     public var connectTimeout: Duration = .seconds(3)
     /// Operations in one transaction, at the most.
@@ -31,6 +33,11 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var isHomeEmpty = true
     /// Whether other instances may live: not where the images are in a folder that this one has locked.
     public var isShared = false
+    /// What this process is called, and what release it is, for people.
+    public var name: String?
+    public var version: String?
+    /// Where other instances reach it.
+    public var address: String?
     /// What stands for the server's clock, in tests; nil: the server's.
     public var now: WallClock?
 
@@ -54,6 +61,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   public let largestEmbedded: Int
   let telling: NewsConnection
   let isShared: Bool
+  /// What this process says of itself: what it is called, what release it is, where it is reached.
+  let presence: [String?]
 
   /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
   typealias Body = @Sendable (Transaction) throws -> Void
@@ -72,10 +81,10 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     let refusals = Refusals()
     submitting = Lane(
       named: "pg-submit", settings,
-      .init(limit: limit, merges: { _ in true }) { try $0.submit($1, isRepeated: $2, refusals) })
+      .init(limit: limit, kind: { _ in 0 }) { try $0.submit($1, isRepeated: $2, refusals) })
     writing = Lane(
       named: "pg-write", settings,
-      .init(limit: limit, merges: \.isChange, isSynced: \.isSynced) {
+      .init(limit: limit, kind: \.kind, isSynced: \.isSynced) {
         try $0.write($1, isRepeated: $2)
       })
     let alone = Lane<Body, Void>.Work { transaction, tasks, _ in
@@ -89,10 +98,13 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     claiming = Lane(named: "pg-claim", settings, unsynced)
     reading = Lane(
       named: "pg-read", threads: max(1, configuration.readers), settings, looks)
-    holding = Lane(named: "pg-lease", settings, alone)
+    var urgent = settings
+    urgent.timeout = min(settings.timeout, configuration.leaseTimeout)
+    holding = Lane(named: "pg-lease", urgent, alone)
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
     isShared = configuration.isShared
+    presence = [configuration.name, configuration.version, configuration.address]
   }
 
   private static func prepare(

@@ -32,9 +32,11 @@ extension PostgresJobStore {
     try await read { transaction in
       let totals = try transaction.totals()
       let byPhase = Phase.allCases.map { ($0, totals[.phase($0)]) }
-      return StoreCounts(
+      var counts = StoreCounts(
         jobs: Dictionary(uniqueKeysWithValues: byPhase), images: totals[.images],
         imageBytes: totals[.imageBytes])
+      counts.queue = try transaction.queueDepths()
+      return counts
     }
   }
 }
@@ -52,6 +54,23 @@ extension PostgresJobStore: EmbeddedImages {
 extension Transaction {
   /// Records of a page: one that has more ends early.
   private static let maxPageBytes = 4 << 20
+
+  /// Each state has an index of its own; most of them are empty, as a rule.
+  fileprivate func queueDepths() throws -> [QueueState: Int] {
+    let states: [(QueueState, QueueRow.State)] = [
+      (.ready, .ready), (.due, .due), (.parked, .parked), (.awaiting, .awaiting),
+      (.loading, .loading),
+    ]
+    let counts = states.map { _, state in
+      """
+      (SELECT count(*) FROM (SELECT FROM queue WHERE state = \(state.rawValue)
+        LIMIT \(StoreCounts.mostCounted)) AS found)
+      """
+    }
+    let rows = try execute("SELECT \(counts.joined(separator: ", "))")
+    return Dictionary(
+      uniqueKeysWithValues: states.indices.map { (states[$0].0, Int(rows.int(0, $0) ?? 0)) })
+  }
 
   fileprivate func page(_ query: JobQuery, _ log: Logger) throws -> JobPage {
     var query = query

@@ -25,18 +25,6 @@ extension PostgresJobStore: ImageOwner {
 
 /// What refers to images.
 extension PostgresJobStore {
-  /// Looks at what gives way only where the limit is reached.
-  public func reserve(
-    _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
-  ) async throws(StoreError) -> Reservation {
-    // Without it the bytes are swept one day.
-    try await write(isSynced: false) { transaction in
-      _ = try transaction.checkLease(of: instance)
-      return try transaction.reserve(
-        image.bytes, bytes: bytes, as: holder, of: instance, limit: limit)
-    }
-  }
-
   /// Ends a holder's reservations.
   public func release(_ holder: JobID) async throws(StoreError) {
     try await write(isSynced: false) { transaction in
@@ -65,7 +53,7 @@ extension PostgresJobStore {
   public func abandonedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
-    try await write(isSynced: false) { transaction in
+    try await write { transaction in
       let adopted = try transaction.adopt(count, for: instance)
       guard adopted.count < count else { return adopted }
       return try adopted + transaction.leave(abandoned: count - adopted.count, for: instance)
@@ -126,33 +114,5 @@ extension PostgresJobStore {
       guard let generation = rows.int(0, 0), let bytes = rows.int(0, 1) else { return nil }
       return KeptImage(ImageName(digest, generation: generation), bytes: Int(bytes))
     }
-  }
-}
-
-extension Transaction {
-  fileprivate func reserve(
-    _ digest: [UInt8], bytes: Int, as holder: JobID, of instance: Instance, limit: Int
-  ) throws -> Reservation {
-    let known = try lockedImages([digest]).first
-    if known?.isLeaving == true { return .pendingDeletion }
-    let totals = try self.totals()
-    let added = known == nil ? bytes : 0
-    if totals[.imageBytes] + added > limit {
-      guard try pinnedBytes(with: digest) + added <= limit else { return .full }
-    }
-    let generation = known?.generation ?? Image.newGeneration
-    if known == nil {
-      try execute(
-        "INSERT INTO images (digest, bytes, generation) VALUES ($1, $2, $3)",
-        [.bytes(digest), .int(Int64(bytes)), .int(generation)])
-      tallies[.images] += 1
-      tallies[.imageBytes] += bytes
-    }
-    try execute(
-      "INSERT INTO reservations (holder, digest, instance) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-      [.id(holder), .bytes(digest), .int(instance.number)])
-    let gone = try makeRoom(within: limit, totals, for: instance)
-    guard let image = ImageDigest(bytes: digest) else { return .full }
-    return .reserved(ImageName(image, generation: generation), evicted: gone)
   }
 }

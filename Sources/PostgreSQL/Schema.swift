@@ -9,6 +9,7 @@ enum Schema {
   static let migrations: [String] = [
     jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
     ownerBytes,
+    presence + patience,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -236,66 +237,10 @@ enum Schema {
 
     """
 
-  // A number is one life of one process, and is never given again. Of one that has `ended` what it held is being given back.
-  private static let instances = """
-    CREATE TABLE settings (name text PRIMARY KEY, value bytea NOT NULL);
-    CREATE TABLE instances (
-      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-      lease_until bigint NOT NULL,
-      ended boolean NOT NULL DEFAULT false
-    ) WITH (fillfactor = 50);
-
-    """
-
   // The store's own (ImageOwner).
   private static let name = """
     INSERT INTO settings (name, value) VALUES ('name', convert_to(gen_random_uuid()::text, 'UTF8'));
     """
-
-  // A loading job `leads` where it stands for a transfer: of those that ask the same one does, and there is one more
-  // transfer at its origin. Whoever is to begin one holds the origin's advisory lock until its commit, so that what it
-  // counts is all that there is; one that has it and stands still is waited for briefly. `next_at`, in microseconds, is when the origin's rate allows the next request.
-  //
-  // surroundings: what others' claims mean for jobs of these origins, and of these requests, which the caller is about to claim.
-  private static let sharing = """
-    ALTER TABLE queue ADD COLUMN leads boolean NOT NULL DEFAULT false;
-    CREATE INDEX queue_transfers ON queue (origin) WHERE state = 4 AND leads;
-    CREATE INDEX queue_leads ON queue (request) WHERE state = 4 AND leads;
-    CREATE INDEX queue_carried ON queue (request) WHERE state = 4 AND NOT leads;
-    CREATE INDEX queue_awaiting ON queue (request) WHERE state = 3;
-    CREATE TABLE origins (origin bytea PRIMARY KEY, next_at bigint NOT NULL);
-    CREATE INDEX origins_age ON origins (next_at);
-    CREATE FUNCTION surroundings(me bigint, now_ms bigint, of_origins bytea[], of_requests bytea[])
-    RETURNS TABLE (kind int, what bytea, number bigint) LANGUAGE plpgsql AS $$
-    DECLARE
-      lock int;
-      tries int := 0;
-    BEGIN
-      FOR what, lock IN SELECT o, hashtext(encode(o, 'hex')) FROM unnest(of_origins) o ORDER BY 2 LOOP
-        WHILE NOT pg_try_advisory_xact_lock(\(originLock), lock) LOOP
-          tries := tries + 1;
-          IF tries > 40 THEN
-            kind := 3;
-            number := 0;
-            RETURN NEXT;
-            EXIT;
-          END IF;
-          PERFORM pg_sleep(0.005);
-        END LOOP;
-      END LOOP;
-      RETURN QUERY
-        SELECT 0, l.origin, count(*) FROM queue l
-          WHERE l.state = 4 AND l.leads AND l.origin = ANY (of_origins) AND l.instance <> me GROUP BY l.origin
-        UNION ALL SELECT 1, l.request, l.instance FROM queue l
-          WHERE l.state = 4 AND l.leads AND l.request = ANY (of_requests)
-        UNION ALL SELECT 2, o.origin, o.next_at FROM origins o
-          WHERE o.origin = ANY (of_origins) AND o.next_at > now_ms * 1000;
-    END $$;
-
-    """
-
-  /// Of an origin (pg_advisory_xact_lock), beside its name's hash.
-  private static let originLock = 7_210_015
 
   // The server's clock, or what stands for it. Whether anything refers to an image, and whether anything needs it: callers
   // have its row locked.

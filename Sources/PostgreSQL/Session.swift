@@ -12,6 +12,13 @@ final class Session {
     /// What stands for the server's clock in tests.
     var now: WallClock?
 
+    /// The same for a thread's connection, which the server calls by the thread's name.
+    func named(_ thread: String) -> Settings {
+      var settings = self
+      settings.address.application = "imagefetch \(thread)"
+      return settings
+    }
+
     /// Statements here look rows up by an index, and the tables' statistics, which lag behind a queue that fills and
     /// empties, must not talk the planner out of it. A plan is made once.
     static let plans = """

@@ -119,6 +119,11 @@ extension S3ImageStore {
     for copy in evicted { await removeCopy(of: copy) }
   }
 
+  /// Where there is one that this run made or served.
+  public func dropCopy(of digest: ImageDigest) async {
+    if held.withLock({ $0.remove(digest) }) != nil { await removeCopy(of: digest) }
+  }
+
   private func removeCopy(of digest: ImageDigest) async {
     do throws(StoreError) { try await copies.remove(ImageName(digest)) } catch {
       log.warning("an image's copy can't be removed", metadata: ["error": "\(error)"])

@@ -52,6 +52,9 @@ public final class TieredImageStore: ImageStore {
   /// That of the files.
   public func tidy() async throws(StoreError) { try await files.tidy() }
 
+  /// That of the files.
+  public func dropCopy(of digest: ImageDigest) async { await files.dropCopy(of: digest) }
+
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)
   }

@@ -56,7 +56,7 @@ struct AccessTests {
       #expect(answer.code == "forbidden")
       #expect(answer.fields[.wwwAuthenticate]?.contains("insufficient_scope") == true)
     }
-    for path in ["/metrics", "/activity", "/cache", "/network"] {
+    for path in ["/metrics", "/activity", "/instances", "/cache", "/network"] {
       #expect(await client.get(path, bearer("web")).status == 403)
       #expect(await client.get(path, bearer("root")).status == 200)
     }

@@ -89,6 +89,20 @@ final class FakeJobService: JobService {
   }
 
   var state: ServiceState { kept.withLock { $0.state } }
+  let instance = Instance(number: 7)
+
+  func instances() async throws(JobsError) -> [PresentInstance] {
+    try check()
+    return [
+      PresentInstance(
+        Instance(number: 3), name: "one \"a\"", version: "0.1.0",
+        since: Timestamp(milliseconds: 1_795_000_000_000), loading: 2),
+      PresentInstance(instance, name: nil, version: nil, since: nil, loading: 0),
+    ]
+  }
+
+  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? { nil }
+
   func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
 
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {

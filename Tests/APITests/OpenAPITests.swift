@@ -218,6 +218,7 @@ struct OpenAPITests {
     try check(await client.get("/jobs"), .get, "/jobs")
     try check(await client.get("/metrics", web), .get, "/metrics")
     try check(await client.get("/activity", web), .get, "/activity")
+    try check(await client.get("/instances", web), .get, "/instances")
     try check(await client.send(.delete, "/cache"), .delete, "/cache")
     try check(await client.send(.put, "/network"), .put, "/network")
     for _ in 0..<3 { try check(await client.get("/jobs", web), .get, "/jobs") }

@@ -37,7 +37,8 @@ struct DocumentationTests {
     var named: Set<String> = []
     for page in Documentation.pages {
       for match in page.text.matches(of: #/\b([a-z]+)\.[a-z_.]*[a-z]\b/#)
-      where sections.contains(match.1) && !match.0.hasSuffix(".yaml") && !match.0.hasSuffix(".png")
+      where sections.contains(match.1)
+        && ![".yaml", ".png", ".nginx"].contains(where: match.0.hasSuffix)
       {
         let name = String(match.0)
         let isThere = keys[name] != nil || keys.keys.contains { $0.hasPrefix(name + ".") }

@@ -16,6 +16,7 @@ public final class PostgresServer: Sendable {
   public let port: Int
   private let folder: String
   private let isDurable: Bool
+  private let disk: SmallDisk?
   private let running = Mutex<Running?>(nil)
 
   private final class Running: Sendable {
@@ -32,7 +33,11 @@ public final class PostgresServer: Sendable {
   /// - Parameters:
   ///   - isDurable: whether what it says is kept is on the disk.
   ///   - primary: whose synchronous standby it is, from when this returns; nil: nobody's.
-  public init(isDurable: Bool = false, standbyOf primary: PostgresServer? = nil) throws {
+  ///   - small: what is on a disk of its own that can be filled (``SmallDisk/isPossible``); nil: nothing.
+  public init(
+    isDurable: Bool = false, standbyOf primary: PostgresServer? = nil,
+    onSmallDisk small: SmallDisk.Content? = nil
+  ) throws {
     self.isDurable = isDurable
     port = try Self.freePort()
     // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
@@ -45,7 +50,9 @@ public final class PostgresServer: Sendable {
       throw Failure(description: "\(base): \(String(cString: strerror(errno)))")
     }
     folder = String(cString: made)
-    if getuid() == 0 { try Self.run(["chown", "postgres:", folder]) }
+    disk = try small.map { try SmallDisk(at: SmallDisk.place(in: String(cString: made)), for: $0) }
+    data = small == .tables ? SmallDisk.place(in: folder) + "/data" : folder + "/data"
+    if getuid() == 0 { try Self.run(["chown", "-R", "postgres:", folder]) }
     if let primary {
       try Self.run(
         user + [
@@ -57,7 +64,10 @@ public final class PostgresServer: Sendable {
         user + [
           Self.program("initdb"), "-D", data, "-U", "imagefetch", "-A", "trust", "-E", "UTF8",
           "--locale=C", "--no-sync",
-        ])
+        ]
+          + (small.map {
+            ["--waldir", ($0 == .log ? SmallDisk.place(in: folder) : folder) + "/log-files"]
+          } ?? []))
     }
     let kept = folder
     Self.folders.withLock { $0.append(kept) }
@@ -80,9 +90,17 @@ public final class PostgresServer: Sendable {
   /// Has a standby be the one that takes writes.
   public func promote() throws { try run("SELECT pg_promote()") }
 
-  deinit { crash() }
+  deinit {
+    crash()
+    disk?.end()
+  }
 
-  private var data: String { folder + "/data" }
+  private let data: String
+
+  /// Leaves its disk no room, or as much as it had before.
+  public func fillDisk(_ isFull: Bool) throws {
+    if isFull { try disk?.fill() } else { disk?.empty() }
+  }
 
   /// Who the server runs as. What it was started by takes it along when it ends, however that happens.
   private var user: [String] {
@@ -188,17 +206,22 @@ extension PostgresServer {
     atexit {
       for folder in PostgresServer.folders.withLock({ $0 }) {
         let file =
-          (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8)) ?? ""
+          (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8))
+          ?? (try? String(
+            contentsOfFile: SmallDisk.place(in: folder) + "/data/postmaster.pid", encoding: .utf8))
+          ?? ""
         if let line = file.split(separator: "\n").first, let server = pid_t(line) {
           kill(server, SIGQUIT)
           for _ in 0..<100 where kill(server, 0) == 0 { usleep(20_000) }
         }
+        umount2(SmallDisk.place(in: folder), Int32(MNT_DETACH))
         try? FileManager.default.removeItem(atPath: folder)
       }
     }
   }()
 
-  private static func freePort() throws -> Int {
+  /// One that nobody listens on at this moment.
+  public static func freePort() throws -> Int {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     defer { close(descriptor) }
     var address = sockaddr_in()

@@ -13,7 +13,15 @@ extension Configuration {
     public var maxAttempts = 3
     /// How long to wait between tries.
     public var retryBackoff = Backoff()
-    /// How long an instance may be silent before others that share its jobs take them over.
+  }
+
+  /// `cluster`: this process among those that share its jobs.
+  public struct Cluster: Sendable, Equatable {
+    /// What people call it; nil: as the machine is called.
+    public var name: String?
+    /// Where the others reach it; nil: they don't.
+    public var url: String?
+    /// How long an instance may be silent before others take its jobs over.
     public var lease: Duration = .seconds(8)
   }
 

@@ -23,6 +23,8 @@ public struct Configuration: Sendable, Equatable {
   public var placeholders = Placeholders()
   /// `GET /image`.
   public var view = View()
+  /// This process among those that share its jobs.
+  public var cluster = Cluster()
   /// The network that the service starts with.
   public var network = Network()
   /// The log.

@@ -54,6 +54,13 @@ extension ValueFormat<String> {
     text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is no region's name"
   }
 
+  /// An instance's.
+  static let name = text("visible ASCII up to 64 characters") { text in
+    let isVisible = text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
+    return isVisible && (1...64).contains(text.utf8.count)
+      ? nil : "is not visible ASCII up to 64 characters"
+  }
+
   /// A `User-Agent`; `<version>` in it stands for ours.
   static let userAgent = ValueFormat("visible ASCII up to 256 characters", form: .text) { scalar in
     guard scalar.kind == .string, !scalar.text.isEmpty else { return .wrong("is not text") }

@@ -64,7 +64,7 @@ public enum Migration {
         "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
     }
     let isSameFolder = place(folder) == place(configuration.storage.path)
-    let jobs = try JobKeeping(configuration.storage, isDurable: true, adopting: isSameFolder)
+    let jobs = try JobKeeping(configuration, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
       throw .operatorMistake("storage.jobs: is not set, so there is nothing to move to")
     }

@@ -17,6 +17,8 @@ enum MetricHelp {
     "imagefetch_http_requests": "Clients' requests answered, by route, method and status.",
     "imagefetch_image_bytes": "Bytes of all images kept.",
     "imagefetch_images": "Images kept; equal bytes count once.",
+    "imagefetch_instance_info": "1, by what this instance is called and its release.",
+    "imagefetch_instance_leads": "Whether this instance does what one does for all.",
     "imagefetch_job_seconds": "From a worker's taking a job first to its end.",
     "imagefetch_jobs": "Jobs known, by phase.",
     "imagefetch_jobs_fenced":
@@ -42,6 +44,8 @@ enum MetricHelp {
       "How long the oldest rendering under way has taken so far; 0 where there is none.",
     "imagefetch_partial_bytes": "Bytes kept of broken-off transfers, to go on from.",
     "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
+    "imagefetch_queue_jobs":
+      "Unfinished jobs by what they wait for (a worker, their time, room at their origin, an equal load elsewhere) or that they are loaded, up to 10,000 of each; with PostgreSQL.",
     "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
     "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
     "imagefetch_store_wait_seconds":

@@ -46,7 +46,8 @@ class Glance {
   async run() {
     for (;;) {
       await events.seen();
-      await Promise.all([this.askMetrics(), this.askActivity(), this.askCache(), this.askNetwork()]);
+      await Promise.all([this.askMetrics(), this.askActivity(), this.askCache(), this.askInstances(),
+        this.askNetwork()]);
       this.jobs.expire();
       this.sample();
       this.draw();
@@ -91,6 +92,18 @@ class Glance {
     const response = await this.poll('network');
     if (response && !this.isSetting) $('constrained').checked = (await response.json()).constrained;
     this.note('network', response);
+  }
+
+  async askInstances() {
+    const response = await this.poll('instances');
+    const { instances } = response ? await response.json() : { instances: [] };
+    // One alone is nothing to tell of.
+    $('instances-shown').hidden = instances.length < 2;
+    say($('instances-count'), number.format(instances.length));
+    const list = $('instances');
+    while (list.children.length > instances.length) list.lastChild.remove();
+    while (list.children.length < instances.length) list.append(document.createElement('li'));
+    instances.forEach((instance, index) => showInstance(list.children[index], instance));
   }
 
   note(path, response) {
@@ -274,4 +287,13 @@ function showOrigin(row, origin, most) {
     [origin.loading, 'loading'], [origin.queued, 'queued'], [origin.success, 'done'], [origin.failure, 'failed'],
   ].filter(([n]) => n).map(([n, word]) => `${number.format(n)} ${word}`);
   say(text, words.join(', '));
+}
+
+function showInstance(row, { number: id, name, since, version, loading, leads }) {
+  const words = [
+    `${cut(name ?? `number ${id}`, 40)}:`, `${number.format(loading)} loading,`,
+    since && `since ${new Date(since).toLocaleString()}`, leads && '(leads)',
+  ].filter(Boolean).join(' ');
+  say(row, words);
+  row.title = `Instance ${id}${version ? `, release ${version}` : ''}`;
 }

@@ -143,6 +143,7 @@ final class ImageKeeper: Sendable {
     } catch {
       failure = error
     }
+    tell(removed)
     // Out of the list before the store lets them come back.
     let done = Set(removed)
     pendingDeletion.withLock { pendingDeletion in
@@ -155,6 +156,18 @@ final class ImageKeeper: Sendable {
       }
     }
     return failure
+  }
+}
+
+extension ImageKeeper {
+  /// Has the others drop their copies.
+  private func tell(_ removed: [ImageName]) {
+    guard !lease.membership.isAlone else { return }
+    // As many as a notification of PostgreSQL has room for.
+    for start in stride(from: 0, to: removed.count, by: 100) {
+      let some = removed[start..<min(removed.count, start + 100)]
+      lease.membership.tell(.imagesGone(some.map(\.digest)))
+    }
   }
 }
 

@@ -80,6 +80,11 @@ struct JobMetrics: Sendable {
       Gauge(label: "imagefetch_jobs", dimensions: [("phase", phase.rawValue)])
         .record(counts.store.jobs[phase] ?? 0)
     }
+    for state in QueueState.allCases {
+      guard let queue = counts.store.queue else { break }
+      Gauge(label: "imagefetch_queue_jobs", dimensions: [("state", state.rawValue)])
+        .record(queue[state] ?? 0)
+    }
     running.record(counts.running)
     workers.record(counts.workers)
     oldest.record(counts.oldest.inSeconds)

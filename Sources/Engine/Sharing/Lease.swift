@@ -25,7 +25,7 @@ final class Lease: Sendable {
   private let log: Logger
   /// This process, under the lease.
   let membership: Membership
-  private let isUnanswered = Mutex(false)
+  private let renewal = Mutex(LastRenewal())
   private let hasEnded = Mutex(false)
   private let leading = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
@@ -48,8 +48,23 @@ final class Lease: Sendable {
   /// Who claims and reserves.
   var instance: Instance { membership.instance }
 
-  /// Whether the store did not answer the last time that the lease was to be renewed.
-  var isFailing: Bool { isUnanswered.withLock { $0 } }
+  /// What is known of the last try to renew it.
+  private struct LastRenewal {
+    var hasFailed = false
+    /// Since when it is under way; nil: it isn't.
+    var began: ContinuousClock.Instant?
+  }
+
+  /// Whether the store did not answer the last time that the lease was to be renewed, or has not done so yet although it
+  /// should have. A third of the lease after the store stands still that is known: as long again as between two tries.
+  var isFailing: Bool {
+    renewal.withLock { renewal in
+      renewal.hasFailed || renewal.began.map { .now - $0 > max(pause, .seconds(1)) } ?? false
+    }
+  }
+
+  /// Between two renewals.
+  private var pause: Duration { duration / 6 }
 
   /// Whether this instance does what one does for all.
   var leads: Bool { leading.withLock { $0 } }
@@ -67,14 +82,15 @@ final class Lease: Sendable {
   /// Renews it in time, until cancelled.
   func keep() async {
     while !Task.isCancelled {
-      try? await Task.sleep(for: duration / 3)
+      try? await Task.sleep(for: pause)
       if Task.isCancelled { return }
+      renewal.withLock { $0.began = .now }
       do throws(StoreError) {
         try await renew(instance)
-        isUnanswered.withLock { $0 = false }
+        renewal.withLock { $0 = LastRenewal() }
         membership.metrics.renewed(true)
       } catch {
-        isUnanswered.withLock { $0 = true }
+        renewal.withLock { $0 = LastRenewal(hasFailed: true) }
         membership.metrics.renewed(false)
         // What is held stays held until the store says otherwise.
         log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])

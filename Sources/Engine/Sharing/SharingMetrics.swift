@@ -14,6 +14,17 @@ struct SharingMetrics: Sendable {
     heard: Counter(label: "imagefetch_news_total", dimensions: [("direction", "heard")])
   )
 
+  private let leads = Gauge(label: "imagefetch_instance_leads")
+
+  /// Sets the gauges: called when somebody is about to read them.
+  func observe(_ name: String?, release: String?, leads isLeading: Bool) {
+    leads.record(isLeading ? 1 : 0)
+    Gauge(
+      label: "imagefetch_instance_info",
+      dimensions: [("name", name ?? ""), ("version", release ?? "")]
+    ).record(1)
+  }
+
   /// A try to renew the lease ended.
   func renewed(_ isDone: Bool) { (isDone ? renewals.done : renewals.failed).increment() }
 

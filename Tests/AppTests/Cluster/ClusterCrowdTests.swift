@@ -13,7 +13,7 @@ struct ClusterCrowdTests {
   @Test("by kill -9, again and again: others take over in time, and nothing is lost")
   func killed() async throws {
     let lease = Duration.seconds(2)
-    let keys = Crowd.keys.merging(["jobs.lease": "2s"]) { $1 }
+    let keys = Crowd.keys.merging(["cluster.lease": "2s"]) { $1 }
     let kills = Self.isLong ? 50 : 4
     try await Cluster.open(3, keys) { cluster, origin in
       let crowd = Crowd(cluster, origin)
@@ -43,7 +43,7 @@ struct ClusterCrowdTests {
 
   @Test("as in an upgrade, one after the other: nothing is lost, and nobody waits for a lease")
   func replaced() async throws {
-    let keys = Crowd.keys.merging(["jobs.lease": "60s"]) { $1 }
+    let keys = Crowd.keys.merging(["cluster.lease": "60s"]) { $1 }
     try await Cluster.open(3, keys) { cluster, origin in
       let crowd = Crowd(cluster, origin)
       let jobs = try await crowd.submit {

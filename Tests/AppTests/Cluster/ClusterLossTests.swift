@@ -49,14 +49,14 @@ struct ClusterLossTests {
     }
   }
 
-  private static let keys = ["jobs.lease": "3s", "fetch.max_per_host": "64"]
+  private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
 
   @Test(
     "by kill -9: others take their jobs over once the lease is over, and each ends once",
     arguments: [nil, "3s"])
   func killed(lease: String?) async throws {
     var keys = Self.keys
-    keys["jobs.lease"] = lease
+    keys["cluster.lease"] = lease
     try await Cluster.open(3, keys) { cluster, origin in
       let held = try await Held(12, in: cluster, origin)
       let id = try #require(held.ids.values.first)
@@ -105,7 +105,7 @@ struct ClusterLossTests {
   @Test("by SIGTERM: they hand their jobs over at once, whatever their lease")
   func drained() async throws {
     let keys = [
-      "jobs.lease": "5m", "server.drain_timeout": "0s", "fetch.max_per_host": "64",
+      "cluster.lease": "5m", "server.drain_timeout": "0s", "fetch.max_per_host": "64",
     ]
     try await Cluster.open(3, keys) { cluster, origin in
       let held = try await Held(6, in: cluster, origin)

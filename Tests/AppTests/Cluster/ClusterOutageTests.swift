@@ -62,8 +62,8 @@ struct ClusterOutageTests {
       let jobs = try await crowd.submit {
         try await Task.sleep(for: .seconds(1))
         proxy.become(.stall)
-        try await Task.sleep(for: .seconds(10))
         try await eventually { try await cluster[0].get("/readyz").status == 503 }
+        try await Task.sleep(for: .seconds(10))
         #expect(try await cluster[0].get("/livez").status == 200)
         proxy.become(.none)
         for service in cluster.services {
@@ -76,6 +76,42 @@ struct ClusterOutageTests {
         proxy.become(.none)
       }
       try await crowd.expectNothingLost(jobs)
+    }
+  }
+
+  @Test("say within a third of the lease that PostgreSQL stands still")
+  func readiness() async throws {
+    try await Cluster.open(1, ["cluster.lease": "9s"], isProxied: true) { cluster, _ in
+      let proxy = try #require(cluster.proxies).database
+      proxy.become(.stall)
+      let moment = ContinuousClock.now
+      try await eventually { try await cluster[0].get("/readyz").status == 503 }
+      // Three seconds, and what a busy machine takes.
+      #expect(ContinuousClock.now - moment < .seconds(5))
+      proxy.become(.none)
+      try await eventually { try await cluster[0].get("/readyz").status == 200 }
+    }
+  }
+
+  @Test("answer purges while a removal from the bucket stands still, and remove the image then")
+  func purge() async throws {
+    try await Cluster.open(2, isProxied: true) { cluster, origin in
+      let proxy = try #require(cluster.proxies).bucket
+      origin.on("/filed", .ok(Fixtures.filedPNG))
+      origin.on("/small", .ok(Fixtures.smallPNG))
+      let filed = try await cluster[0].run(["url": origin.url("/filed")]).id
+      let small = try await cluster[1].run(["url": origin.url("/small")]).id
+      #expect(try await cluster.bucket.keys.count == 1)
+      proxy.judge { $0.starts(with: Array("DELETE ".utf8)) ? .stall : .none }
+      for id in [filed, small] {
+        let moment = ContinuousClock.now
+        #expect(try await cluster[1].send("DELETE", "/jobs/\(id)?purge=true").status == 204)
+        #expect(ContinuousClock.now - moment < .seconds(5))
+        try await eventually { try await cluster[0].get("/jobs/\(id)").status == 404 }
+      }
+      try await eventually { proxy.stalled > 0 }
+      proxy.judge(nil)
+      try await eventually { try await cluster.bucket.keys.isEmpty }
     }
   }
 

@@ -41,7 +41,7 @@ struct ClusterSharingTests {
 
   @Test("a load goes on whose first job is cancelled, and begins anew where its instance is lost")
   func passedOn() async throws {
-    try await Cluster.open(3, ["jobs.lease": "3s"]) { cluster, origin in
+    try await Cluster.open(3, ["cluster.lease": "3s"]) { cluster, origin in
       let gate = Gate()
       let body = Fixtures.filedPNG
       origin.on(
@@ -117,6 +117,90 @@ struct ClusterSharingTests {
       // Of one alone: 23 pauses of 100 ms. Each request may be late by as much as the machine is busy.
       #expect(took > .milliseconds(2_100) && took < .seconds(6), "\(took)")
       print("rated: 24 requests in \(took)")
+    }
+  }
+
+  @Test("each tells which instances there are, what they load, and who leads")
+  func present() async throws {
+    try await Cluster.open(3, ["cluster.name": "fetch", "cluster.lease": "3s"]) { cluster, origin in
+      let gate = Gate()
+      for path in ["/1", "/2"] { origin.on(path, .held(Fixtures.smallPNG, after: 10, by: gate)) }
+      for path in ["/1", "/2"] {
+        let id = try await cluster[0].post(["url": origin.url(path)])
+        try await eventually { try await cluster[0].job(id).phase == "loading" }
+      }
+      for (index, service) in cluster.services.enumerated() {
+        let told = try await Self.instances(service)
+        #expect(told.map { $0["number"] as? Int } == (0..<3).map(cluster.number(of:)))
+        #expect(told.map { $0["leads"] as? Bool } == [true, false, false])
+        #expect(told.map { $0["this"] as? Bool } == (0..<3).map { $0 == index })
+        #expect(told.allSatisfy { $0["name"] as? String == "fetch" && $0["since"] is String })
+        #expect(told.compactMap { $0["loading"] as? Int }.reduce(0, +) == 2)
+      }
+      let metrics = String(decoding: try await cluster[1].get("/metrics").body, as: UTF8.self)
+      #expect(metrics.contains("imagefetch_queue_jobs{state=\"loading\"} 2"))
+      gate.open()
+      try await cluster[0].kill()
+      try await eventually { try await Self.instances(cluster[1]).count == 2 }
+      try await eventually { try await Self.instances(cluster[2])[0]["leads"] as? Bool == true }
+    }
+  }
+
+  @Test("the dashboard shows them")
+  func shown() async throws {
+    try await Cluster.open(2, ["cluster.name": "fetch"]) { cluster, origin in
+      let browser = try await Browser()
+      let page = Dashboard(service: cluster[1], origin: origin, browser: browser)
+      do {
+        try await browser.open(cluster[1].base + "/")
+        try await page.run("$('glance').open = true")
+        try await page.sees(
+          "!$('instances-shown').hidden && text($('instances-count')) === '2'")
+        try await page.sees(
+          """
+          [...$('instances').children].map(text).every((line, index) =>
+            line.startsWith('fetch: 0 loading, since ') && line.endsWith('(leads)') === (index === 0))
+          """)
+        #expect(try await page.complaints() == [])
+      } catch {
+        await browser.close()
+        throw error
+      }
+      await browser.close()
+    }
+  }
+
+  private static func instances(_ service: RunningService) async throws -> [[String: Any]] {
+    try #require(try await service.get("/instances").json()["instances"] as? [[String: Any]])
+  }
+
+  @Test("a preview is had through each, where the one that loads the job can be reached")
+  func previews() async throws {
+    try await Cluster.open(3, ["cluster.url": Cluster.ownAddress]) { cluster, origin in
+      let file = Fixtures.progressiveJPEG
+      let shown = JPEGFixture(file).scanEnds[2] + 4
+      let gate = Gate()
+      origin.on("/x", .held(file, after: shown, by: gate))
+      let id = try await cluster[0].post(["url": origin.url("/x")])
+      for service in cluster.services {
+        try await eventually {
+          try await service.get("/jobs/\(id)/preview").headers["image-preview"] == "scan=3"
+        }
+      }
+      let previews = try await cluster.services.asyncMap {
+        try await $0.get("/jobs/\(id)/preview").body
+      }
+      #expect(Set(previews).count == 1 && !previews[0].isEmpty)
+      // One that is asked by another one asks nobody.
+      let asked = try await cluster.services.asyncMap {
+        try await $0.get("/jobs/\(id)/preview", headers: ["Imagefetch-Peer": "1"]).status
+      }
+      #expect(asked.sorted() == [200, 204, 204])
+      gate.open()
+      #expect(try await cluster[1].outcome(id).phase == "success")
+      for service in cluster.services {
+        #expect(try await Array(service.get("/jobs/\(id)/preview").body) == file)
+      }
     }
   }
 

@@ -92,13 +92,21 @@ struct ClusterTests {
       let done = try await c.run(["url": origin.url("/y")]).id
       for service in [a, b, c] { #expect(try await service.image(of: done) == filed) }
       #expect(try await cluster.bucket.keys.count == 1)
+      for service in [a, b, c] { #expect(try Self.copies(service) == 1) }
       #expect(try await a.send("DELETE", "/jobs/\(done)?purge=true").status == 204)
       for service in [a, b, c] {
         try await eventually { try await service.get("/jobs/\(id)").status == 404 }
         try await eventually { try await service.get("/jobs/\(done)/image").status == 404 }
       }
       try await eventually { try await cluster.bucket.keys.isEmpty }
+      for service in [a, b, c] { try await eventually { try Self.copies(service) == 0 } }
     }
+  }
+
+  /// How many images of the bucket the service has on its own disk.
+  private static func copies(_ service: RunningService) throws -> Int {
+    let found = FileManager.default.enumerator(atPath: service.folder + "/data/copies")
+    return found?.allObjects.count { "\($0)".split(separator: "/").last?.count == 62 } ?? 0
   }
 
   @Test("answers a repeated Idempotency-Key with the same jobs, whoever is asked")

@@ -12,7 +12,7 @@ struct Crowd {
   static let perHost = 6
   /// Of the configuration, beside what a test says.
   static let keys = [
-    "jobs.lease": "3s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
+    "cluster.lease": "3s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
     "jobs.retry_backoff.initial": "500ms", "jobs.retry_backoff.maximum": "2s",
     // Every job is to be a load.
     "cache.default_ttl": "0s",

@@ -24,7 +24,7 @@ struct LateRemovalTests {
 
   @Test("removes nothing that has come back since, whoever sent it, and however late it comes")
   func late() async throws {
-    try await Cluster.open(2, ["jobs.lease": "2s"], isProxied: true) { cluster, origin in
+    try await Cluster.open(2, ["cluster.lease": "2s"], isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
       origin.on("/x", .ok(Fixtures.filedPNG))
       let first = try await cluster[0].run(["url": origin.url("/x")]).id

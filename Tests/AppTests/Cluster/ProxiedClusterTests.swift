@@ -55,7 +55,7 @@ struct ProxiedClusterTests {
     "have clients see nothing of one that is stopped, and of one that is killed no more than a 502 to be sent again"
   )
   func leaving() async throws {
-    try await Cluster.open(3, ["jobs.lease": "2s"]) { cluster, origin in
+    try await Cluster.open(3, ["cluster.lease": "2s"]) { cluster, origin in
       origin.on("/done", .ok(Fixtures.smallPNG))
       for client in 0..<3 {
         for number in 0..<60 { origin.on("/\(client)/\(number)", .ok(Fixtures.smallPNG)) }

@@ -195,7 +195,8 @@ struct LeaseTests {
       .removed([two.claims[0].job]),
       .purged(two.claims[0].job, partial: Fingerprint(of: ["x"])), .followed([two.claims[0].job]),
       .progress(two.claims[0].job, version: 7, ProgressReport(of: .sample(1))),
-      .cacheDropped, .constrained(true),
+      .imagesGone([ImageDigest(of: [1]), ImageDigest(of: [2])]), .cacheDropped,
+      .constrained(true),
     ]
     for news in told { base.tell(news, from: two.lost) }
     base.tell(.lost, from: two.other)

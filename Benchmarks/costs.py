@@ -1,0 +1,89 @@
+"""What each transaction of an instance costs PostgreSQL: CPU seconds of the connection that it is made on, as so much for
+each and so much for each job in it. Told apart by doing the same in few transactions and in many.
+"""
+
+import json
+import pathlib
+import time
+
+from service import batches_of
+
+FILE = pathlib.Path(__file__).with_name("costs.json")
+SINGLE, BATCHES, BATCH = 1_000, 100, 100
+ALONE, TOGETHER = 300, 3_000
+# Told to another instance, which wakes up for it.
+TOLD = 200
+
+
+class Costs:
+    def __init__(self, benchmark):
+        self.benchmark, self.postgres = benchmark, benchmark.postgres
+
+    def measure(self):
+        few, many = self.submits(BATCHES, BATCH), self.submits(SINGLE, 1)
+        costs = {"submit": line((1, many), (BATCH, few))}
+        alone, together = self.jobs(1, ALONE), self.jobs(64, TOGETHER)
+        for lane, name in (("claim", "claim"), ("write", "complete")):
+            costs[name] = line(alone[lane], together[lane])
+        costs["wake"], costs["notify"] = self.news()
+        costs["log bytes of a job"] = together["log"]
+        return costs
+
+    def submits(self, count, size):
+        """Seconds of a transaction of so many jobs."""
+        benchmark = self.benchmark
+        with benchmark.cluster(1, workers=1) as (service,):
+            urls = [benchmark.stalled.url(f"pictures/of/a/usual/length/{job:08}.jpg") for job in range(count * size)]
+            batches = batches_of(size, urls)
+            service.submit(batches[:5])
+            before = self.postgres.lanes()
+            service.submit(batches[5:])
+            return (self.postgres.lanes() - before)["submit", 1] / (count - 5)
+
+    def jobs(self, workers, count):
+        """For each lane jobs in a transaction, and its seconds; bytes of the log for each job."""
+        benchmark = self.benchmark
+        with benchmark.cluster(1, workers=workers) as (service,):
+            def run(urls):
+                service.wait_until_idle(service.submit(batches_of(100, urls)))
+
+            urls = [benchmark.nginx.url(f"small/{job}.jpg") for job in range(count + 50)]
+            run(urls[:50])
+            self.postgres.track(True)
+            before, log = self.postgres.lanes(), self.postgres.log_bytes()
+            run(urls[50:])
+            used, log = self.postgres.lanes() - before, self.postgres.log_bytes() - log
+            claims = self.postgres.calls("UPDATE queue SET state = %, instance")
+            ends = self.postgres.calls("UPDATE jobs SET phase")
+            self.postgres.track(False)
+            return {
+                "claim": (count / claims, used["claim", 1] / claims),
+                "write": (count / ends, used["write", 1] / ends), "log": round(log / count)}
+
+    def news(self):
+        """Seconds of the server for one instance that is told of something, and for the one that tells it."""
+        with self.benchmark.cluster(2, workers=1) as (first, _):
+            # Its worker waits from now on, and so tells nothing.
+            first.submit(batches_of(1, [self.benchmark.stalled.url("0.jpg")]))
+            time.sleep(2)
+            before = self.postgres.lanes()
+            for number in range(TOLD):
+                first.submit(batches_of(1, [self.benchmark.stalled.url(f"{number + 1}.jpg")]))
+                time.sleep(0.025)
+            used = self.postgres.lanes() - before
+        return used["news", 2] / TOLD, used["news", 1] / TOLD
+
+
+def line(few, many):
+    """Of two points (jobs in a transaction, its seconds): the seconds of a transaction, and of a job in it."""
+    (n, short), (m, long) = sorted((few, many))
+    each = max(0, (long - short) / (m - n))
+    return [short - n * each, each]
+
+
+def record(costs):
+    rounded = {
+        name: [round(part * 1e6, 1) for part in cost] if isinstance(cost, list) else
+        cost if name.startswith("log") else round(cost * 1e6, 1) for name, cost in costs.items()}
+    FILE.write_text(json.dumps(rounded, indent=2) + "\n")
+    return rounded

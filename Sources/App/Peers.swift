@@ -1,0 +1,38 @@
+internal import Fetch
+internal import Jobs
+
+/// The other instances, over their API.
+struct Peers: InstancePeers {
+  let sender: CurlFetcher
+  private static let timeout = Duration.seconds(2)
+  /// A preview has the image's dimensions, and few bytes for them.
+  private static let maxBytes = 32 << 20
+
+  func preview(of id: JobID, at address: String, authorization: String?) async -> Preview? {
+    guard let url = SourceURL("\(address)/jobs/\(id)/preview") else { return nil }
+    var fields = [HeaderField(name: "Imagefetch-Peer", value: "1")]
+    if let authorization {
+      fields.append(HeaderField(name: "Authorization", value: authorization))
+    }
+    let request = OutgoingRequest(
+      .get, url, fields: fields, timeout: Self.timeout, maxBytes: Self.maxBytes)
+    do throws(FetchError) {
+      let response = try await sender.send(request)
+      // The image itself, of a job that has just ended, is no preview: who asks again gets it.
+      guard response.status == 200, let scan = response.field("Image-Preview"),
+        scan.hasPrefix("scan="), let number = Int(scan.dropFirst("scan=".count)),
+        let type = response.field("Content-Type"),
+        let format = [ImageFormat.jpeg, .png].first(where: { $0.contentType == type })
+      else { return nil }
+      var bytes: [UInt8] = []
+      while let piece = try await response.body.next() { bytes += piece }
+      return Preview(bytes: bytes, format: format, scan: number)
+    } catch { return nil }
+  }
+}
+
+extension FetchedResponse {
+  fileprivate func field(_ name: String) -> String? {
+    headers.first { $0.name.lowercased() == name.lowercased() }?.value
+  }
+}

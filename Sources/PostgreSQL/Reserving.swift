@@ -1,0 +1,138 @@
+public import Jobs
+
+/// An image that is about to be kept.
+struct ReserveRequest: Sendable {
+  var image: ImageDigest
+  var bytes: Int
+  var holder: JobID
+  var instance: Instance
+  /// Of all images' bytes.
+  var limit: Int
+  /// Whether the image's bytes are to be under the name that is given now: where a crash of the server had it forgotten,
+  /// they would be looked for under another one.
+  var isNamed: Bool
+}
+
+extension PostgresJobStore {
+  /// In one transaction with whatever else is reserved at that time. Looks at what gives way only where the limit is
+  /// reached.
+  public func reserve(
+    _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
+  ) async throws(StoreError) -> Reservation {
+    let request = ReserveRequest(
+      image: image, bytes: bytes, holder: holder, instance: instance, limit: limit,
+      isNamed: isShared)
+    guard let reservation = try await writing.perform(.reserve(request)).reservation else {
+      throw .unavailable(detail: "it did not run")
+    }
+    return reservation
+  }
+}
+
+extension Transaction {
+  /// Reserves images by a few statements, however many they are, as long as nothing has to give way for them.
+  func reserve(_ requests: [ReserveRequest]) throws -> WriteOutcomes {
+    let live = try Set(requests.map(\.instance)).filter(hasLease)
+    let images = Set(requests.filter { live.contains($0.instance) }.map(\.image))
+    let known = try lockedImages(images.map(\.bytes))
+    let totals = try self.totals()
+    let batch = ReservedImages(requests.filter { live.contains($0.instance) }, known)
+    let fits = batch.fits(totals[.imageBytes])
+    if fits {
+      try insert(batch.new)
+      try insert(batch.reserved)
+    }
+    return try requests.map { request in
+      guard live.contains(request.instance) else { return .failure(.leaseLost) }
+      var answer = WriteAnswer()
+      if batch.leaving.contains(request.image) {
+        answer.reservation = .pendingDeletion
+      } else if fits, let name = batch.names[request.image] {
+        answer.reservation = .reserved(name, evicted: [])
+      } else {
+        answer.reservation = try reserveAlone(request, totals)
+      }
+      return .success(answer)
+    }
+  }
+
+  private func hasLease(_ instance: Instance) throws -> Bool {
+    do {
+      _ = try checkLease(of: instance)
+      return true
+    } catch StoreError.leaseLost { return false }
+  }
+
+  private func insert(_ images: [(name: ImageName, bytes: Int)]) throws {
+    guard !images.isEmpty else { return }
+    try execute(
+      "INSERT INTO images (digest, bytes, generation) SELECT * FROM unnest($1, $2, $3)",
+      [
+        .byteStrings(images.map(\.name.digest.bytes)), .ints(images.map { Int64($0.bytes) }),
+        .ints(images.map(\.name.generation)),
+      ])
+    tallies[.images] += images.count
+    tallies[.imageBytes] += images.reduce(0) { $0 + $1.bytes }
+  }
+
+  private func insert(_ requests: [ReserveRequest]) throws {
+    guard !requests.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO reservations (holder, digest, instance) SELECT * FROM unnest($1, $2, $3)
+      ON CONFLICT DO NOTHING
+      """,
+      [
+        .ids(requests.map(\.holder)), .byteStrings(requests.map(\.image.bytes)),
+        .ints(requests.map(\.instance.number)),
+      ])
+  }
+
+  /// One for which something may have to give way.
+  private func reserveAlone(_ request: ReserveRequest, _ totals: Totals) throws -> Reservation {
+    let digest = request.image.bytes
+    let known = try lockedImages([digest]).first
+    if known?.isLeaving == true { return .pendingDeletion }
+    let added = known == nil ? request.bytes : 0
+    if totals[.imageBytes] + added > request.limit {
+      guard try pinnedBytes(with: digest) + added <= request.limit else { return .full }
+    }
+    let name = known?.name ?? ImageName(request.image, generation: Image.newGeneration)
+    if known == nil { try insert([(name: name, bytes: request.bytes)]) }
+    try insert([request])
+    return .reserved(
+      name, evicted: try makeRoom(within: request.limit, totals, for: request.instance))
+  }
+}
+
+/// Images that are reserved together.
+private struct ReservedImages {
+  let reserved: [ReserveRequest]
+  /// In the order in which rows are locked.
+  let new: [(name: ImageName, bytes: Int)]
+  let names: [ImageDigest: ImageName]
+  let leaving: Set<ImageDigest>
+
+  init(_ requests: [ReserveRequest], _ known: [Transaction.Image]) {
+    let known = known.compactMap { image in image.name.map { (name: $0, image.isLeaving) } }
+    let leaving = Set(known.filter(\.1).map(\.name.digest))
+    var names = Dictionary(uniqueKeysWithValues: known.map { ($0.name.digest, $0.name) })
+    var new: [(name: ImageName, bytes: Int)] = []
+    for request in requests where names[request.image] == nil {
+      let name = ImageName(request.image, generation: Transaction.Image.newGeneration)
+      names[request.image] = name
+      new.append((name: name, bytes: request.bytes))
+    }
+    self.new = new.sorted {
+      $0.name.digest.bytes.lexicographicallyPrecedes($1.name.digest.bytes)
+    }
+    (self.names, self.leaving) = (names, leaving)
+    reserved = requests.filter { !leaving.contains($0.image) }
+  }
+
+  /// Whether there is room for all of them, whatever each one's limit is.
+  func fits(_ total: Int) -> Bool {
+    let limit = reserved.map(\.limit).min() ?? .max
+    return total + new.reduce(0) { $0 + $1.bytes } <= limit
+  }
+}

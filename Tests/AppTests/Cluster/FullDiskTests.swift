@@ -1,0 +1,75 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite(
+  "Instances whose PostgreSQL has no room on its disk", .enabled(if: SmallDisk.isPossible),
+  .timeLimit(.minutes(3)))
+struct FullDiskTests {
+  private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
+
+  /// Submits jobs until they are refused.
+  /// - Returns: those that were taken, and the refusal.
+  private static func submitUntilRefused(
+    _ cluster: Cluster, _ url: String
+  ) async throws -> (taken: [String], refusal: RunningService.Answer) {
+    var taken: [String] = []
+    while true {
+      let batch = (0..<100).map { ["url": "\(url)?\(taken.count + $0)"] }
+      let answer = try await cluster[taken.count / 100 % 2].submit(batch)
+      guard answer.status == 202 else { return (taken, answer) }
+      let jobs = try #require(try answer.json()["jobs"] as? [[String: Any]])
+      taken += jobs.compactMap { $0["id"] as? String }
+      try #require(taken.count < 100_000, "nothing is ever refused")
+    }
+  }
+
+  private static func expectAll(_ ids: [String], _ cluster: Cluster) async throws {
+    for id in ids {
+      let outcome = try await cluster[1].outcome(id)
+      #expect(outcome.phase == "success", "\(outcome.summary)")
+    }
+    #expect(try cluster.ends == Set(ids))
+  }
+
+  @Test("say so where a table can't grow, lose nothing, and go on once there is room")
+  func tables() async throws {
+    let server = try PostgresServer(isDurable: true, onSmallDisk: .tables)
+    try await Cluster.open(2, Self.keys, on: server) { cluster, origin in
+      origin.on("/x", .ok(Fixtures.smallPNG, headers: [("Cache-Control", "no-store")]))
+      try server.fillDisk(true)
+      let (taken, refusal) = try await Self.submitUntilRefused(cluster, origin.url("/x"))
+      let told = String(decoding: refusal.body, as: UTF8.self)
+      #expect(refusal.status == 503 && refusal.headers["retry-after"] != nil, "\(told)")
+      #expect(told.contains("storage_full") || told.contains("starting"), "\(told)")
+      try server.fillDisk(false)
+      for service in cluster.services {
+        try await eventually { try await service.get("/readyz").status == 200 }
+      }
+      let last = try await cluster[0].run(["url": origin.url("/x")]).id
+      try await Self.expectAll(taken + [last], cluster)
+    }
+  }
+
+  @Test("lose nothing where the log can't grow, which ends the server, and go on once it is back")
+  func log() async throws {
+    let server = try PostgresServer(isDurable: true, onSmallDisk: .log)
+    try await Cluster.open(2, Self.keys, on: server) { cluster, origin in
+      origin.on("/x", .ok(Fixtures.smallPNG, headers: [("Cache-Control", "no-store")]))
+      try server.fillDisk(true)
+      // Sooner than jobs would: what is left of the log's segments is of no use then.
+      for _ in 0..<4 { _ = try? server.run("SELECT pg_switch_wal()") }
+      let (taken, refusal) = try await Self.submitUntilRefused(cluster, origin.url("/x"))
+      let told = String(decoding: refusal.body, as: UTF8.self)
+      #expect(refusal.status == 503 && refusal.headers["retry-after"] != nil, "\(told)")
+      server.crash()
+      try server.fillDisk(false)
+      try server.start()
+      for service in cluster.services {
+        try await eventually { try await service.get("/readyz").status == 200 }
+      }
+      let last = try await cluster[0].run(["url": origin.url("/x")]).id
+      try await Self.expectAll(taken + [last], cluster)
+    }
+  }
+}

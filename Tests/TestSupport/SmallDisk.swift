@@ -1,0 +1,48 @@
+internal import Foundation
+internal import Glibc
+
+/// A disk of a few megabytes, in memory, that a test fills and empties. Only root can have one.
+public final class SmallDisk: Sendable {
+  /// What of a PostgreSQL server is on it.
+  public enum Content: Sendable { case tables, log }
+
+  private let path: String
+
+  /// Whether this process may mount one.
+  public static let isPossible: Bool = {
+    let path = NSTemporaryDirectory() + "/imagefetch-disk-\(getpid())"
+    guard getuid() == 0, mkdir(path, 0o755) == 0 else { return false }
+    defer { rmdir(path) }
+    guard let disk = try? SmallDisk(at: path, for: .log) else { return false }
+    disk.end()
+    return true
+  }()
+
+  static func place(in folder: String) -> String { folder + "/disk" }
+
+  /// Mounts it.
+  init(at path: String, for content: Content) throws {
+    self.path = path
+    mkdir(path, 0o755)
+    // A new database's tables take some 40 MB with those of its templates, a segment of the log 16.
+    let size = content == .tables ? "96m" : "48m"
+    guard mount("tmpfs", path, "tmpfs", 0, "size=\(size),mode=755") == 0 else {
+      throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
+    }
+  }
+
+  /// Has a file take all of its room.
+  func fill() throws {
+    let descriptor = open(path + "/ballast", O_CREAT | O_WRONLY | O_APPEND, 0o644)
+    guard descriptor >= 0 else {
+      throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
+    }
+    let piece = [UInt8](repeating: 1, count: 4_096)
+    while write(descriptor, piece, piece.count) > 0 {}
+    close(descriptor)
+  }
+
+  func empty() { unlink(path + "/ballast") }
+
+  func end() { umount2(path, Int32(MNT_DETACH)) }
+}
