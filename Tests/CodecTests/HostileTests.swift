@@ -27,7 +27,9 @@ struct HostileTests {
     "alpha.avif", "grid.avif", "animated.avif", "small.jxl", "small-lossless.jxl", "boxed.jxl",
     "recompressed.jxl", "grey.jxl", "deep.jxl", "alpha.jxl", "alpha-lossless.jxl",
     "progressive.jxl", "progressive-lossless.jxl", "animated.jxl", "blinking.jxl", "layers.jxl",
-    "turned-5.jxl", "wide.jxl",
+    "turned-5.jxl", "wide.jxl", "small.heic", "alpha.heic", "deep.heic", "clap.heic",
+    "lossless.heic",
+    "sequence.heic", "track.heic", "thumbnail.heic",
   ]
 
   /// Pictures of 16 MP at the most, so that a mutant's header cannot make it slow.

@@ -71,8 +71,8 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "a JPEG XL that was changed at random ends its own job at the most",
-    arguments: ["small.jxl", "progressive-lossless.jxl", "animated.jxl"])
+    "an image of a risky format that was changed at random ends its own job at the most",
+    arguments: ["small.jxl", "progressive-lossless.jxl", "animated.jxl", "alpha.heic", "deep.heic"])
   func mutantsInside(name: String) {
     var random = SystemRandomNumberGenerator()
     let (seed, limits) = (Fixtures.image(name), DecodeLimits(maxPixels: 4_000_000))
@@ -130,7 +130,7 @@ struct IsolatedCodecTests {
     arguments: [
       "wide.png", "grey-gamma.png", "icc.jpg", "exif.webp", "animated.gif", "alpha.avif",
       "wide.jxl",
-      "grey-gamma.jxl", "alpha.jxl", "animated.jxl",
+      "grey-gamma.jxl", "alpha.jxl", "animated.jxl", "wide.heic", "grid.heic", "premultiplied.heic",
     ])
   func renderings(name: String) throws {
     let bytes = Fixtures.image(name)
