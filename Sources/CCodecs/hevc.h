@@ -40,7 +40,7 @@ HEVCDecoder *hevc_open(
     HEVCUse use, const uint8_t *setup, size_t setup_count, const HEVCFormat *format, const uint8_t *bytes,
     size_t count, CodecFault *fault);
 void hevc_close(HEVCDecoder *decoder);
-/// Decodes a slice, which most pictures are one of: it can't be left, and takes some 40 to 80 ms a megapixel.
+/// Decodes a slice, which most pictures are one of: it can't be left, and takes some 10 to 50 ms a megapixel.
 HEVCState hevc_step(HEVCDecoder *decoder);
 /// Why it failed.
 const char *hevc_message(const HEVCDecoder *decoder);

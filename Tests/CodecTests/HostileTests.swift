@@ -21,7 +21,7 @@ struct HostileTests {
   static let seeds = [
     "small.jpg", "small-progressive.jpg", "restart.jpg", "arithmetic-progressive.jpg",
     "cmyk-progressive.jpg", "exif.jpg", "scans.jpg", "progressive-restart.jpg", "small.png",
-    "palette-transparent.png", "mono.png", "exif.png", "grey16.png", "rgba.png",
+    "palette-transparent.png", "mono.png", "exif.png", "grey16.png", "rgba.png", "animated.png",
     "small.webp", "small-lossless.webp", "alpha.webp", "exif.webp", "animated.webp",
     "animated-lossless.webp", "small.gif", "interlaced.gif", "animated.gif", "small.avif",
     "alpha.avif", "grid.avif", "animated.avif", "small.jxl", "small-lossless.jxl", "boxed.jxl",

@@ -307,8 +307,7 @@ def facts(file):
             "orientation": image.getexif().get(0x0112, 1),
             "progressive": is_interlaced(image),
             "has_alpha": alpha,
-            # Of an animated PNG only the default image counts.
-            "frames": image.n_frames if image.format in ("WEBP", "GIF") else 1,
+            "frames": getattr(image, "n_frames", 1),
         }
         if image.format == "GIF" or "lossless" in file.name:
             known["pixels"] = pixels_sum(image)

@@ -139,6 +139,8 @@ typedef struct PNGReader PNGReader;
 /// NULL when there is no memory.
 PNGReader *png_reader_create(size_t max_memory);
 void png_reader_destroy(PNGReader *reader);
+/// As `webp_reader_allow_frames`.
+void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits);
 /// As `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture png_reader_picture(const PNGReader *reader);

@@ -9,8 +9,8 @@ HEICReader *heic_reader_create(size_t max_memory);
 void heic_reader_destroy(HEICReader *reader);
 /// As `webp_reader_allow_frames`; a picture's slices are held to the pixels, too, each with those of the tile that it is of.
 void heic_reader_allow_frames(HEICReader *reader, CodecFrameLimits limits);
-/// As `jpeg_reader_step`, but that a slice can't be left: a tile of 512 × 512 is one, of some 10 to 20 ms, and so is a picture
-/// without tiles, of some 40 to 80 ms a megapixel.
+/// As `jpeg_reader_step`, but that a slice can't be left: a tile of 512 × 512 is one, of some 5 to 15 ms, and so is a picture
+/// without tiles, of some 10 to 50 ms a megapixel.
 CodecStep heic_reader_step(HEICReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture heic_reader_picture(const HEICReader *reader);
 /// A word for the fault.
