@@ -1,6 +1,7 @@
 #include "CCodecs.h"
 #include "avif_decoder.h"
 #include "heic_file.h"
+#include "pixels_open.h"
 #include "slice.h"
 
 #include <stdlib.h>
@@ -23,11 +24,13 @@ typedef struct {
     uint32_t next_row;
 } Context;
 
-static CodecFault start(Pixels *pixels, const uint8_t *bytes, size_t count, const CheckedPicture *checked) {
-    Context *context = pixels->context;
+static CodecFault start(void *reader, const PixelsFile *opened) {
+    Context *context = reader;
+    Pixels *pixels = &context->pixels;
+    const CheckedPicture *checked = &opened->checked;
     HEICFile *file = &context->file;
-    file->boxes.bytes = bytes;
-    file->boxes.count = count;
+    file->boxes.bytes = opened->bytes;
+    file->boxes.count = opened->count;
     CodecFault fault;
     if (heif_look(&file->boxes, true, &fault) != HEIFReady || heic_find(file) != HEIFFound) return CodecFaultBroken;
     const HEIFPicture *picture = &file->layers[0];
@@ -195,15 +198,8 @@ static void close_pixels(Pixels *pixels) {
 Pixels *heic_pixels_open(
     const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    (void)min_width, (void)min_height;
-    Context *context = calloc(1, sizeof *context);
-    *fault = CodecFaultTooMuchMemory;
-    if (!context) return NULL;
-    context->pixels = (Pixels){.context = context, .rows = read_rows, .close = close_pixels};
-    *fault = start(&context->pixels, bytes, count, &checked);
-    if (!*fault) return &context->pixels;
-    close_pixels(&context->pixels);
-    return NULL;
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 size_t heic_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
