@@ -124,7 +124,7 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: ["avif", "jpeg", "jxl", "lcms2", "m", "png", "webp", "z"].map {
+      linkerSettings: ["avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "z"].map {
         .linkedLibrary($0)
       }),
 

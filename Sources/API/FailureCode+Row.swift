@@ -91,9 +91,10 @@ extension FailureCode {
       Row(
         .badGateway, "The bytes are no image of a supported format",
         """
-        The bytes are no JPEG, PNG, WebP, GIF, AVIF or JPEG XL image, or of one of these that decode.formats \
-        leaves out, or JPEG XL where decoders are not kept apart (decode.isolation). A web page in \
-        place of the image is the usual reason: some origins send one to programs.
+        The bytes are no JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image, or of one of these that \
+        decode.formats leaves out, or JPEG XL or HEIC where decoders are not kept apart \
+        (decode.isolation). A web page in place of the image is the usual reason: some origins send \
+        one to programs.
         """)
     case .truncated:
       Row(

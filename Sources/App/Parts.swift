@@ -104,7 +104,10 @@ struct Parts: Sendable {
   ) async -> StartError? {
     if let failure = await images.check(jobs.store) { return failure }
     // It waits for a process to start, and nothing waits for it.
-    startThread(named: "decoders") { [decoding, log] in decoding.tell(to: log) }
+    startThread(named: "decoders") { [decoding, log] in
+      decoding.tell(to: log)
+      Versions.tell(to: log)
+    }
     do {
       try await engine.run {
         log.notice(

@@ -1,6 +1,8 @@
 internal import Codec
 internal import Fetch
 internal import HTTP
+internal import Logging
+internal import Metrics
 internal import PostgreSQL
 internal import Store
 internal import YAML
@@ -14,6 +16,7 @@ public enum Versions {
       ("libavif", CodecLibraries.avifVersion),
       ("libbrotli", CodingLibraries.brotliVersion),
       ("libcurl", CurlLibrary.version),
+      ("libde265", CodecLibraries.de265Version),
       ("libjpeg-turbo", CodecLibraries.jpegVersion),
       ("libjxl", CodecLibraries.jxlVersion),
       ("liblcms2", CodecLibraries.lcmsVersion),
@@ -25,5 +28,19 @@ public enum Versions {
       ("SQLite", SQLiteLibrary.version),
       ("zlib", CodingLibraries.zlibVersion),
     ]
+  }
+
+  /// So that who reads of an advisory sees where it runs.
+  static func tell(to log: Logger) {
+    let told = all
+    log.info(
+      "libraries",
+      metadata: Dictionary(told.map { ($0.name, "\($0.version)") }, uniquingKeysWith: { $1 }))
+    for (name, version) in told {
+      Gauge(
+        label: "imagefetch_library_info", dimensions: [("library", name), ("version", version)]
+      )
+      .record(1)
+    }
   }
 }

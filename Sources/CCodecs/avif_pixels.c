@@ -1,5 +1,6 @@
 #include "CCodecs.h"
 #include "avif_decoder.h"
+#include "pixels_open.h"
 #include "profile.h"
 
 #include <stdlib.h>
@@ -21,7 +22,10 @@ static bool is_checked(const avifDecoder *decoder, const CheckedPicture *checked
         && checked_is(checked, image->width, image->height, decoder->alphaPresent, false);
 }
 
-static CodecFault start(Context *context, const CheckedPicture *checked) {
+static CodecFault start(void *reader, const PixelsFile *file) {
+    Context *context = reader;
+    const CheckedPicture *checked = &file->checked;
+    context->source = (AVIFSource){.bytes = file->bytes, .count = file->count, .is_whole = true};
     uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
     // Where it is 0 there would be no limit.
     if (!frames) return CodecFaultBroken;
@@ -95,18 +99,8 @@ static void close_pixels(Pixels *pixels) {
 Pixels *avif_pixels_open(
     const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    (void)min_width, (void)min_height;
-    Context *context = calloc(1, sizeof *context);
-    *fault = CodecFaultTooMuchMemory;
-    if (!context) return NULL;
-    context->pixels.context = context;
-    context->pixels.rows = read_rows;
-    context->pixels.close = close_pixels;
-    context->source = (AVIFSource){.bytes = bytes, .count = count, .is_whole = true};
-    *fault = start(context, &checked);
-    if (!*fault) return &context->pixels;
-    close_pixels(&context->pixels);
-    return NULL;
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 size_t avif_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {

@@ -42,8 +42,12 @@ static uint8_t sample(const Plane *plane, uint32_t x, uint32_t y) {
     return rounded > 255 ? 255 : (uint8_t)rounded;
 }
 
-// Straight colours count by their alpha. Premultiplied ones do so as they are.
-static void add(Thumb *thumb, uint32_t across, uint32_t down, const uint8_t yuva[4], bool is_straight) {
+uint8_t avif_thumb_sample(const avifImage *image, int channel, uint32_t x, uint32_t y) {
+    Plane plane = plane_of(image, channel);
+    return sample(&plane, x, y);
+}
+
+void avif_thumb_add(Thumb *thumb, uint32_t across, uint32_t down, const uint8_t yuva[4], bool is_straight) {
     if (is_straight) {
         thumb_add_pixel(thumb, across, (ThumbSpan){down, down + 1}, yuva);
         return;
@@ -62,7 +66,7 @@ static void add_samples(Thumb *thumb, const avifImage *image, bool is_straight) 
             for (int channel = 0; channel < THUMB_CHANNELS; channel++)
                 yuva[channel] = sample(
                     &planes[channel], thumb->across[0].at[across], thumb->down[0].at[down]);
-            add(thumb, across, down, yuva, is_straight);
+            avif_thumb_add(thumb, across, down, yuva, is_straight);
         }
 }
 
@@ -99,11 +103,15 @@ static bool convert(Thumb *thumb, const avifImage *image) {
     return is_converted;
 }
 
+bool avif_thumb_finish(Thumb *thumb, const avifImage *image, bool is_straight) {
+    if (is_straight) thumb_finish_pixels(thumb);
+    else thumb_finish_planes(thumb, THUMB_CHANNELS);
+    return convert(thumb, image);
+}
+
 bool avif_thumb_make(Thumb *thumb, const avifImage *image) {
     bool is_straight = !image->alphaPlane || !image->alphaPremultiplied;
     thumb_start(thumb, image->width, image->height);
     add_samples(thumb, image, is_straight);
-    if (is_straight) thumb_finish_pixels(thumb);
-    else thumb_finish_planes(thumb, THUMB_CHANNELS);
-    return convert(thumb, image);
+    return avif_thumb_finish(thumb, image, is_straight);
 }

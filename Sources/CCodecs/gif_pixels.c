@@ -1,6 +1,7 @@
 #include "CCodecs.h"
 #include "gif_format.h"
 #include "gif_lzw.h"
+#include "pixels_open.h"
 #include "slice.h"
 
 #include <stdlib.h>
@@ -69,7 +70,12 @@ static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
     return length < room ? length : room;
 }
 
-static CodecFault start(Context *context, const CheckedPicture *checked) {
+static CodecFault start(void *reader, const PixelsFile *file) {
+    Context *context = reader;
+    const CheckedPicture *checked = &file->checked;
+    context->transparent = -1;
+    context->at = file->bytes;
+    context->end = file->bytes + file->count;
     Pixels *pixels = &context->pixels;
     if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
     GIFArea screen = gif_screen(context->at);
@@ -168,20 +174,8 @@ static void close_pixels(Pixels *pixels) {
 Pixels *gif_pixels_open(
     const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    (void)min_width, (void)min_height;
-    Context *context = calloc(1, sizeof *context);
-    *fault = CodecFaultTooMuchMemory;
-    if (!context) return NULL;
-    context->pixels.context = context;
-    context->pixels.rows = read_rows;
-    context->pixels.close = close_pixels;
-    context->transparent = -1;
-    context->at = bytes;
-    context->end = bytes + count;
-    *fault = start(context, &checked);
-    if (!*fault) return &context->pixels;
-    close_pixels(&context->pixels);
-    return NULL;
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 size_t gif_pixels_memory(uint32_t width, uint32_t height) {

@@ -1,5 +1,6 @@
 #include "CCodecs.h"
 #include "jxl_decoder.h"
+#include "pixels_open.h"
 #include "slice.h"
 
 #include <stdlib.h>
@@ -40,7 +41,11 @@ static JxlDecoderStatus next_event(Context *context) {
 }
 
 // As far as the colours.
-static CodecFault start(Context *context, const CheckedPicture *checked) {
+static CodecFault start(void *reader, const PixelsFile *file) {
+    Context *context = reader;
+    const CheckedPicture *checked = &file->checked;
+    context->bytes = file->bytes;
+    context->count = file->count;
     if (!jxl_open(&context->source)) return CodecFaultTooMuchMemory;
     JxlDecoder *decoder = context->source.decoder;
     JxlBasicInfo *info = &context->info;
@@ -125,19 +130,8 @@ static void close_pixels(Pixels *pixels) {
 Pixels *jxl_pixels_open(
     const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    (void)min_width, (void)min_height;
-    Context *context = calloc(1, sizeof *context);
-    *fault = CodecFaultTooMuchMemory;
-    if (!context) return NULL;
-    context->pixels.context = context;
-    context->pixels.rows = read_rows;
-    context->pixels.close = close_pixels;
-    context->bytes = bytes;
-    context->count = count;
-    *fault = start(context, &checked);
-    if (!*fault) return &context->pixels;
-    close_pixels(&context->pixels);
-    return NULL;
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 size_t jxl_pixels_memory(uint32_t width, uint32_t height, bool has_alpha, bool is_animated) {

@@ -2,8 +2,8 @@
 //
 // The chunks are told apart here, and libpng is shown only those that pixels depend on: IHDR, PLTE,
 // tRNS, IDAT, IEND. Every other ancillary chunk is passed over unread (libpng would first gather it
-// whole, then inflate it), but for eXIf, which is kept when it is small enough. Of an animated PNG
-// that leaves the default image.
+// whole, then inflate it), but for eXIf, which is kept when it is small enough, and an animation's,
+// whose frames are checked here (png_frames.c): what is shown of it is the file's own picture.
 //
 // Rows of each pass are taken as they are stored, without transformations and without a whole image. Of an
 // interlaced picture the pixels of the first passes are kept, for previews: as many as memory allows.
@@ -66,6 +66,7 @@ PNGReader *png_reader_create(size_t max_memory) {
     PNGReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->max_memory = max_memory;
+    reader->frames.budget = frame_budget_unbounded();
     reader->piece = PNG_PIECE;
     if (setjmp(reader->escape)) {
         png_reader_destroy(reader);
@@ -89,6 +90,7 @@ void png_reader_destroy(PNGReader *reader) {
     if (!setjmp(reader->escape))
         png_destroy_read_struct(&reader->png, &reader->info, NULL);
     png_preview_destroy(reader->preview);
+    png_frames_free(&reader->frames);
     png_rows_free(&reader->rows_out);
     free(reader->grid.pixels);
     free(reader->kept);
@@ -108,10 +110,16 @@ static int passes_to_show(const PNGReader *reader) {
 CodecPicture png_reader_picture(const PNGReader *reader) {
     CodecPicture picture = reader->picture;
     picture.scansToShow = passes_to_show(reader);
+    picture.frames = reader->frames.budget.frames;
+    picture.maxFrames = reader->frames.budget.told;
     if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     picture.exif = reader->exif;
     picture.exifCount = reader->exif_count;
     return picture;
+}
+
+void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits) {
+    reader->frames.budget.limits = limits;
 }
 
 void png_reader_want_rows(PNGReader *reader) {
@@ -189,7 +197,9 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
         const uint8_t *rest = bytes + consumed;
         bool at_head = reader->stage == SIGNATURE || reader->stage == HEAD;
         size_t left = count - consumed;
-        consumed += at_head ? png_reader_take_head(reader, rest, left) : png_reader_take_content(reader, rest, left);
+        size_t taken = at_head ? png_reader_take_head(reader, rest, left) : png_reader_take_content(reader, rest, left);
+        consumed += taken;
+        reader->offset += taken;
         if (reader->stage == FINISHED) return finished(reader, count);
         if (!at_head && png_reader_reaches_header(reader))
             return (CodecStep){CodecStatusHeader, CodecFaultNone, consumed};

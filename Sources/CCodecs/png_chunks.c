@@ -46,6 +46,7 @@ static Stage stage_of_critical(PNGReader *reader, uint32_t length) {
 
 static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     if (is_type(reader, "tRNS") && length <= MAX_SMALL_CHUNK) return PASS;
+    if (png_frames_begins(&reader->frames, reader->head, length)) return FRAME;
     // There may be one of each.
     bool *saw = is_type(reader, "eXIf") ? &reader->saw_exif
         : is_type(reader, "iCCP") && reader->rows_out.is_wanted ? &reader->saw_profile : NULL;
@@ -56,6 +57,11 @@ static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     if (!reader->kept) png_reader_fail(reader, CodecFaultTooMuchMemory, "out of memory");
     reader->kept_count = 0;
     return KEEP;
+}
+
+// Frames are wrong, or all is well.
+static void hold_frames(PNGReader *reader, bool is_fine) {
+    if (!is_fine) png_reader_fail(reader, reader->frames.fault, reader->frames.message);
 }
 
 static void begin_chunk(PNGReader *reader) {
@@ -71,6 +77,7 @@ static void begin_chunk(PNGReader *reader) {
     bool data = is_type(reader, "IDAT");
     reader->after_data = reader->after_data || (reader->in_data && !data);
     reader->in_data = data;
+    if (data) hold_frames(reader, png_frames_see_data(&reader->frames));
     if (reader->stage == PASS) pass_on(reader, head, sizeof reader->head);
 }
 
@@ -108,6 +115,7 @@ static void end_chunk(PNGReader *reader) {
     if (!reader->saw_end) return;
     if (reader->rows != reader->rows_wanted)
         png_reader_fail(reader, CodecFaultBroken, "not enough image data");
+    hold_frames(reader, png_frames_end(&reader->frames));
     thumb_finish_pixels(&reader->thumb);
     reader->stage = FINISHED;
 }
@@ -118,6 +126,9 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
     if (reader->stage == PASS) {
         if (taken > reader->piece) taken = reader->piece;
         pass_on(reader, bytes, taken);
+    } else if (reader->stage == FRAME) {
+        if (taken > PNG_PIECE) taken = PNG_PIECE;
+        hold_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
         size_t kept = taken < content ? taken : content;

@@ -1,8 +1,8 @@
 // What an IHDR tells, and what it will take.
 #include "png_reader.h"
 
-// zlib's window and tables, libpng's structures.
-#define BASE_MEMORY ((size_t)192 * 1024)
+// zlib's window and tables, for the picture and for an animation's frames; libpng's structures.
+#define BASE_MEMORY ((size_t)256 * 1024)
 // A piece is smaller where rows come with 8 bits a sample of fewer, but never than this.
 #define LEAST_PIECE 64
 // The pixels that are kept of an interlaced picture's passes: 4 MP.
@@ -61,6 +61,10 @@ void png_reader_read_header(PNGReader *reader) {
     picture->width = png_get_image_width(png, reader->info);
     picture->height = png_get_image_height(png, reader->info);
     picture->isProgressive = png_get_interlace_type(png, reader->info) != PNG_INTERLACE_NONE;
+    reader->frames.width = picture->width;
+    reader->frames.height = picture->height;
+    reader->frames.is_interlaced = picture->isProgressive;
+    reader->frames.bits_a_pixel = png_get_channels(png, reader->info) * png_get_bit_depth(png, reader->info);
     reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
     // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
     picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);

@@ -3,6 +3,7 @@
 
 // What the stages of reading a PNG share; see png.c.
 #include "CCodecs.h"
+#include "png_frames.h"
 #include "png_pixel.h"
 #include "png_preview.h"
 #include "png_rows.h"
@@ -16,7 +17,7 @@
 // that is their size once they have 8 bits a sample, but for so few bytes.
 #define PNG_PIECE 1024
 
-typedef enum { SIGNATURE, HEAD, PASS, KEEP, SKIP, FINISHED, FAILED } Stage;
+typedef enum { SIGNATURE, HEAD, PASS, KEEP, FRAME, SKIP, FINISHED, FAILED } Stage;
 
 struct PNGReader {
     png_structp png;
@@ -29,7 +30,9 @@ struct PNGReader {
     uint8_t head[8];  // length and type of the chunk being read
     size_t head_count;
     uint64_t left;    // of that chunk, with its checksum
+    uint64_t offset;  // bytes of the file, that were taken
     uint64_t rows, rows_wanted;
+    PNGFrames frames;
     size_t allocated, max_memory;
     CodecPicture picture;
     PNGPixels pixels;

@@ -1,4 +1,5 @@
 #include "CCodecs.h"
+#include "pixels_open.h"
 #include "slice.h"
 #include "webp_container.h"
 
@@ -82,11 +83,12 @@ static void scale(Context *context, uint32_t min_width, uint32_t min_height) {
     context->height = context->pixels.height = height;
 }
 
-static CodecFault start(
-    Context *context, const uint8_t *bytes, size_t count, uint32_t min_width, uint32_t min_height) {
+static CodecFault start(void *reader, const PixelsFile *file) {
+    Context *context = reader;
+    context->checked = file->checked;
     const WebPContainer *container = &context->container;
     Pixels *pixels = &context->pixels;
-    if (!find_image(context, bytes, count) || !is_checked(context)) return CodecFaultBroken;
+    if (!find_image(context, file->bytes, file->count) || !is_checked(context)) return CodecFaultBroken;
     pixels->width = container->width;
     pixels->height = container->height;
     pixels->channels = container->has_alpha ? 4 : 3;
@@ -95,9 +97,9 @@ static CodecFault start(
     context->width = container->place.width;
     context->height = container->place.height;
     uint32_t own_width = context->width, own_height = context->height;
-    scale(context, min_width, min_height);
+    scale(context, file->min_width, file->min_height);
     bool is_scaled = context->width != own_width || context->height != own_height;
-    if (!take_chunks(context, bytes)) return CodecFaultTooMuchMemory;
+    if (!take_chunks(context, file->bytes)) return CodecFaultTooMuchMemory;
     bool is_started = webp_frame_start(
         &context->frame, context->frame.count, own_height, container->tag == WEBP_VP8L,
         container->has_alpha ? MODE_RGBA : MODE_RGB, is_scaled ? context->width : 0,
@@ -166,17 +168,8 @@ static void close_pixels(Pixels *pixels) {
 Pixels *webp_pixels_open(
     const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    Context *context = calloc(1, sizeof *context);
-    *fault = CodecFaultTooMuchMemory;
-    if (!context) return NULL;
-    context->pixels.context = context;
-    context->pixels.rows = read_rows;
-    context->pixels.close = close_pixels;
-    context->checked = checked;
-    *fault = start(context, bytes, count, min_width, min_height);
-    if (!*fault) return &context->pixels;
-    close_pixels(&context->pixels);
-    return NULL;
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 size_t webp_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {

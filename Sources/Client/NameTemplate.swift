@@ -11,7 +11,7 @@ public struct NameTemplate: Sendable, Equatable {
     case path
     /// The last part of its path, without its ending.
     case name
-    /// What the bytes are: `jpg`, `png`, `webp`, `gif`, `avif`, `jxl`.
+    /// What the bytes are: `jpg`, `png`, `webp`, `gif`, `avif`, `jxl`, `heic`.
     case ext
     /// The URL's place in all that was asked for, from 1 on.
     case index

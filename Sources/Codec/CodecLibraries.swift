@@ -10,6 +10,8 @@ public enum CodecLibraries {
   public static var lcmsVersion: String { String(cString: codecs_lcms_version()) }
   /// libwebp's version, such as `1.2.4`.
   public static var webpVersion: String { String(cString: codecs_webp_version()) }
+  /// libde265's version, such as `1.0.11`.
+  public static var de265Version: String { String(cString: codecs_de265_version()) }
   /// libjxl's version, such as `0.7.0`.
   public static var jxlVersion: String { String(cString: codecs_jxl_version()) }
   /// libavif's version and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0, aom [enc/dec]:3.6.0)`.

@@ -46,6 +46,14 @@ struct FormatSignature: Sendable {
         && Array("ftypavi".utf8).starts(with: $0.dropFirst(4))
     })
 
+  /// As AVIF's; what could be both is that.
+  static let heic = FormatSignature(
+    matches: { ISOMediaBrands($0)?.isHEIC == true },
+    isBegun: {
+      (5..<12).contains($0.count) && $0.starts(with: [0, 0, 0])
+        && Array("ftyphe".utf8).starts(with: $0.dropFirst(4))
+    })
+
   /// A codestream, or a box of its own before it.
   static let jxl: FormatSignature = {
     let box = FormatSignature(

@@ -19,10 +19,13 @@ struct ISOMediaBrands {
   /// A still picture or a sequence. What says that it is HEIC first is that, whatever else it can be taken for.
   var isAVIF: Bool { has(["avif", "avis"]) && !Self.hevc.contains(major) }
 
+  /// The same in HEVC.
+  var isHEIC: Bool { !isAVIF && has(Self.hevc) }
+
   /// The format's usual name.
   var name: String {
     if isAVIF { return "AVIF" }
-    if has(Self.hevc) { return "HEIC" }
+    if isHEIC { return "HEIC" }
     if has(["mif1", "msf1"]) { return "HEIF" }
     return major == "qt  " ? "QuickTime" : "MP4"
   }

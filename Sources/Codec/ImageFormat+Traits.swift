@@ -61,6 +61,11 @@ extension ImageFormat {
         name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl),
         isJudgedByVariants: true, needsIsolation: true)
+    case .heic:
+      FormatTraits(
+        name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic),
+        isJudgedByVariants: true, needsIsolation: true)
     }
   }
 }
@@ -98,6 +103,12 @@ private enum ReadingMemory {
   static func avif(_ image: ImageDescription) -> Int {
     printing
       + avif_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
+  }
+
+  static func heic(_ image: ImageDescription) -> Int {
+    printing
+      + heic_pixels_memory(
         UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 

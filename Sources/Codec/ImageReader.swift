@@ -15,6 +15,8 @@ protocol ImageReader: AnyObject {
   func wantPreview(orientation: Int)
   /// The preview, once it is whole; its pointer lives until the reader is used again.
   var preview: CodecPreview { get }
+  /// What that is, where it is not of the image's format.
+  var previewFormat: ImageFormat? { get }
   /// Frees it, or ends it.
   func dropPreview()
   /// Has it tell rows of samples; to be called before the first step.
@@ -31,6 +33,7 @@ protocol ImageReader: AnyObject {
 extension ImageReader {
   func wantPreview(orientation: Int) {}
   var preview: CodecPreview { CodecPreview() }
+  var previewFormat: ImageFormat? { nil }
   func dropPreview() {}
   func wantRows() -> Bool { false }
   func scale(toAtLeast least: (width: UInt32, height: UInt32)) {}

@@ -19,8 +19,11 @@ final class PNGImageReader: ImageReader {
 
   var picture: CodecPicture { png_reader_picture(reader) }
   var message: String { String(cString: png_reader_message(reader)) }
+
   /// Passes of an interlaced PNG are seven at the most.
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {}
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    png_reader_allow_frames(reader, limits.frames)
+  }
 
   func wantPreview(orientation: Int) {
     png_reader_want_preview(reader, Int32(clamping: orientation))

@@ -103,7 +103,7 @@ final class StreamingDecoder: ImageDecoder {
     guard let start = made.bytes else { return nil }
     let bytes = Array(UnsafeBufferPointer(start: start, count: made.count))
     reader.dropPreview()
-    return Preview(bytes: bytes, format: format, scan: Int(made.scan))
+    return Preview(bytes: bytes, format: reader.previewFormat ?? format, scan: Int(made.scan))
   }
 
   func dropPreview() { reader?.dropPreview() }

@@ -98,7 +98,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var width: Int
   /// In pixels, as stored in the file.
   public var height: Int
-  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's turning and mirroring come to, or JPEG XL's header says; 1 where there is none.
+  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's and HEIC's turning and mirroring come to, or JPEG XL's header says; 1 where there is none.
   public var orientation: Int = 1
   /// A progressive JPEG, an interlaced PNG or a GIF whose first frame is interlaced.
   public var isProgressive = false
@@ -126,7 +126,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png, webp, gif, avif, jxl
+  case jpeg, png, webp, gif, avif, jxl, heic
 
   /// The media type it is served as.
   public var contentType: String { "image/\(rawValue)" }
@@ -167,7 +167,7 @@ public struct DecodeLimits: Sendable, Equatable {
 
 /// Why bytes are not an image that we keep.
 public enum CodecError: Error, Sendable, Equatable, Codable {
-  /// Not a format that is let in; `name` where it could be told ("GIF", "HEIC"), nil where the bytes are no known image's.
+  /// Not a format that is let in; `name` where it could be told ("GIF", "PSD"), nil where the bytes are no known image's.
   case unsupportedFormat(name: String?)
   /// Width times height over the limit.
   case tooManyPixels(width: Int, height: Int, limit: Int)

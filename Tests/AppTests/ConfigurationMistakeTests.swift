@@ -56,7 +56,7 @@ struct ConfigurationMistakeTests {
       ("fetch: { allow_schemes: [] }", "1:25: fetch.allow_schemes: must not be empty"),
       (
         "decode: { formats: [bmp] }",
-        "1:21: decode.formats[0]: \"bmp\" is not one of jpeg, png, webp, gif, avif, jxl"
+        "1:21: decode.formats[0]: \"bmp\" is not one of jpeg, png, webp, gif, avif, jxl, heic"
       ),
       (
         "fetch: { proxy: ftp://x }",

@@ -1,4 +1,5 @@
 import Foundation
+import Jobs
 import TestSupport
 import Testing
 
@@ -32,10 +33,10 @@ struct WholeRunTests {
   }
 
   @Test(
-    "brings WebP, GIF, AVIF and JPEG XL, animated too, and names what it does not take",
+    "brings WebP, GIF, AVIF, JPEG XL and HEIC, animated too, and names what it does not take",
     arguments: [
       ("animated.webp", "webp"), ("animated.gif", "gif"), ("animated.avif", "avif"),
-      ("animated.jxl", "jxl"),
+      ("animated.jxl", "jxl"), ("sequence.heic", "heic"),
     ])
   func formats(name: String, format: String) async throws {
     let origin = try ScriptedOrigin()
@@ -43,22 +44,23 @@ struct WholeRunTests {
     let file = Fixtures.image(name)
     origin.on("/whole", .ok(file))
     origin.on("/cut", .ok(Array(file.prefix(file.count - 40))))
-    origin.on("/heic", .ok([0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1heic".utf8)))
+    origin.on("/other", .ok([0, 0, 0, 24] + Array("ftypmif1\0\0\0\0mif1miaf".utf8)))
+    let known = try #require(Fixtures.known.first { $0.name == name }).description
     try await withService { service in
       let job = try await service.finished(service.submit(url: origin.url("/whole")))
       let image = try #require(job["image"] as? [String: Any], "\(job)")
-      #expect(image["format"] as? String == format && image["frames"] as? Int == 4)
-      #expect(image["width"] as? Int == 40 && image["height"] as? Int == 30)
+      #expect(image["format"] as? String == format && image["frames"] as? Int == known.frames)
+      #expect(image["width"] as? Int == known.width && image["height"] as? Int == known.height)
       let links = try #require(job["links"] as? [String: String])
       let answer = try await service.get(links["image"]!)
       #expect(Array(answer.body) == file)
       #expect(answer.headers["content-type"] == "image/\(format)")
       let cut = try await service.finished(service.submit(url: origin.url("/cut")))
       #expect((cut["error"] as? [String: Any])?["code"] as? String == "decode_failed")
-      let heic = try await service.finished(service.submit(url: origin.url("/heic")))
-      let error = try #require(heic["error"] as? [String: Any])
+      let other = try await service.finished(service.submit(url: origin.url("/other")))
+      let error = try #require(other["error"] as? [String: Any])
       #expect(error["code"] as? String == "unsupported_format")
-      #expect((error["detail"] as? String)?.contains("HEIC") == true)
+      #expect((error["detail"] as? String)?.contains("HEIF") == true)
     }
   }
 

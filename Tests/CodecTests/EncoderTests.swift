@@ -1,6 +1,7 @@
 import CCodecs
 import Codec
 import Jobs
+import TestSupport
 import Testing
 
 @Suite("A picture that is written")

@@ -21,13 +21,15 @@ struct HostileTests {
   static let seeds = [
     "small.jpg", "small-progressive.jpg", "restart.jpg", "arithmetic-progressive.jpg",
     "cmyk-progressive.jpg", "exif.jpg", "scans.jpg", "progressive-restart.jpg", "small.png",
-    "palette-transparent.png", "mono.png", "exif.png", "grey16.png", "rgba.png",
+    "palette-transparent.png", "mono.png", "exif.png", "grey16.png", "rgba.png", "animated.png",
     "small.webp", "small-lossless.webp", "alpha.webp", "exif.webp", "animated.webp",
     "animated-lossless.webp", "small.gif", "interlaced.gif", "animated.gif", "small.avif",
     "alpha.avif", "grid.avif", "animated.avif", "small.jxl", "small-lossless.jxl", "boxed.jxl",
     "recompressed.jxl", "grey.jxl", "deep.jxl", "alpha.jxl", "alpha-lossless.jxl",
     "progressive.jxl", "progressive-lossless.jxl", "animated.jxl", "blinking.jxl", "layers.jxl",
-    "turned-5.jxl", "wide.jxl",
+    "turned-5.jxl", "wide.jxl", "small.heic", "alpha.heic", "deep.heic", "clap.heic",
+    "lossless.heic",
+    "sequence.heic", "track.heic", "thumbnail.heic",
   ]
 
   /// Pictures of 16 MP at the most, so that a mutant's header cannot make it slow.

@@ -68,7 +68,9 @@ struct PixelsTests {
 
   @Test("of a file that was cut are none or a failure")
   func cut() throws {
-    for name in ["alpha.webp", "animated.webp", "interlaced.gif", "alpha.avif", "alpha.jxl"] {
+    for name in [
+      "alpha.webp", "animated.webp", "interlaced.gif", "alpha.avif", "alpha.jxl", "alpha.heic",
+    ] {
       let whole = Fixtures.image(name)
       let image = try Decoding(whole).result.get()
       // Of an animation, the first frame is all that counts.

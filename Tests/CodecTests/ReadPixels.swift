@@ -88,6 +88,7 @@ extension ImageFormat {
     case .gif: gif_pixels_open
     case .avif: avif_pixels_open
     case .jxl: jxl_pixels_open
+    case .heic: heic_pixels_open
     }
   }
 }

@@ -1,5 +1,6 @@
 import Codec
 import Jobs
+import TestSupport
 
 /// An image rendered to its end.
 struct Rendered {

@@ -7,9 +7,6 @@ import Testing
 struct SignatureTests {
   static let others: [(name: String?, start: [UInt8])] = [
     ("WAV", Array("RIFF\u{1}\u{2}\u{3}\u{4}WAVEfmt ".utf8)),
-    ("HEIC", [0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1avif".utf8)),
-    ("HEIC", [0, 0, 0, 24] + Array("ftypmsf1\0\0\0\0hevcmsf1".utf8)),
-    ("HEIC", [0, 0, 0, 24] + Array("ftypheic\0\0\0\0mif1heic".utf8)),
     ("HEIF", [0, 0, 0, 20] + Array("ftypmif1\0\0\0\0mif1".utf8)),
     ("MP4", [0, 0, 0, 24] + Array("ftypisom\0\0\0\0isomiso2".utf8)),
     ("MP4", [0, 0, 0, 0] + Array("ftypisom\0\0\0\0is".utf8)),

@@ -46,6 +46,7 @@ struct WholeImageTests {
     arguments: [
       "photo.jpg", "photo.png", "photo.webp", "animated.webp", "photo.gif", "small.avif",
       "animated.avif", "small.jxl", "boxed.jxl", "recompressed.jxl", "animated.jxl",
+      "small.heic", "grid.heic", "sequence.heic",
     ])
   func trailingBytes(name: String) {
     let image = Fixtures.image(name)

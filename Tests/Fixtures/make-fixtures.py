@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures in images/ and facts.json, which tells what Pillow knows of each.
 
-Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, avifenc of libavif, and cjxl of libjxl. The results are committed: tests don't run this.
+Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, avifenc of libavif, cjxl of libjxl, and heif-enc of libheif. The results are committed: tests don't run this.
 """
 import json
 import pathlib
@@ -13,6 +13,7 @@ import zlib
 
 from PIL import Image, ImageFilter
 
+import heics
 from variants import grey_profile, wide_profile
 
 FOLDER = pathlib.Path(__file__).parent / "images"
@@ -306,8 +307,7 @@ def facts(file):
             "orientation": image.getexif().get(0x0112, 1),
             "progressive": is_interlaced(image),
             "has_alpha": alpha,
-            # Of an animated PNG only the default image counts.
-            "frames": image.n_frames if image.format in ("WEBP", "GIF") else 1,
+            "frames": getattr(image, "n_frames", 1),
         }
         if image.format == "GIF" or "lossless" in file.name:
             known["pixels"] = pixels_sum(image)
@@ -320,7 +320,7 @@ def main():
     make_pngs()
     make_webps()
     make_gifs()
-    known = make_avifs() | make_jxls()
+    known = make_avifs() | make_jxls() | heics.make(photo, blinking, wide_profile)
     for file in FOLDER.iterdir():
         if file.suffix in (".jpg", ".png", ".webp", ".gif"):
             known[file.name] = facts(file)

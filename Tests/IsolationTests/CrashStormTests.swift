@@ -14,10 +14,10 @@ struct CrashStormTests {
     let photo = Fixtures.jpeg
     // What the storm is compared with: as many images that are decoded.
     let calm = await Self.times(of: photo, by: service) {
-      #expect(Decoded(Fixtures.smallJPEG, by: service).error == nil)
+      #expect(Decoding(Fixtures.smallJPEG, by: service).error == nil)
     }
     let rough = await Self.times(of: photo, by: service) {
-      let crash = Decoded(Self.bytes("crash"), by: hostile).error
+      let crash = Decoding(Self.bytes("crash"), by: hostile).error
       guard case .crashed(let how) = crash else { Issue.record("\(crash as Any)"); return }
       #expect(how.hasPrefix("signal 11"))
     }
@@ -33,10 +33,10 @@ struct CrashStormTests {
       for number in 0..<100 {
         group.addTask {
           if number % 10 == 0 {
-            let end = Decoded(Self.bytes("say nothing"), by: hostile).error
+            let end = Decoding(Self.bytes("say nothing"), by: hostile).error
             #expect(end == .crashed(how: "no answer"))
           } else {
-            #expect(Decoded(Fixtures.smallJPEG, by: service).error == nil)
+            #expect(Decoding(Fixtures.smallJPEG, by: service).error == nil)
           }
         }
       }
@@ -57,7 +57,7 @@ struct CrashStormTests {
           other()
           guard number % 5 == 0 else { return nil }
           let start = ContinuousClock.now
-          #expect(Decoded(image, by: codec).error == nil)
+          #expect(Decoding(image, by: codec).error == nil)
           return ContinuousClock.now - start
         }
       }

@@ -15,7 +15,7 @@ struct HostileDecoderTests {
     size: Int = 64
   ) -> CodecError? {
     let limits = DecodeLimits(formats: [.jpeg], maxPixels: 1_000_000)
-    return Decoded(bytes(attempt, size), by: codec, limits: limits, variants: variants).error
+    return Decoding(bytes(attempt, size), by: codec, limits: limits, variants: variants).error
   }
 
   private static func bytes(_ attempt: String, _ size: Int = 64) -> [UInt8] {
@@ -172,7 +172,7 @@ struct HostileDecoderTests {
     await withTaskGroup { group in
       for _ in 0..<20 {
         group.addTask { _ = Self.end(of: "crash") }
-        group.addTask { #expect(Decoded(Fixtures.smallJPEG, by: codec).error == nil) }
+        group.addTask { #expect(Decoding(Fixtures.smallJPEG, by: codec).error == nil) }
       }
     }
   }

@@ -11,6 +11,14 @@ public enum Fixtures {
     return Array(data)
   }
 
+  /// How another decoder shows a file that Pillow can't decode, as a file that it can.
+  public static func shown(_ name: String) -> [UInt8] { image("../shown/" + name + ".png") }
+
+  /// Whether there is that.
+  public static func hasShown(_ name: String) -> Bool {
+    FileManager.default.fileExists(atPath: folder + "/../shown/" + name + ".png")
+  }
+
   /// A 480 x 320 baseline JPEG of 23 kB.
   public static let jpeg = image("photo.jpg")
   /// The same picture as a progressive JPEG.

@@ -1,4 +1,4 @@
-// Decodes JPEG, PNG, WebP, GIF, AVIF and JPEG XL in slices, over libjpeg-turbo, libpng, libwebp, libavif and libjxl.
+// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL and HEIC in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl and libde265.
 //
 // The first two report errors by longjmp. Every function here sets its own setjmp before it calls
 // such a library and returns a value, so no jump ever leaves this module; nothing here calls back
@@ -139,6 +139,8 @@ typedef struct PNGReader PNGReader;
 /// NULL when there is no memory.
 PNGReader *png_reader_create(size_t max_memory);
 void png_reader_destroy(PNGReader *reader);
+/// As `webp_reader_allow_frames`.
+void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits);
 /// As `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture png_reader_picture(const PNGReader *reader);
@@ -208,6 +210,7 @@ const char *codecs_webp_version(void);
 /// thread at a time.
 const char *codecs_avif_version(void);
 
+#include "heic.h"
 #include "jxl.h"
 
 #endif

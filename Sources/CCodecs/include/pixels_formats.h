@@ -1,4 +1,5 @@
-// Readers of the pixels of WebP, GIF and AVIF images that were decoded whole before.
+// Readers of the pixels of WebP, GIF and AVIF images that were decoded whole before; those of JPEG XL and HEIC stand in jxl.h
+// and heic.h.
 #ifndef PIXELS_FORMATS_H
 #define PIXELS_FORMATS_H
 

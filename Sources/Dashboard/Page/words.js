@@ -33,7 +33,7 @@ const remedies = {
   no_data: 'The origin is at fault.',
   too_large: 'Whoever runs this service can allow more: fetch.max_bytes.',
   too_many_pixels: 'Whoever runs this service can allow more: decode.max_pixels and its neighbours.',
-  unsupported_format: 'Give a JPEG, PNG, WebP, GIF, AVIF or JPEG XL image.',
+  unsupported_format: 'Give a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
   truncated: 'The origin or the network to it is at fault.',
   decode_failed: 'The file is damaged where it comes from.',
   decoder_crashed: 'The file is broken in a way that its decoder did not survive, or meant as an attack.',
@@ -47,7 +47,7 @@ const remedies = {
 // The same for images that were sent here: no origin is at fault, and the bytes stay what they are.
 const sentRemedies = {
   no_data: 'The file is empty: send another.',
-  unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF or JPEG XL image.',
+  unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
   truncated: 'The file is not whole: send it again from where it is.',
   decode_failed: 'The file is damaged: send a sound copy.',
   integrity_mismatch: 'The file, or the digest in the job, is not the right one.',

@@ -1,0 +1,329 @@
+// HEIC over libde265, which decodes HEVC; the boxes around it are read here (heif_boxes.c).
+//
+// Bytes are gathered, as pictures may lie anywhere in the file, and each tile is decoded as soon as its own are there: it
+// is looked at, and let go. So a picture of tiles takes its bytes and the memory of one of them.
+#include "CCodecs.h"
+#include "avif_decoder.h"
+#include "avif_thumb.h"
+#include "frame_budget.h"
+#include "heic_file.h"
+#include "heic_thumbnail.h"
+#include "slice.h"
+
+#include <libde265/de265.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The decoder's own state, whatever the picture.
+#define BASE_MEMORY ((size_t)4 * 1024 * 1024)
+
+typedef enum { LOOK, DECODE, FINISHED, FAILED } Stage;
+
+struct HEICReader {
+    Stage stage;
+    CodecFault fault;
+    CodecPicture picture;
+    HEICFile file;
+    uint8_t *bytes;
+    size_t count, capacity;
+    uint64_t needed;         // bytes from the file's start that pictures are in
+    size_t max_memory;
+    bool is_whole;           // no more bytes will come
+    HEVCDecoder *decoder;    // of the tile that is decoded
+    int layer;
+    uint32_t tile;
+    FrameBudget slices;
+    uint64_t max_frames;
+    uint64_t frames;
+    bool is_told;            // there were too many frames
+    HEICThumbnail thumbnail; // that the file has
+    avifImage colours;       // as the first tile's are
+    uint8_t samples[THUMB_SAMPLES][THUMB_SAMPLES][THUMB_CHANNELS];
+    Thumb thumb;
+    char message[80];
+};
+
+// A failure is told by the stage; callers return at once.
+static void fail(HEICReader *reader, CodecFault fault, const char *message) {
+    if (reader->stage == FAILED) return;
+    reader->stage = FAILED;
+    reader->fault = fault;
+    snprintf(reader->message, sizeof reader->message, "%s", message);
+}
+
+HEICReader *heic_reader_create(size_t max_memory) {
+    HEICReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->max_memory = max_memory;
+    reader->slices = frame_budget_unbounded();
+    reader->max_frames = UINT64_MAX;
+    return reader;
+}
+
+static void release(HEICReader *reader) {
+    hevc_close(reader->decoder);
+    reader->decoder = NULL;
+    heic_thumbnail_drop(&reader->thumbnail);
+    free(reader->bytes);
+    reader->bytes = NULL;
+    reader->count = reader->capacity = 0;
+}
+
+void heic_reader_destroy(HEICReader *reader) {
+    if (!reader) return;
+    release(reader);
+    free(reader);
+}
+
+void heic_reader_allow_frames(HEICReader *reader, CodecFrameLimits limits) {
+    reader->max_frames = limits.count;
+    reader->slices.limits = limits;
+    reader->slices.limits.count = UINT64_MAX;
+}
+
+CodecPicture heic_reader_picture(const HEICReader *reader) {
+    CodecPicture picture = reader->picture;
+    if (reader->is_told) picture.maxFrames = reader->max_frames;
+    if (reader->stage == DECODE && !reader->is_whole && heic_thumbnail_is_new(&reader->thumbnail, &reader->file.boxes))
+        picture.scansToShow = 1;
+    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    return picture;
+}
+
+const char *heic_reader_message(const HEICReader *reader) {
+    return reader->message;
+}
+
+// Adds what is needed of these bytes.
+static void gather(HEICReader *reader, const uint8_t *bytes, size_t count) {
+    uint64_t most = reader->stage == LOOK ? AVIF_MAX_UNPARSED : reader->needed;
+    if (most > reader->max_memory) most = reader->max_memory;
+    size_t room = most > reader->count ? (size_t)most - reader->count : 0;
+    if (count > room && reader->stage == LOOK) {
+        fail(reader, CodecFaultTooMuchMemory, "too much before the picture's boxes");
+        return;
+    }
+    if (count > room) count = room;
+    if (count > reader->capacity - reader->count) {
+        size_t capacity = reader->count + count + reader->capacity / 2;
+        uint8_t *grown = realloc(reader->bytes, capacity);
+        if (!grown) {
+            fail(reader, CodecFaultTooMuchMemory, "out of memory");
+            return;
+        }
+        reader->bytes = grown;
+        reader->capacity = capacity;
+    }
+    if (count) memcpy(reader->bytes + reader->count, bytes, count);
+    reader->count += count;
+    reader->file.boxes.bytes = reader->bytes;
+    reader->file.boxes.count = reader->count;
+}
+
+// Where the bytes of all pictures end. False: one isn't anywhere.
+static bool find_end(HEICReader *reader) {
+    HEICFile *file = &reader->file;
+    for (int layer = 0; layer < file->layer_count; layer++)
+        for (uint32_t tile = 0; tile < heic_tiles(file, layer); tile++) {
+            HEIFCoded coded;
+            if (!heif_tile(&file->boxes, &file->layers[layer], tile, &coded)) return false;
+            if (coded.extents.end > reader->needed) reader->needed = coded.extents.end;
+        }
+    uint64_t end = file->boxes.has_movie ? heif_frames_end(&file->boxes) : 0;
+    if (end == UINT64_MAX) return false;
+    if (end > reader->needed) reader->needed = end;
+    if (reader->file.boxes.passed > reader->needed) reader->needed = reader->file.boxes.passed;
+    return true;
+}
+
+static void read_header(HEICReader *reader) {
+    const HEICFile *file = &reader->file;
+    CodecPicture *picture = &reader->picture;
+    if (!find_end(reader)) {
+        fail(reader, CodecFaultBroken, "a tile without bytes");
+        return;
+    }
+    picture->width = file->layers[0].shown_width;
+    picture->height = file->layers[0].shown_height;
+    picture->hasAlpha = file->layer_count > 1;
+    picture->containerOrientation = file->layers[0].orientation;
+    picture->fileBytes = reader->needed > SIZE_MAX ? SIZE_MAX : (size_t)reader->needed;
+    reader->frames = heif_frames(&file->boxes);
+    heic_thumbnail_find(&reader->thumbnail, &file->boxes);
+    uint64_t most = 0;
+    for (int layer = 0; layer < file->layer_count; layer++) {
+        uint64_t memory = hevc_memory(&file->layers[layer].format);
+        if (memory > most) most = memory;
+    }
+    // The file, and the library's copy of a part of it.
+    uint64_t sum = BASE_MEMORY + most + reader->thumbnail.memory;
+    bool is_small = reader->needed <= (SIZE_MAX - sum) / 2;
+    picture->decodingMemory = is_small ? (size_t)(sum + 2 * reader->needed) : SIZE_MAX;
+    thumb_start(&reader->thumb, picture->width, picture->height);
+    reader->stage = DECODE;
+}
+
+// True: the header was read, or there is a failure.
+static bool look(HEICReader *reader) {
+    HEIFFile *boxes = &reader->file.boxes;
+    if (!reader->is_whole && reader->count < boxes->retry_at) return false;
+    CodecFault fault;
+    HEIFLook look = heif_look(boxes, reader->is_whole, &fault);
+    if (look == HEIFWaits) return false;
+    if (look == HEIFWrong) {
+        fail(reader, fault, fault == CodecFaultCutShort ? "the bytes end before the image" : "no HEIF boxes");
+        return true;
+    }
+    switch (heic_find(&reader->file)) {
+    case HEIFFound:
+        read_header(reader);
+        return true;
+    case HEIFNotYet:
+        // So that bytes that drip in don't have it looked for each time.
+        boxes->retry_at = reader->count + reader->count / 8 + 1;
+        if (reader->is_whole) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        return reader->is_whole;
+    case HEIFUnknown:
+        fail(reader, CodecFaultUnsupported, "of a kind that is not decoded");
+        return true;
+    default:
+        fail(reader, CodecFaultBroken, "boxes that tell of no picture");
+        return true;
+    }
+}
+
+// What the tiny picture has of this tile.
+static void take_samples(HEICReader *reader, const avifImage *image) {
+    const HEIFPicture *picture = &reader->file.layers[reader->layer], *shown = &reader->file.layers[0];
+    uint32_t first_x = reader->tile % picture->columns * picture->tile_width;
+    uint32_t first_y = reader->tile / picture->columns * picture->tile_height;
+    const Thumb *thumb = &reader->thumb;
+    for (uint32_t down = 0; down < thumb->down[0].count; down++) {
+        uint32_t y = thumb->down[0].at[down] + shown->top - first_y;
+        if (y >= image->height) continue;
+        for (uint32_t across = 0; across < thumb->across[0].count; across++) {
+            uint32_t x = thumb->across[0].at[across] + shown->left - first_x;
+            if (x >= image->width) continue;
+            uint8_t *sample = reader->samples[down][across];
+            if (reader->layer) sample[3] = avif_thumb_sample(image, 0, x, y);
+            else
+                for (int channel = 0; channel < 3; channel++) sample[channel] = avif_thumb_sample(image, channel, x, y);
+        }
+    }
+}
+
+static void take_tile(HEICReader *reader) {
+    avifImage image;
+    if (!heic_tile_image(&reader->file, reader->layer, reader->decoder, &image)) {
+        fail(reader, CodecFaultBroken, "a tile of another kind than its header says");
+        return;
+    }
+    take_samples(reader, &image);
+    if (!reader->layer && !reader->tile) reader->colours = image;
+    hevc_close(reader->decoder);
+    reader->decoder = NULL;
+    if (++reader->tile < heic_tiles(&reader->file, reader->layer)) return;
+    reader->tile = 0;
+    reader->layer++;
+}
+
+static void finish(HEICReader *reader) {
+    Thumb *thumb = &reader->thumb;
+    bool has_alpha = reader->picture.hasAlpha, is_straight = !has_alpha || !reader->file.is_premultiplied;
+    for (uint32_t down = 0; down < thumb->down[0].count; down++)
+        for (uint32_t across = 0; across < thumb->across[0].count; across++) {
+            uint8_t *sample = reader->samples[down][across];
+            if (!has_alpha) sample[3] = 255;
+            avif_thumb_add(thumb, across, down, sample, is_straight);
+        }
+    reader->colours.alphaPremultiplied = !is_straight;
+    if (!avif_thumb_finish(thumb, &reader->colours, is_straight)) {
+        fail(reader, CodecFaultUnsupported, "in colours that can't be shown");
+        return;
+    }
+    reader->picture.frames = reader->frames;
+    reader->stage = FINISHED;
+}
+
+// Each slice costs as much as its tile at the most, however few bytes it has.
+static bool take_slices(HEICReader *reader) {
+    const HEVCFormat *format = &reader->file.layers[reader->layer].format;
+    uint64_t pixels = (uint64_t)format->width * format->height;
+    for (uint64_t left = hevc_slices(reader->decoder); left; left--)
+        if (!frame_budget_take(&reader->slices, pixels, reader->needed)) return false;
+    return true;
+}
+
+// False: bytes are missing.
+static bool open_tile(HEICReader *reader) {
+    CodecFault fault;
+    reader->decoder = heic_open_tile(&reader->file, reader->layer, reader->tile, HEVCProof, &fault);
+    if (reader->decoder) {
+        if (!take_slices(reader)) fail(reader, CodecFaultTooMuchMemory, "too many slices");
+    } else if (fault == CodecFaultCutShort && !reader->is_whole) {
+        return false;
+    } else {
+        fail(reader, fault, fault == CodecFaultCutShort ? "the bytes end before the image" : "no HEVC picture");
+    }
+    return true;
+}
+
+// False: bytes are missing.
+static bool decode(HEICReader *reader) {
+    if (reader->layer == reader->file.layer_count) {
+        // What a sequence has beyond its first picture, or a sequence's table said.
+        if (reader->count < reader->needed && !reader->is_whole) return false;
+        if (reader->count < reader->needed) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        else finish(reader);
+        return true;
+    }
+    if (!reader->decoder) return open_tile(reader);
+    HEVCState state = hevc_step(reader->decoder);
+    if (state == HEVCFailed) fail(reader, CodecFaultBroken, hevc_message(reader->decoder));
+    if (state == HEVCDone) take_tile(reader);
+    return true;
+}
+
+static CodecStatus run(HEICReader *reader) {
+    if (reader->stage == LOOK) {
+        if (!look(reader)) return CodecStatusNeedsBytes;
+        return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
+    }
+    if (reader->frames > reader->max_frames) {
+        reader->is_told = true;
+        fail(reader, CodecFaultTooManyFrames, "too many frames");
+    }
+    Slice slice = slice_start();
+    heic_thumbnail_step(&reader->thumbnail, &reader->file.boxes);
+    while (reader->stage == DECODE && !slice_is_over(slice))
+        if (!decode(reader)) return CodecStatusNeedsBytes;
+    return reader->stage == FINISHED ? CodecStatusFinished
+        : reader->stage == FAILED    ? CodecStatusFailed
+                                     : CodecStatusHasMore;
+}
+
+CodecStep heic_reader_step(HEICReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    reader->is_whole = ended;
+    gather(reader, bytes, count);
+    CodecStatus status = reader->stage == FAILED ? CodecStatusFailed : run(reader);
+    // What it holds is not needed once there is nothing more to decode.
+    if (status == CodecStatusFinished || status == CodecStatusFailed) release(reader);
+    return (CodecStep){status, reader->fault, count};
+}
+
+void heic_reader_want_preview(HEICReader *reader) {
+    if (heic_reader_picture(reader).scansToShow) reader->thumbnail.is_wanted = true;
+}
+
+CodecPreview heic_reader_preview(const HEICReader *reader) {
+    return (CodecPreview){reader->thumbnail.file, reader->thumbnail.count, 1};
+}
+
+void heic_reader_drop_preview(HEICReader *reader) {
+    heic_thumbnail_drop(&reader->thumbnail);
+}
+
+const char *codecs_de265_version(void) { return de265_get_version(); }

@@ -1,0 +1,63 @@
+#include "heic_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+HEIFFinding heic_find(HEICFile *file) {
+    HEIFPicture *picture = &file->layers[0], *alpha = &file->layers[1];
+    HEIFFinding finding = file->boxes.primary ? heif_picture(&file->boxes, file->boxes.primary, picture) : HEIFNotThere;
+    file->layer_count = 1;
+    if (finding == HEIFNotThere) return heif_first_of_sequence(&file->boxes, picture);
+    uint32_t item = finding == HEIFFound ? heif_alpha(&file->boxes, picture->item, &file->is_premultiplied) : 0;
+    if (!item) return finding;
+    finding = heif_picture(&file->boxes, item, alpha);
+    if (finding != HEIFFound) return finding == HEIFNotThere ? HEIFBroken : finding;
+    file->layer_count = 2;
+    return alpha->width == picture->width && alpha->height == picture->height ? HEIFFound : HEIFUnknown;
+}
+
+uint32_t heic_tiles(const HEICFile *file, int layer) {
+    return file->layers[layer].rows * file->layers[layer].columns;
+}
+
+// Bytes that lie in several places, as one.
+static uint8_t *join(const HEICFile *file, const HEIFExtents *extents) {
+    uint8_t *bytes = malloc((size_t)extents->bytes), *at = bytes;
+    for (int index = 0; bytes && index < extents->count; index++) {
+        HEIFPart part = extents->parts[index];
+        memcpy(at, file->boxes.bytes + part.at, (size_t)part.count);
+        at += part.count;
+    }
+    return bytes;
+}
+
+HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVCUse use, CodecFault *fault) {
+    const HEIFPicture *picture = &file->layers[layer];
+    HEIFCoded coded;
+    *fault = CodecFaultBroken;
+    if (!heif_tile(&file->boxes, picture, tile, &coded)) return NULL;
+    *fault = CodecFaultCutShort;
+    // As each part is in the file, all of them are no more than it has, but where they overlap.
+    if (coded.extents.end > file->boxes.count) return NULL;
+    *fault = CodecFaultBroken;
+    if (coded.extents.bytes > file->boxes.count) return NULL;
+    uint8_t *joined = coded.extents.count > 1 ? join(file, &coded.extents) : NULL;
+    *fault = CodecFaultTooMuchMemory;
+    if (coded.extents.count > 1 && !joined) return NULL;
+    const uint8_t *bytes = joined ? joined : file->boxes.bytes + coded.extents.parts[0].at;
+    HEIFCursor setup = heif_cursor(&file->boxes, coded.setup);
+    HEVCDecoder *decoder = hevc_open(
+        use, setup.at, (size_t)(setup.end - setup.at), &picture->format, bytes, (size_t)coded.extents.bytes, fault);
+    free(joined); // The library has copies.
+    return decoder;
+}
+
+bool heic_tile_image(const HEICFile *file, int layer, const HEVCDecoder *decoder, avifImage *image) {
+    const HEIFPicture *picture = &file->layers[layer];
+    if (!hevc_image(decoder, image)) return false;
+    if (picture->has_matrix) {
+        image->matrixCoefficients = (avifMatrixCoefficients)picture->matrix;
+        image->yuvRange = picture->is_full_range ? AVIF_RANGE_FULL : AVIF_RANGE_LIMITED;
+    }
+    return true;
+}

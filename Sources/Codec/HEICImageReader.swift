@@ -1,0 +1,32 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `heic.c`.
+final class HEICImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(maxMemory: Int) {
+    guard let reader = heic_reader_create(maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { heic_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    heic_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { heic_reader_picture(reader) }
+  var message: String { String(cString: heic_reader_message(reader)) }
+
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    heic_reader_allow_frames(reader, limits.frames)
+  }
+
+  /// It has an orientation of its own.
+  func wantPreview(orientation: Int) { heic_reader_want_preview(reader) }
+  var preview: CodecPreview { heic_reader_preview(reader) }
+  var previewFormat: ImageFormat? { .jpeg }
+  func dropPreview() { heic_reader_drop_preview(reader) }
+}

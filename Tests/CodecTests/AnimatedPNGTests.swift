@@ -1,0 +1,163 @@
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("An animated PNG")
+struct AnimatedPNGTests {
+  /// A frame as its chunks say it.
+  struct Frame {
+    var width: UInt32 = 4, height: UInt32 = 3, x: UInt32 = 0, y: UInt32 = 0
+    var dispose: UInt8 = 0, blend: UInt8 = 0
+    /// Nil: the rows that it should have.
+    var rows: [UInt8]?
+    /// Chunks that its data comes in.
+    var pieces = 1
+  }
+
+  /// An animation on a canvas of 4 × 3, whose first frame is the file's own picture or not.
+  struct Animation {
+    var png = PNGFixture(width: 4, height: 3)
+    var frames = [Frame(), Frame(), Frame(width: 2, height: 2, x: 2, y: 1)]
+    var showsPicture = true
+    var promised: UInt32?
+
+    var bytes: [UInt8] {
+      var png = png
+      var sequence: UInt32 = 0
+      func next() -> [UInt8] {
+        defer { sequence += 1 }
+        return PNGFixture.big(sequence)
+      }
+      func control(_ frame: Frame) -> [UInt8] {
+        let sides = [frame.width, frame.height, frame.x, frame.y].flatMap(PNGFixture.big)
+        return PNGFixture.chunk(
+          "fcTL", next() + sides + [0, 1, 0, 10, frame.dispose, frame.blend])
+      }
+      png.before.append(
+        PNGFixture.chunk(
+          "acTL", PNGFixture.big(promised ?? UInt32(frames.count)) + [0, 0, 0, 0]))
+      for (index, frame) in frames.enumerated() {
+        if showsPicture, index == 0 {
+          png.before.append(control(frame))
+          continue
+        }
+        png.after.append(control(frame))
+        var part = png
+        (part.width, part.height) = (frame.width, frame.height)
+        let data = PNGFixture.zlib(frame.rows ?? part.rows)
+        let size = (data.count + frame.pieces - 1) / frame.pieces
+        for start in stride(from: 0, to: data.count, by: size) {
+          png.after.append(
+            PNGFixture.chunk("fdAT", next() + data[start..<min(start + size, data.count)]))
+        }
+      }
+      return png.bytes
+    }
+  }
+
+  private func error(_ change: (inout Animation) -> Void) -> CodecError? {
+    var animation = Animation()
+    change(&animation)
+    for pieces in [1, 7] where Decoding(animation.bytes, pieces: pieces).error == nil { return nil }
+    return Decoding(animation.bytes).error
+  }
+
+  @Test("has its frames told, of any kind of pixels, in as many chunks as it likes")
+  func whole() {
+    for kind in PNGFixture.kinds {
+      for isInterlaced in [false, true] {
+        for showsPicture in [false, true] {
+          var animation = Animation()
+          animation.png.colourType = kind.colourType
+          animation.png.depth = kind.depth
+          animation.png.isInterlaced = isInterlaced
+          animation.showsPicture = showsPicture
+          animation.frames[1].pieces = 5
+          for pieces in [1, 9, .max] {
+            let decoding = Decoding(animation.bytes, pieces: pieces)
+            #expect(decoding.description?.frames == 3, "\(kind) \(decoding.result)")
+          }
+        }
+      }
+    }
+  }
+
+  @Test("is no image wherever it ends")
+  func cutShort() {
+    for whole in [Animation().bytes, Fixtures.image("animated.png")] {
+      for count in 1..<whole.count - 4 {
+        let decoding = Decoding(Array(whole.prefix(count)), pieces: count % 2 == 0 ? 5 : .max)
+        #expect(decoding.error == .cutShort, "\(count): \(decoding.result)")
+      }
+    }
+  }
+
+  @Test("is broken where one byte of what its frames are told by is another")
+  func changed() {
+    let whole = Animation().bytes
+    #expect(Decoding(whole).description != nil)
+    for chunk in ["acTL", "fcTL", "fdAT"] {
+      var at = 0
+      while let range = whole[at...].firstRange(of: Array(chunk.utf8)) {
+        let length = whole[range.lowerBound - 4..<range.lowerBound].reduce(0) { $0 << 8 | Int($1) }
+        // Its content and its checksum.
+        for index in range.upperBound..<range.upperBound + length + 4 {
+          for bit in [0, 7] {
+            var mutant = whole
+            mutant[index] ^= 1 << bit
+            #expect(Decoding(mutant).error != nil, "\(chunk) \(index - range.upperBound)")
+          }
+        }
+        at = range.upperBound
+      }
+    }
+  }
+
+  @Test("is broken where its frames are not as many, or not whole, or elsewhere")
+  func rules() {
+    let wrongs: [(inout Animation) -> Void] = [
+      { $0.promised = 2 }, { $0.promised = 4 }, { $0.promised = 0 },
+      { $0.frames[1].x = 1 }, { $0.frames[2].y = 2 }, { $0.frames[2].x = .max },
+      { $0.frames[2].width = 0 }, { $0.frames[0].width = 2 }, { $0.frames[1].dispose = 3 },
+      { $0.frames[1].blend = 2 }, { $0.frames[1].rows = [] },
+      { $0.frames[1].rows = [UInt8](repeating: 0, count: 13 * 3 - 1) },
+      { $0.frames[1].rows = [UInt8](repeating: 0, count: 13 * 3 + 1) },
+      { $0.frames[1].rows = [9] + [UInt8](repeating: 0, count: 13 * 3 - 1) },
+    ]
+    #expect(error { _ in } == nil)
+    for (index, wrong) in wrongs.enumerated() {
+      guard case .broken = error(wrong) else {
+        Issue.record("\(index): \(String(describing: error(wrong)))")
+        continue
+      }
+    }
+  }
+
+  @Test("that says so only after its picture is a still one, as everywhere")
+  func late() {
+    var png = PNGFixture(width: 4, height: 3)
+    png.after = [PNGFixture.chunk("acTL", PNGFixture.big(2) + [0, 0, 0, 0])]
+    #expect(Decoding(png.bytes).description?.frames == 1)
+  }
+
+  @Test("is held to the number and the pixels of all frames")
+  func limits() {
+    var animation = Animation()
+    animation.frames = Array(repeating: Frame(), count: 40)
+    #expect(Decoding(animation.bytes).description?.frames == 40)
+    let few = Decoding(animation.bytes, limits: DecodeLimits(maxFrames: 39))
+    #expect(few.error == .tooManyFrames(limit: 39))
+    let small = Decoding(animation.bytes, limits: DecodeLimits(maxPixels: 12))
+    #expect(small.error == .tooManyFrames(limit: 16))
+  }
+
+  @Test("shows its own picture in variants")
+  func variants() throws {
+    let file = Fixtures.image("animated.png")
+    let image = try Decoding(file).result.get()
+    #expect(image.frames == 3)
+    let rendered = try Rendered(file, as: Variant(.png), described: image).result.get()
+    #expect(Decoding(rendered).description?.frames == 1)
+  }
+}

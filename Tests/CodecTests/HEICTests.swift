@@ -1,0 +1,192 @@
+import CCodecs
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A HEIC")
+struct HEICTests {
+  static let known = Fixtures.known.filter { $0.description.format == .heic }
+
+  @Test(
+    "is no image wherever it ends",
+    arguments: [
+      "small.heic", "alpha.heic", "deep.heic", "clap.heic", "turned-6.heic", "sequence.heic",
+      "track.heic",
+    ])
+  func cutShort(name: String) {
+    let whole = Fixtures.image(name)
+    for count in 1..<whole.count {
+      let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
+      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+      // Before its brand it could be anything.
+      if count >= 12 { #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)") }
+      #expect(decoding.description == nil)
+    }
+  }
+
+  @Test("of 48 tiles is no image wherever it ends, or where a tile has other bytes")
+  func tiles() {
+    let whole = Fixtures.image("grid.heic")
+    for count in stride(from: 12, to: whole.count, by: 97) {
+      let decoding = Decoding(Array(whole.prefix(count)), pieces: 4000)
+      #expect(decoding.error == .cutShort || decoding.description != nil, "\(decoding.result)")
+      // Behind the tiles is nothing that they need: the thumbnail and Exif.
+      if decoding.description != nil { #expect(count > whole.count - 1200) }
+    }
+    #expect(Decoding(whole, limits: DecodeLimits(maxMemory: 13_000_000)).description != nil)
+  }
+
+  /// Where the coded bytes of a file of one picture are.
+  private func slice(of whole: [UInt8]) -> Range<Int> {
+    let start = whole.firstRange(of: Array("mdat".utf8))!.upperBound
+    return start..<whole.count
+  }
+
+  @Test(
+    "whose slice stops too soon is broken, not grey there",
+    arguments: ["small.heic", "odd.heic", "wide.heic", "deep.heic", "grey.heic"])
+  func stops(name: String) {
+    let whole = Fixtures.image(name)
+    let place = slice(of: whole)
+    var broken = 0
+    for at in stride(from: place.lowerBound + 40, to: place.upperBound - 1, by: 7) {
+      var mutant = whole
+      // No picture's codes: the end of a slice is read from them sooner or later.
+      for index in at..<place.upperBound { mutant[index] = 0xFF }
+      if Decoding(mutant).isBroken { broken += 1 }
+    }
+    #expect(broken > 0)
+  }
+
+  @Test(
+    "is shown as libheif shows it",
+    arguments: known.map(\.name).filter { name in
+      // That keeps a profile, and colours premultiplied.
+      Fixtures.hasShown(name) && !["wide.heic", "premultiplied.heic"].contains(name)
+    })
+  func pixels(name: String) async throws {
+    let description = try #require(Self.known.first { $0.name == name }).description
+    let file = Fixtures.image(name)
+    let pixels = ReadPixels(file, by: heic_pixels_open)
+    #expect(pixels.fault == CodecFault.none)
+    #expect((pixels.width, pixels.height) == (description.width, description.height))
+    #expect(pixels.rgba.count == 4 * description.width * description.height)
+    let ours = try #require(try await ShownPixels(Rendered(file, as: Variant(.png)).result.get()))
+    let theirs = try #require(try await ShownPixels(Fixtures.shown(name)))
+    #expect((ours.width, ours.height) == (theirs.width, theirs.height))
+    // Chroma is filled in by another library.
+    #expect(ours.likeness(to: theirs) > 30, "\(ours.likeness(to: theirs))")
+  }
+
+  @Test("has colours that are not premultiplied")
+  func premultiplied() {
+    let straight = ReadPixels(Fixtures.image("alpha.heic"), by: heic_pixels_open)
+    let divided = ReadPixels(Fixtures.image("premultiplied.heic"), by: heic_pixels_open)
+    // The two have the same colours, of which one is divided by its alpha.
+    var differences = 0
+    for at in stride(from: 0, to: divided.rgba.count, by: 4) where divided.rgba[at + 3] > 60 {
+      let alpha = Int(divided.rgba[at + 3])
+      for channel in 0..<3 {
+        let expected = min(255, Int(straight.rgba[at + channel]) * 255 / alpha)
+        differences = max(differences, abs(expected - Int(divided.rgba[at + channel])))
+      }
+    }
+    #expect(differences < 60)
+  }
+
+  @Test("has its profile, and one that says its matrix has that followed")
+  func colours() {
+    #expect(!ReadPixels(Fixtures.image("wide.heic"), by: heic_pixels_open).profile.isEmpty)
+    let usual = ReadPixels(Fixtures.image("wide.heic"), by: heic_pixels_open)
+    let other = ReadPixels(Fixtures.image("bt709.heic"), by: heic_pixels_open)
+    #expect(usual.rgba != other.rgba)
+  }
+
+  @Test("of sides that only its boxes have is refused: its coded picture says others")
+  func sides() {
+    var one = HEICFixture()
+    one.boxSides = (640, 640)
+    #expect(Decoding(one.bytes).isBroken)
+    // A grid's own sides, and a tile that doesn't cover it.
+    var grid = HEICFixture()
+    grid.isGrid = true
+    (grid.width, grid.height) = (65_535, 65_535)
+    #expect(Decoding(grid.bytes).isBroken)
+    (grid.width, grid.height) = (64, 64)
+    #expect(Decoding(grid.bytes).headers.count == 1)
+  }
+
+  @Test("of sides that its parameter set alone has is refused before anything is allocated")
+  func bomb() {
+    for (width, height) in [(16_888, 16_888), (65_535, 65_535), (1 << 30, 8)] {
+      var fixture = HEICFixture()
+      (fixture.width, fixture.height) = (width, height)
+      let decoding = Decoding(fixture.bytes, limits: DecodeLimits(maxPixels: 1_000_000))
+      switch decoding.error {
+      case .tooManyPixels, .dimensionTooLarge, .unsupportedFormat, .broken: break
+      default: Issue.record("\(decoding.result)")
+      }
+    }
+  }
+
+  @Test("of more slices than its bytes allow is refused")
+  func slices() {
+    var fixture = HEICFixture()
+    (fixture.width, fixture.height) = (4096, 4096)
+    fixture.slices = 400
+    let decoding = Decoding(fixture.bytes)
+    #expect(decoding.description == nil)
+    #expect(decoding.headers.count == 1)
+    #expect(decoding.longestStep < .seconds(3))
+  }
+
+  @Test("that has a thumbnail shows it, turned, while the rest is on its way")
+  func preview() throws {
+    let whole = Fixtures.image("thumbnail.heic")
+    let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
+    decoder.append(Array(whole.prefix(whole.count - 900)))
+    while try decoder.step() != .needsBytes {}
+    #expect(decoder.hasMoreToShow)
+    decoder.beginPreview()
+    while try decoder.step() != .needsBytes {}
+    let preview = try #require(decoder.takePreview())
+    #expect(preview.format == .jpeg)
+    #expect(!decoder.hasMoreToShow)
+    let shown = try #require(Decoding(preview.bytes).description)
+    #expect((shown.width, shown.height, shown.orientation) == (96, 72, 6))
+    decoder.append(Array(whole.suffix(900)))
+    decoder.end()
+    var step = try decoder.step()
+    while step == .hasMore || step == .needsBytes { step = try decoder.step() }
+    guard case .finished = step else {
+      Issue.record("\(step)")
+      return
+    }
+  }
+
+  @Test("of a kind that is not decoded is refused by its name")
+  func kinds() {
+    var whole = Fixtures.image("wide.heic")
+    whole.replaceSubrange(whole.firstRange(of: Array("hvc1".utf8))!, with: Array("iovl".utf8))
+    guard case .unsupportedFormat(let name) = Decoding(whole).error else {
+      Issue.record("an overlay")
+      return
+    }
+    #expect(name?.hasPrefix("HEIC") == true)
+  }
+
+  @Test("is decoded only where it may be")
+  func refused() {
+    #expect(ImageFormat.needingIsolation.contains(.heic))
+    let decoder = StreamingCodec(formats: ImageFormat.decodedAnywhere)
+      .makeDecoder(limits: DecodeLimits())
+    decoder.append(Fixtures.image("small.heic"))
+    decoder.end()
+    #expect(throws: CodecError.unsupportedFormat(name: "HEIC")) { try decoder.step() }
+    let image = ImageDescription(format: .heic, width: 24, height: 16)
+    let rendering = StreamingRenderer(of: ImageFormat.decodedAnywhere)
+      .render(Fixtures.image("small.heic"), of: image, as: [Variant(.png)])
+    #expect(throws: CodecError.unsupportedFormat(name: "HEIC")) { try rendering.step() }
+  }
+}

@@ -1,0 +1,122 @@
+/// A HEIC of boxes and a sequence parameter set alone: its slices have no pixels.
+public struct HEICFixture {
+  /// As its boxes and its parameter set say.
+  public var width = 64
+  /// As its boxes and its parameter set say.
+  public var height = 64
+  /// Of the one coded picture.
+  public var slices = 1
+  /// Sides that its boxes say; nil: those.
+  public var boxSides: (Int, Int)?
+  /// A grid of one tile, which is 64 pixels a side.
+  public var isGrid = false
+
+  public init() {}
+
+  public var bytes: [UInt8] {
+    let head = Self.box("ftyp", Array("heic\0\0\0\0mif1heic".utf8))
+    let start = head.count + meta(start: 0).count + 8
+    return head + meta(start: start) + Self.box("mdat", data)
+  }
+
+  private var data: [UInt8] {
+    let slice: [UInt8] = [0x26, 0x01, 0x00, 0x12, 0x34, 0x56, 0x78]
+    return (0..<slices).flatMap { index in
+      var slice = slice
+      if index == 0 { slice[2] = 0x80 }
+      return Self.number(slice.count, 4) + slice
+    }
+  }
+
+  private func meta(start: Int) -> [UInt8] {
+    let sides = boxSides ?? (width, height)
+    let coded = isGrid ? (64, 64) : sides
+    func sidesBox(_ sides: (Int, Int)) -> [UInt8] {
+      Self.full("ispe", Self.number(sides.0, 4) + Self.number(sides.1, 4))
+    }
+    let grid = [0, 0, 0, 0] + Self.number(width & 0xFFFF, 2) + Self.number(height & 0xFFFF, 2)
+    let primary = isGrid ? 2 : 1
+    var infos = Self.full("infe", version: 2, Self.number(1, 2) + [0, 0] + Array("hvc1\0".utf8))
+    var places =
+      Self.number(1, 2) + [0, 0, 0, 0] + Self.number(1, 2) + Self.number(start, 4)
+      + Self.number(data.count, 4)
+    var lists = Self.number(1, 2) + [2, 0x81, 2]
+    if isGrid {
+      infos += Self.full("infe", version: 2, Self.number(2, 2) + [0, 0] + Array("grid\0".utf8))
+      places +=
+        Self.number(2, 2) + [0, 1, 0, 0] + Self.number(1, 2) + Self.number(0, 4)
+        + Self.number(grid.count, 4)
+      lists += Self.number(2, 2) + [1, 3]
+    }
+    let count = Self.number(isGrid ? 2 : 1, 2)
+    let properties = Self.box(
+      "ipco", Self.box("hvcC", setup(coded)) + sidesBox(coded) + sidesBox(sides))
+    return Self.full(
+      "meta",
+      Self.full("hdlr", Array("\0\0\0\0pict".utf8) + [UInt8](repeating: 0, count: 13))
+        + Self.full("pitm", Self.number(primary, 2))
+        + Self.full("iloc", version: 1, [0x44, 0] + count + places)
+        + Self.full("iinf", count + infos)
+        + Self.box("iprp", properties + Self.full("ipma", [0, 0] + count + lists))
+        + (isGrid ? Self.box("idat", grid) : [])
+        + (isGrid ? Self.full("iref", Self.box("dimg", [0, 2, 0, 1, 0, 1])) : []))
+  }
+
+  /// A decoder configuration record with one sequence parameter set.
+  private func setup(_ sides: (Int, Int)) -> [UInt8] {
+    var set = BitWriter()
+    set.add(0x4201, bits: 16)
+    set.add(0, bits: 4)
+    set.add(0, bits: 3)
+    set.add(1, bits: 1)
+    // Profiles and a level, which nobody looks at; no byte of them is 0 thrice.
+    for _ in 0..<12 { set.add(0x5A, bits: 8) }
+    set.addCode(0)
+    set.addCode(1)
+    set.addCode(sides.0)
+    set.addCode(sides.1)
+    set.add(0, bits: 1)
+    set.addCode(0)
+    set.addCode(0)
+    set.add(1, bits: 1)
+    let unit = set.bytes
+    return [UInt8](repeating: 1, count: 21) + [3, 1, 0x21] + Self.number(1, 2)
+      + Self.number(unit.count, 2) + unit
+  }
+
+  private static func number(_ value: Int, _ bytes: Int) -> [UInt8] {
+    (0..<bytes).reversed().map { UInt8(truncatingIfNeeded: value >> (8 * $0)) }
+  }
+
+  private static func box(_ type: String, _ content: [UInt8]) -> [UInt8] {
+    number(8 + content.count, 4) + Array(type.utf8) + content
+  }
+
+  private static func full(_ type: String, version: UInt8 = 0, _ content: [UInt8]) -> [UInt8] {
+    box(type, [version, 0, 0, 0] + content)
+  }
+}
+
+/// Bits of an HEVC unit; its bytes aren't kept from looking like the start of another.
+private struct BitWriter {
+  private(set) var bytes: [UInt8] = []
+  private var free = 0
+
+  mutating func add(_ value: Int, bits: Int) {
+    for bit in (0..<bits).reversed() {
+      if free == 0 {
+        bytes.append(0)
+        free = 8
+      }
+      free -= 1
+      bytes[bytes.count - 1] |= UInt8(value >> bit & 1) << free
+    }
+  }
+
+  /// An Exp-Golomb code.
+  mutating func addCode(_ value: Int) {
+    let width = Int.bitWidth - (value + 1).leadingZeroBitCount
+    add(0, bits: width - 1)
+    add(value + 1, bits: width)
+  }
+}
