@@ -9,6 +9,9 @@
 #include <jpeglib.h>
 
 static int (*whole)(j_decompress_ptr, boolean);
+static boolean is_armed;
+
+void CPlant_arm(void) { is_armed = TRUE; }
 
 /// Decoder processes open no file any more, and so look nothing up.
 __attribute__((constructor)) static void find(void) {
@@ -17,8 +20,9 @@ __attribute__((constructor)) static void find(void) {
 
 int jpeg_read_header(j_decompress_ptr info, boolean needs_image) {
     int result = whole(info, needs_image);
-    if (result == JPEG_HEADER_OK && info->image_width == PLANTED_CRASH_WIDTH) *(volatile int *)16 = 1;
-    if (result == JPEG_HEADER_OK && info->image_width == PLANTED_HANG_WIDTH)
+    if (!is_armed || result != JPEG_HEADER_OK) return result;
+    if (info->image_width == PLANTED_CRASH_WIDTH) *(volatile int *)16 = 1;
+    if (info->image_width == PLANTED_HANG_WIDTH)
         for (volatile int i = 0;; i++) {}
     return result;
 }

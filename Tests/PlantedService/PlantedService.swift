@@ -7,6 +7,7 @@ import Isolation
 @main
 enum PlantedService {
   static func main() async throws {
+    CPlant_arm()
     if CommandLine.arguments.dropFirst().first == DecoderServer.argument { DecoderServer.run() }
     let environment = ProcessInfo.processInfo.environment
     let read = { @Sendable () throws(Configuration.Mistakes) in

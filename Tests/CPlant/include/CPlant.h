@@ -8,4 +8,7 @@
 /// A JPEG of this width is read for ever.
 #define PLANTED_HANG_WIDTH 17
 
+/// Has the bug take effect. Tests that only start the program are linked with this, too.
+void CPlant_arm(void);
+
 #endif
