@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "animation.h"
 #include "colour.h"
 #include "encoder.h"
 #include "encoder_formats.h"
