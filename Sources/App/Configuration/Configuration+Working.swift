@@ -82,7 +82,7 @@ extension Configuration {
     /// Decoder processes kept for the next image; 0 is eight a core, 32 at most.
     public var processes = 0
     /// Formats decoded.
-    public var formats: [ImageFormat] = ImageFormat.allCases
+    public var formats: [ImageFormat] = ImageFormat.usual
     /// Threads that decode; 0 is one a core.
     public var threads = 0
     /// Pixels of an image.
