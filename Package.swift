@@ -124,7 +124,9 @@ let package = Package(
     .target(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
-      linkerSettings: ["avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "z"].map {
+      linkerSettings: [
+        "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "webpdemux", "webpmux", "z",
+      ].map {
         .linkedLibrary($0)
       }),
 

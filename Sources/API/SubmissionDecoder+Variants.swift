@@ -37,6 +37,9 @@ extension SubmissionDecoder {
       guard let wrong = set(member, of: &request, &density) else { continue }
       self.wrong(location, "\(member.name.prefix(64)): \(wrong)")
     }
+    if request.isAnimated == true, let format = request.format, format != .webp {
+      wrong(location, "animated: Animations are written as WebP alone.")
+    }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
     guard sides.allSatisfy({ ($0 ?? 1) <= Double(limits.maxDimension) }) else {
       wrong(location, "A side is longer than \(limits.maxDimension) pixels.")
@@ -97,6 +100,9 @@ extension SubmissionDecoder {
     case "background":
       guard let color = value.string.flatMap(Variant.Color.init) else { return Variant.Color.words }
       request.background = color
+    case "animated":
+      guard case .bool(let animated) = value else { return "It is true or false." }
+      request.isAnimated = animated ? true : nil
     case "dpr":
       guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
       density = dpr
@@ -109,7 +115,7 @@ extension SubmissionDecoder {
 
   private static let variantMembers = [
     "name", "width", "height", "fit", "position", "enlarge", "format", "quality", "background",
-    "dpr",
+    "dpr", "animated",
   ]
 
   private static func isVariantName(_ name: String) -> Bool {

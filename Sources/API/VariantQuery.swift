@@ -21,12 +21,14 @@ struct VariantQuery: Sendable, Equatable {
   var format = Format.any
   var quality: Int?
   var background: Variant.Color?
+  var isAnimated = false
 
   /// Nothing said.
   init() {}
 
   static let names = [
     "width", "height", "fit", "position", "enlarge", "format", "quality", "background", "dpr",
+    "animated",
   ]
 
   /// Takes its members out of a query; nil where there are none. What is wrong with them the query notes.
@@ -52,6 +54,10 @@ struct VariantQuery: Sendable, Equatable {
     format = query.format(among: formats)
     quality = query.int("quality", in: 1...100)
     background = query.color("background")
+    isAnimated = query.bool("animated")
+    if case .given(let format) = format, isAnimated, format != .webp {
+      query.wrong("animated", "Animations are written as WebP alone.")
+    }
   }
 
   /// The same as a job wants it made with its image; nil where that depends on the image, or could be more than may be.
@@ -69,6 +75,7 @@ struct VariantQuery: Sendable, Equatable {
     (request.width, request.height, request.fit) = (width, height, fit)
     (request.position, request.enlarge) = (position, enlarge)
     (request.quality, request.background) = (quality, background)
+    request.isAnimated = isAnimated ? true : nil
     return request
   }
 
@@ -78,8 +85,10 @@ struct VariantQuery: Sendable, Equatable {
   ) -> Variant {
     let isTransparent = image.hasAlpha && background == nil
     let choice = FormatChoice(formats, for: image, isTransparent: isTransparent)
+    let shows = isAnimated && image.frames > 1 && formats.contains(.webp)
     var variant =
       switch format {
+      case .any where shows, .auto where shows: Variant(format: .webp)
       case .any: Variant(format: choice.plain)
       case .auto: Variant(format: choice.best(accept))
       case .given(let format): Variant(format: format)
@@ -87,6 +96,7 @@ struct VariantQuery: Sendable, Equatable {
     (variant.width, variant.height, variant.fit) = (width, height, fit)
     (variant.position, variant.enlarge) = (position, enlarge)
     (variant.quality, variant.background) = (quality, background)
+    variant.isAnimated = isAnimated
     return variant
   }
 }

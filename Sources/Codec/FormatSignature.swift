@@ -54,6 +54,23 @@ struct FormatSignature: Sendable {
         && Array("ftyphe".utf8).starts(with: $0.dropFirst(4))
     })
 
+  /// Its two letters begin many a text: the size of the header behind them tells.
+  static let bmp = FormatSignature(
+    matches: { $0.count > 17 && $0.starts(with: "BM".utf8) && isBitmapHeader($0[14...17]) },
+    isBegun: { _ in false })
+
+  private static func isBitmapHeader(_ size: ArraySlice<UInt8>) -> Bool {
+    [12, 40, 52, 56, 64, 108, 124].contains(size.reversed().reduce(0) { $0 << 8 | Int($1) })
+  }
+
+  /// A number of pictures that is small, and an entry's byte that is 0.
+  static let ico = FormatSignature(matches: isIcon, isBegun: { _ in false })
+
+  @Sendable private static func isIcon(_ start: [UInt8]) -> Bool {
+    guard start.count > 9, start.starts(with: [0, 0, 1, 0]) else { return false }
+    return start[4] > 0 && start[5] == 0 && start[9] == 0
+  }
+
   /// A codestream, or a box of its own before it.
   static let jxl: FormatSignature = {
     let box = FormatSignature(

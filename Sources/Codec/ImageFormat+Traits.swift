@@ -66,6 +66,18 @@ extension ImageFormat {
         name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic),
         isJudgedByVariants: true, needsIsolation: true)
+    case .bmp:
+      FormatTraits(
+        name: "BMP", signature: .bmp,
+        reader: { BMPImageReader(isIcon: false, maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp),
+        needsIsolation: true)
+    case .ico:
+      FormatTraits(
+        name: "ICO", signature: .ico,
+        reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp),
+        needsIsolation: true)
     }
   }
 }
@@ -104,6 +116,10 @@ private enum ReadingMemory {
     printing
       + avif_pixels_memory(
         UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
+  }
+
+  static func bmp(_ image: ImageDescription) -> Int {
+    screens + bmp_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
   }
 
   static func heic(_ image: ImageDescription) -> Int {

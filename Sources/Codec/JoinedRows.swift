@@ -18,9 +18,8 @@ final class JoinedRows: RowOutput {
 
   init(
     _ layout: SampleLayout, _ geometry: VariantGeometry, _ image: ImageDescription,
-    _ variant: Variant
+    _ variant: Variant, writing: PixelWriting
   ) throws(CodecError) {
-    let writing = variant.format.writing
     (self.layout, self.geometry, orientation) = (layout, geometry, image.orientation)
     let (size, widest) = (geometry.scaled, max(geometry.scaled.width, geometry.scaled.height))
     colours = RowColours(layout, writing, background: variant.background, pixels: widest)

@@ -63,6 +63,15 @@ extension OutputFormat {
   }
 }
 
+extension PixelWriting {
+  /// Rows as they are: of a frame, for whoever encodes it.
+  static var raw: PixelWriting {
+    PixelWriting(
+      open: raw_encoder_open, maxBytes: raw_encoder_max_bytes, memory: { _ in 0 }, maxSide: 16_383,
+      keepsAlpha: true, takesGrey: false, defaultQuality: 100)
+  }
+}
+
 /// Upper bounds of what the libraries hold beside the file.
 private enum WritingMemory {
   /// Some rows.

@@ -24,14 +24,27 @@ public struct StreamingRenderer: ImageRenderer {
 
   public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     let reading = image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
-    return variants.reduce(reading) { $0 + VariantPipeline.memory(for: $1, from: image) }
+    return variants.reduce(reading) { sum, variant in
+      AnimatedRendering.makes(variant, of: image)
+        ? sum + AnimatedRendering.memory(for: variant, from: image)
+        : sum + VariantPipeline.memory(for: variant, from: image)
+    }
   }
 
   public func render(
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
     guard sources.contains(image.format) else { return RefusedRendering(of: image.format) }
-    return image.format.reading.open == nil
+    let animated = variants.map { AnimatedRendering.makes($0, of: image) }
+    if animated.contains(true) { return MixedRendering(bytes, image, variants, animated) }
+    return Self.still(bytes, image, variants)
+  }
+
+  /// Of the first frame, or the only one.
+  static func still(
+    _ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant]
+  ) -> any Rendering {
+    image.format.reading.open == nil
       ? DecodedRendering(bytes, image, variants) : StreamingRendering(bytes, image, variants)
   }
 

@@ -7,13 +7,19 @@ final class VariantPipeline {
   private let rows: any RowOutput
   private let groups: [ScaledPlanes]
 
-  /// - Parameter image: the sides and the orientation count.
-  init(_ layout: SampleLayout, _ image: ImageDescription, _ variant: Variant) throws(CodecError) {
+  /// - Parameters:
+  ///   - image: the sides and the orientation count.
+  ///   - writing: nil: the variant's format.
+  init(
+    _ layout: SampleLayout, _ image: ImageDescription, _ variant: Variant,
+    writing: PixelWriting? = nil
+  ) throws(CodecError) {
     let geometry = VariantGeometry(of: variant, from: image)
     if let planes = try PlaneRows(layout, geometry, image, variant) {
       rows = planes
     } else {
-      rows = try JoinedRows(layout, geometry, image, variant)
+      rows = try JoinedRows(
+        layout, geometry, image, variant, writing: writing ?? variant.format.writing)
     }
     var groups: [ScaledPlanes] = []
     let ranges = layout.groups(rows.chroma)

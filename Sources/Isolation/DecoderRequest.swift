@@ -122,6 +122,7 @@ extension MessageWriter {
     add(request.background) { writer, color in
       for part in [color.red, color.green, color.blue] { writer.add(part) }
     }
+    add(request.isAnimated ?? false)
   }
 }
 
@@ -164,6 +165,7 @@ extension MessageReader {
     request.background = try optional { (r) throws(MalformedMessage) in
       Variant.Color(red: try r.byte(), green: try r.byte(), blue: try r.byte())
     }
+    request.isAnimated = try bool() ? true : nil
     return request
   }
 }

@@ -126,10 +126,15 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png, webp, gif, avif, jxl, heic
+  case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico
+
+  /// Those that are taken where nobody says which.
+  public static let usual: [ImageFormat] = [.jpeg, .png, .webp, .gif, .avif, .jxl, .heic]
 
   /// The media type it is served as.
-  public var contentType: String { "image/\(rawValue)" }
+  public var contentType: String {
+    self == .ico ? "image/vnd.microsoft.icon" : "image/\(rawValue)"
+  }
   /// The usual ending of a file's name, without the dot.
   public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
 }

@@ -77,7 +77,8 @@ public struct Rendition: Sendable, Equatable {
     id = CacheEntry.ID(
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
     // To write AVIF takes many times what to read a picture does: nobody else should wait for it.
-    if case .image = source, variant.format != .avif { decode = key }
+    // Nor for an animation's frames.
+    if case .image = source, variant.format != .avif, !variant.isAnimated { decode = key }
   }
 
   /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
@@ -133,6 +134,7 @@ extension Variant {
     if let background {
       words.append("#" + [background.red, background.green, background.blue].hexDigits)
     }
+    if isAnimated { words.append("animated") }
     return words.joined(separator: " ")
   }
 
@@ -150,6 +152,7 @@ extension Variant {
       (plain.width, plain.height, plain.fit) = (size.width, size.height, .fill)
     }
     plain.quality = format == .png ? nil : quality
+    plain.isAnimated = isAnimated && image.frames > 1 && format == .webp
     if image.hasAlpha { plain.background = background ?? (format == .jpeg ? .white : nil) }
     return plain
   }

@@ -55,6 +55,9 @@ public struct Variant: Sendable, Hashable {
   /// Painted behind what is transparent; nil: stays transparent, in JPEG white.
   public var background: Color?
 
+  /// Whether all frames of an animation are shown, in WebP; otherwise, and in other formats, the first.
+  public var isAnimated = false
+
   /// The whole picture at its own size.
   public init(format: OutputFormat) { self.format = format }
 }

@@ -22,6 +22,9 @@ public struct VariantRequest: Sendable, Hashable, Codable {
   /// Painted behind what is transparent.
   public var background: Variant.Color?
 
+  /// Whether all frames of an animation are shown; nil, as in records of before there was that: they aren't.
+  public var isAnimated: Bool?
+
   /// The whole picture at its own size.
   public init(name: String) { self.name = name }
 
@@ -31,6 +34,7 @@ public struct VariantRequest: Sendable, Hashable, Codable {
     (width, height, fit) = (variant.width, variant.height, variant.fit)
     (position, enlarge) = (variant.position, variant.enlarge)
     (format, quality, background) = (variant.format, variant.quality, variant.background)
+    isAnimated = variant.isAnimated ? true : nil
   }
 
   /// The same for all jobs that want it, whatever they call it.
@@ -47,9 +51,12 @@ public struct VariantRequest: Sendable, Hashable, Codable {
   public func variant(
     of format: ImageFormat, isTransparent: Bool, formats: Set<OutputFormat>
   ) -> Variant {
+    let animated: OutputFormat? = isAnimated == true && formats.contains(.webp) ? .webp : nil
     let choice =
-      self.format ?? OutputFormat.plain(for: format, isTransparent: isTransparent, of: formats)
+      self.format ?? animated
+      ?? OutputFormat.plain(for: format, isTransparent: isTransparent, of: formats)
     var variant = Variant(format: choice)
+    variant.isAnimated = isAnimated ?? false
     (variant.width, variant.height, variant.fit) = (width, height, fit)
     (variant.position, variant.enlarge) = (position, enlarge)
     (variant.quality, variant.background) = (quality, background)

@@ -240,7 +240,8 @@ struct VariantTests {
       ("position=-1,5", "position"), ("position=left-top", "position"), ("enlarge=yes", "enlarge"),
       ("background=gg0000", "background"), ("background=+f0000f", "background"),
       ("background=%EF%BC%91%EF%BC%91", "background"), ("dpr=0.5", "dpr"), ("dpr=4.1", "dpr"),
-      ("dpr=NaN", "dpr"), ("dpr=1e999", "dpr"), ("width=1&width=2", "width"), ("widht=5", "widht"),
+      ("dpr=NaN", "dpr"), ("animated=maybe", "animated"), ("animated=true&format=png", "animated"),
+      ("dpr=1e999", "dpr"), ("width=1&width=2", "width"), ("widht=5", "widht"),
       ("width=10000&height=10000&fit=fill", "width"), ("height=20000&fit=cover", "height"),
       ("height=25000&width=30000&fit=cover", "width"),
     ])

@@ -142,12 +142,23 @@ struct IsolatedCodecTests {
     #expect(try here.map { try $0.get() } == there.map { try $0.get() })
   }
 
-  @Test("makes previews, one after the other")
-  func previews() throws {
-    let (bytes, half) = (Fixtures.progressiveJPEG, Fixtures.progressiveJPEG.count / 2)
+  @Test("renders animations", arguments: ["animated.gif", "animated.webp"])
+  func animations(name: String) throws {
+    let bytes = Fixtures.image(name)
+    let image = try Decoding(bytes, by: StreamingCodec()).result.get()
+    var variant = Variant(format: .webp)
+    (variant.width, variant.isAnimated) = (20, true)
+    let here = try Self.files(StreamingRenderer().render(bytes, of: image, as: [variant]))
+    let there = try Self.files(Self.codec.render(bytes, of: image, as: [variant]))
+    #expect(try here.map { try $0.get() } == there.map { try $0.get() })
+  }
+
+  @Test("makes previews", arguments: [("photo-progressive.jpg", 11_000), ("thumbnail.heic", 900)])
+  func previews(name: String, missing: Int) throws {
+    let bytes = Fixtures.image(name)
     func preview(_ codec: some ImageCodec) throws -> Preview? {
       let decoder = codec.makeDecoder(limits: DecodeLimits())
-      decoder.append(Array(bytes.prefix(half)))
+      decoder.append(Array(bytes.dropLast(missing)))
       while try decoder.step() != .needsBytes {}
       #expect(decoder.hasMoreToShow)
       decoder.beginPreview()

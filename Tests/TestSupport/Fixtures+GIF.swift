@@ -12,6 +12,8 @@ public struct GIFFixture {
     public var isInterlaced = false
     /// Four colours of its own, as bytes; empty: it has the file's.
     public var table: [UInt8] = []
+    /// Extensions before it.
+    public var control: [UInt8] = []
 
     /// A frame of the first colour.
     public init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
@@ -22,7 +24,8 @@ public struct GIFFixture {
       let places = [left, top, width, height].flatMap(GIFFixture.short)
       let data = GIFFixture.packed(codes ?? GIFFixture.zeros(min(width * height, 1000)))
       let flags: UInt8 = (isInterlaced ? 0x40 : 0) | (table.isEmpty ? 0 : 0x81)
-      return [0x2C] + places + [flags] + table + [UInt8(codeSize)] + GIFFixture.blocks(data)
+      return control + [0x2C] + places + [flags] + table + [UInt8(codeSize)]
+        + GIFFixture.blocks(data)
     }
   }
 
@@ -58,6 +61,12 @@ public struct GIFFixture {
 
   /// An extension that makes the next frame's pixels of an index transparent.
   public static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
+
+  /// An extension that tells what the next frame leaves behind, how long it is shown and which index is transparent.
+  public static func control(disposal: UInt8, hundredths: Int = 10, clear: UInt8? = nil) -> [UInt8]
+  {
+    [0x21, 0xF9, 4, disposal << 2 | (clear == nil ? 0 : 1)] + short(hundredths) + [clear ?? 0, 0]
+  }
 
   private static func short(_ value: Int) -> [UInt8] {
     [UInt8(truncatingIfNeeded: value), UInt8(truncatingIfNeeded: value >> 8)]

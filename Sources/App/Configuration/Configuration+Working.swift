@@ -92,7 +92,7 @@ extension Configuration {
     /// Computing that an image may take, in a decoder process; of whole seconds.
     public var maxTime = Duration.seconds(60)
     /// Formats decoded.
-    public var formats: [ImageFormat] = ImageFormat.allCases
+    public var formats: [ImageFormat] = ImageFormat.usual
     /// Threads that decode; 0 is one a core.
     public var threads = 0
     /// Pixels of an image.

@@ -1,4 +1,4 @@
-// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL and HEIC in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl and libde265.
+// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP and ICO in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl and libde265.
 //
 // The first two report errors by longjmp. Every function here sets its own setjmp before it calls
 // such a library and returns a value, so no jump ever leaves this module; nothing here calls back
@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "animation.h"
 #include "colour.h"
 #include "encoder.h"
 #include "encoder_formats.h"
@@ -210,6 +211,7 @@ const char *codecs_webp_version(void);
 /// thread at a time.
 const char *codecs_avif_version(void);
 
+#include "bmp.h"
 #include "heic.h"
 #include "jxl.h"
 

@@ -52,6 +52,30 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
+    "may be animated, of an animation, ahead and on demand",
+    arguments: ["animated.gif", "animated.webp"])
+  func animated(name: String) async throws {
+    let file = Fixtures.image(name)
+    try await withPipeline { service, origin in
+      origin.on("/x", .ok(file))
+      let wanted: [[String: Any]] = [
+        ["width": 20, "animated": true], ["width": 20, "format": "webp"],
+      ]
+      let job = try await service.run(["url": origin.url("/x"), "variants": wanted])
+      let variants = try #require(job.image?.variants, "\(job.summary)")
+      #expect(variants.map(\.format) == ["webp", "webp"])
+      let made = try await service.get(variants[0].href)
+      #expect(Data(made.body).range(of: Data("ANMF".utf8)) != nil)
+      #expect(
+        Data(try await service.get(variants[1].href).body).range(of: Data("ANMF".utf8)) == nil)
+      let asked = try await service.get("/jobs/\(job.id)/image?width=20&animated=true")
+      #expect(asked.body == made.body && asked.headers["content-type"] == "image/webp")
+      let other = try await service.get("/jobs/\(job.id)/image?width=10&animated=true&format=auto")
+      #expect(Data(other.body).range(of: Data("ANMF".utf8)) != nil)
+    }
+  }
+
+  @Test(
     "have one tag wherever they have the same bytes, alone, in a set and on demand, and else two")
   func tags() async throws {
     // A fourth of its sides is enough for the smaller one; not beside the larger.

@@ -1,0 +1,227 @@
+#include "bitmap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLAIN, RLE8, RLE4, FIELDS, ALPHA_FIELDS = 6 };
+
+static uint32_t u16(const uint8_t *bytes) {
+    return bytes[0] | (uint32_t)bytes[1] << 8;
+}
+
+static uint32_t u32(const uint8_t *bytes) {
+    return u16(bytes) | u16(bytes + 2) << 16;
+}
+
+static bool is_there(uint64_t at, uint64_t size, size_t count) {
+    return at <= count && size <= count - at;
+}
+
+// Which bits are which colour: told, or the usual ones.
+static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t header_size, uint32_t compression, const uint8_t *bytes, size_t count, uint64_t *at) {
+    static const uint32_t usual16[3] = {0x7C00, 0x03E0, 0x001F}, usual32[3] = {0xFF0000, 0xFF00, 0xFF};
+    bool is_told = compression == FIELDS || compression == ALPHA_FIELDS;
+    int channels = compression == ALPHA_FIELDS || header_size >= 56 ? 4 : 3;
+    if (!is_told) {
+        memcpy(bitmap->masks, bitmap->bits == 16 ? usual16 : usual32, sizeof usual16);
+        // Of an icon the fourth byte is alpha, where anybody used it; see bitmap_row().
+        if (bitmap->is_icon && bitmap->bits == 32) bitmap->masks[3] = 0xFF000000;
+        return CodecFaultNone;
+    }
+    const uint8_t *masks = header + 40;
+    if (header_size == 40) {
+        if (!is_there(*at, (uint64_t)4 * (uint64_t)channels, count)) return CodecFaultCutShort;
+        masks = bytes + *at;
+        *at += (uint64_t)4 * (uint64_t)channels;
+    }
+    for (int channel = 0; channel < channels; channel++) bitmap->masks[channel] = u32(masks + 4 * channel);
+    return CodecFaultNone;
+}
+
+CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon) {
+    *bitmap = (Bitmap){.is_icon = is_icon, .colour_bytes = 4};
+    if (!is_there(at, 4, count)) return CodecFaultCutShort;
+    uint32_t size = u32(bytes + at), compression = PLAIN, colours = 0;
+    if (size != 12 && (size < 40 || size > 124)) return CodecFaultUnsupported;
+    if (!is_there(at, size, count)) return CodecFaultCutShort;
+    const uint8_t *header = bytes + at;
+    int64_t height;
+    if (size == 12) {
+        bitmap->width = u16(header + 4);
+        height = u16(header + 6);
+        bitmap->bits = (int)u16(header + 10);
+        bitmap->colour_bytes = 3;
+    } else {
+        bitmap->width = u32(header + 4);
+        height = (int32_t)u32(header + 8);
+        bitmap->bits = (int)u16(header + 14);
+        compression = u32(header + 16);
+        colours = u32(header + 32);
+    }
+    bitmap->is_top_down = height < 0;
+    if (height < 0) height = -height;
+    // An icon's has its mask below it.
+    if (is_icon) height /= 2;
+    if (!bitmap->width || bitmap->width > INT32_MAX || !height) return CodecFaultBroken;
+    bitmap->height = (uint32_t)height;
+    bitmap->is_coded = compression == RLE8 || compression == RLE4;
+    int bits = bitmap->bits;
+    bool is_known = compression == PLAIN ? bits == 1 || bits == 4 || bits == 8 || bits == 16 || bits == 24 || bits == 32
+        : compression == RLE8            ? bits == 8 && !is_icon && !bitmap->is_top_down
+        : compression == RLE4            ? bits == 4 && !is_icon && !bitmap->is_top_down
+                                         : (compression == FIELDS || compression == ALPHA_FIELDS) && (bits == 16 || bits == 32);
+    if (!is_known) return CodecFaultUnsupported;
+    at += size;
+    if (bits == 16 || bits == 32) {
+        CodecFault fault = read_masks(bitmap, header, size, compression, bytes, count, &at);
+        if (fault) return fault;
+    }
+    if (bits <= 8 && (!colours || colours > 1u << bits)) colours = 1u << bits;
+    if (colours > 256) return CodecFaultBroken;
+    bitmap->palette = at;
+    bitmap->colours = bits <= 8 ? colours : 0;
+    uint64_t behind = at + (uint64_t)colours * (uint64_t)bitmap->colour_bytes;
+    // A palette may be shorter than it is said to be, where pixels begin in it.
+    if (pixels && pixels < behind && bits <= 8) bitmap->colours = pixels <= at ? 0 : (uint32_t)((pixels - at) / (uint64_t)bitmap->colour_bytes);
+    bitmap->pixels = pixels ? pixels : behind;
+    bitmap->stride = ((uint64_t)bitmap->width * (uint64_t)bits + 31) / 32 * 4;
+    bitmap->mask = bitmap->pixels + bitmap->stride * bitmap->height;
+    bitmap->mask_stride = ((uint64_t)bitmap->width + 31) / 32 * 4;
+    bitmap->end = bitmap->is_coded ? UINT64_MAX : bitmap->mask + (is_icon && bits < 32 ? bitmap->mask_stride * bitmap->height : 0);
+    bitmap->has_alpha = is_icon || bitmap->masks[3] || bitmap->is_coded;
+    return CodecFaultNone;
+}
+
+// The index that no code set: it is transparent.
+#define UNSET 0xFFFF
+
+static void set(uint16_t *indices, const Bitmap *bitmap, uint32_t x, uint32_t y, uint8_t index) {
+    if (x < bitmap->width) indices[(size_t)y * bitmap->width + x] = index;
+}
+
+// Runs and pixels as they are, from the bottom row up ([MS-WMF] 3.1.6). False: they end too soon, or go beyond the picture.
+static bool decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t *end, uint16_t *indices) {
+    uint32_t x = 0, y = 0;
+    bool is_half = bitmap->bits == 4;
+    while (end - at >= 2) {
+        uint32_t count = at[0], value = at[1];
+        at += 2;
+        if (count) {
+            if (y >= bitmap->height || x + count > bitmap->width) return false;
+            for (uint32_t index = 0; index < count; index++, x++)
+                set(indices, bitmap, x, y, (uint8_t)(is_half ? index % 2 ? value & 15 : value >> 4 : value));
+        } else if (value == 0) {
+            x = 0;
+            y++;
+        } else if (value == 1) {
+            return true;
+        } else if (value == 2) {
+            if (end - at < 2) return false;
+            x += at[0];
+            y += at[1];
+            at += 2;
+            if (x > bitmap->width || y > bitmap->height) return false;
+        } else {
+            size_t bytes = is_half ? (value + 1) / 2 : value;
+            if ((size_t)(end - at) < bytes + bytes % 2 || y >= bitmap->height || x + value > bitmap->width) return false;
+            for (uint32_t index = 0; index < value; index++, x++)
+                set(indices, bitmap, x, y, is_half ? (index % 2 ? at[index / 2] & 15 : at[index / 2] >> 4) : at[index]);
+            at += bytes + bytes % 2;
+        }
+    }
+    return false;
+}
+
+// Whether anybody used the fourth byte of an icon's pixels.
+static bool has_fourth(const Bitmap *bitmap) {
+    const uint8_t *pixels = bitmap->bytes + bitmap->pixels;
+    for (uint64_t at = 3; at < bitmap->stride * bitmap->height; at += 4)
+        if (pixels[at]) return true;
+    return false;
+}
+
+CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count) {
+    bitmap->bytes = bytes;
+    if (!bitmap->is_coded) {
+        if (bitmap->end > count) return CodecFaultCutShort;
+        // Where pixels have an alpha of their own, some leave the mask out.
+        if (bitmap->is_icon && bitmap->bits == 32 && !has_fourth(bitmap)) bitmap->masks[3] = 0;
+        bitmap->has_mask = bitmap->is_icon && !bitmap->masks[3] && bitmap->mask + bitmap->mask_stride * bitmap->height <= count;
+        return CodecFaultNone;
+    }
+    if (bitmap->pixels > count) return CodecFaultCutShort;
+    size_t pixels = (size_t)bitmap->width * bitmap->height;
+    uint16_t *indices = malloc(2 * pixels);
+    if (!indices) return CodecFaultTooMuchMemory;
+    memset(indices, 0xFF, 2 * pixels);
+    bitmap->indices = indices;
+    return decode(bitmap, bytes + bitmap->pixels, bytes + count, indices) ? CodecFaultNone : CodecFaultCutShort;
+}
+
+void bitmap_close(Bitmap *bitmap) {
+    free(bitmap->indices);
+    bitmap->indices = NULL;
+}
+
+static void paint(const Bitmap *bitmap, uint32_t index, uint8_t *rgba) {
+    memset(rgba, 0, 4);
+    rgba[3] = 255;
+    // What the palette doesn't have is black, as everywhere.
+    if (index >= bitmap->colours) return;
+    const uint8_t *colour = bitmap->bytes + bitmap->palette + (uint64_t)index * (uint64_t)bitmap->colour_bytes;
+    rgba[0] = colour[2];
+    rgba[1] = colour[1];
+    rgba[2] = colour[0];
+}
+
+// A field's value as 8 bits.
+static uint8_t field(uint32_t value, uint32_t mask) {
+    if (!mask) return 0;
+    int shift = __builtin_ctz(mask);
+    uint64_t most = mask >> shift, part = (value & mask) >> shift;
+    return (uint8_t)((part * 255 + most / 2) / most);
+}
+
+static void paint_fields(const Bitmap *bitmap, uint32_t value, uint8_t *rgba) {
+    for (int channel = 0; channel < 3; channel++) rgba[channel] = field(value, bitmap->masks[channel]);
+    rgba[3] = bitmap->masks[3] ? field(value, bitmap->masks[3]) : 255;
+}
+
+static void paint_pixel(const Bitmap *bitmap, const uint8_t *row, uint32_t x, uint8_t *rgba) {
+    switch (bitmap->bits) {
+    case 24:
+        rgba[0] = row[3 * (size_t)x + 2];
+        rgba[1] = row[3 * (size_t)x + 1];
+        rgba[2] = row[3 * (size_t)x];
+        rgba[3] = 255;
+        break;
+    case 16:
+        paint_fields(bitmap, u16(row + 2 * (size_t)x), rgba);
+        break;
+    case 32:
+        paint_fields(bitmap, u32(row + 4 * (size_t)x), rgba);
+        break;
+    default: {
+        uint32_t per_byte = 8 / (uint32_t)bitmap->bits, shift = (per_byte - 1 - x % per_byte) * (uint32_t)bitmap->bits;
+        paint(bitmap, row[x / per_byte] >> shift & ((1u << bitmap->bits) - 1), rgba);
+    }
+    }
+}
+
+void bitmap_row(const Bitmap *bitmap, uint32_t y, uint8_t *rgba) {
+    size_t row = bitmap->is_top_down ? y : bitmap->height - 1 - y;
+    if (bitmap->is_coded) {
+        const uint16_t *indices = bitmap->indices + row * bitmap->width;
+        for (uint32_t x = 0; x < bitmap->width; x++, rgba += 4) {
+            if (indices[x] == UNSET) memset(rgba, 0, 4);
+            else paint(bitmap, indices[x], rgba);
+        }
+        return;
+    }
+    const uint8_t *pixels = bitmap->bytes + bitmap->pixels + row * bitmap->stride;
+    const uint8_t *mask = bitmap->bytes + bitmap->mask + row * bitmap->mask_stride;
+    for (uint32_t x = 0; x < bitmap->width; x++, rgba += 4) {
+        paint_pixel(bitmap, pixels, x, rgba);
+        if (bitmap->has_mask && mask[x / 8] >> (7 - x % 8) & 1) memset(rgba, 0, 4);
+    }
+}

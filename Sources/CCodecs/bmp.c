@@ -1,0 +1,220 @@
+// BMP and ICO, read here: bytes are gathered as far as the picture's reach, then looked at. A PNG within an icon goes to the
+// reader of those.
+#include "CCodecs.h"
+#include "avif_decoder.h"
+#include "bmp_file.h"
+#include "thumb.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BASE_MEMORY ((size_t)64 * 1024)
+// A PNG in an icon has a reader of its own, with rows for previews and variants left out.
+#define PNG_MEMORY ((size_t)64 * 1024 * 1024)
+
+typedef enum { LOOK, GATHER, FINISHED, FAILED } Stage;
+
+struct BMPReader {
+    Stage stage;
+    CodecFault fault;
+    bool is_icon;
+    CodecPicture picture;
+    BMPFile file;
+    uint8_t *bytes;
+    size_t count, capacity, max_memory;
+    PNGReader *png;
+    Thumb thumb;
+    char message[80];
+};
+
+// A failure is told by the stage; callers return at once.
+static void fail(BMPReader *reader, CodecFault fault, const char *message) {
+    if (reader->stage == FAILED) return;
+    reader->stage = FAILED;
+    reader->fault = fault;
+    snprintf(reader->message, sizeof reader->message, "%s", message);
+}
+
+BMPReader *bmp_reader_create(bool is_icon, size_t max_memory) {
+    BMPReader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->is_icon = is_icon;
+    reader->max_memory = max_memory;
+    return reader;
+}
+
+void bmp_reader_destroy(BMPReader *reader) {
+    if (!reader) return;
+    png_reader_destroy(reader->png);
+    bitmap_close(&reader->file.bitmap);
+    free(reader->bytes);
+    free(reader);
+}
+
+CodecPicture bmp_reader_picture(const BMPReader *reader) {
+    CodecPicture picture = reader->picture;
+    if (reader->stage != FINISHED) return picture;
+    if (reader->png) {
+        CodecPicture inner = png_reader_picture(reader->png);
+        picture.thumbnail = inner.thumbnail;
+        picture.thumbnailColumns = inner.thumbnailColumns;
+        picture.thumbnailRows = inner.thumbnailRows;
+    } else {
+        thumb_tell(&reader->thumb, &picture);
+    }
+    return picture;
+}
+
+const char *bmp_reader_message(const BMPReader *reader) {
+    return reader->message;
+}
+
+// Adds what is needed of these bytes.
+static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
+    uint64_t most = reader->stage == LOOK ? AVIF_MAX_UNPARSED : reader->file.end;
+    if (most > reader->max_memory) most = reader->max_memory;
+    size_t room = most > reader->count ? (size_t)most - reader->count : 0;
+    if (count > room && reader->stage == LOOK) {
+        fail(reader, CodecFaultTooMuchMemory, "too much before the picture");
+        return;
+    }
+    if (count > room) count = room;
+    if (count > reader->capacity - reader->count) {
+        size_t capacity = reader->count + count + reader->capacity / 2;
+        uint8_t *grown = realloc(reader->bytes, capacity);
+        if (!grown) {
+            fail(reader, CodecFaultTooMuchMemory, "out of memory");
+            return;
+        }
+        reader->bytes = grown;
+        reader->capacity = capacity;
+    }
+    if (count) memcpy(reader->bytes + reader->count, bytes, count);
+    reader->count += count;
+}
+
+// Has the reader of PNG take as much as there is; its header is this one's.
+static CodecStep run_png(BMPReader *reader, size_t *consumed, bool ended) {
+    const BMPFile *file = &reader->file;
+    uint64_t end = file->png + file->png_count;
+    size_t seen = end < reader->count ? (size_t)end : reader->count;
+    CodecStep step;
+    do {
+        size_t at = (size_t)file->png + *consumed;
+        step = png_reader_step(reader->png, reader->bytes + at, seen - at, ended || seen == end);
+        *consumed += step.consumed;
+    } while (step.status == CodecStatusHasMore || step.status == CodecStatusRows);
+    return step;
+}
+
+static bool look_at_png(BMPReader *reader) {
+    PNGReader *png = png_reader_create(PNG_MEMORY);
+    if (!png) {
+        fail(reader, CodecFaultTooMuchMemory, "out of memory");
+        return true;
+    }
+    reader->png = png;
+    size_t consumed = 0;
+    CodecStep step = run_png(reader, &consumed, false);
+    CodecPicture inner = png_reader_picture(png);
+    if (step.status == CodecStatusHeader) {
+        reader->picture.width = inner.width;
+        reader->picture.height = inner.height;
+        // Whether a colour is transparent is told after the header.
+        reader->picture.hasAlpha = true;
+        reader->picture.decodingMemory = inner.decodingMemory;
+    } else if (step.status == CodecStatusFailed) {
+        fail(reader, step.fault, png_reader_message(png));
+    }
+    png_reader_destroy(png);
+    reader->png = NULL;
+    return step.status != CodecStatusNeedsBytes;
+}
+
+// True: the header was read, or there is a failure.
+static bool look(BMPReader *reader, bool ended) {
+    BMPFile *file = &reader->file;
+    CodecPicture *picture = &reader->picture;
+    CodecFault fault = bmp_look(file, reader->is_icon, reader->bytes, reader->count);
+    if (fault == CodecFaultCutShort && !ended) return false;
+    if (fault) {
+        fail(reader, fault, fault == CodecFaultUnsupported ? "of a kind that is not decoded" : "no bitmap");
+        return true;
+    }
+    if (file->is_png && !look_at_png(reader)) {
+        if (ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        return ended;
+    }
+    if (reader->stage == FAILED) return true;
+    uint64_t held = BASE_MEMORY;
+    if (!file->is_png) {
+        picture->width = file->bitmap.width;
+        picture->height = file->bitmap.height;
+        picture->hasAlpha = file->bitmap.has_alpha;
+        if (file->bitmap.is_coded) held += (uint64_t)2 * picture->width * picture->height;
+    }
+    bool is_known = file->end != UINT64_MAX;
+    picture->fileBytes = is_known ? (size_t)file->end : 0;
+    held += picture->decodingMemory + (is_known ? file->end : AVIF_MAX_UNPARSED) + (uint64_t)4 * picture->width;
+    picture->decodingMemory = held > SIZE_MAX ? SIZE_MAX : (size_t)held;
+    reader->stage = GATHER;
+    return true;
+}
+
+static void decode_png(BMPReader *reader) {
+    reader->png = png_reader_create(PNG_MEMORY);
+    size_t consumed = 0;
+    CodecStep step = {CodecStatusFailed, CodecFaultTooMuchMemory, 0};
+    if (reader->png) {
+        step = run_png(reader, &consumed, true);
+        if (step.status == CodecStatusHeader) step = run_png(reader, &consumed, true);
+    }
+    if (step.status == CodecStatusFinished) reader->stage = FINISHED;
+    else fail(reader, step.fault ? step.fault : CodecFaultBroken, reader->png ? png_reader_message(reader->png) : "out of memory");
+}
+
+static void decode(BMPReader *reader) {
+    if (reader->file.is_png) {
+        decode_png(reader);
+        return;
+    }
+    Bitmap *bitmap = &reader->file.bitmap;
+    CodecFault fault = bitmap_open(bitmap, reader->bytes, reader->count);
+    uint8_t *row = fault ? NULL : malloc((size_t)4 * bitmap->width);
+    if (!fault && !row) fault = CodecFaultTooMuchMemory;
+    if (fault) {
+        fail(reader, fault, "codes that end too soon, or go beyond the picture");
+        return;
+    }
+    thumb_start(&reader->thumb, bitmap->width, bitmap->height);
+    for (uint32_t down = 0; down < reader->thumb.down[0].count; down++) {
+        uint32_t y = reader->thumb.down[0].at[down];
+        if (down && y == reader->thumb.down[0].at[down - 1]) continue;
+        bitmap_row(bitmap, y, row);
+        thumb_add_rgba_row(&reader->thumb, y, row);
+    }
+    free(row);
+    thumb_finish_pixels(&reader->thumb);
+    reader->stage = FINISHED;
+}
+
+static CodecStatus run(BMPReader *reader, bool ended) {
+    if (reader->stage == LOOK) {
+        if (!look(reader, ended)) return CodecStatusNeedsBytes;
+        return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
+    }
+    if (reader->count < reader->file.end && !ended) return CodecStatusNeedsBytes;
+    if (reader->count < reader->file.end && reader->file.end != UINT64_MAX)
+        fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    else decode(reader);
+    return reader->stage == FINISHED ? CodecStatusFinished : CodecStatusFailed;
+}
+
+CodecStep bmp_reader_step(BMPReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+    if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
+    if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
+    gather(reader, bytes, count);
+    CodecStatus status = reader->stage == FAILED ? CodecStatusFailed : run(reader, ended);
+    return (CodecStep){status, reader->fault, count};
+}

@@ -1,0 +1,55 @@
+#include "bmp_file.h"
+
+#include <string.h>
+
+#define FILE_HEADER 14
+#define ENTRY 16
+
+static uint64_t u32(const uint8_t *bytes) {
+    return bytes[0] | (uint64_t)bytes[1] << 8 | (uint64_t)bytes[2] << 16 | (uint64_t)bytes[3] << 24;
+}
+
+static CodecFault look_at_bitmap(BMPFile *file, const uint8_t *bytes, size_t count) {
+    if (count < FILE_HEADER) return CodecFaultCutShort;
+    CodecFault fault = bitmap_look(&file->bitmap, bytes, count, FILE_HEADER, u32(bytes + 10), false);
+    file->end = file->bitmap.end;
+    return fault;
+}
+
+// How large a picture its entry says that it is; then how many bits its pixels have.
+static uint32_t size_of(const uint8_t *entry) {
+    uint32_t width = entry[0] ? entry[0] : 256, height = entry[1] ? entry[1] : 256;
+    return width * height << 8 | entry[6];
+}
+
+static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count) {
+    static const uint8_t png[8] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10};
+    if (count < 6) return CodecFaultCutShort;
+    size_t entries = bytes[4] | (size_t)bytes[5] << 8;
+    if (!entries) return CodecFaultBroken;
+    if (count < 6 + entries * ENTRY) return CodecFaultCutShort;
+    const uint8_t *best = bytes + 6;
+    for (size_t index = 1; index < entries; index++) {
+        const uint8_t *entry = bytes + 6 + index * ENTRY;
+        if (size_of(entry) > size_of(best)) best = entry;
+    }
+    uint64_t length = u32(best + 8), at = u32(best + 12);
+    if (at < 6 + entries * ENTRY || length < sizeof png) return CodecFaultBroken;
+    file->end = at + length;
+    if (at + sizeof png > count) return CodecFaultCutShort;
+    file->is_png = !memcmp(bytes + at, png, sizeof png);
+    file->png = at;
+    file->png_count = length;
+    if (file->is_png) return CodecFaultNone;
+    // It is within what its entry says.
+    size_t seen = at + length < count ? (size_t)(at + length) : count;
+    CodecFault fault = bitmap_look(&file->bitmap, bytes, seen, at, 0, true);
+    if (fault == CodecFaultCutShort && seen == at + length) return CodecFaultBroken;
+    if (!fault && file->bitmap.end > file->end) return CodecFaultBroken;
+    return fault;
+}
+
+CodecFault bmp_look(BMPFile *file, bool is_icon, const uint8_t *bytes, size_t count) {
+    *file = (BMPFile){.is_icon = is_icon};
+    return is_icon ? look_at_icon(file, bytes, count) : look_at_bitmap(file, bytes, count);
+}

@@ -1,0 +1,118 @@
+#include "CCodecs.h"
+#include "bmp_file.h"
+#include "pixels_open.h"
+
+#include <string.h>
+
+typedef struct {
+    Pixels pixels;
+    BMPFile file;
+    PNGReader *png;
+    uint8_t *row;     // RGBA, of a bitmap
+    uint8_t *picture; // RGBA, of a PNG within an icon
+    uint32_t next_row;
+} Context;
+
+// All rows of a PNG, which may come in any number of channels.
+static CodecFault read_png(Context *context, const PixelsFile *file) {
+    const uint8_t *bytes = file->bytes + context->file.png;
+    size_t count = (size_t)context->file.png_count, at = 0;
+    uint32_t y = 0, width = file->checked.width, height = file->checked.height;
+    context->png = png_reader_create(SIZE_MAX / 2);
+    if (!context->png) return CodecFaultTooMuchMemory;
+    png_reader_want_rows(context->png);
+    for (;;) {
+        CodecStep step = png_reader_step(context->png, bytes + at, count - at, true);
+        at += step.consumed;
+        CodecPicture picture = png_reader_picture(context->png);
+        if (step.status == CodecStatusHeader) {
+            if (!checked_is(&file->checked, picture.width, picture.height, true, false)) return CodecFaultBroken;
+            context->picture = calloc((size_t)width * height, 4);
+            if (!context->picture) return CodecFaultTooMuchMemory;
+        } else if (step.status == CodecStatusRows) {
+            CodecRows rows = png_reader_rows(context->png, 0);
+            int channels = png_reader_pixels(context->png).channels;
+            for (int row = 0; row < rows.count && y < height; row++, y++) {
+                const uint8_t *from = rows.rows[row];
+                uint8_t *out = context->picture + (size_t)4 * width * y;
+                for (uint32_t x = 0; x < width; x++, from += channels, out += 4) {
+                    bool is_grey = channels < 3;
+                    out[0] = from[0];
+                    out[1] = from[is_grey ? 0 : 1];
+                    out[2] = from[is_grey ? 0 : 2];
+                    out[3] = channels % 2 ? 255 : from[channels - 1];
+                }
+            }
+        } else if (step.status == CodecStatusFinished) {
+            return y == height ? CodecFaultNone : CodecFaultBroken;
+        } else if (step.status != CodecStatusHasMore) {
+            return CodecFaultBroken;
+        }
+    }
+}
+
+static CodecFault start(void *reader, const PixelsFile *file, bool is_icon) {
+    Context *context = reader;
+    Pixels *pixels = &context->pixels;
+    BMPFile *found = &context->file;
+    if (bmp_look(found, is_icon, file->bytes, file->count) || !file->checked.width || !file->checked.height) return CodecFaultBroken;
+    if (found->end != UINT64_MAX && found->end > file->count) return CodecFaultBroken;
+    pixels->width = file->checked.width;
+    pixels->height = file->checked.height;
+    pixels->channels = file->checked.has_alpha ? 4 : 3;
+    if (found->is_png) return read_png(context, file);
+    const Bitmap *bitmap = &found->bitmap;
+    if (!checked_is(&file->checked, bitmap->width, bitmap->height, bitmap->has_alpha, false)) return CodecFaultBroken;
+    context->row = malloc((size_t)4 * bitmap->width);
+    if (!context->row) return CodecFaultTooMuchMemory;
+    return bitmap_open(&found->bitmap, file->bytes, file->count);
+}
+
+static CodecFault start_bitmap(void *reader, const PixelsFile *file) {
+    return start(reader, file, false);
+}
+
+static CodecFault start_icon(void *reader, const PixelsFile *file) {
+    return start(reader, file, true);
+}
+
+static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
+    Context *context = pixels->context;
+    int written = 0;
+    for (; written < count && context->next_row < pixels->height; written++, context->next_row++, out += stride) {
+        const uint8_t *row = context->row;
+        if (context->picture) row = context->picture + (size_t)4 * pixels->width * context->next_row;
+        else bitmap_row(&context->file.bitmap, context->next_row, context->row);
+        for (size_t x = 0; x < pixels->width; x++)
+            memcpy(out + x * (size_t)pixels->channels, row + 4 * x, (size_t)pixels->channels);
+    }
+    return written;
+}
+
+static void close_pixels(Pixels *pixels) {
+    Context *context = pixels->context;
+    png_reader_destroy(context->png);
+    bitmap_close(&context->file.bitmap);
+    free(context->row);
+    free(context->picture);
+    free(context);
+}
+
+Pixels *bmp_pixels_open(
+    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault) {
+    static const PixelsReader reader = {sizeof(Context), start_bitmap, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
+}
+
+Pixels *ico_pixels_open(
+    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    uint32_t min_height, CodecFault *fault) {
+    static const PixelsReader reader = {sizeof(Context), start_icon, read_rows, close_pixels};
+    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
+}
+
+size_t bmp_pixels_memory(uint32_t width, uint32_t height) {
+    // A PNG's pixels, and once more where it is interlaced.
+    return (size_t)width * height * 8 + (size_t)width * 4 * 100 + 1024 * 1024;
+}

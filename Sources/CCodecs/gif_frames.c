@@ -1,0 +1,217 @@
+// The frames of a GIF on their canvas (GIF89a, 23 and its disposal methods), as browsers show them.
+#include "CCodecs.h"
+#include "gif_format.h"
+#include "gif_lzw.h"
+#include "slice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// What a frame leaves behind.
+#define DISPOSE_CLEARS 2
+#define DISPOSE_RESTORES 3
+// Frames of no time, or of a hundredth of a second, are shown for a tenth everywhere.
+#define LEAST_HUNDREDTHS 2
+#define USUAL_MILLISECONDS 100
+#define RUN 4096
+
+typedef struct {
+    Frames frames;
+    const uint8_t *at, *end;
+    GIFColours colours;          // of the file
+    uint8_t *canvas, *saved;     // RGBA
+    // The frame there.
+    bool is_decoding, is_shown, has_failed;
+    GIFArea image;
+    int transparent, disposal;
+    uint32_t milliseconds;
+    GIFColours own;
+    GIFLZW lzw;
+    size_t block_left;
+    GIFRow place;
+    uint32_t column;
+    uint64_t indices_left;
+} Context;
+
+static bool has(const Context *context, size_t count) {
+    return (size_t)(context->end - context->at) >= count;
+}
+
+static bool skip_blocks(Context *context) {
+    while (has(context, 1)) {
+        size_t length = *context->at++;
+        if (!length) return true;
+        if (!has(context, length)) return false;
+        context->at += length;
+    }
+    return false;
+}
+
+static bool take_table(Context *context, GIFColours *colours, uint32_t size) {
+    if (!has(context, size)) return false;
+    if (size) gif_set_colours(colours, context->at, size);
+    context->at += size;
+    return true;
+}
+
+// An extension: how the next frame is shown, or how often all are.
+static bool take_extension(Context *context) {
+    const uint8_t *at = context->at;
+    if (!has(context, 2)) return false;
+    if (at[1] == GIF_CONTROL && has(context, GIF_CONTROL_SIZE) && at[2] == 4) {
+        uint32_t hundredths = gif_u16(at + 4);
+        context->disposal = at[3] >> 2 & 7;
+        context->transparent = gif_transparent_index(at);
+        context->milliseconds = hundredths < LEAST_HUNDREDTHS ? USUAL_MILLISECONDS : 10 * hundredths;
+    }
+    if (at[1] == 0xFF && has(context, 19) && at[2] == 11 && !memcmp(at + 3, "NETSCAPE2.0", 11) && at[14] == 3 && at[15] == 1) {
+        uint32_t again = gif_u16(at + 16);
+        context->frames.loops = again ? again + 1 : 0;
+    }
+    context->at += 2;
+    return skip_blocks(context);
+}
+
+static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
+    uint32_t room = start < side ? side - start : 0;
+    return length < room ? length : room;
+}
+
+// What the frame that was shown leaves.
+static void dispose(Context *context) {
+    size_t canvas = (size_t)context->frames.width * context->frames.height * 4;
+    if (context->disposal == DISPOSE_RESTORES) memcpy(context->canvas, context->saved, canvas);
+    if (context->disposal != DISPOSE_CLEARS) return;
+    uint32_t width = seen(context->image.left, context->image.width, context->frames.width);
+    uint32_t height = seen(context->image.top, context->image.height, context->frames.height);
+    for (uint32_t row = 0; row < height; row++) {
+        size_t place = (size_t)(context->image.top + row) * context->frames.width + context->image.left;
+        memset(context->canvas + 4 * place, 0, 4 * (size_t)width);
+    }
+}
+
+static bool begin_frame(Context *context) {
+    if (!has(context, GIF_IMAGE_SIZE)) return false;
+    context->image = gif_image(context->at);
+    context->at += GIF_IMAGE_SIZE;
+    context->own = context->colours;
+    if (!take_table(context, &context->own, context->image.table_size) || !has(context, 1)) return false;
+    int code_size = *context->at++;
+    context->indices_left = (uint64_t)context->image.width * context->image.height;
+    if (code_size < 1 || code_size > 8 || !context->indices_left) return false;
+    gif_lzw_start(&context->lzw, code_size);
+    context->block_left = 0;
+    context->place = (GIFRow){0};
+    context->column = 0;
+    if (context->disposal == DISPOSE_RESTORES)
+        memcpy(context->saved, context->canvas, (size_t)context->frames.width * context->frames.height * 4);
+    context->is_decoding = true;
+    return true;
+}
+
+static void paint(Context *context, const uint8_t *indices, size_t count) {
+    const Frames *frames = &context->frames;
+    for (size_t index = 0; index < count; index++) {
+        uint32_t x = context->image.left + context->column, y = context->image.top + context->place.place;
+        if (x < frames->width && y < frames->height && indices[index] != context->transparent)
+            memcpy(context->canvas + 4 * ((size_t)y * frames->width + x), context->own.rgba[indices[index]], 4);
+        if (++context->column < context->image.width) continue;
+        context->column = 0;
+        gif_next_row(&context->place, context->image);
+    }
+}
+
+// Decodes some of the frame. False: it failed.
+static bool decode_some(Context *context) {
+    uint8_t indices[RUN];
+    if (!context->block_left) {
+        if (!has(context, 1) || !*context->at || !has(context, 1 + (size_t)*context->at)) return false;
+        context->block_left = *context->at++;
+    }
+    const uint8_t *start = context->at;
+    size_t room = context->indices_left < RUN ? (size_t)context->indices_left : RUN;
+    size_t written;
+    do {
+        written = gif_lzw_decode(&context->lzw, &context->at, start + context->block_left, indices, room);
+        paint(context, indices, written);
+        context->indices_left -= written;
+        room = context->indices_left < RUN ? (size_t)context->indices_left : RUN;
+    } while (written == RUN && room);
+    context->block_left -= (size_t)(context->at - start);
+    if (!context->indices_left) {
+        context->at += context->block_left;
+        context->is_decoding = false;
+        return skip_blocks(context);
+    }
+    return context->lzw.state == GIFCodesGoOn;
+}
+
+// 1: a frame begins; 0: there is none.
+static int find_frame(Context *context) {
+    if (context->is_shown) dispose(context);
+    context->is_shown = false;
+    context->transparent = -1;
+    context->disposal = 0;
+    context->milliseconds = USUAL_MILLISECONDS;
+    while (has(context, 1)) {
+        if (*context->at == GIF_TRAILER) return 0;
+        if (*context->at == GIF_IMAGE) return begin_frame(context) ? 1 : -1;
+        if (*context->at != GIF_EXTENSION || !take_extension(context)) return -1;
+    }
+    return -1;
+}
+
+static int next_frame(Frames *frames, const uint8_t **rgba, uint32_t *milliseconds) {
+    Context *context = frames->context;
+    Slice slice = slice_start();
+    if (context->has_failed) return -1;
+    if (!context->is_decoding) {
+        int found = find_frame(context);
+        context->has_failed = found < 0;
+        if (found != 1) return found;
+    }
+    while (context->is_decoding) {
+        context->has_failed = !decode_some(context);
+        if (context->has_failed) return -1;
+        if (context->is_decoding && slice_is_over(slice)) return PIXELS_NOT_YET;
+    }
+    context->is_shown = true;
+    *rgba = context->canvas;
+    *milliseconds = context->milliseconds;
+    return 1;
+}
+
+static void close_frames(Frames *frames) {
+    Context *context = frames->context;
+    free(context->canvas);
+    free(context->saved);
+    free(context);
+}
+
+static CodecFault start(Context *context, const CheckedPicture *checked) {
+    if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
+    GIFArea screen = gif_screen(context->at);
+    if (!screen.width || screen.width != checked->width || screen.height != checked->height) return CodecFaultBroken;
+    context->at += GIF_SCREEN_SIZE;
+    gif_set_colours(&context->colours, NULL, 0);
+    if (!take_table(context, &context->colours, screen.table_size)) return CodecFaultBroken;
+    context->frames.width = screen.width;
+    context->frames.height = screen.height;
+    context->frames.loops = 1;
+    context->canvas = calloc((size_t)screen.width * screen.height, 4);
+    context->saved = malloc((size_t)screen.width * screen.height * 4 + 1);
+    return context->canvas && context->saved ? CodecFaultNone : CodecFaultTooMuchMemory;
+}
+
+Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault) {
+    Context *context = calloc(1, sizeof *context);
+    *fault = CodecFaultTooMuchMemory;
+    if (!context) return NULL;
+    context->frames = (Frames){.context = context, .next = next_frame, .close = close_frames};
+    context->at = bytes;
+    context->end = bytes + count;
+    *fault = start(context, &checked);
+    if (!*fault) return &context->frames;
+    close_frames(&context->frames);
+    return NULL;
+}

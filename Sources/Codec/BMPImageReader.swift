@@ -1,0 +1,24 @@
+internal import CCodecs
+internal import Jobs
+
+/// See `bmp.c`: BMP and ICO.
+final class BMPImageReader: ImageReader {
+  private let reader: OpaquePointer
+
+  /// Nil when there is no memory.
+  init?(isIcon: Bool, maxMemory: Int) {
+    guard let reader = bmp_reader_create(isIcon, maxMemory) else { return nil }
+    self.reader = reader
+  }
+
+  deinit { bmp_reader_destroy(reader) }
+
+  func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep {
+    bmp_reader_step(reader, bytes.baseAddress, bytes.count, ended)
+  }
+
+  var picture: CodecPicture { bmp_reader_picture(reader) }
+  var message: String { String(cString: bmp_reader_message(reader)) }
+  /// There is one picture.
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {}
+}

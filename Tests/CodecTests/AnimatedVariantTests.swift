@@ -1,0 +1,191 @@
+import CCodecs
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("An animated variant")
+struct AnimatedVariantTests {
+  /// The frames that a file is shown as: RGBA, and how long each is.
+  private static func frames(of file: [UInt8]) -> [(pixels: [UInt8], milliseconds: UInt32)]? {
+    guard let image = Decoding(file).description else { return nil }
+    return file.withUnsafeBufferPointer { bytes in
+      var fault = CodecFault.none
+      let open = image.format == .gif ? gif_frames_open : webp_frames_open
+      let source = open(bytes.baseAddress, bytes.count, CheckedPicture(image), &fault)
+      guard let source else { return nil }
+      defer { source.pointee.close(source) }
+      var frames: [(pixels: [UInt8], milliseconds: UInt32)] = []
+      while true {
+        var (pixels, milliseconds) = (UnsafePointer<UInt8>?.none, UInt32(0))
+        switch source.pointee.next(source, &pixels, &milliseconds) {
+        case PIXELS_NOT_YET: continue
+        case 1:
+          let count = 4 * image.width * image.height
+          frames.append((Array(UnsafeBufferPointer(start: pixels, count: count)), milliseconds))
+        case 0: return frames
+        default: return nil
+        }
+      }
+    }
+  }
+
+  private static func animated(
+    _ width: Int? = nil, _ height: Int? = nil, fit: Variant.Fit = .contain
+  ) -> Variant {
+    var variant = Variant(.webp, width, height, fit: fit)
+    variant.isAnimated = true
+    return variant
+  }
+
+  @Test("shows what a GIF's frames leave behind as browsers do")
+  func disposal() throws {
+    // A canvas of 4 x 1; its frames but the first are one pixel each.
+    var gif = GIFFixture(width: 4, height: 1)
+    func frame(at left: Int, _ index: Int, _ control: [UInt8]) -> GIFFixture.Frame {
+      var frame = GIFFixture.Frame(left: left, width: 1, height: 1)
+      frame.codes = GIFFixture.codes([index])
+      frame.control = control
+      return frame
+    }
+    let none = [UInt8](repeating: 0, count: 4)
+    // As the fixture's table has them.
+    let table = [0, 1, 2, 3].map { index in
+      Array(gif.bytes[13 + 3 * index..<16 + 3 * index]) + [255]
+    }
+    let shown: [(UInt8, [[UInt8]])] = [
+      (0, [table[0], table[1], table[2], table[0]]), (1, [table[0], table[1], table[2], table[0]]),
+      (2, [table[0], none, table[2], table[0]]), (3, [table[0], table[0], table[2], table[0]]),
+    ]
+    for (disposal, last) in shown {
+      gif.frames = [
+        GIFFixture.Frame(width: 4, height: 1),
+        frame(at: 1, 1, GIFFixture.control(disposal: disposal, hundredths: 7)),
+        frame(at: 2, 2, GIFFixture.control(disposal: 0, hundredths: 1)),
+        frame(at: 0, 3, GIFFixture.control(disposal: 0, clear: 3)),
+      ]
+      let frames = try #require(Self.frames(of: gif.bytes))
+      #expect(frames.map(\.milliseconds) == [100, 70, 100, 100])
+      #expect(frames[1].pixels == Array((table[0] + table[1] + table[0] + table[0])))
+      #expect(frames[2].pixels == Array(last.joined()), "\(disposal)")
+      #expect(frames[3].pixels == frames[2].pixels)
+    }
+  }
+
+  @Test(
+    "has all frames, scaled as a still one is",
+    arguments: ["animated.gif", "animated.webp", "animated-lossless.webp"])
+  func whole(name: String) throws {
+    let file = Fixtures.image(name)
+    let source = try #require(Self.frames(of: file))
+    let image = try Decoding(file).result.get()
+    for variant in [
+      Self.animated(), Self.animated(20), Self.animated(10, 30, fit: .cover),
+      Self.animated(9, 9, fit: .fill),
+    ] {
+      let made = try Rendered(file, as: variant, described: image).result.get()
+      let description = try #require(Decoding(made).description)
+      let size = StreamingRenderer().size(of: variant, from: image)
+      #expect((description.width, description.height) == size)
+      #expect(description.format == .webp)
+      // Frames that are alike are one, as long as both.
+      #expect(2...image.frames ~= description.frames)
+      let frames = try #require(Self.frames(of: made))
+      #expect(
+        frames.map(\.milliseconds).reduce(0, +) == source.map(\.milliseconds).reduce(0, +))
+    }
+  }
+
+  @Test("shows each frame's own picture")
+  func pictures() throws {
+    let file = Fixtures.image("animated.gif")
+    let image = try Decoding(file).result.get()
+    let made = try Rendered(file, as: Self.animated(), described: image).result.get()
+    let (theirs, ours) = try (#require(Self.frames(of: file)), #require(Self.frames(of: made)))
+    for (one, other) in zip(theirs, ours) where theirs.count == ours.count {
+      let (one, other) = [one, other].map {
+        ShownPixels(width: image.width, height: image.height, orientation: 1, pixels: $0.pixels)
+      }.pair
+      #expect(one.likeness(to: other) > 20)
+    }
+    #expect(theirs.first?.pixels != theirs.last?.pixels)
+  }
+
+  @Test("of a still image, or in another format, is the still one")
+  func still() throws {
+    for name in ["small.gif", "small.webp", "photo.jpg", "animated.avif"] {
+      let file = Fixtures.image(name)
+      let plain = try Rendered(file, as: Variant(.webp, 12)).result.get()
+      #expect(try Rendered(file, as: Self.animated(12)).result.get() == plain)
+    }
+    var png = Self.animated(12)
+    png.format = .png
+    let file = Fixtures.image("animated.gif")
+    #expect(
+      try Rendered(file, as: png).result.get() == Rendered(file, as: Variant(.png, 12)).result.get()
+    )
+  }
+
+  @Test("may be asked for together with still ones")
+  func mixed() throws {
+    let file = Fixtures.image("animated.webp")
+    let image = try Decoding(file).result.get()
+    let variants = [Variant(.png, 12), Self.animated(20), Variant(.jpeg, 9)]
+    let rendering = StreamingRenderer().render(file, of: image, as: variants)
+    var results: [Result<[UInt8], CodecError>]?
+    while results == nil { results = try rendering.step() }
+    let made = try #require(results).map { try? $0.get() }
+    #expect(made[1] == Rendered(file, as: variants[1]).file)
+    // These two are made of one decode, which one alone would have scaled otherwise.
+    let widths = made.map { $0.flatMap { Decoding($0).description?.width } }
+    #expect(widths == [12, 20, 9])
+  }
+
+  @Test("is held to frames, pixels and time")
+  func limits() throws {
+    var gif = GIFFixture(width: 100, height: 100)
+    gif.frames[0].codes = nil
+    var image = ImageDescription(format: .gif, width: 100, height: 100)
+    image.frames = 1001
+    func error(_ variant: Variant) -> CodecError? {
+      guard case .failure(let error) = Rendered(gif.bytes, as: variant, described: image).result
+      else { return nil }
+      return error
+    }
+    #expect(error(Self.animated()) == .tooManyFrames(limit: 1000))
+    image.frames = 20
+    #expect(error(Self.animated(4000, 4000, fit: .fill)) == .tooManyFrames(limit: 4))
+    (image.width, image.height, image.frames) = (10_000, 10_000, 5)
+    #expect(error(Self.animated(10)) == .tooManyFrames(limit: 4))
+
+    var slow = GIFFixture(width: 4, height: 1)
+    slow.frames = [slow.frames[0], slow.frames[0]]
+    for index in 0..<2 {
+      slow.frames[index].control = GIFFixture.control(disposal: 0, hundredths: 50_000)
+    }
+    guard case .failure(.tooManyFrames) = Rendered(slow.bytes, as: Self.animated()).result else {
+      Issue.record("it plays for a quarter of an hour")
+      return
+    }
+  }
+
+  @Test("of harmed bytes ends, one way or the other", arguments: ["animated.gif", "animated.webp"])
+  func harmed(name: String) throws {
+    let file = Fixtures.image(name)
+    let image = try Decoding(file).result.get()
+    for count in stride(from: 0, to: file.count - 8, by: 61) {
+      let cut = Rendered(Array(file.prefix(count)), as: Self.animated(12), described: image)
+      #expect(cut.file == nil, "\(count)")
+    }
+    var random = HostileTests.Random(state: 11)
+    for _ in 0..<80 {
+      let mutant = HostileTests.mutant(of: file, with: &random)
+      let rendered = Rendered(mutant, as: Self.animated(12), described: image)
+      if let file = rendered.file { #expect(Decoding(file).description?.width == 12) }
+    }
+  }
+}
+
+extension [ShownPixels] {
+  fileprivate var pair: (ShownPixels, ShownPixels) { (self[0], self[1]) }
+}

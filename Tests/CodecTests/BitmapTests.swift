@@ -1,0 +1,143 @@
+import CCodecs
+import Codec
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("A BMP or an ICO")
+struct BitmapTests {
+  private static func little(_ value: Int, _ bytes: Int) -> [UInt8] {
+    (0..<bytes).map { UInt8(truncatingIfNeeded: value >> (8 * $0)) }
+  }
+
+  /// A bitmap's header.
+  private static func header(
+    _ width: Int, _ height: Int, bits: Int, compression: Int = 0, colours: Int = 0
+  ) -> [UInt8] {
+    little(40, 4) + little(width, 4) + little(height, 4) + little(1, 2) + little(bits, 2)
+      + little(compression, 4) + little(0, 12) + little(colours, 4) + little(0, 4)
+  }
+
+  private static func file(_ header: [UInt8], palette: [UInt8] = [], _ pixels: [UInt8]) -> [UInt8] {
+    let start = 14 + header.count + palette.count
+    return Array("BM".utf8) + little(start + pixels.count, 4) + little(0, 4) + little(start, 4)
+      + header + palette + pixels
+  }
+
+  private static func icon(_ pictures: [(side: Int, bits: Int, bytes: [UInt8])]) -> [UInt8] {
+    var (directory, data) = (little(0, 2) + little(1, 2) + little(pictures.count, 2), [UInt8]())
+    for picture in pictures {
+      let side = UInt8(picture.side & 255)
+      let place = 6 + 16 * pictures.count + data.count
+      directory += [side, side, 0, 0]
+      directory += little(1, 2) + little(picture.bits, 2)
+      directory += little(picture.bytes.count, 4) + little(place, 4)
+      data += picture.bytes
+    }
+    return directory + data
+  }
+
+  /// Two rows of three pixels, the lower one first.
+  private static let small: [UInt8] = {
+    let lower: [UInt8] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]
+    let upper: [UInt8] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 0, 0, 0]
+    return file(header(3, 2, bits: 24), lower + upper)
+  }()
+  /// The same upside down, in 32 bits whose fourth means nothing.
+  private static let topDown: [UInt8] = {
+    let upper: [UInt8] = [11, 12, 13, 0, 14, 15, 16, 0, 17, 18, 19, 0]
+    let lower: [UInt8] = [1, 2, 3, 0, 4, 5, 6, 0, 7, 8, 9, 0]
+    return file(header(3, -2, bits: 32), upper + lower)
+  }()
+  private static let palette: [UInt8] = [0, 0, 0, 0, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0]
+  /// Index 1 thrice, then what codes don't reach.
+  private static let coded = file(
+    header(4, 2, bits: 8, compression: 1, colours: 4), palette: palette,
+    [3, 1, 0, 0, 0, 3, 1, 2, 3, 0, 0, 1])
+  private static let oldIcon: [UInt8] = {
+    let pixels: [UInt8] = [1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0]
+    let mask: [UInt8] = [0x80, 0, 0, 0, 0, 0, 0, 0]
+    return icon([(2, 24, header(2, 4, bits: 24) + pixels + mask)])
+  }()
+  private static let pngIcon: [UInt8] = {
+    let dot: [UInt8] = header(1, 2, bits: 32) + [1, 2, 3, 255, 0, 0, 0, 0]
+    return icon([(1, 32, dot), (12, 24, Fixtures.smallPNG)])
+  }()
+  static let files = [small, topDown, coded, oldIcon, pngIcon]
+
+  @Test("has the pixels that its table has")
+  func pixels() {
+    let upright: [UInt8] = [13, 12, 11, 255, 16, 15, 14, 255, 19, 18, 17, 255]
+    let expected = upright + [3, 2, 1, 255, 6, 5, 4, 255, 9, 8, 7, 255]
+    #expect(ReadPixels(Self.small, by: bmp_pixels_open).rgba == expected)
+    #expect(ReadPixels(Self.topDown, by: bmp_pixels_open).rgba == expected)
+    let upper: [UInt8] = [255, 0, 0, 255, 0, 255, 0, 255, 0, 0, 255, 255, 0, 0, 0, 0]
+    let lower: [UInt8] = [255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 0, 0, 0, 0]
+    #expect(ReadPixels(Self.coded, by: bmp_pixels_open).rgba == upper + lower)
+    let turned: [UInt8] = [9, 8, 7, 255, 12, 11, 10, 255, 0, 0, 0, 0, 6, 5, 4, 255]
+    #expect(ReadPixels(Self.oldIcon, by: ico_pixels_open).rgba == turned)
+    let shown = ReadPixels(Self.pngIcon, by: ico_pixels_open)
+    #expect((shown.width, shown.height) == (12, 9))
+    #expect(shown.fault == CodecFault.none && shown.rgba.count == 4 * 12 * 9)
+  }
+
+  @Test("of every depth is described, and shown in variants", arguments: [1, 4, 8, 16, 24, 32])
+  func depths(bits: Int) throws {
+    let palette = bits <= 8 ? [UInt8](repeating: 0x40, count: 4 << bits) : []
+    let stride = (9 * bits + 31) / 32 * 4
+    let whole = Self.file(
+      Self.header(9, 5, bits: bits), palette: palette, [UInt8](repeating: 0x5A, count: stride * 5))
+    for pieces in [1, 7, .max] {
+      let description = try #require(Decoding(whole, pieces: pieces).description)
+      #expect((description.width, description.height, description.format) == (9, 5, .bmp))
+    }
+    let png = try Rendered(whole, as: Variant(.png, 4)).result.get()
+    #expect(Decoding(png).description?.width == 4)
+  }
+
+  @Test("is no image wherever it ends", arguments: files)
+  func cutShort(whole: [UInt8]) {
+    #expect(Decoding(whole).description != nil, "\(Decoding(whole).result)")
+    for count in 1..<whole.count {
+      for pieces in [1, .max] {
+        let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+        #expect(decoding.description == nil, "\(count): \(decoding.result)")
+      }
+    }
+  }
+
+  @Test("changed at random ends, one way or the other", arguments: files)
+  func mutants(seed: [UInt8]) throws {
+    var random = HostileTests.Random(state: UInt64(seed.count))
+    let image = try Decoding(seed).result.get()
+    for _ in 0..<400 {
+      let mutant = HostileTests.mutant(of: seed, with: &random)
+      let decoding = Decoding(mutant, pieces: 5, limits: HostileTests.limits)
+      #expect(decoding.description == nil || decoding.headers.count == 1)
+      let rendered = Rendered(mutant, as: Variant(.png, 2), described: image)
+      if let file = rendered.file { #expect(Decoding(file).description?.width == 2) }
+    }
+  }
+
+  @Test("of sides that only its header has is refused by that, and takes nothing")
+  func sides() {
+    let bomb = Self.file(Self.header(30_000, 30_000, bits: 8, compression: 1), [1, 1])
+    let error = Decoding(bomb, limits: DecodeLimits(maxPixels: 1_000_000)).error
+    #expect(error == .tooManyPixels(width: 30_000, height: 30_000, limit: 1_000_000))
+    #expect(Decoding(Self.file(Self.header(1, 0, bits: 8), [1, 1])).isBroken)
+    let long = Self.icon([(0, 32, Self.header(256, 512, bits: 32))])
+    #expect(Decoding(long).isBroken)
+  }
+
+  @Test("is taken only where somebody says so, and decoders are held")
+  func optional() {
+    for (file, format) in [(Self.small, ImageFormat.bmp), (Self.oldIcon, .ico)] {
+      #expect(!ImageFormat.usual.contains(format))
+      #expect(ImageFormat.needingIsolation.contains(format))
+      let usual = Decoding(file, limits: DecodeLimits(formats: Set(ImageFormat.usual)))
+      #expect(usual.error == .unsupportedFormat(name: format.name))
+    }
+    let icon = ImageDescription(format: .ico, width: 2, height: 2)
+    #expect(icon.format.contentType == "image/vnd.microsoft.icon")
+  }
+}
