@@ -28,6 +28,8 @@ public struct Configuration: Sendable {
   public var view = View()
   /// What a job's own limits may not exceed.
   public var limits = Limits()
+  /// Whether webhooks may be sent without TLS.
+  public var allowsPlainWebhooks = false
   /// Whether named local images exist at all.
   public var hasLocalRoot = false
 

@@ -130,7 +130,8 @@ extension Routes {
   func decoder(savesData: Bool) -> SubmissionDecoder {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
-      formats: service.outputFormats, savesData: savesData)
+      formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
+      savesData: savesData)
   }
 
   /// The whole body and the JSON that it is.

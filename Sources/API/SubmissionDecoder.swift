@@ -7,6 +7,8 @@ struct SubmissionDecoder {
   let hasLocalRoot: Bool
   /// Those that variants can be written in.
   let formats: Set<OutputFormat>
+  /// Whether webhooks may be sent without TLS.
+  let allowsPlainWebhooks: Bool
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// What was wrong so far.
@@ -32,8 +34,9 @@ struct SubmissionDecoder {
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
-    if let text = query.one("variants") {
-      members.append(.init(name: "variants", value: Self.json(text)))
+    for name in ["variants", "notify"] {
+      guard let text = query.one(name) else { continue }
+      members.append(.init(name: name, value: Self.json(text)))
     }
     if let word = query.one("original") {
       members.append(.init(name: "original", value: .string(word)))

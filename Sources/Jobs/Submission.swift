@@ -26,6 +26,8 @@ public struct Submission: Sendable, Equatable, Codable {
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
   public var savesData = false
+  /// Whom to tell of the job's end.
+  public var webhook: Webhook?
   private var wantedVariants: [VariantRequest]?
   private var dropped: Bool?
 
