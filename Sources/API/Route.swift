@@ -3,7 +3,9 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, batch, upload, form, job, fetch, image, preview, jobEvents, events, cache, network
+  case jobs, batch, upload, form, job, fetch, webhooks, sendWebhook, image, preview, jobEvents,
+    events
+  case cache, network
   case livez, readyz, metrics, activity, openAPI, openAPIJSON, problem, dashboard, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
@@ -15,6 +17,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .form: "/jobs/form"
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
+    case .webhooks: "/jobs/{id}/webhooks"
+    case .sendWebhook: "/jobs/{id}/webhooks/send"
     case .image: "/jobs/{id}/image"
     case .preview: "/jobs/{id}/preview"
     case .jobEvents: "/jobs/{id}/events"
@@ -39,10 +43,11 @@ enum Route: Int, CaseIterable, Sendable {
     switch self {
     case .jobs: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
-    case .batch, .upload, .form, .fetch: [.post, .options]
+    case .batch, .upload, .form, .fetch, .sendWebhook: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity, .openAPI,
+    case .webhooks, .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity,
+      .openAPI,
       .openAPIJSON,
       .problem, .dashboard, .view:
       [.get, .head, .options]
@@ -53,8 +58,8 @@ enum Route: Int, CaseIterable, Sendable {
   /// What a token must be good for; nil: none is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
-    case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
-      .unknown:
+    case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
+      .jobEvents, .events, .unknown:
       .jobs
     case .cache, .network: .admin
     case .metrics, .activity: publicMetrics ? nil : .admin
@@ -121,6 +126,8 @@ struct Destination: Sendable {
     if tail.elementsEqual("/image".utf8) { return .image }
     if tail.elementsEqual("/preview".utf8) { return .preview }
     if tail.elementsEqual("/events".utf8) { return .jobEvents }
+    if tail.elementsEqual("/webhooks".utf8) { return .webhooks }
+    if tail.elementsEqual("/webhooks/send".utf8) { return .sendWebhook }
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 

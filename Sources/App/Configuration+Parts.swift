@@ -64,6 +64,29 @@ extension Configuration {
     return fetcher
   }
 
+  /// Where messages may be sent: networks and hosts are their own, ports and what is denied are those of origins.
+  var webhookPolicy: AddressPolicy {
+    var policy = fetcherConfiguration.policy
+    policy.allowSchemes = webhooks.allowHTTP ? ["https", "http"] : ["https"]
+    policy.allowNetworks = webhooks.allowNetworks.compactMap { CIDR($0) }
+    policy.allowHosts = webhooks.allowHosts
+    return policy
+  }
+
+  var webhookRules: WebhookRules {
+    var rules = WebhookRules()
+    rules.schedule = WebhookSchedule(waits: webhooks.retry)
+    let usual = webhooks.secrets + webhooks.fileSecrets
+    // Two tokens of one name are one owner's.
+    let own = Dictionary(
+      auth.tokens.map { (Owner($0.name), $0.webhookSecrets) }, uniquingKeysWith: +)
+    rules.secrets = { owner in
+      guard let secrets = own[owner], !secrets.isEmpty else { return usual }
+      return secrets
+    }
+    return rules
+  }
+
   /// Where a browser on this machine finds the dashboard of a service that listens on that port.
   func pageURL(port: Int) -> String {
     let scheme = server.tls.certificate == nil ? "http" : "https"
@@ -99,6 +122,7 @@ extension Configuration {
     routes.corsOrigins = server.corsOrigins
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
+    routes.allowsPlainWebhooks = webhooks.allowHTTP
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes

@@ -46,6 +46,9 @@ struct Parts: Sendable {
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
         spool: images.spool, fetcher: fetcher, codec: decoding.codec,
         renderer: decoding.renderer, locals: locals,
+        webhooks: JobEngine.Webhooks(
+          client: fetcher.sender(under: configuration.webhookPolicy),
+          rules: configuration.webhookRules, body: WebhookBody.encode),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),

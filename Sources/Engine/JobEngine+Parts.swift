@@ -17,6 +17,8 @@ extension JobEngine {
     public var renderer: (any ImageRenderer)?
     /// Named images; nil: there are none.
     public var locals: (any LocalImages)?
+    /// Sends messages to receivers; nil: nobody is told of ends.
+    public var webhooks: Webhooks?
     /// Where hashing, decoding and writing may compute and wait.
     public var threads: any ComputeThreads
 
@@ -26,6 +28,7 @@ extension JobEngine {
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
+      webhooks: Webhooks? = nil,
       threads: any ComputeThreads
     ) {
       self.store = store
@@ -35,7 +38,25 @@ extension JobEngine {
       self.codec = codec
       self.renderer = renderer
       self.locals = locals
+      self.webhooks = webhooks
       self.threads = threads
+    }
+  }
+  /// What tells receivers of ends.
+  public struct Webhooks: Sendable {
+    /// Sends one try.
+    public var client: any WebhookClient
+    /// How messages are sent.
+    public var rules: WebhookRules
+    /// What a message says: the same each time.
+    public var body: @Sendable (WebhookMessage) -> [UInt8]
+
+    /// The parts.
+    public init(
+      client: any WebhookClient, rules: WebhookRules,
+      body: @escaping @Sendable (WebhookMessage) -> [UInt8]
+    ) {
+      (self.client, self.rules, self.body) = (client, rules, body)
     }
   }
 }

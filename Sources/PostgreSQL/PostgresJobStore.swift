@@ -43,6 +43,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let claiming: Lane<Body, Void>
   let reading: Lane<Body, Void>
   let holding: Lane<Body, Void>
+  let messaging: Lane<Body, Void>
   let exchange = NewsExchange()
   let log = Logger(label: "store")
   /// Jobs handed over in the queue's order, since the start.
@@ -90,6 +91,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     reading = Lane(
       named: "pg-read", threads: max(1, configuration.readers), settings, looks)
     holding = Lane(named: "pg-lease", settings, alone)
+    // What the server lost in a crash is sent once more.
+    messaging = Lane(named: "pg-messages", settings, unsynced)
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
     isShared = configuration.isShared
@@ -148,6 +151,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     await writing.close()
     await claiming.close()
     await holding.close()
+    await messaging.close()
     await reading.close()
     await telling.close()
   }

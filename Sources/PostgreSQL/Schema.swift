@@ -8,6 +8,7 @@ enum Schema {
   /// Each is made once, in this order; a number is never given to another one.
   static let migrations: [String] = [
     jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
+    messages,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -191,6 +192,23 @@ enum Schema {
     ALTER TABLE images ADD COLUMN generation bigint NOT NULL DEFAULT 0;
     """
 
+  // A message waits while it has a `next_at`, and is sent by the instance that it names. `record` is the message as JSON,
+  // what it tells of among it.
+  private static let messages = """
+    CREATE TABLE messages (
+      subject uuid NOT NULL,
+      number bigint NOT NULL,
+      host bytea NOT NULL,
+      next_at bigint,
+      instance bigint,
+      record bytea NOT NULL,
+      PRIMARY KEY (subject, number)
+    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_held ON messages (host) WHERE instance IS NOT NULL;
+    """
+
   private static let cache = """
     CREATE TABLE cache (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -282,6 +300,9 @@ enum Schema {
     END $$;
 
     """
+
+  /// Of whoever takes messages (pg_advisory_xact_lock).
+  static let messagesLock = 7_210_016
 
   /// Of an origin (pg_advisory_xact_lock), beside its name's hash.
   private static let originLock = 7_210_015

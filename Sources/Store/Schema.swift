@@ -34,6 +34,9 @@ enum Schema {
     migrator.registerMigration("8 the store's name") { db in
       try db.execute(sql: settings)
     }
+    migrator.registerMigration("10 messages") { db in
+      try db.execute(sql: messages)
+    }
     return migrator
   }()
 
@@ -204,6 +207,21 @@ enum Schema {
       value TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     INSERT INTO settings VALUES ('name', lower(hex(randomblob(16))));
+    """
+
+  // A message waits while it has a `next_at`; the index of hosts is what each look goes along. `record` is the message as
+  // JSON, what it tells of among it.
+  private static let messages = """
+    CREATE TABLE messages (
+      subject BLOB NOT NULL,
+      number INTEGER NOT NULL,
+      host BLOB NOT NULL,
+      next_at INTEGER,
+      record BLOB NOT NULL,
+      PRIMARY KEY (subject, number)
+    ) STRICT;
+    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL;
+    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL;
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -1,3 +1,4 @@
+public import Jobs
 public import Logging
 
 extension Configuration {
@@ -64,6 +65,10 @@ extension Configuration {
     public var file: String?
     /// What it lets do.
     public var scopes: Set<Scope>
+    /// What messages to its owner are signed with; empty: those of `webhooks`.
+    public var webhookSecrets: [WebhookSecret] = []
+    /// The files that some of them were read from.
+    public var webhookSecretFiles: [String] = []
 
     /// A token known by its hash.
     public init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<Scope>) {
@@ -97,6 +102,24 @@ extension Configuration {
     public var keys: [[UInt8]] = []
     /// A file with one key a line.
     public var keysFile: String?
+  }
+
+  /// `webhooks`: telling others of the ends of jobs.
+  public struct Webhooks: Sendable, Equatable {
+    /// What messages are signed with, all of them: a new one before the old one is taken out.
+    public var secrets: [WebhookSecret] = []
+    /// Files with one or more such secrets, a line each.
+    public var secretFiles: [String] = []
+    /// What those files hold.
+    var fileSecrets: [WebhookSecret] = []
+    /// Whether http URLs are taken beside https ones.
+    public var allowHTTP = false
+    /// CIDRs taken out of the built-in block list, for receivers alone.
+    public var allowNetworks: [String] = []
+    /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, lower case; empty is all.
+    public var allowHosts: [String] = []
+    /// How long to wait after each try that was in vain; after the last one the message is given up.
+    public var retry: [Duration] = WebhookSchedule.standard.waits
   }
 
   /// `network`: what the service believes of it when it starts.

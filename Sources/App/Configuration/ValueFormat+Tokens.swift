@@ -1,4 +1,5 @@
 internal import API
+internal import Jobs
 internal import YAML
 
 extension ValueFormat<[Configuration.Token]> {
@@ -49,19 +50,52 @@ extension ValueFormat<Configuration.Token> {
       "scopes", ValueFormat<[Configuration.Token.Scope]>.list(.choice(), minimum: 1), of: node,
       &complaints)
     let hash = hash(of: node, &complaints)
+    let (secrets, files) = webhookSecrets(of: node, &complaints)
     guard let name, let scopes, let hash, complaints.count == before else { return nil }
     let file = node["token_file"]?.scalar?.text
-    return Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
+    var token = Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
+    (token.webhookSecrets, token.webhookSecretFiles) = (secrets, files)
+    return token
   } show: { token in
     let scopes = Configuration.Token.Scope.allCases.filter(token.scopes.contains)
     let list = scopes.map(\.rawValue).joined(separator: ", ")
     let secret =
       token.file.map { "token_file: " + ValueFormat<String>.file.show($0) } ?? "sha256: hidden"
+    let files = ValueFormat<[String]>.list(.file).show(token.webhookSecretFiles)
+    let webhooks = token.webhookSecretFiles.isEmpty ? "" : ", webhook_secret_files: \(files)"
     return
-      "{ name: \(ValueFormat<String>.tokenName.show(token.name)), \(secret), scopes: [\(list)] }"
+      "{ name: \(ValueFormat<String>.tokenName.show(token.name)), \(secret), scopes: [\(list)]\(webhooks) }"
   }
 
-  private static var members: [String] { ["name", "sha256", "token_file", "scopes"] }
+  private static var members: [String] {
+    ["name", "sha256", "token_file", "scopes", "webhook_secrets", "webhook_secret_files"]
+  }
+
+  private static func webhookSecrets(
+    of node: Node, _ complaints: inout [Complaint]
+  ) -> (secrets: [WebhookSecret], files: [String]) {
+    var secrets: [WebhookSecret] = []
+    if node["webhook_secrets"] != nil {
+      secrets +=
+        read(
+          "webhook_secrets", ValueFormat<[WebhookSecret]>.list(.webhookSecret), of: node,
+          &complaints) ?? []
+    }
+    guard let files = node["webhook_secret_files"],
+      let paths = read(
+        "webhook_secret_files", ValueFormat<[String]>.list(.file), of: node, &complaints)
+    else { return (secrets, []) }
+    for path in paths {
+      switch FileText.webhookSecrets(path) {
+      case .success(let more): secrets += more
+      case .failure(let wrong):
+        let message = "\(LineText.quoted(path)) \(wrong.why)"
+        complaints.append(
+          Complaint(location: files.location, inner: ".webhook_secret_files", message: message))
+      }
+    }
+    return (secrets, paths)
+  }
 
   private static func read<Member>(
     _ member: String, _ format: ValueFormat<Member>, of node: Node,

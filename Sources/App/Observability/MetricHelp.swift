@@ -50,6 +50,13 @@ enum MetricHelp {
     "imagefetch_variants": "Variants asked for, by format and by what came of it.",
     "imagefetch_variants_rendering": "Variants being rendered.",
     "imagefetch_variants_waiting": "Variants that wait to be rendered.",
+    "imagefetch_webhook_seconds": "From a webhook's try to its answer, or to there being none.",
+    "imagefetch_webhook_tries": "Tries of webhooks, by what came of them.",
+    "imagefetch_webhooks_ended":
+      "Webhook messages that are sent no more, by whether they were delivered.",
+    "imagefetch_webhooks_sending": "Webhook messages on their way.",
+    "imagefetch_webhooks_waiting":
+      "Webhook messages that are yet to be taken, counted up to 100,000.",
     "imagefetch_workers": "Workers: so much work can be under way at once.",
   ]
 }
