@@ -85,6 +85,8 @@ enum JobDocument {
       json.array(brevity < .withoutTags ? job.tags : []) { $0.string($1) }
       json.key("cache")
       if let cache = job.cache { cache.write(to: &json) } else { json.null() }
+      json.key("deliveries")
+      json.array(job.deliveries) { $1.write(brevity, to: &$0) }
       json.key("timings")
       job.timings.write(to: &json)
       json.member("version", job.version)
@@ -244,6 +246,22 @@ extension CacheOutcome {
       json.member("status", status.rawValue)
       json.member("age", age)
       json.member("fresh_until", freshUntil?.description)
+    }
+  }
+}
+
+extension Delivered {
+  fileprivate func write(_ brevity: JobDocument.Brevity, to writer: inout JSONWriter) {
+    writer.object { json in
+      if let destination {
+        json.member("to", destination)
+      } else {
+        json.member("put", brevity == .whole ? url : nil)
+      }
+      json.member("key", key)
+      json.member("what", variant ?? "original")
+      json.member("bytes", bytes)
+      json.member("etag", entityTag)
     }
   }
 }

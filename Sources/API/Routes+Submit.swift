@@ -131,6 +131,7 @@ extension Routes {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
       formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
+      destinations: configuration.destinations,
       savesData: savesData)
   }
 

@@ -9,6 +9,8 @@ struct SubmissionDecoder {
   let formats: Set<OutputFormat>
   /// Whether webhooks may be sent without TLS.
   let allowsPlainWebhooks: Bool
+  /// The places that images may be brought to by their names.
+  let destinations: Set<String>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// What was wrong so far.
@@ -34,7 +36,7 @@ struct SubmissionDecoder {
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
-    for name in ["variants", "notify"] {
+    for name in ["variants", "notify", "deliver"] {
       guard let text = query.one(name) else { continue }
       members.append(.init(name: name, value: Self.json(text)))
     }
@@ -95,6 +97,7 @@ struct SubmissionDecoder {
     job.submission.savesData = savesData
     for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
+    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return job
   }
 
@@ -118,6 +121,7 @@ struct SubmissionDecoder {
       set(member, of: &job, at: Location(root: root, member: member.name))
     }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
+    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return source == nil ? nil : job
   }
 

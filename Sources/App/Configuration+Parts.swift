@@ -64,18 +64,20 @@ extension Configuration {
     return fetcher
   }
 
-  /// Where messages may be sent: networks and hosts are their own, ports and what is denied are those of origins.
+  /// Where messages may be sent: what is allowed is their own, what is denied is so to origins too.
   var webhookPolicy: AddressPolicy {
     var policy = fetcherConfiguration.policy
     policy.allowSchemes = webhooks.allowHTTP ? ["https", "http"] : ["https"]
     policy.allowNetworks = webhooks.allowNetworks.compactMap { CIDR($0) }
     policy.allowHosts = webhooks.allowHosts
+    policy.allowPorts = Set(webhooks.allowPorts)
     return policy
   }
 
   var webhookRules: WebhookRules {
     var rules = WebhookRules()
     rules.schedule = WebhookSchedule(waits: webhooks.retry)
+    rules.timeout = webhooks.timeout
     let usual = webhooks.secrets + webhooks.fileSecrets
     // Two tokens of one name are one owner's.
     let own = Dictionary(
@@ -123,6 +125,7 @@ extension Configuration {
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
     routes.allowsPlainWebhooks = webhooks.allowHTTP
+    routes.destinations = Set(destinations.map(\.name))
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes

@@ -49,6 +49,8 @@ struct Parts: Sendable {
         webhooks: JobEngine.Webhooks(
           client: fetcher.sender(under: configuration.webhookPolicy),
           rules: configuration.webhookRules, body: WebhookBody.encode),
+        destinations: try DestinationKeeping(
+          configuration, fetcher: fetcher, now: Self.now, log: log),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),

@@ -19,6 +19,8 @@ extension JobEngine {
     public var locals: (any LocalImages)?
     /// Sends messages to receivers; nil: nobody is told of ends.
     public var webhooks: Webhooks?
+    /// Brings images where clients want them; nil: nowhere.
+    public var destinations: (any ImageDestinations)?
     /// Where hashing, decoding and writing may compute and wait.
     public var threads: any ComputeThreads
 
@@ -28,7 +30,7 @@ extension JobEngine {
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
-      webhooks: Webhooks? = nil,
+      webhooks: Webhooks? = nil, destinations: (any ImageDestinations)? = nil,
       threads: any ComputeThreads
     ) {
       self.store = store
@@ -39,6 +41,7 @@ extension JobEngine {
       self.renderer = renderer
       self.locals = locals
       self.webhooks = webhooks
+      self.destinations = destinations
       self.threads = threads
     }
   }

@@ -160,7 +160,10 @@ public final class JobEngine: Sendable {
       images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,
       now: now, log: log)
     loader = Loader(
-      loads: loads, urls: urls, files: files, makers: makers, completer: completer)
+      loads: loads, urls: urls, files: files, makers: makers,
+      deliveries: JobDeliveries(
+        destinations: parts.destinations, images: parts.images, snapshots: snapshots, log: log),
+      completer: completer)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,
       keeper: keeper, log: log)

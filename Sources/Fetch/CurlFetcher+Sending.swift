@@ -73,6 +73,12 @@ extension CurlFetcher {
   ///
   /// - Throws: why there is no response.
   public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+    try await response(to: request, by: router)
+  }
+
+  fileprivate func response(
+    to request: OutgoingRequest, by router: Router
+  ) async throws(FetchError) -> FetchedResponse {
     let (exchange, head) = try await send(request, by: router)
     return FetchedResponse(
       url: request.url, status: head.status, headers: head.fields,
@@ -100,8 +106,13 @@ public struct CurlSender: Sendable {
     (self.fetcher, self.router) = (fetcher, router)
   }
 
-  /// Sends a request, and gives the head of whatever is answered. The answer's content is nobody's.
-  func send(_ request: OutgoingRequest) async throws(FetchError) -> ResponseHead {
+  /// Sends a request as it is, and gives whatever is answered: see ``CurlFetcher/send(_:)``.
+  public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+    try await fetcher.response(to: request, by: router)
+  }
+
+  /// The same, and gives the answer's head; its content is nobody's.
+  func head(of request: OutgoingRequest) async throws(FetchError) -> ResponseHead {
     let (exchange, head) = try await fetcher.send(request, by: router)
     exchange.discard()
     return head
@@ -115,8 +126,8 @@ extension CurlSender: WebhookClient {
       HeaderField(name: "Content-Type", value: "application/json"),
       HeaderField(name: "Accept", value: "*/*"),
     ]
-    let head = try await send(
-      OutgoingRequest(
+    let head = try await head(
+      of: OutgoingRequest(
         .post, request.url, fields: fields + request.fields, content: OutgoingContent(request.body),
         timeout: request.timeout, maxBytes: 65_536))
     let wait = head.fields.first { $0.name.lowercased() == "retry-after" }

@@ -98,6 +98,7 @@ func openingNetworks(_ networks: [String], by name: String) -> [App.Configuratio
 func openingReceivers(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
   [
     .init(name: name, key: "webhooks.allow_networks", value: networks.joined(separator: ",")),
+    .init(name: name, key: "webhooks.allow_ports", value: ""),
     .init(name: name, key: "webhooks.allow_http", value: "true"),
   ]
 }

@@ -118,6 +118,10 @@ extension Configuration {
     public var allowNetworks: [String] = []
     /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, lower case; empty is all.
     public var allowHosts: [String] = []
+    /// Ports of receivers; empty is all.
+    public var allowPorts: [Int] = [443]
+    /// For a try: from the name's lookup to the answer's header section.
+    public var timeout: Duration = .seconds(15)
     /// How long to wait after each try that was in vain; after the last one the message is given up.
     public var retry: [Duration] = WebhookSchedule.standard.waits
   }

@@ -17,6 +17,8 @@ public struct Configuration: Sendable, Equatable {
   public var cache = Cache()
   /// Telling others of ends.
   public var webhooks = Webhooks()
+  /// Where images may be brought to, by their names.
+  public var destinations: [Destination] = []
   /// What is kept on disk.
   public var storage = Storage()
   /// Other sources than URLs.

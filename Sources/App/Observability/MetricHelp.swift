@@ -9,6 +9,7 @@ enum MetricHelp {
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
     "imagefetch_decoders_ended": "Decoder processes that ended, by why.",
     "imagefetch_decoders_started": "Decoder processes that were started.",
+    "imagefetch_deliveries": "Images and variants brought to destinations, by what came of it.",
     "imagefetch_fetch_bytes": "Bytes of content received from origins.",
     "imagefetch_fetch_open_transfers": "Requests to origins under way.",
     "imagefetch_fetch_requests": "Requests to origins that ended, by what came of them.",

@@ -12,6 +12,7 @@ struct WebhookRunTests {
   ]
   private static let keys = [
     "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",
+    "webhooks.allow_ports": "",
     "webhooks.secrets": secrets[0], "webhooks.retry": "20ms,20ms,20ms,20ms,20ms",
   ]
 
@@ -244,7 +245,7 @@ struct WebhookRunTests {
         try await Self.shown(job, at: service).tries[0].error?.contains("not allowed") == true)
     }
     keys["webhooks.allow_hosts"] = ""
-    keys["fetch.allow_ports"] = "443"
+    keys["webhooks.allow_ports"] = "443"
     try await withPipeline(keys) { service, origin in
       let job = try await service.post([
         "url": "http://169.254.169.254/x", "notify": Self.notify(origin.url("/hook")),
