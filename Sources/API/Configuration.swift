@@ -30,6 +30,10 @@ public struct Configuration: Sendable {
   public var view = View()
   /// What a job's own limits may not exceed.
   public var limits = Limits()
+  /// Whether webhooks may be sent without TLS.
+  public var allowsPlainWebhooks = false
+  /// The places that images may be brought to by their names.
+  public var destinations: Set<String> = []
   /// Whether named local images exist at all.
   public var hasLocalRoot = false
 

@@ -131,6 +131,14 @@ extension FailureCode {
       Row(
         .unprocessableContent, "There is no such local image",
         "Check the name, or have the file put into the folder sources.local_root.")
+    case .deliveryFailure:
+      Row(
+        .badGateway, "The image could not be delivered",
+        """
+        The image is there, but could not be brought to one of the places in deliver, three times. The detail names \
+        the place and what it answered. POST /jobs/{id}/fetch tries again, without fetching where the image is kept. A \
+        presigned URL may have expired, or been signed for other header fields.
+        """)
     case .storageFull:
       Row(
         .serviceUnavailable, "There is no room to keep the image",

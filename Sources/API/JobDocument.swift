@@ -4,9 +4,15 @@ internal import Jobs
 /// A job's JSON, members in the contract's order.
 enum JobDocument {
   /// One job that waits for nothing. The bytes depend on nothing but the job, so that one version has one encoding.
-  static func encode(_ job: Job) -> [UInt8] {
+  static func encode(_ job: Job) -> [UInt8] { encode(job, .whole) }
+
+  /// How much of a job is told.
+  enum Brevity: Comparable { case whole, withoutOtherURLs, withoutTags }
+
+  /// A job that waits for nothing, in few bytes.
+  static func encode(_ job: Job, _ brevity: Brevity) -> [UInt8] {
     var writer = JSONWriter()
-    write(job, nil, to: &writer)
+    write(job, nil, brevity, to: &writer)
     return writer.bytes
   }
 
@@ -49,24 +55,26 @@ enum JobDocument {
     var writer = JSONWriter(capacity: 1024 * (page.count + 1))
     writer.object { json in
       json.key("jobs")
-      json.array(page) { write($1, waiting($1), to: &$0) }
+      json.array(page) { write($1, waiting($1), .whole, to: &$0) }
       json.member("next_cursor", nextCursor)
     }
     return writer.bytes
   }
 
-  private static func write(_ job: Job, _ waiting: WaitingFor?, to writer: inout JSONWriter) {
+  private static func write(
+    _ job: Job, _ waiting: WaitingFor?, _ brevity: Brevity, to writer: inout JSONWriter
+  ) {
     let id = job.id.description
     writer.object { json in
       json.member("id", id)
       json.member("phase", job.phase.rawValue)
       json.key("source")
-      job.submission.source.write(to: &json)
+      job.submission.source.write(brevity, to: &json)
       json.member("priority", job.priority.word)
       json.key("progress")
       job.progress.write(previews: job.previews, to: &json)
       json.key("image")
-      if let image = job.image { image.write(of: id, to: &json) } else { json.null() }
+      if let image = job.image { image.write(of: id, brevity, to: &json) } else { json.null() }
       json.key("error")
       if let failure = job.failure { failure.write(to: &json) } else { json.null() }
       json.key("last_error")
@@ -74,9 +82,11 @@ enum JobDocument {
       json.member("next_attempt_at", job.nextAttempt?.description)
       json.member("attempts", job.attempts)
       json.key("tags")
-      json.array(job.tags) { $0.string($1) }
+      json.array(brevity < .withoutTags ? job.tags : []) { $0.string($1) }
       json.key("cache")
       if let cache = job.cache { cache.write(to: &json) } else { json.null() }
+      json.key("deliveries")
+      json.array(job.deliveries) { $1.write(brevity, to: &$0) }
       json.key("timings")
       job.timings.write(to: &json)
       json.member("version", job.version)
@@ -141,12 +151,12 @@ extension WaitingFor {
 }
 
 extension Source {
-  fileprivate func write(to writer: inout JSONWriter) {
+  fileprivate func write(_ brevity: JobDocument.Brevity, to writer: inout JSONWriter) {
     writer.object { json in
       switch self {
       case .url(let url, let lowData):
         json.member("url", url.string)
-        json.member("low_data_url", lowData?.string)
+        json.member("low_data_url", brevity == .whole ? lowData?.string : nil)
       case .local(let name): json.member("local", name)
       case .captured(_, let bytes, let contentType):
         json.key("captured")
@@ -175,7 +185,9 @@ extension StoredImage {
   /// The strong entity tag of the image's own bytes.
   var entityTag: String { digest.entityTag }
 
-  fileprivate func write(of id: String, to writer: inout JSONWriter) {
+  fileprivate func write(
+    of id: String, _ brevity: JobDocument.Brevity, to writer: inout JSONWriter
+  ) {
     writer.object { json in
       json.member("format", description.format.rawValue)
       json.member("content_type", description.format.contentType)
@@ -195,7 +207,7 @@ extension StoredImage {
       json.member("has_alpha", description.hasAlpha)
       json.member("frames", description.frames)
       json.member("variant", variant.rawValue)
-      json.member("url", url?.string)
+      json.member("url", brevity == .whole ? url?.string : nil)
       json.member("thumbhash", description.lqip?.base64)
       json.member("dominant_color", description.lqip?.colorCode)
       json.member("original", bundle == nil ? "keep" : "drop")
@@ -234,6 +246,22 @@ extension CacheOutcome {
       json.member("status", status.rawValue)
       json.member("age", age)
       json.member("fresh_until", freshUntil?.description)
+    }
+  }
+}
+
+extension Delivered {
+  fileprivate func write(_ brevity: JobDocument.Brevity, to writer: inout JSONWriter) {
+    writer.object { json in
+      if let destination {
+        json.member("to", destination)
+      } else {
+        json.member("put", brevity == .whole ? url : nil)
+      }
+      json.member("key", key)
+      json.member("what", variant ?? "original")
+      json.member("bytes", bytes)
+      json.member("etag", entityTag)
     }
   }
 }

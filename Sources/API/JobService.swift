@@ -54,6 +54,12 @@ public protocol JobService: Sendable {
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot
 
+  /// What is told of the job's ends, the oldest first.
+  func messages(of id: JobID, for caller: Caller) async throws(JobsError) -> [WebhookMessage]
+
+  /// Has the newest of them sent again, now; nil where there is none.
+  func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage?
+
   /// The job as it is when it meets the condition, or the time is over.
   func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot

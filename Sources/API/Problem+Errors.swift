@@ -157,10 +157,30 @@ extension JobFailure {
     case .notCached: return ("The job asks for a cached image only.", nil)
     case .localNotFound(let name):
       return ("This service has no image named \(name.shortened).", nil)
+    case .delivery(let error): return (error.described, nil)
     case .storageFull:
       return ("This service has no room for the image; try again later.", nil)
     case .internal:
       return ("The fault is on this side; the operator's log knows more.", nil)
+    }
+  }
+}
+
+extension DeliveryError {
+  fileprivate var described: String {
+    switch self {
+    case .refused(let to, let status, let code):
+      "\(to.shortened) answered \(status)" + (code.map { " (\($0.shortened))." } ?? ".")
+    case .unreachable(let to, .timeout), .unreachable(let to, .stalled):
+      "\(to.shortened) did not take the image in time."
+    case .unreachable(let to, let error):
+      "\(to.shortened) was not reached: \(error.described.detail)"
+    case .differs(let to): "\(to.shortened) stored other bytes than it was sent."
+    case .unknown(let to): "This service has no destination \(to.shortened) any more."
+    case .noCredentials(let to):
+      "This service has no credentials for \(to.shortened); the operator's log knows more."
+    case .longKey(let to): "The key at \(to.shortened) would have more than 1,024 bytes."
+    case .unreadable, .cancelled: "The fault is on this side; the operator's log knows more."
     }
   }
 }
@@ -215,7 +235,9 @@ extension JobFailure {
     switch self {
     case .fetch(.blocked(_, let reason)): reason.word
     case .codec(let error): error.reason
-    case .fetch, .integrityMismatch, .notCached, .localNotFound, .storageFull, .internal: nil
+    case .fetch, .integrityMismatch, .notCached, .localNotFound, .delivery, .storageFull,
+      .internal:
+      nil
     }
   }
 }

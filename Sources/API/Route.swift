@@ -3,7 +3,9 @@ internal import Jobs
 
 /// One path of the API.
 enum Route: Int, CaseIterable, Sendable {
-  case jobs, batch, upload, form, job, fetch, image, preview, jobEvents, events, cache, network
+  case jobs, batch, upload, form, job, fetch, webhooks, sendWebhook, image, preview, jobEvents,
+    events
+  case cache, network
   case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, dashboard, view,
     unknown
 
@@ -16,6 +18,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .form: "/jobs/form"
     case .job: "/jobs/{id}"
     case .fetch: "/jobs/{id}/fetch"
+    case .webhooks: "/jobs/{id}/webhooks"
+    case .sendWebhook: "/jobs/{id}/webhooks/send"
     case .image: "/jobs/{id}/image"
     case .preview: "/jobs/{id}/preview"
     case .jobEvents: "/jobs/{id}/events"
@@ -41,11 +45,11 @@ enum Route: Int, CaseIterable, Sendable {
     switch self {
     case .jobs: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
-    case .batch, .upload, .form, .fetch: [.post, .options]
+    case .batch, .upload, .form, .fetch, .sendWebhook: [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
-    case .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity, .instances,
-      .openAPI, .openAPIJSON, .problem, .dashboard, .view:
+    case .webhooks, .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity,
+      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -54,8 +58,8 @@ enum Route: Int, CaseIterable, Sendable {
   /// What a token must be good for; nil: none is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
-    case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
-      .unknown:
+    case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
+      .jobEvents, .events, .unknown:
       .jobs
     case .cache, .network: .admin
     case .metrics, .activity, .instances: publicMetrics ? nil : .admin
@@ -122,6 +126,8 @@ struct Destination: Sendable {
     if tail.elementsEqual("/image".utf8) { return .image }
     if tail.elementsEqual("/preview".utf8) { return .preview }
     if tail.elementsEqual("/events".utf8) { return .jobEvents }
+    if tail.elementsEqual("/webhooks".utf8) { return .webhooks }
+    if tail.elementsEqual("/webhooks/send".utf8) { return .sendWebhook }
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 

@@ -17,8 +17,8 @@ extension Routes {
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)
     case .dashboard: return dashboard().answer(exchange.fields)
-    case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
-      .cache, .network, .view, .unknown:
+    case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
+      .jobEvents, .events, .cache, .network, .view, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }

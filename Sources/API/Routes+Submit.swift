@@ -130,7 +130,8 @@ extension Routes {
   func decoder(for exchange: Exchange) -> SubmissionDecoder {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
-      formats: service.outputFormats, savesData: exchange.savesData,
+      formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
+      destinations: configuration.destinations, savesData: exchange.savesData,
       maxPriority: exchange.caller.limits.maxPriority)
   }
 

@@ -134,6 +134,8 @@ public struct Routes: Sendable {
       default: try await job(exchange)
       }
     case .fetch: try await fetchAgain(exchange)
+    case .webhooks: try await webhooks(exchange)
+    case .sendWebhook: try await sendWebhook(exchange)
     case .image: try await image(exchange)
     case .preview: try await preview(exchange)
     case .jobEvents: try await jobEvents(exchange)

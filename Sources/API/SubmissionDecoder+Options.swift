@@ -17,6 +17,9 @@ extension SubmissionDecoder {
     case "retention":
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
     case "variants": job.submission.variants = variants(value, at: location)
+    case "notify":
+      job.submission.webhook = webhook(value, of: WebhookEvent.jobEnds, at: location)
+    case "deliver": job.submission.deliveries = deliveries(value, at: location)
     case "original": job.submission.dropsOriginal = drops(value, at: location)
     case "cache", "cache_ttl":
       if case .captured = job.submission.source { fallthrough }
@@ -48,8 +51,8 @@ extension SubmissionDecoder {
 
   private static let members = [
     "url", "low_data_url", "local", "priority", "tags", "integrity", "timeout", "max_bytes",
-    "max_pixels", "max_attempts", "retention", "variants", "original", "cache", "cache_ttl",
-    "alternatives", "cache_key", "headers",
+    "max_pixels", "max_attempts", "retention", "variants", "original", "notify", "deliver", "cache",
+    "cache_ttl", "alternatives", "cache_key", "headers",
   ]
 
   private mutating func setCaching(
@@ -168,7 +171,7 @@ extension SubmissionDecoder {
   private static let maxHeaderBytes = 8192
   private static let maxHeaderFields = 64
 
-  private mutating func headers(_ value: JSONValue, at location: Location) -> [HeaderField] {
+  mutating func headers(_ value: JSONValue, at location: Location) -> [HeaderField] {
     guard case .object(let members) = value, members.count <= Self.maxHeaderFields else {
       wrong(location, "It is an object of up to \(Self.maxHeaderFields) header fields.")
       return []

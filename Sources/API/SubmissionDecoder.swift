@@ -7,6 +7,10 @@ struct SubmissionDecoder {
   let hasLocalRoot: Bool
   /// Those that variants can be written in.
   let formats: Set<OutputFormat>
+  /// Whether webhooks may be sent without TLS.
+  let allowsPlainWebhooks: Bool
+  /// The places that images may be brought to by their names.
+  let destinations: Set<String>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// The highest that the client may ask for; nil: any.
@@ -37,8 +41,9 @@ struct SubmissionDecoder {
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
-    if let text = query.one("variants") {
-      members.append(.init(name: "variants", value: Self.json(text)))
+    for name in ["variants", "notify", "deliver"] {
+      guard let text = query.one(name) else { continue }
+      members.append(.init(name: name, value: Self.json(text)))
     }
     if let word = query.one("original") {
       members.append(.init(name: "original", value: .string(word)))
@@ -97,6 +102,7 @@ struct SubmissionDecoder {
     job.submission.savesData = savesData
     for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
+    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return job
   }
 
@@ -120,6 +126,7 @@ struct SubmissionDecoder {
       set(member, of: &job, at: Location(root: root, member: member.name))
     }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
+    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return source == nil ? nil : job
   }
 

@@ -76,6 +76,31 @@ extension Configuration {
     return fetcher
   }
 
+  /// Where messages may be sent: what is allowed is their own, what is denied is so to origins too.
+  var webhookPolicy: AddressPolicy {
+    var policy = fetcherConfiguration.policy
+    policy.allowSchemes = webhooks.allowHTTP ? ["https", "http"] : ["https"]
+    policy.allowNetworks = webhooks.allowNetworks.compactMap { CIDR($0) }
+    policy.allowHosts = webhooks.allowHosts
+    policy.allowPorts = Set(webhooks.allowPorts)
+    return policy
+  }
+
+  var webhookRules: WebhookRules {
+    var rules = WebhookRules()
+    rules.schedule = WebhookSchedule(waits: webhooks.retry)
+    rules.timeout = webhooks.timeout
+    let usual = webhooks.secrets + webhooks.fileSecrets
+    // Two tokens of one name are one owner's.
+    let own = Dictionary(
+      auth.tokens.map { (Owner($0.name), $0.webhookSecrets) }, uniquingKeysWith: +)
+    rules.secrets = { owner in
+      guard let secrets = own[owner], !secrets.isEmpty else { return usual }
+      return secrets
+    }
+    return rules
+  }
+
   /// Where a browser on this machine finds the dashboard of a service that listens on that port.
   func pageURL(port: Int) -> String {
     let scheme = server.tls.certificate == nil ? "http" : "https"
@@ -121,6 +146,8 @@ extension Configuration {
     routes.corsOrigins = server.corsOrigins
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
+    routes.allowsPlainWebhooks = webhooks.allowHTTP
+    routes.destinations = Set(destinations.map(\.name))
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes

@@ -47,6 +47,11 @@ struct Parts: Sendable {
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
         spool: images.spool, fetcher: fetcher, codec: decoding.codec,
         renderer: decoding.renderer, locals: locals, peers: images.sender.map(Peers.init),
+        webhooks: JobEngine.Webhooks(
+          client: fetcher.sender(under: configuration.webhookPolicy),
+          rules: configuration.webhookRules, body: WebhookBody.encode),
+        destinations: try DestinationKeeping(
+          configuration, fetcher: fetcher, now: Self.now, log: log),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),

@@ -41,7 +41,9 @@ extension JobEngine {
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
       // What is kept of an image whose own bytes are dropped is the job's alone.
-      guard job.url != nil, job.submission.cacheMode.takesStored, !job.submission.dropsOriginal
+      guard job.url != nil, job.submission.cacheMode.takesStored, !job.submission.dropsOriginal,
+        // Before its success it has to be brought somewhere.
+        job.submission.deliveries.isEmpty
       else { return [] }
       guard job.target == .lowData else { return [(place, job)] }
       var regular = job

@@ -19,6 +19,10 @@ extension JobEngine {
     public var locals: (any LocalImages)?
     /// Asks other instances; nil: they are not reached.
     public var peers: (any InstancePeers)?
+    /// Sends messages to receivers; nil: nobody is told of ends.
+    public var webhooks: Webhooks?
+    /// Brings images where clients want them; nil: nowhere.
+    public var destinations: (any ImageDestinations)?
     /// Where hashing, decoding and writing may compute and wait.
     public var threads: any ComputeThreads
 
@@ -28,7 +32,8 @@ extension JobEngine {
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
-      peers: (any InstancePeers)? = nil, threads: any ComputeThreads
+      peers: (any InstancePeers)? = nil, webhooks: Webhooks? = nil,
+      destinations: (any ImageDestinations)? = nil, threads: any ComputeThreads
     ) {
       self.store = store
       self.images = images
@@ -38,7 +43,26 @@ extension JobEngine {
       self.renderer = renderer
       self.locals = locals
       self.peers = peers
+      self.webhooks = webhooks
+      self.destinations = destinations
       self.threads = threads
+    }
+  }
+  /// What tells receivers of ends.
+  public struct Webhooks: Sendable {
+    /// Sends one try.
+    public var client: any WebhookClient
+    /// How messages are sent.
+    public var rules: WebhookRules
+    /// What a message says: the same each time.
+    public var body: @Sendable (WebhookMessage) -> [UInt8]
+
+    /// The parts.
+    public init(
+      client: any WebhookClient, rules: WebhookRules,
+      body: @escaping @Sendable (WebhookMessage) -> [UInt8]
+    ) {
+      (self.client, self.rules, self.body) = (client, rules, body)
     }
   }
 }

@@ -38,6 +38,7 @@ extension JobEngine {
       group.addTask { await self.listForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
       group.addTask { await self.backgroundWorker.run() }
+      group.addTask { await self.webhooks?.run() }
       await work()
       background.stop()
       group.cancelAll()
@@ -98,7 +99,9 @@ extension JobEngine {
     background.stop()
     dispatcher.stop()
     loads.stop()
+    async let sent: Void? = webhooks?.stop(by: min(deadline, .now + .seconds(3)))
     await loads.emptied.wait(until: deadline)
+    await sent
     loads.close()
     snapshots.close()
     await variants?.close()
@@ -114,6 +117,7 @@ extension JobEngine {
           store: try await store.counts(), cache: try await cache.counts(), running: loads.count,
           workers: configuration.workers, oldest: loads.oldest.map { now() - $0 } ?? .zero,
           renderings: variants?.load, pausedOrigins: origins.paused, partialBytes: kept.bytes))
+      try await webhooks?.observe()
     } catch {
       log.error("the store can't be counted", metadata: ["error": "\(error)"])
     }

@@ -32,6 +32,9 @@ public final class JobEngine: Sendable {
   let snapshots: JobSnapshots
   let publisher: JobPublisher
 
+  // Webhooks: who is told of ends. Nil: nobody is.
+  let webhooks: WebhookSender?
+
   // Cache: images and responses that are kept.
   let uploads: UploadQuota
   let keeper: ImageKeeper
@@ -80,8 +83,9 @@ public final class JobEngine: Sendable {
     network = NetworkState(isConstrained: configuration.isConstrained)
     membership = Membership(store: parts.store)
     snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
+    let bell = WebhookBell()
     publisher = JobPublisher(
-      snapshots: snapshots, metrics: metrics, log: log,
+      snapshots: snapshots, metrics: metrics, log: log, onMessage: { bell.ring() },
       onLowData: { [network, background] job in
         // The network changed while the job was loading.
         if network.firstCandidate(of: job.submission) == .regular { background.replaceLowData() }
@@ -93,6 +97,13 @@ public final class JobEngine: Sendable {
     lease = Lease(
       store: parts.store, membership: membership, duration: configuration.lease, loads: loads,
       clock: storeClock, log: log)
+
+    webhooks = parts.webhooks.map { [lease] webhooks in
+      WebhookSender(
+        store: parts.store, lease: lease, client: webhooks.client, rules: webhooks.rules,
+        body: webhooks.body, clock: now, log: log)
+    }
+    bell.connect(webhooks)
 
     uploads = UploadQuota(configuration.maxStoredBytes, now: now)
     keeper = ImageKeeper(
@@ -158,7 +169,10 @@ public final class JobEngine: Sendable {
       images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,
       now: now, log: log)
     loader = Loader(
-      loads: loads, urls: urls, files: files, makers: makers, completer: completer)
+      loads: loads, urls: urls, files: files, makers: makers,
+      deliveries: JobDeliveries(
+        destinations: parts.destinations, images: parts.images, snapshots: snapshots, log: log),
+      completer: completer)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,
       keeper: keeper, log: log)

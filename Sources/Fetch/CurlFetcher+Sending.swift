@@ -1,6 +1,7 @@
 public import Jobs
 
-/// A request of ours to a service that the operator named, as opposed to an origin's URL that a client did.
+/// A request of ours that is no fetch of an image: to a service that the operator named, or to where a client wants
+/// something sent.
 public struct OutgoingRequest: Sendable {
   /// What it does (RFC 9110 section 9).
   public enum Method: String, Sendable {
@@ -8,8 +9,9 @@ public struct OutgoingRequest: Sendable {
     case get = "GET"
     case head = "HEAD"
     case delete = "DELETE"
-    /// This has.
+    /// These have.
     case put = "PUT"
+    case post = "POST"
   }
 
   /// What is asked.
@@ -61,19 +63,76 @@ public struct OutgoingContent: Sendable {
 }
 
 extension CurlFetcher {
+  /// One that sends under a policy of its own, on the same loop, with the same proxy.
+  public func sender(under policy: AddressPolicy) -> CurlSender {
+    CurlSender(self, router.under(policy))
+  }
+
   /// Sends a request as it is, and gives whatever is answered: no redirect is followed, no status is an error, and
   /// no content coding is undone. The policy holds here too.
   ///
   /// - Throws: why there is no response.
   public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
-    let deadline = ContinuousClock.now + request.timeout
-    let (exchange, _, head) = try await ask(
-      for: request.url, fields: RequestFields.sendable(request.fields), method: request.method,
-      content: request.content, maxBytes: request.maxBytes, timeout: request.timeout, by: deadline)
+    try await response(to: request, by: router)
+  }
+
+  fileprivate func response(
+    to request: OutgoingRequest, by router: Router
+  ) async throws(FetchError) -> FetchedResponse {
+    let (exchange, head) = try await send(request, by: router)
     return FetchedResponse(
       url: request.url, status: head.status, headers: head.fields,
       contentLength: head.contentLength,
       body: SentBody(exchange, running), timings: head.timings)
+  }
+
+  fileprivate func send(
+    _ request: OutgoingRequest, by router: Router
+  ) async throws(FetchError) -> (Exchange, ResponseHead) {
+    let (exchange, _, head) = try await ask(
+      for: request.url, by: router, fields: RequestFields.sendable(request.fields),
+      method: request.method, content: request.content, maxBytes: request.maxBytes,
+      timeout: request.timeout, by: .now + request.timeout)
+    return (exchange, head)
+  }
+}
+
+/// Sends where a client wants something sent, under a policy of its own. No redirect is followed.
+public struct CurlSender: Sendable {
+  private let fetcher: CurlFetcher
+  private let router: Router
+
+  fileprivate init(_ fetcher: CurlFetcher, _ router: Router) {
+    (self.fetcher, self.router) = (fetcher, router)
+  }
+
+  /// Sends a request as it is, and gives whatever is answered: see ``CurlFetcher/send(_:)``.
+  public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+    try await fetcher.response(to: request, by: router)
+  }
+
+  /// The same, and gives the answer's head; its content is nobody's.
+  func head(of request: OutgoingRequest) async throws(FetchError) -> ResponseHead {
+    let (exchange, head) = try await fetcher.send(request, by: router)
+    exchange.discard()
+    return head
+  }
+}
+
+extension CurlSender: WebhookClient {
+  /// Posts it as JSON.
+  public func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse {
+    let fields = [
+      HeaderField(name: "Content-Type", value: "application/json"),
+      HeaderField(name: "Accept", value: "*/*"),
+    ]
+    let head = try await head(
+      of: OutgoingRequest(
+        .post, request.url, fields: fields + request.fields, content: OutgoingContent(request.body),
+        timeout: request.timeout, maxBytes: 65_536))
+    let wait = head.fields.first { $0.name.lowercased() == "retry-after" }
+      .flatMap { RetryAfter.seconds($0.value) }
+    return WebhookResponse(status: head.status, retryAfter: wait.map { .seconds($0) })
   }
 }
 

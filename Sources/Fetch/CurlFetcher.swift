@@ -12,7 +12,7 @@ internal import Synchronization
 /// shared threads.
 public final class CurlFetcher: ImageFetcher {
   private let configuration: Configuration
-  private let router: Router
+  let router: Router
   let running: RunningLoop
   private let metrics = FetchMetrics()
   private let log = Logger(label: "imagefetch.fetch")
@@ -27,7 +27,7 @@ public final class CurlFetcher: ImageFetcher {
     self.configuration = configuration
     router = try Router(configuration)
     let gauge = metrics.openTransfers
-    let settings = TransferSettings(configuration, policy: router.policy)
+    let settings = TransferSettings(configuration)
     let isCounted = configuration.isCounted
     running = RunningLoop(
       try EventLoop(settings: settings) { if isCounted { gauge.record($0) } })
@@ -69,7 +69,7 @@ public final class CurlFetcher: ImageFetcher {
       if Task.isCancelled { throw .cancelled }
       let asked = start.duration(to: .now)
       let (exchange, route, head) = try await ask(
-        for: url, fields: fields + conditions, maxBytes: request.maxBytes,
+        for: url, by: router, fields: fields + conditions, maxBytes: request.maxBytes,
         timeout: request.timeout, by: deadline)
       guard Redirect.isRedirect(head.status) else {
         var response = try accept(
@@ -101,7 +101,8 @@ public final class CurlFetcher: ImageFetcher {
 
   /// One hop: up to its response's header section.
   func ask(
-    for url: SourceURL, fields: [HeaderField], method: OutgoingRequest.Method = .get,
+    for url: SourceURL, by router: Router, fields: [HeaderField],
+    method: OutgoingRequest.Method = .get,
     content: OutgoingContent? = nil, maxBytes: Int, timeout: Duration,
     by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> (Exchange, Route, ResponseHead) {
@@ -180,9 +181,9 @@ final class RunningLoop: Sendable {
 }
 
 extension TransferSettings {
-  init(_ configuration: CurlFetcher.Configuration, policy: AddressPolicy) {
+  init(_ configuration: CurlFetcher.Configuration) {
     self.init(
-      policy: policy, connectTimeout: configuration.connectTimeout,
+      connectTimeout: configuration.connectTimeout,
       stallTimeout: configuration.stallTimeout, userAgent: configuration.userAgent,
       certificateAuthorities: configuration.certificateAuthorities,
       maxConnections: configuration.maxConnections,

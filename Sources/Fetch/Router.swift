@@ -4,17 +4,14 @@ internal import Logging
 
 /// Decides where a URL leads: names to addresses, and every one of them judged.
 struct Router: Sendable {
-  let policy: AddressPolicy
+  private(set) var policy: AddressPolicy
   let lookups: LookupQueue
   let connectTimeout: Duration
   let proxy: ProxyAddress?
   private let log = Logger(label: "imagefetch.fetch")
 
   init(_ configuration: CurlFetcher.Configuration) throws(FetcherSetupError) {
-    var policy = configuration.policy
-    policy.allowHosts = policy.allowHosts.map(Self.asciiPattern)
-    policy.denyHosts = policy.denyHosts.map(Self.asciiPattern)
-    self.policy = policy
+    policy = Self.ascii(configuration.policy)
     connectTimeout = configuration.connectTimeout
     lookups = LookupQueue(
       resolver: configuration.resolver, threads: configuration.maxLookups,
@@ -25,6 +22,20 @@ struct Router: Sendable {
     }
     guard let proxy = ProxyAddress(text) else { throw .unusableProxy }
     self.proxy = proxy
+  }
+
+  /// The same under another policy.
+  func under(_ policy: AddressPolicy) -> Router {
+    var router = self
+    router.policy = Self.ascii(policy)
+    return router
+  }
+
+  private static func ascii(_ policy: AddressPolicy) -> AddressPolicy {
+    var policy = policy
+    policy.allowHosts = policy.allowHosts.map(asciiPattern)
+    policy.denyHosts = policy.denyHosts.map(asciiPattern)
+    return policy
   }
 
   /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`, and `.connectFailure` where the proxy has
@@ -50,7 +61,8 @@ struct Router: Sendable {
     }
     return Route(
       url: "\(url.scheme)://\(host.inURL):\(url.port)\(url.pathAndQuery)", host: host.text,
-      port: url.port, addresses: addresses, nameTime: nameTime, proxy: proxyRoute)
+      port: url.port, addresses: addresses, nameTime: nameTime, policy: policy,
+      proxy: proxyRoute)
   }
 
   private func addresses(

@@ -49,6 +49,7 @@ extension JobFailure: CustomStringConvertible {
     case .integrityMismatch(_, let actual): "the bytes have the SHA-256 \(actual.hex)"
     case .notCached: "nothing is cached"
     case .localNotFound(let name): "there is no local image \(name)"
+    case .delivery(let error): error.description
     case .storageFull: "no room is left"
     case .internal: "a fault of the service"
     }
@@ -108,6 +109,22 @@ extension CodecError: CustomStringConvertible {
     case .broken(let format, let detail): "broken \(format.rawValue): \(detail)"
     case .crashed(let how): "the decoder was lost: \(how)"
     case .noDecoder: "no decoder process could be had"
+    }
+  }
+}
+
+extension DeliveryError: CustomStringConvertible {
+  public var description: String {
+    switch self {
+    case .refused(let to, let status, let code):
+      "\(to) answered \(status)" + (code.map { " \($0)" } ?? "")
+    case .unreachable(let to, let error): "\(to): \(error)"
+    case .differs(let to): "\(to) stored other bytes than it was sent"
+    case .unknown(let to): "there is no destination \(to)"
+    case .noCredentials(let to): "there are no credentials for \(to)"
+    case .longKey(let to): "the key at \(to) would be too long"
+    case .unreadable(let to): "what was to go to \(to) can't be read"
+    case .cancelled: "the delivery was stopped"
     }
   }
 }

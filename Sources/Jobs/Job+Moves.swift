@@ -52,12 +52,15 @@ extension Job {
 
   /// The image was decoded whole and stored, now or by an earlier job that the cache remembers.
   ///
-  /// - Parameter cache: nil for other sources than URLs.
+  /// - Parameters:
+  ///   - cache: nil for other sources than URLs.
+  ///   - deliveries: what was brought where.
   public mutating func succeed(
-    with image: StoredImage, cache: CacheOutcome?, at moment: Timestamp,
-    keptFor retention: Duration
+    with image: StoredImage, cache: CacheOutcome?, deliveries: [Delivered] = [],
+    at moment: Timestamp, keptFor retention: Duration
   ) {
     self.image = image
+    self.deliveries = deliveries
     progress.completed = image.bytes
     progress.total = image.bytes
     finish(as: .success, at: moment, keptFor: retention)
@@ -110,6 +113,7 @@ extension Job {
     }
     failure = nil
     image = nil
+    deliveries = []
     cache = nil
     finishedAt = nil
     expiresAt = nil

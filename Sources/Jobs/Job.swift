@@ -17,6 +17,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   private var otherTarget: URLCandidate?
   private var newPreviews: Int?
   private var apart: Bool?
+  private var made: [Delivered]?
   private var ownRevision: Int?
   /// Of a job that release 0.1.0 kept: its progress counted in it.
   private var version010: Int?
@@ -96,6 +97,12 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     set { newPreviews = newValue == 0 ? nil : newValue }
   }
 
+  /// What was brought where, once `success`, in the order asked for.
+  public package(set) var deliveries: [Delivered] {
+    get { made ?? [] }
+    set { made = newValue.isEmpty ? nil : newValue }
+  }
+
   /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
   public package(set) var isApart: Bool {
     get { apart ?? false }
@@ -125,6 +132,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     case id, owner, submission, createdAt, phase, otherTarget, newPreviews, apart, priority, tags
     case progress, image, failure, lastFailure, attempts, tries, cache, timings
     case startedAt, finishedAt, expiresAt, notBefore
+    case made = "delivered"
     case ownRevision = "revision"
     case version010 = "version"
   }

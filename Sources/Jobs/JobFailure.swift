@@ -10,6 +10,8 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
   case notCached
   /// No such named image below the root.
   case localNotFound(name: String)
+  /// The image is there, but could not be brought where it was to go.
+  case delivery(DeliveryError)
   /// The image store has no room.
   case storageFull
   /// Our fault; the log has the details.
@@ -24,7 +26,7 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
       true
     case .fetch(.originStatus(let status, _)): [408, 425, 429, 500, 502, 503, 504].contains(status)
     // Room is made, and our faults pass. A fetch that was cancelled is told as `internal`.
-    case .storageFull, .internal, .fetch(.cancelled), .codec(.noDecoder): true
+    case .storageFull, .internal, .fetch(.cancelled), .codec(.noDecoder), .delivery: true
     default: false
     }
   }
@@ -50,6 +52,7 @@ public enum FailureCode: String, Sendable, CaseIterable {
   case integrityMismatch = "integrity_mismatch"
   case notCached = "not_cached"
   case localNotFound = "local_not_found"
+  case deliveryFailure = "delivery_failure"
   case storageFull = "storage_full"
   case `internal`
 }
@@ -63,6 +66,7 @@ extension JobFailure {
     case .integrityMismatch: .integrityMismatch
     case .notCached: .notCached
     case .localNotFound: .localNotFound
+    case .delivery: .deliveryFailure
     case .storageFull: .storageFull
     case .internal: .internal
     }

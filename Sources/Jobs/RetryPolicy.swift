@@ -24,6 +24,8 @@ public struct RetryPolicy: Sendable, Equatable {
     let ceiling = min(initialBackoff * (1 << doublings), maximumBackoff)
     let backoff = ceiling * dice
     switch failure {
+    // It was tried again already, and is there to be tried once more when its owner says so.
+    case .delivery: return nil
     case .fetch(.originStatus(_, let retryAfter?)):
       return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
     // Behind the request that finds out whether the origin is back.

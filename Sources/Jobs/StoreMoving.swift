@@ -9,6 +9,10 @@ public protocol ExportedStore: JobRecords, InstanceLeases, EmbeddedImages {
 
   /// Up to `count` entries of the cache, responses and variants alike, after the one of that number.
   func entries(after number: Int64, count: Int) async throws(StoreError) -> [ExportedEntry]
+
+  /// Up to `count` messages, sent or not, after the one of that number; with each its own.
+  func messages(after number: Int64, count: Int) async throws(StoreError)
+    -> [(number: Int64, message: WebhookMessage)]
 }
 
 /// A store that takes over what another one kept. What it has already it leaves as it is, so that a move which was cut short
@@ -36,6 +40,10 @@ public protocol ImportingStore: ImageReferences, InstanceLeases, EmbeddedImages 
   /// Takes keys over.
   /// - Returns: how many were not there.
   func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int
+
+  /// Takes messages over.
+  /// - Returns: how many were not there.
+  func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int
 }
 
 /// What is known of the images that imported jobs or entries refer to. All others are kept, or reserved and in their place.

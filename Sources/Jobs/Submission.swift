@@ -26,8 +26,11 @@ public struct Submission: Sendable, Equatable, Codable {
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
   public var savesData = false
+  /// Whom to tell of the job's end.
+  public var webhook: Webhook?
   private var wantedVariants: [VariantRequest]?
   private var dropped: Bool?
+  private var wantedDeliveries: [DeliveryRequest]?
 
   /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
   public var variants: [VariantRequest] {
@@ -39,6 +42,12 @@ public struct Submission: Sendable, Equatable, Codable {
   public var dropsOriginal: Bool {
     get { dropped ?? false }
     set { dropped = newValue ? true : nil }
+  }
+
+  /// Where image and variants are brought before success is told: up to ``DeliveryRequest/most``.
+  public var deliveries: [DeliveryRequest] {
+    get { wantedDeliveries ?? [] }
+    set { wantedDeliveries = newValue.isEmpty ? nil : newValue }
   }
 
   /// A submission with every option left to the configuration.

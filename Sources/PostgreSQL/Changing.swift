@@ -115,6 +115,7 @@ extension PostgresJobStore {
       let job = try row.job()
       guard condition(job) else { return (.kept, false) }
       try transaction.delete([row])
+      try transaction.forgetMessages(of: [id], waiting: true)
       return (.removed(job), transaction.awakened > 0)
     }
     if hasAwakened { wakeAll() }
@@ -132,6 +133,7 @@ extension PostgresJobStore {
         """, [transaction.moment, .int(Int64(count))])
       let jobs = try rows.all.map { try JobRow(rows, $0) }
       try transaction.delete(jobs)
+      try transaction.forgetMessages(of: jobs.map(\.id), waiting: false)
       return jobs.map(\.id)
     }
   }

@@ -73,6 +73,13 @@ extension PostgresJobStore: ImportingStore {
   }
 }
 
+extension PostgresJobStore {
+  /// Passes over those that are there, however far they have come.
+  public func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int {
+    try await write { try $0.tell(messages) }
+  }
+}
+
 extension ImportedImages {
   fileprivate var arriving: [[UInt8]: [UInt8]] {
     Dictionary(embedded.map { ($0.digest.bytes, $0.content) }) { first, _ in first }

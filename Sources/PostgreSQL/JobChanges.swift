@@ -12,6 +12,8 @@ struct JobChanges {
   private(set) var begun: [[UInt8]: Int] = [:]
   /// Images that rows cease to refer to.
   private(set) var dropped: Set<[UInt8]> = []
+  /// What is to be told of ends.
+  private var messages: [WebhookMessage] = []
 
   private struct Changed {
     let old: JobRow
@@ -47,6 +49,7 @@ struct JobChanges {
     try new.update(to: after)
     if after.phase.isFinished, let held = row.heldBy { new.lastClaim = held.number }
     note(new, after: row, QueueMove(from: before, to: after), before, after)
+    if let message = WebhookMessage(endOf: after, after: before.phase) { messages.append(message) }
     return after
   }
 
@@ -83,6 +86,7 @@ struct JobChanges {
     }
     try transaction.removeTags(of: retagged.map(\.row.id))
     try transaction.addTags(retagged)
+    try transaction.tell(messages)
     for change in changes {
       transaction.count(change.old, -1)
       transaction.count(change.new, 1)

@@ -232,6 +232,8 @@ extension Transaction {
       "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
       [.ints(instances)])
     try noteCandidates(candidates)
+    try execute(
+      "UPDATE messages SET instance = NULL WHERE instance = ANY ($1)", [.ints(instances)])
     try execute("DELETE FROM instances WHERE number = ANY ($1)", [.ints(instances)])
   }
 }

@@ -50,6 +50,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let claiming: Lane<Body, Void>
   let reading: Lane<Body, Void>
   let holding: Lane<Body, Void>
+  let messaging: Lane<Body, Void>
   let exchange = NewsExchange()
   let log = Logger(label: "store")
   /// Jobs handed over in the queue's order, since the start.
@@ -101,6 +102,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     var urgent = settings
     urgent.timeout = min(settings.timeout, configuration.leaseTimeout)
     holding = Lane(named: "pg-lease", urgent, alone)
+    // What the server lost in a crash is sent once more.
+    messaging = Lane(named: "pg-messages", settings, unsynced)
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
     isShared = configuration.isShared
@@ -160,6 +163,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     await writing.close()
     await claiming.close()
     await holding.close()
+    await messaging.close()
     await reading.close()
     await telling.close()
   }

@@ -10,6 +10,7 @@ enum Schema {
     jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
     ownerBytes,
     presence + patience,
+    messages,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -203,6 +204,23 @@ enum Schema {
     );
     """
 
+  // A message waits while it has a `next_at`, and is sent by the instance that it names. `record` is the message as JSON,
+  // what it tells of among it.
+  private static let messages = """
+    CREATE TABLE messages (
+      subject uuid NOT NULL,
+      number bigint NOT NULL,
+      host bytea NOT NULL,
+      next_at bigint,
+      instance bigint,
+      record bytea NOT NULL,
+      PRIMARY KEY (subject, number)
+    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_held ON messages (host) WHERE instance IS NOT NULL;
+    """
+
   private static let cache = """
     CREATE TABLE cache (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -241,6 +259,9 @@ enum Schema {
   private static let name = """
     INSERT INTO settings (name, value) VALUES ('name', convert_to(gen_random_uuid()::text, 'UTF8'));
     """
+
+  /// Of whoever takes messages (pg_advisory_xact_lock).
+  static let messagesLock = 7_210_016
 
   // The server's clock, or what stands for it. Whether anything refers to an image, and whether anything needs it: callers
   // have its row locked.

@@ -154,6 +154,7 @@ extension Transaction {
       return .success(.accepted)
     }
     try save(accepted, known: images)
+    try tell(accepted.flatMap(\.jobs).compactMap { WebhookMessage(endOf: $0, after: nil) })
     return outcomes
   }
 

@@ -2,6 +2,7 @@ public import Fetch
 internal import Foundation
 public import Jobs
 public import Logging
+internal import Synchronization
 
 /// One bucket of an object store that speaks S3, below a prefix.
 ///
@@ -45,10 +46,13 @@ public final class S3Bucket: Sendable {
   private static let longestError = 65_536
 
   private let place: Place
-  private let sender: CurlFetcher
+  private let sender: @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse
   private let credentials: S3CredentialSource
   private let timeout: Duration
   private let tries: Int
+  private let firstPause: Duration
+  /// What requests are signed for: the place's, until the service names another one.
+  private let region: Mutex<String>
   private let now: WallClock
   private let log: Logger
   private let metrics = S3Metrics()
@@ -56,15 +60,30 @@ public final class S3Bucket: Sendable {
   /// - Parameters:
   ///   - sender: whose policy lets it go to the endpoint.
   ///   - timeout: of one try.
-  public init(
+  ///   - firstPause: before the second try, about; each further one is three times as long.
+  public convenience init(
     _ place: Place, sender: CurlFetcher, credentials: S3CredentialSource,
     timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
   ) {
+    self.init(
+      place, send: { request throws(FetchError) in try await sender.send(request) },
+      credentials: credentials, timeout: timeout, tries: tries, now: now, log: log)
+  }
+
+  /// - Parameter send: sends a request to the endpoint.
+  public init(
+    _ place: Place,
+    send: @escaping @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse,
+    credentials: S3CredentialSource, timeout: Duration, tries: Int,
+    firstPause: Duration = .milliseconds(100), now: @escaping WallClock, log: Logger
+  ) {
     self.place = place
-    self.sender = sender
+    sender = send
+    region = Mutex(place.region)
     self.credentials = credentials
     self.timeout = timeout
     self.tries = tries
+    self.firstPause = firstPause
     self.now = now
     self.log = log
   }
@@ -72,19 +91,29 @@ public final class S3Bucket: Sendable {
   /// Stores an object in the place of what was there.
   ///
   /// - Parameter isNew: whether it is refused where there is one (`If-None-Match: *`), by a server that knows this.
+  /// - Returns: its entity tag, if it was told.
+  @discardableResult
   public func put(
     _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil,
     isNew: Bool = false
-  ) async throws(S3Error) {
+  ) async throws(S3Error) -> String? {
     var request = Request(.put, key: key)
     request.content = content
     request.digest = digest.hex
-    request.fields = [
-      HeaderField(name: "x-amz-checksum-sha256", value: Data(digest.bytes).base64EncodedString())
-    ]
+    request.fields = [HeaderField(name: Self.checksum, value: digest.base64)]
     if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
     if isNew { request.fields.append(HeaderField(name: "If-None-Match", value: "*")) }
-    _ = try await send(request)
+    return try Self.entityTag(of: try await send(request), with: digest)
+  }
+
+  static let checksum = "x-amz-checksum-sha256"
+
+  /// What the store says of what it stored, if it does: its digest has to be what was sent.
+  static func entityTag(
+    of response: FetchedResponse, with digest: ImageDigest
+  ) throws(S3Error) -> String? {
+    if let told = response.field(checksum), told != digest.base64 { throw .otherBytes }
+    return response.field("etag").map { String($0.prefix(256)) }
   }
 
   /// An object's bytes, as they come; nil when there is none.
@@ -171,7 +200,7 @@ extension S3Bucket {
 
   /// Sends it, again and again while that may help.
   package func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
-    var pause = Duration.milliseconds(100)
+    var pause = firstPause
     for attempt in 1... {
       let began = ContinuousClock.now
       do throws(S3Error) {
@@ -192,13 +221,16 @@ extension S3Bucket {
     throw .unexpected("no try was made")
   }
 
-  private func sendOnce(_ request: Request) async throws(S3Error) -> FetchedResponse {
+  private func sendOnce(
+    _ request: Request, isMoved: Bool = false
+  ) async throws(S3Error) -> FetchedResponse {
     let outgoing = try signed(request, by: try await credentials.current())
     let response: FetchedResponse
-    do throws(FetchError) { response = try await sender.send(outgoing) } catch {
+    do throws(FetchError) { response = try await sender(outgoing) } catch {
       throw .unreachable(error)
     }
     guard response.status >= 300 else { return response }
+    if !isMoved, learnRegion(from: response) { return try await sendOnce(request, isMoved: true) }
     let answer =
       request.method == .head
       ? [] : ((try? await Self.content(of: response, atMost: Self.longestError)) ?? [])
@@ -206,6 +238,19 @@ extension S3Bucket {
     throw .refused(
       status: response.status, code: Self.told(xml.first("Code")),
       message: Self.told(xml.first("Message")))
+  }
+
+  /// The bucket is in another region than was signed for: nothing else is learned from a redirect, which could lead
+  /// anywhere.
+  private func learnRegion(from response: FetchedResponse) -> Bool {
+    guard [301, 307, 400, 403].contains(response.status),
+      let told = response.field("x-amz-bucket-region"), 1...64 ~= told.utf8.count,
+      told.utf8.allSatisfy({ 0x30...0x39 ~= $0 || 0x61...0x7A ~= $0 | 0x20 || $0 == 0x2D })
+    else { return false }
+    return region.withLock { region in
+      defer { region = told }
+      return region != told
+    }
   }
 
   /// As much of what it says as a line of the log takes: whoever stands before the store may say anything.
@@ -233,7 +278,8 @@ extension S3Bucket {
     if let token = credentials.sessionToken {
       fields.append(HeaderField(name: "x-amz-security-token", value: token))
     }
-    let authorization = Signature(region: place.region, credentials: credentials).authorization(
+    let region = region.withLock { $0 }
+    let authorization = Signature(region: region, credentials: credentials).authorization(
       for: Signature.Request(
         method: request.method.rawValue, path: path, query: query.map { (name: $0, value: $1) },
         fields: fields + [HeaderField(name: "Host", value: host)],
@@ -248,7 +294,7 @@ extension S3Bucket {
       maxBytes: request.maxBytes)
   }
 
-  private static func content(
+  static func content(
     of response: FetchedResponse, atMost limit: Int = .max
   ) async throws(S3Error) -> [UInt8] {
     var bytes: [UInt8] = []
@@ -257,4 +303,14 @@ extension S3Bucket {
     } catch { throw .unreachable(error) }
     return bytes
   }
+}
+
+extension FetchedResponse {
+  /// The first value of a field of that name, which is in lower case.
+  func field(_ name: String) -> String? { headers.first { $0.name.lowercased() == name }?.value }
+}
+
+extension ImageDigest {
+  /// As S3 has it.
+  var base64: String { Data(bytes).base64EncodedString() }
 }

@@ -8,6 +8,8 @@ public enum S3Error: Error, Sendable, Equatable {
   case refused(status: Int, code: String, message: String)
   /// What it answered is not what S3 has.
   case unexpected(String)
+  /// What it says it stored is not what was sent.
+  case otherBytes
   /// There are no credentials to sign with.
   case noCredentials(String)
 
@@ -20,7 +22,7 @@ public enum S3Error: Error, Sendable, Equatable {
     case .refused(let status, let code, _):
       [408, 429, 500, 502, 503, 504].contains(status)
         || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
-    case .unexpected, .noCredentials: false
+    case .otherBytes, .unexpected, .noCredentials: false
     }
   }
 
@@ -39,6 +41,7 @@ extension S3Error: CustomStringConvertible {
     case .refused(let status, let code, let message):
       "the object store answers \(status) \(code): \(message)"
     case .unexpected(let what): "the object store's answer makes no sense: \(what)"
+    case .otherBytes: "the object store has other bytes than it was sent"
     case .noCredentials(let why): "no credentials for the object store: \(why)"
     }
   }

@@ -66,6 +66,20 @@ extension SQLiteJobStore: ExportedStore {
   }
 }
 
+extension SQLiteJobStore {
+  /// By the table's own order.
+  public func messages(
+    after number: Int64, count: Int
+  ) async throws(StoreError) -> [(number: Int64, message: WebhookMessage)] {
+    try await read { db in
+      try Row.fetchAll(
+        db, sql: "SELECT record, rowid FROM messages WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        arguments: [number, count]
+      ).map { (number: $0[1], message: try MessageRecord.message($0)) }
+    }
+  }
+}
+
 /// The tables apart from a service.
 extension SQLiteJobStore {
   /// How far a database's tables are. It is only read, also while a service has it.

@@ -41,6 +41,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let reading: ThreadPool
   private let lock: FolderLock?
   let leases: Leases
+  let heldMessages = HeldMessages()
   let exchange = NewsExchange()
   let now: WallClock
   /// See ``Configuration/largestEmbedded``.

@@ -37,6 +37,9 @@ enum Schema {
     migrator.registerMigration("9 bytes of owners") { db in
       try db.execute(sql: ownerBytes)
     }
+    migrator.registerMigration("10 messages") { db in
+      try db.execute(sql: messages)
+    }
     return migrator
   }()
 
@@ -217,6 +220,21 @@ enum Schema {
       value TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     INSERT INTO settings VALUES ('name', lower(hex(randomblob(16))));
+    """
+
+  // A message waits while it has a `next_at`; the index of hosts is what each look goes along. `record` is the message as
+  // JSON, what it tells of among it.
+  private static let messages = """
+    CREATE TABLE messages (
+      subject BLOB NOT NULL,
+      number INTEGER NOT NULL,
+      host BLOB NOT NULL,
+      next_at INTEGER,
+      record BLOB NOT NULL,
+      PRIMARY KEY (subject, number)
+    ) STRICT;
+    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL;
+    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL;
     """
 
   // CacheEntry.resource, where it is another one than the key.

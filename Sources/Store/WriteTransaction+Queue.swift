@@ -24,6 +24,7 @@ extension WriteTransaction {
       var row = row
       row.rank = try counters.ranks.next(db)
       try insert(row)
+      try tell(WebhookMessage(endOf: job, after: nil))
       guard row.source != nil || row.image != nil else { continue }
       references.move(from: nil, to: row, holding: job)
       try endReservations(of: row.id, &references)
@@ -216,6 +217,7 @@ extension WriteTransaction {
     }
     if row.phase != .loading { row.claim = nil }
     try replace(change.old, by: row)
+    try tell(WebhookMessage(endOf: change.after, after: change.before.phase))
     references.move(from: change.old, to: row, holding: change.after)
   }
 
@@ -224,13 +226,17 @@ extension WriteTransaction {
     let job = try row.job()
     guard condition(job) else { return .kept }
     try delete(row)
+    try forgetMessages(of: row.id, waiting: true)
     return .removed(job)
   }
 
   mutating func expire(at moment: Timestamp, count: Int) throws -> [JobID] {
     let rows = try JobRow.fetchAll(
       "expires_at <= ? ORDER BY expires_at LIMIT ?", [moment.milliseconds, count], db)
-    for row in rows { try delete(row) }
+    for row in rows {
+      try delete(row)
+      try forgetMessages(of: row.id, waiting: false)
+    }
     return rows.compactMap { JobID(data: $0.id) }
   }
 }

@@ -94,6 +94,15 @@ func openingNetworks(_ networks: [String], by name: String) -> [App.Configuratio
   ]
 }
 
+/// Flags that let messages go to such networks, without TLS too.
+func openingReceivers(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
+  [
+    .init(name: name, key: "webhooks.allow_networks", value: networks.joined(separator: ",")),
+    .init(name: name, key: "webhooks.allow_ports", value: ""),
+    .init(name: name, key: "webhooks.allow_http", value: "true"),
+  ]
+}
+
 /// The query of variants.
 struct VariantOptions: ParsableArguments {
   @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))

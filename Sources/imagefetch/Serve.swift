@@ -22,8 +22,8 @@ struct Serve: AsyncParsableCommand {
 
   @Flag(
     help: """
-      To try it on one machine: fetches from loopback and private networks too, has the images of the \
-      working directory as local ones, and answers GET /image.
+      To try it on one machine: fetches from loopback and private networks too and tells them of ends, has \
+      the images of the working directory as local ones, and answers GET /image.
       """)
   var dev = false
 
@@ -52,6 +52,7 @@ struct Serve: AsyncParsableCommand {
       flags += openingNetworks(privateNetworks, by: "--dev")
       flags.append(.init(name: "--dev", key: "sources.local_root", value: "."))
       flags.append(.init(name: "--dev", key: "view.enabled", value: "true"))
+      flags += openingReceivers(privateNetworks, by: "--dev")
     }
     return flags
   }

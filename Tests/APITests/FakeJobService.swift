@@ -11,6 +11,7 @@ final class FakeJobService: JobService {
     var jobs: [JobID: Job] = [:]
     var images: [ImageDigest: [UInt8]] = [:]
     var previews: [JobID: Preview] = [:]
+    var messages: [JobID: [WebhookMessage]] = [:]
     var keys: [String: (fingerprint: ImageDigest, jobs: [JobID])] = [:]
     var capacity = 10_000
     var state = ServiceState.ready
@@ -159,6 +160,21 @@ final class FakeJobService: JobService {
         kept.keys["\(key.owner.name)/\(key.key)"] = (key.fingerprint, made.map(\.id))
       }
       return made.map { SubmittedJob(JobSnapshot($0)) }
+    }
+  }
+
+  func messages(of id: JobID, for caller: Caller) async throws(JobsError) -> [WebhookMessage] {
+    _ = try await job(id, for: caller)
+    return kept.withLock { $0.messages[id] ?? [] }
+  }
+
+  func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage? {
+    _ = try await job(id, for: caller)
+    return kept.withLock { kept in
+      guard var message = kept.messages[id]?.popLast() else { return nil }
+      message.sendAgain(at: Timestamp(milliseconds: kept.milliseconds))
+      kept.messages[id]?.append(message)
+      return message
     }
   }
 

@@ -112,7 +112,7 @@ struct ConfigurationRuleTests {
           { name: a, token_file: "\(token)", scopes: [jobs] },
           { name: b, sha256: \(Self.hash), scopes: [admin, jobs] } ] }
         view: { keys_file: "\(keys)" }
-        fetch: { proxy: "http://someone:secret@proxy:1" }
+        fetch: { proxy: "http://someone:hushed@proxy:1" }
         """, name: "f")
     let expected = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     #expect(configuration.auth.tokens[0].sha256.map(hex).joined() == expected)
@@ -122,7 +122,7 @@ struct ConfigurationRuleTests {
         [UInt8](repeating: 0x0F, count: 16), [UInt8](repeating: 0xE1, count: 20),
       ])
     let text = configuration.effective()
-    for secret in [Self.hash, expected, newest, older, "secret", "someone"] {
+    for secret in [Self.hash, expected, newest, older, "hushed", "someone"] {
       #expect(!text.localizedCaseInsensitiveContains(secret))
     }
     #expect(text.contains("{ name: b, sha256: hidden, scopes: [jobs, admin] }"))

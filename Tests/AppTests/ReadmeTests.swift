@@ -60,6 +60,8 @@ struct ReadmeTests {
     var found = 0
     for line in Readme.file("openapi.yaml").split(separator: "\n") {
       if let match = line.wholeMatch(of: #/  (/[^ ]*):/#) { path = String(match.1) }
+      // What follows the paths are requests of its own.
+      if line == "webhooks:" { break }
       guard !path.isEmpty, let match = line.wholeMatch(of: #/    (get|post|put|patch|delete):/#)
       else { continue }
       found += 1

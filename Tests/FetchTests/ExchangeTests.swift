@@ -7,7 +7,7 @@ import Testing
 struct ExchangeTests {
   private static func open() throws -> (RunningLoop, Exchange) {
     let configuration = CurlFetcher.Configuration()
-    let settings = TransferSettings(configuration, policy: configuration.policy)
+    let settings = TransferSettings(configuration)
     let running = RunningLoop(try EventLoop(settings: settings) { _ in })
     return (running, Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000))
   }

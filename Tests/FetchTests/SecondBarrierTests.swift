@@ -10,12 +10,12 @@ struct SecondBarrierTests {
   private func ask(_ origin: ScriptedOrigin, pinned: [String]) async throws -> FetchError? {
     var configuration = CurlFetcher.Configuration()
     configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
-    let settings = TransferSettings(configuration, policy: configuration.policy)
+    let settings = TransferSettings(configuration)
     let running = RunningLoop(try EventLoop(settings: settings) { _ in })
     let exchange = Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000)
     let route = Route(
       url: "http://name.test:\(origin.port)/", host: "name.test", port: origin.port,
-      addresses: pinned.map { IPAddress($0)! }, nameTime: .zero)
+      addresses: pinned.map { IPAddress($0)! }, nameTime: .zero, policy: configuration.policy)
     running.loop.post(
       .start(
         TransferPlan(

@@ -19,6 +19,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// Images that gave way, with their sizes.
   var pendingDeletion: [ImageDigest: (by: Instance, bytes: Int)] = [:]
   var cache: [CacheEntry.ID: CachedEntry] = [:]
+  var messages: [WebhookMessage.ID: KeptMessage] = [:]
   private var clock: WallClock
   var lastEntry = 0
   private var lastRank = 0.0
@@ -119,6 +120,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     for job in jobs {
       lastRank += 1
       save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
+      tell(WebhookMessage(endOf: job, after: nil))
       reservations[job.id] = nil
     }
     if let key, let name, let first = jobs.first {
@@ -253,6 +255,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let hasLed = row.leads && row.job.phase != .loading
     if row.job.phase != .loading { (row.claim, row.leads) = (nil, false) }
     save(row)
+    tell(WebhookMessage(endOf: row.job, after: before.phase))
     if hasLed { passOn(before) }
     return row.job
   }
@@ -273,6 +276,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     try await mayFail()
     let before = (rows, sizes)
+    let messagesBefore = messages
     var jobs: [Job?] = []
     do throws(StoreError) {
       for claim in completion.claims {
@@ -280,6 +284,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       }
     } catch {
       (rows, sizes) = before
+      messages = messagesBefore
       throw error
     }
     let gathered = gather(completion, from: before.0)
@@ -311,6 +316,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     guard let row = rows[id] else { return .unknown }
     guard condition(row.job) else { return .kept }
     rows[id] = nil
+    forgetMessages(of: id, waiting: true)
     if row.leads { passOn(row.job) }
     return .removed(row.job)
   }
@@ -338,7 +344,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let moment = now
     let due = rows.values.map(\.job).filter { $0.expiresAt.map { $0 <= moment } ?? false }
       .sorted { $0.expiresAt! < $1.expiresAt! }.prefix(count)
-    for job in due { rows[job.id] = nil }
+    for job in due {
+      rows[job.id] = nil
+      forgetMessages(of: job.id, waiting: false)
+    }
     return due.map(\.id)
   }
 

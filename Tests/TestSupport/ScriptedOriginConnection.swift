@@ -44,9 +44,10 @@ struct OriginConnection {
   func serve() {
     var unread: [UInt8] = []
     while let head = readHead(&unread) {
-      guard let request = ScriptedRequest(head: head, connection: number) else { break }
+      guard var request = ScriptedRequest(head: head, connection: number) else { break }
       if let length = request.header("content-length").flatMap({ Int($0) }) {
-        guard skip(length, &unread) else { break }
+        guard let content = read(length, &unread) else { break }
+        request.content = content
       }
       let script = log.state.withLock { state in
         state.requests.append(request)
@@ -100,11 +101,11 @@ struct OriginConnection {
     }
   }
 
-  /// Reads a request's content, which nobody looks at.
-  private func skip(_ length: Int, _ unread: inout [UInt8]) -> Bool {
-    while unread.count < length { guard readMore(&unread) else { return false } }
-    unread.removeSubrange(..<length)
-    return true
+  /// Reads a request's content; nil where it doesn't come whole.
+  private func read(_ length: Int, _ unread: inout [UInt8]) -> [UInt8]? {
+    while unread.count < length { guard readMore(&unread) else { return nil } }
+    defer { unread.removeSubrange(..<length) }
+    return Array(unread[..<length])
   }
 
   /// - Returns: false where nothing comes any more.

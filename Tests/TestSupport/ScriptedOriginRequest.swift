@@ -8,6 +8,8 @@ public struct ScriptedRequest: Sendable {
   public var target: String
   /// The header fields as sent, in order.
   public var headers: [(name: String, value: String)]
+  /// What it brought, where it said how much.
+  public var content: [UInt8] = []
   /// When its header section was complete.
   public var received: ContinuousClock.Instant
 

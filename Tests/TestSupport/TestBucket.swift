@@ -101,3 +101,52 @@ extension S3Bucket {
   /// Makes the bucket.
   public func create() async throws(S3Error) { _ = try await send(Request(.put, key: nil)) }
 }
+
+extension TestBucket {
+  /// A URL that was signed for one PUT of an object, for an hour (SigV4 by query).
+  public func presignedPut(_ key: String) -> String {
+    let date = ISO8601DateFormatter().string(from: Date()).filter { !"-:".contains($0) }
+    let day = String(date.prefix(8))
+    let scope = "\(day)/us-east-1/s3/aws4_request"
+    func encoded(_ text: String) -> String {
+      text.utf8.map { byte in
+        let isPlain =
+          0x30...0x39 ~= byte || 0x41...0x5A ~= byte || 0x61...0x7A ~= byte
+          || "-_.~".utf8.contains(byte)
+        return isPlain ? String(UnicodeScalar(byte)) : String(format: "%%%02X", byte)
+      }.joined()
+    }
+    let query = [
+      ("X-Amz-Algorithm", "AWS4-HMAC-SHA256"),
+      ("X-Amz-Credential", "\(ObjectStore.accessKey)/\(scope)"), ("X-Amz-Date", date),
+      ("X-Amz-Expires", "3600"), ("X-Amz-SignedHeaders", "host"),
+    ].map { "\($0)=\(encoded($1))" }.joined(separator: "&")
+    let path =
+      "/\(name)/\(key.split(separator: "/").map { encoded(String($0)) }.joined(separator: "/"))"
+    let canonical = "PUT\n\(path)\n\(query)\nhost:127.0.0.1:\(port)\n\nhost\nUNSIGNED-PAYLOAD"
+    func hex(_ bytes: some Sequence<UInt8>) -> String {
+      bytes.map { String(format: "%02x", $0) }.joined()
+    }
+    let digest = hex(SHA256.hash(data: Data(canonical.utf8)))
+    let text = "AWS4-HMAC-SHA256\n\(date)\n\(scope)\n\(digest)"
+    let signature = [day, "us-east-1", "s3", "aws4_request", text].reduce(
+      Data("AWS4\(ObjectStore.secretKey)".utf8)
+    ) { key, step in
+      Data(HMAC<SHA256>.authenticationCode(for: Data(step.utf8), using: SymmetricKey(data: key)))
+    }
+    return "\(store.endpoint)\(path)?\(query)&X-Amz-Signature=\(hex(signature))"
+  }
+
+  /// The configuration of a service that has it as a destination, its keys in files of the folder.
+  public func destination(_ destination: String, prefix: String, in folder: String) throws -> String
+  {
+    try ObjectStore.accessKey.write(
+      toFile: folder + "/access", atomically: true, encoding: .utf8)
+    try (ObjectStore.secretKey + "\n").write(
+      toFile: folder + "/secret", atomically: true, encoding: .utf8)
+    return """
+      {\(destination): {endpoint: "\(store.endpoint)", bucket: \(name), prefix: "\(prefix)", \
+      access_key_file: "\(folder)/access", secret_key_file: "\(folder)/secret"}}
+      """
+  }
+}

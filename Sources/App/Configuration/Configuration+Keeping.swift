@@ -46,6 +46,32 @@ extension Configuration {
     public var credentialsFile: String?
   }
 
+  /// An entry of `destinations`: a bucket of an object store that speaks S3, where jobs may have their images brought.
+  public struct Destination: Sendable, Equatable {
+    /// What jobs call it: 1…64 of `A-Z a-z 0-9 . _ -`.
+    public var name: String
+    /// The service's URL, without a path; nil: AWS's of that region.
+    public var endpoint: String?
+    /// What requests are signed for.
+    public var region = "us-east-1"
+    /// The bucket's name.
+    public var bucket: String
+    /// What all keys begin with.
+    public var prefix = ""
+    /// Whether the bucket's name stands in the path; else in the host's name.
+    public var isPathStyle = true
+    /// Files with the two halves of an access key; nil: `AWS_ACCESS_KEY_ID` and its like.
+    public var keyFiles: KeyFiles?
+  }
+
+  /// Two files, each with one half of an access key.
+  public struct KeyFiles: Sendable, Equatable {
+    /// That of the public half.
+    public var access: String
+    /// That of the secret half.
+    public var secret: String
+  }
+
   /// `sources`: other sources than URLs.
   public struct Sources: Sendable, Equatable {
     /// The folder of local images; nil refuses them.

@@ -81,6 +81,10 @@ extension Configuration {
     public var rate: Double?
     /// Bytes that come from origins for its owner in a day, by UTC; nil: as many as there are.
     public var maxBytesPerDay: Int?
+    /// What messages to its owner are signed with; empty: those of `webhooks`.
+    public var webhookSecrets: [WebhookSecret] = []
+    /// The files that some of them were read from.
+    public var webhookSecretFiles: [String] = []
 
     /// A token known by its hash.
     public init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<Scope>) {
@@ -114,6 +118,28 @@ extension Configuration {
     public var keys: [[UInt8]] = []
     /// A file with one key a line.
     public var keysFile: String?
+  }
+
+  /// `webhooks`: telling others of the ends of jobs.
+  public struct Webhooks: Sendable, Equatable {
+    /// What messages are signed with, all of them: a new one before the old one is taken out.
+    public var secrets: [WebhookSecret] = []
+    /// Files with one or more such secrets, a line each.
+    public var secretFiles: [String] = []
+    /// What those files hold.
+    var fileSecrets: [WebhookSecret] = []
+    /// Whether http URLs are taken beside https ones.
+    public var allowHTTP = false
+    /// CIDRs taken out of the built-in block list, for receivers alone.
+    public var allowNetworks: [String] = []
+    /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, lower case; empty is all.
+    public var allowHosts: [String] = []
+    /// Ports of receivers; empty is all.
+    public var allowPorts: [Int] = [443]
+    /// For a try: from the name's lookup to the answer's header section.
+    public var timeout: Duration = .seconds(15)
+    /// How long to wait after each try that was in vain; after the last one the message is given up.
+    public var retry: [Duration] = WebhookSchedule.standard.waits
   }
 
   /// `network`: what the service believes of it when it starts.

@@ -15,6 +15,10 @@ public struct Configuration: Sendable, Equatable {
   public var decode = Decode()
   /// The HTTP cache.
   public var cache = Cache()
+  /// Telling others of ends.
+  public var webhooks = Webhooks()
+  /// Where images may be brought to, by their names.
+  public var destinations: [Destination] = []
   /// What is kept on disk.
   public var storage = Storage()
   /// Other sources than URLs.

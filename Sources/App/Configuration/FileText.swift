@@ -1,5 +1,6 @@
 internal import Crypto
 internal import Glibc
+internal import Jobs
 
 /// Files that a configuration names.
 enum FileText {
@@ -53,6 +54,27 @@ enum FileText {
     while let last = token.last, isSpace(last) { token.removeLast() }
     return token.isEmpty ? .wrong("holds no token") : .bytes(Array(SHA256.hash(data: token)))
   }
+
+  /// The secrets that a file holds, a line each, lines that begin with `#` left out; or what is wrong with it.
+  static func webhookSecrets(_ path: String) -> Result<[WebhookSecret], WrongSecrets> {
+    switch read(path, limit: 65_536) {
+    case .wrong(let why): return .failure(WrongSecrets(why: why))
+    case .bytes(let bytes):
+      let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
+        .map { $0.trimming(while: \.isWhitespace) }
+        .filter { !$0.isEmpty && !$0.hasPrefix("#") }
+      let secrets = lines.map { WebhookSecret(String($0)) }
+      if let wrong = secrets.firstIndex(of: nil) {
+        let why = "secret \(wrong + 1) is not whsec_ and 24…64 bytes in base64"
+        return .failure(WrongSecrets(why: why))
+      }
+      guard !secrets.isEmpty else { return .failure(WrongSecrets(why: "holds no secret")) }
+      return .success(secrets.compactMap(\.self))
+    }
+  }
+
+  /// What is wrong with a file, as the end of a sentence.
+  struct WrongSecrets: Error { let why: String }
 
   private static func isFolder(_ path: String) -> Bool {
     var status = stat()

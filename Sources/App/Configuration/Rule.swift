@@ -7,7 +7,7 @@ struct Rule: Sendable {
   /// What is wrong, or nil; a rule may also complete what follows from its keys.
   let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
 
-  static let all = [tokensFile, openness, certificate, key, backoff, viewKeys]
+  static let all = [tokensFile, openness, certificate, key, backoff, viewKeys, webhookSecrets]
 
   /// The tokens in the file, beside the others.
   private static let tokensFile = Rule(
@@ -57,6 +57,16 @@ struct Rule: Sendable {
     let text = Unit.durations.text
     return "the first wait (\(text(backoff.initial.inNanoseconds))) is longer than the longest "
       + "(\(text(backoff.maximum.inNanoseconds)))"
+  }
+
+  private static let webhookSecrets = Rule(keys: ["webhooks.secret_files"]) { configuration, _ in
+    for path in configuration.webhooks.secretFiles {
+      switch FileText.webhookSecrets(path) {
+      case .success(let secrets): configuration.webhooks.fileSecrets += secrets
+      case .failure(let wrong): return "\"\(path)\" \(wrong.why)"
+      }
+    }
+    return nil
   }
 
   /// The keys in the file, unless keys were given closer by.

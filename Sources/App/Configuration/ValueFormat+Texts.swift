@@ -1,3 +1,4 @@
+internal import Jobs
 internal import PostgreSQL
 internal import YAML
 
@@ -103,4 +104,18 @@ extension ValueFormat<[UInt8]> {
       "hidden"
     }
   }
+}
+
+extension ValueFormat<WebhookSecret> {
+  /// What messages are signed with, never printed.
+  static let webhookSecret = ValueFormat(takes, form: .text) { node, complaints in
+    if let secret = node.scalar.flatMap({ WebhookSecret($0.text) }) { return secret }
+    // Not shown: a secret with a slip in it is still one.
+    complaints.append(Complaint(location: node.location, message: "is not \(takes)"))
+    return nil
+  } show: { _ in
+    "hidden"
+  }
+
+  private static var takes: String { "whsec_ and 24…64 bytes in base64" }
 }

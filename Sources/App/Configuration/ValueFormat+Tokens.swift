@@ -81,11 +81,13 @@ extension ValueFormat<Configuration.Token> {
     let rate = readLimit("rate", ValueFormat<Double>.number(1...1_000_000), of: node, &complaints)
     let maxBytes = readLimit(
       "max_bytes_per_day", ValueFormat<Int>.size(1...(1 << 50)), of: node, &complaints)
+    let (secrets, files) = webhookSecrets(of: node, &complaints)
     guard let name, let scopes, let hash, complaints.count == before else { return nil }
     let file = node["token_file"]?.scalar?.text
     var token = Configuration.Token(name: name, sha256: hash, file: file, scopes: Set(scopes))
     (token.maxQueued, token.maxPriority) = (maxQueued, maxPriority)
     (token.rate, token.maxBytesPerDay) = (rate, maxBytes)
+    (token.webhookSecrets, token.webhookSecretFiles) = (secrets, files)
     return token
   } show: { token in
     let scopes = Configuration.Token.Scope.allCases.filter(token.scopes.contains)
@@ -97,6 +99,10 @@ extension ValueFormat<Configuration.Token> {
       token.maxPriority.map { "max_priority: \($0.word)" },
       token.rate.map { "rate: " + ValueFormat<Double>.number(1...1_000_000).show($0) },
       token.maxBytesPerDay.map { "max_bytes_per_day: " + Unit.sizes.text($0) },
+      token.webhookSecretFiles.isEmpty
+        ? nil
+        : "webhook_secret_files: "
+          + ValueFormat<[String]>.list(.file).show(token.webhookSecretFiles),
     ].compactMap(\.self)
     let name = ValueFormat<String>.tokenName.show(token.name)
     let members = ["name: \(name)", secret, "scopes: [\(list)]"] + limits
@@ -106,7 +112,7 @@ extension ValueFormat<Configuration.Token> {
   private static var members: [String] {
     [
       "name", "sha256", "token_file", "scopes", "max_queued", "max_priority", "rate",
-      "max_bytes_per_day",
+      "max_bytes_per_day", "webhook_secrets", "webhook_secret_files",
     ]
   }
 
@@ -116,6 +122,32 @@ extension ValueFormat<Configuration.Token> {
     _ complaints: inout [Complaint]
   ) -> Member? {
     node[member] == nil ? nil : read(member, format, of: node, &complaints)
+  }
+
+  private static func webhookSecrets(
+    of node: Node, _ complaints: inout [Complaint]
+  ) -> (secrets: [WebhookSecret], files: [String]) {
+    var secrets: [WebhookSecret] = []
+    if node["webhook_secrets"] != nil {
+      secrets +=
+        read(
+          "webhook_secrets", ValueFormat<[WebhookSecret]>.list(.webhookSecret), of: node,
+          &complaints) ?? []
+    }
+    guard let files = node["webhook_secret_files"],
+      let paths = read(
+        "webhook_secret_files", ValueFormat<[String]>.list(.file), of: node, &complaints)
+    else { return (secrets, []) }
+    for path in paths {
+      switch FileText.webhookSecrets(path) {
+      case .success(let more): secrets += more
+      case .failure(let wrong):
+        let message = "\(LineText.quoted(path)) \(wrong.why)"
+        complaints.append(
+          Complaint(location: files.location, inner: ".webhook_secret_files", message: message))
+      }
+    }
+    return (secrets, paths)
   }
 
   private static func read<Member>(

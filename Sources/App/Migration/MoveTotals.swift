@@ -25,6 +25,8 @@ public struct MoveTotals: Sendable, Equatable {
   public var entries = Things()
   /// Idempotency keys.
   public var keys = Things()
+  /// Messages of webhooks.
+  public var messages = Things()
   /// Images, equal ones once.
   public var images = Things()
   /// Bytes of those that this run moved.
@@ -47,7 +49,7 @@ public struct MoveTotals: Sendable, Equatable {
   public var summary: [String] {
     var lines = [
       line("jobs", jobs), line("cache entries", entries), line("idempotency keys", keys),
-      line("images", images) + ", \(size(bytes))",
+      line("webhook messages", messages), line("images", images) + ", \(size(bytes))",
     ]
     if !lost.isEmpty {
       lines.append(

@@ -70,6 +70,7 @@ struct StoreMove: Sendable {
     try await moveFinished(as: instance, &totals)
     try await moveQueue(as: instance, &totals)
     try await moveKeys(&totals)
+    try await moveMessages(&totals)
     return totals
   }
 
@@ -135,6 +136,19 @@ struct StoreMove: Sendable {
       try await target.records.release(holder)
       let left = entries.count { images.lost.contains($0.image) }
       totals.entries.count(entries.count - left, new: new)
+      report(totals)
+    }
+  }
+
+  /// After their jobs, without which a message that has been sent is forgotten.
+  private func moveMessages(_ totals: inout MoveTotals) async throws(StoreError) {
+    var last = Int64.min
+    while true {
+      let messages = try await source.records.messages(after: last, count: 512)
+      guard let number = messages.last?.number else { return }
+      last = number
+      let new = try await target.records.take(messages.map(\.message))
+      totals.messages.count(messages.count, new: new)
       report(totals)
     }
   }

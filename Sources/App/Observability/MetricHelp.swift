@@ -9,6 +9,7 @@ enum MetricHelp {
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
     "imagefetch_decoders_ended": "Decoder processes that ended, by why.",
     "imagefetch_decoders_started": "Decoder processes that were started.",
+    "imagefetch_deliveries": "Images and variants brought to destinations, by what came of it.",
     "imagefetch_fetch_bytes": "Bytes of content received from origins.",
     "imagefetch_fetch_open_transfers": "Requests to origins under way.",
     "imagefetch_fetch_requests": "Requests to origins that ended, by what came of them.",
@@ -55,6 +56,13 @@ enum MetricHelp {
     "imagefetch_variants": "Variants asked for, by format and by what came of it.",
     "imagefetch_variants_rendering": "Variants being rendered.",
     "imagefetch_variants_waiting": "Variants that wait to be rendered.",
+    "imagefetch_webhook_seconds": "From a webhook's try to its answer, or to there being none.",
+    "imagefetch_webhook_tries": "Tries of webhooks, by what came of them.",
+    "imagefetch_webhooks_ended":
+      "Webhook messages that are sent no more, by whether they were delivered.",
+    "imagefetch_webhooks_sending": "Webhook messages on their way.",
+    "imagefetch_webhooks_waiting":
+      "Webhook messages that are yet to be taken, counted up to 100,000.",
     "imagefetch_workers": "Workers: so much work can be under way at once.",
   ]
 }

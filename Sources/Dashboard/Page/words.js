@@ -40,6 +40,7 @@ const remedies = {
   integrity_mismatch: 'The file was changed, or the digest in the job is wrong.',
   not_cached: 'Submit it without the cache mode only-if-cached.',
   local_not_found: 'Check the name, or have the file put there.',
+  delivery_failure: 'The image is there. Fetch again to deliver it.',
   storage_full: 'Whoever runs this service can make room.',
   internal: 'Whoever runs this service finds more in its log.',
 };

@@ -10,6 +10,8 @@ struct JobPublisher: Sendable {
   let snapshots: JobSnapshots
   let metrics: JobMetrics
   let log: Logger
+  /// Called when a job has ended of whose end somebody is to be told.
+  let onMessage: @Sendable () -> Void
   /// Called when a job has ended with its low-data image.
   let onLowData: @Sendable (Job) -> Void
 
@@ -36,6 +38,7 @@ struct JobPublisher: Sendable {
   private func recordEnd(of job: Job) {
     metrics.finished(job)
     if job.image?.variant == .lowData { onLowData(job) }
+    if job.submission.webhook != nil { onMessage() }
     log.info("job finished", metadata: metadata(of: job))
   }
 

@@ -114,7 +114,9 @@ struct ImageStaging: Sendable {
       content.count <= largestEmbedded
     {
       loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)
-    } else if load.dropsOriginal, load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil }) {
+    } else if load.dropsOriginal, !load.deliversOriginal,
+      load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
+    {
       loaded.isAtHand = false
     } else {
       try await publish(ingested.staged, ingested.digest, bytes: ingested.bytes, for: load)

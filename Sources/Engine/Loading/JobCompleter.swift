@@ -14,8 +14,8 @@ struct JobCompleter: Sendable {
 
   /// How it ended for one job.
   enum Ending: Sendable {
-    /// An image, and what the cache did for it.
-    case success(StoredImage, CacheOutcome?)
+    /// An image, what the cache did for it, and where it was brought.
+    case success(StoredImage, CacheOutcome?, [Delivered] = [])
     /// Perhaps to be tried again, or elsewhere.
     case failure(JobFailure)
     /// As if it had not been taken.
@@ -211,17 +211,20 @@ struct JobOutcomes: Sendable {
     let retention = waiter.job.submission.retention ?? self.retention
     switch ending {
     case .requeue: return { $0.requeue() }
-    case .success(let image, let cache):
+    case .success(let image, let cache, let deliveries):
       if let failure = objection(to: image, for: waiter) {
         return fail(waiter, failure, common)
       }
-      return { $0.succeed(with: image, cache: cache, at: moment, keptFor: retention) }
+      return {
+        $0.succeed(
+          with: image, cache: cache, deliveries: deliveries, at: moment, keptFor: retention)
+      }
     case .failure(let failure): return fail(waiter, failure, common)
     }
   }
 
   /// Why an image that was loaded for all is not for this one.
-  private func objection(to image: StoredImage, for waiter: Load.Waiter) -> JobFailure? {
+  func objection(to image: StoredImage, for waiter: Load.Waiter) -> JobFailure? {
     if let expected = waiter.job.submission.integrity, expected != image.digest {
       return .integrityMismatch(expected: expected, actual: image.digest)
     }
@@ -235,7 +238,10 @@ struct JobOutcomes: Sendable {
     _ waiter: Load.Waiter, _ failure: JobFailure, _ common: JobCompleter.Common
   ) -> @Sendable (inout Job) -> Void {
     let (job, moment) = (waiter.job, common.moment)
-    if let next = job.target.next(in: job.submission) { return { $0.turn(to: next) } }
+    // An image that is there, and could not be delivered, is had by no other URL either.
+    if failure.code != .deliveryFailure, let next = job.target.next(in: job.submission) {
+      return { $0.turn(to: next) }
+    }
     let delay = retry.delay(
       after: failure, tries: job.tries, allowed: job.submission.maxAttempts,
       dice: common.dice)

@@ -84,6 +84,23 @@ struct JobVariants {
     }
   }
 
+  /// What was loaded.
+  var image: StoredImage { loaded.image }
+
+  /// The image's own bytes, where they are in memory.
+  var original: DeliveredContent? {
+    loaded.embedded.map { DeliveredContent(loaded.image, .memory($0.content)) }
+  }
+
+  /// The bytes of a variant that the job wants.
+  func content(ofVariant name: String, for job: Job) throws(JobFailure) -> DeliveredContent {
+    guard let request = job.submission.variants.first(where: { $0.name == name }),
+      let outcome = outcomes[request.recipe]
+    else { throw .internal }
+    let made = try outcome.get()
+    return DeliveredContent(made.bytes.bytes, made.rendition.variant.format)
+  }
+
   /// The image as the job has it: with the variants that it wants.
   func image(for job: Job) throws(JobFailure) -> StoredImage {
     var image = loaded.image.seen(as: job.target)

@@ -148,6 +148,11 @@ final class Load: Sendable {
   /// Whether none of its jobs keeps the image's own bytes.
   var dropsOriginal: Bool { leader.submission.dropsOriginal }
 
+  /// Whether any of its jobs wants the image's own bytes brought somewhere.
+  var deliversOriginal: Bool {
+    waiters.contains { $0.job.submission.deliveries.contains { $0.variant == nil } }
+  }
+
   /// What its jobs want made with the image, each once.
   var wantedVariants: [VariantRequest] {
     let jobs = isBackground ? [leader] : waiters.map(\.job)

@@ -9,6 +9,7 @@ struct Loader: Sendable {
   let urls: URLLoader
   let files: FileLoader
   let makers: VariantMakers
+  let deliveries: JobDeliveries
   let completer: JobCompleter
 
   /// Never throws: whatever happens ends in the store, in memory, and in the log.
@@ -47,16 +48,44 @@ struct Loader: Sendable {
     await wanted.make(for: jobs)
     await wanted.keepBundles(for: jobs, of: load)
     let made = wanted
-    return await completer.complete(
-      waiters, of: load, entry: entry,
-      image: load.dropsOriginal ? made.embedded : loaded.embedded, releasing: load.reservation,
-      gathers: gathers && load.request != nil
-    ) { waiter in
-      do throws(JobFailure) {
-        return .success(try made.image(for: waiter.job), loaded.cache)
-      } catch {
-        return error == .fetch(.cancelled) ? .requeue : .failure(error)
-      }
+    let image = load.dropsOriginal ? made.embedded : loaded.embedded
+    let gathers = gathers && load.request != nil
+    let delivering = waiters.filter { !$0.job.submission.deliveries.isEmpty }
+    guard !delivering.isEmpty else {
+      return await completer.complete(
+        waiters, of: load, entry: entry, image: image, releasing: load.reservation,
+        gathers: gathers
+      ) { Self.ending(of: $0.job, loaded, made) }
+    }
+    // Who wants nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
+    let others = waiters.filter(\.job.submission.deliveries.isEmpty)
+    var gathered: [Load.Waiter] = []
+    if !others.isEmpty || entry != nil {
+      gathered = await completer.complete(
+        others, of: load, entry: entry, image: image, gathers: gathers
+      ) { Self.ending(of: $0.job, loaded, made) }
+    }
+    // Nothing leaves that is not for the job.
+    let ready = delivering.filter { waiter in
+      guard let image = try? made.image(for: waiter.job) else { return false }
+      return completer.outcomes.objection(to: image, for: waiter) == nil
+    }
+    let outcomes = await deliveries.deliver(for: ready.map(\.job), made)
+    return gathered
+      + (await completer.complete(
+        delivering, of: load, image: image, releasing: load.reservation, gathers: gathers
+      ) { Self.ending(of: $0.job, loaded, made, outcomes[$0.job.id]) })
+  }
+
+  private static func ending(
+    of job: Job, _ loaded: LoadedImage, _ made: JobVariants,
+    _ deliveries: JobDeliveries.Outcome? = nil
+  ) -> JobCompleter.Ending {
+    do throws(JobFailure) {
+      let image = try made.image(for: job)
+      return .success(image, loaded.cache, try deliveries?.get() ?? [])
+    } catch {
+      return error == .fetch(.cancelled) ? .requeue : .failure(error)
     }
   }
 

@@ -12,7 +12,8 @@ internal import Logging
 // 3. `Loader`: the load from its source to its end; `URLLoader` asks the cache and the origin, `OriginRequests` sends a
 //    request, `KeptTransfers` goes on where an earlier one broke off.
 // 4. `ImageIngest`, `Decode`: each piece of the image is hashed, written and decoded as it comes.
-// 5. `JobCompleter`: one transaction ends all the jobs that waited.
+// 5. `JobVariants`, `JobDeliveries`: what single jobs want made of it, and where they want it brought.
+// 6. `JobCompleter`: one transaction ends all the jobs that waited.
 
 /// One of the pool: takes a job from the queue to its end, and then is idle again.
 ///

@@ -9,6 +9,8 @@ struct Route: Sendable {
   var addresses: [IPAddress]
   /// How long the name's resolution took.
   var nameTime: Duration
+  /// What judged it, and judges each connection.
+  var policy: AddressPolicy
   /// The egress proxy that is asked to connect to the first address.
   var proxy: ProxyRoute?
 

@@ -100,7 +100,7 @@ extension Transfer {
   fileprivate func opens(_ address: IPAddress) -> Bool {
     connectingSince = connectingSince ?? .now
     if let proxy = plan.route.proxy { return proxy.addresses.contains(address) }
-    if let reason = settings.policy.objection(to: address) {
+    if let reason = plan.route.policy.objection(to: address) {
       failure = .blocked(target: plan.route.host, reason)
       return false
     }
@@ -116,7 +116,7 @@ extension Transfer {
       failure = .blocked(target: plan.route.host, .address(peer, name: "unknown"))
       return false
     }
-    guard let reason = settings.policy.objection(to: address) else { return true }
+    guard let reason = plan.route.policy.objection(to: address) else { return true }
     failure = .blocked(target: plan.route.host, reason)
     return false
   }

@@ -34,8 +34,9 @@ extension Transfer {
     case .get: return
     case .head: CCurl_setLong(easy, CURLOPT_NOBODY, 1)
     case .delete: set(CURLOPT_CUSTOMREQUEST, "DELETE")
-    case .put:
+    case .put, .post:
       CCurl_setLong(easy, CURLOPT_UPLOAD, 1)
+      if plan.method == .post { set(CURLOPT_CUSTOMREQUEST, "POST") }
       CCurl_setOffset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(plan.content?.count ?? 0))
     }
   }

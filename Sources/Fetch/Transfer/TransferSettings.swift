@@ -2,7 +2,6 @@ internal import Jobs
 
 /// What is the same for every transfer of a fetcher.
 struct TransferSettings: Sendable {
-  var policy: AddressPolicy
   var connectTimeout: Duration
   var stallTimeout: Duration
   var userAgent: String

@@ -150,6 +150,31 @@ struct CountingJobStore: JobStore, CacheStore {
     try await store.retire(instance)
   }
 
+  func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+    calls.count()
+    return try await store.takeMessages(request)
+  }
+
+  func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+    calls.count()
+    try await store.settle(message, by: instance)
+  }
+
+  func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
+    calls.count()
+    return try await store.messages(of: subject)
+  }
+
+  func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
+    calls.count()
+    return try await store.sendAgain(of: subject)
+  }
+
+  func waitingMessages() async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.waitingMessages()
+  }
+
   func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
     calls.count()
     return try await store.recoverExpired(count)

@@ -1,0 +1,100 @@
+internal import HTTP
+internal import HTTPTypes
+public import Jobs
+
+/// What is told of a job's end.
+extension Routes {
+  /// `GET /jobs/{id}/webhooks`.
+  func webhooks(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let messages = try await asking { () throws(JobsError) in
+      try await service.messages(of: exchange.id, for: exchange.caller)
+    }
+    return try answer(messages)
+  }
+
+  /// `POST /jobs/{id}/webhooks/send`.
+  func sendWebhook(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let (message, messages) = try await asking { () throws(JobsError) in
+      let message = try await service.sendAgain(of: exchange.id, for: exchange.caller)
+      return (message, try await service.messages(of: exchange.id, for: exchange.caller))
+    }
+    // The others may have been told since: what was asked for is this one.
+    return try answer(messages.filter { $0.id != message?.id } + [message].compactMap(\.self))
+  }
+
+  private func answer(_ messages: [WebhookMessage]) throws(Problem) -> Response {
+    guard let newest = messages.last else {
+      throw Problem(.notFound, "Nobody was told of this job: it has not ended, or has no notify.")
+    }
+    let document = WebhookDocument.encode(newest, earlier: messages.dropLast())
+    return Response(
+      status: .ok, fields: [.contentType: "application/json", .cacheControl: "no-cache"],
+      content: .bytes(document))
+  }
+}
+
+/// A message's JSON, members in the contract's order.
+enum WebhookDocument {
+  /// - Parameter earlier: what was told of the same job before, which then was fetched again.
+  static func encode(_ message: WebhookMessage, earlier: [WebhookMessage]) -> [UInt8] {
+    var writer = JSONWriter()
+    writer.object { json in
+      write(message, to: &json)
+      json.key("earlier")
+      json.array(earlier) { json, message in json.object { write(message, to: &$0) } }
+    }
+    return writer.bytes
+  }
+
+  private static func write(_ message: WebhookMessage, to json: inout JSONWriter) {
+    json.member("id", message.id.description)
+    json.member("type", message.event.rawValue)
+    json.member("state", message.state.rawValue)
+    json.member("next_at", message.nextTry?.description)
+    json.key("tries")
+    json.array(message.tries) { json, one in
+      json.object { json in
+        json.member("at", one.moment.description)
+        json.member("status", one.status)
+        json.member("error", one.error)
+        json.member("ms", Int(one.time.inMilliseconds))
+      }
+    }
+  }
+}
+
+/// What a message says, as it is sent.
+public enum WebhookBody {
+  /// Of Standard Webhooks' recommendation.
+  static let maxBytes = 20_480
+
+  /// The same for each try. Where it would have more than 20 KiB, the job goes without what may be long in it: first
+  /// URLs beside its own, then its tags.
+  public static func encode(_ message: WebhookMessage) -> [UInt8] {
+    let brevities: [JobDocument.Brevity] = [.whole, .withoutOtherURLs, .withoutTags]
+    for brevity in brevities.dropLast() {
+      let body = encode(message, brevity)
+      if body.count <= maxBytes { return body }
+    }
+    return encode(message, .withoutTags)
+  }
+
+  private static func encode(
+    _ message: WebhookMessage, _ brevity: JobDocument.Brevity
+  ) -> [UInt8] {
+    let data =
+      switch message.subject {
+      case .job(let job): JobDocument.encode(job, brevity)
+      }
+    var writer = JSONWriter(capacity: data.count + 128)
+    writer.object { json in
+      json.member("type", message.event.rawValue)
+      json.member("timestamp", message.moment.description)
+      json.key("data")
+      json.value(data)
+    }
+    return writer.bytes
+  }
+}

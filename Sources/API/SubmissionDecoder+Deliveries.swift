@@ -1,0 +1,86 @@
+internal import Jobs
+
+/// Where a job's image and variants are brought before its success is told.
+extension SubmissionDecoder {
+  mutating func deliveries(_ value: JSONValue, at location: Location) -> [DeliveryRequest] {
+    guard case .array(let elements) = value, elements.count <= DeliveryRequest.most else {
+      wrong(location, "It is an array of up to \(DeliveryRequest.most) places.")
+      return []
+    }
+    return elements.enumerated().compactMap { index, element in
+      delivery(element, at: location.child("\(index)"))
+    }
+  }
+
+  /// To be called once the job has all its members.
+  mutating func checkDeliveries(of job: NewJob, at location: Location) {
+    let names = Set(job.submission.variants.map(\.name))
+    for (index, delivery) in job.submission.deliveries.enumerated() {
+      guard let name = delivery.variant, !names.contains(name) else { continue }
+      wrong(location.child("\(index)"), "what: the job has no variant of that name.")
+    }
+  }
+
+  private mutating func delivery(_ value: JSONValue, at location: Location) -> DeliveryRequest? {
+    guard case .object(let members) = value else {
+      wrong(location, "A place is an object; this is \(value.kind).")
+      return nil
+    }
+    func member(_ name: String) -> JSONValue? { members.first { $0.name == name }?.value }
+    let variant: String?
+    switch member("what") {
+    case nil, .string("original"): variant = nil
+    case .string(let name): variant = name
+    default:
+      wrong(location, "what: it is original or a variant's name.")
+      return nil
+    }
+    for member in members where !Self.deliveryMembers.contains(member.name) {
+      let hint = Suggestion.sentence(for: member.name, among: Self.deliveryMembers)
+      wrong(location, "\(member.name.prefix(64)): a place has no such member.\(hint)")
+    }
+    switch (member("put"), member("to")) {
+    case (let put?, nil):
+      guard member("key") == nil else {
+        wrong(location, "key: a presigned URL names its object itself.")
+        return nil
+      }
+      guard let url = url(put, at: location) else { return nil }
+      let fields = member("headers").map { headers($0, at: location) } ?? []
+      return DeliveryRequest(.put(url, headers: fields), variant: variant)
+    case (nil, let name?):
+      guard member("headers") == nil else {
+        wrong(location, "headers: they go with put only.")
+        return nil
+      }
+      return profile(name, key: member("key"), variant, at: location)
+    default:
+      wrong(location, "A place has either put or to.")
+      return nil
+    }
+  }
+
+  private mutating func profile(
+    _ name: JSONValue, key: JSONValue?, _ variant: String?, at location: Location
+  ) -> DeliveryRequest? {
+    guard let name = name.string, destinations.contains(name) else {
+      wrong(location, "to: this service has no destination of that name.")
+      return nil
+    }
+    guard let key else {
+      let usual = DeliveryKey(forVariant: variant != nil)
+      return DeliveryRequest(.profile(name, key: usual), variant: variant)
+    }
+    guard let key = key.string.flatMap({ DeliveryKey($0) }) else {
+      let names = DeliveryKey.Placeholder.allCases.map { "{\($0.rawValue)}" }.joined(separator: " ")
+      wrong(
+        location,
+        "key: it is a path of up to \(DeliveryKey.longest) bytes without empty parts, . and ..; in braces may stand \(names)."
+      )
+      return nil
+    }
+    return DeliveryRequest(.profile(name, key: key), variant: variant)
+  }
+
+  private static let deliveryMembers = ["put", "to", "key", "what", "headers"]
+}

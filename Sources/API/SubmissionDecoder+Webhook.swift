@@ -1,0 +1,61 @@
+internal import Jobs
+
+/// Whom a job, or a batch, tells of its end.
+extension SubmissionDecoder {
+  /// - Parameter ends: those that there are; all of them where the client names none.
+  mutating func webhook(
+    _ value: JSONValue, of ends: Set<WebhookEvent>, at location: Location
+  ) -> Webhook? {
+    guard case .object(let members) = value else {
+      wrong(location, "It is an object with a url; this is \(value.kind).")
+      return nil
+    }
+    var (target, events): (SourceURL?, Set<WebhookEvent>) = (nil, ends)
+    var isWhole = true
+    for member in members {
+      let location = location.child(member.name)
+      switch member.name {
+      case "url": target = webhookURL(member.value, at: location)
+      case "events":
+        guard let chosen = webhookEvents(member.value, of: ends, at: location) else {
+          isWhole = false
+          continue
+        }
+        events = chosen
+      default:
+        let hint = Suggestion.sentence(for: member.name, among: ["url", "events"])
+        wrong(location, "A webhook has no such member.\(hint)")
+        isWhole = false
+      }
+    }
+    if !members.contains(where: { $0.name == "url" }) {
+      mistakes.add(location.child("url"), .missingURL, "A webhook needs a url.")
+    }
+    return isWhole ? target.map { Webhook(url: $0, events: events) } : nil
+  }
+
+  private mutating func webhookURL(_ value: JSONValue, at location: Location) -> SourceURL? {
+    guard let url = url(value, at: location) else { return nil }
+    guard url.scheme == "https" || allowsPlainWebhooks else {
+      mistakes.add(location, .invalidURL, "A webhook's URL is an https one here.")
+      return nil
+    }
+    return url
+  }
+
+  private mutating func webhookEvents(
+    _ value: JSONValue, of ends: Set<WebhookEvent>, at location: Location
+  ) -> Set<WebhookEvent>? {
+    let words = WebhookEvent.allCases.filter(ends.contains).map(\.rawValue)
+    guard case .array(let elements) = value, 1...16 ~= elements.count else {
+      wrong(location, "It is an array of at least one of \(words.joined(separator: ", ")).")
+      return nil
+    }
+    let events = elements.map { $0.string.flatMap(WebhookEvent.init(rawValue:)) }
+    guard events.allSatisfy({ $0.map(ends.contains) ?? false }) else {
+      wrong(location, "Each is one of \(words.joined(separator: ", ")).")
+      return nil
+    }
+    return Set(events.compactMap(\.self))
+  }
+}

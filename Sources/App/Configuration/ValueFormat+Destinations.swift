@@ -1,0 +1,111 @@
+internal import API
+internal import YAML
+
+extension ValueFormat<[Configuration.Destination]> {
+  /// `destinations`: a mapping of names, each to a bucket.
+  static let destinations = ValueFormat(
+    "a mapping, each name to endpoint, region, bucket, prefix, path_style, access_key_file and secret_key_file",
+    form: .yaml
+  ) { node, complaints in
+    if node.scalar?.kind == .null { return [] }
+    guard let pairs = node.mapping else {
+      complaints.append(
+        Complaint(location: node.location, message: "is not a mapping of names to buckets"))
+      return nil
+    }
+    let before = complaints.count
+    let destinations = pairs.compactMap { pair in
+      destination(pair.key, pair.value, &complaints)
+    }
+    return complaints.count == before ? destinations : nil
+  } show: { destinations in
+    destinations.isEmpty
+      ? "{}" : "{ " + destinations.map(shown).joined(separator: ", ") + " }"
+  }
+
+  private static var members: [String] {
+    [
+      "endpoint", "region", "bucket", "prefix", "path_style", "access_key_file", "secret_key_file",
+    ]
+  }
+
+  private static func destination(
+    _ name: String, _ node: Node, _ complaints: inout [Complaint]
+  ) -> Configuration.Destination? {
+    let before = complaints.count
+    func complain(_ member: String?, _ message: String, _ complaints: inout [Complaint]) {
+      let inner = ".\(name)" + (member.map { ".\($0)" } ?? "")
+      complaints.append(Complaint(location: node.location, inner: inner, message: message))
+    }
+    let isFit =
+      1...64 ~= name.utf8.count
+      && name.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
+    if !isFit { complain(nil, "a name is 1…64 of A-Z a-z 0-9 . _ -", &complaints) }
+    guard let pairs = node.mapping else {
+      complain(nil, "is not an entry with bucket and the like", &complaints)
+      return nil
+    }
+    for pair in pairs where !members.contains(pair.key) {
+      complain(
+        pair.key, "unknown key\(Suggestion.text(for: pair.key, among: members))", &complaints)
+    }
+    func read<Member>(
+      _ member: String, _ format: ValueFormat<Member>, _ complaints: inout [Complaint]
+    ) -> Member? {
+      guard let value = node[member] else { return nil }
+      var own: [Complaint] = []
+      let result = format.read(value, &own)
+      complaints += own.map {
+        Complaint(
+          location: $0.location, inner: ".\(name).\(member)" + $0.inner, message: $0.message)
+      }
+      return result
+    }
+    let bucket = read("bucket", ValueFormat<String>.bucketName, &complaints)
+    if node["bucket"] == nil { complain("bucket", "is missing", &complaints) }
+    var destination = Configuration.Destination(name: name, bucket: bucket ?? "")
+    destination.endpoint = read("endpoint", ValueFormat<String>.endpoint, &complaints)
+    destination.region = read("region", ValueFormat<String>.region, &complaints) ?? "us-east-1"
+    destination.prefix = read("prefix", ValueFormat<String>.keyPrefix, &complaints) ?? ""
+    destination.isPathStyle = read("path_style", ValueFormat<Bool>.boolean, &complaints) ?? true
+    let access = read("access_key_file", ValueFormat<String>.file, &complaints)
+    let secret = read("secret_key_file", ValueFormat<String>.file, &complaints)
+    if let access, let secret {
+      destination.keyFiles = Configuration.KeyFiles(access: access, secret: secret)
+    } else if (node["access_key_file"] == nil) != (node["secret_key_file"] == nil) {
+      complain(nil, "needs both access_key_file and secret_key_file, or neither", &complaints)
+    }
+    return complaints.count == before ? destination : nil
+  }
+
+  private static func shown(_ destination: Configuration.Destination) -> String {
+    let text = ValueFormat<String>.file.show
+    var members: [String] = []
+    if let endpoint = destination.endpoint { members.append("endpoint: \(text(endpoint))") }
+    members.append("region: \(text(destination.region))")
+    members.append("bucket: \(text(destination.bucket))")
+    if !destination.prefix.isEmpty { members.append("prefix: \(text(destination.prefix))") }
+    members.append("path_style: \(destination.isPathStyle)")
+    if let files = destination.keyFiles {
+      members.append("access_key_file: \(text(files.access))")
+      members.append("secret_key_file: \(text(files.secret))")
+    }
+    return "\(destination.name): { \(members.joined(separator: ", ")) }"
+  }
+}
+
+extension ValueFormat<String> {
+  /// The name of an S3 bucket.
+  fileprivate static let bucketName = text("a bucket's name") { text in
+    text.wholeMatch(of: #/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/#) != nil ? nil : "is no bucket's name"
+  }
+
+  /// What keys begin with.
+  fileprivate static let keyPrefix = text("a prefix of keys") { text in
+    // libcurl takes such parts out of a path, and then it is another one than was signed.
+    let isPlain =
+      !["/./", "/../", "//"].contains { "/\(text)/".contains($0) } || text.hasSuffix("/")
+    return text.wholeMatch(of: #/[!-~]{1,512}/#) != nil && isPlain && !text.hasPrefix("/")
+      ? nil : "is no prefix of keys (visible ASCII, no empty parts, . and ..)"
+  }
+}

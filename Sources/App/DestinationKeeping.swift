@@ -1,0 +1,90 @@
+internal import Fetch
+internal import Foundation
+internal import Jobs
+internal import Logging
+internal import S3
+
+/// Where images are brought: URLs that clients give, under the rule for origins, and the operator's buckets, which are
+/// not judged.
+struct DestinationKeeping: ImageDestinations {
+  private let uploads: PresignedUpload
+  private let buckets: [String: S3Bucket]
+  private let log: Logger
+
+  init(
+    _ configuration: Configuration, fetcher: CurlFetcher, now: @escaping WallClock, log: Logger
+  ) throws(StartError) {
+    uploads = PresignedUpload(fetcher.sender(under: configuration.fetcherConfiguration.policy))
+    let sender = fetcher.sender(under: .everywhere)
+    var buckets: [String: S3Bucket] = [:]
+    for destination in configuration.destinations {
+      buckets[destination.name] = S3Bucket(
+        try S3Bucket.Place(destination),
+        send: { request throws(FetchError) in try await sender.send(request) },
+        credentials: destination.credentials,
+        // Of what goes in one piece at most, a megabyte a second.
+        timeout: .seconds(60 + S3Bucket.largestWhole >> 20), tries: 3,
+        firstPause: .milliseconds(500), now: now, log: log)
+    }
+    self.buckets = buckets
+    self.log = log
+  }
+
+  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
+    switch parcel.target {
+    case .put(let url, let headers):
+      return try await uploads.put(
+        parcel.content, as: parcel.contentType, to: url, headers: headers)
+    case .profile(let name, let key):
+      guard let bucket = buckets[name] else { throw .unknown(to: name) }
+      do throws(S3Error) {
+        return try await bucket.store(
+          key, parcel.content, digest: parcel.digest, type: parcel.contentType)
+      } catch {
+        // What the service says in words may name the operator's key.
+        log.info("a destination refuses", metadata: ["to": "\(name)", "error": "\(error)"])
+        throw DeliveryError(error, to: name)
+      }
+    }
+  }
+}
+
+extension DeliveryError {
+  fileprivate init(_ error: S3Error, to name: String) {
+    switch error {
+    case .unreachable(.cancelled): self = .cancelled
+    case .unreachable(let error): self = .unreachable(to: name, error)
+    case .refused(let status, let code, _):
+      let isWord =
+        (1...64).contains(code.utf8.count) && code.allSatisfy { $0.isASCII && $0.isLetter }
+      self = .refused(to: name, status: status, code: isWord ? code : nil)
+    case .otherBytes: self = .differs(to: name)
+    case .unexpected(let what):
+      self = .unreachable(to: name, .noResponse(host: name, detail: what))
+    case .noCredentials: self = .noCredentials(to: name)
+    }
+  }
+}
+
+extension Configuration.Destination {
+  fileprivate var credentials: S3CredentialSource {
+    if let keyFiles {
+      S3CredentialSource(accessKeyFile: keyFiles.access, secretKeyFile: keyFiles.secret)
+    } else {
+      S3CredentialSource(file: nil, environment: ProcessInfo.processInfo.environment)
+    }
+  }
+}
+
+extension S3Bucket.Place {
+  fileprivate init(_ destination: Configuration.Destination) throws(StartError) {
+    let endpoint =
+      destination.endpoint ?? "https://s3.\(destination.region).amazonaws.com"
+    guard let url = SourceURL(endpoint) else {
+      throw .operatorMistake("destinations.\(destination.name).endpoint: is no URL")
+    }
+    self.init(
+      endpoint: url, region: destination.region, bucket: destination.bucket,
+      prefix: destination.prefix, isPathStyle: destination.isPathStyle)
+  }
+}

@@ -1,0 +1,198 @@
+public import Jobs
+internal import Records
+
+/// Messages to be sent. Which of them an instance sends is written down, so that no other one does.
+extension PostgresJobStore: WebhookOutbox {
+  /// Looks along the index of hosts. One instance at a time does, so that what it counts is all that there is.
+  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+    try await perform(on: messaging) { transaction in
+      try transaction.execute(
+        "SELECT pg_advisory_xact_lock($1)", [.int(Int64(Schema.messagesLock))])
+      let moment = try transaction.checkLease(of: request.instance)
+      try transaction.letGo(request)
+      return try transaction.take(request, at: moment)
+    }
+  }
+
+  /// Writes it down where the instance holds it still.
+  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+    try await perform(on: messaging) { try $0.settle(message, by: instance) }
+  }
+
+  /// Looks them up by their subject.
+  public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        "SELECT record FROM messages WHERE subject = $1 ORDER BY number", [.id(subject)])
+      return try rows.all.map { try WebhookMessage(rows, $0) }
+    }
+  }
+
+  /// Makes the newest one due. One that is being sent is left to that.
+  public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
+    try await write { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT record, instance, moment($2) FROM messages WHERE subject = $1
+        ORDER BY number DESC LIMIT 1 FOR UPDATE
+        """, [.id(subject), transaction.moment])
+      guard !rows.isEmpty else { return nil }
+      var message = try WebhookMessage(rows, 0)
+      guard rows.int(0, 1) == nil, let now = rows.int(0, 2) else { return message }
+      message.sendAgain(at: Timestamp(milliseconds: now))
+      try transaction.write(message)
+      return message
+    }
+  }
+
+  /// Counts by the index of those that wait.
+  public func waitingMessages() async throws(StoreError) -> Int {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT (SELECT count(*) FROM messages WHERE instance IS NOT NULL) + (SELECT count(*) FROM
+          (SELECT FROM messages WHERE next_at IS NOT NULL AND instance IS NULL LIMIT 100000) m)
+        """)
+      return Int(rows.int(0, 0) ?? 0)
+    }
+  }
+}
+
+extension WebhookMessage {
+  /// - Parameter row: whose first column is a message's record.
+  fileprivate init(_ rows: Rows, _ row: Int) throws {
+    guard let record = rows.bytes(row, 0) else {
+      throw StoreError.unreadable(detail: "a message without a record")
+    }
+    self = try RecordDecoder.decode(WebhookMessage.self, from: record)
+  }
+}
+
+extension Transaction {
+  /// Has somebody told of ends, which this transaction makes. What is there already stays as it is.
+  /// - Returns: how many were not there.
+  @discardableResult
+  func tell(_ messages: [WebhookMessage]) throws -> Int {
+    guard !messages.isEmpty else { return 0 }
+    return try execute(
+      """
+      INSERT INTO messages (subject, number, host, next_at, record)
+      SELECT * FROM unnest($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+      """,
+      [
+        .ids(messages.map(\.id.subject)), .ints(messages.map { Int64($0.id.number) }),
+        .byteStrings(messages.map { Array($0.host.utf8) }),
+        .ints(messages.map { $0.nextTry?.milliseconds }),
+        .byteStrings(try messages.map { try RecordEncoder.encode($0) }),
+      ]
+    ).changes
+  }
+
+  /// Forgets what was told of jobs that are forgotten.
+  /// - Parameter waiting: whether what is yet to be sent goes too.
+  func forgetMessages(of subjects: [JobID], waiting: Bool) throws {
+    guard !subjects.isEmpty else { return }
+    try execute(
+      "DELETE FROM messages WHERE subject = ANY ($1) AND (next_at IS NULL OR $2)",
+      [.ids(subjects), .bool(waiting)])
+  }
+
+  /// Lets those go that the instance holds without knowing it: an answer got lost.
+  fileprivate func letGo(_ request: MessageRequest) throws {
+    let held = try execute(
+      "SELECT subject, number FROM messages WHERE instance IS NOT NULL AND instance = $1",
+      [.int(request.instance.number)])
+    let unknown = held.all.compactMap { row -> WebhookMessage.ID? in
+      guard let subject = held.id(row, 0), let number = held.int(row, 1) else { return nil }
+      let id = WebhookMessage.ID(subject: subject, number: Int(number))
+      return request.sending.contains(id) ? nil : id
+    }
+    try hold(unknown, by: nil)
+  }
+
+  fileprivate func hold(_ ids: [WebhookMessage.ID], by instance: Instance?) throws {
+    guard !ids.isEmpty else { return }
+    try execute(
+      """
+      UPDATE messages SET instance = $3 FROM unnest($1, $2) AS n (subject, number)
+      WHERE messages.subject = n.subject AND messages.number = n.number
+      """,
+      [
+        .ids(ids.map(\.subject)), .ints(ids.map { Int64($0.number) }), .int(instance?.number),
+      ])
+  }
+
+  fileprivate func take(_ request: MessageRequest, at moment: Timestamp) throws -> TakenMessages {
+    var taken = TakenMessages()
+    let hosts = try self.hosts(after: request.after)
+    let rows = try execute(
+      """
+      SELECT d.record, h.host FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
+        SELECT m.record, m.next_at FROM messages m
+        WHERE m.host = h.host AND m.next_at <= $2 AND m.next_at IS NOT NULL AND m.instance IS NULL
+        ORDER BY m.next_at LIMIT greatest(0, $3 - (SELECT count(*) FROM messages b
+          WHERE b.host = h.host AND b.instance IS NOT NULL)) FOR UPDATE SKIP LOCKED) d
+      ORDER BY h.place, d.next_at LIMIT $4
+      """,
+      [
+        .byteStrings(hosts), .int(moment.milliseconds), .int(Int64(request.perHost)),
+        .int(Int64(request.count)),
+      ])
+    taken.messages = try rows.all.map { try WebhookMessage(rows, $0) }
+    try hold(taken.messages.map(\.id), by: request.instance)
+    if taken.messages.count == request.count {
+      taken.after = taken.messages.last?.host
+    } else if hosts.count == MessageRequest.mostHosts {
+      taken.after = hosts.last.map { String(decoding: $0, as: UTF8.self) }
+    } else {
+      taken.nextDue = try execute(
+        """
+        SELECT next_at FROM messages
+        WHERE next_at > $1 AND next_at IS NOT NULL AND instance IS NULL ORDER BY next_at LIMIT 1
+        """, [.int(moment.milliseconds)]
+      ).int(0, 0).map { Timestamp(milliseconds: $0) }
+    }
+    return taken
+  }
+
+  private func hosts(after host: String?) throws -> [[UInt8]] {
+    let rows = try execute(
+      """
+      WITH RECURSIVE hosts (host, place) AS (
+        (SELECT host, 1 FROM messages
+          WHERE next_at IS NOT NULL AND instance IS NULL AND host > $1 ORDER BY host LIMIT 1)
+        UNION ALL SELECT (SELECT m.host FROM messages m
+            WHERE m.next_at IS NOT NULL AND m.instance IS NULL AND m.host > h.host ORDER BY m.host LIMIT 1),
+          place + 1
+          FROM hosts h WHERE h.host IS NOT NULL AND place < $2)
+      SELECT host FROM hosts WHERE host IS NOT NULL ORDER BY place
+      """, [.bytes(Array((host ?? "").utf8)), .int(Int64(MessageRequest.mostHosts))])
+    return rows.all.compactMap { rows.bytes($0, 0) }
+  }
+
+  fileprivate func settle(_ message: WebhookMessage, by instance: Instance) throws {
+    let held = try execute(
+      "SELECT FROM messages WHERE subject = $1 AND number = $2 AND instance = $3 FOR UPDATE",
+      [.id(message.id.subject), .int(Int64(message.id.number)), .int(instance.number)])
+    if !held.isEmpty { try write(message) }
+  }
+
+  /// Writes a message as it is now, which nobody holds any more.
+  fileprivate func write(_ message: WebhookMessage) throws {
+    let name: [SQLValue] = [.id(message.id.subject), .int(Int64(message.id.number))]
+    if message.nextTry == nil, case .job = message.subject,
+      // Who forgets the job comes before or after this.
+      try execute("SELECT FROM jobs WHERE id = $1 FOR KEY SHARE", [name[0]]).isEmpty
+    {
+      try execute("DELETE FROM messages WHERE subject = $1 AND number = $2", name)
+    } else {
+      try execute(
+        """
+        UPDATE messages SET instance = NULL, next_at = $3, record = $4 WHERE subject = $1 AND number = $2
+        """,
+        name + [
+          .int(message.nextTry?.milliseconds), .bytes(try RecordEncoder.encode(message)),
+        ])
+    }
+  }
+}

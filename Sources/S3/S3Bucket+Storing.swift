@@ -1,0 +1,124 @@
+internal import Crypto
+internal import Executors
+internal import Fetch
+internal import Foundation
+public import Jobs
+
+/// Objects of any size: large ones in parts, of which one that breaks off is sent again alone.
+extension S3Bucket {
+  /// More bytes than these are stored in parts.
+  public static let largestWhole = 64 << 20
+  private static let part = 16 << 20
+
+  /// Stores an object in the place of what was there.
+  /// - Returns: its entity tag, if it was told.
+  public func store(
+    _ key: String, _ content: StoredBytes, digest: ImageDigest, type: String
+  ) async throws(S3Error) -> String? {
+    guard content.count > Self.largestWhole else {
+      return try await put(key, Self.outgoing(content), digest: digest, type: type)
+    }
+    let upload = try await begin(key, type: type)
+    do throws(S3Error) {
+      var parts: [Part] = []
+      for start in stride(from: 0, to: content.count, by: Self.part) {
+        let part = content.part(start..<min(content.count, start + Self.part))
+        parts.append(try await send(part, number: parts.count + 1, of: upload))
+      }
+      return try await complete(upload, parts)
+    } catch {
+      // What is left of it costs its owner money; also where the job was cancelled.
+      await Task.detached { [self] in
+        var request = Request(.delete, key: key)
+        request.query = [("uploadId", upload.id)]
+        _ = try? await found(request)
+      }.value
+      throw error
+    }
+  }
+
+  private struct Upload {
+    let key: String
+    let id: String
+  }
+
+  private struct Part {
+    let number: Int
+    let entityTag: String
+    let digest: ImageDigest
+  }
+
+  private static func outgoing(_ content: StoredBytes) -> OutgoingContent {
+    OutgoingContent(count: content.count) { content.read(at: $0, count: $1) }
+  }
+
+  private func begin(_ key: String, type: String) async throws(S3Error) -> Upload {
+    var request = Request(.post, key: key)
+    request.query = [("uploads", "")]
+    request.fields = [
+      HeaderField(name: "Content-Type", value: type),
+      HeaderField(name: "x-amz-checksum-algorithm", value: "SHA256"),
+    ]
+    let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
+    guard let id = answer.first("UploadId"), 1...1_024 ~= id.utf8.count else {
+      throw .unexpected("an upload in parts has no name")
+    }
+    return Upload(key: key, id: id)
+  }
+
+  private func send(
+    _ content: StoredBytes, number: Int, of upload: Upload
+  ) async throws(S3Error) -> Part {
+    let disk = ThreadPool(name: "s3-parts", threads: 1)
+    guard let digest = await disk.run({ Self.digest(of: content) }) else {
+      throw .unexpected("what is to be stored can't be read")
+    }
+    var request = Request(.put, key: upload.key)
+    request.query = [("partNumber", "\(number)"), ("uploadId", upload.id)]
+    request.content = Self.outgoing(content)
+    request.digest = digest.hex
+    request.fields = [HeaderField(name: Self.checksum, value: digest.base64)]
+    guard let tag = try Self.entityTag(of: try await send(request), with: digest) else {
+      throw .unexpected("a part has no entity tag")
+    }
+    return Part(number: number, entityTag: tag, digest: digest)
+  }
+
+  private static func digest(of content: StoredBytes) -> ImageDigest? {
+    var hash = SHA256()
+    for start in stride(from: 0, to: content.count, by: 1 << 20) {
+      let count = min(1 << 20, content.count - start)
+      let piece = content.read(at: start, count: count)
+      guard piece.count == count else { return nil }
+      hash.update(data: piece)
+    }
+    return ImageDigest(bytes: hash.finalize())
+  }
+
+  private func complete(_ upload: Upload, _ parts: [Part]) async throws(S3Error) -> String? {
+    let list = parts.map { part in
+      "<Part><PartNumber>\(part.number)</PartNumber><ETag>\(part.entityTag.escapedInXML)</ETag>"
+        + "<ChecksumSHA256>\(part.digest.base64)</ChecksumSHA256></Part>"
+    }.joined()
+    let body = Array(
+      "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\(list)</CompleteMultipartUpload>"
+        .utf8)
+    var request = Request(.post, key: upload.key)
+    request.query = [("uploadId", upload.id)]
+    request.content = OutgoingContent(body)
+    request.digest = ImageDigest(bytes: SHA256.hash(data: body))?.hex ?? ""
+    request.fields = [HeaderField(name: "Content-Type", value: "application/xml")]
+    let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
+    // It may say 200 before it knows.
+    if let code = answer.first("Code") {
+      throw .refused(status: 200, code: String(code.prefix(64)), message: "")
+    }
+    return answer.first("ETag").map { String($0.prefix(256)) }
+  }
+}
+
+extension String {
+  fileprivate var escapedInXML: String {
+    replacing("&", with: "&amp;").replacing("<", with: "&lt;").replacing(">", with: "&gt;")
+  }
+}

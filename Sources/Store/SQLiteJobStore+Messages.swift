@@ -1,0 +1,96 @@
+internal import Foundation
+internal import GRDB
+public import Jobs
+internal import Synchronization
+
+/// Messages to be sent. Who holds one is known in memory alone, as leases are: a start finds all of them free.
+extension SQLiteJobStore: WebhookOutbox {
+  /// Looks along the index of hosts, in turn with what changes messages; it writes nothing.
+  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+    let moment = now()
+    return try await writer.perform(isSynced: false) { [leases, heldMessages] transaction in
+      try leases.check(request.instance)
+      let held = heldMessages.keep(request.sending, of: request.instance, leases.living)
+      let taken = try transaction.dueMessages(request, at: moment, held)
+      heldMessages.hold(taken.messages, by: request.instance)
+      return taken
+    }
+  }
+
+  /// Lost in a power cut, it is sent once more.
+  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+    try await writer.perform(isSynced: false) { [heldMessages] transaction in
+      guard heldMessages.letGo(message.id, by: instance) else { return }
+      try transaction.write(message)
+    }
+  }
+
+  /// Looks them up by their subject.
+  public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
+    try await read { db in
+      let statement = try db.cachedStatement(
+        sql: "SELECT record FROM messages WHERE subject = ? ORDER BY number")
+      return try Row.fetchAll(statement, arguments: [subject.data]).map(MessageRecord.message)
+    }
+  }
+
+  /// Makes the newest one due. One that is being sent is sent again after that.
+  public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
+    let moment = now()
+    return try await writer.perform { [heldMessages] transaction in
+      let row = try transaction.one(
+        "SELECT record FROM messages WHERE subject = ? ORDER BY number DESC LIMIT 1",
+        [subject.data])
+      guard var message = try row.map(MessageRecord.message) else { return nil }
+      guard !heldMessages.isHeld(message.id) else { return message }
+      message.sendAgain(at: moment)
+      try transaction.write(message)
+      return message
+    }
+  }
+
+  /// Counts by the index of those that wait.
+  public func waitingMessages() async throws(StoreError) -> Int {
+    try await read { db in
+      let sql = """
+        SELECT count(*) FROM (SELECT 1 FROM messages WHERE next_at IS NOT NULL LIMIT 100000)
+        """
+      return try Int.fetchOne(db.cachedStatement(sql: sql)) ?? 0
+    }
+  }
+}
+
+/// Messages that instances are sending.
+final class HeldMessages: Sendable {
+  private let held = Mutex<[WebhookMessage.ID: (by: Instance, host: String)]>([:])
+
+  /// Lets those go that an instance does not send, or whose holder's lease is over.
+  /// - Returns: the others, with their hosts.
+  func keep(
+    _ sending: Set<WebhookMessage.ID>, of instance: Instance, _ living: Set<Instance>
+  ) -> [WebhookMessage.ID: String] {
+    held.withLock { held in
+      held = held.filter { id, holder in
+        holder.by == instance ? sending.contains(id) : living.contains(holder.by)
+      }
+      return held.mapValues(\.host)
+    }
+  }
+
+  func hold(_ messages: [WebhookMessage], by instance: Instance) {
+    held.withLock { held in
+      for message in messages { held[message.id] = (instance, message.host) }
+    }
+  }
+
+  /// - Returns: whether the instance held it.
+  func letGo(_ message: WebhookMessage.ID, by instance: Instance) -> Bool {
+    held.withLock { held in
+      guard held[message]?.by == instance else { return false }
+      held[message] = nil
+      return true
+    }
+  }
+
+  func isHeld(_ message: WebhookMessage.ID) -> Bool { held.withLock { $0[message] != nil } }
+}

@@ -1,0 +1,92 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+internal import Records
+
+/// Messages that tell of ends.
+extension WriteTransaction {
+  /// Has somebody told of an end, which this transaction makes; nil: nobody wants to know.
+  func tell(_ message: WebhookMessage?) throws {
+    guard let message else { return }
+    try execute(
+      "INSERT INTO messages (subject, number, host, next_at, record) VALUES (?, ?, ?, ?, ?)",
+      [
+        message.id.subject.data, message.id.number, Data(message.host.utf8),
+        message.nextTry?.milliseconds, MessageRecord.data(of: message),
+      ])
+  }
+
+  /// Forgets what was told of a job that is forgotten.
+  /// - Parameter waiting: whether what is yet to be sent goes too.
+  func forgetMessages(of subject: Data, waiting: Bool) throws {
+    try execute(
+      "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)", [subject, waiting])
+  }
+
+  /// Writes a message as it is now, if it is there.
+  func write(_ message: WebhookMessage) throws {
+    let (subject, number) = (message.id.subject.data, message.id.number)
+    try execute(
+      "UPDATE messages SET next_at = ?, record = ? WHERE subject = ? AND number = ?",
+      [message.nextTry?.milliseconds, MessageRecord.data(of: message), subject, number])
+    guard message.nextTry == nil, case .job = message.subject,
+      try !exists("SELECT 1 FROM jobs WHERE id = ?", [subject])
+    else { return }
+    try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
+  }
+
+  /// Messages that are due, of one host after the other.
+  func dueMessages(
+    _ request: MessageRequest, at moment: Timestamp, _ held: [WebhookMessage.ID: String]
+  ) throws -> TakenMessages {
+    var taken = TakenMessages()
+    var host = request.after.map { Data($0.utf8) }
+    for _ in 0..<MessageRequest.mostHosts {
+      let next = try one(
+        """
+        SELECT host FROM messages WHERE next_at IS NOT NULL AND host > ? ORDER BY host LIMIT 1
+        """, [host ?? Data()])
+      guard let next else {
+        (taken.after, taken.nextDue) = (nil, try nextDueMessage(after: moment))
+        return taken
+      }
+      let found: Data = next[0]
+      host = found
+      let name = String(decoding: found, as: UTF8.self)
+      let busy = held.values.count { $0 == name }
+      let room = min(request.perHost - busy, request.count - taken.messages.count)
+      if room > 0 {
+        let rows = try all(
+          """
+          SELECT record FROM messages WHERE host = ? AND next_at <= ? ORDER BY next_at LIMIT ?
+          """, [found, moment.milliseconds, room + busy])
+        let due = try rows.map { try MessageRecord.message(from: $0[0]) }
+        taken.messages += due.filter { held[$0.id] == nil }.prefix(room)
+      }
+      taken.after = name
+      if taken.messages.count == request.count { break }
+    }
+    return taken
+  }
+
+  private func nextDueMessage(after moment: Timestamp) throws -> Timestamp? {
+    try one(
+      "SELECT next_at FROM messages WHERE next_at > ? ORDER BY next_at LIMIT 1",
+      [moment.milliseconds]
+    ).map { Timestamp(milliseconds: $0[0]) }
+  }
+}
+
+/// The form in which a message is kept, as a job is.
+enum MessageRecord {
+  static func data(of message: WebhookMessage) throws -> Data {
+    Data(try RecordEncoder.encode(message))
+  }
+
+  static func message(from data: Data) throws -> WebhookMessage {
+    try RecordDecoder.decode(WebhookMessage.self, from: Array(data))
+  }
+
+  /// - Parameter row: a message's record alone.
+  static func message(_ row: Row) throws -> WebhookMessage { try message(from: row[0]) }
+}

@@ -1,0 +1,54 @@
+import API
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("Where a job's image is to be brought")
+struct DeliverTests {
+  private func submitted(_ deliver: String, _ more: String = "") async -> (
+    Answer, [DeliveryRequest]
+  ) {
+    let client = Client { $0.destinations = ["shop"] }
+    let answer = await client.post(
+      #"{"url":"https://example.org/a"\#(more),"deliver":\#(deliver)}"#)
+    return (answer, client.service.with { $0.jobs.values.first?.submission.deliveries ?? [] })
+  }
+
+  @Test("is told by a URL that was signed for it, or by a destination's name")
+  func wanted() async throws {
+    let (answer, deliveries) = await submitted(
+      #"""
+      [{"put":"https://b.example/k?X-Amz-Signature=1","headers":{"x-amz-acl":"private"}},
+       {"to":"shop"}, {"to":"shop","key":"{tag}/{name}.{ext}","what":"thumb"}, {"to":"shop","what":"thumb"}]
+      """#, #","variants":[{"name":"thumb","width":9}]"#)
+    #expect(answer.status == 202, "\(answer.text)")
+    let url = try #require(SourceURL("https://b.example/k?X-Amz-Signature=1"))
+    let fields = [HeaderField(name: "x-amz-acl", value: "private")]
+    #expect(deliveries.map(\.variant) == [nil, nil, "thumb", "thumb"])
+    #expect(deliveries[0].target == .put(url, headers: fields))
+    #expect(deliveries[1].target == .profile("shop", key: DeliveryKey(forVariant: false)))
+    #expect(
+      deliveries[2].target == .profile("shop", key: try #require(DeliveryKey("{tag}/{name}.{ext}")))
+    )
+    #expect(deliveries[3].target == .profile("shop", key: DeliveryKey(forVariant: true)))
+    #expect(!answer.text.contains("X-Amz-Signature"), "what signs is told to nobody")
+  }
+
+  @Test(
+    "is refused where its form is wrong",
+    arguments: [
+      "{}", "[1]", "[{}]", #"[{"to":"shop","put":"https://a.example/"}]"#, #"[{"to":"other"}]"#,
+      #"[{"to":1}]"#, #"[{"to":"shop","key":"../x"}]"#, #"[{"to":"shop","key":"{x}"}]"#,
+      #"[{"to":"shop","key":1}]"#, #"[{"to":"shop","what":"thumb"}]"#, #"[{"to":"shop","what":1}]"#,
+      #"[{"to":"shop","headers":{}}]"#, #"[{"put":"ftp://a.example/"}]"#, #"[{"put":"x"}]"#,
+      #"[{"put":"https://a.example/","key":"x"}]"#, #"[{"put":"https://a.example/","acl":"x"}]"#,
+      #"[{"put":"https://a.example/","headers":{"Content-Length":"1"}}]"#,
+      #"[{"put":"https://a.example/","headers":{"a":"b\nc"}}]"#,
+      #"[{"to":"shop"},{"to":"shop"},{"to":"shop"},{"to":"shop"},{"to":"shop"}]"#,
+    ])
+  func refused(deliver: String) async {
+    let (answer, deliveries) = await submitted(deliver)
+    #expect(answer.status == 422 && deliveries.isEmpty, "\(answer.text)")
+    #expect(answer.mistakes.allSatisfy { $0.hasPrefix("/deliver") }, "\(answer.mistakes)")
+  }
+}

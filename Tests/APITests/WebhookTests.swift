@@ -1,0 +1,85 @@
+import API
+import HTTPTypes
+import Jobs
+import Testing
+
+@Suite("What is told of a job's end")
+struct WebhookTests {
+  private let client = Client()
+
+  private func ended(_ job: Job) throws -> WebhookMessage {
+    var job = job
+    _ = job.cancel(at: job.createdAt, keptFor: .seconds(60))
+    return try #require(WebhookMessage(endOf: job, after: .queued))
+  }
+
+  private func told() async throws -> JobID {
+    let id = try await client.submitted(
+      #"{"url":"https://example.org/a","notify":{"url":"https://a.example/"}}"#)
+    let job = try #require(client.service.with { $0.jobs[id] })
+    let message = try ended(job)
+    client.service.with { $0.messages[id] = [message] }
+    return id
+  }
+
+  @Test("is shown with its tries, and sent again")
+  func shown() async throws {
+    let id = try await told()
+    client.service.with { kept in
+      kept.messages[id]?[0].note(
+        WebhookAnswer(at: Timestamp(milliseconds: 0), time: .milliseconds(12), status: 500),
+        under: WebhookSchedule(waits: []), dice: 0)
+    }
+    let answer = await client.get("/jobs/\(id)/webhooks")
+    #expect(answer.status == 200 && answer.json?["state"]?.string == "failed", "\(answer.text)")
+    #expect(answer.json?["type"]?.string == "job.cancelled" && answer.json?["next_at"] == .null)
+    #expect(answer.json?["tries"]?[0]?["status"]?.number == 500)
+    #expect(answer.json?["tries"]?[0]?["ms"]?.number == 12)
+    #expect(answer.json?["earlier"]?.array?.isEmpty == true)
+    let again = await client.send(.post, "/jobs/\(id)/webhooks/send")
+    #expect(again.status == 200 && again.json?["state"]?.string == "pending")
+    #expect(again.json?["id"] == answer.json?["id"])
+    #expect(await client.send(.post, "/jobs/\(id)/webhooks").status == 405)
+    #expect(await client.get("/jobs/\(id)/webhooks?x=1").status == 422)
+  }
+
+  @Test("is nobody else's, and nothing where nobody was told")
+  func unknown() async throws {
+    let id = try await client.submitted()
+    for path in ["/jobs/\(id)/webhooks", "/jobs/\(JobID(at: client.service.now()))/webhooks"] {
+      #expect(await client.get(path).status == 404)
+      #expect(await client.send(.post, path + "/send").status == 404)
+    }
+  }
+
+  @Test("has the job as it is shown, and never more than 20 KiB")
+  func body() async throws {
+    let id = try await told()
+    let message = try #require(client.service.with { $0.messages[id]?.first })
+    let body = String(decoding: WebhookBody.encode(message), as: UTF8.self)
+    #expect(body.hasPrefix(#"{"type":"job.cancelled","timestamp":""#) && body.hasSuffix("}}"))
+    #expect(body == String(decoding: WebhookBody.encode(message), as: UTF8.self))
+
+    let long = String(repeating: "a", count: 8_000)
+    var submission = Submission(
+      source: .url(
+        try #require(SourceURL("https://a.example/\(long)")),
+        lowData: SourceURL("https://b.example/\(long)")))
+    submission.webhook = Webhook(
+      url: try #require(SourceURL("https://a.example/")), events: WebhookEvent.jobEnds)
+    // In JSON a quotation mark takes two bytes, and an escape of U+10FFFF's neighbours four.
+    for tag in [String(repeating: "t", count: 64), String(repeating: "\u{10FFFD}", count: 64)] {
+      var job = Job(
+        id: id, owner: .anonymous, submission: submission, priority: .normal,
+        tags: (0..<16).map { _ in tag }, createdAt: client.service.now())
+      job.start(at: job.createdAt)
+      let image = try await StoredImage.of(
+        [1], url: #require(SourceURL("https://c.example/\(long)")))
+      job.succeed(with: image, cache: nil, at: job.createdAt, keptFor: .seconds(1))
+      let bytes = WebhookBody.encode(try #require(WebhookMessage(endOf: job, after: .loading)))
+      #expect(bytes.count <= 20_480)
+      let text = String(decoding: bytes, as: UTF8.self)
+      #expect(text.contains("https://a.example/aaa") && !text.contains("https://b.example"))
+    }
+  }
+}

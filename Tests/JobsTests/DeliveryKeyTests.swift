@@ -1,0 +1,52 @@
+import Jobs
+import Testing
+
+@Suite("A key at a destination")
+struct DeliveryKeyTests {
+  private func filled(
+    _ template: String, _ values: [DeliveryKey.Placeholder: String] = [:]
+  ) throws -> String? {
+    try #require(DeliveryKey(template)).filled { values[$0] }
+  }
+
+  @Test("has its placeholders filled, and what is not known is _")
+  func filled() throws {
+    #expect(
+      try filled("a/{tag}/{sha256}.{ext}", [.tag: "cats", .sha256: "ff", .ext: "png"])
+        == "a/cats/ff.png")
+    #expect(try filled("{tag}/{line}{host}") == "_/__")
+    #expect(try filled("plain") == "plain")
+    #expect(DeliveryKey(forVariant: false).template == "{id}.{ext}")
+    #expect(DeliveryKey(forVariant: true).template == "{id}-{name}.{ext}")
+  }
+
+  @Test(
+    "never leaves its prefix, whatever the values are",
+    arguments: [
+      ("{tag}/x", "..", "_/x"), ("{tag}/x", "../..", ".._../x"),
+      ("{tag}", "/etc/passwd", "_etc_passwd"),
+      (".{tag}/x", ".", "_/x"), ("a/.{tag}", "", "a/._"), ("{tag}x", "\\..\\", "_.._x"),
+      ("a{tag}b", "\u{0}\n\u{85}", "a___b"), ("{tag}", ".", "_"),
+      ("{tag}", "%2e%2e%2f", "%2e%2e%2f"),
+    ])
+  func tame(template: String, tag: String, key: String) throws {
+    #expect(try filled(template, [.tag: tag]) == key)
+  }
+
+  @Test(
+    "is refused where its template could leave it, or has other placeholders",
+    arguments: [
+      "", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "a\nb", "{", "}", "a}b", "{a}",
+      "{ID}",
+      "{id", "{{id}}", "{}", String(repeating: "a", count: 1_025),
+    ])
+  func refused(template: String) {
+    #expect(DeliveryKey(template) == nil)
+  }
+
+  @Test("that would be too long is none")
+  func long() throws {
+    #expect(try filled("{tag}", [.tag: String(repeating: "a", count: 1_025)]) == nil)
+    #expect(try filled("{tag}", [.tag: String(repeating: "ü", count: 512)])?.utf8.count == 1_024)
+  }
+}

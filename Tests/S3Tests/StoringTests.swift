@@ -1,0 +1,138 @@
+import Foundation
+import Jobs
+import TestSupport
+import Testing
+
+@testable import S3
+
+@Suite("Storing at a destination", .timeLimit(.minutes(5)))
+struct StoringTests {
+  /// No two blocks of 64 KiB are equal.
+  private static func bytes(_ count: Int) -> [UInt8] {
+    let block = (0..<65_536).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(count + block.count)
+    while bytes.count < count {
+      let number = bytes.count / block.count
+      bytes += block
+      bytes[number * block.count] = UInt8(truncatingIfNeeded: number)
+      bytes[number * block.count + 1] = UInt8(truncatingIfNeeded: number >> 8)
+    }
+    bytes.removeLast(bytes.count - count)
+    return bytes
+  }
+
+  private static func faulty(_ origin: ScriptedOrigin, tries: Int = 3) throws -> S3Bucket {
+    try S3Bucket.forTests(
+      at: origin.url(""), named: "b", S3Credentials(accessKey: "AKSECRET", secretKey: "SKSECRET"),
+      timeout: .seconds(5), tries: tries)
+  }
+
+  private static func store(_ bytes: [UInt8], in bucket: S3Bucket) async throws(S3Error) -> String?
+  {
+    try await bucket.store(
+      "k", .memory(bytes), digest: TestBucket.digest(of: bytes), type: "image/png")
+  }
+
+  @Test("a large object goes in parts, which a real server puts together")
+  func parts() async throws {
+    let bucket = try await TestBucket(prefix: "in").bucket
+    let bytes = Self.bytes(S3Bucket.largestWhole + 5_000_000)
+    #expect(try await Self.store(bytes, in: bucket) != nil)
+    let got = try #require(try await bucket.get("k", atMost: .max))
+    #expect(got.count == bytes.count)
+    #expect(try await S3BucketTests.read(got.bytes) == bytes)
+  }
+
+  @Test(
+    "a part that is refused is sent again alone; where it stays so, the upload is given up and removed"
+  )
+  func brokenPart() async throws {
+    let origin = try ScriptedOrigin()
+    let bytes = Self.bytes(S3Bucket.largestWhole + 1)
+    origin.on("/b/k") { request in
+      switch (request.method, request.target.contains("partNumber=2")) {
+      case ("POST", _) where request.target.hasSuffix("uploads="):
+        .status(200, body: Array("<R><UploadId>u&amp;1</UploadId></R>".utf8))
+      case ("PUT", true): .status(503, body: Array("<Error><Code>SlowDown</Code></Error>".utf8))
+      case ("PUT", false): .status(200, headers: [("ETag", "\"p\"")])
+      default: .status(204)
+      }
+    }
+    await #expect(throws: S3Error.refused(status: 503, code: "SlowDown", message: "")) {
+      try await Self.store(bytes, in: Self.faulty(origin))
+    }
+    let requests = origin.requests
+    #expect(requests.count { $0.target.contains("partNumber=1") } == 1)
+    #expect(requests.count { $0.target.contains("partNumber=2") } == 3)
+    #expect(requests.last?.method == "DELETE" && requests.last?.target == "/b/k?uploadId=u%261")
+  }
+
+  @Test("an upload that is called complete with an error is none")
+  func lateError() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/b/k") { request in
+      switch request.method {
+      case "POST" where request.target.hasSuffix("uploads="):
+        .status(200, body: Array("<R><UploadId>u</UploadId></R>".utf8))
+      case "POST": .status(200, body: Array("<Error><Code>InternalError</Code></Error>".utf8))
+      case "PUT": .status(200, headers: [("ETag", "\"p\"")])
+      default: .status(204)
+      }
+    }
+    await #expect(throws: S3Error.refused(status: 200, code: "InternalError", message: "")) {
+      try await Self.store(Self.bytes(S3Bucket.largestWhole + 1), in: Self.faulty(origin))
+    }
+    #expect(origin.requests.last?.method == "DELETE")
+  }
+
+  @Test("another region than was signed for is signed for from then on; no redirect is followed")
+  func regions() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/b/k") { request in
+      request.header("authorization")?.contains("/eu-west-3/s3/") == true
+        ? .status(200, headers: [("ETag", "\"x\"")])
+        : .status(
+          301,
+          headers: [("x-amz-bucket-region", "eu-west-3"), ("Location", origin.url("/elsewhere"))])
+    }
+    let bucket = try Self.faulty(origin)
+    for _ in 0..<2 { #expect(try await Self.store([1, 2], in: bucket) == "\"x\"") }
+    #expect(origin.requests(to: "/b/k").count == 3 && origin.requests(to: "/elsewhere").isEmpty)
+    origin.on("/b/k", .redirect(to: origin.url("/elsewhere"), status: 307))
+    await #expect(throws: S3Error.refused(status: 307, code: "", message: "")) {
+      try await Self.store([1, 2], in: bucket)
+    }
+    #expect(origin.requests(to: "/elsewhere").isEmpty)
+  }
+
+  @Test("what is told to have another digest counts as not stored")
+  func otherBytes() async throws {
+    let origin = try ScriptedOrigin()
+    let other = Data(TestBucket.digest(of: [9]).bytes).base64EncodedString()
+    origin.on("/b/k", .status(200, headers: [("x-amz-checksum-sha256", other)]))
+    await #expect(throws: S3Error.otherBytes) { try await Self.store([1], in: Self.faulty(origin)) }
+    #expect(origin.requests.count == 1)
+    let sent = origin.requests[0]
+    #expect(
+      sent.header("x-amz-checksum-sha256")
+        == Data(TestBucket.digest(of: [1]).bytes).base64EncodedString())
+    #expect(!sent.headers.contains { $0.value.contains("SKSECRET") })
+  }
+
+  @Test("keys in two files are read again once one of them has changed")
+  func files() async throws {
+    let folder = NSTemporaryDirectory() + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let source = S3CredentialSource(accessKeyFile: folder + "/a", secretKeyFile: folder + "/s")
+    await #expect(throws: S3Error.self) { try await source.current() }
+    try "AK\n".write(toFile: folder + "/a", atomically: true, encoding: .utf8)
+    try " first \n".write(toFile: folder + "/s", atomically: true, encoding: .utf8)
+    #expect(try await source.current() == S3Credentials(accessKey: "AK", secretKey: "first"))
+    try "second-one".write(toFile: folder + "/s", atomically: true, encoding: .utf8)
+    #expect(try await source.current() == S3Credentials(accessKey: "AK", secretKey: "second-one"))
+    try "\n".write(toFile: folder + "/a", atomically: true, encoding: .utf8)
+    await #expect(throws: S3Error.self) { try await source.current() }
+  }
+}

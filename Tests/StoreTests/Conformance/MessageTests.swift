@@ -1,0 +1,238 @@
+import Jobs
+import TestSupport
+import Testing
+
+@Suite("Messages that wait to be sent")
+struct MessageTests {
+  private static func job(
+    _ number: Int64, to host: String = "a.example",
+    _ events: Set<WebhookEvent> = WebhookEvent.jobEnds
+  ) -> Job {
+    let plain = Job.sample(number)
+    var submission = plain.submission
+    submission.webhook = Webhook(url: SourceURL("https://\(host)/hook")!, events: events)
+    return Job(
+      id: plain.id, owner: plain.owner, submission: submission, priority: .normal, tags: [],
+      createdAt: plain.createdAt)
+  }
+
+  private static func cancel(_ job: inout Job) -> Bool {
+    job.cancel(at: .at(5), keptFor: .seconds(9))
+  }
+
+  private static func taken(status: Int? = 200, at moment: Int64 = 20) -> WebhookAnswer {
+    WebhookAnswer(
+      at: .at(moment), time: .zero, status: status, error: status == nil ? "no answer" : nil)
+  }
+
+  @Test(
+    "are written by whatever ends a job, where its end is one to be told of",
+    arguments: StoreAdapter.allCases)
+  func written(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let (cancelled, completed, unwanted) = (Self.job(1), Self.job(2), Self.job(3, [.jobFailure]))
+    var answered = Self.job(4)
+    answered.start(at: .at(4))
+    answered.fail(.notCached, at: .at(6), keptFor: .seconds(9))
+    _ = try await store.submit(cancelled, completed, unwanted, answered, .sample(5))
+    #expect(try await store.base.messages(of: cancelled.id).isEmpty)
+    for job in [cancelled, unwanted] { _ = try await store.update(job.id, under: nil, Self.cancel) }
+    let claims = try await store.claim(1, at: .at(1_000)).jobs.map(\.claim)
+    _ = try await store.base.complete(
+      Completion(claims) {
+        $0.fail(.notCached, at: .at(7), keptFor: .seconds(9))
+        return true
+      })
+
+    let told = try #require(try await store.base.messages(of: cancelled.id).first)
+    #expect(told.event == .jobCancelled && told.url.host == "a.example" && told.state == .pending)
+    #expect(told.moment == .at(5) && told.nextTry == .at(5) && told.owner == cancelled.owner)
+    #expect(try await told.subject == .job(#require(store.job(cancelled.id))))
+    for job in [completed, answered] {
+      #expect(try await store.base.messages(of: job.id).map(\.event) == [.jobFailure])
+    }
+    #expect(try await store.base.messages(of: unwanted.id).isEmpty)
+    #expect(try await store.base.waitingMessages() == 3)
+
+    // What is changed later is no end, and another end is another message.
+    _ = try await store.update(cancelled.id, under: nil) { $0.edit(priority: .high, tags: nil) }
+    #expect(try await store.base.messages(of: cancelled.id) == [told])
+    _ = try await store.update(cancelled.id, under: nil) {
+      $0.fetchAgain(at: .at(8), from: .regular)
+    }
+    _ = try await store.update(cancelled.id, under: nil, Self.cancel)
+    let both = try await store.base.messages(of: cancelled.id)
+    #expect(both.count == 2 && both[0] == told && both[1].id != told.id)
+    await store.close()
+  }
+
+  @Test(
+    "are handed over once, when they are due, and again after a try in vain",
+    arguments: StoreAdapter.allCases)
+  func taking(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    func take(_ sending: WebhookMessage...) async throws -> TakenMessages {
+      try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2))
+    }
+    let job = Self.job(1)
+    _ = try await store.submit(job)
+    #expect(try await take() == TakenMessages())
+    store.clock.set(.at(10))
+    _ = try await store.update(job.id, under: nil, Self.cancel)
+    var message = try #require(try await take().messages.first)
+    #expect(try await take(message).messages.isEmpty)
+    #expect(
+      try await store.base.sendAgain(of: job.id)?.nextTry == message.nextTry, "it is on its way")
+
+    message.note(
+      Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
+    try await store.base.settle(message, by: instance)
+    let later = try await take()
+    #expect(later.messages.isEmpty && later.nextDue == .at(60_020))
+    store.clock.set(.at(60_020))
+    #expect(try await take().messages == [message])
+    // An answer that got lost: whoever asks doesn't know that it has it.
+    #expect(try await take().messages == [message])
+
+    message.note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(message, by: instance)
+    #expect(try await take() == TakenMessages())
+    #expect(try await store.base.messages(of: job.id) == [message])
+    #expect(message.state == .delivered && message.tries.map(\.status) == [500, 200])
+    let again = try #require(try await store.base.sendAgain(of: job.id))
+    #expect(again.id == message.id && again.state == .pending && again.nextTry == .at(60_020))
+    #expect(try await take().messages == [again])
+    #expect(try await store.base.sendAgain(of: Job.sample(7).id) == nil)
+    await store.close()
+  }
+
+  @Test(
+    "of one host are handed over two at a time, which holds up no other host's",
+    arguments: StoreAdapter.allCases)
+  func hosts(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let busy = (0..<5).map { Self.job($0, to: "busy.example") }
+    let others = (10..<13).map { Self.job($0, to: "other\($0).example") }
+    _ = try await store.submit(busy + others, key: nil, capacity: .max)
+    for job in busy + others { _ = try await store.update(job.id, under: nil, Self.cancel) }
+    store.clock.set(.at(10))
+    let first = try await store.base.takeMessages(
+      MessageRequest(by: instance, sending: [], count: 9, perHost: 2))
+    #expect(
+      first.messages.map(\.host).sorted().prefix(3) == [
+        "busy.example", "busy.example", "other10.example",
+      ])
+    #expect(first.messages.count == 5 && first.after == nil)
+    let sending = Set(first.messages.map(\.id))
+    let second = try await store.base.takeMessages(
+      MessageRequest(by: instance, sending: sending, count: 9, perHost: 2))
+    #expect(second.messages.isEmpty)
+
+    // Another instance sends nothing to that host either.
+    let other = try await store.base.register(for: .seconds(1_000))
+    let third = try await store.base.takeMessages(
+      MessageRequest(by: other, sending: [], count: 9, perHost: 2))
+    #expect(third.messages.isEmpty)
+    var done = first.messages.first { $0.host == "busy.example" }!
+    done.note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(done, by: instance)
+    let fourth = try await store.base.takeMessages(
+      MessageRequest(by: other, sending: [], count: 9, perHost: 2))
+    #expect(fourth.messages.map(\.host) == ["busy.example"])
+    await store.close()
+  }
+
+  @Test(
+    "of many hosts are gone through in turn, however few are asked for at once",
+    arguments: StoreAdapter.allCases)
+  func turns(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let all = (0..<300).map { Self.job($0, to: "host\(1_000 + $0).example") }
+    _ = try await store.submit(all, key: nil, capacity: .max)
+    for job in all { _ = try await store.update(job.id, under: nil, Self.cancel) }
+    store.clock.set(.at(10))
+    var (sending, after, looks): (Set<WebhookMessage.ID>, String?, Int) = ([], nil, 0)
+    repeat {
+      let taken = try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: sending, count: 100, perHost: 2, after: after))
+      sending.formUnion(taken.messages.map(\.id))
+      (after, looks) = (taken.after, looks + 1)
+    } while after != nil && looks < 20
+    #expect(sending.count == 300 && looks <= 5)
+    await store.close()
+  }
+
+  @Test(
+    "that a lost instance was sending are another's, and what comes of them there counts for nothing",
+    arguments: StoreAdapter.allCases)
+  func lost(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let lost = try await store.base.register(for: .seconds(10))
+    let other = try await store.base.register(for: .seconds(1_000))
+    let job = Self.job(1)
+    _ = try await store.submit(job)
+    _ = try await store.update(job.id, under: nil, Self.cancel)
+    store.clock.set(.at(10))
+    func take(_ instance: Instance) async throws -> [WebhookMessage] {
+      try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
+      ).messages
+    }
+    var message = try #require(try await take(lost).first)
+    #expect(try await take(other).isEmpty)
+    store.clock.set(.at(20_000))
+    _ = try await store.base.recoverExpired(99)
+    #expect(try await take(other) == [message])
+    let waiting = message
+    message.note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(message, by: lost)
+    #expect(try await store.base.messages(of: job.id) == [waiting])
+    await #expect(throws: StoreError.leaseLost) { try await take(lost) }
+    await store.close()
+  }
+
+  @Test(
+    "outlive a restart and their job's time; a purge drops them", arguments: StoreAdapter.allCases)
+  func forgotten(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let (purged, expired, told) = (
+      Self.job(1), Self.job(2, to: "b.example"), Self.job(3, to: "c.example")
+    )
+    _ = try await jobs.store.submit(purged, expired, told)
+    for job in [purged, expired, told] {
+      _ = try await jobs.store.update(job.id, under: nil, Self.cancel)
+    }
+    let store = try await jobs.reopened()
+    #expect(try await store.base.waitingMessages() == 3)
+    _ = try await store.base.remove(purged.id) { _ in true }
+    #expect(try await store.base.messages(of: purged.id).isEmpty)
+    let instance = try await store.instance
+    store.clock.set(.at(10))
+    var taken = try await store.base.takeMessages(
+      MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
+    ).messages.sorted { $0.host < $1.host }
+    #expect(taken.map(\.id.subject) == [expired.id, told.id])
+    taken[1].note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(taken[1], by: instance)
+    #expect(try await store.base.messages(of: told.id).count == 1)
+
+    store.clock.set(.at(20_000))
+    #expect(try await store.base.expire(9).count == 2)
+    #expect(try await store.base.messages(of: told.id).isEmpty)
+    #expect(try await store.base.messages(of: expired.id).count == 1)
+    taken[0].note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(taken[0], by: instance)
+    #expect(try await store.base.messages(of: expired.id).isEmpty)
+    #expect(try await store.base.waitingMessages() == 0)
+    await store.close()
+  }
+}

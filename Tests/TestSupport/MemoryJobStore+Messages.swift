@@ -1,0 +1,79 @@
+public import Jobs
+
+/// Messages to be sent.
+extension MemoryJobStore: WebhookOutbox {
+  struct KeptMessage {
+    var message: WebhookMessage
+    var holder: Instance?
+  }
+
+  /// Has somebody told of an end; nil: nobody wants to know.
+  func tell(_ message: WebhookMessage?) {
+    if let message { messages[message.id] = KeptMessage(message: message) }
+  }
+
+  func forgetMessages(of subject: JobID, waiting: Bool) {
+    messages = messages.filter {
+      $0.key.subject != subject || $0.value.message.nextTry != nil && !waiting
+    }
+  }
+
+  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+    try await mayFail()
+    try check(request.instance)
+    let moment = now
+    for (id, kept) in messages {
+      guard let holder = kept.holder else { continue }
+      let isSent = holder == request.instance ? request.sending.contains(id) : leases[holder] != nil
+      if !isSent { messages[id]?.holder = nil }
+    }
+    var taken = TakenMessages()
+    let hosts = Set(messages.values.filter { $0.message.nextTry != nil }.map(\.message.host))
+      .sorted().filter { $0 > request.after ?? "" }
+    for host in hosts.prefix(MessageRequest.mostHosts) {
+      let here = messages.values.filter { $0.message.host == host }
+      let busy = here.count { $0.holder != nil }
+      let due = here.filter { kept in
+        kept.holder == nil && kept.message.nextTry.map { $0 <= moment } ?? false
+      }.map(\.message).sorted { $0.nextTry! < $1.nextTry! }
+      let room = min(request.perHost - busy, request.count - taken.messages.count)
+      for message in due.prefix(max(0, room)) {
+        messages[message.id]?.holder = request.instance
+        taken.messages.append(message)
+      }
+      taken.after = host
+      if taken.messages.count == request.count { return taken }
+    }
+    if hosts.count <= MessageRequest.mostHosts {
+      taken.after = nil
+      taken.nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
+        .filter { $0 > moment }.min()
+    }
+    return taken
+  }
+
+  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+    try await mayFail()
+    guard messages[message.id]?.holder == instance else { return }
+    messages[message.id] = KeptMessage(message: message)
+    if message.nextTry == nil, rows[message.id.subject] == nil { messages[message.id] = nil }
+  }
+
+  public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
+    try await mayFail()
+    return messages.values.map(\.message).filter { $0.id.subject == subject }
+      .sorted { $0.id.number < $1.id.number }
+  }
+
+  public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
+    guard var message = try await messages(of: subject).last else { return nil }
+    guard messages[message.id]?.holder == nil else { return message }
+    message.sendAgain(at: now)
+    messages[message.id] = KeptMessage(message: message)
+    return message
+  }
+
+  public func waitingMessages() async throws(StoreError) -> Int {
+    messages.values.count { $0.message.nextTry != nil }
+  }
+}
