@@ -75,6 +75,8 @@ enum JobDocument {
       json.member("attempts", job.attempts)
       json.key("tags")
       json.array(job.tags) { $0.string($1) }
+      json.key("batch")
+      if let batch = job.batch { batch.write(to: &json) } else { json.null() }
       json.key("cache")
       if let cache = job.cache { cache.write(to: &json) } else { json.null() }
       json.key("timings")
@@ -129,6 +131,15 @@ extension Routes {
   }
 }
 
+extension BatchPlace {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("id", id.description)
+      json.member("line", line)
+    }
+  }
+}
+
 extension WaitingFor {
   fileprivate func write(to writer: inout JSONWriter) {
     writer.object { json in
@@ -175,7 +186,7 @@ extension StoredImage {
   /// The strong entity tag of the image's own bytes.
   var entityTag: String { digest.entityTag }
 
-  fileprivate func write(of id: String, to writer: inout JSONWriter) {
+  func write(of id: String, to writer: inout JSONWriter) {
     writer.object { json in
       json.member("format", description.format.rawValue)
       json.member("content_type", description.format.contentType)

@@ -17,7 +17,8 @@ extension Routes {
     case .problem: return try problemPage(exchange)
     case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .image, .preview, .jobEvents, .events,
-      .cache, .network, .view, .unknown:
+      .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose, .batchResults,
+      .batchRetry, .batchEvents, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }

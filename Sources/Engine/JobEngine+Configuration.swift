@@ -7,6 +7,10 @@ extension JobEngine {
     public var workers = 64
     /// Beyond so many queued jobs a submission is refused.
     public var maxQueued = 100_000
+    /// Beyond so many queued jobs that are lines of batches no more lines are taken.
+    public var maxQueuedLines = 4_000_000
+    /// How long a batch receives that nobody goes on with.
+    public var batchIdle: Duration = .seconds(3600)
     /// How long a finished job is kept, where it doesn't say itself.
     public var retention: Duration = .seconds(3600)
     /// How long an idempotency key is kept, at least, whatever becomes of its jobs.

@@ -28,6 +28,7 @@ extension JobEngine {
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.housekeeping.sweep() }
+      group.addTask { await self.keepBatches() }
       group.addTask { await self.lease.keep() }
       group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
       group.addTask { await self.storage.watch() }

@@ -24,6 +24,9 @@ extension LocalImageError: CustomStringConvertible {
 extension JobsError: CustomStringConvertible {
   public var description: String {
     switch self {
+    case .unknownBatch: "there is no such batch"
+    case .batchGoesOnElsewhere(let batch):
+      "the batch is \(batch.state.rawValue) and has \(batch.received) lines"
     case .unknownJob: "there is no such job"
     case .queueFull: "the queue is full"
     case .keyReused: "the idempotency key came with another request"

@@ -8,6 +8,7 @@ enum Schema {
   /// Each is made once, in this order; a number is never given to another one.
   static let migrations: [String] = [
     jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
+    batches,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -189,6 +190,39 @@ enum Schema {
   // Which of the times this is that an image is kept (see ImageName). 0: before there were generations.
   private static let generations = """
     ALTER TABLE images ADD COLUMN generation bigint NOT NULL DEFAULT 0;
+    """
+
+  // `stage` is BatchStage. What a batch counts of its jobs is a sum over some rows, as `tallies` are, or of the names that begin
+  // with `last` the greatest; its record has none of that. `expires_at` is when it is to be looked whether it has.
+  private static let batches = """
+    CREATE TABLE batches (
+      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      id uuid NOT NULL UNIQUE,
+      owner bytea NOT NULL,
+      stage smallint NOT NULL,
+      expires_at bigint,
+      record bytea NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE INDEX batches_stage ON batches (stage, expires_at);
+    CREATE TABLE batch_tallies (
+      batch bigint NOT NULL,
+      name bytea NOT NULL,
+      slot smallint NOT NULL,
+      n bigint NOT NULL,
+      PRIMARY KEY (batch, name, slot)
+    ) WITH (fillfactor = 50);
+    CREATE TABLE rejected_lines (
+      batch bigint NOT NULL,
+      line bigint NOT NULL,
+      record bytea NOT NULL,
+      PRIMARY KEY (batch, line)
+    );
+    ALTER TABLE jobs ADD COLUMN batch bigint, ADD COLUMN line bigint, ADD COLUMN code bytea;
+    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE batch IS NOT NULL;
+    CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
+    ALTER TABLE queue ADD COLUMN batch bigint;
+    CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
+
     """
 
   private static let cache = """
