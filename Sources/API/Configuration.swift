@@ -12,6 +12,8 @@ public struct Configuration: Sendable {
   public var isTrustedProxy: @Sendable (String) -> Bool = { _ in false }
   /// Jobs in one submission.
   public var maxBatch = 1000
+  /// Lines of one batch that is sent as a list.
+  public var maxBatchLines = 1_000_000
   /// The longest that a request is kept waiting; a longer wish is cut to it.
   public var maxWait: Duration = .seconds(60)
   /// Bytes of a request's content.

@@ -103,6 +103,14 @@ extension JSONWriter {
     if let value { double(value) } else { null() }
   }
 
+  /// - Parameter name: of ours, in which nothing needs escaping.
+  mutating func member(_ name: String, _ value: Int) {
+    string(name)
+    bytes.append(UInt8(ascii: ":"))
+    needsComma = false
+    int(value)
+  }
+
   mutating func member(_ name: StaticString, _ value: Bool) {
     key(name)
     bool(value)

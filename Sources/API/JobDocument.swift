@@ -83,6 +83,8 @@ enum JobDocument {
       json.member("attempts", job.attempts)
       json.key("tags")
       json.array(brevity < .withoutTags ? job.tags : []) { $0.string($1) }
+      json.key("batch")
+      if let batch = job.batch { batch.write(to: &json) } else { json.null() }
       json.key("cache")
       if let cache = job.cache { cache.write(to: &json) } else { json.null() }
       json.key("deliveries")
@@ -139,6 +141,15 @@ extension Routes {
   }
 }
 
+extension BatchPlace {
+  fileprivate func write(to writer: inout JSONWriter) {
+    writer.object { json in
+      json.member("id", id.description)
+      json.member("line", line)
+    }
+  }
+}
+
 extension WaitingFor {
   fileprivate func write(to writer: inout JSONWriter) {
     writer.object { json in
@@ -185,7 +196,7 @@ extension StoredImage {
   /// The strong entity tag of the image's own bytes.
   var entityTag: String { digest.entityTag }
 
-  fileprivate func write(
+  func write(
     of id: String, _ brevity: JobDocument.Brevity, to writer: inout JSONWriter
   ) {
     writer.object { json in

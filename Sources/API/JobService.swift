@@ -3,7 +3,7 @@ public import Jobs
 /// What the API needs of the job engine.
 ///
 /// Wherever a caller is given, another owner's job is as unknown as one that never was.
-public protocol JobService: Sendable {
+public protocol JobService: BatchService {
   /// The job from memory, without waiting; nil: ask ``job(_:for:)``.
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot?
 

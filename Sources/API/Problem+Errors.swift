@@ -11,6 +11,15 @@ extension Problem {
     case .unknownJob:
       self.init(
         .notFound, "No job has this id: it never had, it has expired, or it is someone else's.")
+    case .unknownBatch:
+      self.init(
+        .notFound, "No batch has this id: it never had, it has expired, or it is someone else's.")
+    case .batchGoesOnElsewhere(let batch):
+      self.init(
+        .conflict,
+        batch.state == .receiving
+          ? "The batch has received \(batch.received) lines: it goes on from there."
+          : "The batch is \(batch.state.rawValue): it takes no more lines.")
     case .queueFull:
       self.init(.queueFull, "As many jobs are queued as may be; try again later.")
       fields[.retryAfter] = "5"

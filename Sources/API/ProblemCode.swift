@@ -69,6 +69,7 @@ enum RequestCode: String, CaseIterable, Sendable {
   case imageUnavailable = "image_unavailable"
   case imageGone = "image_gone"
   case preconditionFailed = "precondition_failed"
+  case conflict
   case rangeNotSatisfiable = "range_not_satisfiable"
   case queueFull = "queue_full"
   case rateLimited = "rate_limited"
@@ -133,8 +134,8 @@ enum RequestCode: String, CaseIterable, Sendable {
       Row(
         .contentTooLarge, "The body is too large",
         """
-        Send less at once: a smaller image, or a batch in parts. The limits are server.max_body and \
-        api.max_batch.
+        Send less at once: a smaller image, or a batch in parts. The limits are server.max_body, api.max_batch \
+        and, for lists, api.max_batch_lines.
         """)
     case .targetTooLong:
       Row(
@@ -190,6 +191,13 @@ enum RequestCode: String, CaseIterable, Sendable {
         """
         Somebody else changed the job meanwhile. Get it again, look whether the change is still wanted, and \
         send it with the new ETag in If-Match.
+        """)
+    case .conflict:
+      Row(
+        .conflict, "The batch goes on elsewhere",
+        """
+        Get the batch: its member received says which line comes next. One that is no longer receiving takes no \
+        more lines; begin another batch.
         """)
     case .rangeNotSatisfiable:
       Row(

@@ -6,6 +6,7 @@ enum Route: Int, CaseIterable, Sendable {
   case jobs, batch, upload, form, job, fetch, webhooks, sendWebhook, image, preview, jobEvents,
     events
   case cache, network
+  case batches, ofBatch, batchLines, batchClose, batchResults, batchRetry, batchEvents
   case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, dashboard, view,
     unknown
 
@@ -24,6 +25,13 @@ enum Route: Int, CaseIterable, Sendable {
     case .preview: "/jobs/{id}/preview"
     case .jobEvents: "/jobs/{id}/events"
     case .events: "/events"
+    case .batches: "/batches"
+    case .ofBatch: "/batches/{id}"
+    case .batchLines: "/batches/{id}/lines"
+    case .batchClose: "/batches/{id}/close"
+    case .batchResults: "/batches/{id}/results"
+    case .batchRetry: "/batches/{id}/retry"
+    case .batchEvents: "/batches/{id}/events"
     case .cache: "/cache"
     case .network: "/network"
     case .livez: "/livez"
@@ -43,13 +51,15 @@ enum Route: Int, CaseIterable, Sendable {
   /// The methods that mean something here. HEAD goes wherever GET does, OPTIONS everywhere.
   var methods: [HTTPRequest.Method] {
     switch self {
-    case .jobs: [.get, .head, .post, .options]
+    case .jobs, .batches: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
-    case .batch, .upload, .form, .fetch, .sendWebhook: [.post, .options]
+    case .ofBatch: [.get, .head, .delete, .options]
+    case .batch, .upload, .form, .fetch, .sendWebhook, .batchLines, .batchClose, .batchRetry:
+      [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
     case .webhooks, .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity,
-      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view:
+      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view, .batchResults, .batchEvents:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -59,7 +69,8 @@ enum Route: Int, CaseIterable, Sendable {
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
-      .jobEvents, .events, .unknown:
+      .jobEvents, .events, .batches, .ofBatch, .batchLines, .batchClose, .batchResults, .batchRetry,
+      .batchEvents, .unknown:
       .jobs
     case .cache, .network: .admin
     case .metrics, .activity, .instances: publicMetrics ? nil : .admin
@@ -79,7 +90,7 @@ enum Route: Int, CaseIterable, Sendable {
 /// What a request's path leads to.
 struct Destination: Sendable {
   var route: Route
-  /// The job that the path names; any, where it names none.
+  /// The job or batch that the path names; any, where it names none.
   var id: JobID = Destination.noJob
 
   private static let noJob = JobID(high: 0, low: 0)
@@ -89,6 +100,8 @@ struct Destination: Sendable {
     let path = path.utf8
     if path.starts(with: "/jobs/".utf8) {
       self.init(belowJobs: path.dropFirst("/jobs/".utf8.count))
+    } else if path.starts(with: "/batches/".utf8) {
+      self.init(belowBatches: path.dropFirst("/batches/".utf8.count))
     } else if path.starts(with: Self.problems.utf8), path.count > Self.problems.utf8.count {
       self.init(.problem)
     } else {
@@ -110,6 +123,21 @@ struct Destination: Sendable {
       self.init(form?.route ?? (name.isEmpty ? .unknown : Self.below(tail)))
     }
   }
+
+  private init(belowBatches rest: Substring.UTF8View) {
+    let name = rest.prefix { $0 != UInt8(ascii: "/") }
+    let tail = rest.dropFirst(name.count)
+    let route =
+      tail.isEmpty
+      ? Route.ofBatch : Self.partsOfBatch.first { tail.elementsEqual($0.name.utf8) }?.route
+    // What can't be an id leads where one leads that no batch has.
+    self.init(name.isEmpty ? .unknown : route ?? .unknown, JobID(utf8: name) ?? Destination.noJob)
+  }
+
+  private static let partsOfBatch: [(name: String, route: Route)] = [
+    ("/lines", .batchLines), ("/close", .batchClose), ("/results", .batchResults),
+    ("/retry", .batchRetry), ("/events", .batchEvents),
+  ]
 
   /// The ways to submit that have paths of their own, where a job's id stands otherwise.
   private static let forms: [(name: String, route: Route)] = [
@@ -133,6 +161,6 @@ struct Destination: Sendable {
 
   /// Whose template is the whole path.
   private static let operations = Route.allCases.filter {
-    $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs/") && !$0.template.hasSuffix("}")
+    $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs/") && !$0.template.contains("{")
   }
 }

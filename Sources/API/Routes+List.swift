@@ -11,7 +11,8 @@ extension Routes {
       throw .noRoom("As many jobs are being sent as fit into memory; try again later.")
     }
     let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
-    let cursor = page.hasMore ? page.jobs.last.map { Self.cursor(after: $0.id) } : nil
+    let last = page.last ?? page.jobs.last?.id
+    let cursor = page.hasMore ? last.map { Self.cursor(after: $0) } : nil
     var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
     if let cursor { fields[.link] = "<\(Self.target(wanted, cursor))>; rel=\"next\"" }
     let body = JobDocument.encode(
@@ -31,12 +32,28 @@ extension Routes {
     var wanted = JobQuery(owner: owner, now: service.now(), limit: limit)
     wanted.phases = phases(&query)
     wanted.tag = query.one("tag")
+    select(&wanted, by: &query)
     if let cursor = query.one("cursor") {
       wanted.before = Self.job(before: cursor)
       if wanted.before == nil { query.wrong("cursor", "It is a next_cursor of an earlier answer.") }
     }
     try query.finish()
     return wanted
+  }
+
+  /// The members that choose among jobs by what they ask for, and why they failed.
+  private func select(_ wanted: inout JobQuery, by query: inout Query) {
+    if let text = query.one("batch") {
+      wanted.batch = JobID(text)
+      if wanted.batch == nil { query.wrong("batch", "It is a batch's id.") }
+    }
+    wanted.host = query.one("host")?.lowercased()
+    if let word = query.one("code") {
+      wanted.code = FailureCode(rawValue: word)
+      if wanted.code == nil { query.wrong("code", "No job fails with such a code.") }
+    }
+    wanted.since = query.moment("since")
+    wanted.until = query.moment("until")
   }
 
   /// The phases named in the query; none stands for any.
@@ -53,11 +70,11 @@ extension Routes {
   }
 
   /// Opaque to clients: the last job's id in 32 digits.
-  private static func cursor(after id: JobID) -> String {
+  static func cursor(after id: JobID) -> String {
     id.description.filter { $0 != "-" }
   }
 
-  private static func job(before cursor: String) -> JobID? {
+  static func job(before cursor: String) -> JobID? {
     guard cursor.utf8.count == 32, cursor.utf8.allSatisfy({ $0 != UInt8(ascii: "+") }),
       let high = UInt64(cursor.prefix(16), radix: 16),
       let low = UInt64(cursor.suffix(16), radix: 16)
@@ -68,6 +85,11 @@ extension Routes {
   private static func target(_ query: JobQuery, _ cursor: String) -> String {
     var members = Phase.allCases.filter(query.phases.contains).map { "phase=\($0.rawValue)" }
     if let tag = query.tag { members.append("tag=\(percentEncoded(tag))") }
+    if let batch = query.batch { members.append("batch=\(batch)") }
+    if let host = query.host { members.append("host=\(percentEncoded(host))") }
+    if let code = query.code { members.append("code=\(code.rawValue)") }
+    if let since = query.since { members.append("since=\(percentEncoded(since.description))") }
+    if let until = query.until { members.append("until=\(percentEncoded(until.description))") }
     members += ["limit=\(query.limit)", "cursor=\(cursor)"]
     return "/jobs?" + members.joined(separator: "&")
   }

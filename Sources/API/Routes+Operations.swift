@@ -18,7 +18,8 @@ extension Routes {
     case .problem: return try problemPage(exchange)
     case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
-      .jobEvents, .events, .cache, .network, .view, .unknown:
+      .jobEvents, .events, .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose,
+      .batchResults, .batchRetry, .batchEvents, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }

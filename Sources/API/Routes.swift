@@ -140,6 +140,17 @@ public struct Routes: Sendable {
     case .preview: try await preview(exchange)
     case .jobEvents: try await jobEvents(exchange)
     case .events: try events(exchange)
+    case .batches:
+      exchange.request.method == .post
+        ? try await beginBatch(exchange) : try await batches(exchange)
+    case .ofBatch:
+      exchange.request.method == .delete
+        ? try await cancelBatch(exchange) : try await batch(exchange)
+    case .batchLines: try await addLines(exchange)
+    case .batchClose: try await closeBatch(exchange)
+    case .batchResults: try await results(exchange)
+    case .batchRetry: try await retryBatch(exchange)
+    case .batchEvents: try await batchEvents(exchange)
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)
@@ -196,6 +207,12 @@ extension Routes {
     isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
   ) async throws(Problem) -> Answer {
     do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
+  }
+
+  /// Whether a path takes content for as long as it comes: lists of jobs, of which each line is read for itself.
+  public static func takesStreams(_ path: String) -> Bool {
+    let route = Destination(path: path).route
+    return route == .batches || route == .batchLines
   }
 
   /// The paths that are answered however many clients there are.

@@ -55,6 +55,25 @@ extension SubmissionDecoder {
     "cache_ttl", "alternatives", "cache_key", "headers",
   ]
 
+  /// Whether some job has a member of that name.
+  static func isMember(_ name: String) -> Bool { members.contains(name) }
+
+  /// What a text says of a member that JSON would have as something else: a number, a list or an object; a lone label is a
+  /// list of one.
+  static func value(of member: String, in text: String) -> JSONValue {
+    switch member {
+    case "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "cache_ttl":
+      return JSONValue(numberIn: text) ?? .string(text)
+    case "tags", "alternatives", "headers", "variants":
+      if let value = try? JSONParser.parse(Array(text.utf8), maxValues: LineReader.maxValues) {
+        if case .array = value { return value }
+        if case .object = value { return value }
+      }
+      return ["tags", "alternatives"].contains(member) ? .array([.string(text)]) : .string(text)
+    default: return .string(text)
+    }
+  }
+
   private mutating func setCaching(
     _ member: JSONValue.Member, of submission: inout Submission, at location: Location
   ) {

@@ -106,6 +106,31 @@ struct SubmissionDecoder {
     return job
   }
 
+  /// A line of a batch: what it does not say is as in the template. Nil where a mistake was noted.
+  mutating func job(from members: [JSONValue.Member], over template: NewJob) -> NewJob? {
+    job(from: members, at: .body(index: nil), over: template)
+  }
+
+  /// What lines of a batch are like unless they say otherwise; its source stands for none.
+  /// - Parameter former: what they were like before; nil: nothing was said of them.
+  mutating func template(
+    from members: [JSONValue.Member], at root: Location.Root, over former: NewJob? = nil
+  ) -> NewJob {
+    let url = SourceURL("http://localhost/")!  // a legal URL
+    var job = former ?? NewJob(submission: Submission(source: .url(url, lowData: nil)))
+    job.submission.savesData = savesData
+    for member in members {
+      let location = Location(root: root, member: member.name)
+      if Self.sourceMembers.contains(member.name) {
+        mistakes.add(location, .invalidOption, "Each line names its own source.")
+      } else {
+        set(member, of: &job, at: location)
+      }
+    }
+    checkOriginal(of: job, at: Location(root: root, member: "original"))
+    return job
+  }
+
   private mutating func job(from element: JSONValue, index: Int) -> NewJob? {
     guard case .object(let members) = element else {
       mistakes.add(
@@ -116,11 +141,13 @@ struct SubmissionDecoder {
   }
 
   private mutating func job(
-    from members: [JSONValue.Member], at root: Location.Root
+    from members: [JSONValue.Member], at root: Location.Root, over template: NewJob? = nil
   ) -> NewJob? {
     let source = source(of: members, at: root)
     // Without a usable source the other members are still looked at: all mistakes are told at once.
-    var job = NewJob(submission: Submission(source: source ?? .local("")), priority: usualPriority)
+    var job =
+      template ?? NewJob(submission: Submission(source: .local("")), priority: usualPriority)
+    job.submission.source = source ?? .local("")
     job.submission.savesData = savesData
     for member in members where !Self.sourceMembers.contains(member.name) {
       set(member, of: &job, at: Location(root: root, member: member.name))

@@ -18,6 +18,8 @@ extension Configuration {
     var engine = JobEngine.Configuration()
     engine.workers = jobs.workers
     engine.maxQueued = jobs.maxQueued
+    engine.maxQueuedLines = jobs.maxQueuedLines
+    engine.batchIdle = api.batchIdle
     engine.retention = jobs.retention
     engine.limitedOwners = Set(
       auth.all.lazy.filter { $0.maxBytesPerDay != nil }.map { Owner($0.name) })
@@ -140,6 +142,7 @@ extension Configuration {
           ? Double(auth.rateLimit.burst) : max(1, auth.rateLimit.requestsPerSecond))
     }
     routes.maxBatch = api.maxBatch
+    routes.maxBatchLines = api.maxBatchLines
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
     routes.maxConnections = server.maxConnections
@@ -165,6 +168,7 @@ extension Configuration {
     http.requestTimeout = server.requestTimeout
     http.maxBody = server.maxBody
     http.probes.paths = Routes.probes
+    http.takesStreams = Routes.takesStreams
     if let certificate = server.tls.certificate, let key = server.tls.key {
       http.tls = (
         certificate: try Self.text(of: certificate, named: "server.tls.certificate"),

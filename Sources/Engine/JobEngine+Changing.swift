@@ -38,7 +38,7 @@ extension JobEngine {
 
   /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
   /// - Returns: under which key such bytes are kept, in whichever instance.
-  private func forgetBytes(of job: Job) async -> Fingerprint? {
+  func forgetBytes(of job: Job) async -> Fingerprint? {
     let job = loads.rules.sharing(job)
     let partial = job.phase == .success ? nil : job.partial
     if let partial { await kept.forget(partial) }

@@ -9,6 +9,10 @@ extension JobEngine {
     public var maxQueued = 100_000
     /// Those whose tokens bound the bytes that come for them in a day, when the service starts.
     public var limitedOwners: Set<Owner> = []
+    /// Beyond so many queued jobs that are lines of batches no more lines are taken.
+    public var maxQueuedLines = 4_000_000
+    /// How long a batch receives that nobody goes on with.
+    public var batchIdle: Duration = .seconds(3600)
     /// How long a finished job is kept, where it doesn't say itself.
     public var retention: Duration = .seconds(3600)
     /// How long an idempotency key is kept, at least, whatever becomes of its jobs.

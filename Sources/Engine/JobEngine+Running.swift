@@ -29,6 +29,7 @@ extension JobEngine {
       group.addTask { await self.housekeeping.run() }
       group.addTask { await self.tidying.run { await self.housekeeping.tidy() } }
       group.addTask { await self.housekeeping.sweep() }
+      group.addTask { await self.keepBatches() }
       group.addTask { await self.lease.keep() }
       group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
       group.addTask { await self.storage.watch() }

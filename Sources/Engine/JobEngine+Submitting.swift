@@ -96,15 +96,17 @@ extension JobEngine {
 
   private func checkLocalNames(_ jobs: [NewJob]) async throws(JobsError) {
     var wrong: [Int] = []
-    for (place, job) in jobs.enumerated() {
-      guard case .local(let name) = job.submission.source, let locals = locals else {
-        continue
-      }
-      do throws(LocalImageError) { _ = try await locals.open(name) } catch {
-        if error == .outside || error == .notAFile { wrong.append(place) }
-      }
-    }
+    for (place, job) in jobs.enumerated() where await !isLocalName(of: job) { wrong.append(place) }
     if !wrong.isEmpty { throw .invalidLocalNames(wrong) }
+  }
+
+  /// Whether a job that names a local image may: it leads to a file within the root, or to none.
+  func isLocalName(of job: NewJob) async -> Bool {
+    guard case .local(let name) = job.submission.source, let locals else { return true }
+    do throws(LocalImageError) { _ = try await locals.open(name) } catch {
+      return error != .outside && error != .notAFile
+    }
+    return true
   }
 
   /// Room for an image that a client is about to send.
@@ -148,9 +150,11 @@ extension JobEngine {
 }
 
 extension Job {
-  init(_ new: NewJob, id: JobID, owner: Owner, createdAt: Timestamp) {
+  init(
+    _ new: NewJob, id: JobID, owner: Owner, createdAt: Timestamp, batch: BatchPlace? = nil
+  ) {
     self.init(
       id: id, owner: owner, submission: new.submission, priority: new.priority, tags: new.tags,
-      createdAt: createdAt)
+      createdAt: createdAt, batch: batch)
   }
 }

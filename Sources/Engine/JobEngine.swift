@@ -52,6 +52,8 @@ public final class JobEngine: Sendable {
   let background = BackgroundQueue()
   let loads: Loads
   let completer: JobCompleter
+  /// Says that batches have jobs to be ended.
+  let batchSignal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   let coalescer: Coalescer
   let kept: KeptTransfers
   let loader: Loader

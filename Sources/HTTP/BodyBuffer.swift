@@ -12,16 +12,20 @@ struct BodyBuffer {
 
   /// Told apart from the next request's on the same connection.
   let serial: UInt64
-  private let limit: Int
+  /// Whether it comes for as long as it likes.
+  let isStream: Bool
+  private var limit: Int
   private var bytes: [UInt8] = []
   private var received = 0
   private var isWhole = false
   private var failure: BodyError?
   private var waiter: Waiter?
 
-  init(serial: UInt64, limit: Int) {
+  /// - Parameter limit: nil: it comes for as long as it likes.
+  init(serial: UInt64, limit: Int?) {
     self.serial = serial
-    self.limit = limit
+    isStream = limit == nil
+    self.limit = limit ?? .max
   }
 
   /// Whether more bytes should stay with the client for now.
@@ -33,7 +37,7 @@ struct BodyBuffer {
   /// Takes in a piece, or drops it once the content has failed.
   mutating func append(_ piece: UnsafeRawBufferPointer) -> Wake? {
     received += piece.count
-    if received > limit { return fail(.tooLarge(limit: limit)) }
+    if received > limit, !isStream { return fail(.tooLarge(limit: limit)) }
     guard failure == nil else { return nil }
     bytes.append(contentsOf: piece)
     return wake()
@@ -48,6 +52,8 @@ struct BodyBuffer {
   /// Notes that no more will come; what waits is dropped.
   mutating func fail(_ error: BodyError) -> Wake? {
     if failure == nil && !(isWhole && error == .disconnected) { failure = error }
+    // What comes from here on is for nobody.
+    if isStream { limit = received }
     bytes = []
     return wake()
   }

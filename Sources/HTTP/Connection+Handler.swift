@@ -6,6 +6,9 @@ extension Connection {
   /// client that sends somewhat too much is told so, one without end is cut.
   var maxExcess: Int { max(1 << 20, service.configuration.maxBody) }
 
+  /// The same of content that comes for as long as it likes: a client that has sent a list before is told so.
+  static let maxUnread = 1 << 30
+
   /// Runs the handler on this very thread till it finishes or first waits; from there it goes on on
   /// Swift's threads.
   func run(_ head: RequestHead) {

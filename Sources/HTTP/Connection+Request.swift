@@ -74,7 +74,9 @@ extension Connection {
     let isSmall = head.declaredLength.map { $0 <= BodyBuffer.gathered } ?? false
     step = isSmall ? .gathering : .streaming
     state.withLock { state in
-      state.upload = BodyBuffer(serial: state.serial, limit: service.configuration.maxBody)
+      let limits = service.configuration
+      let limit = limits.takesStreams(head.target.path) ? nil : limits.maxBody
+      state.upload = BodyBuffer(serial: state.serial, limit: limit)
       state.timing.awaitContent(now(), serial: state.serial, service.configuration)
     }
     guard !isSmall else { return .YES }
@@ -96,9 +98,12 @@ extension Connection {
         return (nil, .YES, 0)
       }
       let wake = state.upload!.append(piece)
+      if state.upload!.isStream { state.timing.contentCame(now(), service.configuration) }
       // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that
       // is near.
-      return (wake, state.upload!.excess > maxExcess ? .NO : .YES, piece.count)
+      let excess = state.upload!.excess
+      let most = state.upload!.isStream ? Self.maxUnread : maxExcess
+      return (wake, excess > most ? .NO : .YES, piece.count)
     }
     wake?.run()
     if result == .NO { lingers = true }

@@ -18,6 +18,9 @@ extension HTTPServer {
     public var idleTimeout: Duration = .seconds(60)
     /// The largest content of a request, in bytes.
     public var maxBody = 32 << 20
+    /// Whether a path takes content for as long as it comes: it may be larger than `maxBody`, and a client has
+    /// `requestTimeout` for each piece of it. What bounds it is whoever reads it.
+    public var takesStreams: @Sendable (_ path: String) -> Bool = { _ in false }
     /// The longest request target, in bytes.
     public var maxTarget = 8 << 10
     /// The largest header section, in bytes, request line included.

@@ -59,7 +59,9 @@ struct RequestHead {
     guard !(reader.isChunked && isOld) else {
       throw RefusalError(malformed: "HTTP/1.0 has no Transfer-Encoding")
     }
-    if let length = reader.contentLength, length > limits.maxBody {
+    if let length = reader.contentLength, length > limits.maxBody,
+      !limits.takesStreams(target.path)
+    {
       throw RefusalError(.bodyTooLarge(limit: limits.maxBody))
     }
   }

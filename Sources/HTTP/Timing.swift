@@ -76,6 +76,11 @@ struct Timing {
     stage = .content(by: start + limits.requestTimeout.nanoseconds)
   }
 
+  /// A piece of content came that may go on for as long as it likes.
+  mutating func contentCame(_ now: Instant, _ limits: HTTPServer.Configuration) {
+    if case .content = stage { stage = .content(by: now + limits.requestTimeout.nanoseconds) }
+  }
+
   /// We stop reading: the time does not count against the client.
   mutating func holdBack(_ now: Instant) {
     if case .content(let deadline) = stage { stage = .heldBack(by: deadline, since: now) }

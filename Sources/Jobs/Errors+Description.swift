@@ -24,6 +24,9 @@ extension LocalImageError: CustomStringConvertible {
 extension JobsError: CustomStringConvertible {
   public var description: String {
     switch self {
+    case .unknownBatch: "there is no such batch"
+    case .batchGoesOnElsewhere(let batch):
+      "the batch is \(batch.state.rawValue) and has \(batch.received) lines"
     case .unknownJob: "there is no such job"
     case .bytesSpent: "the owner had all the bytes that it may have today"
     case .queueFull: "the queue is full"

@@ -10,6 +10,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public let submission: Submission
   /// When it was accepted.
   public let createdAt: Timestamp
+  /// Of which batch it is a line; nil: of none.
+  public let batch: BatchPlace?
 
   /// Where it stands.
   public package(set) var phase: Phase = .queued
@@ -118,7 +120,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// A queued job that nobody has taken yet.
   public init(
     id: JobID, owner: Owner, submission: Submission, priority: Priority, tags: [String],
-    createdAt: Timestamp
+    createdAt: Timestamp, batch: BatchPlace? = nil
   ) {
     self.id = id
     self.owner = owner
@@ -126,10 +128,12 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     self.priority = priority
     self.tags = tags
     self.createdAt = createdAt
+    self.batch = batch
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, owner, submission, createdAt, phase, otherTarget, newPreviews, apart, priority, tags
+    case id, owner, submission, createdAt, batch, phase, otherTarget, newPreviews, apart, priority,
+      tags
     case progress, image, failure, lastFailure, attempts, tries, cache, timings
     case startedAt, finishedAt, expiresAt, notBefore
     case made = "delivered"

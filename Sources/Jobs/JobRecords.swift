@@ -58,6 +58,16 @@ public struct JobQuery: Sendable, Equatable {
   public var phases: Set<Phase> = []
   /// One that the job has.
   public var tag: String?
+  /// The one that it is a line of.
+  public var batch: BatchID?
+  /// Of the URL that it names.
+  public var host: String?
+  /// Why it failed.
+  public var code: FailureCode?
+  /// Only jobs that were submitted then or later.
+  public var since: Timestamp?
+  /// Only jobs that were submitted before.
+  public var until: Timestamp?
   /// Only jobs older than this one.
   public var before: JobID?
   /// Only those that expire after this moment.
@@ -79,11 +89,36 @@ public struct JobPage: Sendable, Equatable {
   public var jobs: [Job]
   /// Whether older ones follow.
   public var hasMore: Bool
+  /// The last one that was looked at, where that is none of these.
+  public var last: JobID?
 
   /// A page.
-  public init(jobs: [Job], hasMore: Bool) {
+  public init(jobs: [Job], hasMore: Bool, last: JobID? = nil) {
     self.jobs = jobs
     self.hasMore = hasMore
+    self.last = last
+  }
+}
+
+extension JobQuery {
+  /// Whether it asks for what no index tells of a job.
+  package var isSelective: Bool { host != nil || code != nil }
+
+  /// Whether the job is as ``isSelective`` has it.
+  package func selects(_ job: Job) -> Bool {
+    (host == nil || job.submission.url(of: .regular)?.host == host)
+      && (code == nil || job.failure?.code == code)
+  }
+
+  /// All ids of jobs that it asks for are before this one; nil: any may be.
+  package var end: JobID? {
+    let until = until.map { JobID(high: UInt64(max(0, $0.milliseconds)) << 16, low: 0) }
+    return [before, until].compactMap(\.self).min()
+  }
+
+  /// No id of a job that it asks for is before this one; nil: any may be.
+  package var start: JobID? {
+    since.map { JobID(high: UInt64(max(0, $0.milliseconds)) << 16, low: 0) }
   }
 }
 

@@ -1,7 +1,7 @@
 /// What keeps jobs, as the engine needs it: an adapter is one that fulfils each of these, and passes the suite in
 /// Tests/StoreConformanceTests.
-public typealias JobStore = JobQueue & JobRecords & ImageReferences & InstanceLeases & StoreNews
-  & WebhookOutbox
+public typealias JobStore = JobQueue & JobRecords & BatchStore & ImageReferences & InstanceLeases
+  & StoreNews & WebhookOutbox
 
 /// Why a store could not do as asked.
 public enum StoreError: Error, Sendable, Equatable {

@@ -2,6 +2,10 @@
 public enum JobsError: Error, Sendable, Equatable {
   /// There is no such job for this caller.
   case unknownJob
+  /// There is no such batch for this caller.
+  case unknownBatch
+  /// The batch takes no such lines: as it is.
+  case batchGoesOnElsewhere(Batch)
   /// The queue would hold more than its capacity.
   case queueFull
   /// The owner had as many bytes from origins today as its token lets it have; so long the day lasts.

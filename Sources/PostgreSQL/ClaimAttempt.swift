@@ -56,12 +56,16 @@ extension Transaction {
     let rows = try execute(
       """
       UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
-      WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) RETURNING owner, places
+      WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) RETURNING owner, places, batch
       """, [.ints(Array(Set(claims.map { $0 >> 32 }))), .ints(Array(claims))])
     for row in rows.all {
       tallies[.phase(.loading)] -= 1
       tallies[.phase(.queued)] += 1
-      if let owner = rows.bytes(row, 0) { tallies[.places(owner)] += Int(rows.int(row, 1) ?? 0) }
+      let batch = rows.int(row, 2)
+      if let owner = rows.bytes(row, 0) {
+        tallies[batch == nil ? .places(owner) : .lines(owner)] += Int(rows.int(row, 1) ?? 0)
+      }
+      batches.move(batch, from: .loading, to: .queued)
     }
   }
 }

@@ -57,8 +57,8 @@ extension PostgresJobStore {
       let moment = try transaction.checkLease(of: instance)
       let rows = try transaction.execute(
         """
-        SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = $1
-        ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
+        SELECT \(QueuedJob.columns) FROM queue q
+        WHERE q.state <> 4 AND q.request = $1 AND \(Transaction.isNotStopped) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
         """, [.bytes(request.bytes), .int(Int64(count))])
       let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
       let claims = attempt.note(numbers(instance, jobs.count))
@@ -137,6 +137,10 @@ extension Transaction {
   /// Rows that one transaction looks at in vain: parking them is work, and others wait for it.
   private static let maxLooks = 1_000
 
+  /// Whether no batch that was cancelled has it.
+  fileprivate static let isNotStopped =
+    "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
+
   fileprivate func claim(
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
   ) throws -> ClaimStep {
@@ -214,11 +218,12 @@ extension Transaction {
       )
       SELECT q.* FROM generate_series(0, \(Priority.allCases.count - 1)) AS level
       CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state = 0 AND q.priority = level ORDER BY q.rank LIMIT $1 FOR UPDATE SKIP LOCKED) q
+        WHERE q.state = 0 AND q.priority = level AND \(Self.isNotStopped)
+        ORDER BY q.rank LIMIT $1 FOR UPDATE SKIP LOCKED) q
       UNION ALL
       SELECT q.* FROM open CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
       CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state = 2 AND q.origin = open.origin AND q.priority = level
+        WHERE q.state = 2 AND q.origin = open.origin AND q.priority = level AND \(Self.isNotStopped)
         ORDER BY q.rank LIMIT open.room FOR UPDATE SKIP LOCKED) q
       \(request.isShared ? own : "")
       """,
@@ -249,7 +254,7 @@ extension Transaction {
       """
       UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4, leads = n.leads
       FROM unnest($1, $2, $5) AS n (id, claim, leads)
-      WHERE queue.id = n.id RETURNING queue.owner, queue.places
+      WHERE queue.id = n.id RETURNING queue.owner, queue.places, queue.batch
       """,
       [
         .ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds),
@@ -258,9 +263,11 @@ extension Transaction {
     for row in places.all {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
+      let batch = places.int(row, 2)
       if let owner = places.bytes(row, 0) {
-        tallies[.places(owner)] -= Int(places.int(row, 1) ?? 0)
+        tallies[batch == nil ? .places(owner) : .lines(owner)] -= Int(places.int(row, 1) ?? 0)
       }
+      batches.move(batch, from: .queued, to: .loading)
     }
     let rows = try self.jobs(ids)
     return zip(ids, claims).map { id, claim in

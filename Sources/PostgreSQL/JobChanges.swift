@@ -90,6 +90,7 @@ struct JobChanges {
     for change in changes {
       transaction.count(change.old, -1)
       transaction.count(change.new, 1)
+      transaction.batches.move(from: change.old, to: change.new)
     }
   }
 
@@ -107,9 +108,9 @@ struct JobChanges {
     try transaction.execute(
       """
       UPDATE jobs SET phase = n.phase, finished_at = n.finished_at, expires_at = n.expires_at, image = n.image,
-        source = n.source, low = n.low, last_claim = n.last_claim, record = n.record
-      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
-        AS n (id, phase, finished_at, expires_at, image, source, low, last_claim, record)
+        source = n.source, low = n.low, last_claim = n.last_claim, record = n.record, code = n.code
+      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        AS n (id, phase, finished_at, expires_at, image, source, low, last_claim, record, code)
       WHERE jobs.id = n.id
       """,
       [
@@ -117,7 +118,7 @@ struct JobChanges {
         .ints(rows.map(\.finishedAt)), .ints(rows.map(\.expiresAt)),
         .byteStrings(rows.map(\.image)), .byteStrings(rows.map(\.source)),
         .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
-        .byteStrings(rows.map(\.record)),
+        .byteStrings(rows.map(\.record)), .byteStrings(rows.map(\.code)),
       ])
   }
 

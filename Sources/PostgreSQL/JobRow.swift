@@ -17,13 +17,20 @@ struct JobRow: Sendable {
   var record: [UInt8]
   /// Whether it has a low-data image to be replaced.
   var isLow = false
+  /// The number of its batch; nil: it is of none.
+  var batch: Int64?
+  /// Which line of its batch it is.
+  let line: Int64?
+  /// Why a job of a batch has failed, as UTF-8.
+  var code: [UInt8]?
   /// Nil once it has finished.
   var queue: QueueRow?
 
   /// Of `jobs AS j`, in the order that ``init(_:_:)`` takes them.
   static let columns =
-    "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record"
-  static let columnCount = 9
+    "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
+    + "j.batch, j.line, j.code"
+  static let columnCount = 12
 
   /// - Throws: `.unreadable` where it makes no sense.
   init(_ rows: Rows, _ row: Int) throws {
@@ -32,8 +39,9 @@ struct JobRow: Sendable {
     (self.id, self.owner, self.record) = (id, owner, record)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
-    let code = Int(rows.int(row, 2) ?? -1)
-    guard let phase = Phase(code: code) else { throw unreadable("it is in phase \(code)") }
+    (batch, line, code) = (rows.int(row, 9), rows.int(row, 10), rows.bytes(row, 11))
+    let number = Int(rows.int(row, 2) ?? -1)
+    guard let phase = Phase(code: number) else { throw unreadable("it is in phase \(number)") }
     finished = phase.isFinished ? phase : nil
   }
 
@@ -42,6 +50,7 @@ struct JobRow: Sendable {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
     record = try RecordEncoder.encode(job)
     source = job.capturedSource?.digest.bytes
+    line = job.batch.map { Int64($0.line) }
     set(job)
   }
 
@@ -90,6 +99,7 @@ struct JobRow: Sendable {
     // What the client sent is dropped too, once it is not needed for another try.
     if job.submission.dropsOriginal, job.phase == .success { source = nil }
     isLow = job.hasLowDataImage
+    code = job.batch == nil ? nil : job.failure.map { Array($0.code.rawValue.utf8) }
     queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
   }
 

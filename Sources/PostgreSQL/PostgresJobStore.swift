@@ -58,6 +58,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// Claims made, since the start: each instance's numbers are its own.
   let claims = Atomic<Int64>(0)
   let unknownClaims = UnknownClaims()
+  /// Whose lines were refused lately.
+  let refusedLines = Refusals()
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection

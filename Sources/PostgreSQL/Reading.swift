@@ -54,6 +54,8 @@ extension PostgresJobStore: EmbeddedImages {
 extension Transaction {
   /// Records of a page: one that has more ends early.
   private static let maxPageBytes = 4 << 20
+  /// Jobs that are looked at for a page which selects by what no index tells.
+  private static let maxLooks = 2_000
 
   /// Each state has an index of its own; most of them are empty, as a rule.
   fileprivate func queueDepths() throws -> [QueueState: Int] {
@@ -74,6 +76,8 @@ extension Transaction {
 
   fileprivate func page(_ query: JobQuery, _ log: Logger) throws -> JobPage {
     var query = query
+    var page = JobPage(jobs: [], hasMore: false)
+    var looked = 0
     while true {
       let found = try listed(query)
       var (ids, bytes): ([JobID], Int) = ([], 0)
@@ -81,12 +85,20 @@ extension Transaction {
         ids.append(id)
         bytes += size
       }
-      let jobs = readable(ids, try self.jobs(ids), log)
-      let hasMore = found.count > ids.count
-      // Who turns the pages goes on from the last job on one, so that one without any would be the last.
-      guard jobs.isEmpty, hasMore else { return JobPage(jobs: jobs, hasMore: hasMore) }
-      query.before = ids.last
+      let isAfter = query.start.map { start in ids.contains { $0 < start } } ?? false
+      if let start = query.start { ids.removeAll { $0 < start } }
+      let fitting = readable(ids, try self.jobs(ids), log).filter(query.selects)
+      page.jobs += fitting.prefix(query.limit - page.jobs.count)
+      looked += ids.count
+      page.hasMore = !isAfter && found.count > ids.count || page.jobs.count < fitting.count
+      page.last = page.jobs.count == query.limit ? page.jobs.last?.id : ids.last
+      // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
+      let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
+      guard page.hasMore, !isEnough, looked < Self.maxLooks else { break }
+      query.before = page.last
     }
+    if !page.hasMore || page.last == page.jobs.last?.id { page.last = nil }
+    return page
   }
 
   /// The jobs in that order, without those that are gone or can't be read.
@@ -103,12 +115,19 @@ extension Transaction {
 
   /// One more than the page has, where there are more, each with its record's size.
   private func listed(_ query: JobQuery) throws -> [(id: JobID, bytes: Int)] {
-    let before = query.before ?? JobID(high: .max, low: .max)
+    let before = query.end ?? JobID(high: .max, low: .max)
     let common: [SQLValue] = [
       .id(before), .int(query.now.milliseconds), .int(Int64(query.limit + 1)),
     ]
     let rows: Rows
-    if let tag = query.tag {
+    if let batch = query.batch {
+      rows = try execute(
+        Self.ofBatch,
+        common + [
+          .bytes(query.owner.map { Array($0.name.utf8) }), .id(batch), phases(query),
+          .bytes(query.code.map { Array($0.rawValue.utf8) }),
+        ])
+    } else if let tag = query.tag {
       rows = try execute(
         Self.tagged,
         common + [
@@ -131,6 +150,15 @@ extension Transaction {
     let phases = query.phases.isEmpty ? Set(Phase.allCases) : query.phases
     return .ints(phases.map { Int64($0.code) })
   }
+
+  /// Later lines have greater ids.
+  private static let ofBatch = """
+    SELECT j.id, octet_length(j.record) FROM batches b JOIN jobs j ON j.batch = b.number
+      LEFT JOIN queue q ON q.id = j.id
+    WHERE b.id = $5 AND b.stage < 5 AND ($4::bytea IS NULL OR b.owner = $4) AND \(isListed)
+      AND CASE WHEN q.state = 4 THEN 1 ELSE j.phase END = ANY ($6) AND ($7::bytea IS NULL OR j.code = $7)
+    ORDER BY j.line DESC LIMIT $3
+    """
 
   private static let isListed = "j.id < $1 AND (j.expires_at IS NULL OR j.expires_at > $2)"
 

@@ -11,6 +11,7 @@ enum Schema {
     ownerBytes,
     presence + patience,
     messages,
+    batches,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -219,6 +220,39 @@ enum Schema {
     CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
     CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
     CREATE INDEX messages_held ON messages (host) WHERE instance IS NOT NULL;
+    """
+
+  // `stage` is BatchStage. What a batch counts of its jobs is a sum over some rows, as `tallies` are, or of the names that begin
+  // with `last` the greatest; its record has none of that. `expires_at` is when it is to be looked whether it has.
+  private static let batches = """
+    CREATE TABLE batches (
+      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      id uuid NOT NULL UNIQUE,
+      owner bytea NOT NULL,
+      stage smallint NOT NULL,
+      expires_at bigint,
+      record bytea NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE INDEX batches_stage ON batches (stage, expires_at);
+    CREATE TABLE batch_tallies (
+      batch bigint NOT NULL,
+      name bytea NOT NULL,
+      slot smallint NOT NULL,
+      n bigint NOT NULL,
+      PRIMARY KEY (batch, name, slot)
+    ) WITH (fillfactor = 50);
+    CREATE TABLE rejected_lines (
+      batch bigint NOT NULL,
+      line bigint NOT NULL,
+      record bytea NOT NULL,
+      PRIMARY KEY (batch, line)
+    );
+    ALTER TABLE jobs ADD COLUMN batch bigint, ADD COLUMN line bigint, ADD COLUMN code bytea;
+    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE batch IS NOT NULL;
+    CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
+    ALTER TABLE queue ADD COLUMN batch bigint;
+    CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
+
     """
 
   private static let cache = """

@@ -82,6 +82,7 @@ final class Session {
       try transaction.run(
         isSynced ? "BEGIN" : "BEGIN; SET LOCAL synchronous_commit = off")
       let value = try body(transaction)
+      try transaction.writeBatchTallies()
       try transaction.writeTallies()
       isCommitting = true
       try transaction.run("COMMIT")
@@ -107,6 +108,8 @@ final class Transaction {
   private let now: WallClock?
   /// How the counts that the database keeps change by it.
   var tallies = Tallies()
+  /// What it does to jobs of batches.
+  var batches = BatchChanges()
   /// Jobs that got their turn, which had to wait for what others did.
   var awakened = 0
 

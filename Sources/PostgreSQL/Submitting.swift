@@ -234,7 +234,7 @@ extension Transaction {
     return known
   }
 
-  private static func ids(_ bytes: [UInt8]) -> [JobID] {
+  static func ids(_ bytes: [UInt8]) -> [JobID] {
     stride(from: 0, to: bytes.count, by: 16).compactMap { start in
       bytes[start...].prefix(16).withUnsafeBytes { JobID(bytes: $0) }
     }

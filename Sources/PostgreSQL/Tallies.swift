@@ -10,6 +10,8 @@ struct Tallies {
     case phase(Phase)
     /// Of the queue, by owner.
     case places([UInt8])
+    /// Of what jobs of batches have beside it, by owner.
+    case lines([UInt8])
     /// Images that are not leaving, and their bytes.
     case images, imageBytes
     /// Entries of the cache, their images' bytes, equal images counted once, and their records' bytes.
@@ -20,6 +22,7 @@ struct Tallies {
       switch self {
       case .phase(let phase): Array("phase \(phase.rawValue)".utf8)
       case .places(let owner): Self.placesPrefix + owner
+      case .lines(let owner): Self.linesPrefix + owner
       case .images: Array("images".utf8)
       case .imageBytes: Array("image bytes".utf8)
       case .entries: Array("entries".utf8)
@@ -29,6 +32,7 @@ struct Tallies {
     }
 
     static let placesPrefix = Array("places ".utf8)
+    static let linesPrefix = Array("lines ".utf8)
   }
 
   private(set) var changes: [Name: Int] = [:]
@@ -53,8 +57,12 @@ struct Totals {
   var cacheSize: Int { self[.entryBytes] + max(0, self[.recordBytes] - 1 << 20) }
 
   /// Whose jobs have how many places of the queue, before the transaction.
-  var places: [[UInt8]: Int] {
-    let prefix = Tallies.Name.placesPrefix
+  var places: [[UInt8]: Int] { byOwner(Tallies.Name.placesPrefix) }
+
+  /// The same of jobs of batches.
+  var lines: [[UInt8]: Int] { byOwner(Tallies.Name.linesPrefix) }
+
+  private func byOwner(_ prefix: [UInt8]) -> [[UInt8]: Int] {
     let ofOwners = sums.filter { $0.key.starts(with: prefix) }
     return Dictionary(
       uniqueKeysWithValues: ofOwners.map { (Array($0.key.dropFirst(prefix.count)), $0.value) })

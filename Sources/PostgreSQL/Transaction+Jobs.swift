@@ -56,19 +56,22 @@ extension Transaction {
   func insert(_ rows: [JobRow], tags: [(row: JobRow, tags: [String])]) throws {
     try execute(
       """
-      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
       """,
       [
         .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
         .ints(rows.map { Int64($0.finished?.code ?? 0) }), .ints(rows.map(\.finishedAt)),
         .ints(rows.map(\.expiresAt)), .byteStrings(rows.map(\.image)),
         .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)),
-        .byteStrings(rows.map(\.record)),
+        .byteStrings(rows.map(\.record)), .ints(rows.map(\.batch)), .ints(rows.map(\.line)),
       ])
     try enqueue(rows)
     try addTags(tags)
-    for row in rows { count(row, 1) }
+    for row in rows {
+      count(row, 1)
+      batches.move(from: nil, to: row)
+    }
   }
 
   /// Writes the places of rows that have one, each behind all others at its level.
@@ -77,14 +80,15 @@ extension Transaction {
     guard !queued.isEmpty else { return }
     try execute(
       """
-      INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+      INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request, batch)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
       """,
       [
         .ids(queued.map(\.0.id)), .byteStrings(queued.map(\.0.owner)),
         .ints(queued.map { Int64($0.1.priority) }), .ints(queued.map(\.1.state.rawValue)),
         .ints(queued.map { Int64($0.1.places) }), .ints(queued.map(\.1.notBefore)),
         .byteStrings(queued.map(\.1.origin)), .byteStrings(queued.map(\.1.request)),
+        .ints(queued.map(\.0.batch)),
       ])
   }
 
@@ -116,7 +120,10 @@ extension Transaction {
     try execute("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
     try removeTags(of: ids)
     try passOn(Set(rows.compactMap(\.queue).filter(\.leads).compactMap(\.request)))
-    for row in rows { count(row, -1) }
+    for row in rows {
+      count(row, -1)
+      batches.move(from: row, to: nil)
+    }
     try noteCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
   }
 
@@ -124,7 +131,7 @@ extension Transaction {
   func count(_ row: JobRow, _ sign: Int) {
     tallies[.phase(row.phase)] += sign
     if row.phase == .queued, let queue = row.queue {
-      tallies[.places(row.owner)] += sign * queue.places
+      tallies[row.batch == nil ? .places(row.owner) : .lines(row.owner)] += sign * queue.places
     }
   }
 }

@@ -5,12 +5,14 @@ internal import Jobs
 /// Hands over jobs in the order of the queue, each where its origin has room.
 ///
 /// A job whose origin has none when its turn comes is parked: out of the queue, so that it is looked at once and not by
-/// every claim after that. Each look at the queue then sees its first job and the first parked one of each origin that
+/// every claim after that. Each look at a lane then sees its first job and the first parked one of each origin that
 /// has room again, which is known without asking the database unless that one changed. A parked job keeps its rank, so
 /// that its place among the others is the same as if it had never left.
 struct Dequeue {
   /// Jobs that one transaction looks at in vain: parking them is work, and everybody else's changes wait for it.
   static let maxLooks = 2_000
+  /// Lanes among whose heads the oldest job is looked for.
+  private static let maxHeads = 32
 
   private let instance: Instance
   private let moment: Timestamp
@@ -20,8 +22,10 @@ struct Dequeue {
   /// Those taken, as they then are.
   private(set) var taken: [JobRow] = []
   private var looks = Self.maxLooks
-  /// The queue's next jobs, the first one last, those that have room before them not yet known.
-  private var page: [JobRow] = []
+  /// The next jobs of lanes, the first one last, those that have room before them not yet known.
+  private var pages: [Lanes.Place: [JobRow]] = [:]
+  /// Where nothing is left that may go.
+  private var exhausted: Set<Lanes.Place> = []
   /// Origins with room that may have parked jobs.
   private var open: [String]
 
@@ -45,54 +49,83 @@ struct Dequeue {
       forget(row)
       taken.append(try transaction.take(row, for: instance, at: moment))
       transaction.counters.dequeued += 1
+      transaction.counters.lanes.serve(row.place.lane)
       room.take(row.origin)
       if let origin = row.origin, room[origin] <= 0 { open.removeAll { $0 == origin } }
     }
   }
 
-  /// Takes a row off the page, if it is there.
+  /// Takes a row off its page, if it is there.
   private mutating func forget(_ row: JobRow) {
-    if page.last?.number == row.number {
-      page.removeLast()
-    } else {
-      page.removeAll { $0.number == row.number }
-    }
+    pages[row.place]?.removeAll { $0.number == row.number }
   }
 
   private mutating func next(in transaction: inout WriteTransaction) throws -> JobRow? {
-    let isAgedTurn = QueueOrder.isAgedTurn(after: transaction.counters.dequeued)
-    if isAgedTurn, let row = try oldest(in: &transaction) { return row }
-    return looks > 0 ? try first(in: &transaction) : nil
+    let count = transaction.counters.dequeued
+    if QueueOrder.isAgedTurn(after: count), let row = try oldest(in: &transaction) { return row }
+    return try first(owners: QueueOrder.isOwnersTurn(after: count), in: &transaction)
   }
 }
 
 /// The order of the queue.
 extension Dequeue {
-  /// The best of the queue's first job with room and the parked ones with room; nil when there is none, or too many
-  /// were looked at.
-  private mutating func first(in transaction: inout WriteTransaction) throws -> JobRow? {
+  /// Whose turn it is; nil when nobody has a job that may go, or too many were looked at.
+  private mutating func first(
+    owners: Bool, in transaction: inout WriteTransaction
+  ) throws -> JobRow? {
+    while looks > 0 {
+      let lanes = transaction.counters.lanes
+      let places = places(in: transaction)
+      guard let place = lanes.first(of: places, owners: owners) else { return nil }
+      if let row = try head(at: place, in: &transaction) { return row }
+      if looks > 0 { exhausted.insert(place) }
+    }
+    return nil
+  }
+
+  /// Where there may be jobs that may go.
+  private func places(in transaction: WriteTransaction) -> [Lanes.Place] {
+    let lanes = transaction.counters.lanes
+    var places = Array(lanes.ready.keys)
+    if !open.isEmpty {
+      let parked = Set(open.flatMap { transaction.counters.parked.places(of: $0) })
+      places += parked.subtracting(places)
+    }
+    return places.filter { !exhausted.contains($0) && !lanes.stopped.contains($0.lane.batch) }
+  }
+
+  /// The first job of a place that may go, ready or parked.
+  private mutating func head(
+    at place: Lanes.Place, in transaction: inout WriteTransaction
+  ) throws -> JobRow? {
     while true {
-      let row = try firstReady(in: &transaction)
+      let ready = try firstReady(at: place, in: &transaction)
       guard looks > 0 else { return nil }
-      guard let parked = try firstParked(in: &transaction), row.map(parked.isBefore) ?? true else {
-        return row
-      }
-      if let row = try fetch(parked.head, in: &transaction) { return row }
+      guard let parked = try firstParked(at: place, in: &transaction),
+        parked.rank < ready?.rank ?? .max
+      else { return ready }
+      if let row = try fetch(parked, in: &transaction) { return row }
+      guard looks > 0 else { return nil }
     }
   }
 
-  private mutating func firstReady(in transaction: inout WriteTransaction) throws -> JobRow? {
-    var size = count - taken.count
+  private mutating func firstReady(
+    at place: Lanes.Place, in transaction: inout WriteTransaction
+  ) throws -> JobRow? {
+    var size = max(1, count - taken.count)
     while looks > 0 {
-      if page.isEmpty {
-        page = try JobRow.fetchAll(
-          "phase = 0 AND waiting = 0 ORDER BY priority DESC, rank LIMIT ?", [size], transaction.db
+      if pages[place]?.isEmpty ?? true {
+        guard transaction.counters.lanes.ready[place] != nil else { return nil }
+        pages[place] = try JobRow.fetchAll(
+          """
+          phase = 0 AND waiting = 0 AND priority = ? AND owner = ? AND batch = ? ORDER BY rank LIMIT ?
+          """, [place.priority, place.lane.owner, place.lane.batch, size], transaction.db
         ).reversed()
         size = min(128, max(16, size * 2))
       }
-      guard let row = page.last else { return nil }
+      guard let row = pages[place]?.last else { return nil }
       if try mayGo(row, in: &transaction) { return row }
-      page.removeLast()
+      pages[place]?.removeLast()
     }
     return nil
   }
@@ -122,92 +155,30 @@ extension Dequeue {
     return try mayGo(row, in: &transaction) ? row : nil
   }
 
-  private struct Parked {
-    var priority: Int
-    var head: ParkedHeads.Head
-
-    func isBefore(_ row: JobRow) -> Bool {
-      priority == row.priority ? head.rank < row.rank : priority > row.priority
-    }
-  }
-
-  private func firstParked(in transaction: inout WriteTransaction) throws -> Parked? {
-    guard !open.isEmpty else { return nil }
-    for priority in Priority.allCases.reversed() {
-      if let head = try firstParked(at: priority.rawValue, in: &transaction) {
-        return Parked(priority: priority.rawValue, head: head)
-      }
-    }
-    return nil
-  }
-
-  private func firstParked(at priority: Int, in transaction: inout WriteTransaction) throws
-    -> ParkedHeads.Head?
-  {
+  private func firstParked(
+    at place: Lanes.Place, in transaction: inout WriteTransaction
+  ) throws -> ParkedHeads.Head? {
     var first: ParkedHeads.Head?
     for origin in open {
-      let head = try transaction.counters.parked.head(origin, priority, transaction.db)
+      let head = try transaction.counters.parked.head(origin, place, transaction.db)
       guard let head, head.rank < first?.rank ?? .max else { continue }
       first = head
     }
     return first
   }
-}
 
-/// That nobody waits for ever.
-extension Dequeue {
-  /// The head of a level: a row, or a parked job whose row is yet to be read.
-  private enum LevelHead {
-    case ready(JobRow, JobID)
-    case parked(ParkedHeads.Head)
-
-    var id: JobID {
-      switch self {
-      case .ready(_, let id): id
-      case .parked(let head): head.id
-      }
-    }
-  }
-
-  /// Of the jobs at the heads of the levels the one submitted first, if that is long ago.
+  /// That nobody waits for ever: of the jobs at the heads the one submitted first, if that is long ago.
   private mutating func oldest(in transaction: inout WriteTransaction) throws -> JobRow? {
-    while true {
-      var oldest: LevelHead?
-      for priority in Priority.allCases {
-        let head = try head(at: priority.rawValue, in: &transaction)
-        guard looks > 0 else { return nil }
-        guard let head, oldest.map({ head.id < $0.id }) ?? true else { continue }
-        oldest = head
-      }
-      guard let oldest, QueueOrder.isOld(oldest.id, at: moment) else { return nil }
-      switch oldest {
-      case .ready(let row, _): return row
-      case .parked(let head): if let row = try fetch(head, in: &transaction) { return row }
-      }
+    var oldest: (row: JobRow, id: JobID)?
+    let lanes = transaction.counters.lanes
+    let places = lanes.sorted(places(in: transaction), owners: true)
+    for place in places.suffix(Self.maxHeads) {
+      let row = try head(at: place, in: &transaction)
+      guard looks > 0 else { return nil }
+      guard let row, let id = row.jobID, oldest.map({ id < $0.id }) ?? true else { continue }
+      oldest = (row, id)
     }
-  }
-
-  private mutating func head(at priority: Int, in transaction: inout WriteTransaction) throws
-    -> LevelHead?
-  {
-    let parked = try firstParked(at: priority, in: &transaction)
-    let ready = try firstReady(at: priority, in: &transaction)
-    if let parked, parked.rank < ready?.rank ?? .max { return .parked(parked) }
-    return ready.flatMap { row in row.jobID.map { .ready(row, $0) } }
-  }
-
-  private mutating func firstReady(at priority: Int, in transaction: inout WriteTransaction) throws
-    -> JobRow?
-  {
-    while looks > 0 {
-      let row = try JobRow.fetchAll(
-        "phase = 0 AND waiting = 0 AND priority = ? ORDER BY rank LIMIT 1", [priority],
-        transaction.db
-      ).first
-      guard let row else { return nil }
-      if try mayGo(row, in: &transaction) { return row }
-      forget(row)
-    }
-    return nil
+    guard let oldest, QueueOrder.isOld(oldest.id, at: moment) else { return nil }
+    return oldest.row
   }
 }

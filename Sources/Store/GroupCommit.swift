@@ -34,6 +34,9 @@ final class GroupCommit: Sendable {
     thread.published.withLock { ($0.transactions, $0.synced, $0.operations) }
   }
 
+  /// Whether batches were cancelled or purged that still have jobs to be ended.
+  var hasStoppedBatches: Bool { thread.published.withLock { $0.hasStoppedBatches } }
+
   /// Operations that no transaction has taken yet.
   var waiting: Int { line.count }
 
@@ -147,6 +150,7 @@ private final class WritingThread: @unchecked Sendable {
   struct Published {
     var counts: StoreCounts
     var cache: (entries: Int, bytes: Int)
+    var hasStoppedBatches = false
     var transactions = 0
     /// Those among them that were synced.
     var synced = 0
@@ -175,7 +179,10 @@ private final class WritingThread: @unchecked Sendable {
     self.line = line
     self.limit = limit
     self.counters = counters
-    published = Mutex(Published(counts: counters.counts, cache: counters.cacheCounts))
+    published = Mutex(
+      Published(
+        counts: counters.counts, cache: counters.cacheCounts,
+        hasStoppedBatches: !counters.lanes.stopped.isEmpty))
   }
 
   func run() {
@@ -211,6 +218,7 @@ private final class WritingThread: @unchecked Sendable {
         do {
           var transaction = WriteTransaction(db: db, counters: counters, held: held)
           for operation in operations { try run(operation, &transaction) }
+          try transaction.settleBatches()
           try db.commit()
           return transaction.counters
         } catch {
@@ -225,6 +233,7 @@ private final class WritingThread: @unchecked Sendable {
     published.withLock {
       $0.counts = counters.counts
       $0.cache = counters.cacheCounts
+      $0.hasStoppedBatches = !counters.lanes.stopped.isEmpty
       $0.transactions += 1
       if isSynced { $0.synced += 1 }
       $0.operations += operations.count

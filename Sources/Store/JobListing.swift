@@ -8,26 +8,39 @@ internal import Logging
 /// The index holds the jobs of one owner in one phase sorted by id, and so does the table of tags within one tag. A
 /// query over several owners or phases takes a page of each and merges them.
 struct JobListing {
-  let query: JobQuery
+  private(set) var query: JobQuery
+
+  init(query: JobQuery) { self.query = query }
 
   func page(_ db: Database) throws -> JobPage {
-    guard query.limit > 0 else { return JobPage(jobs: [], hasMore: false) }
-    let ids = try ids(db)
-    var jobs: [Job] = []
+    var page = JobPage(jobs: [], hasMore: false)
+    guard query.limit > 0 else { return page }
+    var listing = self
     var (looked, bytes) = (0, 0)
-    for id in ids.prefix(query.limit) where bytes < Self.maxBytes {
-      looked += 1
-      guard let (job, size) = try job(id, db) else { continue }
-      bytes += size
-      jobs.append(job)
+    while true {
+      let ids = try listing.ids(db)
+      let before = looked
+      for id in ids.prefix(query.limit) where bytes < Self.maxBytes && page.jobs.count < query.limit
+      {
+        looked += 1
+        page.last = JobID(data: id)
+        guard let (job, size) = try job(id, db), query.selects(job) else { continue }
+        bytes += size
+        page.jobs.append(job)
+      }
+      page.hasMore = ids.count > looked - before
+      // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
+      let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
+      guard page.hasMore, !isEnough, bytes < Self.maxBytes, looked < Self.maxLooks else { break }
+      listing = JobListing(query: query)
+      listing.query.before = page.last
     }
-    let hasMore = ids.count > looked
-    guard jobs.isEmpty, hasMore else { return JobPage(jobs: jobs, hasMore: hasMore) }
-    // Who turns the pages goes on from the last job on one, so that one without any would be the last.
-    var next = query
-    next.before = JobID(data: ids[looked - 1])
-    return try JobListing(query: next).page(db)
+    if !page.hasMore || page.last == page.jobs.last?.id { page.last = nil }
+    return page
   }
+
+  /// Jobs that are looked at for a page which selects by what no index tells.
+  private static let maxLooks = 2_000
 
   /// The job with its record's size; nil where it can't be read.
   private func job(_ id: Data, _ db: Database) throws -> (Job, bytes: Int)? {
@@ -76,6 +89,7 @@ struct JobListing {
 
   /// One more than the page has, where there are more.
   private func ids(_ db: Database) throws -> [Data] {
+    if let batch = query.batch { return try ids(of: batch, db) }
     if query.owner == nil, query.tag == nil, query.phases.isEmpty {
       return try ids(db, "SELECT id FROM jobs WHERE", [])
     }
@@ -103,13 +117,41 @@ struct JobListing {
   ) throws -> [Data] {
     let statement = try db.cachedStatement(
       sql: """
-        \(start) id < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY id DESC LIMIT ?
+        \(start) id < ? AND id >= ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY id DESC LIMIT ?
         """)
     // Every id is less than seventeen such bytes.
-    let before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
+    let before = query.end?.data ?? Data(repeating: 0xFF, count: 17)
+    let from = query.start?.data ?? Data()
     return try Data.fetchAll(
       statement,
       arguments: StatementArguments(
-        arguments + [before, query.now.milliseconds, query.limit + 1]))
+        arguments + [before, from, query.now.milliseconds, query.limit + 1]))
+  }
+
+  /// Of a batch, by the index of its lines, in which later ones have greater ids.
+  private func ids(of batch: BatchID, _ db: Database) throws -> [Data] {
+    guard let row = try BatchRow.fetch(batch, db), !row.batch.isPurged,
+      query.owner == nil || query.owner == row.batch.owner
+    else { return [] }
+    let last = try query.before.flatMap {
+      try Int.fetchOne(
+        db.cachedStatement(sql: "SELECT line FROM jobs WHERE id = ? AND batch = ?"),
+        arguments: [$0.data, row.number])
+    }
+    var condition = "batch = ? AND line < ?"
+    if let code = query.code { condition += " AND code = '\(code.rawValue)'" }
+    if !query.phases.isEmpty {
+      condition +=
+        " AND phase IN (\(query.phases.map { "\($0.code)" }.sorted().joined(separator: ", ")))"
+    }
+    let statement = try db.cachedStatement(
+      sql:
+        "SELECT id FROM jobs WHERE \(condition) AND id < ? AND id >= ? ORDER BY line DESC LIMIT ?")
+    return try Data.fetchAll(
+      statement,
+      arguments: [
+        row.number, last ?? Int.max, query.end?.data ?? Data(repeating: 0xFF, count: 17),
+        query.start?.data ?? Data(), query.limit + 1,
+      ])
   }
 }

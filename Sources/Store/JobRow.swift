@@ -41,12 +41,18 @@ struct JobRow: Sendable {
   var request: Data?
   /// 1 where Job.hasLowDataImage.
   var low: Int?
+  /// The number of its batch; 0: it is of none.
+  var batch: Int64 = 0
+  /// Which line of its batch it is.
+  let line: Int?
+  /// Why a job of a batch has failed.
+  var code: String?
   /// What ``job()`` gives; nil where that is not kept. Whoever changes a column that it depends on replaces it.
   var decoded: DecodedJob?
 
   static let columns = """
     number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
-    image, source, tags, record, origin, request, low
+    image, source, tags, record, origin, request, low, batch, line, code
     """
 
   init(_ row: Row) throws {
@@ -60,6 +66,7 @@ struct JobRow: Sendable {
     (image, source, tags, record) = (row[12], row[13], row[14], row[15])
     origin = (row[16] as Data?).map { String(decoding: $0, as: UTF8.self) }
     (request, low) = (row[17], row[18])
+    (batch, line, code) = (row[19], row[20], row[21])
   }
 
   /// The priority that a column tells; what is none is the nearest one.
@@ -70,6 +77,7 @@ struct JobRow: Sendable {
     (number, id, owner, rank) = (0, job.id.data, job.owner.data, 0)
     (phase, priority, waiting) = (job.phase, 0, .ready)
     (source, self.record) = (job.capturedSource?.digest.data, record)
+    line = job.batch?.line
     try set(job)
   }
 
@@ -127,6 +135,7 @@ struct JobRow: Sendable {
     origin = phase.isFinished ? nil : job.origin
     request = phase.isFinished ? nil : job.request?.data
     low = job.hasLowDataImage ? 1 : nil
+    code = job.batch == nil ? nil : job.failure?.code.rawValue
   }
 
   /// What it counts in the queue's capacity: a place is for a record of up to 4 kB.
@@ -151,7 +160,7 @@ struct JobRow: Sendable {
       && claimedAt == other.claimedAt && finishedAt == other.finishedAt
       && expiresAt == other.expiresAt && image == other.image && source == other.source
       && tags == other.tags && origin == other.origin && request == other.request
-      && low == other.low
+      && low == other.low && code == other.code
   }
 }
 

@@ -40,6 +40,9 @@ enum Schema {
     migrator.registerMigration("10 messages") { db in
       try db.execute(sql: messages)
     }
+    migrator.registerMigration("11 batches") { db in
+      try db.execute(sql: batches)
+    }
     return migrator
   }()
 
@@ -235,6 +238,37 @@ enum Schema {
     ) STRICT;
     CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL;
     CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL;
+    """
+
+  // `stage` is BatchStage. A job's `batch` is its batch's number, 0 where it is of none, and `line` its place there; `code`
+  // why it failed. Its indexes hold no other jobs.
+  private static let batches = """
+    CREATE TABLE batches (
+      number INTEGER PRIMARY KEY,
+      id BLOB NOT NULL UNIQUE,
+      owner BLOB NOT NULL,
+      stage INTEGER NOT NULL,
+      expires_at INTEGER,
+      record BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX batches_stage ON batches (stage, expires_at);
+    CREATE TABLE rejected_lines (
+      batch INTEGER NOT NULL,
+      line INTEGER NOT NULL,
+      record BLOB NOT NULL,
+      PRIMARY KEY (batch, line)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE jobs ADD COLUMN batch INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN line INTEGER;
+    ALTER TABLE jobs ADD COLUMN code TEXT;
+    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE line IS NOT NULL;
+    DROP INDEX jobs_queue;
+    CREATE INDEX jobs_queue ON jobs (priority DESC, owner, batch, rank)
+      WHERE phase = 0 AND waiting = 0;
+    DROP INDEX jobs_parked;
+    CREATE INDEX jobs_parked ON jobs (origin, priority DESC, owner, batch, rank)
+      WHERE phase = 0 AND waiting = 2;
+    CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -7,6 +7,10 @@ struct StoreCounters: Sendable {
   private(set) var jobs = [Int](repeating: 0, count: Phase.allCases.count)
   /// Whose jobs have how many places of the queue.
   var queue = SharedCapacity<Data>()
+  /// The same of jobs that are lines of batches: those take no places of the others.
+  var lines = SharedCapacity<Data>()
+  /// What has been done to them, for their batches.
+  var batches = BatchChanges()
   /// Images that are not leaving.
   var images = 0
   /// Their bytes.
@@ -25,6 +29,8 @@ struct StoreCounters: Sendable {
   /// first MiB of them, so that a small limit is one of images.
   var cacheSize: Int { cacheBytes + max(0, cacheRecordBytes - 1 << 20) }
 
+  /// Between whom the queue is shared.
+  var lanes: Lanes
   /// Which jobs are next once their origins have room.
   var parked: ParkedHeads
   /// When the next job that waits for its time is due.
@@ -38,6 +44,19 @@ struct StoreCounters: Sendable {
   var ranksAhead = NumberSequence(name: "rank ahead")
   /// Claims' numbers.
   var claims = ClaimNumbers()
+
+  /// Takes places of the queue for a job, or of what batches have beside it.
+  private mutating func hold(_ places: Int, for owner: Data, ofBatch: Bool) {
+    if ofBatch { lines.hold(places, for: owner) } else { queue.hold(places, for: owner) }
+  }
+
+  private mutating func release(_ row: JobRow) {
+    if row.batch > 0 {
+      lines.release(row.places, of: row.owner)
+    } else {
+      queue.release(row.places, of: row.owner)
+    }
+  }
 
   subscript(phase: Phase) -> Int {
     get { jobs[phase.code] }
@@ -56,20 +75,24 @@ struct StoreCounters: Sendable {
   mutating func move(from old: JobRow?, to new: JobRow?) {
     if let old {
       self[old.phase] -= 1
-      if old.phase == .queued { queue.release(old.places, of: old.owner) }
+      if old.phase == .queued { release(old) }
+      lanes.remove(old)
       parked.remove(old)
       nextDue.remove(old)
     }
     if let new {
       self[new.phase] += 1
-      if new.phase == .queued { queue.hold(new.places, for: new.owner) }
+      if new.phase == .queued { hold(new.places, for: new.owner, ofBatch: new.batch > 0) }
+      lanes.add(new)
       parked.add(new)
       nextDue.add(new)
     }
+    batches.move(from: old, to: new)
   }
 
   /// Counts what the database holds.
   init(counting db: Database) throws {
+    lanes = try Lanes(counting: db)
     parked = try ParkedHeads(db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {
@@ -79,10 +102,12 @@ struct StoreCounters: Sendable {
     let queued = try Row.fetchCursor(
       db,
       sql: """
-        SELECT owner, sum(1 + length(record) / \(JobRow.recordPerPlace)) FROM jobs
-        WHERE phase = 0 GROUP BY owner
+        SELECT owner, sum(1 + length(record) / \(JobRow.recordPerPlace)), batch > 0 FROM jobs
+        WHERE phase = 0 GROUP BY owner, batch > 0
         """)
-    while let row = try queued.next() { queue.hold(row[1], for: row[0]) }
+    while let row = try queued.next() {
+      hold(row[1], for: row[0], ofBatch: row[2])
+    }
     let sums = try Row.fetchOne(
       db,
       sql: """

@@ -18,7 +18,9 @@ extension WriteTransaction {
     for image in jobs.compactMap(\.row.image) {
       guard try isKept(image) else { return .imageGone }
     }
-    if let key { try remember(key, for: jobs.map(\.job)) }
+    if let key, let first = jobs.first?.job {
+      try remember(key, for: jobs.map(\.job.id), at: first.createdAt)
+    }
     var references = ReferenceChanges()
     for (row, job) in jobs {
       var row = row
@@ -46,12 +48,12 @@ extension WriteTransaction {
       for: places, of: first.row.owner, within: capacity.all, at: first.job.createdAt)
   }
 
-  private func remember(_ key: IdempotencyKey, for jobs: [Job]) throws {
+  func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {
     try execute(
       "INSERT INTO keys (owner, key, fingerprint, created_at, jobs) VALUES (?, ?, ?, ?, ?)",
       [
         key.owner.data, Data(key.key.utf8), key.fingerprint.data,
-        jobs.first?.createdAt.milliseconds ?? 0, IdempotencyKeys.data(of: jobs.map(\.id)),
+        moment.milliseconds, IdempotencyKeys.data(of: ids),
       ])
   }
 
@@ -84,9 +86,11 @@ extension WriteTransaction {
   mutating func claim(
     equalTo request: Data, count: Int, for instance: Instance, at moment: Timestamp
   ) throws -> [JobRow] {
+    // Those of batches that were cancelled are few, and about to be ended.
     try JobRow.fetchAll(
       "phase = 0 AND request = ? ORDER BY priority DESC, rank LIMIT ?", [request, count], db
-    ).map { try take($0, for: instance, at: moment) }
+    ).filter { !counters.lanes.stopped.contains($0.batch) }
+      .map { try take($0, for: instance, at: moment) }
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
@@ -94,13 +98,18 @@ extension WriteTransaction {
   mutating func wakeDue(at moment: Timestamp) throws -> Bool {
     guard counters.nextDue.mayHaveCome(at: moment) else { return true }
     counters.nextDue.forget()
-    let woken = try execute(
+    let woken = try all(
       """
       UPDATE jobs SET waiting = 0 WHERE number IN
         (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+      RETURNING priority, owner, batch
       """,
       [moment.milliseconds, Dequeue.maxLooks])
-    return woken < Dequeue.maxLooks
+    for row in woken {
+      let lane = Lanes.Lane(owner: row[1], batch: row[2])
+      counters.lanes.wake(Lanes.Place(priority: JobRow.level(row[0]), lane: lane))
+    }
+    return woken.count < Dequeue.maxLooks
   }
 
   /// Lets a queued job wait for something else than it does.

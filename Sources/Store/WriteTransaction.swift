@@ -35,14 +35,14 @@ extension WriteTransaction {
     try execute(
       """
       INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,
-        expires_at, image, source, tags, record, origin, request, low)
-      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        expires_at, image, source, tags, record, origin, request, low, batch, line)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
       """,
       [
         row.id, row.owner, row.phase.code, row.priority, row.rank, row.waiting.rawValue,
         row.notBefore,
         row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.tags,
-        row.record, row.originData, row.request, row.low,
+        row.record, row.originData, row.request, row.low, row.batch, row.line,
       ])
     counters.move(from: nil, to: row)
     try addTags(of: row)
@@ -58,13 +58,14 @@ extension WriteTransaction {
     try execute(
       """
       UPDATE jobs SET phase = ?, priority = ?, rank = ?, waiting = ?, not_before = ?, claim = ?, claimed_at = ?,
-        finished_at = ?, expires_at = ?, image = ?, source = ?, tags = ?, record = ?, origin = ?, request = ?, low = ?
+        finished_at = ?, expires_at = ?, image = ?, source = ?, tags = ?, record = ?, origin = ?, request = ?, low = ?,
+        code = ?
       WHERE number = ?
       """,
       [
         new.phase.code, new.priority, new.rank, new.waiting.rawValue, new.notBefore, new.claim,
         new.claimedAt, new.finishedAt, new.expiresAt, new.image, new.source, new.tags, new.record,
-        new.originData, new.request, new.low, new.number,
+        new.originData, new.request, new.low, new.code, new.number,
       ])
     counters.move(from: old, to: new)
     held.note(new)

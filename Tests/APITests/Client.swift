@@ -48,6 +48,25 @@ struct Client {
     await send(.get, target, fields)
   }
 
+  /// The lines of an answer that comes bit by bit, to its end.
+  func lines(_ target: String) async -> [JSON] {
+    let parts = target.split(separator: "?", maxSplits: 1)
+    let request = Request(
+      method: .get, path: String(parts[0]), query: parts.count > 1 ? String(parts[1]) : nil)
+    guard case .stream(let stream) = await routes.respond(to: request).content else { return [] }
+    var bytes: [UInt8] = []
+    reading: while true {
+      switch stream.next() {
+      case .bytes(let piece): bytes += piece
+      case .nothingYet: try? await Task.sleep(for: .milliseconds(1))
+      case .end: break reading
+      }
+    }
+    return bytes.split(separator: 0x0A).compactMap {
+      try? JSONDecoder().decode(JSON.self, from: Data($0))
+    }
+  }
+
   func post(
     _ json: String, to target: String = "/jobs", _ fields: HTTPFields = [:]
   ) async -> Answer {

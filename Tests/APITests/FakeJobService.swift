@@ -45,6 +45,8 @@ final class FakeJobService: JobService {
     case many(SubscriptionQuery)
   }
   private let kept = Mutex(Kept())
+  /// What it knows of batches.
+  let batchStore = MemoryJobStore()
   /// Nil: no variants are made.
   let renderer: FakeRenderer?
 
@@ -198,7 +200,9 @@ final class FakeJobService: JobService {
     let fitting = kept.withLock { $0.jobs.values }.filter { job in
       (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
-        && query.tag.map(job.tags.contains) != false && query.before.map { job.id < $0 } != false
+        && query.tag.map(job.tags.contains) != false && query.end.map { job.id < $0 } != false
+        && query.start.map { job.id >= $0 } != false && query.selects(job)
+        && query.batch.map { job.batch?.id == $0 } != false
     }.sorted { $0.id > $1.id }
     return JobPage(
       jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
@@ -350,7 +354,7 @@ final class FakeJobService: JobService {
     return JobSnapshot(job)
   }
 
-  private func check() throws(JobsError) {
+  func check() throws(JobsError) {
     if let failure = kept.withLock({ $0.failure }) { throw .store(failure) }
   }
 }

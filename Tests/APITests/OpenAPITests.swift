@@ -31,9 +31,10 @@ struct OpenAPITests {
   @Test("has examples that fit their schemas")
   func examplesFit() throws {
     let examples = try #require(checker.document["components"]?["examples"]?.object)
-    let job = try #require(checker.document["components"]?["schemas"]?["Job"])
+    let schemas = try #require(checker.document["components"]?["schemas"])
     for (name, example) in examples {
-      #expect(checker.mistakes(in: example["value"] ?? .null, schema: job) == [], "\(name)")
+      let schema = try #require(schemas[name] ?? schemas["Job"])
+      #expect(checker.mistakes(in: example["value"] ?? .null, schema: schema) == [], "\(name)")
     }
     let responses = try #require(checker.document["components"]?["responses"]?.object)
     for (name, response) in responses {
@@ -181,6 +182,7 @@ struct OpenAPITests {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
       try check(answer, method, path)
     }
+    try await checkBatches(client)
     let refusals: [JobsError] = [
       .renderingsFull, .imageGone, .unrenderable(.unsupportedFormat(name: "GIF")),
       .unrenderable(.tooMuchMemory(bytes: 2, limit: 1)), .unrenderable(.cutShort),
@@ -192,6 +194,56 @@ struct OpenAPITests {
     client.service.with { $0.state = .draining }
     try check(await client.get("/readyz"), .get, "/readyz")
     try check(await client.post("{}"), .post, "/jobs")
+  }
+
+  private func checkBatches(_ client: Client) async throws {
+    let lines: HTTPFields = [.contentType: "application/x-ndjson", .idempotencyKey: "list"]
+    let list: HTTPFields = [.contentType: "application/json"]
+    let begun = await client.send(
+      .post, "/batches?open=true&name=a&tag=b", lines, body: Array("\"http://a/\"\nx\n".utf8))
+    try check(begun, .post, "/batches")
+    let id = try #require(begun.json?["id"]?.string)
+    let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
+    let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
+      (.post, "/batches", "/batches?open=true&name=a&tag=b", lines, ""),
+      (.post, "/batches", "/batches?x=1", lines, ""), (.post, "/batches", "/batches", [:], "x"),
+      (.post, "/batches", "/batches", list, "x"), (.get, "/batches", "/batches?limit=1", [:], ""),
+      (.get, "/batches", "/batches?state=x", [:], ""),
+      (.get, "/batches/{id}", "/batches/\(id)", [:], ""),
+      (.get, "/batches/{id}", "/batches/\(id)", [.ifNoneMatch: "*"], ""),
+      (.get, "/batches/{id}", "/batches/\(unknown)", [:], ""),
+      (.get, "/batches/{id}", "/batches/\(id)?x=1", [:], ""),
+      (.post, "/batches/{id}/lines", "/batches/\(id)/lines?from=2", list, #"{"jobs":[]}"#),
+      (.post, "/batches/{id}/lines", "/batches/\(id)/lines?from=1", list, #"{"jobs":[]}"#),
+      (.post, "/batches/{id}/lines", "/batches/\(id)/lines", list, #"{"jobs":[]}"#),
+      (.post, "/batches/{id}/lines", "/batches/\(id)/lines?from=2", list, "["),
+      (.get, "/batches/{id}/results", "/batches/\(id)/results", [:], ""),
+      (.get, "/batches/{id}/results", "/batches/\(id)/results?phase=queued", [:], ""),
+      (.get, "/batches/{id}/results", "/batches/\(unknown)/results", [:], ""),
+      (.post, "/batches/{id}/close", "/batches/\(id)/close", [:], ""),
+      (.post, "/batches/{id}/close", "/batches/\(unknown)/close", [:], ""),
+      (.post, "/batches/{id}/retry", "/batches/\(id)/retry", [:], ""),
+      (.post, "/batches/{id}/retry", "/batches/\(id)/retry", list, #"{"codes":["timeout"]}"#),
+      (.post, "/batches/{id}/retry", "/batches/\(id)/retry", list, #"{"codes":["x"]}"#),
+      (.post, "/batches/{id}/retry", "/batches/\(id)/retry", lines, "x"),
+      (.post, "/batches/{id}/retry", "/batches/\(unknown)/retry", [:], ""),
+      (.get, "/batches/{id}/events", "/batches/\(id)/events", [:], ""),
+      (.get, "/batches/{id}/events", "/batches/\(unknown)/events", [:], ""),
+      (.get, "/jobs", "/jobs?batch=\(id)&host=a&code=timeout&since=2026-01-01T00:00:00Z", [:], ""),
+      (.get, "/jobs", "/jobs?code=x", [:], ""),
+    ]
+    for (method, path, target, fields, body) in asked {
+      let answer = await client.send(method, target, fields, body: Array(body.utf8))
+      try check(answer, method, path)
+    }
+    // Each line by the schema that says what one is.
+    let schema = try #require(checker.document["components"]?["schemas"]?["BatchResult"])
+    let results = await client.lines("/batches/\(id)/results")
+    #expect(results.count == 1)
+    for line in results { #expect(checker.mistakes(in: line, schema: schema) == []) }
+    for target in ["/batches/\(id)", "/batches/\(id)?purge=true", "/batches/\(id)"] {
+      try check(await client.send(.delete, target), .delete, "/batches/{id}")
+    }
   }
 
   /// A form with an image, and options.
@@ -237,7 +289,8 @@ struct OpenAPITests {
     guard !answer.bytes.isEmpty else { return }
     let type = String(try #require(answer.fields[.contentType]).prefix { $0 != ";" })
     let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
-    let content = type.hasPrefix("text/") ? .string(answer.text) : answer.json
+    let isText = type.hasPrefix("text/") || type.hasSuffix("ndjson")
+    let content = isText ? .string(answer.text) : answer.json
     let mistakes = checker.mistakes(in: try #require(content), schema: schema)
     #expect(mistakes == [], "\(name)")
   }

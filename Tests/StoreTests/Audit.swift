@@ -72,12 +72,15 @@ extension SQLiteJobStore {
         wrong.append("the next due")
       }
       for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
-        for priority in 0..<Priority.allCases.count {
-          let head = try looked.head(origin, priority, transaction.db)
-          let known = try transaction.counters.parked.head(origin, priority, transaction.db)
-          if head != known { wrong.append("\(origin) at \(priority)") }
+        let places = Set(looked.places(of: origin))
+        for place in places.union(transaction.counters.parked.places(of: origin)) {
+          let head = try looked.head(origin, place, transaction.db)
+          let known = try transaction.counters.parked.head(origin, place, transaction.db)
+          if head != known { wrong.append("\(origin) at \(place)") }
         }
       }
+      if counted.lanes.ready != transaction.counters.lanes.ready { wrong.append("what is ready") }
+      if counted.lines.held != transaction.counters.lines.held { wrong.append("batches' places") }
       let places = try StoreCounters(counting: transaction.db).queue
       let queue = transaction.counters.queue
       let owners = try JobListing.owners(transaction.db)

@@ -218,13 +218,17 @@ struct MigrationTests {
   func indexes() async throws {
     let jobs = try OpenJobs()
     let questions = [
-      "SELECT * FROM jobs WHERE phase = 0 AND waiting = 0 ORDER BY priority DESC, rank LIMIT 1":
-        "jobs_queue",
-      "SELECT * FROM jobs WHERE phase = 0 AND waiting = 0 AND priority = 1 ORDER BY rank LIMIT 1":
-        "jobs_queue",
+      """
+      SELECT * FROM jobs WHERE phase = 0 AND waiting = 0 AND priority = 1 AND owner = x'61' AND batch = 0
+      ORDER BY rank LIMIT 1
+      """: "jobs_queue",
+      "SELECT max(line) FROM jobs WHERE batch = 5 AND line > 5": "jobs_batch",
+      "SELECT id FROM jobs WHERE batch = 5 AND line > 5 AND code = 'a' ORDER BY line LIMIT 5":
+        "jobs_failed",
       """
       SELECT rank, number, id FROM jobs
-      WHERE phase = 0 AND waiting = 2 AND origin = x'61' AND priority = 1 ORDER BY rank LIMIT 1
+      WHERE phase = 0 AND waiting = 2 AND origin = x'61' AND priority = 1 AND owner = x'61' AND batch = 0
+      ORDER BY rank LIMIT 1
       """: "jobs_parked",
       "SELECT * FROM jobs WHERE phase = 0 AND request = x'61' ORDER BY priority DESC, rank LIMIT 1":
         "jobs_request",
@@ -232,8 +236,10 @@ struct MigrationTests {
       "SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= 5 LIMIT 9":
         "jobs_waiting",
       "SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1": "jobs_waiting",
-      "SELECT origin, priority, min(rank) FROM jobs WHERE phase = 0 AND waiting = 2 GROUP BY 1, 2":
-        "jobs_parked",
+      """
+      SELECT origin, priority, min(rank) FROM jobs WHERE phase = 0 AND waiting = 2
+      GROUP BY origin, priority, owner, batch
+      """: "jobs_parked",
       "SELECT number FROM cache ORDER BY used, number LIMIT 1": "cache_used",
       "SELECT min(stored) FROM cache WHERE digest = x'61'": "cache_image",
       "SELECT fingerprint, jobs FROM keys WHERE owner = x'61' AND key = x'61'":

@@ -106,7 +106,8 @@ extension PostgresJobStore {
       SELECT 'phase ' || CASE WHEN state = 4 THEN 'loading' ELSE 'queued' END, count(*) FROM queue GROUP BY 1
       UNION ALL SELECT 'phase ' || (ARRAY['success', 'failure', 'cancelled'])[phase - 1], count(*)
         FROM jobs WHERE phase > 0 GROUP BY 1
-      UNION ALL SELECT 'places ' || encode(owner, 'escape'), sum(places) FROM queue WHERE state <> 4 GROUP BY 1
+      UNION ALL SELECT CASE WHEN batch IS NULL THEN 'places ' ELSE 'lines ' END || encode(owner, 'escape'), sum(places)
+        FROM queue WHERE state <> 4 GROUP BY 1
       UNION ALL SELECT 'images', count(*) FROM images WHERE NOT leaving
       UNION ALL SELECT 'image bytes', sum(bytes) FROM images WHERE NOT leaving
       UNION ALL SELECT 'entries', count(*) FROM cache

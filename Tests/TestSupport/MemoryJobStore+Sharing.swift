@@ -55,6 +55,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
   public func loseInstances() {
     leases = [:]
     handedOver = 0
+    served = [:]
   }
 
   public func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }

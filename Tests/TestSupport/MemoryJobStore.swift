@@ -13,7 +13,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
   var rows: [JobID: Row] = [:]
   private var ownerBytes: [Int: [Owner: Int]] = [:]
-  private var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
+  var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
   var reservations: [JobID: (by: Instance, images: Set<ImageDigest>)] = [:]
   /// Images that gave way, with their sizes.
@@ -27,11 +27,19 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var lastInstance: Int64 = 0
   var leases: [Instance: Timestamp] = [:]
   var handedOver = 0
+  /// When each lane had its turn last.
+  var served: [Lane: Int] = [:]
+  var turns = 0
   /// When an origin's rate allows the next request, in microseconds.
   var nextAsking: [String: Int64] = [:]
   var constrained: Bool?
   /// Holds nothing, but knows who was refused.
   private var refusals = SharedCapacity<Owner>()
+  var batches: [BatchID: Batch] = [:]
+  var rejectedLines: [BatchID: [RejectedLine]] = [:]
+  /// Jobs of batches, as they were counted last.
+  var countedMembers: [BatchID: [JobID: BatchChange.Member]] = [:]
+  var lineRefusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
   private var failuresOf: [Call: [StoreError]] = [:]
   /// How often it was asked which images it does not know.
@@ -40,14 +48,17 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = NewsExchange()
   public nonisolated let isExclusive: Bool
+  /// Whether owners take turns; else all go in the order in which they came.
+  private let isFair: Bool
 
   /// - Parameters:
   ///   - isExclusive: whether a service that uses it is told that no other one does.
   ///   - now: the store's clock.
   public init(
-    isExclusive: Bool = true, now: @escaping WallClock = { ManualClock().now }
+    isExclusive: Bool = true, isFair: Bool = true, now: @escaping WallClock = { ManualClock().now }
   ) {
     self.isExclusive = isExclusive
+    self.isFair = isFair
     clock = now
   }
 
@@ -118,9 +129,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       throw .unavailable(detail: "there is such a job")
     }
     for job in jobs {
-      lastRank += 1
-      save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
-      tell(WebhookMessage(endOf: job, after: nil))
+      append(job)
       reservations[job.id] = nil
     }
     if let key, let name, let first = jobs.first {
@@ -129,9 +138,17 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return .accepted
   }
 
+  func append(_ job: Job) {
+    lastRank += 1
+    save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
+    tell(WebhookMessage(endOf: job, after: nil))
+  }
+
   private func hasRoom(for jobs: [Job], within capacity: QueueCapacity) -> Bool {
     var queue = refusals
-    for row in rows.values where row.job.phase == .queued { queue.hold(1, for: row.job.owner) }
+    for row in rows.values where row.job.phase == .queued && row.job.batch == nil {
+      queue.hold(1, for: row.job.owner)
+    }
     let coming = jobs.filter { $0.phase == .queued }
     guard let first = coming.first else { return true }
     guard coming.count <= capacity.ofOwner - queue.share(of: first.owner) else { return false }
@@ -156,7 +173,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
         && (query.tag == nil || job.tags.contains(query.tag!))
-        && (query.before == nil || job.id < query.before!)
+        && (query.end == nil || job.id < query.end!)
+        && (query.start == nil || job.id >= query.start!)
+        && (query.batch == nil || job.batch?.id == query.batch) && query.selects(job)
         && (job.expiresAt == nil || job.expiresAt! > query.now)
     }.sorted { $0.id > $1.id }
     return JobPage(
@@ -176,6 +195,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       claimed.append(take(row, for: instance, at: moment))
       if !isExclusive { lead(row.job, by: rate, at: moment) }
       handedOver += 1
+      turns += 1
+      served[Lane(row.job)] = turns
       room.take(row.job.origin)
     }
     let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
@@ -194,16 +215,58 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let due = queue {
       $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, for: instance)
     }
-    guard QueueOrder.isAgedTurn(after: handedOver) else { return due.first }
-    let heads = Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
+    let heads =
+      isFair
+      ? heads(of: due)
+      : Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
     let oldest = heads.min { $0.job.id < $1.job.id }
-    guard let oldest, QueueOrder.isOld(oldest.job.id, at: moment) else { return due.first }
-    return oldest
+    if QueueOrder.isAgedTurn(after: handedOver), let oldest,
+      QueueOrder.isOld(oldest.job.id, at: moment)
+    {
+      return oldest
+    }
+    if !isFair { return due.first }
+    let owners = QueueOrder.isOwnersTurn(after: handedOver)
+    return heads.map { (row: $0, turn: turn(of: $0.job)) }.min { a, b in
+      a.turn.comesBefore(b.turn, owners: owners)
+        ?? (Lane(a.row.job).name < Lane(b.row.job).name)
+    }?.row
+  }
+
+  /// What is served in the order in which it came.
+  struct Lane: Hashable {
+    let owner: Owner
+    let batch: BatchID?
+
+    init(_ job: Job) { (owner, batch) = (job.owner, job.batch?.id) }
+
+    var name: String { "\(owner.name) \(batch?.description ?? "")" }
+  }
+
+  /// The first job of each lane and priority.
+  private func heads(of queue: [Row]) -> [Row] {
+    var seen: [Priority: Set<Lane>] = [:]
+    return queue.filter { seen[$0.job.priority, default: []].insert(Lane($0.job)).inserted }
+  }
+
+  private func turn(of job: Job) -> QueueTurn {
+    let loading = rows.values.map(\.job).filter { $0.phase == .loading && $0.owner == job.owner }
+    let lane = Lane(job)
+    let ofOwner = served.filter { $0.key.owner == job.owner }.values.max() ?? 0
+    return QueueTurn(
+      priority: job.priority.rawValue, owner: (loading.count, ofOwner),
+      lane: (loading.count { Lane($0) == lane }, served[lane] ?? 0))
+  }
+
+  /// Whether its batch was cancelled: it is about to be ended.
+  private func isStopped(_ job: Job) -> Bool {
+    job.batch.flatMap { batches[$0.id] }?.isCancelling ?? false
   }
 
   /// Queued jobs that fit, in the order of the queue.
   func queue(_ fits: (Job) -> Bool) -> [Row] {
-    rows.values.filter { $0.job.phase == .queued && fits($0.job) }.sorted { a, b in
+    rows.values.filter { $0.job.phase == .queued && !isStopped($0.job) && fits($0.job) }.sorted {
+      a, b in
       a.job.priority == b.job.priority ? a.rank < b.rank : a.job.priority > b.job.priority
     }
   }
@@ -235,7 +298,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return try make(change, to: id, under: claim)
   }
 
-  private func make(
+  func make(
     _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?
   ) throws(StoreError) -> Job? {
     guard var row = rows[id], claim == nil || claim == row.claim

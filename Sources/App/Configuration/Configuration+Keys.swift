@@ -37,6 +37,8 @@ extension Configuration {
       .number(0...1_000_000)),
     Key("auth.rate_limit.burst", \.auth.rateLimit.burst, .integer(0...1_000_000)),
     Key("api.max_batch", \.api.maxBatch, .integer(1...100_000)),
+    Key("api.max_batch_lines", \.api.maxBatchLines, .integer(1...10_000_000)),
+    Key("api.batch_idle", \.api.batchIdle, .duration(aMillisecond...(aDay * 3650))),
     Key("api.max_wait", \.api.maxWait, .duration(aMillisecond...anHour)),
     Key("api.idempotency_ttl", \.api.idempotencyTTL, .duration(aMillisecond...(aDay * 3650))),
   ]
@@ -44,6 +46,7 @@ extension Configuration {
   private static let working: [Key] = [
     Key("jobs.workers", \.jobs.workers, .integer(1...10_000)),
     Key("jobs.max_queued", \.jobs.maxQueued, .integer(1...10_000_000)),
+    Key("jobs.max_queued_lines", \.jobs.maxQueuedLines, .integer(1...100_000_000)),
     Key("jobs.retention", \.jobs.retention, .duration(aMillisecond...(aDay * 3650))),
     Key("jobs.max_attempts", \.jobs.maxAttempts, .integer(1...10)),
     Key("jobs.retry_backoff.initial", \.jobs.retryBackoff.initial, .duration(aMillisecond...aDay)),

@@ -102,8 +102,12 @@ extension Configuration {
 
   /// `api`: what one request may ask for.
   public struct API: Sendable, Equatable {
-    /// Jobs in one batch.
+    /// Jobs in one array.
     public var maxBatch = 1000
+    /// Lines of one list.
+    public var maxBatchLines = 1_000_000
+    /// How long a list may be left that is not at its end.
+    public var batchIdle: Duration = .seconds(3600)
     /// The longest `wait`.
     public var maxWait: Duration = .seconds(60)
     /// How long an `Idempotency-Key` is kept, at least.

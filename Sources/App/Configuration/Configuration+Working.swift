@@ -7,6 +7,8 @@ extension Configuration {
     public var workers = 64
     /// Jobs waiting; beyond it `POST` is refused.
     public var maxQueued = 100_000
+    /// Jobs of lists waiting; beyond it no more lines are taken.
+    public var maxQueuedLines = 4_000_000
     /// How long a finished job is kept.
     public var retention: Duration = .seconds(86_400)
     /// Tries for retryable errors.

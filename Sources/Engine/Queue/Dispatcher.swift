@@ -177,7 +177,7 @@ final class Dispatcher: Sendable {
           let soon = now() + origins.patience
           nextDue = nextDue.map { min($0, soon) } ?? soon
         }
-        positions.take(claimed.jobs.map(\.job))
+        positions.take(claimed.jobs.lazy.map(\.job).filter { $0.batch == nil })
         await hand(over: claimed, to: workers)
         if claimed.jobs.count < workers.count {
           positions.clear()

@@ -4,7 +4,7 @@ internal import Synchronization
 /// About how many jobs get a worker before another one, in this process: an estimate from what was submitted and what
 /// was claimed, which asks no store and keeps nothing for a job.
 ///
-/// A level's jobs go in the order of their ids. Those that were moved to another level, cancelled, or are held back by
+/// A level's jobs go in the order of their ids; those of batches, which go beside them, don't count. Those that were moved to another level, cancelled, or are held back by
 /// their origin count as if nothing had happened to them, until a later job of the level is claimed; those that
 /// were queued anew don't count.
 final class QueuePositions: Sendable {
@@ -25,7 +25,7 @@ final class QueuePositions: Sendable {
   }
 
   /// Jobs were claimed in the order of the queue.
-  func take(_ jobs: [Job]) {
+  func take(_ jobs: some Sequence<Job>) {
     levels.withLock { levels in
       for job in jobs {
         levels[job.priority.rawValue].take(job.id)
@@ -48,7 +48,7 @@ final class QueuePositions: Sendable {
 
   /// Nil where that isn't known: the job was queued anew, or jobs of an earlier run are still ahead of it.
   func ahead(of job: Job) -> Int? {
-    guard job.startedAt == nil, job.notBefore == nil else { return nil }
+    guard job.startedAt == nil, job.notBefore == nil, job.batch == nil else { return nil }
     return levels.withLock { levels in
       let level = levels[job.priority.rawValue]
       guard level.isKnown else { return nil }

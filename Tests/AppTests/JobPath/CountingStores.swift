@@ -28,6 +28,68 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.submit(jobs, key: key, capacity: capacity)
   }
 
+  func open(_ batch: Batch, key: IdempotencyKey?) async throws(StoreError) -> BatchOpening {
+    calls.count()
+    return try await store.open(batch, key: key)
+  }
+
+  func add(
+    _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
+  ) async throws(StoreError) -> BatchAddition {
+    calls.count()
+    return try await store.add(lines, to: id, capacity: capacity)
+  }
+
+  func close(_ id: BatchID) async throws(StoreError) -> Batch? {
+    calls.count()
+    return try await store.close(id)
+  }
+
+  func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
+    calls.count()
+    return try await store.cancel(id)
+  }
+
+  func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+    calls.count()
+    return try await store.purge(id)
+  }
+
+  func endStopped(
+    _ count: Int, keptFor retention: Duration
+  ) async throws(StoreError) -> BatchEnds { try await store.endStopped(count, keptFor: retention) }
+
+  func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+    try await store.tidyBatches(idleFor: idle, count)
+  }
+
+  func retry(
+    _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> BatchRetry? {
+    calls.count()
+    return try await store.retry(query, change)
+  }
+
+  func abandon(_ id: BatchID) async throws(StoreError) {
+    calls.count()
+    try await store.abandon(id)
+  }
+
+  func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
+    calls.count()
+    return try await store.batch(id)
+  }
+
+  func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
+    calls.count()
+    return try await store.batches(query)
+  }
+
+  func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
+    calls.count()
+    return try await store.results(query)
+  }
+
   func job(_ id: JobID) async throws(StoreError) -> Job? {
     calls.count()
     return try await store.job(id)

@@ -47,7 +47,7 @@ struct ParkingTests {
     let store = jobs.store
     let batch = (0..<12).map { Self.job($0, at: "https://\(["a", "b"][Int($0 % 2)]).example") }
     var local = Job(
-      id: JobID(at: .at(20)), owner: .anonymous, submission: Submission(source: .local("a")),
+      id: JobID(at: .at(20)), owner: batch[0].owner, submission: Submission(source: .local("a")),
       priority: .normal, tags: [], createdAt: .at(20))
     _ = local.edit(priority: .veryLow, tags: nil)
     _ = try await store.submit(batch + [local], key: nil, capacity: 99)

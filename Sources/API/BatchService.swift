@@ -1,0 +1,40 @@
+public import Jobs
+
+/// What the API needs of the job engine for batches. Another owner's batch is as unknown as one that never was.
+public protocol BatchService: Sendable {
+  /// Begins a batch, durably; lines may be added from then on. With the key of an earlier one: that one.
+  func begin(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)
+    async throws(JobsError) -> BegunBatch
+
+  /// Makes lines durable that go on from those which are there; their jobs run as they come.
+  func add(_ new: NewLines, to batch: Batch, by caller: Caller) async throws(JobsError) -> Batch
+
+  /// Ends what a batch receives.
+  func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
+
+  /// Forgets a batch of which no line came.
+  func abandon(_ id: BatchID) async throws(JobsError)
+
+  /// Cancels the batch: none of its jobs begins from then on. One that is over stays as it is.
+  func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
+
+  /// Forgets the batch and all its jobs.
+  func purge(batch id: BatchID, for caller: Caller) async throws(JobsError)
+
+  /// Queues failed jobs again: those that failed so; where none is named, all that may succeed without a change.
+  func retry(batch id: BatchID, codes: Set<FailureCode>, for caller: Caller)
+    async throws(JobsError) -> Batch
+
+  /// The batch as it is.
+  func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
+
+  /// A part of the list of batches.
+  func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage
+
+  /// What has become of lines of a batch that the caller has seen.
+  func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults
+
+  /// The batch once it is over, or has another revision than this one, or the time is over.
+  func wait(_ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration)
+    async throws(JobsError) -> Batch
+}

@@ -1,0 +1,62 @@
+internal import Jobs
+
+/// Makes an upload's lines durable while the next ones are read: what has come when a transaction ends is the next one's,
+/// so that the faster lines come, the more of them share one.
+actor BatchWriter {
+  /// So much waits for the store before the client is held back.
+  private static let most = (lines: 4_000, bytes: 1 << 20)
+  /// What an upload has in memory at the most, about: what waits, what is being written, and what is being read.
+  static let memory = 4 * most.bytes
+
+  private let service: any BatchService
+  private let caller: Caller
+  private var batch: Batch
+  private var pending: NewLines
+  private var writing: Task<Void, Never>?
+  private var failure: JobsError?
+  private var held: CheckedContinuation<Void, Never>?
+
+  init(_ service: any BatchService, _ batch: Batch, by caller: Caller) {
+    (self.service, self.batch, self.caller) = (service, batch, caller)
+    pending = NewLines(after: batch.received)
+  }
+
+  /// Takes lines, once there is room for them.
+  func add(_ lines: NewLines) async throws(JobsError) {
+    while isFull, failure == nil { await withCheckedContinuation { held = $0 } }
+    if let failure { throw failure }
+    pending.append(lines)
+    if writing == nil, pending.count > 0 { writing = Task { await write() } }
+  }
+
+  private var isFull: Bool {
+    pending.count >= Self.most.lines || pending.bytes >= Self.most.bytes
+  }
+
+  /// - Returns: the batch once all lines are durable that were taken.
+  func finish() async throws(JobsError) -> Batch {
+    while let writing { await writing.value }
+    if let failure { throw failure }
+    return batch
+  }
+
+  private func write() async {
+    while pending.count > 0, failure == nil {
+      let lines = pending
+      pending = NewLines(after: lines.offset + lines.count)
+      letGo()
+      do throws(JobsError) { 
+        batch = try await service.add(lines, to: batch, by: caller)
+      } catch {
+        failure = error
+      }
+    }
+    writing = nil
+    letGo()
+  }
+
+  private func letGo() {
+    held?.resume()
+    held = nil
+  }
+}

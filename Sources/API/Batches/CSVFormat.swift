@@ -1,0 +1,116 @@
+/// `text/csv` (RFC 4180): a header line whose columns are members of a job, and a job a record. A quoted field may go over
+/// several lines; the record's place is the line that it begins on.
+struct CSVFormat: BatchFormat {
+  /// Where the next byte belongs.
+  private enum Place { case fieldStart, plain, quoted, quoteInQuoted }
+
+  private var place = Place.fieldStart
+  private var field: [UInt8] = []
+  private var fields: [String] = []
+  /// Bytes of the record so far, and the lines that it goes over.
+  private var bytes = 0
+  private var lineBreaks = 0
+  private var isBroken = false
+  private var header: [String]?
+
+  mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
+    for byte in piece { try read(byte, into: &reader) }
+  }
+
+  mutating func end(into reader: inout LineReader) throws(Problem) {
+    if bytes > 0 { try endRecord(into: &reader) }
+    guard header != nil else { throw Self.noHeader("There is none.") }
+  }
+
+  private mutating func read(_ byte: UInt8, into reader: inout LineReader) throws(Problem) {
+    bytes += 1
+    switch (place, byte) {
+    case (.quoted, UInt8(ascii: "\"")): place = .quoteInQuoted
+    case (.quoted, _):
+      if byte == 0x0A { lineBreaks += 1 }
+      append(byte)
+    case (.quoteInQuoted, UInt8(ascii: "\"")):
+      append(byte)
+      place = .quoted
+    case (_, 0x0A): try endRecord(into: &reader)
+    case (_, UInt8(ascii: ",")): endField()
+    case (.fieldStart, UInt8(ascii: "\"")): place = .quoted
+    case (.quoteInQuoted, 0x0D): break
+    case (.quoteInQuoted, _): isBroken = true
+    default:
+      append(byte)
+      place = .plain
+    }
+  }
+
+  private mutating func append(_ byte: UInt8) {
+    if bytes <= LineSplitter.longest { field.append(byte) }
+  }
+
+  private mutating func endField() {
+    if let text = String(validating: field, as: UTF8.self) {
+      fields.append(text)
+    } else {
+      isBroken = true
+    }
+    field.removeAll(keepingCapacity: true)
+    place = .fieldStart
+  }
+
+  private mutating func endRecord(into reader: inout LineReader) throws(Problem) {
+    if place == .quoted { isBroken = true }
+    if field.last == 0x0D, place == .plain { field.removeLast() }
+    endField()
+    defer {
+      fields.removeAll(keepingCapacity: true)
+      (bytes, lineBreaks, isBroken) = (0, 0, false)
+    }
+    let lines = lineBreaks
+    guard let header else {
+      try readHeader()
+      return reader.skip(1 + lines)
+    }
+    if bytes > LineSplitter.longest {
+      reader.rejectLong()
+    } else if isBroken {
+      reader.reject(url: nil, .invalidOption, "Its quotes do not fit, or it is not UTF-8.")
+    } else if fields == [""] {
+      reader.skip()
+    } else if fields.count > header.count {
+      reader.reject(url: nil, .invalidOption, "It has more fields than the header line.")
+    } else {
+      reader.add(.object(members(header)), bytes: bytes)
+    }
+    reader.skip(lines)
+  }
+
+  private mutating func readHeader() throws(Problem) {
+    guard !isBroken, bytes <= LineSplitter.longest else {
+      throw Self.noHeader("Its quotes do not fit, or it is not UTF-8.")
+    }
+    var names = fields.map { String(decoding: Array($0.utf8)[...].trimmingSpace, as: UTF8.self) }
+    if let first = names.first, first.hasPrefix("\u{FEFF}") { names[0] = String(first.dropFirst()) }
+    guard names.count <= JSONParser.maxMembers, Set(names).count == names.count else {
+      throw Self.noHeader("A name stands there twice, or there are too many.")
+    }
+    guard names.contains("url") || names.contains("local") else {
+      throw Self.noHeader("It names no column url.")
+    }
+    for name in names where !SubmissionDecoder.isMember(name) {
+      throw Self.noHeader("A job has no member \"\(name.prefix(64))\".")
+    }
+    header = names
+  }
+
+  private static func noHeader(_ reason: String) -> Problem {
+    Problem(
+      .invalidOption, "The first line names the columns, which are members of a job: \(reason)")
+  }
+
+  /// What a record says, as JSON would: an empty field says nothing.
+  private func members(_ header: [String]) -> [JSONValue.Member] {
+    zip(header, fields).compactMap { name, text in
+      text.isEmpty ? nil : .init(name: name, value: SubmissionDecoder.value(of: name, in: text))
+    }
+  }
+}

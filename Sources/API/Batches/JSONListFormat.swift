@@ -1,0 +1,173 @@
+/// `application/json`: `{ "defaults": {…}, "jobs": […] }`, read as it comes. An element of `jobs` counts as a line. What
+/// concerns all jobs has to come before them.
+struct JSONListFormat: BatchFormat {
+  /// What is expected next.
+  private enum Place: Equatable {
+    case start, member, colon, value, element, afterMember, afterElement, end
+  }
+
+  private var place = Place.start
+  private var isFirst = true
+  private var name = ""
+  private var value = ValueBytes()
+  private var hasJobs = false
+  /// The members beside the jobs, in their order.
+  private(set) var members: [JSONValue.Member] = []
+  private let known: Set<String>
+  private let onMembers: @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
+
+  /// - Parameters:
+  ///   - known: members that there may be beside the jobs.
+  ///   - onMembers: takes those before the first job comes.
+  init(
+    known: Set<String>,
+    onMembers: @escaping @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
+  ) {
+    (self.known, self.onMembers) = (known, onMembers)
+  }
+
+  mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
+    for byte in piece { try read(byte, into: &reader) }
+  }
+
+  mutating func end(into reader: inout LineReader) throws(Problem) {
+    guard place == .end else { throw Self.malformed("the text ends too soon") }
+    guard hasJobs else { throw Problem(.invalidOption, "A list has a member jobs.") }
+  }
+
+  private mutating func read(_ byte: UInt8, into reader: inout LineReader) throws(Problem) {
+    if value.isOpen {
+      guard value.takes(byte) else { return }
+      try complete(into: &reader)
+      // A number's end is the byte behind it.
+      if !value.tookLast { try read(byte, into: &reader) }
+      return
+    }
+    if [0x20, 0x09, 0x0A, 0x0D].contains(byte) { return }
+    switch (place, byte) {
+    case (.start, UInt8(ascii: "{")): (place, isFirst) = (.member, true)
+    case (.member, UInt8(ascii: "}")) where isFirst: place = .end
+    case (.member, UInt8(ascii: "\"")): try value.begin(byte)
+    case (.colon, UInt8(ascii: ":")): place = .value
+    case (.value, UInt8(ascii: "[")) where name == "jobs":
+      hasJobs = true
+      try onMembers(members, &reader)
+      (place, isFirst) = (.element, true)
+    case (.value, _): try value.begin(byte)
+    case (.element, UInt8(ascii: "]")) where isFirst: place = .afterMember
+    case (.element, _): try value.begin(byte)
+    case (.afterElement, UInt8(ascii: ",")): (place, isFirst) = (.element, false)
+    case (.afterElement, UInt8(ascii: "]")): place = .afterMember
+    case (.afterMember, UInt8(ascii: ",")): (place, isFirst) = (.member, false)
+    case (.afterMember, UInt8(ascii: "}")): place = .end
+    default: throw Self.malformed("\"\(Character(Unicode.Scalar(byte)))\" is not expected there")
+    }
+  }
+
+  private mutating func complete(into reader: inout LineReader) throws(Problem) {
+    let bytes = value.take()
+    switch place {
+    case .member:
+      name = try Self.parsed(bytes).string ?? ""
+      guard known.contains(name) || name == "jobs" else {
+        throw Problem(.invalidOption, "A list has no member \"\(name.prefix(64))\".")
+      }
+      guard !members.contains(where: { $0.name == name }), !(hasJobs && name == "jobs") else {
+        throw Self.malformed("a name stands twice in one object")
+      }
+      guard !hasJobs else {
+        throw Problem(
+          .invalidOption, "\(name) has to come before jobs: they are made as they come.")
+      }
+      place = .colon
+    case .value:
+      guard name != "jobs" else { throw Problem(.invalidOption, "The jobs are an array.") }
+      members.append(.init(name: name, value: try Self.parsed(bytes)))
+      place = .afterMember
+    default:
+      if bytes.count > LineSplitter.longest {
+        reader.rejectLong()
+      } else {
+        reader.add(json: bytes[...])
+      }
+      place = .afterElement
+    }
+  }
+
+  private static func parsed(_ bytes: [UInt8]) throws(Problem) -> JSONValue {
+    guard bytes.count <= LineSplitter.longest else {
+      throw Problem(.bodyTooLarge, "A member has more than \(LineSplitter.longest) bytes.")
+    }
+    do { return try JSONParser.parse(bytes, maxValues: LineReader.maxValues) } catch {
+      throw Problem(error)
+    }
+  }
+
+  private static func malformed(_ reason: String) -> Problem {
+    Problem(.malformedJSON, "The list is not JSON: \(reason).")
+  }
+}
+
+/// The bytes of one JSON value, gathered without being understood: where it ends is all that is looked for.
+private struct ValueBytes {
+  private var bytes: [UInt8] = []
+  private var depth = 0
+  private var isString = false
+  private var isEscaped = false
+  /// Whether a value has begun and not ended.
+  private(set) var isOpen = false
+  /// Whether the last byte asked about was the value's.
+  private(set) var tookLast = true
+
+  mutating func begin(_ byte: UInt8) throws(Problem) {
+    guard !",:]}".utf8.contains(byte) else {
+      throw Problem(.malformedJSON, "The list is not JSON: a value is missing.")
+    }
+    isOpen = true
+    (isString, isEscaped, depth) = (byte == UInt8(ascii: "\""), false, 0)
+    if byte == UInt8(ascii: "{") || byte == UInt8(ascii: "[") { depth = 1 }
+    bytes.append(byte)
+  }
+
+  /// - Returns: whether the value has ended.
+  mutating func takes(_ byte: UInt8) -> Bool {
+    tookLast = true
+    if isString {
+      append(byte)
+      if isEscaped {
+        isEscaped = false
+      } else if byte == UInt8(ascii: "\\") {
+        isEscaped = true
+      } else if byte == UInt8(ascii: "\"") {
+        isString = false
+        return depth == 0
+      }
+      return false
+    }
+    if depth == 0, " \t\r\n,]}".utf8.contains(byte) {
+      tookLast = false
+      return true
+    }
+    append(byte)
+    switch byte {
+    case UInt8(ascii: "\""): isString = true
+    case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
+    case UInt8(ascii: "}"), UInt8(ascii: "]"):
+      depth -= 1
+      return depth == 0
+    default: break
+    }
+    return false
+  }
+
+  /// One byte more than a value may have says that it is too long.
+  private mutating func append(_ byte: UInt8) {
+    if bytes.count <= LineSplitter.longest { bytes.append(byte) }
+  }
+
+  mutating func take() -> [UInt8] {
+    isOpen = false
+    defer { bytes.removeAll(keepingCapacity: bytes.capacity < 1 << 16) }
+    return bytes
+  }
+}

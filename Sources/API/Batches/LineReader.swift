@@ -1,0 +1,121 @@
+internal import Jobs
+
+/// Makes lines of an upload into jobs, or says why there is none.
+struct LineReader {
+  /// What has been read and not yet been taken.
+  private var lines: NewLines
+  /// Whether lines came beyond the most that a batch may have: they are passed over.
+  private(set) var isOverfull = false
+  private var decoder: SubmissionDecoder
+  /// What each job is like unless its line says otherwise.
+  private var template: NewJob
+  /// Labels that each job has besides its own.
+  private let tags: [String]
+  private let mostLines: Int
+
+  /// - Parameters:
+  ///   - template: with any source.
+  ///   - offset: lines that came before.
+  ///   - mostLines: of the batch.
+  init(
+    _ decoder: SubmissionDecoder, template: NewJob, tags: [String], after offset: Int,
+    mostLines: Int
+  ) {
+    (self.decoder, self.template, self.tags) = (decoder, template, tags)
+    self.mostLines = mostLines
+    lines = NewLines(after: offset)
+  }
+
+  /// Lines that came by now, over all uploads.
+  private var received: Int { lines.offset + lines.count }
+
+  /// What was read since this was last asked.
+  mutating func take() -> NewLines {
+    defer { lines = NewLines(after: received) }
+    return lines
+  }
+
+  /// Has the lines from here on be like that unless they say otherwise.
+  mutating func use(defaults members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
+    template = decoder.template(from: members, at: root, over: template)
+    try decoder.mistakes.check()
+  }
+
+  /// Counts a line, where there may be one more.
+  private mutating func count() -> Bool {
+    isOverfull = isOverfull || received >= mostLines
+    if !isOverfull { lines.count += 1 }
+    return !isOverfull
+  }
+
+  /// Lines that are nothing: empty, a comment, or of a record that began before.
+  mutating func skip(_ count: Int = 1) { for _ in 0..<count { _ = self.count() } }
+
+  /// A line that is longer than any may be.
+  mutating func rejectLong() {
+    reject(url: nil, .bodyTooLarge, "It has more than \(LineSplitter.longest) bytes.")
+  }
+
+  /// A line that is a URL.
+  mutating func add(url text: String, bytes: Int) {
+    lines.bytes += bytes
+    let url = decoder.url(.string(text), at: Location(root: .body(index: nil), member: "url"))
+    guard let url else { return rejectMistakes(url: text) }
+    var job = template
+    job.submission.source = .url(url, lowData: nil)
+    add(job)
+  }
+
+  /// A line that is JSON.
+  mutating func add(json line: ArraySlice<UInt8>) {
+    lines.bytes += line.count
+    let value: JSONValue
+    do { value = try JSONParser.parse(Array(line), maxValues: Self.maxValues) } catch {
+      return reject(url: nil, .malformedJSON, Problem(error).detail)
+    }
+    add(value)
+  }
+
+  /// The longest legal job has some 120 values.
+  static let maxValues = 320
+
+  /// A line that is a job, or a URL.
+  mutating func add(_ value: JSONValue, bytes count: Int = 0) {
+    lines.bytes += count
+    switch value {
+    case .string(let text): add(url: text, bytes: 0)
+    case .object(let members):
+      let job = decoder.job(from: members, over: template)
+      guard let job, decoder.mistakes.isEmpty else {
+        return rejectMistakes(url: members.first { $0.name == "url" }?.value.string)
+      }
+      add(job)
+    default: reject(url: nil, .invalidOption, "A line is a job or a URL; this is \(value.kind).")
+    }
+  }
+
+  private mutating func add(_ job: NewJob) {
+    var job = job
+    job.tags += tags.filter { !job.tags.contains($0) }
+    guard count() else { return }
+    lines.jobs.append(NewLines.Job(line: received, job: job))
+  }
+
+  private mutating func rejectMistakes(url: String?) {
+    let mistake = decoder.mistakes.errors.first
+    decoder.mistakes = Mistakes()
+    var detail = mistake?.detail ?? "It is no job."
+    if case .pointer(let pointer)? = mistake?.place, pointer != "/url" {
+      detail = "\(pointer): \(detail)"
+    }
+    reject(url: url, mistake?.code ?? .invalidOption, detail)
+  }
+
+  mutating func reject(url: String?, _ code: RequestCode, _ detail: String) {
+    guard count() else { return }
+    // As long as any that is taken.
+    let told = url.map { String($0.prefix(SourceURL.maxLength)) }
+    lines.rejected.append(
+      RejectedLine(line: received, url: told, code: code.rawValue, detail: detail))
+  }
+}

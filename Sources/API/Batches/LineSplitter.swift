@@ -1,0 +1,45 @@
+/// Takes text apart into lines, whatever pieces it comes in: a line ends with LF or CRLF, the last one also with the text.
+struct LineSplitter {
+  /// Of a line's bytes; what is longer is passed over.
+  static let longest = 1 << 20
+
+  private var rest: [UInt8] = []
+  private var isTooLong = false
+
+  /// - Parameter take: gets each line that is complete; nil in the place of one that is too long.
+  mutating func split(_ piece: [UInt8], _ take: (ArraySlice<UInt8>?) -> Void) {
+    var start = piece.startIndex
+    while let end = piece[start...].firstIndex(of: 0x0A) {
+      if rest.isEmpty, !isTooLong {
+        take(Self.trimmed(piece[start..<end]))
+      } else {
+        append(piece[start..<end])
+        finish(take)
+      }
+      start = end + 1
+    }
+    append(piece[start...])
+  }
+
+  /// The text has ended.
+  mutating func end(_ take: (ArraySlice<UInt8>?) -> Void) {
+    if !rest.isEmpty || isTooLong { finish(take) }
+  }
+
+  private mutating func append(_ bytes: ArraySlice<UInt8>) {
+    guard !isTooLong, rest.count + bytes.count <= Self.longest else {
+      (rest, isTooLong) = ([], true)
+      return
+    }
+    rest += bytes
+  }
+
+  private mutating func finish(_ take: (ArraySlice<UInt8>?) -> Void) {
+    take(isTooLong ? nil : Self.trimmed(rest[...]))
+    (rest, isTooLong) = ([], false)
+  }
+
+  private static func trimmed(_ line: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    line.last == 0x0D ? line.dropLast() : line
+  }
+}

@@ -1,0 +1,210 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// Batches that are there.
+extension Routes {
+  /// `GET /batches/{id}`.
+  func batch(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
+    try query.finish()
+    var batch = try await seen(exchange)
+    let known = exchange.fields[.ifNoneMatch]
+    var isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
+    // A client that has another version already is not kept waiting for a third.
+    if let wait, wait.limit > .zero, known == nil ? !batch.state.isOver : isKnown {
+      let place = try place(for: exchange)
+      defer { place.release() }
+      let revision = isKnown ? batch.revision : nil
+      batch = try await asking { () throws(JobsError) in
+        try await service.wait(
+          exchange.id, for: exchange.caller, beyond: revision, atMost: wait.limit)
+      }
+      isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
+    }
+    var response = isKnown ? Response(status: .notModified) : answer(batch, .ok)
+    if isKnown { response.fields[.eTag] = batch.entityTag }
+    if let applied = wait?.preferenceApplied { response.fields[.preferenceApplied] = applied }
+    return response
+  }
+
+  /// `POST /batches/{id}/close`.
+  func closeBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    return answer(
+      try await asking { () throws(JobsError) in
+        try await service.close(exchange.id, for: exchange.caller)
+      }, .ok)
+  }
+
+  /// `GET /batches`.
+  func batches(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let limit = query.int("limit", in: 1...500) ?? 50
+    // An admin lists everyone's.
+    let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
+    var wanted = BatchQuery(owner: owner, now: service.now(), limit: limit)
+    for word in query.all("state") {
+      if let state = Batch.State(rawValue: word) {
+        wanted.states.insert(state)
+      } else {
+        let words = Batch.State.allCases.map(\.rawValue).joined(separator: ", ")
+        query.wrong("state", "It is one of \(words).")
+      }
+    }
+    if let cursor = query.one("cursor") {
+      wanted.before = Self.job(before: cursor)
+      if wanted.before == nil { query.wrong("cursor", "It is a next_cursor of an earlier answer.") }
+    }
+    try query.finish()
+    let page = try await asking { [wanted] () throws(JobsError) in
+      try await service.batches(wanted)
+    }
+    let cursor = page.hasMore ? page.batches.last.map { Self.cursor(after: $0.id) } : nil
+    var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
+    if let cursor {
+      let states = Batch.State.allCases.filter(wanted.states.contains).map {
+        "state=\($0.rawValue)&"
+      }
+      fields[.link] =
+        "</batches?\(states.joined())limit=\(limit)&cursor=\(cursor)>; rel=\"next\""
+    }
+    let body = BatchDocument.encode(page: page.batches, nextCursor: cursor, at: service.now())
+    return Response(status: .ok, fields: fields, content: .bytes(body))
+  }
+
+  /// `GET /batches/{id}/results`.
+  func results(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let follows = query.bool("follow")
+    let from = query.int("from", in: 1...Int.max) ?? 1
+    var phases: Set<Phase> = []
+    var isEachWanted = true
+    var withRejected = false
+    for word in query.all("phase") {
+      isEachWanted = false
+      if let phase = Phase(rawValue: word), phase.isFinished {
+        phases.insert(phase)
+      } else if word == "rejected" {
+        withRejected = true
+      } else {
+        query.wrong("phase", "It is one of success, failure, cancelled, rejected.")
+      }
+    }
+    try query.finish()
+    let batch = try await seen(exchange)
+    var wanted = ResultQuery(batch.id, after: from - 1, through: from - 1)
+    wanted.phases = isEachWanted || !phases.isEmpty ? phases : [.queued]
+    wanted.withRejected = isEachWanted || withRejected
+    wanted.isInOrder = follows
+    let fields: HTTPFields = [
+      .contentType: "application/x-ndjson", .cacheControl: "no-store",
+      // nginx would hold lines back otherwise.
+      .xAccelBuffering: "no",
+    ]
+    if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
+    let place = try place(for: exchange)
+    let stream = ResultStream(wanted, of: batch, for: exchange.caller, service, log: log)
+    return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
+  }
+
+  /// `DELETE /batches/{id}`.
+  func cancelBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let purges = query.bool("purge")
+    try query.finish()
+    guard purges else {
+      return answer(
+        try await asking { () throws(JobsError) in
+          try await service.cancel(batch: exchange.id, for: exchange.caller)
+        }, .ok)
+    }
+    try await asking { () throws(JobsError) in
+      try await service.purge(batch: exchange.id, for: exchange.caller)
+    }
+    return Response(status: .noContent)
+  }
+
+  /// `POST /batches/{id}/retry`.
+  func retryBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    guard service.state != .draining else { throw Problem(JobsError.draining) }
+    let codes = try await retriedCodes(exchange)
+    return answer(
+      try await asking { () throws(JobsError) in
+        try await service.retry(batch: exchange.id, codes: codes, for: exchange.caller)
+      }, .ok)
+  }
+
+  /// The codes that the content names; none where there is no content.
+  private func retriedCodes(_ exchange: Exchange) async throws(Problem) -> Set<FailureCode> {
+    if exchange.request.body.declaredLength == 0 { return [] }
+    guard MediaType(exchange.fields[.contentType])?.essence == "application/json",
+      exchange.isUnencoded
+    else {
+      throw Problem(.unsupportedMediaType, "Send application/json, not compressed, or nothing.")
+    }
+    let (_, body) = try await json(
+      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
+      memory.lease(for: exchange.client), maxValues: 64)
+    var mistakes = Mistakes()
+    var codes: Set<FailureCode> = []
+    guard case .object(let members) = body else {
+      throw Problem(.invalidOption, "What to retry is an object with a list of codes.")
+    }
+    for member in members {
+      guard member.name == "codes", case .array(let words) = member.value else {
+        mistakes.add(
+          .pointer("/\(member.name.prefix(128))"), .invalidOption, "Here goes codes, a list.")
+        continue
+      }
+      for (index, word) in words.enumerated() {
+        if let code = word.string.flatMap(FailureCode.init) {
+          codes.insert(code)
+        } else {
+          mistakes.add(
+            .pointer("/codes/\(index)"), .invalidOption, "No job fails with such a code.")
+        }
+      }
+    }
+    try mistakes.check()
+    return codes
+  }
+
+  /// `GET /batches/{id}/events`.
+  func batchEvents(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let batch = try await seen(exchange)
+    var seen: Int?
+    if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
+    // The only answer after which a browser's EventSource does not come back.
+    if batch.state.isOver, !batch.isCancelling, seen == batch.revision {
+      return Response(status: .noContent)
+    }
+    let fields: HTTPFields = [
+      .contentType: "text/event-stream", .cacheControl: "no-store", .xAccelBuffering: "no",
+    ]
+    if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
+    let place = try place(for: exchange)
+    let stream = BatchEventStream(exchange.id, seen: seen, for: exchange.caller, service)
+    return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
+  }
+
+  /// The batch as it is.
+  func seen(_ exchange: Exchange) async throws(Problem) -> Batch {
+    try await asking { () throws(JobsError) in
+      try await service.batch(exchange.id, for: exchange.caller)
+    }
+  }
+
+  /// An answer that is the batch.
+  func answer(_ batch: Batch, _ status: HTTPResponse.Status) -> Response {
+    Response(
+      status: status,
+      fields: [
+        .contentType: "application/json", .eTag: batch.entityTag, .cacheControl: "no-cache",
+      ],
+      content: .bytes(BatchDocument.encode(batch, at: service.now())))
+  }
+}

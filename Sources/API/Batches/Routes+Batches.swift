@@ -1,0 +1,169 @@
+internal import HTTP
+internal import HTTPTypes
+internal import Jobs
+
+/// Lists of jobs: what comes, line by line.
+extension Routes {
+  /// `POST /batches`.
+  func beginBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+    guard service.state != .draining else { throw Problem(JobsError.draining) }
+    var query = Query(exchange.request.query)
+    var decoder = decoder(for: exchange)
+    let new = newBatch(&query, &decoder)
+    try query.finish(with: decoder.mistakes)
+    decoder.mistakes = Mistakes()
+    let format = try format(of: exchange, isOptional: new.isOpen)
+    let key = try exchange.idempotencyKey()
+    let begun = try await asking { () throws(JobsError) in
+      try await service.begin(
+        new, by: exchange.caller, key: key.map { exchange.key($0, content: []) })
+    }
+    var batch = begun.batch
+    guard begun.isNew else { return answer(batch, .ok) }
+    if let format { batch = try await receive(exchange, format, into: batch) }
+    var response = answer(batch, .accepted)
+    response.fields[.location] = "/batches/\(batch.id)"
+    return response
+  }
+
+  private func newBatch(_ query: inout Query, _ decoder: inout SubmissionDecoder) -> NewBatch {
+    var new = NewBatch(isOpen: query.bool("open"))
+    if let name = query.one("name") {
+      new.name = name
+      if !(1...256 ~= name.unicodeScalars.count) || name.hasControls {
+        query.wrong("name", "It has 1 to 256 characters, none of them a control character.")
+      }
+    }
+    let location = Location(root: .query, member: "tag")
+    if let tag = query.one("tag") {
+      new.tags = decoder.tags(.array([.string(tag)]), at: location) ?? []
+    }
+    if let text = query.one("defaults") {
+      new.defaults = text
+      if let members = Self.defaults(text) {
+        _ = decoder.template(from: members, at: .query)
+      } else {
+        query.wrong("defaults", "It is a JSON object with members of a job.")
+      }
+    }
+    return new
+  }
+
+  private static func defaults(_ text: String) -> [JSONValue.Member]? {
+    let value = try? JSONParser.parse(Array(text.utf8), maxValues: LineReader.maxValues)
+    guard case .object(let members)? = value else { return nil }
+    return members
+  }
+
+  /// `POST /batches/{id}/lines`.
+  func addLines(_ exchange: Exchange) async throws(Problem) -> Response {
+    var query = Query(exchange.request.query)
+    let from = query.int("from", in: 0...Int.max)
+    if from == nil, query.mistakes.isEmpty {
+      query.wrong("from", "It says how many lines came before: the batch's received.")
+    }
+    try query.finish()
+    let format = try format(of: exchange, isOptional: false)
+    let batch = try await seen(exchange)
+    guard let format, batch.state == .receiving, batch.received == from else {
+      throw Problem(JobsError.batchGoesOnElsewhere(batch))
+    }
+    return answer(try await receive(exchange, format, into: batch), .accepted)
+  }
+
+  /// How the content is lines; nil where there is none, and need not be.
+  private func format(
+    of exchange: Exchange, isOptional: Bool
+  ) throws(Problem) -> (any BatchFormat)? {
+    if isOptional, exchange.request.body.declaredLength == 0 { return nil }
+    let type = exchange.isUnencoded ? MediaType(exchange.fields[.contentType]) : nil
+    switch type?.essence {
+    case "application/x-ndjson": return NDJSONFormat()
+    case "text/uri-list", "text/plain": return URIListFormat()
+    case "text/csv": return CSVFormat()
+    case "application/json":
+      return JSONListFormat(known: ["defaults"]) { (members, reader) throws(Problem) in
+        for member in members {
+          guard case .object(let defaults) = member.value else {
+            throw Problem(.invalidOption, "The defaults are an object.")
+          }
+          try reader.use(defaults: defaults, at: .body(index: nil))
+        }
+      }
+    default:
+      throw Problem(
+        .unsupportedMediaType,
+        "Send application/x-ndjson, text/uri-list, text/plain, text/csv or application/json, not compressed."
+      )
+    }
+  }
+
+  /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it. A batch that is
+  /// not open ends with it.
+  private func receive(
+    _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch
+  ) async throws(Problem) -> Batch {
+    let place = try place(for: exchange)
+    defer { place.release() }
+    let lease = memory.lease(for: exchange.client)
+    guard lease.take(BatchWriter.memory) else {
+      throw .noRoom("As much is being received as fits into memory; try again later.")
+    }
+    defer { lease.release() }
+    let writer = BatchWriter(service, batch, by: exchange.caller)
+    var reader = reader(of: batch, exchange)
+    do throws(Problem) {
+      var format = format
+      while let piece = try await Self.next(of: exchange.request.body) {
+        try format.read(piece, into: &reader)
+        try await Self.add(reader.take(), to: writer)
+        if reader.isOverfull {
+          throw Problem(.bodyTooLarge, "A batch has at most \(configuration.maxBatchLines) lines.")
+        }
+      }
+      try format.end(into: &reader)
+      try await Self.add(reader.take(), to: writer)
+      return try await ended(try await finished(writer), exchange)
+    } catch {
+      try? await Self.add(reader.take(), to: writer)
+      let received = (try? await writer.finish())?.received
+      if received == 0, !batch.isOpen { try? await service.abandon(batch.id) }
+      throw error
+    }
+  }
+
+  private func reader(of batch: Batch, _ exchange: Exchange) -> LineReader {
+    var decoder = decoder(for: exchange)
+    // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
+    let members = batch.defaults.flatMap(Self.defaults) ?? []
+    let template = decoder.template(from: members, at: .query)
+    decoder.mistakes = Mistakes()
+    return LineReader(
+      decoder, template: template, tags: batch.tags, after: batch.received,
+      mostLines: configuration.maxBatchLines)
+  }
+
+  private static func next(of body: RequestBody) async throws(Problem) -> [UInt8]? {
+    do { return try await body.next() } catch { throw Problem(error) }
+  }
+
+  private static func add(_ lines: NewLines, to writer: BatchWriter) async throws(Problem) {
+    do { try await writer.add(lines) } catch { throw Problem(error) }
+  }
+
+  private func finished(_ writer: BatchWriter) async throws(Problem) -> Batch {
+    do { return try await writer.finish() } catch { throw Problem(error) }
+  }
+
+  /// An upload has come to its end.
+  private func ended(_ batch: Batch, _ exchange: Exchange) async throws(Problem) -> Batch {
+    if batch.isOpen { return batch }
+    guard batch.counts.all > 0 else {
+      try await asking { () throws(JobsError) in try await service.abandon(batch.id) }
+      throw Problem(.invalidOption, "A batch has at least one job.", status: .unprocessableContent)
+    }
+    return try await asking { () throws(JobsError) in
+      try await service.close(batch.id, for: exchange.caller)
+    }
+  }
+}

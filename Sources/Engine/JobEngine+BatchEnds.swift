@@ -1,0 +1,120 @@
+public import Jobs
+internal import Logging
+
+/// What happens to many jobs of a batch at once: some hundred in a transaction, behind the answer where that promises it.
+extension JobEngine {
+  private static let portion = 500
+
+  /// Cancels a batch: none of its jobs begins from then on.
+  public func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    let batch = try await storing { () async throws(StoreError) in try await store.cancel(id) }
+    guard let batch else { throw .unknownBatch }
+    batchSignal.continuation.yield()
+    return batch
+  }
+
+  /// Forgets a batch and all its jobs.
+  public func purge(batch id: BatchID, for caller: Caller) async throws(JobsError) {
+    _ = try await batch(id, for: caller)
+    let isThere = try await storing { () async throws(StoreError) in try await store.purge(id) }
+    guard isThere else { throw .unknownBatch }
+    batchSignal.continuation.yield()
+  }
+
+  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change.
+  /// - Parameter codes: empty: the latter.
+  public func retry(
+    batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
+  ) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    try takeable()
+    let wanted = codes.isEmpty ? Set(FailureCode.allCases) : codes
+    var query = RetryQuery(id, codes: wanted, count: Self.portion)
+    while true {
+      let (moment, network) = (now(), network)
+      let retry = try await storing { [query] () async throws(StoreError) in
+        try await store.retry(query) { job in
+          guard !codes.isEmpty || job.failure?.isRetryable == true else { return false }
+          return job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
+        }
+      }
+      guard let retry else { throw .unknownBatch }
+      for job in retry.jobs { publisher.publish(job, hasEnded: false) }
+      if !retry.jobs.isEmpty { dispatcher.jobsWereQueued() }
+      guard let next = retry.next else { return try await batch(id, for: caller) }
+      query.after = next
+    }
+  }
+
+  /// Does what is left to do of batches until cancelled: at once where this process was asked for it, and once a second
+  /// what others, or a crash, left.
+  func keepBatches() async {
+    async let ending: Void = endAsAsked()
+    while !Task.isCancelled {
+      await endStopped()
+      if lease.leads { await tidyBatches() }
+      try? await Task.sleep(for: .seconds(1))
+    }
+    await ending
+  }
+
+  private func endAsAsked() async { for await _ in batchSignal.stream { await endStopped() } }
+
+  private func endStopped() async {
+    var isMore = true
+    while isMore, !Task.isCancelled {
+      do throws(StoreError) {
+        let ends = try await store.endStopped(Self.portion, keptFor: configuration.retention)
+        // First those that ask an origin.
+        await cancelLoading(of: Set(ends.batches))
+        for job in ends.cancelled { publisher.publish(job, hasEnded: true) }
+        await forget(ends.removed)
+        isMore = ends.isMore
+      } catch {
+        log.error("a cancelled batch's jobs can't be ended", metadata: ["error": "\(error)"])
+        return
+      }
+    }
+  }
+
+  /// Cancels jobs that are carried here.
+  private func cancelLoading(of batches: Set<BatchID>) async {
+    guard !batches.isEmpty else { return }
+    var waiters = loads.all.flatMap(\.waiters).filter { waiter in
+      waiter.job.batch.map { batches.contains($0.id) } ?? false
+    }[...]
+    let (moment, retention) = (now(), configuration.retention)
+    while !waiters.isEmpty {
+      let some = waiters.prefix(Self.portion)
+      waiters = waiters.dropFirst(Self.portion)
+      let written = await completer.writer.write(some.map(\.claim)) { job in
+        job.cancel(at: moment, keptFor: job.submission.retention ?? retention)
+      }
+      guard case .durable(let completed) = written else { return }
+      for job in completed.jobs.lazy.compactMap(\.self) {
+        publisher.publish(job, hasEnded: true)
+        loads.leave(job.id, before: job.version)
+      }
+    }
+  }
+
+  private func forget(_ jobs: [Job]) async {
+    guard !jobs.isEmpty else { return }
+    let moment = now()
+    for job in jobs {
+      snapshots.purge(job.id)
+      publisher.recordPurge(of: job, at: moment)
+      let partial = await forgetBytes(of: job)
+      membership.tell(.purged(job.id, partial: partial))
+    }
+  }
+
+  private func tidyBatches() async {
+    do throws(StoreError) {
+      while try await store.tidyBatches(idleFor: configuration.batchIdle, 256) == 256 {}
+    } catch {
+      log.error("batches can't be tidied", metadata: ["error": "\(error)"])
+    }
+  }
+}

@@ -1,0 +1,129 @@
+public import Jobs
+
+/// Batches: lists of jobs, which the store keeps and counts. What comes with a list is queued by the thousand and published
+/// to nobody: a job of it is known here once a worker takes it or somebody asks for it.
+extension JobEngine {
+  /// Begins a batch; lines may be added from then on.
+  ///
+  /// - Parameter key: the same key with the same request answers with the batch that the first one began.
+  public func begin(
+    _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
+  ) async throws(JobsError) -> BegunBatch {
+    try takeable()
+    let moment = now()
+    try dailyBytes.check(caller, at: moment)
+    let batch = Batch(
+      id: ids.next(at: moment), owner: caller.owner, name: new.name, tags: new.tags,
+      defaults: new.defaults, isOpen: new.isOpen, key: key?.key,
+      retention: configuration.retention, createdAt: moment)
+    let opening = try await storing { () async throws(StoreError) in
+      try await store.open(batch, key: key)
+    }
+    switch opening {
+    case .opened: return BegunBatch(batch, isNew: true)
+    case .keyReused: throw .keyReused
+    case .repeated(let id):
+      return BegunBatch(try await self.batch(id, for: caller), isNew: false)
+    }
+  }
+
+  /// Makes lines durable; their jobs run as they come.
+  public func add(
+    _ new: NewLines, to batch: Batch, by caller: Caller
+  ) async throws(JobsError) -> Batch {
+    try takeable()
+    let lines = await lines(new, of: batch)
+    let capacity = QueueCapacity(
+      configuration.maxQueuedLines, ofOwner: caller.limits.maxQueued)
+    let addition = try await storing { () async throws(StoreError) in
+      try await store.add(lines, to: batch.id, capacity: capacity)
+    }
+    switch addition {
+    case .taken(let batch):
+      metrics.submitted(lines.jobs.count)
+      if !lines.jobs.isEmpty { dispatcher.jobsWereQueued() }
+      return batch
+    case .refused(let batch): throw .batchGoesOnElsewhere(batch)
+    case .queueFull: throw .queueFull
+    case .unknown: throw .unknownBatch
+    }
+  }
+
+  private func lines(_ new: NewLines, of batch: Batch) async -> BatchLines {
+    let moment = now()
+    var (jobs, rejected): ([Job], [RejectedLine]) = ([], new.rejected)
+    jobs.reserveCapacity(new.jobs.count)
+    for line in new.jobs {
+      guard await isLocalName(of: line.job) else {
+        rejected.append(.outside(line.line))
+        continue
+      }
+      var job = Job(
+        line.job, id: ids.next(at: moment), owner: batch.owner, createdAt: moment,
+        batch: BatchPlace(id: batch.id, line: line.line))
+      job.target = network.firstCandidate(of: job.submission)
+      jobs.append(loads.rules.sharing(job))
+    }
+    return BatchLines(after: new.offset, count: new.count, jobs: jobs, rejected: rejected)
+  }
+
+  /// Ends what a batch receives.
+  public func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    let batch = try await storing { () async throws(StoreError) in try await store.close(id) }
+    return try checked(batch, caller)
+  }
+
+  /// Forgets a batch of which no line came.
+  public func abandon(_ id: BatchID) async throws(JobsError) {
+    try await storing { () async throws(StoreError) in try await store.abandon(id) }
+  }
+
+  /// The batch as it is.
+  public func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    try checked(
+      try await storing { () async throws(StoreError) in try await store.batch(id) }, caller)
+  }
+
+  private func checked(_ batch: Batch?, _ caller: Caller) throws(JobsError) -> Batch {
+    guard let batch, caller.isAdmin || batch.owner == caller.owner,
+      batch.expiresAt.map({ $0 > now() }) ?? true
+    else { throw .unknownBatch }
+    return batch
+  }
+
+  /// The batches that fit, newest first.
+  public func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
+    try await storing { () async throws(StoreError) in try await store.batches(query) }
+  }
+
+  /// What has become of lines of a batch that the caller has seen.
+  public func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
+    let results = try await storing { () async throws(StoreError) in
+      try await store.results(query)
+    }
+    guard let results else { throw .unknownBatch }
+    return results
+  }
+
+  /// The batch once it is over, or has another revision than this, or the time is over.
+  public func wait(
+    _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
+  ) async throws(JobsError) -> Batch {
+    let deadline = ContinuousClock.now + limit
+    while true {
+      let batch = try await batch(id, for: caller)
+      let isThere = revision.map { batch.revision != $0 } ?? batch.state.isOver
+      if isThere || deadline <= .now || Task.isCancelled || snapshots.isClosed { return batch }
+      try? await Task.sleep(for: min(.milliseconds(200), deadline - .now))
+    }
+  }
+}
+
+extension RejectedLine {
+  fileprivate static func outside(_ line: Int) -> RejectedLine {
+    RejectedLine(
+      line: line, url: nil, code: "invalid_local_name",
+      detail: "It leads out of this service's folder of images, or to no file.")
+  }
+}

@@ -1,0 +1,222 @@
+/// Batches, and which lines of them are jobs. What changes something is durable when it returns; a batch is told as the
+/// last transaction that changed one of its jobs left it.
+public protocol BatchStore: Sendable {
+  /// Keeps a new batch.
+  /// - Parameter key: the client's idempotency key. It is known as of the batch's `createdAt`, as that of jobs is.
+  func open(_ batch: Batch, key: IdempotencyKey?) async throws(StoreError) -> BatchOpening
+
+  /// Keeps lines that follow those which are there, all of them or none: their jobs, queued, and those that were
+  /// rejected.
+  ///
+  /// - Parameter capacity: how many jobs of batches may be queued, about.
+  func add(_ lines: BatchLines, to id: BatchID, capacity: QueueCapacity) async throws(StoreError)
+    -> BatchAddition
+
+  /// Has no more lines come.
+  /// - Returns: the batch as it then is; nil: there is none.
+  func close(_ id: BatchID) async throws(StoreError) -> Batch?
+
+  /// Forgets a batch that has no line.
+  func abandon(_ id: BatchID) async throws(StoreError)
+
+  /// Cancels the batch: none of its jobs is handed over from then on, and ``endStopped(_:keptFor:)`` ends them.
+  /// - Returns: the batch as it then is; nil: there is none.
+  func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
+
+  /// Has the batch be as good as gone; ``endStopped(_:keptFor:)`` forgets its jobs, and then itself.
+  /// - Returns: false where there is none.
+  func purge(_ id: BatchID) async throws(StoreError) -> Bool
+
+  /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
+  /// ends them.
+  ///
+  /// - Parameter retention: how long one is kept that doesn't say itself.
+  func endStopped(_ count: Int, keptFor retention: Duration) async throws(StoreError) -> BatchEnds
+
+  /// Closes batches that have received nothing for so long, and forgets those whose `expiresAt` has come, up to `count`.
+  /// - Returns: how many.
+  func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
+
+  /// Changes failed jobs of a batch, which is saved as ``JobRecords/update(_:under:_:)`` saves it.
+  /// - Returns: nil: there is no such batch.
+  func retry(_ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool)
+    async throws(StoreError) -> BatchRetry?
+
+  /// The batch, unless there is none or it is purged.
+  func batch(_ id: BatchID) async throws(StoreError) -> Batch?
+
+  /// The batches that fit, newest first.
+  func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage
+
+  /// What has become of the lines in a range, in their order; nil where there is no such batch.
+  func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults?
+}
+
+/// What came of a new batch.
+public enum BatchOpening: Sendable, Equatable {
+  /// It is kept.
+  case opened
+  /// The same key came with the same request before, which this batch came of.
+  case repeated(BatchID)
+  /// The same key came with another request.
+  case keyReused
+}
+
+/// What came of lines.
+public enum BatchAddition: Sendable, Equatable {
+  /// They are durable: the batch as it then is.
+  case taken(Batch)
+  /// The batch receives no more, or goes on at another line.
+  case refused(Batch)
+  /// As many jobs of batches are queued as may.
+  case queueFull
+  /// There is no such batch.
+  case unknown
+}
+
+/// Jobs that ended as their batch was cancelled or purged.
+public struct BatchEnds: Sendable, Equatable {
+  /// Batches that have, or had, such jobs: some may be loading.
+  public var batches: [BatchID] = []
+  /// `cancelled` now.
+  public var cancelled: [Job] = []
+  /// As they were when they were forgotten.
+  public var removed: [Job] = []
+  /// Whether there are others.
+  public var isMore = false
+
+  /// None.
+  public init() {}
+
+  package var count: Int { cancelled.count + removed.count }
+}
+
+/// Which failed jobs of a batch to change.
+public struct RetryQuery: Sendable, Equatable {
+  /// The batch.
+  public let batch: BatchID
+  /// Why they failed.
+  public let codes: Set<FailureCode>
+  /// Lines after this one.
+  public var after = 0
+  /// At the most.
+  public let count: Int
+
+  /// Jobs that failed so.
+  public init(_ batch: BatchID, codes: Set<FailureCode>, count: Int) {
+    (self.batch, self.codes, self.count) = (batch, codes, count)
+  }
+}
+
+/// Failed jobs of a batch that were changed.
+public struct BatchRetry: Sendable, Equatable {
+  /// As they are now.
+  public var jobs: [Job] = []
+  /// The line after which others may be; nil: that was all.
+  public var next: Int?
+
+  /// None yet.
+  public init(next: Int?) { self.next = next }
+}
+
+/// Lines of an upload that follow each other.
+public struct BatchLines: Sendable {
+  /// How many came before them.
+  public let offset: Int
+  /// How many there are, with those that are neither jobs nor rejected.
+  public package(set) var count = 0
+  /// Those that are jobs: each with its place.
+  public package(set) var jobs: [Job] = []
+  /// Those of which none could be made.
+  public package(set) var rejected: [RejectedLine] = []
+
+  /// Lines after so many.
+  public init(after offset: Int, count: Int = 0, jobs: [Job] = [], rejected: [RejectedLine] = []) {
+    (self.offset, self.count, self.jobs, self.rejected) = (offset, count, jobs, rejected)
+  }
+}
+
+/// Which batches to list.
+public struct BatchQuery: Sendable, Equatable {
+  /// Nil: everyone's.
+  public var owner: Owner?
+  /// Empty: any.
+  public var states: Set<Batch.State> = []
+  /// Only batches older than this one.
+  public var before: BatchID?
+  /// Only those that expire after this moment.
+  public var now: Timestamp
+  /// At the most.
+  public var limit: Int
+
+  /// A query.
+  public init(owner: Owner?, now: Timestamp, limit: Int) {
+    (self.owner, self.now, self.limit) = (owner, now, limit)
+  }
+}
+
+/// A part of a list of batches.
+public struct BatchPage: Sendable, Equatable {
+  /// Newest first.
+  public var batches: [Batch]
+  /// Whether older ones follow.
+  public var hasMore: Bool
+
+  /// A page.
+  public init(batches: [Batch], hasMore: Bool) {
+    (self.batches, self.hasMore) = (batches, hasMore)
+  }
+}
+
+/// Which lines' results to read.
+public struct ResultQuery: Sendable, Equatable {
+  /// The batch.
+  public let batch: BatchID
+  /// Lines after this one.
+  public var after: Int
+  /// Up to this one.
+  public var through: Int
+  /// Those that have come to one of these; empty: to any in which a job stays.
+  public var phases: Set<Phase> = []
+  /// Whether rejected ones are wanted.
+  public var withRejected = true
+  /// Whether it ends before the first job that has not ended.
+  public var isInOrder = false
+
+  /// Lines of a batch.
+  public init(_ batch: BatchID, after: Int, through: Int) {
+    (self.batch, self.after, self.through) = (batch, after, through)
+  }
+
+  /// Whether a job is told.
+  package func wants(_ phase: Phase) -> Bool {
+    phase.isFinished && (phases.isEmpty || phases.contains(phase))
+  }
+}
+
+/// What has become of lines.
+public struct BatchResults: Sendable, Equatable {
+  /// A line.
+  public enum Line: Sendable, Equatable {
+    /// A job that has ended.
+    case job(Job, line: Int)
+    /// One of which none could be made.
+    case rejected(RejectedLine)
+
+    /// Its number.
+    package var number: Int {
+      switch self {
+      case .job(_, let line): line
+      case .rejected(let line): line.line
+      }
+    }
+  }
+
+  /// In their order.
+  public var lines: [Line]
+  /// Up to where that is all there is to tell: to the end of the range, or before the first job that has not ended.
+  public var through: Int
+
+  /// Lines.
+  public init(lines: [Line], through: Int) { (self.lines, self.through) = (lines, through) }
+}

@@ -1,0 +1,65 @@
+/// A batch to begin.
+public struct NewBatch: Sendable, Equatable {
+  /// What its owner calls it.
+  public var name: String?
+  /// Labels that each of its jobs has besides its own.
+  public var tags: [String]
+  /// ``Batch/defaults``.
+  public var defaults: String?
+  /// ``Batch/isOpen``.
+  public var isOpen: Bool
+
+  /// A batch to begin.
+  public init(
+    name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false
+  ) {
+    (self.name, self.tags, self.defaults, self.isOpen) = (name, tags, defaults, isOpen)
+  }
+}
+
+/// A batch that was begun.
+public struct BegunBatch: Sendable {
+  /// As it is.
+  public let batch: Batch
+  /// False where an earlier request with the same idempotency key began it.
+  public let isNew: Bool
+
+  /// A batch.
+  public init(_ batch: Batch, isNew: Bool) { (self.batch, self.isNew) = (batch, isNew) }
+}
+
+/// Lines of an upload that follow each other, as they came.
+public struct NewLines: Sendable {
+  /// A line that is a job.
+  public struct Job: Sendable {
+    /// Its number.
+    public let line: Int
+    /// What it asks for.
+    public let job: NewJob
+
+    /// A line.
+    public init(line: Int, job: NewJob) { (self.line, self.job) = (line, job) }
+  }
+
+  /// How many came before them.
+  public let offset: Int
+  /// How many there are, with those that are neither jobs nor rejected.
+  public var count = 0
+  /// Of their text.
+  public var bytes = 0
+  /// Those that are jobs.
+  public var jobs: [Job] = []
+  /// Those of which none could be made.
+  public var rejected: [RejectedLine] = []
+
+  /// None yet, after so many.
+  public init(after offset: Int) { self.offset = offset }
+
+  /// Adds those that follow.
+  public mutating func append(_ next: NewLines) {
+    count += next.count
+    bytes += next.bytes
+    jobs += next.jobs
+    rejected += next.rejected
+  }
+}

@@ -1,0 +1,120 @@
+internal import Jobs
+
+/// What a transaction does to jobs of batches, by the batches' numbers.
+struct BatchChanges {
+  private(set) var changes: [Int64: BatchChange] = [:]
+
+  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  mutating func move(from old: JobRow?, to new: JobRow?) {
+    guard let batch = (new ?? old)?.batch else { return }
+    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt { return }
+    changes[batch, default: BatchChange()].move(from: old?.member, to: new?.member)
+  }
+
+  /// Notes that a job which has not ended is in another phase.
+  /// - Parameter batch: nil: it is of none.
+  mutating func move(_ batch: Int64?, from old: Phase, to new: Phase) {
+    guard let batch else { return }
+    func member(_ phase: Phase) -> BatchChange.Member {
+      BatchChange.Member(phase: phase, code: nil, bytes: 0, finishedAt: nil, expiresAt: nil)
+    }
+    changes[batch, default: BatchChange()].move(from: member(old), to: member(new))
+  }
+
+  /// Nobody counts them any more.
+  mutating func forget(_ batch: Int64) { changes[batch] = nil }
+
+  mutating func takeAll() -> [Int64: BatchChange] {
+    defer { changes = [:] }
+    return changes
+  }
+}
+
+extension JobRow {
+  /// What its batch counts of it.
+  fileprivate var member: BatchChange.Member {
+    let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
+    return BatchChange.Member(
+      phase: phase,
+      code: code.flatMap { FailureCode(rawValue: String(decoding: $0, as: UTF8.self)) },
+      bytes: bytes, finishedAt: finishedAt.map { Timestamp(milliseconds: $0) },
+      expiresAt: expiresAt.map { Timestamp(milliseconds: $0) })
+  }
+}
+
+/// The names of what is counted of a batch.
+private enum BatchTally {
+  static let bytes = "bytes"
+  static let revisions = "revisions"
+  static let lastEnd = "last end"
+  static let lastExpiry = "last expiry"
+  static func phase(_ phase: Phase) -> String { "phase \(phase.rawValue)" }
+  static func code(_ code: FailureCode) -> String { "code \(code.rawValue)" }
+}
+
+extension BatchChange {
+  /// What it adds to each name, or at the least makes of it.
+  fileprivate var tallies: [(name: String, n: Int64)] {
+    var tallies = Phase.allCases.map { (BatchTally.phase($0), Int64(jobs[$0.code])) }
+    tallies += codes.map { (BatchTally.code($0.key), Int64($0.value)) }
+    tallies.append((BatchTally.bytes, Int64(bytes)))
+    tallies.append((BatchTally.revisions, 1))
+    if let lastEnd { tallies.append((BatchTally.lastEnd, lastEnd.milliseconds)) }
+    if let lastExpiry { tallies.append((BatchTally.lastExpiry, lastExpiry.milliseconds)) }
+    return tallies.filter { $0.1 != 0 }
+  }
+}
+
+extension Transaction {
+  /// Writes how what batches count changes: each name once, however many of its jobs were changed.
+  func writeBatchTallies() throws {
+    let changes = batches.takeAll().flatMap { batch, change in
+      change.tallies.map { (batch: batch, name: Array($0.name.utf8), n: $0.n) }
+    }.sorted { a, b in
+      a.batch == b.batch ? a.name.lexicographicallyPrecedes(b.name) : a.batch < b.batch
+    }
+    guard !changes.isEmpty else { return }
+    try execute(
+      """
+      INSERT INTO batch_tallies AS t (batch, name, slot, n)
+      SELECT batch, name, pg_backend_pid() % \(Tallies.slots), n
+      FROM unnest($1, $2, $3) AS x (batch, name, n)
+      ON CONFLICT (batch, name, slot) DO UPDATE
+        SET n = CASE WHEN t.name IN ('last end', 'last expiry') THEN greatest(t.n, excluded.n)
+          ELSE t.n + excluded.n END
+      """,
+      [
+        .ints(changes.map(\.batch)), .byteStrings(changes.map(\.name)), .ints(changes.map(\.n)),
+      ])
+  }
+
+  /// What batches have come to count, and in how many changes.
+  func batchTallies(_ numbers: [Int64]) throws -> [Int64: (change: BatchChange, revisions: Int)] {
+    guard !numbers.isEmpty else { return [:] }
+    let rows = try execute(
+      """
+      SELECT batch, name, sum(n)::bigint, max(n) FROM batch_tallies WHERE batch = ANY ($1)
+      GROUP BY batch, name
+      """, [.ints(numbers)])
+    var sums: [Int64: [String: Int]] = [:]
+    for row in rows.all {
+      guard let batch = rows.int(row, 0), let bytes = rows.bytes(row, 1) else { continue }
+      let name = String(decoding: bytes, as: UTF8.self)
+      let isLast = [BatchTally.lastEnd, BatchTally.lastExpiry].contains(name)
+      sums[batch, default: [:]][name] = Int(rows.int(row, isLast ? 3 : 2) ?? 0)
+    }
+    return sums.mapValues { sums in
+      func moment(_ name: String) -> Timestamp? {
+        sums[name].map { Timestamp(milliseconds: Int64($0)) }
+      }
+      var codes: [FailureCode: Int] = [:]
+      for code in FailureCode.allCases { codes[code] = sums[BatchTally.code(code)] }
+      var jobs: [Phase: Int] = [:]
+      for phase in Phase.allCases { jobs[phase] = sums[BatchTally.phase(phase)] }
+      let change = BatchChange(
+        jobs: jobs, codes: codes, bytes: sums[BatchTally.bytes] ?? 0,
+        lastEnd: moment(BatchTally.lastEnd), lastExpiry: moment(BatchTally.lastExpiry))
+      return (change, sums[BatchTally.revisions] ?? 0)
+    }
+  }
+}

@@ -1,0 +1,123 @@
+internal import Jobs
+
+/// What happens to many jobs of a batch at once, some at a time.
+extension Transaction {
+  func endStopped(_ count: Int, keptFor retention: Duration) throws -> BatchEnds {
+    var ends = BatchEnds()
+    let moment = try clock()
+    for row in try batchRows("b.stage >= 4 ORDER BY b.number LIMIT 100 FOR UPDATE", [])
+    where ends.count < count {
+      if !row.isPurged, row.batch.counts.unfinished == 0 {
+        var row = row
+        row.base.endCancelling()
+        try write(row, expiresAt: row.batch.expiresAt)
+        continue
+      }
+      ends.batches.append(row.base.id)
+      if row.isPurged {
+        try forgetJobs(of: row, &ends, upTo: count)
+      } else {
+        try cancelJobs(of: row, &ends, upTo: count, at: moment, keptFor: retention)
+      }
+    }
+    ends.isMore = ends.count >= count
+    return ends
+  }
+
+  private func cancelJobs(
+    of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
+    keptFor retention: Duration
+  ) throws {
+    let found = try execute(
+      "SELECT id FROM queue WHERE batch = $1 AND state <> 4 LIMIT $2",
+      [.int(row.number), .int(Int64(count - ends.count))])
+    let ids = found.all.compactMap { found.id($0, 0) }.sorted()
+    var changes = try JobChanges(to: Set(ids), in: self)
+    for id in ids {
+      let job = try changes.change(id, under: nil) { job in
+        guard job.phase == .queued else { return false }
+        return job.cancel(at: moment, keptFor: job.submission.retention ?? retention)
+      }
+      if let job, job.phase == .cancelled { ends.cancelled.append(job) }
+    }
+    try changes.write()
+    try noteCandidates(changes.dropped)
+  }
+
+  private func forgetJobs(of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int) throws {
+    let found = try execute(
+      """
+      SELECT j.id FROM jobs j WHERE j.batch = $1
+        AND NOT EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
+      """, [.int(row.number), .int(Int64(count - ends.count))])
+    let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
+      .map { try $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
+    ends.removed += try rows.map { try $0.job() }
+    try delete(rows)
+    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(row.number)]).isEmpty {
+      batches.forget(row.number)
+      try forget(batch: row.number)
+    }
+  }
+
+  func tidyBatches(idleFor idle: Duration, _ count: Int) throws -> Int {
+    let moment = try clock()
+    var tidied = 0
+    let rows = try batchRows(
+      "b.stage < 2 OR b.stage < 4 AND b.expires_at <= $1 ORDER BY b.number LIMIT 1000 FOR UPDATE",
+      [.int(moment.milliseconds)])
+    for var row in rows where tidied < count {
+      if row.base.state == .receiving {
+        guard row.base.receivedAt + idle < moment, row.batch.close(at: moment) else { continue }
+        row.base.follow(row.batch)
+        try write(row)
+        tidied += 1
+      } else if row.batch.state.isOver, let end = row.batch.expiresAt {
+        if end <= moment {
+          try forget(batch: row.number)
+          tidied += 1
+        } else {
+          try write(row, stage: BatchStage(row.batch), expiresAt: end)
+        }
+      } else if row.stage != .running {
+        try write(row, stage: .running)
+      }
+    }
+    return tidied
+  }
+
+  func retry(
+    _ query: RetryQuery, _ change: (inout Job) -> Bool
+  ) throws -> BatchRetry? {
+    guard let row = try batchRow(query.batch) else { return nil }
+    let found = try execute(
+      """
+      SELECT id, line FROM jobs WHERE batch = $1 AND line > $2 AND code = ANY ($3)
+      ORDER BY line LIMIT $4
+      """,
+      [
+        .int(row.number), .int(Int64(query.after)),
+        .byteStrings(query.codes.map { Array($0.rawValue.utf8) }), .int(Int64(query.count)),
+      ])
+    let ids = found.all.compactMap { found.id($0, 0) }
+    let last = found.isEmpty ? nil : found.int(found.count - 1, 1)
+    var retry = BatchRetry(next: found.count < query.count ? nil : last.map { Int($0) })
+    var changes = try JobChanges(to: Set(ids), in: self)
+    for id in ids {
+      var isChanged = false
+      let job = try changes.change(id, under: nil) { job in
+        isChanged = change(&job)
+        return isChanged
+      }
+      if isChanged, let job { retry.jobs.append(job) }
+    }
+    try changes.write()
+    try noteCandidates(changes.dropped)
+    // Who tidies up is to look at it again, once it is over again.
+    if !retry.jobs.isEmpty {
+      try execute(
+        "UPDATE batches SET stage = 1 WHERE number = $1 AND stage IN (2, 3)", [.int(row.number)])
+    }
+    return retry
+  }
+}

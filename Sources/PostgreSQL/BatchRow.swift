@@ -1,0 +1,84 @@
+internal import Jobs
+internal import Records
+
+/// A batch as the tables hold it: what was done to itself, and beside it what its jobs have come to.
+struct BatchRow {
+  let number: Int64
+  let stage: BatchStage?
+  /// Without what its jobs have come to.
+  var base: Batch
+  /// With it.
+  var batch: Batch
+
+  /// Whether nothing of it is to be told any more.
+  var isPurged: Bool { base.isPurged }
+}
+
+/// Which batches there is still something to be done for.
+enum BatchStage: Int64 {
+  case receiving = 0, running, finished, cancelled
+  /// Cancelled, and there are jobs to be ended.
+  case cancelling
+  /// All of it is to be forgotten.
+  case purged
+
+  init(_ batch: Batch) {
+    if batch.isPurged {
+      self = .purged
+    } else if batch.isCancelling {
+      self = .cancelling
+    } else {
+      switch batch.state {
+      case .receiving: self = .receiving
+      case .running: self = .running
+      case .finished: self = .finished
+      case .cancelled: self = .cancelled
+      }
+    }
+  }
+}
+
+extension Transaction {
+  /// The batches that a condition over `batches AS b` chooses, as they are.
+  func batchRows(_ condition: String, _ values: [SQLValue]) throws -> [BatchRow] {
+    let rows = try execute(
+      "SELECT b.number, b.record, b.stage FROM batches b WHERE \(condition)", values)
+    let found = try rows.all.compactMap { row -> (Int64, BatchStage?, Batch)? in
+      guard let number = rows.int(row, 0), let record = rows.bytes(row, 1) else { return nil }
+      let stage = rows.int(row, 2).flatMap(BatchStage.init(rawValue:))
+      return (number, stage, try RecordDecoder.decode(Batch.self, from: record))
+    }
+    let tallies = try batchTallies(found.map(\.0))
+    return found.map { number, stage, base in
+      let counted = tallies[number] ?? (BatchChange(), 0)
+      return BatchRow(
+        number: number, stage: stage, base: base,
+        batch: base.counting(counted.change, in: counted.revisions))
+    }
+  }
+
+  /// The batch, unless it is none any more; what this transaction did to its jobs included.
+  /// - Parameter isLocked: whether nobody else changes it until the transaction ends.
+  func batchRow(_ id: BatchID, isLocked: Bool = false) throws -> BatchRow? {
+    if isLocked { try writeBatchTallies() }
+    let row = try batchRows("b.id = $1 \(isLocked ? "FOR UPDATE" : "")", [.id(id)]).first
+    return row.flatMap { $0.isPurged ? nil : $0 }
+  }
+
+  func write(_ row: BatchRow, stage: BatchStage? = nil, expiresAt: Timestamp? = nil) throws {
+    try execute(
+      "UPDATE batches SET stage = $2, expires_at = $3, record = $4 WHERE number = $1",
+      [
+        .int(row.number), .int((stage ?? BatchStage(row.base)).rawValue),
+        .int(expiresAt?.milliseconds), .bytes(try RecordEncoder.encode(row.base)),
+      ])
+  }
+
+  /// Forgets a batch, what it counts, and the lines that were rejected.
+  func forget(batch number: Int64) throws {
+    for table in ["rejected_lines", "batch_tallies"] {
+      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(number)])
+    }
+    try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
+  }
+}

@@ -1,0 +1,245 @@
+public import Jobs
+internal import Records
+
+/// Batches: a row each, and what is counted of its jobs beside it, so that instances which end jobs of one batch don't wait
+/// for each other. That all have ended is seen by whoever looks; the one that tidies up writes it down.
+extension PostgresJobStore: BatchStore {
+  /// In a transaction of its own.
+  public func open(
+    _ batch: Batch, key: IdempotencyKey?
+  ) async throws(StoreError) -> BatchOpening {
+    let record: [UInt8]
+    do { record = try RecordEncoder.encode(batch) } catch { throw StoreError(cause: error) }
+    return try await write { transaction in
+      if let key {
+        if let known = try transaction.knownKeys([key]).values.first {
+          // A try of this very request that was committed after all is no repetition by a client.
+          if known.ids == [batch.id] { return .opened }
+          guard known.fingerprint == key.fingerprint.bytes, let id = known.ids.first else {
+            return .keyReused
+          }
+          return .repeated(id)
+        }
+        try transaction.remember([(key: key, since: batch.createdAt, jobs: [batch.id])])
+      }
+      try transaction.execute(
+        """
+        INSERT INTO batches (id, owner, stage, record) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (id) DO NOTHING
+        """,
+        [
+          .id(batch.id), .bytes(Array(batch.owner.name.utf8)),
+          .int(BatchStage(batch).rawValue), .bytes(record),
+        ])
+      return .opened
+    }
+  }
+
+  /// In a transaction of its own, which has the batch's row locked.
+  public func add(
+    _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
+  ) async throws(StoreError) -> BatchAddition {
+    let request: SubmitRequest
+    do { request = try SubmitRequest(lines.jobs, key: nil, capacity: capacity) } catch {
+      throw StoreError(cause: error)
+    }
+    return try await write { [refusedLines] in
+      try $0.add(lines, request, to: id, refusedLines)
+    }
+  }
+
+  /// Ends it where nothing of it is left to do.
+  public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await change(id) { $0.close(at: $1) }
+  }
+
+  /// Leaves it alone where it has lines.
+  public func abandon(_ id: BatchID) async throws(StoreError) {
+    try await write { transaction in
+      guard let row = try transaction.batchRow(id, isLocked: true), row.batch.counts.all == 0 else {
+        return
+      }
+      try transaction.forget(batch: row.number)
+      guard let key = row.base.key else { return }
+      try transaction.execute(
+        "DELETE FROM keys WHERE owner = $1 AND key = $2",
+        [.bytes(Array(row.base.owner.name.utf8)), .bytes(IndexedText.bytes(of: key))])
+    }
+  }
+
+  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:)``.
+  public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await change(id) { $0.cancel(at: $1) }
+  }
+
+  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:)``.
+  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+    try await change(id) { batch, _ in
+      batch.purge()
+      return true
+    } != nil
+  }
+
+  private func change(
+    _ id: BatchID, _ change: @escaping @Sendable (inout Batch, Timestamp) -> Bool
+  ) async throws(StoreError) -> Batch? {
+    try await write { transaction in
+      guard var row = try transaction.batchRow(id, isLocked: true) else { return nil }
+      let moment = try transaction.clock()
+      guard change(&row.batch, moment) else { return row.batch }
+      row.base.follow(row.batch)
+      try transaction.write(row)
+      return row.batch
+    }
+  }
+
+  /// One look at its row, and one at what is counted.
+  public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await read { try $0.batchRow(id)?.batch }
+  }
+
+  /// By the index of ids, newest first.
+  public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
+    try await read { try $0.page(query) }
+  }
+
+  /// By the index of the batch's lines; looks at those of the range alone.
+  public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
+    try await read { try $0.results(query) }
+  }
+
+  /// In a transaction for each call.
+  public func endStopped(
+    _ count: Int, keptFor retention: Duration
+  ) async throws(StoreError) -> BatchEnds {
+    let isAny = try await read {
+      try !$0.execute("SELECT FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
+    }
+    guard isAny else { return BatchEnds() }
+    return try await write { try $0.endStopped(count, keptFor: retention) }
+  }
+
+  /// Looks first where others may look.
+  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+    let isAny = try await read { transaction in
+      try !transaction.execute(
+        "SELECT FROM batches WHERE stage < 2 OR stage < 4 AND expires_at <= moment($1) LIMIT 1",
+        [transaction.moment]
+      ).isEmpty
+    }
+    guard isAny else { return 0 }
+    return try await write { try $0.tidyBatches(idleFor: idle, count) }
+  }
+
+  /// By an index of failed jobs of batches.
+  public func retry(
+    _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> BatchRetry? {
+    try await write { try $0.retry(query, change) }
+  }
+}
+
+extension Transaction {
+  /// The store's clock.
+  func clock() throws -> Timestamp {
+    Timestamp(milliseconds: try execute("SELECT moment($1)", [moment]).int(0, 0) ?? 0)
+  }
+
+  fileprivate func add(
+    _ lines: BatchLines, _ request: SubmitRequest, to id: BatchID, _ refusals: Refusals
+  ) throws -> BatchAddition {
+    guard var row = try batchRow(id, isLocked: true) else { return .unknown }
+    let end = lines.offset + lines.count
+    // A try of these very lines that was committed after all.
+    if row.base.received >= end, let first = lines.jobs.first?.id, try !knownJobs([first]).isEmpty {
+      return .taken(row.batch)
+    }
+    guard row.base.state == .receiving, row.base.received == lines.offset else {
+      return .refused(row.batch)
+    }
+    let moment = try clock()
+    let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.places }
+    let owner = Array(row.base.owner.name.utf8)
+    guard
+      try refusals.hasRoom(
+        for: places, of: owner, held: totals().lines, within: request.capacity, at: moment)
+    else { return .queueFull }
+    var request = request
+    for index in request.rows.indices { request.rows[index].batch = row.number }
+    if !request.rows.isEmpty { try save([request], known: [:]) }
+    try execute(
+      "INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)",
+      [
+        .int(row.number), .ints(lines.rejected.map { Int64($0.line) }),
+        .byteStrings(try lines.rejected.map { try RecordEncoder.encode($0) }),
+      ])
+    row.base.take(lines, at: moment)
+    try write(row)
+    return .taken(try batchRow(id, isLocked: true)?.batch ?? row.batch)
+  }
+
+  fileprivate func page(_ query: BatchQuery) throws -> BatchPage {
+    var page = BatchPage(batches: [], hasMore: false)
+    var before = query.before ?? JobID(high: .max, low: .max)
+    while true {
+      let rows = try batchRows(
+        """
+        b.id < $1 AND ($2::bytea IS NULL OR b.owner = $2) AND b.stage <> 5 ORDER BY b.id DESC LIMIT $3
+        """,
+        [
+          .id(before), .bytes(query.owner.map { Array($0.name.utf8) }),
+          .int(Int64(query.limit + 1)),
+        ])
+      let fitting = rows.map(\.batch).filter { batch in
+        (query.states.isEmpty || query.states.contains(batch.state))
+          && (batch.expiresAt.map { $0 > query.now } ?? true)
+      }
+      page.batches += fitting
+      guard page.batches.count <= query.limit, rows.count > query.limit, let last = rows.last else {
+        break
+      }
+      before = last.base.id
+    }
+    page.hasMore = page.batches.count > query.limit
+    page.batches = Array(page.batches.prefix(query.limit))
+    return page
+  }
+
+  fileprivate func results(_ query: ResultQuery) throws -> BatchResults? {
+    guard let row = try batchRow(query.batch) else { return nil }
+    var results = BatchResults(lines: [], through: min(query.through, row.base.received))
+    guard results.through > query.after else { return results }
+    func range() -> [SQLValue] {
+      [.int(row.number), .int(Int64(query.after)), .int(Int64(results.through))]
+    }
+    if query.isInOrder {
+      let first = try execute(
+        """
+        SELECT line FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = 0
+        ORDER BY line LIMIT 1
+        """, range())
+      if let line = first.int(0, 0) { results.through = Int(line) - 1 }
+    }
+    let wanted = Phase.allCases.filter(query.wants)
+    let found = try execute(
+      """
+      SELECT id FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4)
+      """, range() + [.ints(wanted.map { Int64($0.code) })])
+    let jobs = try self.jobs(found.all.compactMap { found.id($0, 0) })
+    results.lines = try jobs.values.map { row in
+      let row = try row.get()
+      return .job(try row.job(), line: Int(row.line ?? 0))
+    }
+    if query.withRejected {
+      let rejected = try execute(
+        "SELECT record FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3", range())
+      results.lines += try rejected.all.compactMap { row in
+        try rejected.bytes(row, 0).map {
+          .rejected(try RecordDecoder.decode(RejectedLine.self, from: $0))
+        }
+      }
+    }
+    results.lines.sort { $0.number < $1.number }
+    return results
+  }
+}

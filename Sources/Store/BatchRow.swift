@@ -1,0 +1,66 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+internal import Records
+
+/// A batch as the table holds it: its record, and beside it what is searched by.
+struct BatchRow {
+  let number: Int64
+  var batch: Batch
+
+  static let columns = "number, record"
+
+  private init(_ row: Row) throws {
+    number = row[0]
+    do {
+      batch = try RecordDecoder.decode(Batch.self, from: Array(row[1] as Data))
+    } catch {
+      throw StoreError.unreadable(detail: "the batch of row \(number) can't be read: \(error)")
+    }
+  }
+
+  static func fetch(_ id: BatchID, _ db: Database) throws -> BatchRow? {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM batches WHERE id = ?")
+    return try Row.fetchOne(statement, arguments: [id.data]).map(BatchRow.init)
+  }
+
+  static func fetch(number: Int64, _ db: Database) throws -> BatchRow? {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM batches WHERE number = ?")
+    return try Row.fetchOne(statement, arguments: [number]).map(BatchRow.init)
+  }
+
+  static func fetchAll(
+    _ condition: String, _ arguments: StatementArguments, _ db: Database
+  ) throws -> [BatchRow] {
+    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM batches WHERE \(condition)")
+    return try Row.fetchAll(statement, arguments: arguments).map(BatchRow.init)
+  }
+}
+
+extension Batch {
+  var record: Data { get throws { Data(try RecordEncoder.encode(self)) } }
+
+  /// What the column `stage` tells: never another number. ``BatchStage`` has what they are for.
+  var stage: Int {
+    (isPurged ? BatchStage.purged : isCancelling ? .cancelling : .init(state)).rawValue
+  }
+}
+
+/// Which batches there is still something to be done for.
+enum BatchStage: Int {
+  case receiving = 0, running, finished, cancelled
+  /// Cancelled, and there are jobs to be ended.
+  case cancelling
+  /// All of it is to be forgotten.
+  case purged
+
+  init(_ state: Batch.State) {
+    self =
+      switch state {
+      case .receiving: .receiving
+      case .running: .running
+      case .finished: .finished
+      case .cancelled: .cancelled
+      }
+  }
+}

@@ -1,0 +1,176 @@
+internal import Foundation
+internal import GRDB
+public import Jobs
+internal import Records
+
+/// Batches: a row each, whose counters the transactions keep that change jobs.
+extension SQLiteJobStore: BatchStore {
+  /// Looks the key up where it may have come before.
+  public func open(
+    _ batch: Batch, key: IdempotencyKey?
+  ) async throws(StoreError) -> BatchOpening {
+    switch try await writer.perform({ try $0.open(batch, key: key) }) {
+    case .opened: .opened
+    case .known(.reused): .keyReused
+    // What tells one request from another says that it was for a batch, which is one.
+    case .known(.repeated(let ids)): .repeated(ids[0])
+    }
+  }
+
+  /// Encodes the jobs on a thread that reads, and has one commit.
+  public func add(
+    _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
+  ) async throws(StoreError) -> BatchAddition {
+    let rows = try await compute(for: lines.jobs.count) {
+      try lines.jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
+    }
+    return try await writer.perform { [now] in
+      try $0.add(lines, rows, to: id, capacity: capacity, at: now())
+    }
+  }
+
+  /// Ends it where nothing of it is left to do.
+  public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await writer.perform { [now] in
+      try $0.update(batch: id, at: now()) { $0.close(at: now()) }
+    }
+  }
+
+  /// Leaves it alone where it has lines.
+  public func abandon(_ id: BatchID) async throws(StoreError) {
+    try await writer.perform { try $0.abandon(id) }
+  }
+
+  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:)``.
+  public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await writer.perform { [now] in
+      try $0.update(batch: id, at: now()) { $0.cancel(at: now()) }
+    }
+  }
+
+  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:)``.
+  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+    let batch = try await writer.perform { [now] in
+      try $0.update(batch: id, at: now()) {
+        $0.purge()
+        return true
+      }
+    }
+    return batch != nil
+  }
+
+  /// Asks no disk where there are none.
+  public func endStopped(
+    _ count: Int, keptFor retention: Duration
+  ) async throws(StoreError) -> BatchEnds {
+    guard writer.hasStoppedBatches else { return BatchEnds() }
+    return try await writer.perform { [now] in
+      try $0.end(count, at: now(), keptFor: retention)
+    }
+  }
+
+  /// Looks first where others may look.
+  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+    let moment = now()
+    let isAny = try await read { db in
+      let look = try db.cachedStatement(
+        sql: "SELECT 1 FROM batches WHERE stage = 0 OR stage IN (2, 3) AND expires_at <= ? LIMIT 1")
+      return try Int.fetchOne(look, arguments: [moment.milliseconds]) != nil
+    }
+    guard isAny else { return 0 }
+    return try await writer.perform {
+      try $0.tidyBatches(idleSince: moment + (.zero - idle), at: moment, count: count)
+    }
+  }
+
+  /// By an index of failed jobs of batches.
+  public func retry(
+    _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> BatchRetry? {
+    try await writer.perform { try $0.retry(query, change) }
+  }
+
+  /// Looks one row up on a thread that reads.
+  public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await read { try BatchRow.fetch(id, $0)?.batch.kept }
+  }
+
+  /// By an index of each owner's.
+  public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
+    try await read { try BatchListing(query: query).page($0) }
+  }
+
+  /// By the index of the batch's lines; looks at those of the range alone.
+  public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
+    try await read { try BatchLook(query: query).results($0) }
+  }
+}
+
+extension Batch {
+  /// Nil where it is as good as gone.
+  fileprivate var kept: Batch? { isPurged ? nil : self }
+}
+
+/// Lists batches newest first.
+struct BatchListing {
+  let query: BatchQuery
+
+  func page(_ db: Database) throws -> BatchPage {
+    guard query.limit > 0 else { return BatchPage(batches: [], hasMore: false) }
+    let stages = Set((query.states.isEmpty ? Set(Batch.State.allCases) : query.states).map(stages))
+    let wanted = stages.reduce(into: Set<Int>()) { $0.formUnion($1) }.sorted()
+      .map(String.init).joined(separator: ", ")
+    // Every id is less than seventeen such bytes.
+    let before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
+    let rows = try BatchRow.fetchAll(
+      """
+      (?1 IS NULL OR owner = ?1) AND stage IN (\(wanted)) AND id < ?2
+        AND (expires_at IS NULL OR expires_at > ?3) ORDER BY id DESC LIMIT ?4
+      """,
+      [query.owner?.data, before, query.now.milliseconds, query.limit + 1], db)
+    return BatchPage(
+      batches: rows.prefix(query.limit).map(\.batch), hasMore: rows.count > query.limit)
+  }
+
+  private func stages(_ state: Batch.State) -> [Int] {
+    let stage = BatchStage(state).rawValue
+    return state == .cancelled ? [stage, BatchStage.cancelling.rawValue] : [stage]
+  }
+}
+
+/// Looks at lines of a batch, in their order.
+struct BatchLook {
+  let query: ResultQuery
+
+  func results(_ db: Database) throws -> BatchResults? {
+    guard let row = try BatchRow.fetch(query.batch, db), !row.batch.isPurged else { return nil }
+    var results = BatchResults(lines: [], through: min(query.through, row.batch.received))
+    guard results.through > query.after else { return results }
+    if query.isInOrder {
+      let first = try Int.fetchOne(
+        db.cachedStatement(
+          sql: """
+            SELECT min(line) FROM jobs WHERE batch = ? AND line > ? AND line <= ? AND phase < 2
+            """), arguments: [row.number, query.after, results.through])
+      if let first { results.through = first - 1 }
+    }
+    for job in try JobRow.fetchAll(
+      "batch = ? AND line > ? AND line <= ? AND phase > 1 ORDER BY line",
+      [row.number, query.after, results.through], db) where query.wants(job.phase)
+    {
+      results.lines.append(.job(try job.job(), line: job.line ?? 0))
+    }
+    guard query.withRejected else { return results }
+    let rejected = try Data.fetchAll(
+      db.cachedStatement(
+        sql: """
+          SELECT record FROM rejected_lines WHERE batch = ? AND line > ? AND line <= ? ORDER BY line
+          """), arguments: [row.number, query.after, results.through])
+    guard !rejected.isEmpty else { return results }
+    results.lines += try rejected.map {
+      .rejected(try RecordDecoder.decode(RejectedLine.self, from: Array($0)))
+    }
+    results.lines.sort { $0.number < $1.number }
+    return results
+  }
+}

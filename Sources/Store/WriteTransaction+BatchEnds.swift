@@ -1,0 +1,102 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+
+/// What happens to many jobs of a batch at once, some at a time.
+extension WriteTransaction {
+  /// Ends jobs of batches that were cancelled, and forgets those of purged ones; not such as are loading.
+  mutating func end(
+    _ count: Int, at moment: Timestamp, keptFor retention: Duration
+  ) throws -> BatchEnds {
+    try settleBatches()
+    var ends = BatchEnds()
+    for number in counters.lanes.stopped where ends.count < count {
+      guard let batch = try BatchRow.fetch(number: number, db)?.batch else {
+        counters.lanes.stopped.remove(number)
+        continue
+      }
+      ends.batches.append(batch.id)
+      if batch.isPurged {
+        try forgetJobs(of: number, &ends, upTo: count)
+      } else {
+        try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
+      }
+    }
+    ends.isMore = ends.count >= count
+    return ends
+  }
+
+  private mutating func cancelJobs(
+    of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
+    keptFor retention: Duration
+  ) throws {
+    let rows = try JobRow.fetchAll(
+      "batch = ? AND line > 0 AND phase = 0 ORDER BY line LIMIT ?", [number, count - ends.count], db
+    )
+    var references = ReferenceChanges()
+    for row in rows {
+      let change = try JobChange(of: row) {
+        $0.cancel(at: moment, keptFor: $0.submission.retention ?? retention)
+      }
+      try save(change, &references)
+      ends.cancelled.append(change.after)
+    }
+    try apply(references)
+  }
+
+  private mutating func forgetJobs(
+    of number: Int64, _ ends: inout BatchEnds, upTo count: Int
+  ) throws {
+    let rows = try JobRow.fetchAll(
+      "batch = ? AND line > 0 AND phase <> 1 ORDER BY line LIMIT ?", [number, count - ends.count],
+      db)
+    for row in rows {
+      let job = try? row.job()
+      try delete(row)
+      if let job { ends.removed.append(job) }
+    }
+    let isAny = try exists("SELECT 1 FROM jobs WHERE batch = ? AND line > 0 LIMIT 1", [number])
+    if !isAny { try forget(batch: number) }
+  }
+
+  /// Closes batches that nobody goes on with, and forgets those whose time has come.
+  mutating func tidyBatches(
+    idleSince moment: Timestamp, at now: Timestamp, count: Int
+  ) throws -> Int {
+    try settleBatches()
+    var tidied = 0
+    let receiving = try BatchRow.fetchAll(
+      "stage = ? LIMIT 1000", [BatchStage.receiving.rawValue], db)
+    for var row in receiving where row.batch.receivedAt < moment && tidied < count {
+      _ = row.batch.close(at: now)
+      try write(row)
+      tidied += 1
+    }
+    let over = try BatchRow.fetchAll(
+      "stage IN (2, 3) AND expires_at <= ? LIMIT ?", [now.milliseconds, count - tidied], db)
+    for row in over {
+      try forget(batch: row.number)
+      tidied += 1
+    }
+    return tidied
+  }
+
+  /// Changes failed jobs of a batch, in the order of their lines.
+  mutating func retry(_ query: RetryQuery, _ change: (inout Job) -> Bool) throws -> BatchRetry? {
+    guard let batch = try batch(query.batch) else { return nil }
+    let codes = query.codes.map { "'\($0.rawValue)'" }.sorted().joined(separator: ", ")
+    let rows = try JobRow.fetchAll(
+      "batch = ? AND line > ? AND code IN (\(codes)) ORDER BY line LIMIT ?",
+      [batch.number, query.after, query.count], db)
+    var references = ReferenceChanges()
+    var retry = BatchRetry(next: rows.count < query.count ? nil : rows.last?.line)
+    for row in rows {
+      let made = try JobChange(of: row, by: change)
+      guard made.row != nil else { continue }
+      try save(made, &references)
+      retry.jobs.append(made.after)
+    }
+    try apply(references)
+    return retry
+  }
+}

@@ -1,0 +1,142 @@
+internal import Foundation
+internal import GRDB
+internal import Jobs
+internal import Records
+
+/// Batches, and what the changes of their jobs come to.
+extension WriteTransaction {
+  /// What became of a new batch.
+  enum Opened: Sendable {
+    case opened
+    case known(IdempotencyKeys.Known)
+  }
+
+  func open(_ batch: Batch, key: IdempotencyKey?) throws -> Opened {
+    if let key {
+      if let known = try IdempotencyKeys.find(key, db) { return .known(known) }
+      try remember(key, for: [batch.id], at: batch.createdAt)
+    }
+    try execute(
+      "INSERT INTO batches (id, owner, stage, expires_at, record) VALUES (?, ?, ?, NULL, ?)",
+      [batch.id.data, batch.owner.data, batch.stage, try batch.record])
+    return .opened
+  }
+
+  /// Keeps lines where they go on from those that are there.
+  mutating func add(
+    _ lines: BatchLines, _ rows: [JobRow], to id: BatchID, capacity: QueueCapacity, at moment: Timestamp
+  ) throws -> BatchAddition {
+    guard var row = try batch(id) else { return .unknown }
+    guard row.batch.state == .receiving, row.batch.received == lines.offset else {
+      return .refused(row.batch)
+    }
+    let places = rows.reduce(0) { $0 + $1.places }
+    let owner = row.batch.owner.data
+    guard places <= capacity.ofOwner - counters.lines.share(of: owner),
+      counters.lines.hasRoom(for: places, of: owner, within: capacity.all, at: moment)
+    else { return .queueFull }
+    for var job in rows {
+      job.batch = row.number
+      job.rank = try counters.ranks.next(db)
+      try insert(job)
+    }
+    for line in lines.rejected {
+      try execute(
+        "INSERT INTO rejected_lines (batch, line, record) VALUES (?, ?, ?)",
+        [row.number, line.line, Data(try RecordEncoder.encode(line))])
+    }
+    row.batch.take(lines, at: moment)
+    try save(&row, with: counters.batches.take(row.number), at: moment)
+    return .taken(row.batch)
+  }
+
+  /// Changes a batch.
+  /// - Parameter change: returns false to leave it alone.
+  /// - Returns: as it then is; nil: there is none.
+  mutating func update(
+    batch id: BatchID, at moment: Timestamp, _ change: (inout Batch) -> Bool
+  ) throws -> Batch? {
+    guard var row = try batch(id) else { return nil }
+    if change(&row.batch) { try write(row) }
+    return row.batch
+  }
+
+  /// The batch with all that was done to its jobs so far; nil where it is none any more.
+  mutating func batch(_ id: BatchID) throws -> BatchRow? {
+    try settleBatches()
+    return try BatchRow.fetch(id, db).flatMap { $0.batch.isPurged ? nil : $0 }
+  }
+
+  /// Writes down what was done to jobs of batches: each row once, however many jobs of it were changed.
+  mutating func settleBatches() throws {
+    for number in counters.batches.numbers {
+      let change = counters.batches.take(number)
+      guard var row = try BatchRow.fetch(number: number, db) else { continue }
+      try save(&row, with: change, at: row.batch.receivedAt)
+    }
+  }
+
+  private mutating func save(
+    _ row: inout BatchRow, with change: BatchChange?, at moment: Timestamp
+  ) throws {
+    if let change { row.batch.count(change, at: moment) }
+    try write(row)
+  }
+
+  mutating func write(_ row: BatchRow) throws {
+    if row.batch.isCancelling {
+      counters.lanes.stopped.insert(row.number)
+    } else {
+      counters.lanes.stopped.remove(row.number)
+    }
+    try execute(
+      "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
+      [row.batch.stage, row.batch.expiresAt?.milliseconds, try row.batch.record, row.number])
+  }
+
+  /// Forgets a batch of which no line came, and its key: who sends the same again begins another one.
+  mutating func abandon(_ id: BatchID) throws {
+    guard let row = try batch(id), row.batch.counts.all == 0 else { return }
+    try forget(batch: row.number)
+    guard let key = row.batch.key else { return }
+    try execute(
+      "DELETE FROM keys WHERE owner = ? AND key = ?", [row.batch.owner.data, Data(key.utf8)])
+  }
+
+  /// Forgets a batch and the lines that were rejected; not its jobs.
+  mutating func forget(batch number: Int64) throws {
+    counters.lanes.stopped.remove(number)
+    _ = counters.batches.take(number)
+    try execute("DELETE FROM rejected_lines WHERE batch = ?", [number])
+    try execute("DELETE FROM batches WHERE number = ?", [number])
+  }
+}
+
+/// What a transaction has done to jobs of batches, by the batches' numbers, and not yet written down.
+struct BatchChanges: Sendable {
+  private var changes: [Int64: BatchChange] = [:]
+
+  var numbers: [Int64] { Array(changes.keys) }
+
+  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  mutating func move(from old: JobRow?, to new: JobRow?) {
+    guard let number = (new ?? old)?.batch, number > 0 else { return }
+    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt { return }
+    changes[number, default: BatchChange()].move(
+      from: old.map { $0.member }, to: new.map { $0.member })
+  }
+
+  mutating func take(_ number: Int64) -> BatchChange? { changes.removeValue(forKey: number) }
+}
+
+extension JobRow {
+  /// What its batch counts of it.
+  fileprivate var member: BatchChange.Member {
+    // Of one that has just succeeded the job is at hand.
+    let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
+    return BatchChange.Member(
+      phase: phase, code: code.flatMap { FailureCode(rawValue: $0) }, bytes: bytes,
+      finishedAt: finishedAt.map { Timestamp(milliseconds: $0) },
+      expiresAt: expiresAt.map { Timestamp(milliseconds: $0) })
+  }
+}

@@ -1,0 +1,230 @@
+import HTTPTypes
+import Jobs
+import TestSupport
+import Testing
+
+@testable import API
+
+@Suite("Batches")
+struct BatchTests {
+  /// A list in each of the forms that there are: two jobs, and what is none in between.
+  enum Form: String, CaseIterable {
+    case ndjson, uris, plain, csv, json
+
+    var type: String {
+      switch self {
+      case .ndjson: "application/x-ndjson"
+      case .uris: "text/uri-list"
+      case .plain: "text/plain; charset=utf-8"
+      case .csv: "text/csv"
+      case .json: "application/json"
+      }
+    }
+
+    var text: String {
+      switch self {
+      case .ndjson: "\"http://a/1\"\n\n{\"url\":\"http://a/2\",\"priority\":\"low\"}\nnone\n"
+      case .uris: "http://a/1\r\n# two\r\n http://a/2 \r\nnone"
+      case .plain: "http://a/1\n\nhttp://a/2\nnone\n"
+      case .csv: "url,priority\nhttp://a/1,\n\"http://a/2\",\"low\"\nnone,\n"
+      case .json:
+        #"{"defaults":{"tags":["x"]},"jobs":["http://a/1",{"url":"http://a/2"},"none"]}"#
+      }
+    }
+
+    /// The lines of the jobs, and of what can be none.
+    var lines: [Int] {
+      switch self {
+      case .ndjson, .uris, .plain: [1, 3, 4]
+      case .csv: [2, 3, 4]
+      case .json: [1, 2, 3]
+      }
+    }
+  }
+
+  private func send(
+    _ client: Client, _ target: String, _ text: String, _ type: String = "text/uri-list",
+    pieces: Int = .max, key: String? = nil
+  ) async -> Answer {
+    var fields: HTTPFields = [.contentType: type]
+    fields[.idempotencyKey] = key
+    return await client.send(.post, target, fields, body: Array(text.utf8), pieces: pieces)
+  }
+
+  @Test("are read in each form, however the bytes come", arguments: Form.allCases, [1, 7, .max])
+  func forms(form: Form, pieces: Int) async throws {
+    let client = Client()
+    let answer = await send(client, "/batches", form.text, form.type, pieces: pieces)
+    #expect(answer.status == 202)
+    let id = try #require(answer.json?["id"]?.string)
+    #expect(answer.fields[.location] == "/batches/\(id)")
+    #expect(answer.json?["state"] == .string("running"))
+    #expect(answer.json?["received"]?.number == Double(form.lines[2]))
+    #expect(answer.json?["counts"]?["queued"] == .number(2))
+    #expect(answer.json?["counts"]?["rejected"] == .number(1))
+    let jobs = await client.get("/jobs").json?["jobs"]?.array?.reversed() ?? []
+    #expect(jobs.compactMap { $0["source"]?["url"]?.string } == ["http://a/1", "http://a/2"])
+    #expect(jobs.compactMap { $0["batch"]?["line"]?.number } == form.lines[..<2].map(Double.init))
+    #expect(jobs.allSatisfy { $0["batch"]?["id"] == .string(id) })
+    let results = await client.lines("/batches/\(id)/results")
+    #expect(results.map { $0["phase"]?.string } == ["rejected"])
+    #expect(results.first?["line"]?.number == Double(form.lines[2]))
+  }
+
+  @Test("give each line the defaults, the tag, and what the line says otherwise")
+  func defaults() async throws {
+    let client = Client()
+    let defaults = "%7B%22priority%22:%22low%22,%22tags%22:%5B%22a%22%5D,%22timeout%22:5%7D"
+    let text = "\"http://a/\"\n{\"url\":\"http://b/\",\"priority\":\"high\",\"tags\":[\"c\"]}\n"
+    let answer = await send(
+      client, "/batches?defaults=\(defaults)&tag=t&name=n", text, "application/x-ndjson")
+    #expect(answer.json?["name"] == .string("n"))
+    #expect(answer.json?["tags"] == .array([.string("t")]))
+    let jobs = client.service.with { Array($0.jobs.values) }.sorted { $0.id < $1.id }
+    #expect(jobs.map(\.priority) == [.low, .high])
+    #expect(jobs.map(\.tags) == [["a", "t"], ["c", "t"]])
+    #expect(jobs.map(\.submission.timeout) == [.seconds(5), .seconds(5)])
+  }
+
+  @Test("refuse defaults that no job may have, and columns that are no members")
+  func wrongDefaults() async {
+    let client = Client()
+    for defaults in ["x", "%5B%5D", "%7B%22url%22:%22http://a/%22%7D", "%7B%22timeout%22:0%7D"] {
+      #expect(await send(client, "/batches?defaults=\(defaults)", "http://a/").status == 422)
+    }
+    for header in ["", "uri\nhttp://a/", "url,url\n", "priority\nlow\n", "\"url\nx"] {
+      #expect(await send(client, "/batches", header, "text/csv").status == 422, "\(header)")
+    }
+    #expect(await client.get("/batches").json?["batches"] == .array([]))
+  }
+
+  @Test(
+    "tell what is no JSON list; what came before stays",
+    arguments: [
+      (#"{"jobs":["http://a/",]}"#, 400), (#"{"jobs":["http://a/"]"#, 400),
+      (#"{"jobs":["http://a/"],"defaults":{}}"#, 422), (#"{"jobs":["http://a/"]} x"#, 400),
+    ])
+  func brokenList(text: String, status: Int) async throws {
+    let client = Client()
+    #expect(await send(client, "/batches", text, "application/json").status == status)
+    let batch = await client.get("/batches").json?["batches"]?[0]
+    #expect(batch?["state"] == .string("receiving"))
+    #expect(batch?["received"] == .number(1))
+  }
+
+  @Test("go on where an upload ended too soon, and nowhere else")
+  func goesOn() async throws {
+    let client = Client()
+    let first = await send(client, "/batches?open=true", "http://a/1\nhttp://a/2\n")
+    let id = try #require(first.json?["id"]?.string)
+    #expect(first.json?["state"] == .string("receiving"))
+    #expect(await send(client, "/batches/\(id)/lines?from=1", "http://a/3").status == 409)
+    #expect(await send(client, "/batches/\(id)/lines?from=3", "http://a/3").status == 409)
+    #expect(await send(client, "/batches/\(id)/lines", "http://a/3").status == 422)
+    let second = await send(
+      client, "/batches/\(id)/lines?from=2", "{\"url\":\"http://a/3\"}\n", "application/x-ndjson")
+    #expect(second.status == 202)
+    #expect(second.json?["received"] == .number(3))
+    let closed = await client.send(.post, "/batches/\(id)/close")
+    #expect(closed.json?["state"] == .string("running"))
+    #expect(await send(client, "/batches/\(id)/lines?from=3", "http://a/4").status == 409)
+    let lines = client.service.with { $0.jobs.values.compactMap(\.batch?.line).sorted() }
+    #expect(lines == [1, 2, 3])
+  }
+
+  @Test("are refused where no line is a job; an open one is begun without any")
+  func empty() async throws {
+    let client = Client()
+    #expect(await send(client, "/batches", "# none\n", key: "k").status == 422)
+    #expect(await client.get("/batches").json?["batches"] == .array([]))
+    // The same key may come again, with more.
+    #expect(await send(client, "/batches", "http://a/\n", key: "k").status == 202)
+    let open = await client.send(.post, "/batches?open=true")
+    #expect(open.status == 202)
+    #expect(open.json?["received"] == .number(0))
+  }
+
+  @Test("have so many lines at the most; those up to there stay")
+  func mostLines() async throws {
+    let client = Client { $0.maxBatchLines = 3 }
+    let answer = await send(
+      client, "/batches", "http://a/1\n#\nhttp://a/2\nhttp://a/3\n", pieces: 5)
+    #expect(answer.status == 413)
+    let batch = await client.get("/batches").json?["batches"]?[0]
+    #expect(batch?["received"] == .number(3))
+    #expect(batch?["counts"]?["queued"] == .number(2))
+  }
+
+  @Test("are answered with what they are where their key comes again")
+  func repeated() async throws {
+    let client = Client()
+    let first = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
+    let again = await send(client, "/batches?open=true", "http://a/1\nhttp://a/2\n", key: "k")
+    #expect(again.status == 200)
+    #expect(again.json?["id"] == first.json?["id"])
+    #expect(again.json?["received"] == .number(1))
+    #expect(await send(client, "/batches", "http://a/1\n", key: "k").status == 422)
+  }
+
+  @Test("tell their results in the order of the lines, those that are asked for")
+  func results() async throws {
+    let client = Client()
+    let text = (1...600).map { $0 == 300 ? "none" : "http://a/\($0)" }.joined(separator: "\n")
+    let id = try #require(await send(client, "/batches", text).json?["id"]?.string)
+    let jobs = client.service.with { Array($0.jobs.values) }
+    for job in jobs {
+      guard let line = job.batch?.line, line % 2 == 0 else { continue }
+      try await client.fail(job.id)
+    }
+    let all = await client.lines("/batches/\(id)/results")
+    #expect(
+      all.compactMap { $0["line"]?.number } == stride(from: 2.0, through: 600, by: 2).map(\.self))
+    #expect(await client.lines("/batches/\(id)/results?from=599").count == 1)
+    let rejected = await client.lines("/batches/\(id)/results?phase=rejected")
+    #expect(rejected.map { $0["error"]?["code"]?.string } == ["invalid_url"])
+    #expect(await client.lines("/batches/\(id)/results?phase=success").isEmpty)
+    for job in jobs where (job.batch?.line ?? 0) % 2 == 1 { try await client.fail(job.id) }
+    let followed = await client.lines("/batches/\(id)/results?follow=true")
+    #expect(followed.compactMap { $0["line"]?.number } == (1...600).map(Double.init))
+    let batch = await client.get("/batches/\(id)?wait=5").json
+    #expect(batch?["state"] == .string("finished"))
+    #expect(batch?["codes"]?["timeout"] == .number(599))
+  }
+
+  @Test("are unknown to other owners, and listed by state, newest first")
+  func listed() async throws {
+    let client = Client { $0.tokens = [.of("anna", [.jobs]), .of("ben", [.jobs])] }
+    var ids: [String] = []
+    for name in ["1", "2", "3"] {
+      let fields: HTTPFields = [.authorization: "Bearer anna", .contentType: "text/plain"]
+      let open = name == "2" ? "?open=true" : ""
+      let answer = await client.send(
+        .post, "/batches\(open)", fields, body: Array("http://a/".utf8))
+      ids.append(try #require(answer.json?["id"]?.string))
+      client.service.with { $0.milliseconds += 1 }
+    }
+    let anna: HTTPFields = [.authorization: "Bearer anna"]
+    let ben: HTTPFields = [.authorization: "Bearer ben"]
+    #expect(await client.get("/batches/\(ids[0])", ben).status == 404)
+    #expect(await client.get("/batches/\(ids[0])/results", ben).status == 404)
+    #expect(await client.get("/batches", ben).json?["batches"] == .array([]))
+    let page = await client.get("/batches?limit=2", anna)
+    #expect(page.json?["batches"]?.array?.compactMap { $0["id"]?.string } == [ids[2], ids[1]])
+    let cursor = try #require(page.json?["next_cursor"]?.string)
+    let rest = await client.get("/batches?limit=2&cursor=\(cursor)", anna)
+    #expect(rest.json?["batches"]?.array?.compactMap { $0["id"]?.string } == [ids[0]])
+    let receiving = await client.get("/batches?state=receiving", anna)
+    #expect(receiving.json?["batches"]?.array?.compactMap { $0["id"]?.string } == [ids[1]])
+  }
+}
+
+extension Client {
+  /// Has a job of a batch fail.
+  fileprivate func fail(_ id: JobID) async throws {
+    _ = try await service.batchStore.update(id, under: nil) { job in
+      job.start(at: job.createdAt)
+      job.fail(.fetch(.timeout(seconds: 1)), at: job.createdAt, keptFor: .seconds(60))
+      return true
+    }
+  }
+}

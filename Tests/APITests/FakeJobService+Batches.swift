@@ -1,0 +1,126 @@
+import API
+import Jobs
+import TestSupport
+
+/// Batches, as a store in memory has them: a test moves their jobs.
+extension FakeJobService {
+  func begin(
+    _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
+  ) async throws(JobsError) -> BegunBatch {
+    try check()
+    let batch = Batch(
+      id: JobID(at: now()), owner: caller.owner, name: new.name, tags: new.tags, defaults: new.defaults,
+      isOpen: new.isOpen, key: key?.key, retention: .seconds(60), createdAt: now())
+    let opening = try await storing { () async throws(StoreError) in
+      try await batchStore.open(batch, key: key)
+    }
+    switch opening {
+    case .opened: return BegunBatch(batch, isNew: true)
+    case .keyReused: throw .keyReused
+    case .repeated(let id):
+      let known = caller
+      return BegunBatch(try await self.batch(id, for: known), isNew: false)
+    }
+  }
+
+  func add(_ new: NewLines, to batch: Batch, by caller: Caller) async throws(JobsError) -> Batch {
+    try check()
+    let jobs = new.jobs.map { line in
+      with { $0.milliseconds += 1 }
+      return Job(
+        id: JobID(at: now()), owner: batch.owner, submission: line.job.submission,
+        priority: line.job.priority, tags: line.job.tags, createdAt: now(),
+        batch: BatchPlace(id: batch.id, line: line.line))
+    }
+    let lines = BatchLines(
+      after: new.offset, count: new.count, jobs: jobs, rejected: new.rejected)
+    let capacity = with { $0.capacity }
+    let addition = try await storing { () async throws(StoreError) in
+      try await batchStore.add(lines, to: batch.id, capacity: QueueCapacity(capacity))
+    }
+    switch addition {
+    case .taken(let batch):
+      with { kept in for job in jobs { kept.jobs[job.id] = job } }
+      return batch
+    case .refused(let batch): throw .batchGoesOnElsewhere(batch)
+    case .queueFull: throw .queueFull
+    case .unknown: throw .unknownBatch
+    }
+  }
+
+  func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    return try seen(
+      try await storing { () async throws(StoreError) in try await batchStore.close(id) }, caller)
+  }
+
+  func abandon(_ id: BatchID) async throws(JobsError) {
+    try await storing { () async throws(StoreError) in try await batchStore.abandon(id) }
+  }
+
+  func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    return try seen(
+      try await storing { () async throws(StoreError) in try await batchStore.cancel(id) }, caller)
+  }
+
+  func purge(batch id: BatchID, for caller: Caller) async throws(JobsError) {
+    _ = try await batch(id, for: caller)
+    _ = try await storing { () async throws(StoreError) in try await batchStore.purge(id) }
+  }
+
+  func retry(
+    batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
+  ) async throws(JobsError) -> Batch {
+    _ = try await batch(id, for: caller)
+    let wanted = codes.isEmpty ? Set(FailureCode.allCases) : codes
+    let moment = now()
+    _ = try await storing { () async throws(StoreError) in
+      try await batchStore.retry(RetryQuery(id, codes: wanted, count: 1_000)) {
+        $0.fetchAgain(at: moment, from: .regular)
+      }
+    }
+    return try await batch(id, for: caller)
+  }
+
+  func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+    try check()
+    return try seen(
+      try await storing { () async throws(StoreError) in try await batchStore.batch(id) }, caller)
+  }
+
+  private func seen(_ batch: Batch?, _ caller: Caller) throws(JobsError) -> Batch {
+    guard let batch, caller.isAdmin || batch.owner == caller.owner else { throw .unknownBatch }
+    return batch
+  }
+
+  func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
+    try await storing { () async throws(StoreError) in try await batchStore.batches(query) }
+  }
+
+  func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
+    let results = try await storing { () async throws(StoreError) in
+      try await batchStore.results(query)
+    }
+    guard let results else { throw .unknownBatch }
+    return results
+  }
+
+  func wait(
+    _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
+  ) async throws(JobsError) -> Batch {
+    let deadline = ContinuousClock.now + limit
+    while true {
+      let batch = try await batch(id, for: caller)
+      let isThere = revision.map { batch.revision != $0 } ?? batch.state.isOver
+      if isThere || ContinuousClock.now >= deadline || Task.isCancelled { return batch }
+      try? await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  private func storing<Value>(
+    _ body: () async throws(StoreError) -> Value
+  ) async throws(JobsError) -> Value {
+    do throws(StoreError) { return try await body() } catch { throw .store(error) }
+  }
+}

@@ -1,0 +1,372 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Store
+
+@Suite("Keeping batches")
+struct BatchStoreTests {
+  static let adapters: [StoreAdapter] = [.sqlite, .postgres, .memory]
+
+  @Test("lines are jobs, and the batch counts what becomes of them", arguments: adapters)
+  func counts(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    #expect(try await store.base.open(batch, key: nil) == .opened)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 4], rejected: [3], count: 5)
+    guard case .taken(let taken) = try await store.base.add(lines, to: batch.id, capacity: 3)
+    else {
+      Issue.record("not taken")
+      return
+    }
+    #expect(taken.received == 5)
+    #expect(taken.counts[.queued] == 3)
+    #expect(taken.counts.rejected == 1)
+    #expect(try await store.job(lines.jobs[0].id) == lines.jobs[0])
+
+    let claimed = try await store.claim(2, at: .at(10)).jobs
+    #expect(claimed.map(\.job.batch?.line) == [1, 2])
+    _ = try await store.reserve(.sample(1), bytes: 7, as: JobID(at: .at(9)), limit: .max / 2)
+    _ = try await store.complete(
+      Completion([claimed[0].claim]) {
+        $0.succeed(with: .sample(1), bytes: 7, at: .at(20))
+        return true
+      })
+    _ = try await store.complete(
+      Completion([claimed[1].claim]) {
+        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+        return true
+      })
+    var now = try #require(try await store.base.batch(batch.id))
+    #expect(now.counts[.queued] == 1)
+    #expect(now.counts[.success] == 1)
+    #expect(now.counts.bytes == 7)
+    #expect(now.counts.codes.map(\.code) == [.timeout])
+    #expect(now.state == .receiving)
+
+    _ = try await store.base.close(batch.id)
+    #expect(try await store.remove(lines.jobs[2].id))
+    now = try #require(try await store.base.batch(batch.id))
+    #expect(now.counts[.cancelled] == 1)
+    #expect(now.state == .finished)
+    #expect(now.finishedAt != nil)
+    try await store.audit()
+    try await store.auditWaiting()
+
+    let reopened = try await jobs.reopened()
+    #expect(try await reopened.base.batch(batch.id)?.counts == now.counts)
+    _ = try await reopened.update(claimed[1].job.id, under: nil) {
+      $0.fetchAgain(at: .at(40), from: .regular)
+    }
+    now = try #require(try await reopened.base.batch(batch.id))
+    #expect(now.state == .running)
+    #expect(now.counts.codes.isEmpty)
+    try await reopened.audit()
+    await reopened.close()
+  }
+
+  @Test("lines go on from those that are there, all of them or none", arguments: adapters)
+  func order(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let first = BatchLines.sample(batch, after: 0, lines: [1, 2])
+    _ = try await store.base.add(first, to: batch.id, capacity: 9)
+    for offset in [0, 1, 3] {
+      let lines = BatchLines.sample(batch, after: offset, lines: [offset + 1])
+      guard case .refused(let now) = try await store.base.add(lines, to: batch.id, capacity: 9)
+      else {
+        Issue.record("taken after \(offset)")
+        return
+      }
+      #expect(now.received == 2)
+    }
+    let next = BatchLines.sample(batch, after: 2, lines: [3, 4])
+    #expect(try await store.base.add(next, to: batch.id, capacity: 3) == .queueFull)
+    #expect(try await store.base.batch(batch.id)?.received == 2)
+    // They take no places of other jobs.
+    #expect(try await store.submit([.sample(50)], key: nil, capacity: 1) == .accepted)
+    #expect(try await store.base.add(next, to: JobID(at: .at(7)), capacity: 9) == .unknown)
+    _ = try await store.base.close(batch.id)
+    guard case .refused = try await store.base.add(next, to: batch.id, capacity: 9) else {
+      Issue.record("taken after the end")
+      return
+    }
+    await store.close()
+  }
+
+  @Test("a key stands for its batch; one that never had a line is forgotten", arguments: adapters)
+  func keys(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    var key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    let batch = Batch.sample(1, key: "k")
+    #expect(try await store.base.open(batch, key: key) == .opened)
+    #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .repeated(batch.id))
+    key.fingerprint = .sample(2)
+    #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .keyReused)
+    try await store.base.abandon(batch.id)
+    #expect(try await store.base.batch(batch.id) == nil)
+    #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .opened)
+    await store.close()
+  }
+
+  @Test("results come in the order of the lines", arguments: adapters)
+  func results(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let (batch, other) = (Batch.sample(1), Batch.sample(2))
+    for batch in [batch, other] {
+      _ = try await store.base.open(batch, key: nil)
+      let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 4, 5, 6], rejected: [3])
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    }
+    for job in try await store.claim(20, at: .at(10)).jobs where job.job.batch?.line != 5 {
+      _ = try await store.complete(
+        Completion([job.claim]) {
+          $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+          return true
+        })
+    }
+    var query = ResultQuery(batch.id, after: 0, through: 100)
+    var found = try #require(try await store.base.results(query))
+    #expect(found.lines.map(\.number) == [1, 2, 3, 4, 6])
+    #expect(found.through == 6)
+    query.isInOrder = true
+    found = try #require(try await store.base.results(query))
+    #expect(found.lines.map(\.number) == [1, 2, 3, 4])
+    #expect(found.through == 4)
+    (query.after, query.through, query.phases) = (1, 3, [.success])
+    found = try #require(try await store.base.results(query))
+    #expect(found.lines.map(\.number) == [3])
+    query.withRejected = false
+    #expect(try await store.base.results(query)?.lines == [])
+    #expect(
+      try await store.base.results(ResultQuery(JobID(at: .at(5)), after: 0, through: 1)) == nil)
+    await store.close()
+  }
+
+  @Test(
+    "of a cancelled batch no job is handed over, and its jobs are ended some at a time",
+    arguments: adapters)
+  func cancelled(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: Array(1...5))
+    _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    let loading = try #require(try await store.claimOne(at: .at(10)))
+    let cancelled = try #require(try await store.base.cancel(batch.id))
+    #expect(cancelled.state == .cancelled)
+    #expect(cancelled.shownCounts[.cancelled] == 5)
+    #expect(cancelled.counts[.queued] == 4)
+    #expect(try await store.claimOne(at: .at(11)) == nil)
+    let request = try #require(lines.jobs[2].request)
+    #expect(try await store.claim(equalTo: request, count: 1, at: .at(12)).isEmpty)
+    // The mark outlives the process.
+    let reopened = try await jobs.reopened()
+    if adapter == .sqlite { _ = try await reopened.recover() }
+    #expect(try await reopened.claimOne(at: .at(13)) == nil)
+    var ends = try await reopened.base.endStopped(2, keptFor: .seconds(60))
+    #expect(ends.cancelled.map(\.phase) == [.cancelled, .cancelled])
+    #expect(ends.isMore)
+    ends = try await reopened.base.endStopped(9, keptFor: .seconds(60))
+    #expect(!ends.isMore)
+    #expect(ends.batches == [batch.id])
+    _ = try await reopened.update(loading.job.id, under: nil) {
+      $0.cancel(at: .at(20), keptFor: .seconds(60))
+    }
+    let now = try #require(try await reopened.base.batch(batch.id))
+    #expect(now.counts[.cancelled] == 5)
+    #expect(!now.isCancelling)
+    #expect(now.finishedAt != nil)
+    #expect(try await reopened.base.endStopped(9, keptFor: .seconds(60)).batches.isEmpty)
+    // One that is wanted again runs.
+    _ = try await reopened.update(lines.jobs[3].id, under: nil) {
+      $0.fetchAgain(at: .at(30), from: .regular)
+    }
+    #expect(try await reopened.base.batch(batch.id)?.state == .running)
+    #expect(try await reopened.claimOne(at: .at(31))?.job.id == lines.jobs[3].id)
+    try await reopened.audit()
+    try await reopened.auditWaiting()
+    await reopened.close()
+  }
+
+  @Test("a purged batch is gone at once, and its jobs after it", arguments: adapters)
+  func purged(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 3], rejected: [4])
+    _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    #expect(try await store.base.purge(batch.id))
+    #expect(try await store.base.batch(batch.id) == nil)
+    #expect(
+      try await store.base.batches(BatchQuery(owner: nil, now: .at(0), limit: 9)).batches.isEmpty)
+    #expect(try await !store.base.purge(batch.id))
+    let ends = try await store.base.endStopped(9, keptFor: .seconds(60))
+    #expect(ends.removed.map(\.id) == lines.jobs.map(\.id))
+    #expect(try await store.counts().jobs[.queued] == 0)
+    #expect(try await store.base.endStopped(9, keptFor: .seconds(60)).batches.isEmpty)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("failed jobs are queued again by their codes", arguments: adapters)
+  func retried(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: Array(1...6)), to: batch.id, capacity: 99)
+    _ = try await store.base.close(batch.id)
+    for (index, job) in try await store.claim(6, at: .at(10)).jobs.enumerated() {
+      _ = try await store.complete(
+        Completion([job.claim]) {
+          let failure: FetchError = index % 2 == 0 ? .timeout(seconds: 1) : .noData
+          $0.fail(.fetch(failure), at: .at(30), keptFor: .seconds(60))
+          return true
+        })
+    }
+    #expect(try await store.base.batch(batch.id)?.state == .finished)
+    var query = RetryQuery(batch.id, codes: [.timeout], count: 2)
+    var lines: [Int?] = []
+    while let retry = try await store.base.retry(
+      query, { $0.fetchAgain(at: .at(40), from: .regular) })
+    {
+      lines += retry.jobs.map(\.batch?.line)
+      guard let next = retry.next else { break }
+      query.after = next
+    }
+    #expect(lines == [1, 3, 5])
+    let now = try #require(try await store.base.batch(batch.id))
+    #expect(now.state == .running)
+    #expect(now.counts[.queued] == 3)
+    #expect(now.counts.codes.map(\.count) == [3])
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "batches that nobody goes on with end, and go when their time has come", arguments: adapters)
+  func tidied(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: [1], rejected: [2]), to: batch.id, capacity: 9)
+    store.clock.set(.at(1_000))
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 0)
+    store.clock.set(.at(3_000))
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 1)
+    #expect(try await store.base.batch(batch.id)?.state == .running)
+    let claimed = try #require(try await store.claimOne(at: .at(3_000)))
+    _ = try await store.complete(
+      Completion([claimed.claim]) {
+        $0.fail(.fetch(.noData), at: .at(4_000), keptFor: .seconds(7_200))
+        return true
+      })
+    // The batch is kept for as long as the last of its jobs.
+    #expect(try await store.base.batch(batch.id)?.expiresAt == .at(7_204_000))
+    store.clock.set(.at(7_203_000))
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 0)
+    #expect(try await store.expire(9, at: .at(7_204_001)).count == 1)
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 1)
+    #expect(try await store.base.batch(batch.id) == nil)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "owners and batches take turns, whatever the priority and however much waits",
+    arguments: [StoreAdapter.sqlite, .memory])
+  func fair(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batches = [Batch.sample(1), .sample(2)]
+    for batch in batches {
+      _ = try await store.base.open(batch, key: nil)
+      _ = try await store.base.add(
+        .sample(batch, after: 0, lines: Array(1...100)), to: batch.id, capacity: 999)
+    }
+    for number in 0..<20 {
+      _ = try await store.submit(.sample(90_000 + Int64(number)))
+      _ = try await store.submit(.sample(91_000 + Int64(number), owner: "ben", priority: .low))
+    }
+    let first = try await store.claim(36, at: .at(10)).jobs.map(\.job)
+    // Half of all turns are between owners: what ben has is of a lower priority, and gets a quarter of all at least.
+    #expect(first.count { $0.owner.name == "ben" } >= 9)
+    let anna = first.filter { $0.owner.name == "anna" }
+    for batch in batches {
+      #expect(anna.count { $0.batch?.id == batch.id } >= anna.count / 3)
+    }
+    #expect(anna.count { $0.batch == nil } >= anna.count / 3)
+    // Each in the order in which it came.
+    #expect(
+      anna.filter { $0.batch?.id == batches[0].id }.compactMap { $0.batch?.line }.prefix(3) == [
+        1, 2, 3,
+      ])
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test("batches are listed by owner and state, newest first", arguments: adapters)
+  func listed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batches = [Batch.sample(1), .sample(2, owner: "ben"), .sample(3), .sample(4)]
+    for batch in batches { _ = try await store.base.open(batch, key: nil) }
+    _ = try await store.base.close(batches[2].id)
+    var query = BatchQuery(owner: Owner("anna"), now: .at(0), limit: 2)
+    var page = try await store.base.batches(query)
+    #expect(page.batches.map(\.id) == [batches[3].id, batches[2].id])
+    #expect(page.hasMore)
+    query.before = batches[2].id
+    page = try await store.base.batches(query)
+    #expect(page.batches.map(\.id) == [batches[0].id])
+    #expect(!page.hasMore)
+    (query.before, query.owner, query.states) = (nil, nil, [.receiving])
+    query.limit = 9
+    #expect(
+      try await store.base.batches(query).batches.map(\.id)
+        == [batches[3].id, batches[1].id, batches[0].id])
+    await store.close()
+  }
+}
+
+extension Batch {
+  static func sample(_ number: Int64, owner: String = "anna", key: String? = nil) -> Batch {
+    Batch(
+      id: JobID(at: .at(number)), owner: Owner(owner), name: "n", key: key,
+      retention: .seconds(3_600), createdAt: .at(number))
+  }
+}
+
+extension BatchLines {
+  /// Jobs at those lines.
+  static func sample(
+    _ batch: Batch, after offset: Int, lines: [Int], rejected: [Int] = [], count: Int? = nil
+  ) -> BatchLines {
+    let jobs = lines.map { line in
+      Job(
+        id: JobID(at: .at(batch.createdAt.milliseconds % 1_000 * 1_000 + Int64(line))),
+        owner: batch.owner,
+        submission: Submission(
+          source: .url(SourceURL("https://example.org/\(line)")!, lowData: nil)),
+        priority: .normal, tags: [], createdAt: batch.createdAt,
+        batch: BatchPlace(id: batch.id, line: line))
+    }
+    let rejected = rejected.map {
+      RejectedLine(line: $0, url: "x", code: "invalid_url", detail: "none")
+    }
+    return BatchLines(
+      after: offset, count: count ?? max(lines.max() ?? 0, rejected.last?.line ?? 0) - offset,
+      jobs: jobs, rejected: rejected)
+  }
+}

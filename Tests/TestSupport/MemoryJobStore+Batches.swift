@@ -1,0 +1,195 @@
+public import Jobs
+
+/// Batches, whose jobs are counted when somebody looks.
+extension MemoryJobStore: BatchStore {
+  public func open(
+    _ batch: Batch, key: IdempotencyKey?
+  ) async throws(StoreError) -> BatchOpening {
+    try await mayFail()
+    if let key {
+      let name = "\(key.owner.name)\n\(key.key)"
+      if let known = keys[name] {
+        return known.fingerprint == key.fingerprint ? .repeated(known.jobs[0]) : .keyReused
+      }
+      keys[name] = (key.fingerprint, batch.createdAt, [batch.id])
+    }
+    batches[batch.id] = batch
+    return .opened
+  }
+
+  public func add(
+    _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
+  ) async throws(StoreError) -> BatchAddition {
+    try await mayFail()
+    guard var batch = counted(id) else { return .unknown }
+    guard batch.state == .receiving, batch.received == lines.offset else { return .refused(batch) }
+    var queue = lineRefusals
+    for row in rows.values where row.job.phase == .queued && row.job.batch != nil {
+      queue.hold(1, for: row.job.owner)
+    }
+    guard lines.jobs.count <= capacity.ofOwner - queue.share(of: batch.owner),
+      queue.hasRoom(for: lines.jobs.count, of: batch.owner, within: capacity.all, at: now)
+    else {
+      _ = lineRefusals.hasRoom(for: .max, of: batch.owner, within: 0, at: now)
+      return .queueFull
+    }
+    for job in lines.jobs { append(job) }
+    rejectedLines[id, default: []] += lines.rejected
+    batch.take(lines, at: now)
+    batches[id] = batch
+    return .taken(counted(id) ?? batch)
+  }
+
+  public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await mayFail()
+    return change(id) { $0.close(at: now) }
+  }
+
+  public func abandon(_ id: BatchID) async throws(StoreError) {
+    try await mayFail()
+    guard let batch = counted(id), batch.counts.all == 0 else { return }
+    batches[id] = nil
+    if let key = batch.key { keys["\(batch.owner.name)\n\(key)"] = nil }
+  }
+
+  public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await mayFail()
+    return change(id) { $0.cancel(at: now) }
+  }
+
+  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+    try await mayFail()
+    return change(id) {
+      $0.purge()
+      return true
+    } != nil
+  }
+
+  public func endStopped(
+    _ count: Int, keptFor retention: Duration
+  ) async throws(StoreError) -> BatchEnds {
+    try await mayFail()
+    var ends = BatchEnds()
+    for id in batches.keys { _ = counted(id) }
+    for batch in batches.values where batch.isCancelling && ends.count < count {
+      ends.batches.append(batch.id)
+      let jobs = rows.values.map(\.job).filter {
+        $0.batch?.id == batch.id && (batch.isPurged ? $0.phase != .loading : $0.phase == .queued)
+      }
+      for var job in jobs.sorted(by: { $0.id < $1.id }).prefix(count - ends.count) {
+        if batch.isPurged {
+          rows[job.id] = nil
+          ends.removed.append(job)
+        } else {
+          _ = job.cancel(at: now, keptFor: job.submission.retention ?? retention)
+          rows[job.id]?.job = job
+          ends.cancelled.append(job)
+        }
+      }
+      let isAny = rows.values.contains { $0.job.batch?.id == batch.id }
+      if batch.isPurged, !isAny { forget(batch.id) }
+    }
+    ends.isMore = ends.count >= count
+    return ends
+  }
+
+  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+    try await mayFail()
+    var tidied = 0
+    for batch in batches.keys.compactMap(counted) {
+      if batch.state == .receiving, batch.receivedAt + idle < now {
+        _ = change(batch.id) { $0.close(at: now) }
+        tidied += 1
+      } else if batch.state.isOver, !batch.isCancelling, let end = batch.expiresAt, end <= now {
+        forget(batch.id)
+        tidied += 1
+      }
+    }
+    return tidied
+  }
+
+  private func forget(_ id: BatchID) {
+    (batches[id], rejectedLines[id], countedMembers[id]) = (nil, nil, nil)
+  }
+
+  public func retry(
+    _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> BatchRetry? {
+    try await mayFail()
+    guard counted(query.batch) != nil else { return nil }
+    let failed = rows.values.map(\.job).filter { job in
+      job.batch?.id == query.batch && job.batch!.line > query.after
+        && job.failure.map { query.codes.contains($0.code) } == true
+    }.sorted { $0.batch!.line < $1.batch!.line }.prefix(query.count)
+    var retry = BatchRetry(next: failed.count < query.count ? nil : failed.last?.batch?.line)
+    for job in failed {
+      guard let after = try make(change, to: job.id, under: nil), after != job else { continue }
+      retry.jobs.append(after)
+    }
+    return retry
+  }
+
+  public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
+    try await mayFail()
+    return counted(id)
+  }
+
+  public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
+    try await mayFail()
+    let fitting = batches.keys.compactMap(counted).filter { batch in
+      (query.owner == nil || batch.owner == query.owner)
+        && (query.states.isEmpty || query.states.contains(batch.state))
+        && (query.before == nil || batch.id < query.before!)
+        && (batch.expiresAt == nil || batch.expiresAt! > query.now)
+    }.sorted { $0.id > $1.id }
+    return BatchPage(
+      batches: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
+  }
+
+  public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
+    try await mayFail()
+    guard let batch = counted(query.batch) else { return nil }
+    var through = min(query.through, batch.received)
+    let jobs = rows.values.map(\.job).filter { job in
+      job.batch?.id == query.batch && job.batch!.line > query.after && job.batch!.line <= through
+    }.sorted { $0.batch!.line < $1.batch!.line }
+    if query.isInOrder, let first = jobs.first(where: { !$0.phase.isFinished }) {
+      through = first.batch!.line - 1
+    }
+    var lines = jobs.filter { query.wants($0.phase) }
+      .map { BatchResults.Line.job($0, line: $0.batch!.line) }
+    if query.withRejected {
+      lines += rejectedLines[query.batch, default: []].filter { $0.line > query.after }
+        .map { .rejected($0) }
+    }
+    return BatchResults(
+      lines: lines.filter { $0.number <= through }.sorted { $0.number < $1.number },
+      through: through)
+  }
+
+  func change(_ id: BatchID, _ change: (inout Batch) -> Bool) -> Batch? {
+    guard var batch = counted(id) else { return nil }
+    if change(&batch) { batches[id] = batch }
+    return batch
+  }
+
+  /// The batch with what has become of its jobs since somebody looked last.
+  func counted(_ id: BatchID) -> Batch? {
+    guard var batch = batches[id], !batch.isPurged else { return nil }
+    var change = BatchChange()
+    let before = countedMembers[id, default: [:]]
+    var after: [JobID: BatchChange.Member] = [:]
+    for row in rows.values where row.job.batch?.id == id {
+      after[row.job.id] = BatchChange.Member(row.job)
+    }
+    for (job, member) in after where before[job] != member {
+      change.move(from: before[job], to: member)
+    }
+    for (job, member) in before where after[job] == nil { change.move(from: member, to: nil) }
+    countedMembers[id] = after
+    guard change != BatchChange() else { return batch }
+    batch.count(change, at: batch.receivedAt)
+    batches[id] = batch
+    return batch
+  }
+}
