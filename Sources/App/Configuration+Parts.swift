@@ -92,15 +92,18 @@ extension Configuration {
     var rules = WebhookRules()
     rules.schedule = WebhookSchedule(waits: webhooks.retry)
     rules.timeout = webhooks.timeout
+    return rules
+  }
+
+  /// What an owner's messages are signed with.
+  var webhookSecrets: @Sendable (Owner) -> [WebhookSecret] {
     let usual = webhooks.secrets + webhooks.fileSecrets
     // Two tokens of one name are one owner's.
-    let own = Dictionary(
-      auth.tokens.map { (Owner($0.name), $0.webhookSecrets) }, uniquingKeysWith: +)
-    rules.secrets = { owner in
+    let own = Dictionary(auth.all.map { (Owner($0.name), $0.webhookSecrets) }, uniquingKeysWith: +)
+    return { owner in
       guard let secrets = own[owner], !secrets.isEmpty else { return usual }
       return secrets
     }
-    return rules
   }
 
   /// Where a browser on this machine finds the dashboard of a service that listens on that port.

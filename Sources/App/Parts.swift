@@ -19,7 +19,8 @@ struct Parts: Sendable {
   private let images: ImageKeeping
   private let fetcher: CurlFetcher
   private let engine: JobEngine
-  let routes: Routes
+  private let routes: Routes
+  private let tokens: TokensInForce
   private let server: HTTPServer
   private let recorder: ActivityRecorder
   private let decoding: Decoding
@@ -33,6 +34,8 @@ struct Parts: Sendable {
     self.log = log
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
+    let tokens = TokensInForce(configuration)
+    self.tokens = tokens
     let decoding = Decoding(configuration, log: log)
     self.decoding = decoding
     var engineConfiguration = configuration.engineConfiguration
@@ -49,7 +52,7 @@ struct Parts: Sendable {
         renderer: decoding.renderer, locals: locals, peers: images.sender.map(Peers.init),
         webhooks: JobEngine.Webhooks(
           client: fetcher.sender(under: configuration.webhookPolicy),
-          rules: configuration.webhookRules, body: WebhookBody.encode),
+          rules: tokens.rules(configuration.webhookRules), body: WebhookBody.encode),
         destinations: try DestinationKeeping(
           configuration, fetcher: fetcher, now: Self.now, log: log),
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
@@ -92,6 +95,12 @@ struct Parts: Sendable {
       case .curlUnavailable, .noDescriptor: throw .internalFault("libcurl: \(error)")
       }
     }
+  }
+
+  /// From now on these tokens hold.
+  func take(tokensOf configuration: Configuration) {
+    tokens.take(configuration)
+    routes.replaceTokens(configuration.routesConfiguration.tokens)
   }
 
   /// Opens the port: probes are answered from here on, work is taken once ``work(_:)`` says that it listens.

@@ -1,5 +1,6 @@
-internal import API
+internal import Engine
 internal import Glibc
+internal import Jobs
 internal import Logging
 internal import Synchronization
 
@@ -7,18 +8,18 @@ internal import Synchronization
 final class Reloader: Sendable {
   private let read: @Sendable () throws(Configuration.Mistakes) -> Configuration
   private let running: Mutex<Configuration>
-  private let routes: Routes
+  private let parts: Parts
   private let log: Logger
 
   /// - Parameters:
   ///   - configuration: what the service runs with.
   ///   - read: reads it again, from where it came.
   init(
-    _ configuration: Configuration, for routes: Routes, log: Logger,
+    _ configuration: Configuration, of parts: Parts, log: Logger,
     read: @escaping @Sendable () throws(Configuration.Mistakes) -> Configuration
   ) {
     running = Mutex(configuration)
-    (self.routes, self.log, self.read) = (routes, log, read)
+    (self.parts, self.log, self.read) = (parts, log, read)
   }
 
   /// Reads the configuration again. With a mistake in it everything stays as it is.
@@ -43,7 +44,7 @@ final class Reloader: Sendable {
     } else if before.auth.all != next.auth.all {
       running.auth.tokens = next.auth.tokens
       running.auth.filedTokens = next.auth.filedTokens
-      routes.replaceTokens(next.routesConfiguration.tokens)
+      parts.take(tokensOf: running)
       log.notice("other tokens hold", metadata: ["tokens": "\(next.auth.all.count)"])
     }
     let others = Configuration.keys.filter {
@@ -80,5 +81,23 @@ final class Reloader: Sendable {
         file: status.st_ino, size: status.st_size, seconds: status.st_mtim.tv_sec,
         nanoseconds: status.st_mtim.tv_nsec)
     }
+  }
+}
+
+/// What messages are signed with by the tokens that hold.
+final class TokensInForce: Sendable {
+  private let secrets: Mutex<@Sendable (Owner) -> [WebhookSecret]>
+
+  init(_ configuration: Configuration) { secrets = Mutex(configuration.webhookSecrets) }
+
+  func take(_ configuration: Configuration) {
+    secrets.withLock { $0 = configuration.webhookSecrets }
+  }
+
+  /// Those rules, with the secrets of whatever holds when a message is sent.
+  func rules(_ rules: WebhookRules) -> WebhookRules {
+    var rules = rules
+    rules.secrets = { [self] owner in secrets.withLock { $0 }(owner) }
+    return rules
   }
 }

@@ -40,7 +40,7 @@ public enum Service {
       throw error
     }
     let manager = ServiceManager()
-    let reloader = Reloader(configuration, for: parts.routes, log: log, read: read)
+    let reloader = Reloader(configuration, of: parts, log: log, read: read)
     let failure = await withTaskGroup { group in
       group.addTask { await parts.work(place) { manager.tell(.ready) } }
       group.addTask { await obey(signals, parts, manager, reloader) }

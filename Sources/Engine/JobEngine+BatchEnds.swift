@@ -47,16 +47,25 @@ extension JobEngine {
     }
   }
 
-  /// Does what is left to do of batches until cancelled: at once where this process was asked for it, and once a second
-  /// what others, or a crash, left.
+  /// Does what is left to do of batches until cancelled: at once where this process was asked for it; once a second for
+  /// jobs that are loaded here, whose batch others may have cancelled; and every five seconds, of many instances by one, what
+  /// a crash left.
   func keepBatches() async {
     async let ending: Void = endAsAsked()
+    var round = 0
     while !Task.isCancelled {
-      await endStopped()
-      if lease.leads { await tidyBatches() }
+      let isDue = round.isMultiple(of: 5) && lease.leads
+      if isDue || carriesLines { await endStopped() }
+      if isDue { await tidyBatches() }
+      round += 1
       try? await Task.sleep(for: .seconds(1))
     }
     await ending
+  }
+
+  /// Whether jobs of batches are loaded here.
+  private var carriesLines: Bool {
+    loads.all.contains { load in load.waiters.contains { $0.job.batch != nil } }
   }
 
   private func endAsAsked() async { for await _ in batchSignal.stream { await endStopped() } }

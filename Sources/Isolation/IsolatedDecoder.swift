@@ -138,7 +138,8 @@ final class IsolatedDecoder: ImageDecoder {
     let reply = answer.reply
     hasMoreToShow = reply.hasMoreToShow && !hasEnded
     if let made = answer.preview, !hasEnded {
-      guard made.format == header?.format, made.format.begins(made.bytes) else {
+      guard OutputFormat(rawValue: made.format.rawValue) != nil, made.format.begins(made.bytes)
+      else {
         throw session.accuse("a preview")
       }
       (preview, wantsPreview) = (made, false)

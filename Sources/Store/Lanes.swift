@@ -28,6 +28,17 @@ struct Lanes: Sendable {
   /// Batches of which no job is to be handed over.
   var stopped: Set<Int64> = []
 
+  /// Gives queued jobs with a priority that there is none of, in damaged rows, the nearest one: they have their turn, too.
+  static func mend(_ db: Database) throws {
+    let (lowest, highest) = (JobRow.level(.min), JobRow.level(.max))
+    for (wrong, level) in [("> \(highest)", highest), ("< \(lowest)", lowest)] {
+      try db.execute(
+        sql: """
+          UPDATE jobs SET priority = \(level) WHERE phase = 0 AND waiting = 0 AND priority \(wrong)
+          """)
+    }
+  }
+
   init(counting db: Database) throws {
     let queued = try Row.fetchCursor(
       db,
@@ -37,7 +48,7 @@ struct Lanes: Sendable {
         """)
     while let row = try queued.next() {
       let lane = Lane(owner: row[1], batch: row[2])
-      ready[Place(priority: JobRow.level(row[0]), lane: lane), default: 0] += row[3]
+      ready[Place(priority: row[0], lane: lane)] = row[3]
     }
     let running = try Row.fetchCursor(
       db, sql: "SELECT owner, batch, count(*) FROM jobs WHERE phase = 1 GROUP BY owner, batch")

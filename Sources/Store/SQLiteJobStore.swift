@@ -149,6 +149,7 @@ extension SQLiteJobStore {
       try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
     }
     try Schema.migrator.migrate(database)
+    try database.write(Lanes.mend)
     return database
   }
 }

@@ -24,7 +24,8 @@ extension WriteTransaction {
 
   /// Keeps lines where they go on from those that are there.
   mutating func add(
-    _ lines: BatchLines, _ rows: [JobRow], to id: BatchID, capacity: QueueCapacity, at moment: Timestamp
+    _ lines: BatchLines, _ rows: [JobRow], to id: BatchID, capacity: QueueCapacity,
+    at moment: Timestamp
   ) throws -> BatchAddition {
     guard var row = try batch(id) else { return .unknown }
     guard row.batch.state == .receiving, row.batch.received == lines.offset else {

@@ -9,7 +9,8 @@ extension FakeJobService {
   ) async throws(JobsError) -> BegunBatch {
     try check()
     let batch = Batch(
-      id: JobID(at: now()), owner: caller.owner, name: new.name, tags: new.tags, defaults: new.defaults,
+      id: JobID(at: now()), owner: caller.owner, name: new.name, tags: new.tags,
+      defaults: new.defaults,
       isOpen: new.isOpen, key: key?.key, retention: .seconds(60), createdAt: now())
     let opening = try await storing { () async throws(StoreError) in
       try await batchStore.open(batch, key: key)

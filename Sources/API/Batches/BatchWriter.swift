@@ -45,7 +45,7 @@ actor BatchWriter {
       let lines = pending
       pending = NewLines(after: lines.offset + lines.count)
       letGo()
-      do throws(JobsError) { 
+      do throws(JobsError) {
         batch = try await service.add(lines, to: batch, by: caller)
       } catch {
         failure = error

@@ -6,7 +6,7 @@ import Testing
 struct ClusterWebhookTests {
   private static let keys = [
     "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",
-    "webhooks.allow_ports": "", "jobs.lease": "3s",
+    "webhooks.allow_ports": "", "cluster.lease": "3s",
     "webhooks.retry": (0..<200).map { _ in "100ms" }.joined(separator: ","),
   ]
 
