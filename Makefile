@@ -166,6 +166,12 @@ bench-cluster: build-packages ## measure PostgreSQL and S3 beside SQLite and fil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/cluster.py --service .build/release/imagefetch --weed $(OBJECT_STORE)/bin/weed $(ARGS)
 
+.PHONY: bench-batches
+bench-batches: build-packages ## measure lists of a million lines (ARGS=--lines …)
+	@.ci/install gcc libsqlite3-dev python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/batches.py --service .build/release/imagefetch $(ARGS)
+
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
 	@.ci/install valgrind

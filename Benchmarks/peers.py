@@ -55,6 +55,6 @@ def inserts(program, folder, database, batch):
     folder.mkdir()
     said = subprocess.run(
         [program, folder / "rows.sqlite", database, "jobs", str(batch)],
-        check=True, capture_output=True, text=True, timeout=60).stdout
+        check=True, capture_output=True, text=True, timeout=300).stdout
     rate, milliseconds = re.search(r"([\d.]+) rows/s, ([\d.]+) CPU ms a row", said).groups()
     return Rate(float(rate), 1000 / float(milliseconds))

@@ -92,7 +92,7 @@ extension Job {
       case .tag: tags.first
       case .sha256: digest.hex
       case .ext: ending
-      case .line: nil
+      case .line: batch.map { "\($0.line)" }
       case .name: variant ?? "original"
       case .host: submission.url(of: .regular)?.host
       }

@@ -20,6 +20,21 @@ struct DeliveryKeyTests {
     #expect(DeliveryKey(forVariant: true).template == "{id}-{name}.{ext}")
   }
 
+  @Test("has the line of a batch's job, and _ for any other")
+  func line() throws {
+    let key = try #require(DeliveryKey("list/{line}.{ext}"))
+    let digest = try #require(ImageDigest(bytes: [UInt8](repeating: 0, count: 32)))
+    func filled(_ place: BatchPlace?) -> String? {
+      let job = Job(
+        id: JobID(at: Timestamp(milliseconds: 1)), owner: .anonymous,
+        submission: Submission(source: .local("x.png")), priority: .normal, tags: [],
+        createdAt: Timestamp(milliseconds: 1), batch: place)
+      return job.key(key, of: digest, ending: "png", variant: nil)
+    }
+    #expect(filled(BatchPlace(id: JobID(at: Timestamp(milliseconds: 0)), line: 7)) == "list/7.png")
+    #expect(filled(nil) == "list/_.png")
+  }
+
   @Test(
     "never leaves its prefix, whatever the values are",
     arguments: [

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures lists: how fast a million lines are taken, at what memory, and when the first results are there.
+
+The origin of most lines never answers, so that what is measured is the taking; SQLite alone, with the same table, says
+beside it what the disk and the library allow. Takes some three minutes.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+
+import peers
+from origin import Stalled
+from run import compile_c
+from service import Service
+
+MIB = 1 << 20
+PIECE = 1 << 20
+CANCELLED = 100_000
+# Lines that a commit takes when they come fast.
+TOGETHER = 4_000
+
+
+def pieces(lines, url):
+    """A list's lines, a MiB at a time."""
+    held, size = [], 0
+    for number in range(lines):
+        line = f"{url}{number}\n".encode()
+        held.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
+
+
+def upload(service, lines, url):
+    """Sends a list over a connection of its own; gives the batch."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=600)
+    connection.request(
+        "POST", "/batches", pieces(lines, url), {"Content-Type": "text/uri-list"}, encode_chunked=True)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    if response.status != 202:
+        raise RuntimeError(f"{response.status} {text[:400].decode()}")
+    return json.loads(text)
+
+
+class Watch(threading.Thread):
+    """The most memory that a service holds, and when its first batch has its first result."""
+
+    def __init__(self, service):
+        super().__init__(daemon=True)
+        self.service, self.most, self.first, self.stopped = service, 0, None, threading.Event()
+        self.began = time.monotonic()
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=60)
+        while not self.stopped.wait(0.1):
+            self.most = max(self.most, self.service.resident_bytes())
+            if self.first is not None:
+                continue
+            connection.request("GET", "/batches?limit=1")
+            batches = json.loads(connection.getresponse().read())["batches"]
+            if batches and sum(batches[0]["counts"][phase] for phase in ("success", "failure")):
+                self.first = time.monotonic() - self.began
+
+    def stop(self):
+        self.stopped.set()
+        self.join()
+
+
+@contextlib.contextmanager
+def running(binary, folder, name):
+    service = Service(binary, folder / name, workers=8, max_queued=4_000_000)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        stalled = Stalled()
+        with running(options.service, folder, "taking") as service:
+            time.sleep(2)
+            idle = service.resident_bytes()
+            watch = Watch(service)
+            watch.first = 0
+            watch.start()
+            cpu, start = service.cpu_seconds(), time.monotonic()
+            batch = upload(service, options.lines, stalled.url(""))
+            seconds, cpu = time.monotonic() - start, service.cpu_seconds() - cpu
+            watch.stop()
+            assert batch["received"] == options.lines, batch
+            taken = options.lines / seconds
+            print(f"taken: {taken:,.0f} lines/s (goal 20,000), {cpu / options.lines * 1e6:.0f} µs CPU a line")
+            print(f"memory: {idle / MIB:.0f} MiB idle, {(watch.most - idle) / MIB:.0f} more at most (goal 50)")
+        inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
+        # Closed, all there is of them is in the one file.
+        alone = peers.inserts(inserts, folder / "inserted", folder / "taking/data/jobs.sqlite", TOGETHER)
+        print(f"SQLite alone, {TOGETHER:,} rows a commit: {alone.wall:,.0f} rows/s; ours is {taken / alone.wall:.2f} of it")
+        with running(options.service, folder, "cancelling") as service:
+            batch = upload(service, CANCELLED, stalled.url(""))
+            start = time.monotonic()
+            service.ask("DELETE", f"/batches/{batch['id']}")
+            took = (time.monotonic() - start) * 1000
+            print(f"cancelling {CANCELLED:,} queued jobs was answered in {took:.0f} ms")
+        with running(options.service, folder, "first") as service:
+            watch = Watch(service)
+            watch.start()
+            # Nobody listens there: each is a failure at once.
+            upload(service, 100_000, "http://127.0.0.1:9/")
+            deadline = time.monotonic() + 30
+            while watch.first is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            watch.stop()
+            print(f"first results after {watch.first or float('inf'):.2f} s (goal 5)")
+        stalled.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
