@@ -26,7 +26,7 @@ final class Reloader: Sendable {
   func reload() {
     do throws(Configuration.Mistakes) {
       let next = try read()
-      running.withLock { take($0, next, &$0) }
+      running.withLock { take(next, &$0) }
     } catch {
       for mistake in error.all {
         log.error("the configuration was not taken over", metadata: ["mistake": "\(mistake)"])
@@ -34,9 +34,8 @@ final class Reloader: Sendable {
     }
   }
 
-  private func take(
-    _ before: Configuration, _ next: Configuration, _ running: inout Configuration
-  ) {
+  private func take(_ next: Configuration, _ running: inout Configuration) {
+    let before = running
     // With none everybody on this machine is let in: other rules hold then, from a start on.
     let opens = before.auth.all.isEmpty != next.auth.all.isEmpty
     if opens {

@@ -1,6 +1,7 @@
 // BMP and ICO, read here: bytes are gathered as far as the picture's reach, then looked at. A PNG within an icon goes to the
 // reader of those.
 #include "CCodecs.h"
+#include "gathered.h"
 #include "avif_decoder.h"
 #include "bmp_file.h"
 #include "thumb.h"
@@ -80,18 +81,10 @@ static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (count > reader->capacity - reader->count) {
-        size_t capacity = reader->count + count + reader->capacity / 2;
-        uint8_t *grown = realloc(reader->bytes, capacity);
-        if (!grown) {
-            fail(reader, CodecFaultTooMuchMemory, "out of memory");
-            return;
-        }
-        reader->bytes = grown;
-        reader->capacity = capacity;
+    if (!gathered_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
+        fail(reader, CodecFaultTooMuchMemory, "out of memory");
+        return;
     }
-    if (count) memcpy(reader->bytes + reader->count, bytes, count);
-    reader->count += count;
 }
 
 // Has the reader of PNG take as much as there is; its header is this one's.

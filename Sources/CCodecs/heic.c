@@ -3,6 +3,7 @@
 // Bytes are gathered, as pictures may lie anywhere in the file, and each tile is decoded as soon as its own are there: it
 // is looked at, and let go. So a picture of tiles takes its bytes and the memory of one of them.
 #include "CCodecs.h"
+#include "gathered.h"
 #include "avif_decoder.h"
 #include "avif_thumb.h"
 #include "frame_budget.h"
@@ -105,18 +106,10 @@ static void gather(HEICReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (count > reader->capacity - reader->count) {
-        size_t capacity = reader->count + count + reader->capacity / 2;
-        uint8_t *grown = realloc(reader->bytes, capacity);
-        if (!grown) {
-            fail(reader, CodecFaultTooMuchMemory, "out of memory");
-            return;
-        }
-        reader->bytes = grown;
-        reader->capacity = capacity;
+    if (!gathered_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
+        fail(reader, CodecFaultTooMuchMemory, "out of memory");
+        return;
     }
-    if (count) memcpy(reader->bytes + reader->count, bytes, count);
-    reader->count += count;
     reader->file.boxes.bytes = reader->bytes;
     reader->file.boxes.count = reader->count;
 }

@@ -19,8 +19,7 @@ extension FakeJobService {
     case .opened: return BegunBatch(batch, isNew: true)
     case .keyReused: throw .keyReused
     case .repeated(let id):
-      let known = caller
-      return BegunBatch(try await self.batch(id, for: known), isNew: false)
+      return BegunBatch(try await self.batch(id, for: caller), isNew: false)
     }
   }
 

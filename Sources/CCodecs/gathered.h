@@ -1,0 +1,26 @@
+// Bytes of a file that is read once they are all there.
+#ifndef GATHERED_H
+#define GATHERED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/// Adds bytes behind those that are there, in memory that grows by half. False: there is none.
+static inline bool gathered_append(
+    uint8_t **all, size_t *count, size_t *capacity, const uint8_t *bytes, size_t added) {
+    if (added > *capacity - *count) {
+        size_t room = *count + added + *capacity / 2;
+        uint8_t *grown = realloc(*all, room);
+        if (!grown) return false;
+        *all = grown;
+        *capacity = room;
+    }
+    if (added) memcpy(*all + *count, bytes, added);
+    *count += added;
+    return true;
+}
+
+#endif
