@@ -24,7 +24,7 @@ MIB = 1 << 20
 PIECE = 1 << 20
 CANCELLED = 100_000
 # Lines that a commit takes when they come fast.
-TOGETHER = 4_000
+TOGETHER = 2_000
 
 
 def pieces(lines, url):

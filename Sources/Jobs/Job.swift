@@ -26,9 +26,9 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// How soon its turn comes.
   public package(set) var priority: Priority
   /// The owner's labels.
-  public package(set) var tags: [String]
+  @Sparse public package(set) var tags: [String]
   /// How far its bytes have come.
-  public package(set) var progress = Progress()
+  @Sparse public package(set) var progress = Progress()
   /// The result, once `success`.
   public package(set) var image: StoredImage?
   /// Why it failed, once `failure`.
@@ -36,13 +36,13 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// Why its last try failed, while it waits for the next one.
   public package(set) var lastFailure: JobFailure?
   /// Requests made to the origin's image, over fetching again as well.
-  public package(set) var attempts = 0
+  @Sparse public package(set) var attempts = 0
   /// Tries since it was last queued by its owner, for `max_attempts`.
-  public package(set) var tries = 0
+  @Sparse public package(set) var tries = 0
   /// What the cache did, once finished.
   public package(set) var cache: CacheOutcome?
   /// How long each step took.
-  public package(set) var timings = Timings()
+  @Sparse public package(set) var timings = Timings()
   /// How often its worker has told of progress at this revision. It is known in memory alone.
   public private(set) var reports = 0
   /// When a worker first took it.
@@ -155,7 +155,7 @@ public struct Owner: Hashable, Sendable, Codable {
 }
 
 /// How far a job's bytes have come.
-public struct Progress: Sendable, Equatable, Codable {
+public struct Progress: Sendable, Initial {
   /// Bytes so far; never falls within one transfer.
   public var completed = 0
   /// Bytes in all, if the origin said so.
@@ -164,6 +164,9 @@ public struct Progress: Sendable, Equatable, Codable {
   public var resumedFrom = 0
 
   /// Nothing yet.
+  public static let initial = Progress()
+
+  /// So much.
   public init(completed: Int = 0, total: Int? = nil, resumedFrom: Int = 0) {
     self.completed = completed
     self.total = total
@@ -271,7 +274,7 @@ public struct CacheOutcome: Sendable, Equatable, Codable {
 }
 
 /// How long a job's steps took; nil for those not reached.
-public struct Timings: Sendable, Equatable, Codable {
+public struct Timings: Sendable, Initial {
   /// From being queued to being taken.
   public var queued: Duration?
   /// The name's resolution.
@@ -288,6 +291,9 @@ public struct Timings: Sendable, Equatable, Codable {
   public var fetch: Duration?
   /// Computing time of the decode.
   public var decode: Duration?
+
+  /// None.
+  public static let initial = Timings()
 
   /// All nil.
   public init() {}

@@ -42,14 +42,17 @@ package struct QueueTurn: Sendable {
   /// Whether it comes before the other one; nil: neither does.
   /// - Parameter owners: whether owners come before priorities.
   package func comesBefore(_ other: QueueTurn, owners: Bool) -> Bool? {
-    let priorities = (other.priority, priority)
-    let byOwner = [
-      (owner.loading, other.owner.loading), (owner.served, other.owner.served),
-    ]
-    let byLane = [(lane.loading, other.lane.loading), (lane.served, other.lane.served)]
-    let order = owners ? byOwner + [priorities] + byLane : [priorities] + byOwner + byLane
-    return order.first { $0.0 != $0.1 }.map { $0.0 < $0.1 }
+    let byPriority = Self.order(other.priority, priority)
+    let byOwner =
+      Self.order(owner.loading, other.owner.loading)
+      ?? Self.order(owner.served, other.owner.served)
+    return (owners ? byOwner ?? byPriority : byPriority ?? byOwner)
+      ?? Self.order(lane.loading, other.lane.loading)
+      ?? Self.order(lane.served, other.lane.served)
   }
+
+  /// Whether the first number is less; nil where they are equal.
+  private static func order(_ a: Int, _ b: Int) -> Bool? { a == b ? nil : a < b }
 }
 
 /// What a change of a job means for its place in the queue.

@@ -3,17 +3,17 @@ public struct Submission: Sendable, Equatable, Codable {
   /// Where the image comes from.
   public var source: Source
   /// Tried in order when the URL before failed for any reason but cancelling.
-  public var alternatives: [SourceURL] = []
+  @Sparse public var alternatives: [SourceURL] = []
   /// The digest that the bytes must have.
   public var integrity: ImageDigest?
   /// Stands for the URL in the cache and in coalescing.
   public var cacheKey: String?
   /// How the cache may take part.
-  public var cacheMode: CacheMode = .default
+  @Sparse public var cacheMode: CacheMode = .default
   /// Freshness given to a response that says nothing of its own, in seconds.
   public var cacheTTL: Int?
   /// Extra request header fields, in the order given.
-  public var headers: [HeaderField] = []
+  @Sparse public var headers: [HeaderField] = []
   /// For the whole transfer; nil: the configuration's.
   public var timeout: Duration?
   /// Of the body; nil: the configuration's.
@@ -25,7 +25,7 @@ public struct Submission: Sendable, Equatable, Codable {
   /// How long the finished job is kept; nil: the configuration's.
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
-  public var savesData = false
+  @Sparse public var savesData = false
   /// Whom to tell of the job's end.
   public var webhook: Webhook?
   private var wantedVariants: [VariantRequest]?
@@ -71,12 +71,15 @@ public enum Source: Sendable, Equatable, Codable {
 }
 
 /// The Fetch standard's cache modes (section 2.2.5).
-public enum CacheMode: String, Sendable, CaseIterable, Codable {
+public enum CacheMode: String, Sendable, CaseIterable, Initial {
   case `default`, reload
   case noStore = "no-store"
   case noCache = "no-cache"
   case forceCache = "force-cache"
   case onlyIfCached = "only-if-cached"
+
+  /// As HTTP has it.
+  public static let initial = CacheMode.default
 }
 
 /// One header field (RFC 9110 section 5), name and value as given.

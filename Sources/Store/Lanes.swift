@@ -24,6 +24,8 @@ struct Lanes: Sendable {
   private var loading: [Lane: Int] = [:]
   /// When each lane had its turn last, counted in turns.
   private var served: [Lane: Int] = [:]
+  /// When each owner had one last.
+  private var servedOwner: [Data: Int] = [:]
   private var turns = 0
   /// Batches of which no job is to be handed over.
   var stopped: Set<Int64> = []
@@ -89,32 +91,41 @@ struct Lanes: Sendable {
   mutating func serve(_ lane: Lane) {
     turns += 1
     // Who has long had none needs no note of when.
-    if served.count > 4_096 { served = served.filter { $0.value > turns - 2_048 } }
+    if served.count > 4_096 {
+      served = served.filter { $0.value > turns - 2_048 }
+      servedOwner = servedOwner.filter { $0.value > turns - 2_048 }
+    }
     served[lane] = turns
+    servedOwner[lane.owner] = turns
   }
 
-  /// The places in the order of their turns.
+  /// The place whose turn it is.
   /// - Parameter owners: whether the owners come before the priority.
   func first(of places: [Place], owners: Bool) -> Place? {
     guard places.count > 1 else { return places.first }
-    return sorted(places, owners: owners).first
+    return places.lazy.map { (place: $0, turn: turn(of: $0)) }
+      .min { Self.isBefore($0, $1, owners: owners) }?.place
   }
 
+  /// The places in the order of their turns.
   func sorted(_ places: [Place], owners: Bool) -> [Place] {
-    var lastOfOwner: [Data: Int] = [:]
-    for (lane, turn) in served { lastOfOwner[lane.owner] = max(turn, lastOfOwner[lane.owner] ?? 0) }
-    return places.map { place in
-      let lane = place.lane
-      return (
-        place: place,
-        turn: QueueTurn(
-          priority: place.priority,
-          owner: (loadingOfOwner[lane.owner] ?? 0, lastOfOwner[lane.owner] ?? 0),
-          lane: (loading[lane] ?? 0, served[lane] ?? 0))
-      )
-    }.sorted { a, b in
-      a.turn.comesBefore(b.turn, owners: owners) ?? a.place.lane.isBefore(b.place.lane)
-    }.map(\.place)
+    guard places.count > 1 else { return places }
+    return places.map { (place: $0, turn: turn(of: $0)) }
+      .sorted { Self.isBefore($0, $1, owners: owners) }.map(\.place)
+  }
+
+  private func turn(of place: Place) -> QueueTurn {
+    let lane = place.lane
+    return QueueTurn(
+      priority: place.priority,
+      owner: (loadingOfOwner[lane.owner] ?? 0, servedOwner[lane.owner] ?? 0),
+      lane: (loading[lane] ?? 0, served[lane] ?? 0))
+  }
+
+  private static func isBefore(
+    _ a: (place: Place, turn: QueueTurn), _ b: (place: Place, turn: QueueTurn), owners: Bool
+  ) -> Bool {
+    a.turn.comesBefore(b.turn, owners: owners) ?? a.place.lane.isBefore(b.place.lane)
   }
 }
 

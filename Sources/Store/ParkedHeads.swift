@@ -28,6 +28,14 @@ struct ParkedHeads: Sendable {
   /// Where an origin has parked jobs, or may have.
   func places(of origin: String) -> some Sequence<Lanes.Place> { (known[origin] ?? [:]).keys }
 
+  /// Whether a job of the row's origin is parked ahead of it, at its place.
+  mutating func isAhead(of row: JobRow, _ db: Database) throws -> Bool {
+    guard row.phase == .queued, let origin = row.origin,
+      let head = try head(origin, row.place, db)
+    else { return false }
+    return head.rank < row.rank
+  }
+
   /// Learns what is parked.
   init(_ db: Database) throws {
     // Beside a minimum, SQLite gives the other columns of the row that has it.

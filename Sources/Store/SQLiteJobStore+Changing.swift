@@ -124,7 +124,7 @@ extension SQLiteJobStore {
   {
     let isQueued = try await read { db in
       let statement = try db.cachedStatement(
-        sql: "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1")
+        sql: "SELECT 1 FROM jobs WHERE phase = 0 AND \(JobRow.isRequest) LIMIT 1")
       return try Int.fetchOne(statement, arguments: [request.data]) != nil
     }
     guard isQueued, count > 0 else { return [] }

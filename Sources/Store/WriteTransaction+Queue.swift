@@ -88,7 +88,8 @@ extension WriteTransaction {
   ) throws -> [JobRow] {
     // Those of batches that were cancelled are few, and about to be ended.
     try JobRow.fetchAll(
-      "phase = 0 AND request = ? ORDER BY priority DESC, rank LIMIT ?", [request, count], db
+      "phase = 0 AND \(JobRow.isRequest) ORDER BY priority DESC, rank LIMIT ?2", [request, count],
+      db
     ).filter { !counters.lanes.stopped.contains($0.batch) }
       .map { try take($0, for: instance, at: moment) }
   }
@@ -157,7 +158,7 @@ extension WriteTransaction {
     var shared: Set<Fingerprint> = []
     for request in Set(rows.compactMap(\.request)) {
       let isQueued = try exists(
-        "SELECT 1 FROM jobs WHERE phase = 0 AND request = ? LIMIT 1", [request])
+        "SELECT 1 FROM jobs WHERE phase = 0 AND \(JobRow.isRequest) LIMIT 1", [request])
       if isQueued, let request = Fingerprint(bytes: request) { shared.insert(request) }
     }
     return shared

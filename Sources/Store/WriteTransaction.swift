@@ -31,7 +31,10 @@ struct WriteTransaction {
 
 /// Rows of jobs: whatever changes one goes through here, so that tags, images and counts follow.
 extension WriteTransaction {
-  mutating func insert(_ row: JobRow) throws {
+  /// A job that is behind a parked one of its origin waits with that one from the start: it could not go before it.
+  mutating func insert(_ new: JobRow) throws {
+    var row = new
+    if row.waiting == .ready, try counters.parked.isAhead(of: row, db) { row.waiting = .parked }
     try execute(
       """
       INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,

@@ -230,8 +230,10 @@ struct MigrationTests {
       WHERE phase = 0 AND waiting = 2 AND origin = x'61' AND priority = 1 AND owner = x'61' AND batch = 0
       ORDER BY rank LIMIT 1
       """: "jobs_parked",
-      "SELECT * FROM jobs WHERE phase = 0 AND request = x'61' ORDER BY priority DESC, rank LIMIT 1":
-        "jobs_request",
+      """
+      SELECT * FROM jobs WHERE phase = 0 AND \(JobRow.isRequest.replacing("?1", with: "x'61'"))
+      ORDER BY priority DESC, rank LIMIT 1
+      """: "jobs_request",
       "SELECT * FROM jobs WHERE low = 1 AND id > x'61' ORDER BY id LIMIT 1": "jobs_low",
       "SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= 5 LIMIT 9":
         "jobs_waiting",

@@ -4,7 +4,7 @@ internal import Jobs
 /// so that the faster lines come, the more of them share one.
 actor BatchWriter {
   /// So much waits for the store before the client is held back.
-  private static let most = (lines: 4_000, bytes: 1 << 20)
+  private static let most = (lines: 2_000, bytes: 1 << 20)
   /// What an upload has in memory at the most, about: what waits, what is being written, and what is being read.
   static let memory = 4 * most.bytes
 

@@ -107,6 +107,30 @@ struct ParkingTests {
     await store.close()
   }
 
+  @Test(
+    "who comes behind one of them waits with it from the start", arguments: [StoreAdapter.sqlite])
+  func behind(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    _ = try await store.submit(Self.job(4), Self.job(0))
+    #expect(try await store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
+    // Which one is next is not known after that, until it is looked up.
+    let room = OriginRoom(usual: .max, exceptions: [Self.dead: 1])
+    #expect(try await store.claim(9, at: .at(9), room: room).jobs.count == 1)
+    _ = try await store.submit(Self.job(1), Self.job(2, priority: .high), .sample(3))
+    let parked = try await store.read {
+      try Int.fetchAll($0, sql: "SELECT waiting FROM jobs ORDER BY number")
+    }
+    // One of another priority is looked at for itself: the parked one is not ahead of it.
+    #expect(parked == [0, 2, 2, 0, 0])
+    let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.submission.source)
+    #expect(
+      claimed
+        == [Self.job(2), Self.job(0), Self.job(1), .sample(3)].map(\.submission.source))
+    try await store.auditWaiting()
+    await store.close()
+  }
+
   @Test("stay so over a restart, and are found again", arguments: StoreAdapter.allCases)
   func reopened(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
