@@ -74,7 +74,7 @@ extension Transaction {
       a.batch == b.batch ? a.name.lexicographicallyPrecedes(b.name) : a.batch < b.batch
     }
     guard !changes.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO batch_tallies AS t (batch, name, slot, n)
       SELECT batch, name, pg_backend_pid() % \(Tallies.slots), n

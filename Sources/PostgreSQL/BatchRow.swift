@@ -66,7 +66,7 @@ extension Transaction {
   }
 
   func write(_ row: BatchRow, stage: BatchStage? = nil, expiresAt: Timestamp? = nil) throws {
-    try execute(
+    try add(
       "UPDATE batches SET stage = $2, expires_at = $3, record = $4 WHERE number = $1",
       [
         .int(row.number), .int((stage ?? BatchStage(row.base)).rawValue),

@@ -22,7 +22,7 @@ extension PostgresJobStore: BatchStore {
         }
         try transaction.remember([(key: key, since: batch.createdAt, jobs: [batch.id])])
       }
-      try transaction.execute(
+      try transaction.add(
         """
         INSERT INTO batches (id, owner, stage, record) VALUES ($1, $2, $3, $4)
         ON CONFLICT (id) DO NOTHING
@@ -167,7 +167,7 @@ extension Transaction {
     var request = request
     for index in request.rows.indices { request.rows[index].batch = row.number }
     if !request.rows.isEmpty { try save([request], known: [:]) }
-    try execute(
+    try add(
       "INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)",
       [
         .int(row.number), .ints(lines.rejected.map { Int64($0.line) }),

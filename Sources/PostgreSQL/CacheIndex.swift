@@ -111,7 +111,7 @@ extension PostgresJobStore: CacheStore {
     let row = CacheRow(variant, limit: limit)
     try await write { transaction in
       let known = try transaction.sharedImages([row.digest], toCount: true)
-      let totals = try transaction.totals()
+      let totals = try transaction.totalsOfImages()
       let isKept = known[row.digest] == false
       try transaction.keep([row]) { _ in isKept }
       if isKept, row.bytes <= limit {
@@ -124,7 +124,7 @@ extension PostgresJobStore: CacheStore {
   /// Sums of some rows.
   public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     try await read { transaction in
-      let totals = try transaction.totals()
+      let totals = try transaction.totalsOfImages()
       return (totals[.entries], totals[.entryBytes])
     }
   }

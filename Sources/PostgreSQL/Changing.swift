@@ -159,7 +159,7 @@ extension Transaction {
 
   private func change(_ requests: [ChangeRequest], isRepeated: Bool) throws -> WriteOutcomes {
     let completions = requests.compactMap(\.completion)
-    let totals = completions.isEmpty ? nil : try self.totals()
+    let totals = completions.isEmpty ? nil : try totalsOfImages()
     var answers = requests.map { _ in WriteAnswer() }
     var arriving: [[UInt8]: [UInt8]] = [:]
     if let totals {

@@ -237,7 +237,7 @@ extension Transaction {
 
   private func move(_ ids: [JobID], to state: QueueRow.State) throws {
     guard !ids.isEmpty else { return }
-    try execute(
+    try add(
       "UPDATE queue SET state = $2 WHERE id = ANY ($1)", [.ids(ids), .int(state.rawValue)])
   }
 

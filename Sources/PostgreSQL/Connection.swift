@@ -22,6 +22,15 @@ final class Connection {
 
   private let handle: OpaquePointer
   private var prepared: [String: String] = [:]
+
+  private struct Pending {
+    /// Of the prepared statement.
+    var name: String
+    var values: [SQLValue]
+  }
+
+  /// What is sent with the next statement.
+  private var pending: [Pending] = []
   /// False once it broke.
   private(set) var isUsable = true
   /// Of one statement's answer: nothing here asks for as much, so that more is no answer but an attack.
@@ -72,6 +81,7 @@ final class Connection {
   /// - Returns: the last one's rows, as text.
   @discardableResult
   func run(_ script: String, by deadline: Deadline) throws(Fault) -> Rows {
+    if !pending.isEmpty { _ = try exchange(by: deadline) }
     guard PQsendQuery(handle, script) == 1 else { throw broken() }
     return try answer(by: deadline)
   }
@@ -79,14 +89,50 @@ final class Connection {
   /// Runs a statement, which the server parses and plans the first time only.
   @discardableResult
   func execute(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) -> Rows {
+    guard pending.isEmpty else {
+      try add(sql, values, by: deadline)
+      return try exchange(by: deadline)
+    }
+    try send(Pending(name: prepare(sql, values.map(\.type), by: deadline), values: values))
+    return try answer(by: deadline)
+  }
+
+  /// Has a statement run ahead of the next one, in the same round trip. Where it fails, the next one does, which is not run.
+  func add(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) {
     let name = try prepare(sql, values.map(\.type), by: deadline)
-    let encoded = values.map(\.encoded)
+    pending.append(Pending(name: name, values: values))
+  }
+
+  /// Forgets what was added and not yet sent.
+  func forgetAdded() { pending = [] }
+
+  /// Whether a transaction has begun at the server and not ended.
+  var isInTransaction: Bool { PQtransactionStatus(handle) != PQTRANS_IDLE }
+
+  /// Sends what was added as a pipeline.
+  /// - Returns: the last one's rows.
+  private func exchange(by deadline: Deadline) throws(Fault) -> Rows {
+    let statements = pending
+    pending = []
+    guard PQenterPipelineMode(handle) == 1 else { throw broken() }
+    for statement in statements { try send(statement) }
+    guard PQpipelineSync(handle) == 1 else { throw broken() }
+    let rows = try pipelined(statements.count, by: deadline)
+    guard PQexitPipelineMode(handle) == 1 else { throw broken() }
+    return try rows.get()
+  }
+
+  private func send(_ statement: Pending) throws(Fault) {
+    let encoded = statement.values.map(\.encoded)
     let lengths = encoded.map { Int32($0?.count ?? 0) }
-    let formats = [Int32](repeating: 1, count: values.count)
+    let formats = [Int32](repeating: 1, count: encoded.count)
     // One buffer for all: a pointer to each argument has to last for the call only.
     var all: [UInt8] = []
     all.reserveCapacity(encoded.reduce(0) { $0 + ($1?.count ?? 0) + 1 })
-    for value in encoded { all += (value ?? []) + [0] }
+    for value in encoded {
+      if let value { all += value }
+      all.append(0)
+    }
     let isSent = all.withUnsafeBytes { all in
       let characters = all.bindMemory(to: CChar.self)
       var start = 0
@@ -96,10 +142,9 @@ final class Connection {
         start += (value?.count ?? 0) + 1
       }
       return PQsendQueryPrepared(
-        handle, name, Int32(values.count), pointers, lengths, formats, 1) == 1
+        handle, statement.name, Int32(encoded.count), pointers, lengths, formats, 1) == 1
     }
     guard isSent else { throw broken() }
-    return try answer(by: deadline)
   }
 
   private func prepare(
@@ -133,6 +178,36 @@ final class Connection {
     if let fault { throw fault }
     guard let last else { throw broken() }
     return last
+  }
+
+  /// Waits for all that the server says to a pipeline of so many statements.
+  private func pipelined(_ count: Int, by deadline: Deadline) throws(Fault) -> Result<Rows, Fault> {
+    try flush(by: deadline)
+    var last: Rows?
+    var fault: Fault?
+    var (received, ends) = (0, 0)
+    while true {
+      while PQisBusy(handle) == 1 { try receive(&received, by: deadline) }
+      guard let result = PQgetResult(handle) else {
+        // The end of one statement's answer.
+        ends += 1
+        guard ends <= count, PQstatus(handle) == CONNECTION_OK else { throw broken() }
+        continue
+      }
+      switch PQresultStatus(result) {
+      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY: last = Rows(result)
+      case PGRES_PIPELINE_ABORTED: PQclear(result)
+      case PGRES_PIPELINE_SYNC:
+        PQclear(result)
+        guard PQstatus(handle) == CONNECTION_OK else { throw broken() }
+        if let fault { return .failure(fault) }
+        guard let last else { throw broken() }
+        return .success(last)
+      default:
+        fault = fault ?? self.fault(result)
+        PQclear(result)
+      }
+    }
   }
 
   private func flush(by deadline: Deadline) throws(Fault) {

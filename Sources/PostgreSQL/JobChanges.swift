@@ -76,7 +76,7 @@ struct JobChanges {
     try writeJobs(changes.map(\.new))
     let ended = changes.filter { $0.old.queue != nil && $0.new.queue == nil }
     if !ended.isEmpty {
-      try transaction.execute(
+      try transaction.add(
         "DELETE FROM queue WHERE id = ANY ($1)", [.ids(ended.map(\.new.id))])
     }
     try writePlaces(changes.filter { $0.old.queue != nil && $0.new.queue != nil })
@@ -105,7 +105,7 @@ struct JobChanges {
   }
 
   private func writeJobs(_ rows: [JobRow]) throws {
-    try transaction.execute(
+    try transaction.add(
       """
       UPDATE jobs SET phase = n.phase, finished_at = n.finished_at, expires_at = n.expires_at, image = n.image,
         source = n.source, low = n.low, last_claim = n.last_claim, record = n.record, code = n.code
@@ -128,7 +128,7 @@ struct JobChanges {
       change.new.queue.map { (id: change.new.id, queue: $0, move: change.move) }
     }
     guard !places.isEmpty else { return }
-    try transaction.execute(
+    try transaction.add(
       """
       UPDATE queue SET priority = n.priority, state = n.state, places = n.places, not_before = n.not_before,
         origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL, leads = leads AND n.state = 4,

@@ -228,12 +228,12 @@ extension Transaction {
       "DELETE FROM reservations WHERE instance = ANY ($1) RETURNING digest", [.ints(instances)])
     let candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
     // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
-    try execute(
+    try add(
       "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
       [.ints(instances)])
     try noteCandidates(candidates)
-    try execute(
+    try add(
       "UPDATE messages SET instance = NULL WHERE instance = ANY ($1)", [.ints(instances)])
-    try execute("DELETE FROM instances WHERE number = ANY ($1)", [.ints(instances)])
+    try add("DELETE FROM instances WHERE number = ANY ($1)", [.ints(instances)])
   }
 }

@@ -92,7 +92,7 @@ extension Transaction {
   /// - Parameter waiting: whether what is yet to be sent goes too.
   func forgetMessages(of subjects: [JobID], waiting: Bool) throws {
     guard !subjects.isEmpty else { return }
-    try execute(
+    try add(
       "DELETE FROM messages WHERE subject = ANY ($1) AND (next_at IS NULL OR $2)",
       [.ids(subjects), .bool(waiting)])
   }
@@ -112,7 +112,7 @@ extension Transaction {
 
   fileprivate func hold(_ ids: [WebhookMessage.ID], by instance: Instance?) throws {
     guard !ids.isEmpty else { return }
-    try execute(
+    try add(
       """
       UPDATE messages SET instance = $3 FROM unnest($1, $2) AS n (subject, number)
       WHERE messages.subject = n.subject AND messages.number = n.number

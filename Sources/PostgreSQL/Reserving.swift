@@ -35,7 +35,7 @@ extension Transaction {
     let live = try Set(requests.map(\.instance)).filter(hasLease)
     let images = Set(requests.filter { live.contains($0.instance) }.map(\.image))
     let known = try lockedImages(images.map(\.bytes))
-    let totals = try self.totals()
+    let totals = try totalsOfImages()
     let batch = ReservedImages(requests.filter { live.contains($0.instance) }, known)
     let fits = batch.fits(totals[.imageBytes])
     if fits {
@@ -65,7 +65,7 @@ extension Transaction {
 
   private func insert(_ images: [(name: ImageName, bytes: Int)]) throws {
     guard !images.isEmpty else { return }
-    try execute(
+    try add(
       "INSERT INTO images (digest, bytes, generation) SELECT * FROM unnest($1, $2, $3)",
       [
         .byteStrings(images.map(\.name.digest.bytes)), .ints(images.map { Int64($0.bytes) }),
@@ -77,7 +77,7 @@ extension Transaction {
 
   private func insert(_ requests: [ReserveRequest]) throws {
     guard !requests.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO reservations (holder, digest, instance) SELECT * FROM unnest($1, $2, $3)
       ON CONFLICT DO NOTHING

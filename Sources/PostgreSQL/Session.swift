@@ -78,18 +78,24 @@ final class Session {
   ) throws -> Value {
     let connection = try connected()
     let transaction = Transaction(connection, settings)
+    let mayBeCommitted = isCommitting
     do {
-      try transaction.run(
-        isSynced ? "BEGIN" : "BEGIN; SET LOCAL synchronous_commit = off")
+      try transaction.add("BEGIN")
+      if !isSynced { try transaction.add("SET LOCAL synchronous_commit = off") }
       let value = try body(transaction)
       try transaction.writeBatchTallies()
       try transaction.writeTallies()
       isCommitting = true
-      try transaction.run("COMMIT")
+      try transaction.execute("COMMIT")
       return value
     } catch {
       if connection.isUsable {
-        do { try transaction.run("ROLLBACK") } catch { disconnect() }
+        // The server said no.
+        isCommitting = mayBeCommitted
+        connection.forgetAdded()
+        if connection.isInTransaction {
+          do { try transaction.run("ROLLBACK") } catch { disconnect() }
+        }
       }
       throw error
     }
@@ -125,6 +131,11 @@ final class Transaction {
   @discardableResult
   func execute(_ sql: String, _ values: [SQLValue] = []) throws(Fault) -> Rows {
     try connection.execute(sql, values, by: deadline)
+  }
+
+  /// Has a statement run ahead of the next one, in the same round trip: where it fails, that one does.
+  func add(_ sql: String, _ values: [SQLValue] = []) throws(Fault) {
+    try connection.add(sql, values, by: deadline)
   }
 
   @discardableResult

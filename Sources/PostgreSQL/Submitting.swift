@@ -249,7 +249,7 @@ extension Transaction {
   func remember(_ keys: [(key: IdempotencyKey, since: Timestamp, jobs: [JobID])]) throws {
     let keyed = keys.map { (name: KeyName($0.key), $0) }.sorted { $0.name < $1.name }
     guard !keyed.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO keys (owner, key, fingerprint, created_at, jobs) SELECT * FROM unnest($1, $2, $3, $4, $5)
       """,

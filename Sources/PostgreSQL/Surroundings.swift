@@ -81,7 +81,7 @@ extension Transaction {
   func spend(_ rate: Double, at origins: [String], at moment: Timestamp) throws {
     guard rate > 0, !origins.isEmpty else { return }
     let pause = Int64(1_000_000 / rate)
-    try execute(
+    try add(
       """
       INSERT INTO origins AS o (origin, next_at) SELECT DISTINCT x, $2 + $3 FROM unnest($1) AS x ORDER BY 1
       ON CONFLICT (origin) DO UPDATE SET next_at = greatest(o.next_at, $2) + $3
@@ -108,7 +108,7 @@ extension Transaction {
   func passOn(_ requests: Set<[UInt8]>) throws {
     guard !requests.isEmpty else { return }
     let sorted = SQLValue.byteStrings(requests.sorted { $0.lexicographicallyPrecedes($1) })
-    try execute(
+    try add(
       """
       UPDATE queue SET leads = true WHERE id IN (SELECT h.id FROM unnest($1) AS r
         CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = r

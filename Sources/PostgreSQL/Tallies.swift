@@ -84,12 +84,21 @@ extension Transaction {
     Totals(try execute("SELECT name, sum(n)::bigint FROM tallies GROUP BY name"), self)
   }
 
+  /// The same of what images and the cache take alone, however many owners there are.
+  func totalsOfImages() throws -> Totals {
+    let names: [Tallies.Name] = [.images, .imageBytes, .entries, .entryBytes, .recordBytes]
+    return Totals(
+      try execute(
+        "SELECT name, sum(n)::bigint FROM tallies WHERE name = ANY ($1) GROUP BY name",
+        [.byteStrings(names.map(\.bytes))]), self)
+  }
+
   /// Writes how the counts change; the last thing that a transaction does, as others may wait for its rows.
   func writeTallies() throws {
     guard !tallies.changes.isEmpty else { return }
     let changes = tallies.changes.map { (name: $0.key.bytes, n: $0.value) }
       .sorted { $0.name.lexicographicallyPrecedes($1.name) }
-    try execute(
+    try add(
       """
       INSERT INTO tallies AS t (name, slot, n)
       SELECT name, pg_backend_pid() % \(Tallies.slots), n FROM unnest($1, $2) AS x (name, n)

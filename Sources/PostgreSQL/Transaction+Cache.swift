@@ -53,7 +53,7 @@ extension Transaction {
       $0.digest.lexicographicallyPrecedes($1.digest)
     }
     guard !new.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource)
       SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource

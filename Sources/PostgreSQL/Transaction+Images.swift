@@ -36,7 +36,7 @@ extension Transaction {
       throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
     }
     if !new.isEmpty {
-      try execute(
+      try add(
         "INSERT INTO images (digest, bytes, embedded, generation) SELECT * FROM unnest($1, $2, $3, $4)",
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
@@ -54,7 +54,7 @@ extension Transaction {
     }
     let taken = (new + back).filter { arriving[$0] != nil }
     if !taken.isEmpty {
-      try execute(
+      try add(
         "INSERT INTO contents (digest, bytes) SELECT * FROM unnest($1, $2)",
         [.byteStrings(taken), .byteStrings(taken.map { arriving[$0] })])
     }
@@ -66,7 +66,7 @@ extension Transaction {
   /// sees what this transaction did.
   func noteCandidates(_ digests: Set<[UInt8]>) throws {
     guard !digests.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO candidates (digest) SELECT unnest($1)
       ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest

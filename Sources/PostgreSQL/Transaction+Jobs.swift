@@ -54,7 +54,7 @@ extension Transaction {
 
   /// Writes rows that are new.
   func insert(_ rows: [JobRow], tags: [(row: JobRow, tags: [String])]) throws {
-    try execute(
+    try add(
       """
       INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -78,7 +78,7 @@ extension Transaction {
   func enqueue(_ rows: [JobRow]) throws {
     let queued = rows.compactMap { row in row.queue.map { (row, $0) } }
     guard !queued.isEmpty else { return }
-    try execute(
+    try add(
       """
       INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request, batch)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -102,22 +102,22 @@ extension Transaction {
       }
     }
     guard !ids.isEmpty else { return }
-    try execute(
+    try add(
       "INSERT INTO tags (owner, tag, id) SELECT * FROM unnest($1, $2, $3)",
       [.byteStrings(owners), .byteStrings(tags), .ids(ids)])
   }
 
   func removeTags(of ids: [JobID]) throws {
     guard !ids.isEmpty else { return }
-    try execute("DELETE FROM tags WHERE id = ANY ($1)", [.ids(ids)])
+    try add("DELETE FROM tags WHERE id = ANY ($1)", [.ids(ids)])
   }
 
   /// Forgets jobs, which the transaction has locked.
   func delete(_ rows: [JobRow]) throws {
     guard !rows.isEmpty else { return }
     let ids = rows.map(\.id)
-    try execute("DELETE FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
-    try execute("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
+    try add("DELETE FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
+    try add("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
     try removeTags(of: ids)
     try passOn(Set(rows.compactMap(\.queue).filter(\.leads).compactMap(\.request)))
     for row in rows {
