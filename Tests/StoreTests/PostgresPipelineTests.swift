@@ -1,0 +1,91 @@
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+@Suite("Statements that go to PostgreSQL together")
+struct PostgresPipelineTests {
+  private let database: TestDatabase
+  private let session: Session
+  private var deadline: Connection.Deadline { .now + .seconds(30) }
+
+  init() throws {
+    database = try TestDatabase(in: .shared)
+    session = Session(Session.Settings(PostgresJobStore.Configuration(url: database.url)))
+    try session.connected().run("CREATE TABLE t (n bigint PRIMARY KEY)", by: deadline)
+  }
+
+  private func numbers() throws -> [Int64] {
+    let rows = try session.connected().execute("SELECT n FROM t ORDER BY n", [], by: deadline)
+    return rows.all.compactMap { rows.int($0, 0) }
+  }
+
+  private func transaction(_ body: (Transaction) throws -> Void) throws -> Bool {
+    var isCommitting = false
+    do {
+      try session.transaction(isSynced: false, isCommitting: &isCommitting, body)
+    } catch {
+      #expect(!isCommitting, "the server said no")
+      throw error
+    }
+    return isCommitting
+  }
+
+  @Test("are run in their order, and the last one's rows are told")
+  func order() throws {
+    let isCommitted = try transaction { transaction in
+      for number in 1...3 {
+        try transaction.add("INSERT INTO t VALUES ($1)", [.int(Int64(number))])
+      }
+      let rows = try transaction.execute("SELECT n FROM t WHERE n > $1 ORDER BY n", [.int(1)])
+      #expect(rows.all.compactMap { rows.int($0, 0) } == [2, 3])
+      try transaction.add("DELETE FROM t WHERE n = $1", [.int(2)])
+      #expect(try transaction.run("SELECT count(*) FROM t").text(0, 0) == "2")
+      try transaction.add("INSERT INTO t VALUES ($1)", [.int(9)])
+    }
+    #expect(isCommitted)
+    #expect(try numbers() == [1, 3, 9])
+  }
+
+  @Test("more than the sockets hold comes and goes")
+  func many() throws {
+    _ = try transaction { transaction in
+      for start in stride(from: Int64(0), to: 2_000_000, by: 200_000) {
+        try transaction.add(
+          "INSERT INTO t SELECT unnest($1)", [.ints((start..<start + 200_000).map { $0 })])
+      }
+      let rows = try transaction.execute("SELECT n FROM t")
+      #expect(rows.all.count == 2_000_000)
+    }
+  }
+
+  @Test(
+    "all of a transaction is undone where one fails, and the connection goes on",
+    arguments: [0, 1, 2])
+  func failure(at failing: Int) throws {
+    #expect(throws: Fault.self) {
+      _ = try transaction { transaction in
+        for number in 0...2 {
+          try transaction.add(
+            "INSERT INTO t VALUES ($1)", [.int(number == failing ? nil : Int64(number))])
+        }
+      }
+    }
+    #expect(try !session.connected().isInTransaction)
+    #expect(try numbers() == [])
+    _ = try transaction { try $0.add("INSERT INTO t VALUES (1)") }
+    #expect(try numbers() == [1])
+  }
+
+  @Test("what was added and not sent is forgotten where the caller gives up")
+  func givenUp() throws {
+    struct GivenUp: Error {}
+    #expect(throws: GivenUp.self) {
+      _ = try transaction { transaction in
+        try transaction.add("INSERT INTO t VALUES (1)")
+        throw GivenUp()
+      }
+    }
+    #expect(try numbers() == [])
+  }
+}
