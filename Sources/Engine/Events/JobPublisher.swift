@@ -47,6 +47,11 @@ struct JobPublisher: Sendable {
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",
     ]
+    if job.owner != .anonymous { metadata["owner"] = "\(job.owner.name)" }
+    if let batch = job.batch {
+      metadata["batch"] = "\(batch.id)"
+      metadata["line"] = "\(batch.line)"
+    }
     if let url = job.submission.url(of: .regular) { metadata["host"] = "\(url.authority)" }
     if let cache = job.cache { metadata["cache"] = "\(cache.status.rawValue)" }
     if let failure = job.failure {
