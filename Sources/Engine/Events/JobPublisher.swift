@@ -9,17 +9,21 @@ internal import Logging
 struct JobPublisher: Sendable {
   let snapshots: JobSnapshots
   let metrics: JobMetrics
+  /// Nil: nobody traces.
+  let tracer: (any JobTracer)?
   let log: Logger
   /// Called when a job has ended of whose end somebody is to be told.
   let onMessage: @Sendable () -> Void
   /// Called when a job has ended with its low-data image.
   let onLowData: @Sendable (Job) -> Void
 
-  /// - Parameter hasEnded: whether it became success, failure or cancelled by this change.
+  /// - Parameters:
+  ///   - hasEnded: whether it became success, failure or cancelled by this change.
+  ///   - stages: of its last try, where somebody traces.
   /// - Returns: the newest state; nil when the job was purged.
   @discardableResult
-  func publish(_ job: Job, hasEnded: Bool) -> JobSnapshot? {
-    if hasEnded { recordEnd(of: job) }
+  func publish(_ job: Job, hasEnded: Bool, _ stages: [JobStage] = []) -> JobSnapshot? {
+    if hasEnded { recordEnd(of: job, stages) }
     return snapshots.publish(job)
   }
 
@@ -35,8 +39,9 @@ struct JobPublisher: Sendable {
     log.info("image replaced", metadata: metadata(of: job))
   }
 
-  private func recordEnd(of job: Job) {
+  private func recordEnd(of job: Job, _ stages: [JobStage] = []) {
     metrics.finished(job)
+    tracer?.ended(job, stages)
     if job.image?.variant == .lowData { onLowData(job) }
     if job.submission.webhook != nil { onMessage() }
     log.info("job finished", metadata: metadata(of: job))
