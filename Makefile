@@ -76,6 +76,14 @@ check-dist: dist ## run what `make dist` made, with the Swift toolchain out of r
 dist-packages: build-packages
 	@.ci/install $(DIST_PACKAGES)
 
+.PHONY: sbom
+sbom: $(LINT_TOOLS)/installed ## write what the executable is made of and linked with, as CycloneDX, to .build-dist/ (EXECUTABLE=…)
+	@mkdir -p $(DIST)
+	deploy/sbom $(or $(EXECUTABLE),$(firstword $(wildcard .build/release/imagefetch .build/debug/imagefetch))) \
+	  >$(DIST)/imagefetch-$(VERSION).cdx.json
+	$(LINT_TOOLS)/bin/python .ci/check-sbom <$(DIST)/imagefetch-$(VERSION).cdx.json
+	@ls -lh $(DIST)/imagefetch-$(VERSION).cdx.json
+
 .PHONY: image
 image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root
 	@.ci/install $(IMAGE_PACKAGES)
@@ -98,7 +106,7 @@ LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 test-long: export LONG_TESTS := 1
 test-long: ## run the tests that do more when there is time: kills, replacements, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
-	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),ClusterCrowdTests|OtherObjectStoreTests|WebhookRunTests)'
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|DecoderProcessTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|WebhookRunTests)'
 
 # Tests have these make clients of openapi.yaml; one installs them where several want them at once.
 $(CLIENT_TOOLS)/installed: .ci/clients.txt
@@ -171,6 +179,12 @@ bench-batches: build-packages ## measure lists of a million lines (ARGS=--lines 
 	@.ci/install gcc libsqlite3-dev python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/batches.py --service .build/release/imagefetch $(ARGS)
+
+.PHONY: bench-hostile
+bench-hostile: build-packages ## measure what clients that mean harm cost the others (ARGS='--crowd …')
+	@.ci/install python3
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/hostile.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)

@@ -36,6 +36,8 @@ public struct Configuration: Sendable {
   public var allowsPlainWebhooks = false
   /// The places that images may be brought to by their names.
   public var destinations: Set<String> = []
+  /// Whether jobs keep where their client's request stands in a trace.
+  public var takesTraces = false
   /// Whether named local images exist at all.
   public var hasLocalRoot = false
 

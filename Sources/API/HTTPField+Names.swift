@@ -21,6 +21,7 @@ extension HTTPField.Name {
   static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
   static let saveData = HTTPField.Name("Save-Data")!
   static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
+  static let traceparent = HTTPField.Name("traceparent")!
   static let xAccelBuffering = HTTPField.Name("X-Accel-Buffering")!
   static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
   static let xRequestID = HTTPField.Name("X-Request-Id")!

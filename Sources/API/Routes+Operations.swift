@@ -44,6 +44,9 @@ extension Routes {
     case .starting:
       throw Problem(.starting, "This service will take work in a moment.").with(.retryAfter, "1")
     case .full: throw Problem(JobsError.store(.full))
+    case .stuck:
+      throw Problem(.overloaded, "No image can be decoded at the moment; jobs are taken, and wait.")
+        .with(.retryAfter, "5")
     case .draining: throw Problem(JobsError.draining)
     }
   }

@@ -69,8 +69,11 @@ extension Routes {
         .pointer(""), .invalidOption, "A batch is an array of jobs; this is \(body.kind).")
       try decoder.mistakes.check()
     }
-    let jobs = decoder.jobs(from: body)
+    var jobs = decoder.jobs(from: body)
     try decoder.mistakes.check()
+    if let trace = trace(of: exchange) {
+      for at in jobs.indices { jobs[at].submission.trace = trace }
+    }
     return Submitted(
       jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
   }
@@ -103,6 +106,12 @@ extension Routes {
       options: [])
   }
 
+  /// Where the request stands in a trace, where jobs keep that.
+  private func trace(of exchange: Exchange) -> TraceContext? {
+    guard configuration.takesTraces else { return nil }
+    return exchange.fields[.traceparent].flatMap { TraceContext(traceparent: $0) }
+  }
+
   /// Room for an image that the client sends.
   func capture(_ exchange: Exchange) async throws(Problem) -> any ImageCapture {
     try await asking { () throws(JobsError) in
@@ -118,6 +127,7 @@ extension Routes {
     let image = try await asking { () throws(JobsError) in try await captured.capture.finish() }
     var job = job
     job.submission.source = image.source(contentType: captured.contentType)
+    job.submission.trace = trace(of: exchange)
     let content = [Array(captured.contentType.utf8), image.digest.bytes, options]
     let submitted = try await asking { [job] () throws(JobsError) in
       try await service.submit(

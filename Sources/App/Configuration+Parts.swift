@@ -46,7 +46,14 @@ extension Configuration {
     engine.cache.isShared = cache.shared
     engine.cache.defaultTTL = cache.defaultTTL
     engine.isConstrained = network.constrained
+    engine.tracing = tracingRules
     return engine
+  }
+
+  /// Which jobs are traced; nil: none.
+  var tracingRules: TraceRules? {
+    tracing.endpoint == nil
+      ? nil : TraceRules(share: tracing.sample, isPassedOn: tracing.propagate)
   }
 
   /// What people call this process.
@@ -156,6 +163,7 @@ extension Configuration {
     routes.view.signatures = ViewSignature(keys: view.keys)
     routes.allowsPlainWebhooks = webhooks.allowHTTP
     routes.destinations = Set(destinations.map(\.name))
+    routes.takesTraces = tracing.endpoint != nil
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes

@@ -51,6 +51,7 @@ extension Configuration {
     local.storage.jobsPasswordFile = nil
     local.storage.images = nil
     local.sources = Sources()
+    local.tracing = Tracing()
     local.log.level = max(log.level, .error)
     return local
   }

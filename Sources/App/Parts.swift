@@ -24,6 +24,8 @@ struct Parts: Sendable {
   private let server: HTTPServer
   private let recorder: ActivityRecorder
   private let decoding: Decoding
+  /// Nil: no job is traced.
+  let tracer: TraceExporter?
 
   /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
   init(
@@ -38,6 +40,7 @@ struct Parts: Sendable {
     self.tokens = tokens
     let decoding = Decoding(configuration, log: log)
     self.decoding = decoding
+    tracer = Self.makeTracer(configuration, fetcher, log)
     var engineConfiguration = configuration.engineConfiguration
     engineConfiguration.placeholders = try PlaceholderFile.pictures(
       configuration, by: decoding.codec)
@@ -55,6 +58,7 @@ struct Parts: Sendable {
           rules: tokens.rules(configuration.webhookRules), body: WebhookBody.encode),
         destinations: try DestinationKeeping(
           configuration, fetcher: fetcher, now: Self.now, log: log),
+        tracer: tracer,
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decode.threads, niceness: 5)),
@@ -97,6 +101,17 @@ struct Parts: Sendable {
     }
   }
 
+  private static func makeTracer(
+    _ configuration: Configuration, _ fetcher: CurlFetcher, _ log: Logger
+  ) -> TraceExporter? {
+    guard let rules = configuration.tracingRules,
+      let endpoint = configuration.tracing.endpoint.flatMap({ SourceURL($0) })
+    else { return nil }
+    return TraceExporter(
+      to: endpoint, rules: rules, name: configuration.instanceName,
+      by: fetcher.sender(under: .everywhere), log: log)
+  }
+
   /// From now on these tokens hold.
   func take(tokensOf configuration: Configuration) {
     tokens.take(configuration)
@@ -121,6 +136,7 @@ struct Parts: Sendable {
     startThread(named: "decoders") { [decoding, log] in
       decoding.tell(to: log)
       Versions.tell(to: log)
+      LibraryAdvisories.tell(to: log)
     }
     do {
       try await engine.run {

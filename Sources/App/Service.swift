@@ -56,6 +56,12 @@ public enum Service {
         await parts.keepActivity(registry)
         return nil
       }
+      if let tracer = parts.tracer {
+        group.addTask {
+          await tracer.run()
+          return nil
+        }
+      }
       // Work ends by itself only when it failed; else when the signals' task has drained it.
       let failure = await group.next() ?? nil
       group.cancelAll()

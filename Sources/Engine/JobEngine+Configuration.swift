@@ -54,6 +54,10 @@ extension JobEngine {
     public var placeholders: [Placeholder: PlaceholderPicture] = [:]
     /// What is kept of responses.
     public var cache = CacheConfiguration()
+    /// When it is tried whether images can be decoded.
+    public var canary = CanaryRules()
+    /// Which jobs are traced; nil: none.
+    public var tracing: TraceRules?
 
     /// The defaults.
     public init() {}
@@ -64,7 +68,15 @@ extension JobEngine.Configuration {
   /// What each load may take, and with whom it is shared.
   var loadRules: LoadRules {
     LoadRules(
-      timeout: timeout, maxBytes: maxBytes, maxPixels: limits.maxPixels, isShared: cache.isShared)
+      timeout: timeout, maxBytes: maxBytes, maxPixels: limits.maxPixels, isShared: cache.isShared,
+      isTraced: tracing != nil)
+  }
+
+  /// A worker is stuck only beyond what transfers may take.
+  var canaryRules: CanaryRules {
+    var rules = canary
+    rules.longest = max(rules.longest, timeout * 3)
+    return rules
   }
 
   /// What each origin may be asked.

@@ -23,6 +23,8 @@ extension JobEngine {
     public var webhooks: Webhooks?
     /// Brings images where clients want them; nil: nowhere.
     public var destinations: (any ImageDestinations)?
+    /// Hears of the ends of jobs; nil: nobody traces them.
+    public var tracer: (any JobTracer)?
     /// Where hashing, decoding and writing may compute and wait.
     public var threads: any ComputeThreads
 
@@ -33,7 +35,8 @@ extension JobEngine {
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
       peers: (any InstancePeers)? = nil, webhooks: Webhooks? = nil,
-      destinations: (any ImageDestinations)? = nil, threads: any ComputeThreads
+      destinations: (any ImageDestinations)? = nil, tracer: (any JobTracer)? = nil,
+      threads: any ComputeThreads
     ) {
       self.store = store
       self.images = images
@@ -45,6 +48,7 @@ extension JobEngine {
       self.peers = peers
       self.webhooks = webhooks
       self.destinations = destinations
+      self.tracer = tracer
       self.threads = threads
     }
   }

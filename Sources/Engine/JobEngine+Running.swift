@@ -33,6 +33,7 @@ extension JobEngine {
       group.addTask { await self.lease.keep() }
       group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
       group.addTask { await self.storage.watch() }
+      group.addTask { await self.vitality.run(now: self.clock) }
       group.addTask { await self.watch.run() }
       group.addTask { await self.hearOthers(news, as: instance) }
       group.addTask { await self.snapshots.subscribers.run() }
@@ -117,6 +118,7 @@ extension JobEngine {
       metrics.observe(
         JobMetrics.Counts(
           store: try await store.counts(), cache: try await cache.counts(), running: loads.count,
+          stuck: vitality.stuck(at: now()).count,
           workers: configuration.workers, oldest: loads.oldest.map { now() - $0 } ?? .zero,
           renderings: variants?.load, pausedOrigins: origins.paused, partialBytes: kept.bytes))
       try await webhooks?.observe()

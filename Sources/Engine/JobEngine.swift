@@ -69,6 +69,7 @@ public final class JobEngine: Sendable {
 
   // Upkeep.
   let tidying = TidyRounds()
+  let vitality: Vitality
 
   /// - Parameter now: the wall clock.
   public init(
@@ -89,7 +90,8 @@ public final class JobEngine: Sendable {
     snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
     let bell = WebhookBell()
     publisher = JobPublisher(
-      snapshots: snapshots, metrics: metrics, log: log, onMessage: { bell.ring() },
+      snapshots: snapshots, metrics: metrics, tracer: parts.tracer, log: log,
+      onMessage: { bell.ring() },
       onLowData: { [network, background] job in
         // The network changed while the job was loading.
         if network.firstCandidate(of: job.submission) == .regular { background.replaceLowData() }
@@ -130,6 +132,10 @@ public final class JobEngine: Sendable {
       store: parts.store, lease: lease, origins: origins, positions: positions, signal: signal,
       now: now, log: log)
 
+    let lastDecode = LastDecode()
+    vitality = Vitality(
+      configuration.canaryRules, codec: parts.codec, threads: threads, loads: loads, lastDecode,
+      log: log)
     let memory = DecodeMemory(bytes: configuration.limits.maxMemory)
     completer = JobCompleter(
       writer: CompletionWriter(
@@ -164,11 +170,12 @@ public final class JobEngine: Sendable {
       codec: parts.codec, limits: configuration.limits, memory: memory,
       staging: ImageStaging(
         spool: parts.spool, keeper: keeper, largestEmbedded: parts.store.largestEmbedded, log: log),
-      completer: completer)
+      completer: completer, lastDecode: lastDecode)
     let urls = URLLoader(
       cache: cache,
       requests: OriginRequests(
-        fetcher: parts.fetcher, origins: origins, maxBytes: configuration.maxBytes),
+        fetcher: parts.fetcher, origins: origins, tracing: configuration.tracing,
+        maxBytes: configuration.maxBytes),
       kept: kept, ingest: ingest, background: background, bytes: dailyBytes, now: now)
     makers = VariantMakers(
       variants: variants, staging: ingest.staging, isShared: configuration.cache.isShared)
@@ -190,7 +197,8 @@ public final class JobEngine: Sendable {
     let state = lifecycle.withLock { $0 }
     guard state == .ready else { return state }
     if lease.isFailing { return .starting }
-    return storage.isFull ? .full : .ready
+    if storage.isFull { return .full }
+    return vitality.isFailing ? .stuck : .ready
   }
 
   /// The wall clock's time.
@@ -203,7 +211,7 @@ public final class JobEngine: Sendable {
     switch state {
     case .starting: throw .starting
     // The next one may find room, or need none.
-    case .ready, .full: return
+    case .ready, .full, .stuck: return
     // Others work on what this one takes while it stops, so that a proxy's clients see nothing of that.
     case .draining: if membership.isAlone { throw .draining }
     }

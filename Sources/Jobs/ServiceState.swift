@@ -4,6 +4,8 @@ public enum ServiceState: Sendable, Equatable {
   case starting
   /// It takes jobs.
   case ready
+  /// It takes jobs, but no image can be decoded at the moment.
+  case stuck
   /// It finds no room for new jobs. What it has is given out all the same.
   case full
   /// It finishes what is running and takes no more.

@@ -28,6 +28,8 @@ public struct Submission: Sendable, Equatable, Codable {
   @Sparse public var savesData = false
   /// Whom to tell of the job's end.
   public var webhook: Webhook?
+  /// Where its client's request stands in a trace, where that is kept.
+  public var trace: TraceContext?
   private var wantedVariants: [VariantRequest]?
   private var dropped: Bool?
   private var wantedDeliveries: [DeliveryRequest]?

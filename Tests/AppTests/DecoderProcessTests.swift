@@ -68,6 +68,28 @@ struct DecoderProcessTests {
     }
   }
 
+  @Test(
+    "that answer no more have the service say that it is not ready, until they do",
+    .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"),
+    .timeLimit(.minutes(5)))
+  func standing() async throws {
+    try await withService { service in
+      try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
+      let decoders = Self.descendants(of: service.processIdentifier)
+      for decoder in decoders { kill(decoder, SIGSTOP) }
+      // A canary is due after half a minute, and has a quarter.
+      try await eventually {
+        String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+          .contains("imagefetch_canaries_total 1")
+      }
+      try await eventually { try await service.get("/readyz").status == 503 }
+      #expect(try await service.get("/livez").status == 200)
+      for decoder in decoders { kill(decoder, SIGCONT) }
+      try await eventually { try await service.get("/readyz").status == 200 }
+      #expect(service.log.contains("images can't be decoded"))
+    }
+  }
+
   @Test("are not there where the operator wants none")
   func none() async throws {
     let origin = try ScriptedOrigin()

@@ -8,7 +8,7 @@ enum Documentation {
   /// What users of the service read first.
   private static let readers = [
     "docs/clients.md", "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
-    "docs/scaling.md",
+    "docs/scaling.md", "docs/trust.md",
   ].map(Page.init)
 
   struct Page: Sendable {

@@ -117,7 +117,8 @@ struct DocumentationTests {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/photo.jpg", .ok(Fixtures.jpeg))
-    try await withService { service in
+    // Some are of what is configured alone.
+    try await withService(["IMAGEFETCH_TRACING_ENDPOINT": origin.url("")]) { service in
       let id = try await service.submit(url: origin.url("/photo.jpg"))
       _ = try await service.finished(id)
       #expect(try await service.get("/jobs/\(id)/image?width=10").status == 200)

@@ -68,7 +68,9 @@ struct DocumentedLimitsTests {
     let configuration = JobEngine.Configuration()
     return [
       "a failure stands for \(seconds(JobEngine.failureStands)) s",
-      "imagefetch_oldest_running_job_seconds > \(5 * seconds(configuration.timeout))",
+      "where none was decoded for \(seconds(configuration.canary.quiet)) s",
+      "or takes \(seconds(configuration.canary.patience)) s",
+      "Work that takes longer than \(seconds(configuration.canary.longest)) s",
       "imagefetch_jobs{phase=\"queued\"} > \(configuration.maxQueued / 2)",
     ]
   }

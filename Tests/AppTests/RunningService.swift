@@ -10,6 +10,8 @@ final class RunningService: Sendable {
   let folder: String
   private let process: Process
   private let output: Output
+  /// By which its clients asked last.
+  private let lastToken = Mutex<String?>(nil)
 
   /// What the process printed on standard error so far.
   private final class Output: Sendable {
@@ -61,7 +63,9 @@ final class RunningService: Sendable {
     environment["IMAGEFETCH_FETCH_ALLOW_PORTS"] = ""
     environment["IMAGEFETCH_LOG_FORMAT"] = "json"
     environment["SWIFT_BACKTRACE"] = "enable=no"
+    environment.merge(Self.planted(beside: settings, arguments)) { $1 }
     environment.merge(settings) { $1 }
+    SecretWatch.shared.plant(environment: environment)
     process.environment = environment
     process.standardOutput = FileHandle.nullDevice
     let output = Output()
@@ -111,6 +115,7 @@ final class RunningService: Sendable {
   func kill() async throws {
     Foundation.kill(process.processIdentifier, SIGKILL)
     try await eventually { !self.process.isRunning }
+    expectNoSecret(in: Data(log.utf8), "the log")
   }
 
   /// Sends SIGTERM.
@@ -120,12 +125,14 @@ final class RunningService: Sendable {
   /// - Returns: the exit status.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
+    expectNoSecret(in: Data(log.utf8), "the log")
     return process.terminationStatus
   }
 
   /// SIGTERM, and waits for the end.
   @discardableResult
   func stop() async throws -> Int32 {
+    await examineMetrics()
     terminate()
     return try await ended()
   }
@@ -162,10 +169,14 @@ final class RunningService: Sendable {
     request.httpMethod = method
     request.httpBody = body
     for (name, value) in headers { request.setValue(value, forHTTPHeaderField: name) }
+    SecretWatch.shared.plant(path: path, headers: headers, body: body)
+    if let token = headers["Authorization"] { lastToken.withLock { $0 = token } }
     let (data, response) = try await Self.session.data(for: request)
     let answer = try #require(response as? HTTPURLResponse)
     var fields: [String: String] = [:]
     for (name, value) in answer.allHeaderFields { fields["\(name)".lowercased()] = "\(value)" }
+    let head = fields.map { "\($0): \($1)\n" }.joined()
+    expectNoSecret(in: Data(head.utf8) + data, "the answer to \(method) \(path)", isAnswer: true)
     return Answer(status: answer.statusCode, headers: fields, body: data)
   }
 
@@ -195,6 +206,36 @@ final class RunningService: Sendable {
   }
 
   struct Unfinished: Error { let log: String }
+
+  // MARK: Secrets
+
+  /// What each service has, as long as that changes nothing of what it does.
+  private static func planted(
+    beside settings: [String: String], _ arguments: [String]
+  ) -> [String: String] {
+    var planted = [
+      "PGPASSWORD": "planted-database-password", "AWS_ACCESS_KEY_ID": "planted",
+      "AWS_SECRET_ACCESS_KEY": "planted+secret/of-a-bucket",
+    ]
+    let hasView = arguments.count > 0 || settings.keys.contains { $0.hasPrefix("IMAGEFETCH_VIEW") }
+    if !hasView { planted["IMAGEFETCH_VIEW_KEYS"] = "5ec2e7" + String(repeating: "b0b", count: 14) }
+    return planted
+  }
+
+  private func expectNoSecret(in text: Data, _ place: String, isAnswer: Bool = false) {
+    let found = SecretWatch.shared.found(in: text, isAnswer: isAnswer)
+    if !found.isEmpty { Issue.record("\(place) holds \(found)") }
+  }
+
+  /// The last ones, where they can be had.
+  private func examineMetrics() async {
+    guard isRunning, let url = URL(string: base + "/metrics") else { return }
+    var request = URLRequest(url: url, timeoutInterval: 5)
+    request.setValue(lastToken.withLock(\.self), forHTTPHeaderField: "Authorization")
+    if let (text, _) = try? await Self.session.data(for: request) {
+      expectNoSecret(in: text, "the metrics")
+    }
+  }
 }
 
 /// Tries until the condition holds, for a minute at most.

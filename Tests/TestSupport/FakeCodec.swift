@@ -4,29 +4,45 @@ internal import Synchronization
 /// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
 public final class FakeCodec: ImageCodec {
   private let decoders = Atomic(0)
+  private let state = State()
+
+  /// What every decoder does from now on.
+  private final class State: Sendable {
+    let crashes = Atomic(false)
+    let hangs = Atomic(false)
+  }
 
   public init() {}
 
   /// Images whose decoding was begun.
   public var begun: Int { decoders.load(ordering: .relaxed) }
 
+  /// From now on each step of a decoder crashes, or not.
+  public func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
+
+  /// From now on no decoder comes to an end, or each does.
+  public func hangs(_ hangs: Bool) { state.hangs.store(hangs, ordering: .relaxed) }
+
   public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     decoders.add(1, ordering: .relaxed)
-    return Decoder(limits: limits)
+    return Decoder(limits: limits, state)
   }
 
   private final class Decoder: ImageDecoder {
     private let limits: DecodeLimits
+    private let state: State
     private var bytes: [UInt8] = []
     private var isEnded = false
     private var hasHeader = false
 
-    init(limits: DecodeLimits) { self.limits = limits }
+    init(limits: DecodeLimits, _ state: State) { (self.limits, self.state) = (limits, state) }
 
     func append(_ bytes: [UInt8]) { self.bytes += bytes }
     func end() { isEnded = true }
 
     func step() throws(CodecError) -> DecodeStep {
+      if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as it was told") }
+      if state.hangs.load(ordering: .relaxed) { return .hasMore }
       guard bytes.count >= 2 || isEnded else { return .needsBytes }
       guard bytes.starts(with: Array("ok".utf8)) else {
         throw .broken(format: .png, detail: "not ok")

@@ -14,6 +14,9 @@ extension Configuration {
       Key("network.constrained", \.network.constrained, .boolean),
       Key("log.level", \.log.level, .choice()),
       Key("log.format", \.log.format, .choice()),
+      Key("tracing.endpoint", \.tracing.endpoint, .optional(.endpoint)),
+      Key("tracing.sample", \.tracing.sample, .number(0...1)),
+      Key("tracing.propagate", \.tracing.propagate, .boolean),
     ]
 
   private static let serving: [Key] = [

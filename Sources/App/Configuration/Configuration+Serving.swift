@@ -156,6 +156,16 @@ extension Configuration {
     public var constrained = false
   }
 
+  /// `tracing`: spans of jobs, by OTLP.
+  public struct Tracing: Sendable, Equatable {
+    /// The collector's URL, without a path; nil: no job is traced.
+    public var endpoint: String?
+    /// Of the jobs whose client says nothing (`traceparent`): 0…1.
+    public var sample = 1.0
+    /// Whether origins are told the trace.
+    public var propagate = false
+  }
+
   /// `log`: one record a line on standard error.
   public struct Log: Sendable, Equatable {
     /// The least that is told.

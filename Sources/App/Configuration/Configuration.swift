@@ -33,6 +33,8 @@ public struct Configuration: Sendable, Equatable {
   public var network = Network()
   /// The log.
   public var log = Log()
+  /// Traces of jobs.
+  public var tracing = Tracing()
 
   /// The defaults.
   public init() {}

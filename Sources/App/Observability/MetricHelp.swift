@@ -6,6 +6,8 @@ enum MetricHelp {
     "imagefetch_cache_entries": "Responses and variants that the cache holds.",
     "imagefetch_cache_memory_bytes": "Bytes of cached images that are also held in memory.",
     "imagefetch_cache_outcomes": "Jobs finished, by what the cache did for them.",
+    "imagefetch_canaries":
+      "Times that it was tried whether images can be decoded, as none was for a while.",
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
     "imagefetch_decoders_ended": "Decoder processes that ended, by why.",
     "imagefetch_decoders_started": "Decoder processes that were started.",
@@ -34,6 +36,8 @@ enum MetricHelp {
       "Tries to renew this instance's lease with the job store, by outcome.",
     "imagefetch_leases_lost": "Leases of this instance that were over before they were renewed.",
     "imagefetch_library_info": "Libraries that are linked, and this service, by version; always 1.",
+    "imagefetch_library_outdated":
+      "Whether a library's package is older than the one that mends holes which are known, by package; its log line says which.",
     "imagefetch_log_dropped": "Log lines that could not be written, or not soon enough.",
     "imagefetch_news": "News told to the instances that share the job store, and heard from them.",
     "imagefetch_object_store_requests": "Tries of requests to the object store, by outcome.",
@@ -52,6 +56,8 @@ enum MetricHelp {
     "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
     "imagefetch_store_wait_seconds":
       "How long the first of a transaction's requests waited for a connection to PostgreSQL, by what the connection is for.",
+    "imagefetch_traces":
+      "Traces of jobs, by outcome: sent, failed as the collector took none, dropped as too many waited.",
     "imagefetch_variant_seconds": "Time that rendering one variant took, by its format.",
     "imagefetch_variants": "Variants asked for, by format and by what came of it.",
     "imagefetch_variants_rendering": "Variants being rendered.",
@@ -64,5 +70,7 @@ enum MetricHelp {
     "imagefetch_webhooks_waiting":
       "Webhook messages that are yet to be taken, counted up to 100,000.",
     "imagefetch_workers": "Workers: so much work can be under way at once.",
+    "imagefetch_workers_stuck":
+      "Work under way for longer than five minutes, or three times fetch.timeout; its log line says which.",
   ]
 }

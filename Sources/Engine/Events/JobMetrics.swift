@@ -9,6 +9,7 @@ struct JobMetrics: Sendable {
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
   private let workers = Gauge(label: "imagefetch_workers")
+  private let stuck = Gauge(label: "imagefetch_workers_stuck")
   private let joins = Counter(label: "imagefetch_jobs_joined_total")
   private let pausedOrigins = Gauge(label: "imagefetch_paused_origins")
   private let keptBytes = Gauge(label: "imagefetch_partial_bytes")
@@ -64,6 +65,8 @@ struct JobMetrics: Sendable {
     var cache: CacheCounts
     /// Loads under way.
     var running: Int
+    /// Those that take longer than any should.
+    var stuck: Int
     var workers: Int
     /// How long the oldest load has been running.
     var oldest: Duration
@@ -87,6 +90,7 @@ struct JobMetrics: Sendable {
     }
     running.record(counts.running)
     workers.record(counts.workers)
+    stuck.record(counts.stuck)
     oldest.record(counts.oldest.inSeconds)
     if let load = counts.renderings {
       renderings.record(load.rendering)

@@ -9,17 +9,21 @@ internal import Logging
 struct JobPublisher: Sendable {
   let snapshots: JobSnapshots
   let metrics: JobMetrics
+  /// Nil: nobody traces.
+  let tracer: (any JobTracer)?
   let log: Logger
   /// Called when a job has ended of whose end somebody is to be told.
   let onMessage: @Sendable () -> Void
   /// Called when a job has ended with its low-data image.
   let onLowData: @Sendable (Job) -> Void
 
-  /// - Parameter hasEnded: whether it became success, failure or cancelled by this change.
+  /// - Parameters:
+  ///   - hasEnded: whether it became success, failure or cancelled by this change.
+  ///   - stages: of its last try, where somebody traces.
   /// - Returns: the newest state; nil when the job was purged.
   @discardableResult
-  func publish(_ job: Job, hasEnded: Bool) -> JobSnapshot? {
-    if hasEnded { recordEnd(of: job) }
+  func publish(_ job: Job, hasEnded: Bool, _ stages: [JobStage] = []) -> JobSnapshot? {
+    if hasEnded { recordEnd(of: job, stages) }
     return snapshots.publish(job)
   }
 
@@ -35,8 +39,9 @@ struct JobPublisher: Sendable {
     log.info("image replaced", metadata: metadata(of: job))
   }
 
-  private func recordEnd(of job: Job) {
+  private func recordEnd(of job: Job, _ stages: [JobStage] = []) {
     metrics.finished(job)
+    tracer?.ended(job, stages)
     if job.image?.variant == .lowData { onLowData(job) }
     if job.submission.webhook != nil { onMessage() }
     log.info("job finished", metadata: metadata(of: job))
@@ -47,6 +52,11 @@ struct JobPublisher: Sendable {
       "job": "\(job.id)", "phase": "\(job.phase.rawValue)", "bytes": "\(job.progress.completed)",
       "attempts": "\(job.attempts)",
     ]
+    if job.owner != .anonymous { metadata["owner"] = "\(job.owner.name)" }
+    if let batch = job.batch {
+      metadata["batch"] = "\(batch.id)"
+      metadata["line"] = "\(batch.line)"
+    }
     if let url = job.submission.url(of: .regular) { metadata["host"] = "\(url.authority)" }
     if let cache = job.cache { metadata["cache"] = "\(cache.status.rawValue)" }
     if let failure = job.failure {

@@ -178,3 +178,12 @@ struct PreviewThrottle {
     due = end + max(Self.interval, work * Self.pausePerWork)
   }
 }
+
+/// When an image was last decoded to its end: while they are, nobody has to try whether they can be.
+final class LastDecode: Sendable {
+  private let last = Mutex(ContinuousClock.now)
+
+  func note() { last.withLock { $0 = .now } }
+
+  var moment: ContinuousClock.Instant { last.withLock { $0 } }
+}

@@ -12,6 +12,7 @@ struct ImageIngest: Sendable {
   let memory: DecodeMemory
   let staging: ImageStaging
   let completer: JobCompleter
+  let lastDecode: LastDecode
 
   /// An image that was decoded to its end, staged but not published.
   struct Ingested: Sendable {
@@ -61,6 +62,7 @@ struct ImageIngest: Sendable {
     let decoder = codec.makeDecoder(limits: limits, variants: wanted)
     var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)
     var count = 0
+    load.stages?.begin(.decode)
     while let piece = try await Decode.next(of: kept) {
       count += piece.count
       try await decode.proceed(with: piece)
@@ -80,7 +82,10 @@ struct ImageIngest: Sendable {
     load.received(bytes: source.codedCount)
     guard count > 0 else { throw .fetch(.noData) }
     load.tracker.bodyCame()
+    load.stages?.end(.fetch)
     let description = try await decode.finish()
+    load.stages?.end(.decode)
+    lastDecode.note()
     load.tracker.advance(to: count, decodeTime: decode.time)
     let made = zip(wanted, decoder.variants).compactMap { request, file in
       file.map { (request, $0) }

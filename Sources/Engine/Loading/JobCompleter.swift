@@ -61,7 +61,7 @@ struct JobCompleter: Sendable {
       rest = rest.dropFirst(Self.batch)
       gathered = await complete(
         Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil,
-        gathers: gathers && rest.isEmpty && !loads.isStopping, common, ending)
+        gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages, ending)
       entry = nil
     } while !rest.isEmpty
     return gathered.map { loads.waiter($0.job, $0.claim) }
@@ -69,8 +69,9 @@ struct JobCompleter: Sendable {
 
   private func complete(
     _ waiters: [Load.Waiter], entry: CacheEntry?, image: EmbeddedImage?, releasing: JobID?,
-    gathers: Bool, _ common: Common, _ ending: (Load.Waiter) -> Ending
+    gathers: Bool, _ common: Common, _ stages: LoadStages?, _ ending: (Load.Waiter) -> Ending
   ) async -> [ClaimedJob] {
+    let began = ContinuousClock.now
     var plans: [JobID: Plan] = [:]
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
@@ -85,12 +86,12 @@ struct JobCompleter: Sendable {
     var gathered: [ClaimedJob] = []
     switch written {
     case .durable(let completed):
-      publish(completed.jobs)
+      publish(completed.jobs, stages?.told(storedSince: began) ?? [])
       gathered = completed.gathered
     case .stopped: break
     case .noRoom:
       return await complete(
-        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common
+        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common, stages
       ) { _ in .failure(.storageFull) }
     }
     for waiter in waiters { loads.forget(waiter) }
@@ -117,10 +118,10 @@ struct JobCompleter: Sendable {
     if case .durable(let completed) = written { publish(completed.jobs) }
   }
 
-  private func publish(_ jobs: [Job?]) {
+  private func publish(_ jobs: [Job?], _ stages: [JobStage] = []) {
     var isAnyQueued = false
     for job in jobs.lazy.compactMap(\.self) {
-      publisher.publish(job, hasEnded: job.phase.isFinished)
+      publisher.publish(job, hasEnded: job.phase.isFinished, stages)
       if !job.phase.isFinished { isAnyQueued = true }
     }
     if isAnyQueued { dispatcher.jobsWereQueued() }

@@ -90,6 +90,8 @@ final class Load: Sendable {
   private let holder: JobID
   let since: Timestamp
   let tracker: ProgressTracker
+  /// Nil where nobody traces.
+  let stages: LoadStages?
   private let lane: any ComputeLane
   /// Whether it goes on though no job waits: it freshens the cache.
   let isBackground: Bool
@@ -100,8 +102,9 @@ final class Load: Sendable {
 
   init(
     for leader: Job, request: Fingerprint?, holder: JobID, since: Timestamp,
-    lane: any ComputeLane, isBackground: Bool = false
+    lane: any ComputeLane, isBackground: Bool = false, stages: LoadStages? = nil
   ) {
+    self.stages = stages
     self.leader = leader
     self.request = request
     self.holder = holder

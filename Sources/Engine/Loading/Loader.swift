@@ -19,7 +19,10 @@ struct Loader: Sendable {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
       var wanted = JobVariants(of: loaded, in: makers)
+      let makes = load.stages != nil && !load.wantedVariants.isEmpty
+      if makes { load.stages?.begin(.variants) }
       await wanted.make(for: load.waiters.map(\.job))
+      if makes { load.stages?.end(.variants) }
       let waiters = await close(load, permits)
       let others = await end(waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: true)
       if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
@@ -70,7 +73,9 @@ struct Loader: Sendable {
       guard let image = try? made.image(for: waiter.job) else { return false }
       return completer.outcomes.objection(to: image, for: waiter) == nil
     }
+    load.stages?.begin(.deliver)
     let outcomes = await deliveries.deliver(for: ready.map(\.job), made)
+    load.stages?.end(.deliver)
     return gathered
       + (await completer.complete(
         delivering, of: load, image: image, releasing: load.reservation, gathers: gathers

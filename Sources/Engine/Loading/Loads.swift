@@ -281,7 +281,7 @@ struct LoadFactory: Sendable {
     let moment = now()
     return Load(
       for: rules.sharing(job), request: request, holder: ids.next(at: moment), since: moment,
-      lane: lane, isBackground: isBackground)
+      lane: lane, isBackground: isBackground, stages: rules.isTraced ? LoadStages() : nil)
   }
 }
 
@@ -295,6 +295,8 @@ struct LoadRules: Sendable {
   var maxPixels: Int
   /// Whether jobs of different owners share loads and the cache.
   var isShared: Bool
+  /// Whether somebody wants to know when their stages began and ended.
+  var isTraced = false
 
   /// The job as it shares by the present configuration, which may have changed since it was submitted.
   func sharing(_ job: Job) -> Job {

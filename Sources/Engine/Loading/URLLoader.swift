@@ -103,6 +103,7 @@ private struct URLLoad: Sendable {
     }
     switch response.status {
     case 304:
+      load.stages?.end(.fetch)
       guard let confirmed = elsewhere?.entry(at: response.url) ?? known,
         let loaded = await confirm(confirmed, by: response, began)
       else {
@@ -183,6 +184,8 @@ extension LoadedImage {
 struct OriginRequests: Sendable {
   let fetcher: any ImageFetcher
   let origins: OriginLimits
+  /// Nil: nobody traces.
+  let tracing: TraceRules?
   /// Of a response, at the most; each job's own limit is narrower, and watched by its load.
   let maxBytes: Int
 
@@ -201,17 +204,31 @@ struct OriginRequests: Sendable {
     request.admission = { [origins] origin async throws(FetchError) in
       permits.add(try await origins.admit(origin))
     }
+    if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
+      request.headers.append(trace.field(of: load.leader))
+    }
     load.tracker.requestBegins()
+    load.stages?.begin(.fetch)
     do throws(FetchError) {
       let response = try await fetcher.fetch(request)
       permits.noteAnswer()
       load.tracker.responseCame(response)
       return response
     } catch {
+      load.stages?.end(.fetch)
       permits.note(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
       if case .blocked = error { load.tracker.requestWasRefused() }
       throw error
     }
+  }
+}
+
+extension TraceContext {
+  /// What an origin is told: its request is below the job's `fetch`.
+  fileprivate func field(of job: Job) -> HeaderField {
+    let below = TraceContext(
+      traceHigh: traceHigh, traceLow: traceLow, span: job.span(of: .fetch), isSampled: isSampled)
+    return HeaderField(name: "traceparent", value: below.traceparent)
   }
 }
 

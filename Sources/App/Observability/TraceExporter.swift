@@ -1,0 +1,144 @@
+internal import Fetch
+internal import Foundation
+internal import Glibc
+internal import Jobs
+internal import Logging
+internal import Metrics
+internal import Synchronization
+
+/// Sends the traces of jobs to a collector, by OTLP over HTTP as JSON.
+///
+/// In comes each job's end, on whatever thread it became durable: it is put into a queue, or counted as dropped where that
+/// is full. Once a second what has gathered is made spans of and sent, by one task. No job waits for any of it.
+final class TraceExporter: JobTracer {
+  /// What of an ended job is told; little, as many may wait.
+  struct Ended: Sendable {
+    let job: Job
+    let place: TraceContext
+    let stages: [JobStage]
+    /// Since 1970-01-01T00:00:00Z.
+    let nanoseconds: Int64
+  }
+
+  private let rules: TraceRules
+  private let url: SourceURL
+  private let resource: [OTLP.Attribute]
+  private let sender: CurlSender
+  private let log: Logger
+  private let waiting = Mutex<[Ended]>([])
+  private let isRefused = Mutex(false)
+  private let counters = (
+    sent: TraceExporter.counter("sent"), dropped: TraceExporter.counter("dropped"),
+    failed: TraceExporter.counter("failed")
+  )
+
+  /// Jobs that wait to be sent, and those in one request.
+  private static let (mostWaiting, mostAtOnce) = (2048, 256)
+  private static let tries = 3
+
+  /// - Parameters:
+  ///   - endpoint: of the collector, without a path.
+  ///   - name: what people call this instance.
+  init(
+    to endpoint: SourceURL, rules: TraceRules, name: String, by sender: CurlSender, log: Logger
+  ) {
+    // An origin with a path is a URL.
+    url = SourceURL(endpoint.origin + "/v1/traces")!
+    self.rules = rules
+    self.sender = sender
+    self.log = log
+    resource = [
+      OTLP.Attribute("service.name", "imagefetch"),
+      OTLP.Attribute("service.version", App.version),
+      OTLP.Attribute("service.instance.id", name),
+    ]
+    for counter in [counters.sent, counters.dropped, counters.failed] { counter.increment(by: 0) }
+  }
+
+  private static func counter(_ outcome: String) -> Counter {
+    Counter(label: "imagefetch_traces_total", dimensions: [("outcome", outcome)])
+  }
+
+  func ended(_ job: Job, _ stages: [JobStage]) {
+    guard let place = job.trace(by: rules) else { return }
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    let nanoseconds = Int64(now.tv_sec) * 1_000_000_000 + Int64(now.tv_nsec)
+    let isTaken = waiting.withLock { waiting in
+      guard waiting.count < Self.mostWaiting else { return false }
+      waiting.append(Ended(job: job, place: place, stages: stages, nanoseconds: nanoseconds))
+      return true
+    }
+    if !isTaken { counters.dropped.increment() }
+  }
+
+  /// Sends until cancelled, and then once more what is left.
+  func run() async {
+    while (try? await Task.sleep(for: .seconds(1))) != nil { await sendAll(tries: Self.tries) }
+    // In a task that is not cancelled, as what is sent by one that is stops at once.
+    await Task.detached { await self.sendAll(tries: 1) }.value
+  }
+
+  private func sendAll(tries: Int) async {
+    while !Task.isCancelled {
+      let some = waiting.withLock { waiting in
+        let some = Array(waiting.prefix(Self.mostAtOnce))
+        waiting.removeFirst(some.count)
+        return some
+      }
+      guard !some.isEmpty else { return }
+      let isTaken = await send(some, tries)
+      if !isTaken, Task.isCancelled {
+        // The last try, which follows, takes them along.
+        waiting.withLock { $0.insert(contentsOf: some, at: 0) }
+        return
+      }
+      (isTaken ? counters.sent : counters.failed).increment(by: Int64(some.count))
+      // What came meanwhile waits for the next second.
+      if !isTaken { return }
+    }
+  }
+
+  private func send(_ ended: [Ended], _ tries: Int) async -> Bool {
+    guard let body = try? JSONEncoder().encode(OTLP.Request(ended, resource)) else { return false }
+    let request = OutgoingRequest(
+      .post, url, fields: [HeaderField(name: "Content-Type", value: "application/json")],
+      content: OutgoingContent(Array(body)), timeout: .seconds(tries > 1 ? 10 : 2), maxBytes: 65_536
+    )
+    for number in 1...tries {
+      let refusal: String
+      do throws(FetchError) {
+        let response = try await sender.send(request)
+        let status = response.status
+        // Read to its end, so that the connection is used again.
+        while try await response.body.next() != nil {}
+        if (200..<300).contains(status) {
+          note(refusal: nil)
+          return true
+        }
+        refusal = "answered \(status)"
+        // OTLP/HTTP, "Retryable Response Codes".
+        if ![429, 502, 503, 504].contains(status) {
+          note(refusal: refusal)
+          return false
+        }
+      } catch { refusal = "\(error)" }
+      note(refusal: refusal)
+      if number < tries { try? await Task.sleep(for: .seconds(number)) }
+    }
+    return false
+  }
+
+  /// Tells when it begins to be refused, and when that is over.
+  private func note(refusal: String?) {
+    let was = isRefused.withLock { isRefused in
+      defer { isRefused = refusal != nil }
+      return isRefused
+    }
+    if let refusal, !was {
+      log.warning("the collector takes no traces", metadata: ["error": "\(refusal)"])
+    } else if refusal == nil, was {
+      log.notice("the collector takes traces again")
+    }
+  }
+}

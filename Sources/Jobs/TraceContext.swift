@@ -1,0 +1,111 @@
+/// Where a request stands in a trace, as the header field `traceparent` tells it (W3C Trace Context, section 3.2).
+public struct TraceContext: Sendable, Hashable {
+  /// The first eight bytes of the trace's id, big-endian.
+  public let traceHigh: UInt64
+  /// The last eight.
+  public let traceLow: UInt64
+  /// The id of the span that whatever comes of it is below of; never 0.
+  public let span: UInt64
+  /// Whether whoever began the trace keeps it.
+  public let isSampled: Bool
+
+  /// A place in a trace; `span` is not 0, and not both halves of the trace's id are.
+  public init(traceHigh: UInt64, traceLow: UInt64, span: UInt64, isSampled: Bool) {
+    (self.traceHigh, self.traceLow, self.span, self.isSampled) = (
+      traceHigh, traceLow, span, isSampled
+    )
+  }
+
+  /// Reads the field; nil for what is none. Of a later version what this one knows.
+  public init?(traceparent text: some StringProtocol) {
+    let bytes = Array(text.utf8.prefix(56))
+    guard bytes.count >= 55, [2, 35, 52].allSatisfy({ bytes[$0] == UInt8(ascii: "-") }),
+      let version = Self.hex(bytes[0..<2]), version != 0xFF,
+      bytes.count == 55 || version > 0 && bytes[55] == UInt8(ascii: "-"),
+      let high = Self.hex(bytes[3..<19]), let low = Self.hex(bytes[19..<35]), high | low != 0,
+      let span = Self.hex(bytes[36..<52]), span != 0, let flags = Self.hex(bytes[53..<55])
+    else { return nil }
+    self.init(traceHigh: high, traceLow: low, span: span, isSampled: flags & 1 == 1)
+  }
+
+  /// The field's value.
+  public var traceparent: String { "00-\(trace)-\(Self.text(span))-0\(isSampled ? 1 : 0)" }
+
+  /// The trace's id: 32 hexadecimal digits.
+  public var trace: String { Self.text(traceHigh) + Self.text(traceLow) }
+
+  /// A span's id: 16 hexadecimal digits.
+  public static func text(_ word: UInt64) -> String {
+    String(unsafeUninitializedCapacity: 16) { buffer in
+      for at in 0..<16 { buffer[at] = hexDigit(word >> UInt64(60 - 4 * at) & 0xF) }
+      return 16
+    }
+  }
+
+  /// Lower case alone, as the field has it.
+  private static func hex(_ digits: ArraySlice<UInt8>) -> UInt64? {
+    var word: UInt64 = 0
+    for digit in digits {
+      guard !(0x41...0x46).contains(digit), let value = hexValue(digit) else { return nil }
+      word = word << 4 | value
+    }
+    return word
+  }
+}
+
+extension TraceContext: Codable {
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.singleValueContainer()
+    guard let context = try TraceContext(traceparent: container.decode(String.self)) else {
+      throw DecodingError.dataCorruptedError(in: container, debugDescription: "no traceparent")
+    }
+    self = context
+  }
+
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(traceparent)
+  }
+}
+
+/// Which jobs are traced, and who hears of it.
+public struct TraceRules: Sendable, Equatable {
+  /// Of the jobs whose client says nothing: 0…1.
+  public var share: Double
+  /// Whether origins are told the trace.
+  public var isPassedOn: Bool
+
+  /// The rules.
+  public init(share: Double, isPassedOn: Bool) {
+    (self.share, self.isPassedOn) = (share, isPassedOn)
+  }
+}
+
+extension Job {
+  /// The job's own place: below its client's, where that told one, else in a trace whose id is the job's. Nil where it is
+  /// not traced. Whoever asks gets the same, also after a restart.
+  public func trace(by rules: TraceRules) -> TraceContext? {
+    let span = Self.scrambled(id.low, 0)
+    guard let parent = submission.trace else {
+      let dice = Double(Self.scrambled(id.low, 1) >> 11) * 0x1p-53
+      guard dice < rules.share else { return nil }
+      return TraceContext(traceHigh: id.high, traceLow: id.low, span: span, isSampled: true)
+    }
+    guard parent.isSampled else { return nil }
+    return TraceContext(
+      traceHigh: parent.traceHigh, traceLow: parent.traceLow, span: span, isSampled: true)
+  }
+
+  /// The id of the span of one of its stages.
+  public func span(of stage: JobStage.Name) -> UInt64 {
+    Self.scrambled(id.low, 2 + UInt64(JobStage.Name.allCases.firstIndex(of: stage) ?? 0))
+  }
+
+  /// Another word for each number, never 0 (the finaliser of SplitMix64).
+  private static func scrambled(_ word: UInt64, _ number: UInt64) -> UInt64 {
+    var word = word &+ (number &+ 1) &* 0x9E37_79B9_7F4A_7C15
+    word = (word ^ word >> 30) &* 0xBF58_476D_1CE4_E5B9
+    word = (word ^ word >> 27) &* 0x94D0_49BB_1331_11EB
+    return max(1, word ^ word >> 31)
+  }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("Clients that mean harm", .timeLimit(.minutes(5)))
+struct HostileClientTests {
+  private static let crowd = 150
+
+  @Test(
+    "by heads that never end, floods of fields, half requests, streams and images that nobody reads, keep nobody from being served"
+  )
+  func crowd() async throws {
+    try await withPipeline(["server.max_connections": "2000"]) { service, origin in
+      origin.on("/large", .ok(Fixtures.filedPNG + [UInt8](repeating: 1, count: 8 << 20)))
+      let large = try await service.run(["url": origin.url("/large")])
+      #expect(large.phase == "success")
+      let port = try #require(service.base.split(separator: ":").last.flatMap { Int($0) })
+      let held = try Self.attack(port, image: large.id)
+      for number in 0..<20 {
+        origin.on("/\(number)", .ok(image("\(number)")))
+        let job = try await service.run(["url": origin.url("/\(number)")])
+        #expect(job.phase == "success")
+        #expect(try await service.image(of: job.id) == image("\(number)"))
+        for connection in held.slow { connection.send("X-Slow-\(number): 1\r\n") }
+      }
+      for path in ["/livez", "/readyz", "/jobs", "/metrics"] {
+        #expect(try await service.get(path).status == 200, "\(path)")
+      }
+      withExtendedLifetime(held) {}
+      // What they held is free again once they are gone.
+      let metrics = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+      #expect(metrics.contains(#"imagefetch_jobs{phase="success"} 21"#))
+    }
+  }
+
+  private struct Held {
+    var slow: [RawConnection] = []
+    var others: [RawConnection] = []
+  }
+
+  private static func attack(_ port: Int, image: String) throws -> Held {
+    let host = "Host: localhost\r\n"
+    var held = Held()
+    for number in 0..<crowd {
+      // A head that comes a field at a time.
+      let slow = try RawConnection(port)
+      slow.send("GET /jobs HTTP/1.1\r\n\(host)")
+      held.slow.append(slow)
+      // One whose fields do not fit.
+      let flood = try RawConnection(port)
+      flood.send(
+        "GET /jobs HTTP/1.1\r\n\(host)"
+          + (0..<2_000).map { "X-\($0): \(number)\r\n" }.joined())
+      // Nothing at all, half a body, and what is answered but never read.
+      let idle = try RawConnection(port)
+      let half = try RawConnection(port)
+      half.send(
+        "POST /jobs HTTP/1.1\r\n\(host)Content-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
+      )
+      let stream = try RawConnection(port)
+      stream.send("GET /events HTTP/1.1\r\n\(host)Accept: text/event-stream\r\n\r\n")
+      let unread = try RawConnection(port)
+      unread.send("GET /jobs/\(image)/image HTTP/1.1\r\n\(host)\r\n")
+      held.others += [flood, idle, half, stream, unread]
+    }
+    return held
+  }
+}

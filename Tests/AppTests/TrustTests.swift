@@ -1,0 +1,74 @@
+import Foundation
+import Testing
+
+/// docs/trust.md leaves out nothing that is promised, and names nothing that isn't there.
+@Suite("The page on trust")
+struct TrustTests {
+  private static let page = Documentation.Page("docs/trust.md")
+
+  @Test("has every promise of SECURITY.md, in its words")
+  func security() {
+    let promised = Documentation.Page("SECURITY.md").table("What is promised").map { $0[0] }
+    #expect(promised.count >= 10)
+    #expect(Self.page.table("What SECURITY.md promises").map { $0[0] } == promised)
+  }
+
+  @Test("has every promise of the README's paragraphs on safety")
+  func readme() {
+    let promised = Readme.section("Safety").matches(of: #/(?m)^- \*\*(.+?)\.?\*\*/#)
+      .map { String($0.1) }
+    #expect(promised.count >= 9)
+    let said = Self.page.table("What the README promises").map { $0[0] }
+    #expect(Array(said.prefix(promised.count)) == promised)
+  }
+
+  @Test("names suites, folders of tests and targets of make that are there, a few in each row")
+  func names() throws {
+    let (suites, targets) = (try Self.suites, Self.targets)
+    #expect(suites.count > 200 && targets.count > 15)
+    for section in [
+      "What SECURITY.md promises", "What the README promises", "What operators rely on",
+    ] {
+      for row in Self.page.table(section) {
+        #expect(row.count == 3 && row[2].contains("`"), "\(row)")
+      }
+    }
+    for word in Self.page.ticked {
+      for match in word.matches(of: #/\b[A-Za-z0-9]+Tests\b/#) {
+        #expect(suites.contains(String(match.0)), "\(match.0)")
+      }
+      for match in word.matches(of: #/\bmake ([a-z-]+)/#) {
+        #expect(targets.contains(String(match.1)), "\(match.0)")
+      }
+    }
+  }
+
+  @Test("dates each figure, or says that it was not measured")
+  func figures() {
+    let rows = Self.page.table("Last figures")
+    #expect(rows.count >= 5)
+    for row in rows {
+      let isMeasured = row.count == 4 && row[3].wholeMatch(of: #/\d{4}-\d\d-\d\d/#) != nil
+      #expect(isMeasured || row[1].hasPrefix("not measured"), "\(row)")
+    }
+  }
+
+  /// What `--filter` can name: types that hold tests, and the folders that are their targets.
+  private static var suites: Set<String> {
+    get throws {
+      let folder = Readme.root + "Tests/"
+      let files = try FileManager.default.subpathsOfDirectory(atPath: folder)
+      var names = Set(files.filter { !$0.contains("/") })
+      for file in files where file.hasSuffix("Tests.swift") {
+        let types = Readme.file("Tests/" + file).matches(
+          of: #/(?m)^(?:final )?(?:struct|class|actor) (\w+Tests)\b/#)
+        names.formUnion(types.map { String($0.1) })
+      }
+      return names
+    }
+  }
+
+  private static var targets: Set<String> {
+    Set(Readme.file("Makefile").matches(of: #/(?m)^([a-z-]+):/#).map { String($0.1) })
+  }
+}

@@ -1,0 +1,94 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Whether images can be decoded", .timeLimit(.minutes(2)))
+struct VitalityTests {
+  private static func quick(_ configuration: inout JobEngine.Configuration) {
+    configuration.canary.interval = .milliseconds(5)
+    configuration.canary.quiet = .milliseconds(20)
+    configuration.canary.picture = ok
+  }
+
+  private static func until(_ condition: () -> Bool) async throws {
+    let deadline = ContinuousClock.now + .seconds(30)
+    while !condition() {
+      try #require(ContinuousClock.now < deadline, "waited too long")
+      try await Task.sleep(for: .milliseconds(2))
+    }
+  }
+
+  @Test("is shown by a canary where nothing else shows it; the service is ready all the while")
+  func canary() async throws {
+    try await Workshop.open(Self.quick) { shop in
+      try await Self.until { shop.codec.begun >= 3 }
+      #expect(shop.engine.state == .ready)
+    }
+  }
+
+  @Test("is not asked while jobs show it")
+  func quiet() async throws {
+    try await Workshop.open { configuration in
+      Self.quick(&configuration)
+      configuration.canary.quiet = .seconds(60)
+    } _: { shop in
+      shop.fetcher.answer("http://a.example/", with: .pieces([ok], total: ok.count))
+      _ = try await shop.finished(shop.submit("http://a.example/"))
+      try await Task.sleep(for: .milliseconds(50))
+      #expect(shop.codec.begun == 1)
+    }
+  }
+
+  @Test("no more, has the service not be ready; it takes jobs all the same, and tells each once")
+  func failing() async throws {
+    let lines = LogLines()
+    try await Workshop.open(log: lines.logger, Self.quick) { shop in
+      shop.codec.crashes(true)
+      try await Self.until { shop.engine.state == .stuck }
+      _ = try await shop.submit("http://a.example/")
+      shop.codec.crashes(false)
+      try await Self.until { shop.engine.state == .ready }
+    }
+    let lost = "images can't be decoded: until they can, this service says that it is not ready"
+    #expect(lines.count(lost) == 1 && lines.count("images are decoded again") == 1)
+  }
+
+  @Test("by a canary that comes to no end: the service is not ready, and stops all the same")
+  func hanging() async throws {
+    var codec: FakeCodec?
+    try await Workshop.open { configuration in
+      Self.quick(&configuration)
+      configuration.canary.patience = .milliseconds(30)
+    } _: { shop in
+      codec = shop.codec
+      shop.codec.hangs(true)
+      try await Self.until { shop.engine.state == .stuck }
+      let begun = shop.codec.begun
+      try await Task.sleep(for: .milliseconds(100))
+      #expect(shop.codec.begun == begun, "there is one at a time")
+    }
+    codec?.hangs(false)
+  }
+
+  @Test("a worker that takes too long is counted, and told of once")
+  func stuck() async throws {
+    let lines = LogLines()
+    try await Workshop.open(log: lines.logger) { configuration in
+      Self.quick(&configuration)
+      configuration.lease = .seconds(3_600)
+    } _: { shop in
+      shop.fetcher.answer("http://a.example/", with: .hangs(after: ok))
+      let id = try await shop.submit("http://a.example/")
+      _ = try await shop.reached(.loading, id)
+      #expect(shop.engine.vitality.stuck(at: shop.clock.now).isEmpty)
+      shop.clock.advance(by: .seconds(301))
+      try await Self.until { lines.count("a worker is stuck") == 1 }
+      let stuck = shop.engine.vitality.stuck(at: shop.clock.now)
+      #expect(stuck.map(\.leader.id) == [id])
+      try await Task.sleep(for: .milliseconds(50))
+      #expect(lines.count("a worker is stuck") == 1)
+    }
+  }
+}
