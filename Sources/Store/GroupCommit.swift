@@ -40,6 +40,9 @@ final class GroupCommit: Sendable {
   /// Ends of batches that somebody is told of, since the start.
   var toldBatches: Int { thread.published.withLock { $0.toldBatches } }
 
+  /// Where queued jobs that ask the same are to be looked for.
+  var queuedRequests: QueuedRequests { thread.published.withLock { $0.requests } }
+
   /// Operations that no transaction has taken yet.
   var waiting: Int { line.count }
 
@@ -154,6 +157,7 @@ private final class WritingThread: @unchecked Sendable {
     var counts: StoreCounts
     var cache: (entries: Int, bytes: Int)
     var hasStoppedBatches = false
+    var requests = QueuedRequests()
     var toldBatches = 0
     var transactions = 0
     /// Those among them that were synced.
@@ -186,7 +190,7 @@ private final class WritingThread: @unchecked Sendable {
     published = Mutex(
       Published(
         counts: counters.counts, cache: counters.cacheCounts,
-        hasStoppedBatches: !counters.lanes.stopped.isEmpty))
+        hasStoppedBatches: !counters.lanes.stopped.isEmpty, requests: counters.requests))
   }
 
   func run() {
@@ -238,6 +242,7 @@ private final class WritingThread: @unchecked Sendable {
       $0.counts = counters.counts
       $0.cache = counters.cacheCounts
       $0.hasStoppedBatches = !counters.lanes.stopped.isEmpty
+      $0.requests = counters.requests
       $0.toldBatches = counters.toldBatches
       $0.transactions += 1
       if isSynced { $0.synced += 1 }

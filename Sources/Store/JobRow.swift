@@ -55,9 +55,6 @@ struct JobRow: Sendable {
     image, source, tags, record, origin, request, low, batch, line, code
     """
 
-  /// Whether a job asks the request that is the first argument, by the index of their first bytes.
-  static let isRequest = "request = ?1 AND substr(request, 1, 6) = substr(?1, 1, 6)"
-
   init(_ row: Row) throws {
     guard let phase = Phase(code: row[3]), let waiting = Waiting(rawValue: row[6]) else {
       throw StoreError.unreadable(detail: "the job of row \(row[0] as Int64) is in no known phase")

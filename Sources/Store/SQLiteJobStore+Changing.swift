@@ -122,11 +122,8 @@ extension SQLiteJobStore {
   public func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)
     async throws(StoreError) -> [(job: Job, claim: Claim)]
   {
-    let isQueued = try await read { db in
-      let statement = try db.cachedStatement(
-        sql: "SELECT 1 FROM jobs WHERE phase = 0 AND \(JobRow.isRequest) LIMIT 1")
-      return try Int.fetchOne(statement, arguments: [request.data]) != nil
-    }
+    let requests = writer.queuedRequests
+    let isQueued = try await read { try requests.isAny(request.data, $0) }
     guard isQueued, count > 0 else { return [] }
     return try await claimed(
       writer.perform(isSynced: false) { [leases, now] in

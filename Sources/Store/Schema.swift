@@ -46,7 +46,7 @@ enum Schema {
     migrator.registerMigration("12 owners of messages") { db in
       try db.execute(sql: messageOwners)
     }
-    migrator.registerMigration("13 equal requests by their first bytes") { db in
+    migrator.registerMigration("13 equal requests by the block") { db in
       try db.execute(sql: requests)
     }
     return migrator
@@ -289,11 +289,11 @@ enum Schema {
     CREATE INDEX cache_resource ON cache (resource) WHERE resource IS NOT NULL;
     """
 
-  // Digests come in no order, so that each of a long list's lines writes a page of their index: the shorter its entries,
-  // the fewer pages. Whoever looks one up compares it as a whole.
+  // Digests come in no order, so that each line of a long list would write a page of its own of their index. Ranks come in
+  // order: within so many of them (QueuedRequests) the pages are few. Whoever looks a request up compares it as a whole.
   private static let requests = """
     DROP INDEX jobs_request;
-    CREATE INDEX jobs_request ON jobs (substr(request, 1, 6), priority DESC, rank)
+    CREATE INDEX jobs_request ON jobs (rank >> 16, substr(request, 1, 6), priority DESC, rank)
       WHERE phase = 0 AND request IS NOT NULL;
     """
 }

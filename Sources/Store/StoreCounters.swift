@@ -35,6 +35,8 @@ struct StoreCounters: Sendable {
   var lanes: Lanes
   /// Which jobs are next once their origins have room.
   var parked: ParkedHeads
+  /// Where jobs that ask the same are looked for.
+  var requests: QueuedRequests
   /// When the next job that waits for its time is due.
   var nextDue = NextDue()
   /// Jobs handed over in the queue's order, since the start.
@@ -89,6 +91,7 @@ struct StoreCounters: Sendable {
       parked.add(new)
       nextDue.add(new)
     }
+    requests.move(from: old, to: new)
     batches.move(from: old, to: new)
   }
 
@@ -96,6 +99,7 @@ struct StoreCounters: Sendable {
   init(counting db: Database) throws {
     lanes = try Lanes(counting: db)
     parked = try ParkedHeads(db)
+    requests = try QueuedRequests(counting: db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {
       guard let phase = Phase(code: row[0]) else { continue }

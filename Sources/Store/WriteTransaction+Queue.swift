@@ -82,16 +82,20 @@ extension WriteTransaction {
       [moment.milliseconds, count])
   }
 
-  /// Takes queued jobs that ask the same, in the order of the queue.
+  /// Takes queued jobs that ask the same, about in the order of the queue.
   mutating func claim(
     equalTo request: Data, count: Int, for instance: Instance, at moment: Timestamp
   ) throws -> [JobRow] {
-    // Those of batches that were cancelled are few, and about to be ended.
-    try JobRow.fetchAll(
-      "phase = 0 AND \(JobRow.isRequest) ORDER BY priority DESC, rank LIMIT ?2", [request, count],
-      db
-    ).filter { !counters.lanes.stopped.contains($0.batch) }
-      .map { try take($0, for: instance, at: moment) }
+    var taken: [JobRow] = []
+    for block in counters.requests.blocks where taken.count < count {
+      // Those of batches that were cancelled are few, and about to be ended.
+      taken += try JobRow.fetchAll(
+        "\(QueuedRequests.condition) ORDER BY priority DESC, rank LIMIT ?3",
+        [request, block, count - taken.count], db
+      ).filter { !counters.lanes.stopped.contains($0.batch) }
+        .map { try take($0, for: instance, at: moment) }
+    }
+    return taken
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
@@ -156,10 +160,8 @@ extension WriteTransaction {
   /// The rows' requests that further queued jobs ask for.
   func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
     var shared: Set<Fingerprint> = []
-    for request in Set(rows.compactMap(\.request)) {
-      let isQueued = try exists(
-        "SELECT 1 FROM jobs WHERE phase = 0 AND \(JobRow.isRequest) LIMIT 1", [request])
-      if isQueued, let request = Fingerprint(bytes: request) { shared.insert(request) }
+    for request in Set(rows.compactMap(\.request)) where try counters.requests.isAny(request, db) {
+      if let request = Fingerprint(bytes: request) { shared.insert(request) }
     }
     return shared
   }

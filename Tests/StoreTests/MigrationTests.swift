@@ -231,7 +231,8 @@ struct MigrationTests {
       ORDER BY rank LIMIT 1
       """: "jobs_parked",
       """
-      SELECT * FROM jobs WHERE phase = 0 AND \(JobRow.isRequest.replacing("?1", with: "x'61'"))
+      SELECT * FROM jobs
+      WHERE \(QueuedRequests.condition.replacing("?1", with: "x'61'").replacing("?2", with: "5"))
       ORDER BY priority DESC, rank LIMIT 1
       """: "jobs_request",
       "SELECT * FROM jobs WHERE low = 1 AND id > x'61' ORDER BY id LIMIT 1": "jobs_low",
