@@ -77,6 +77,8 @@ assert (first_line.priority, first_line.batch.line) == (Priority.HIGH, 1), first
 retried = retry_batch.sync(opened.id, client=client, body=BatchRetry(codes=["origin_status"]))
 assert retried.counts.failure + retried.counts.queued + retried.counts.loading == 1, retried
 assert {batch.id for batch in list_batches.sync(client=client, limit=2).batches} == {whole.id, opened.id}
+cache = get_cache.sync(client=client)
+assert cache.entries > 0, cache
 assert cancel_batch.sync(opened.id, client=client, purge=True) is None
 
 # Images themselves.
@@ -114,7 +116,6 @@ assert isinstance(repeated, GoneJob) and repeated.phase == "gone", repeated
 
 # The service.
 assert is_ready.sync(client=client).status.value == "ready"
-assert get_cache.sync(client=client).entries > 0
 assert set_network.sync(client=client, body=Network(constrained=True)).constrained
 assert get_network.sync(client=client).constrained
 assert not set_network.sync(client=client, body=Network(constrained=False)).constrained
