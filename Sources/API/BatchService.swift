@@ -34,6 +34,18 @@ public protocol BatchService: Sendable {
   /// What has become of lines of a batch that the caller has seen.
   func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults
 
+  /// A batch that the caller has seen, as it is and as it becomes: of what is not taken in time only the newest. Nil, and then
+  /// the end, once there is none.
+  func follow(_ id: BatchID) -> AsyncStream<Batch?>
+
+  /// The messages that tell of the batch's ends, the oldest first.
+  func messages(ofBatch id: BatchID, for caller: Caller)
+    async throws(JobsError) -> [WebhookMessage]
+
+  /// Has the newest of them sent again, now; nil where there is none.
+  func sendAgain(ofBatch id: BatchID, for caller: Caller)
+    async throws(JobsError) -> WebhookMessage?
+
   /// The batch once it is over, or has another revision than this one, or the time is over.
   func wait(_ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration)
     async throws(JobsError) -> Batch

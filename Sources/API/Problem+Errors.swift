@@ -23,6 +23,13 @@ extension Problem {
     case .queueFull:
       self.init(.queueFull, "As many jobs are queued as may be; try again later.")
       fields[.retryAfter] = "5"
+    case .tooManyBatches:
+      self.init(.tooManyBatches, "As many of your batches are under way as may be.")
+      fields[.retryAfter] = "30"
+    case .tooManyMessages:
+      self.init(
+        .tooManyMessages, "As many messages wait for your receivers as may: they do not take them.")
+      fields[.retryAfter] = "60"
     case .bytesSpent(let rest):
       self.init(
         .rateLimited, "As many bytes came today as this token lets come; the day ends at 00:00 UTC."

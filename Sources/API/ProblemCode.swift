@@ -72,6 +72,8 @@ enum RequestCode: String, CaseIterable, Sendable {
   case conflict
   case rangeNotSatisfiable = "range_not_satisfiable"
   case queueFull = "queue_full"
+  case tooManyBatches = "too_many_batches"
+  case tooManyMessages = "too_many_messages"
   case rateLimited = "rate_limited"
   case starting
   case draining
@@ -209,6 +211,21 @@ enum RequestCode: String, CaseIterable, Sendable {
         """
         Wait for as long as Retry-After says and send the request again. Whoever runs the service can allow \
         more (jobs.max_queued), or find out why the queue grows.
+        """)
+    case .tooManyBatches:
+      Row(
+        .tooManyRequests, "Too many batches are under way",
+        """
+        Wait until some are over, or end what nobody goes on with: POST /batches/{id}/close, DELETE \
+        /batches/{id}. The limit for one owner is api.max_batches.
+        """)
+    case .tooManyMessages:
+      Row(
+        .tooManyRequests, "Too many messages wait for their receivers",
+        """
+        Look why the receiver does not take them: GET /jobs/{id}/webhooks tells what it answered. Until it does, \
+        submit without notify, or have a batch alone tell of its end. The limit for one owner is \
+        webhooks.max_waiting.
         """)
     case .rateLimited:
       Row(

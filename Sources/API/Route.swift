@@ -7,6 +7,7 @@ enum Route: Int, CaseIterable, Sendable {
     events
   case cache, network
   case batches, ofBatch, batchLines, batchClose, batchResults, batchRetry, batchEvents
+  case batchWebhooks, sendBatchWebhook
   case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, dashboard, view,
     unknown
 
@@ -32,6 +33,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .batchResults: "/batches/{id}/results"
     case .batchRetry: "/batches/{id}/retry"
     case .batchEvents: "/batches/{id}/events"
+    case .batchWebhooks: "/batches/{id}/webhooks"
+    case .sendBatchWebhook: "/batches/{id}/webhooks/send"
     case .cache: "/cache"
     case .network: "/network"
     case .livez: "/livez"
@@ -54,12 +57,14 @@ enum Route: Int, CaseIterable, Sendable {
     case .jobs, .batches: [.get, .head, .post, .options]
     case .job: [.get, .head, .patch, .delete, .options]
     case .ofBatch: [.get, .head, .delete, .options]
-    case .batch, .upload, .form, .fetch, .sendWebhook, .batchLines, .batchClose, .batchRetry:
+    case .batch, .upload, .form, .fetch, .sendWebhook, .batchLines, .batchClose, .batchRetry,
+      .sendBatchWebhook:
       [.post, .options]
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
     case .webhooks, .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity,
-      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view, .batchResults, .batchEvents:
+      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view, .batchResults, .batchEvents,
+      .batchWebhooks:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -70,7 +75,7 @@ enum Route: Int, CaseIterable, Sendable {
     switch self {
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
       .jobEvents, .events, .batches, .ofBatch, .batchLines, .batchClose, .batchResults, .batchRetry,
-      .batchEvents, .unknown:
+      .batchEvents, .batchWebhooks, .sendBatchWebhook, .unknown:
       .jobs
     case .cache, .network: .admin
     case .metrics, .activity, .instances: publicMetrics ? nil : .admin
@@ -136,7 +141,8 @@ struct Destination: Sendable {
 
   private static let partsOfBatch: [(name: String, route: Route)] = [
     ("/lines", .batchLines), ("/close", .batchClose), ("/results", .batchResults),
-    ("/retry", .batchRetry), ("/events", .batchEvents),
+    ("/retry", .batchRetry), ("/events", .batchEvents), ("/webhooks", .batchWebhooks),
+    ("/webhooks/send", .sendBatchWebhook),
   ]
 
   /// The ways to submit that have paths of their own, where a job's id stands otherwise.

@@ -19,7 +19,7 @@ extension Routes {
     case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
       .jobEvents, .events, .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose,
-      .batchResults, .batchRetry, .batchEvents, .unknown:
+      .batchResults, .batchRetry, .batchEvents, .batchWebhooks, .sendBatchWebhook, .unknown:
       throw Problem(.notFound, "There is no such path.")
     }
   }

@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 public import Jobs
 
-/// What is told of a job's end.
+/// What is told of a job's end, or a batch's.
 extension Routes {
   /// `GET /jobs/{id}/webhooks`.
   func webhooks(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -10,7 +10,7 @@ extension Routes {
     let messages = try await asking { () throws(JobsError) in
       try await service.messages(of: exchange.id, for: exchange.caller)
     }
-    return try answer(messages)
+    return try answer(messages, Self.untoldJob)
   }
 
   /// `POST /jobs/{id}/webhooks/send`.
@@ -20,14 +20,44 @@ extension Routes {
       let message = try await service.sendAgain(of: exchange.id, for: exchange.caller)
       return (message, try await service.messages(of: exchange.id, for: exchange.caller))
     }
-    // The others may have been told since: what was asked for is this one.
-    return try answer(messages.filter { $0.id != message?.id } + [message].compactMap(\.self))
+    return try answer(messages, withLast: message, Self.untoldJob)
   }
 
-  private func answer(_ messages: [WebhookMessage]) throws(Problem) -> Response {
-    guard let newest = messages.last else {
-      throw Problem(.notFound, "Nobody was told of this job: it has not ended, or has no notify.")
+  /// `GET /batches/{id}/webhooks`.
+  func batchWebhooks(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let messages = try await asking { () throws(JobsError) in
+      try await service.messages(ofBatch: exchange.id, for: exchange.caller)
     }
+    return try answer(messages, Self.untoldBatch)
+  }
+
+  /// `POST /batches/{id}/webhooks/send`.
+  func sendBatchWebhook(_ exchange: Exchange) async throws(Problem) -> Response {
+    try exchange.refuseQuery()
+    let (message, messages) = try await asking { () throws(JobsError) in
+      let message = try await service.sendAgain(ofBatch: exchange.id, for: exchange.caller)
+      return (
+        message, try await service.messages(ofBatch: exchange.id, for: exchange.caller)
+      )
+    }
+    return try answer(messages, withLast: message, Self.untoldBatch)
+  }
+
+  private static let untoldJob =
+    "Nobody was told of this job: it has not ended, or has no notify."
+  private static let untoldBatch =
+    "Nobody was told of this batch: it has not ended, or has no notify."
+
+  /// The others may have been told since: what was asked for is this one.
+  private func answer(
+    _ messages: [WebhookMessage], withLast message: WebhookMessage?, _ untold: String
+  ) throws(Problem) -> Response {
+    try answer(messages.filter { $0.id != message?.id } + [message].compactMap(\.self), untold)
+  }
+
+  private func answer(_ messages: [WebhookMessage], _ untold: String) throws(Problem) -> Response {
+    guard let newest = messages.last else { throw Problem(.notFound, untold) }
     let document = WebhookDocument.encode(newest, earlier: messages.dropLast())
     return Response(
       status: .ok, fields: [.contentType: "application/json", .cacheControl: "no-cache"],
@@ -87,6 +117,7 @@ public enum WebhookBody {
     let data =
       switch message.subject {
       case .job(let job): JobDocument.encode(job, brevity)
+      case .batch(let batch): BatchDocument.encode(batch, at: message.moment)
       }
     var writer = JSONWriter(capacity: data.count + 128)
     writer.object { json in

@@ -151,6 +151,8 @@ public struct Routes: Sendable {
     case .batchResults: try await results(exchange)
     case .batchRetry: try await retryBatch(exchange)
     case .batchEvents: try await batchEvents(exchange)
+    case .batchWebhooks: try await batchWebhooks(exchange)
+    case .sendBatchWebhook: try await sendBatchWebhook(exchange)
     case .cache: try await cache(exchange)
     case .network: try await network(exchange)
     case .view: try await view(exchange)

@@ -2,15 +2,23 @@ internal import Jobs
 
 /// Whom a job, or a batch, tells of its end.
 extension SubmissionDecoder {
-  /// - Parameter ends: those that there are; all of them where the client names none.
+  /// A batch tells of its own end, or of those of its jobs that it names.
+  mutating func batchWebhook(_ value: JSONValue, at location: Location) -> Webhook? {
+    webhook(value, of: Set(WebhookEvent.allCases), usually: [.batchFinished], at: location)
+  }
+
+  /// - Parameters:
+  ///   - ends: those that there are.
+  ///   - usual: those that are told of where the client names none; nil: all.
   mutating func webhook(
-    _ value: JSONValue, of ends: Set<WebhookEvent>, at location: Location
+    _ value: JSONValue, of ends: Set<WebhookEvent>, usually usual: Set<WebhookEvent>? = nil,
+    at location: Location
   ) -> Webhook? {
     guard case .object(let members) = value else {
       wrong(location, "It is an object with a url; this is \(value.kind).")
       return nil
     }
-    var (target, events): (SourceURL?, Set<WebhookEvent>) = (nil, ends)
+    var (target, events): (SourceURL?, Set<WebhookEvent>) = (nil, usual ?? ends)
     var isWhole = true
     for member in members {
       let location = location.child(member.name)

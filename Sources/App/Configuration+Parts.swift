@@ -20,6 +20,8 @@ extension Configuration {
     engine.maxQueued = jobs.maxQueued
     engine.maxQueuedLines = jobs.maxQueuedLines
     engine.batchIdle = api.batchIdle
+    engine.maxBatches = api.maxBatches
+    engine.maxWaitingMessages = webhooks.maxWaiting
     engine.retention = jobs.retention
     engine.limitedOwners = Set(
       auth.all.lazy.filter { $0.maxBytesPerDay != nil }.map { Owner($0.name) })

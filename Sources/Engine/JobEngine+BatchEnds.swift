@@ -48,8 +48,8 @@ extension JobEngine {
   }
 
   /// Does what is left to do of batches until cancelled: at once where this process was asked for it; once a second for
-  /// jobs that are loaded here, whose batch others may have cancelled; and every five seconds, of many instances by one, what
-  /// a crash left.
+  /// jobs that are loaded here, whose batch others may have cancelled, and for those that have ended here; and every five
+  /// seconds, of many instances by one, what a crash left.
   func keepBatches() async {
     async let ending: Void = endAsAsked()
     var round = 0
@@ -57,6 +57,7 @@ extension JobEngine {
       let isDue = round.isMultiple(of: 5) && lease.leads
       if isDue || carriesLines { await endStopped() }
       if isDue { await tidyBatches() }
+      await finishBatches()
       round += 1
       try? await Task.sleep(for: .seconds(1))
     }
@@ -105,6 +106,15 @@ extension JobEngine {
         publisher.publish(job, hasEnded: true)
         loads.leave(job.id, before: job.version)
       }
+    }
+  }
+
+  /// Batches may have ended: whoever is to be told of it is.
+  private func finishBatches() async {
+    do throws(StoreError) {
+      if try await store.finishBatches() { webhooks?.ring() }
+    } catch {
+      log.error("ends of batches can't be written down", metadata: ["error": "\(error)"])
     }
   }
 

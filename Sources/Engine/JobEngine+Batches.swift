@@ -12,16 +12,18 @@ extension JobEngine {
     try takeable()
     let moment = now()
     try dailyBytes.check(caller, at: moment)
+    if new.webhook != nil { try await checkMessages(of: caller.owner) }
     let batch = Batch(
       id: ids.next(at: moment), owner: caller.owner, name: new.name, tags: new.tags,
       defaults: new.defaults, isOpen: new.isOpen, key: key?.key,
-      retention: configuration.retention, createdAt: moment)
+      retention: configuration.retention, webhook: new.webhook, createdAt: moment)
     let opening = try await storing { () async throws(StoreError) in
-      try await store.open(batch, key: key)
+      try await store.open(batch, key: key, atMost: configuration.maxBatches)
     }
     switch opening {
     case .opened: return BegunBatch(batch, isNew: true)
     case .keyReused: throw .keyReused
+    case .tooMany: throw .tooManyBatches
     case .repeated(let id):
       return BegunBatch(try await self.batch(id, for: caller), isNew: false)
     }
@@ -33,6 +35,9 @@ extension JobEngine {
   ) async throws(JobsError) -> Batch {
     try takeable()
     let lines = await lines(new, of: batch)
+    if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {
+      try await checkMessages(of: batch.owner)
+    }
     let capacity = QueueCapacity(
       configuration.maxQueuedLines, ofOwner: caller.limits.maxQueued)
     let addition = try await storing { () async throws(StoreError) in
@@ -64,7 +69,8 @@ extension JobEngine {
       job.target = network.firstCandidate(of: job.submission)
       jobs.append(loads.rules.sharing(job))
     }
-    return BatchLines(after: new.offset, count: new.count, jobs: jobs, rejected: rejected)
+    return BatchLines(
+      after: new.offset, count: new.count, jobs: jobs, rejected: rejected, webhook: new.webhook)
   }
 
   /// Ends what a batch receives.
@@ -110,14 +116,32 @@ extension JobEngine {
   public func wait(
     _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
   ) async throws(JobsError) -> Batch {
-    let deadline = ContinuousClock.now + limit
-    while true {
-      let batch = try await batch(id, for: caller)
-      let isThere = revision.map { batch.revision != $0 } ?? batch.state.isOver
-      if isThere || deadline <= .now || Task.isCancelled || snapshots.isClosed { return batch }
-      try? await Task.sleep(for: min(.milliseconds(200), deadline - .now))
+    @Sendable func isThere(_ batch: Batch) -> Bool {
+      revision.map { batch.revision != $0 } ?? batch.state.isOver
     }
+    let batch = try await batch(id, for: caller)
+    if isThere(batch) { return batch }
+    let stream = follow(id)
+    let changed = await withTaskGroup(of: Batch?.self) { group in
+      group.addTask {
+        for await batch in stream {
+          guard let batch else { return nil }
+          if isThere(batch) { return batch }
+        }
+        return nil
+      }
+      group.addTask {
+        try? await Task.sleep(for: limit)
+        return nil
+      }
+      defer { group.cancelAll() }
+      return await group.next() ?? nil
+    }
+    return try await changed == nil ? self.batch(id, for: caller) : checked(changed, caller)
   }
+
+  /// The batch as it is and as it becomes; nil, and the end, once there is none.
+  public func follow(_ id: BatchID) -> AsyncStream<Batch?> { batchWatches.follow(id) }
 }
 
 extension RejectedLine {

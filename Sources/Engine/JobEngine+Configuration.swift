@@ -11,6 +11,10 @@ extension JobEngine {
     public var limitedOwners: Set<Owner> = []
     /// Beyond so many queued jobs that are lines of batches no more lines are taken.
     public var maxQueuedLines = 4_000_000
+    /// Beyond so many batches of an owner that are not over no other one is begun.
+    public var maxBatches = 1_000
+    /// Beyond so many messages that wait for an owner's receivers nothing is taken that asks for another.
+    public var maxWaitingMessages = 100_000
     /// How long a batch receives that nobody goes on with.
     public var batchIdle: Duration = .seconds(3600)
     /// How long a finished job is kept, where it doesn't say itself.

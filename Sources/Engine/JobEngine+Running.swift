@@ -105,6 +105,7 @@ extension JobEngine {
     await sent
     loads.close()
     snapshots.close()
+    batchWatches.close()
     await variants?.close()
   }
 

@@ -39,6 +39,9 @@ extension JobEngine {
     _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob]? {
     try takeable()
+    if let owner = jobs.first(where: { $0.submission.webhook != nil })?.owner {
+      try await checkMessages(of: owner)
+    }
     let outcome = try await storing { () async throws(StoreError) in
       try await store.submit(jobs, key: key, capacity: capacity)
     }

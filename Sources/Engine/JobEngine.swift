@@ -31,9 +31,11 @@ public final class JobEngine: Sendable {
   let metrics = JobMetrics()
   let snapshots: JobSnapshots
   let publisher: JobPublisher
+  let batchWatches: BatchWatches
 
   // Webhooks: who is told of ends. Nil: nobody is.
   let webhooks: WebhookSender?
+  let waitingMessages: WaitingMessages
 
   // Cache: images and responses that are kept.
   let uploads: UploadQuota
@@ -106,6 +108,9 @@ public final class JobEngine: Sendable {
         body: webhooks.body, clock: now, log: log)
     }
     bell.connect(webhooks)
+    waitingMessages = WaitingMessages(
+      store: parts.store, limit: configuration.maxWaitingMessages)
+    batchWatches = BatchWatches(store: parts.store)
 
     uploads = UploadQuota(configuration.maxStoredBytes, now: now)
     keeper = ImageKeeper(

@@ -4,6 +4,7 @@ extension Batch {
   package mutating func take(_ lines: BatchLines, at moment: Timestamp) {
     received += lines.count
     counts.rejected += lines.rejected.count
+    webhook = lines.webhook ?? webhook
     receivedAt = moment
     revision += 1
   }
@@ -58,11 +59,27 @@ extension Batch {
     return batch
   }
 
+  /// As a store keeps it that counts its jobs beside it, and what they have come to.
+  package func apart() -> (base: Batch, change: BatchChange) {
+    var base = self
+    (base.counts, base.finishedAt, base.expiresAt) = (BatchCounts(), nil, nil)
+    base.counts.rejected = counts.rejected
+    if state == .finished { base.state = .running }
+    let change = BatchChange(
+      jobs: Dictionary(uniqueKeysWithValues: Phase.allCases.map { ($0, counts[$0]) }),
+      codes: Dictionary(uniqueKeysWithValues: counts.codes.map { ($0.code, $0.count) }),
+      bytes: counts.bytes, lastEnd: finishedAt, lastExpiry: lastExpiry)
+    return (base, change)
+  }
+
+  /// A job of it is wanted again that had ended: one that was cancelled runs then, as any other.
+  package mutating func beginAnew() { if state == .cancelled, !isCancelling { state = .running } }
+
   /// Takes over what was done to the batch itself, and nothing of what its jobs have come to.
   package mutating func follow(_ batch: Batch) {
-    // That all have ended is their doing.
+    // That all have ended is their doing, and of a cancelled one that none is left to be ended is for others to find.
     state = batch.state == .finished ? .running : batch.state
-    (isCancelling, isPurged) = (batch.isCancelling, batch.isPurged)
+    (isCancelling, isPurged) = (batch.isCancelling || state == .cancelled, batch.isPurged)
     revision += 1
   }
 
@@ -114,6 +131,8 @@ package struct BatchChange: Sendable, Equatable {
   package private(set) var codes: [FailureCode: Int] = [:]
   package private(set) var bytes = 0
   package private(set) var ended = 0
+  /// Jobs that had ended and are wanted again.
+  package private(set) var begunAgain = 0
   package private(set) var lastEnd: Timestamp?
   package private(set) var lastExpiry: Timestamp?
 
@@ -163,7 +182,10 @@ package struct BatchChange: Sendable, Equatable {
       return
     }
     add(1, new)
-    guard new.phase.isFinished else { return }
+    guard new.phase.isFinished else {
+      if old?.phase.isFinished == true { begunAgain += 1 }
+      return
+    }
     if old?.phase.isFinished != true { ended += 1 }
     lastEnd = [lastEnd, new.finishedAt].compactMap(\.self).max()
     lastExpiry = [lastExpiry, new.expiresAt].compactMap(\.self).max()

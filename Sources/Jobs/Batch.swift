@@ -41,6 +41,9 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
   /// When its first upload began.
   public let createdAt: Timestamp
 
+  /// Whom to tell of its end.
+  public package(set) var webhook: Webhook?
+
   /// Where it stands.
   public package(set) var state = State.receiving
   /// Lines that are durable: each is a job, was rejected, or is none.
@@ -67,11 +70,12 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
   /// A batch without lines yet.
   public init(
     id: BatchID, owner: Owner, name: String? = nil, tags: [String] = [], defaults: String? = nil,
-    isOpen: Bool = false, key: String? = nil, retention: Duration, createdAt: Timestamp
+    isOpen: Bool = false, key: String? = nil, retention: Duration, webhook: Webhook? = nil,
+    createdAt: Timestamp
   ) {
     (self.id, self.owner, self.name, self.tags) = (id, owner, name, tags)
     (self.defaults, self.isOpen, self.key, self.retention) = (defaults, isOpen, key, retention)
-    (self.createdAt, receivedAt) = (createdAt, createdAt)
+    (self.createdAt, receivedAt, self.webhook) = (createdAt, createdAt, webhook)
     pace = Pace(at: createdAt)
   }
 }

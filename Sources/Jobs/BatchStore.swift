@@ -2,8 +2,12 @@
 /// last transaction that changed one of its jobs left it.
 public protocol BatchStore: Sendable {
   /// Keeps a new batch.
-  /// - Parameter key: the client's idempotency key. It is known as of the batch's `createdAt`, as that of jobs is.
-  func open(_ batch: Batch, key: IdempotencyKey?) async throws(StoreError) -> BatchOpening
+  /// - Parameters:
+  ///   - key: the client's idempotency key. It is known as of the batch's `createdAt`, as that of jobs is.
+  ///   - limit: how many of the owner's batches may not be over, this one included, about.
+  func open(
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
+  ) async throws(StoreError) -> BatchOpening
 
   /// Keeps lines that follow those which are there, all of them or none: their jobs, queued, and those that were
   /// rejected.
@@ -37,6 +41,11 @@ public protocol BatchStore: Sendable {
   /// - Returns: how many.
   func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
 
+  /// Writes down that batches have ended, where that is not done by the transactions that end their jobs: those whose last
+  /// jobs may have ended through this process. What is missed ``tidyBatches(idleFor:_:)`` finds.
+  /// - Returns: whether somebody is to be told of a batch's end that was not there when this was last asked.
+  func finishBatches() async throws(StoreError) -> Bool
+
   /// Changes failed jobs of a batch, which is saved as ``JobRecords/update(_:under:_:)`` saves it.
   /// - Returns: nil: there is no such batch.
   func retry(_ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool)
@@ -60,6 +69,8 @@ public enum BatchOpening: Sendable, Equatable {
   case repeated(BatchID)
   /// The same key came with another request.
   case keyReused
+  /// As many of the owner's batches are not over as may be.
+  case tooMany
 }
 
 /// What came of lines.
@@ -129,10 +140,16 @@ public struct BatchLines: Sendable {
   public package(set) var jobs: [Job] = []
   /// Those of which none could be made.
   public package(set) var rejected: [RejectedLine] = []
+  /// Whom to tell of the batch's end, where they say so.
+  public let webhook: Webhook?
 
   /// Lines after so many.
-  public init(after offset: Int, count: Int = 0, jobs: [Job] = [], rejected: [RejectedLine] = []) {
+  public init(
+    after offset: Int, count: Int = 0, jobs: [Job] = [], rejected: [RejectedLine] = [],
+    webhook: Webhook? = nil
+  ) {
     (self.offset, self.count, self.jobs, self.rejected) = (offset, count, jobs, rejected)
+    self.webhook = webhook
   }
 }
 

@@ -30,6 +30,8 @@ extension JobsError: CustomStringConvertible {
     case .unknownJob: "there is no such job"
     case .bytesSpent: "the owner had all the bytes that it may have today"
     case .queueFull: "the queue is full"
+    case .tooManyBatches: "as many batches are under way as may"
+    case .tooManyMessages: "as many messages wait as may"
     case .keyReused: "the idempotency key came with another request"
     case .invalidLocalNames: "a name leads out of the folder of local images"
     case .versionDiffers: "the job has another version"

@@ -8,6 +8,10 @@ public enum JobsError: Error, Sendable, Equatable {
   case batchGoesOnElsewhere(Batch)
   /// The queue would hold more than its capacity.
   case queueFull
+  /// As many of the owner's batches are not over as may be.
+  case tooManyBatches
+  /// As many messages to the owner's receivers wait as may.
+  case tooManyMessages
   /// The owner had as many bytes from origins today as its token lets it have; so long the day lasts.
   case bytesSpent(for: Duration)
   /// The same idempotency key came with another request.

@@ -8,12 +8,16 @@ public struct NewBatch: Sendable, Equatable {
   public var defaults: String?
   /// ``Batch/isOpen``.
   public var isOpen: Bool
+  /// Whom to tell of its end.
+  public var webhook: Webhook?
 
   /// A batch to begin.
   public init(
-    name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false
+    name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false,
+    webhook: Webhook? = nil
   ) {
     (self.name, self.tags, self.defaults, self.isOpen) = (name, tags, defaults, isOpen)
+    self.webhook = webhook
   }
 }
 
@@ -51,6 +55,11 @@ public struct NewLines: Sendable {
   public var jobs: [Job] = []
   /// Those of which none could be made.
   public var rejected: [RejectedLine] = []
+  /// Whom to tell of the batch's end, where they say so.
+  public var webhook: Webhook?
+
+  /// Whether they say nothing.
+  public var isEmpty: Bool { count == 0 && webhook == nil }
 
   /// None yet, after so many.
   public init(after offset: Int) { self.offset = offset }
@@ -61,5 +70,6 @@ public struct NewLines: Sendable {
     bytes += next.bytes
     jobs += next.jobs
     rejected += next.rejected
+    webhook = next.webhook ?? webhook
   }
 }

@@ -10,6 +10,14 @@ public protocol ExportedStore: JobRecords, InstanceLeases, EmbeddedImages {
   /// Up to `count` entries of the cache, responses and variants alike, after the one of that number.
   func entries(after number: Int64, count: Int) async throws(StoreError) -> [ExportedEntry]
 
+  /// Up to `count` batches after the one of that number; with each its own.
+  func batches(after number: Int64, count: Int) async throws(StoreError)
+    -> [(number: Int64, batch: Batch)]
+
+  /// Up to `count` lines after that one of which no job could be made, of the batch of that number, in their order.
+  func rejectedLines(of number: Int64, after line: Int, count: Int) async throws(StoreError)
+    -> [RejectedLine]
+
   /// Up to `count` messages, sent or not, after the one of that number; with each its own.
   func messages(after number: Int64, count: Int) async throws(StoreError)
     -> [(number: Int64, message: WebhookMessage)]
@@ -22,8 +30,15 @@ public protocol ImportingStore: ImageReferences, InstanceLeases, EmbeddedImages 
   /// are reserved.
   func unreferenced(_ images: [ImageDigest]) async throws(StoreError) -> Set<ImageDigest>
 
+  /// Takes batches over as they are, with what they count of jobs that are to come after them.
+  /// - Returns: how many were not there.
+  func take(_ batches: [Batch]) async throws(StoreError) -> Int
+
+  /// Takes lines over of which no job could be made. Nothing is taken where there is no such batch.
+  func take(_ lines: [RejectedLine], of batch: BatchID) async throws(StoreError)
+
   /// Takes jobs over as they are, none of them loading; queued ones get behind all others, in the order given. Ends what is
-  /// reserved under their names.
+  /// reserved under their names. Batches that they are lines of count them already.
   ///
   /// - Returns: how many were not there.
   /// - Throws: `.leaseLost` where the instance's lease is over.

@@ -16,6 +16,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   /// What it tells of, as it was.
   public enum Subject: Sendable, Equatable, Codable {
     case job(Job)
+    case batch(Batch)
   }
 
   /// One time that it was sent.
@@ -76,6 +77,17 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     self.init(
       ID(subject: job.id, number: job.revision), event, to: webhook.url, for: job.owner, at: moment,
       of: .job(job))
+  }
+
+  /// What a batch whose jobs have all ended is to be told as; nil where nobody wants to know, or they had before.
+  /// - Parameter wasOver: whether they had.
+  package init?(endOf batch: Batch, wasOver: Bool) {
+    guard let webhook = batch.webhook, !wasOver, !batch.isPurged,
+      webhook.events.contains(.batchFinished), let moment = batch.finishedAt
+    else { return nil }
+    self.init(
+      ID(subject: batch.id, number: batch.revision), .batchFinished, to: webhook.url,
+      for: batch.owner, at: moment, of: .batch(batch))
   }
 
   /// A message that is due at once.

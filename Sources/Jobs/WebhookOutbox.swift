@@ -1,5 +1,5 @@
 /// Messages that wait to be sent. Their first word comes by the transaction that ends what they tell of
-/// (``WebhookMessage/init(endOf:after:)``).
+/// (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
 public protocol WebhookOutbox: Sendable {
   /// Hands over messages whose time has come, going from host to host, so that one whose receiver is down holds up no
   /// other host's. Whoever is given one holds it until it is settled, or its lease is over.
@@ -7,8 +7,8 @@ public protocol WebhookOutbox: Sendable {
   /// - Throws: `.leaseLost` where the instance's lease is over.
   func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages
 
-  /// Writes down what came of sending a message, and lets it go; one that is to be sent no more, of a job that is
-  /// forgotten, is forgotten too. Nothing is written where the instance holds it no more, or it is gone.
+  /// Writes down what came of sending a message, and lets it go; one that is to be sent no more, of a job or batch
+  /// that is forgotten, is forgotten too. Nothing is written where the instance holds it no more, or it is gone.
   func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
 
   /// What was told, or is to be, of a job or batch, the oldest first.
@@ -20,6 +20,9 @@ public protocol WebhookOutbox: Sendable {
 
   /// How many messages wait, counted up to a bound.
   func waitingMessages() async throws(StoreError) -> Int
+
+  /// How many of an owner's messages wait, counted up to `limit`.
+  func waitingMessages(of owner: Owner, upTo limit: Int) async throws(StoreError) -> Int
 }
 
 /// Which messages an instance wants.

@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Synchronization
 
 /// What a transaction does to jobs of batches, by the batches' numbers.
 struct BatchChanges {
@@ -21,12 +22,41 @@ struct BatchChanges {
     changes[batch, default: BatchChange()].move(from: member(old), to: member(new))
   }
 
+  /// A batch that is new comes with what it counts.
+  mutating func take(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
+
   /// Nobody counts them any more.
   mutating func forget(_ batch: Int64) { changes[batch] = nil }
 
   mutating func takeAll() -> [Int64: BatchChange] {
     defer { changes = [:] }
+    touched.formUnion(changes.filter { $0.value.mayEndBatch }.keys)
     return changes
+  }
+
+  /// Batches of which jobs have ended or gone, as far as that is written.
+  private(set) var touched: Set<Int64> = []
+}
+
+/// Batches whose last job may have ended through this process, by their numbers, and that nobody has looked at since.
+final class EndingBatches: Sendable {
+  private let numbers = Mutex<Set<Int64>>([])
+
+  func note(_ more: Set<Int64>) {
+    if !more.isEmpty { numbers.withLock { $0.formUnion(more) } }
+  }
+
+  func takeAll() -> Set<Int64> {
+    numbers.withLock { numbers in
+      defer { numbers = [] }
+      return numbers
+    }
+  }
+}
+
+extension BatchChange {
+  fileprivate var mayEndBatch: Bool {
+    ended > 0 || jobs[Phase.queued.code] + jobs[Phase.loading.code] < 0
   }
 }
 
@@ -68,7 +98,20 @@ extension BatchChange {
 extension Transaction {
   /// Writes how what batches count changes: each name once, however many of its jobs were changed.
   func writeBatchTallies() throws {
-    let changes = batches.takeAll().flatMap { batch, change in
+    let all = batches.takeAll()
+    let begun = all.filter { $0.value.begunAgain > 0 }.keys.sorted()
+    // Whoever is about to write down that they have ended comes before or after this; once they have, somebody is to look
+    // at them again.
+    let rows =
+      try begun.isEmpty
+      ? []
+      : batchRows(
+        "b.number = ANY ($1) AND b.stage IN (1, 2, 3) ORDER BY b.number FOR UPDATE", [.ints(begun)])
+    for var row in rows {
+      row.base.beginAnew()
+      try write(row, stage: .running)
+    }
+    let changes = all.flatMap { batch, change in
       change.tallies.map { (batch: batch, name: Array($0.name.utf8), n: $0.n) }
     }.sorted { a, b in
       a.batch == b.batch ? a.name.lexicographicallyPrecedes(b.name) : a.batch < b.batch

@@ -8,9 +8,7 @@ extension Transaction {
     for row in try batchRows("b.stage >= 4 ORDER BY b.number LIMIT 100 FOR UPDATE", [])
     where ends.count < count {
       if !row.isPurged, row.batch.counts.unfinished == 0 {
-        var row = row
-        row.base.endCancelling()
-        try write(row, expiresAt: row.batch.expiresAt)
+        try end(row)
         continue
       }
       ends.batches.append(row.base.id)
@@ -54,9 +52,10 @@ extension Transaction {
       .map { try $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
     ends.removed += try rows.map { try $0.job() }
     try delete(rows)
+    try forgetMessages(of: rows.map(\.id), waiting: true)
     if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(row.number)]).isEmpty {
       batches.forget(row.number)
-      try forget(batch: row.number)
+      try forget(row)
     }
   }
 
@@ -70,13 +69,14 @@ extension Transaction {
       if row.base.state == .receiving {
         guard row.base.receivedAt + idle < moment, row.batch.close(at: moment) else { continue }
         row.base.follow(row.batch)
-        try write(row)
+        if row.batch.state.isOver { try end(row) } else { try write(row) }
         tidied += 1
       } else if row.batch.state.isOver, let end = row.batch.expiresAt {
+        if row.isEnding { try self.end(row) }
         if end <= moment {
-          try forget(batch: row.number)
+          try forget(row)
           tidied += 1
-        } else {
+        } else if !row.isEnding {
           try write(row, stage: BatchStage(row.batch), expiresAt: end)
         }
       } else if row.stage != .running {
@@ -84,6 +84,39 @@ extension Transaction {
       }
     }
     return tidied
+  }
+
+  /// Those of which no job has not ended.
+  func endedBatches(among numbers: Set<Int64>) throws -> [Int64] {
+    let rows = try execute(
+      """
+      SELECT b.number FROM unnest($1) AS n (number) JOIN batches b ON b.number = n.number
+      WHERE b.stage IN (1, 4) AND 0 = (SELECT coalesce(sum(t.n), 0) FROM batch_tallies t
+        WHERE t.batch = b.number AND t.name IN ('phase queued', 'phase loading'))
+      """, [.ints(numbers.sorted())])
+    return rows.all.compactMap { rows.int($0, 0) }
+  }
+
+  /// Writes down of batches that they have ended.
+  /// - Returns: whether there is somebody to be told.
+  func finishBatches(_ numbers: [Int64]) throws -> Bool {
+    let rows = try batchRows(
+      "b.number = ANY ($1) ORDER BY b.number FOR UPDATE", [.ints(numbers)])
+    var isTold = false
+    for row in rows where row.isEnding && !row.isPurged && row.batch.finishedAt != nil {
+      try end(row)
+      isTold = isTold || row.batch.webhook != nil
+    }
+    return isTold
+  }
+
+  /// All jobs of a batch, whose row is locked, have ended: whoever is to be told of it is. Until a job is wanted again
+  /// nobody looks at it before its time is over.
+  private func end(_ row: BatchRow) throws {
+    var row = row
+    try tell([WebhookMessage(endOf: row.batch, wasOver: false)].compactMap(\.self))
+    row.base.endCancelling()
+    try write(row, stage: BatchStage(row.batch), expiresAt: row.batch.expiresAt)
   }
 
   func retry(
@@ -113,11 +146,6 @@ extension Transaction {
     }
     try changes.write()
     try noteCandidates(changes.dropped)
-    // Who tidies up is to look at it again, once it is over again.
-    if !retry.jobs.isEmpty {
-      try execute(
-        "UPDATE batches SET stage = 1 WHERE number = $1 AND stage IN (2, 3)", [.int(row.number)])
-    }
     return retry
   }
 }

@@ -10,6 +10,9 @@ struct BatchRow {
   /// With it.
   var batch: Batch
 
+  /// Whether it is not written down that all of its jobs have ended.
+  var isEnding: Bool { stage != .finished && stage != .cancelled }
+
   /// Whether nothing of it is to be told any more.
   var isPurged: Bool { base.isPurged }
 }
@@ -74,11 +77,12 @@ extension Transaction {
       ])
   }
 
-  /// Forgets a batch, what it counts, and the lines that were rejected.
-  func forget(batch number: Int64) throws {
+  /// Forgets a batch, what it counts, and the lines that were rejected; not its jobs, nor what waits to be sent.
+  func forget(_ row: BatchRow) throws {
     for table in ["rejected_lines", "batch_tallies"] {
-      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(number)])
+      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(row.number)])
     }
-    try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
+    try execute("DELETE FROM batches WHERE number = $1", [.int(row.number)])
+    try forgetMessages(of: [row.base.id], waiting: false)
   }
 }

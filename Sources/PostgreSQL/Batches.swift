@@ -6,7 +6,7 @@ internal import Records
 extension PostgresJobStore: BatchStore {
   /// In a transaction of its own.
   public func open(
-    _ batch: Batch, key: IdempotencyKey?
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
     let record: [UInt8]
     do { record = try RecordEncoder.encode(batch) } catch { throw StoreError(cause: error) }
@@ -20,6 +20,11 @@ extension PostgresJobStore: BatchStore {
           }
           return .repeated(id)
         }
+      }
+      guard try transaction.openBatches(of: batch.owner, upTo: limit) < limit else {
+        return .tooMany
+      }
+      if let key {
         try transaction.remember([(key: key, since: batch.createdAt, jobs: [batch.id])])
       }
       try transaction.execute(
@@ -59,7 +64,7 @@ extension PostgresJobStore: BatchStore {
       guard let row = try transaction.batchRow(id, isLocked: true), row.batch.counts.all == 0 else {
         return
       }
-      try transaction.forget(batch: row.number)
+      try transaction.forget(row)
       guard let key = row.base.key else { return }
       try transaction.execute(
         "DELETE FROM keys WHERE owner = $1 AND key = $2",
@@ -83,14 +88,18 @@ extension PostgresJobStore: BatchStore {
   private func change(
     _ id: BatchID, _ change: @escaping @Sendable (inout Batch, Timestamp) -> Bool
   ) async throws(StoreError) -> Batch? {
-    try await write { transaction in
-      guard var row = try transaction.batchRow(id, isLocked: true) else { return nil }
+    let (batch, number) = try await write { transaction -> (Batch?, Int64?) in
+      guard var row = try transaction.batchRow(id, isLocked: true) else { return (nil, nil) }
       let moment = try transaction.clock()
-      guard change(&row.batch, moment) else { return row.batch }
+      guard change(&row.batch, moment) else { return (row.batch, nil) }
       row.base.follow(row.batch)
       try transaction.write(row)
-      return row.batch
+      if row.isPurged { try transaction.forgetMessages(of: [id], waiting: true) }
+      return (row.batch, row.number)
     }
+    // It may have no job that is still to end.
+    if let number { endingBatches.note([number]) }
+    return batch
   }
 
   /// One look at its row, and one at what is counted.
@@ -131,6 +140,20 @@ extension PostgresJobStore: BatchStore {
     return try await write { try $0.tidyBatches(idleFor: idle, count) }
   }
 
+  /// Looks at those alone of which this process has ended jobs since it last looked.
+  public func finishBatches() async throws(StoreError) -> Bool {
+    let numbers = endingBatches.takeAll()
+    guard !numbers.isEmpty else { return false }
+    do throws(StoreError) {
+      let ended = try await read { try $0.endedBatches(among: numbers) }
+      guard !ended.isEmpty else { return false }
+      return try await write { try $0.finishBatches(ended) }
+    } catch {
+      endingBatches.note(numbers)
+      throw error
+    }
+  }
+
   /// By an index of failed jobs of batches.
   public func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
@@ -143,6 +166,20 @@ extension Transaction {
   /// The store's clock.
   func clock() throws -> Timestamp {
     Timestamp(milliseconds: try execute("SELECT moment($1)", [moment]).int(0, 0) ?? 0)
+  }
+
+  /// How many of an owner's batches are not over, as far as that is written down, and others can see.
+  fileprivate func openBatches(of owner: Owner, upTo limit: Int) throws -> Int {
+    let rows = try execute(
+      """
+      SELECT count(*) FROM (SELECT FROM batches
+        WHERE stage = ANY ($1) AND owner = $2 LIMIT $3) b
+      """,
+      [
+        .ints([BatchStage.receiving, .running, .cancelling].map(\.rawValue)),
+        .bytes(Array(owner.name.utf8)), .int(Int64(clamping: limit)),
+      ])
+    return Int(rows.int(0, 0) ?? 0)
   }
 
   fileprivate func add(

@@ -3,19 +3,23 @@ internal import Logging
 internal import Synchronization
 
 extension PostgresJobStore {
-  /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Jobs that
-  /// another instance is just looking at are passed over. Where many are seen for the first time whose origins have no
-  /// room, it takes several transactions.
+  /// Takes jobs by the indexes of the queue: its time grows with their number and that of the lanes, not with the queue's
+  /// length. Jobs that another instance is just looking at are passed over. Where many are seen for the first time whose
+  /// origins have no room, it takes several transactions.
   public func claim(
     _ count: Int, for instance: Instance, room: OriginRoom
   ) async throws(StoreError) -> Claimed {
     var claimed = Claimed(jobs: [], nextDue: nil)
-    var step = ClaimStep(room: room)
+    var (cursor, served) = turns.withLock { $0 }
+    var step = ClaimStep(room: room, cursor: cursor)
+    // What begins amid the lanes goes through the others, too.
+    var mayBeginAnew = !cursor.isAtStart
     repeat {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          page: step.nextPage, before: handedOver.load(ordering: .relaxed), isShared: isShared)
+          page: step.nextPage, before: handedOver.load(ordering: .relaxed), isShared: isShared,
+          cursor: cursor, served: served)
         step = try await claiming { [self] transaction, attempt in
           try transaction.claim(request) { attempt.note(numbers($0, $1)) }
         }
@@ -26,6 +30,7 @@ extension PostgresJobStore {
         break
       }
       handedOver.add(step.jobs.count, ordering: .relaxed)
+      for lane in step.served { served.serve(lane) }
       for job in step.jobs {
         do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
           log.error("a queued job is passed over", metadata: ["error": "\(error)"])
@@ -37,8 +42,14 @@ extension PostgresJobStore {
       claimed.awaited.formUnion(step.awaited)
       if step.isHeldBack { claimed.isHeldBack = true }
       claimed.isQueueEmpty = step.isQueueEmpty
+      if step.isDone {
+        cursor = step.cursor
+        step.isDone = cursor.isAtStart && !mayBeginAnew
+        if cursor.isAtStart { mayBeginAnew = false }
+      }
     } while !step.isDone && claimed.jobs.count < count && !Task.isCancelled
     claimed.nextDue = step.nextDue
+    turns.withLock { [cursor, served] in $0 = (cursor, served) }
     return claimed
   }
 
@@ -100,12 +111,16 @@ struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
   var room: OriginRoom
-  /// Ready jobs of each level that it looks at.
+  /// Ready jobs that it looks at.
   var page: Int?
   /// Jobs handed over before.
   var before: Int
   /// Whether there may be others.
   var isShared: Bool
+  /// At which lanes it begins.
+  var cursor: LaneCursor
+  /// Whose turn was when.
+  var served: ServedLanes
 
   /// Jobs to look at first. Of many instances few more than are wanted: others pass them over meanwhile, and wait for
   /// their origins.
@@ -129,8 +144,12 @@ struct ClaimStep: Sendable {
   var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
+  /// The lanes of the jobs, in their order.
+  var served: [QueueLane] = []
+  /// At which lanes to go on.
+  var cursor: LaneCursor
 
-  init(room: OriginRoom) { self.room = room }
+  init(room: OriginRoom, cursor: LaneCursor) { (self.room, self.cursor) = (room, cursor) }
 }
 
 extension Transaction {
@@ -138,25 +157,30 @@ extension Transaction {
   private static let maxLooks = 1_000
 
   /// Whether no batch that was cancelled has it.
-  fileprivate static let isNotStopped =
+  static let isNotStopped =
     "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
 
   fileprivate func claim(
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
   ) throws -> ClaimStep {
     let moment = try checkLease(of: request.instance)
-    var step = ClaimStep(room: request.room)
+    var step = ClaimStep(room: request.room, cursor: request.cursor)
     guard try wakeDue(at: moment) else { return step }
     let page = request.page ?? request.firstPage(atMost: Self.maxLooks)
-    let jobs = try queuedJobs(page: page, request)
+    let lanes = try readyLanes(from: request.cursor)
+    step.cursor = lanes.next
+    let plan = ClaimPlan(
+      Turns(loading: lanes.loading, served: request.served), after: request.before, at: moment)
+    let (pages, aside) = try queuedJobs(lanes.pages, page: page, request, by: plan)
+    step.cursor.note(aside)
+    let jobs = pages.flatMap(\.jobs) + aside
     let around =
       try request.isShared
       ? surroundings(of: jobs, as: request.instance, at: moment) : Surroundings()
     let left = around.left(of: request.room, for: jobs)
-    var handover = Handover(
-      request.count, of: jobs, page: page, at: moment, around: around, room: left,
-      after: request.before)
+    var handover = Handover(request.count, of: pages, aside, around: around, room: left, by: plan)
     handover.run()
+    step.served = handover.taken.map(\.place.lane)
     try move(handover.parked, to: .parked)
     try move(handover.undue, to: .due)
     try move(handover.awaiting.map(\.id), to: .awaiting)
@@ -193,46 +217,6 @@ extension Transaction {
         ORDER BY not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
       """, [.int(moment.milliseconds), .int(Int64(Self.maxLooks))]
     ).changes < Self.maxLooks
-  }
-
-  /// The first ready jobs of each level, and the first parked ones of each origin with room, at each level; of those that
-  /// wait for a load some that wait for one of this instance's.
-  private func queuedJobs(page: Int, _ request: ClaimRequest) throws -> [QueuedJob] {
-    let (count, room) = (request.count, request.room)
-    let own =
-      """
-      UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
-        WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $6
-        ORDER BY q.priority DESC, q.rank LIMIT $1 FOR UPDATE OF q SKIP LOCKED) q
-      """
-    let rows = try execute(
-      """
-      WITH RECURSIVE origins (origin) AS (
-        (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1)
-        UNION ALL SELECT (SELECT q.origin FROM queue q WHERE q.state = 2 AND q.origin > o.origin
-          ORDER BY q.origin LIMIT 1) FROM origins o WHERE o.origin IS NOT NULL
-      ), open (origin, room) AS (
-        SELECT o.origin, least(coalesce(x.room, $3), $2) FROM origins o
-          LEFT JOIN unnest($4, $5) AS x (origin, room) ON x.origin = o.origin
-        WHERE o.origin IS NOT NULL AND coalesce(x.room, $3) > 0
-      )
-      SELECT q.* FROM generate_series(0, \(Priority.allCases.count - 1)) AS level
-      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state = 0 AND q.priority = level AND \(Self.isNotStopped)
-        ORDER BY q.rank LIMIT $1 FOR UPDATE SKIP LOCKED) q
-      UNION ALL
-      SELECT q.* FROM open CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
-      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state = 2 AND q.origin = open.origin AND q.priority = level AND \(Self.isNotStopped)
-        ORDER BY q.rank LIMIT open.room FOR UPDATE SKIP LOCKED) q
-      \(request.isShared ? own : "")
-      """,
-      [
-        .int(Int64(page)), .int(Int64(count)), .int(Int64(clamping: room.usual)),
-        .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
-        .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-      ] + (request.isShared ? [.int(request.instance.number)] : []))
-    return rows.all.compactMap { QueuedJob(rows, $0) }
   }
 
   private func move(_ ids: [JobID], to state: QueueRow.State) throws {

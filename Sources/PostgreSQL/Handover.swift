@@ -3,7 +3,7 @@ internal import Jobs
 /// A queued job as a claim looks at it.
 struct QueuedJob: Sendable {
   let id: JobID
-  let priority: Int
+  let place: QueuePlace
   let rank: Int64
   let notBefore: Int64?
   /// As UTF-8; nil: it asks none, and is never held back.
@@ -15,14 +15,18 @@ struct QueuedJob: Sendable {
   let isAwaiting: Bool
 
   /// Of `queue AS q`, in the order that ``init(_:_:)`` takes them.
-  static let columns = "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state"
+  static let columns =
+    "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state, q.owner, q.batch"
 
   init?(_ rows: Rows, _ row: Int) {
-    guard let id = rows.id(row, 0), let priority = rows.int(row, 1), let rank = rows.int(row, 2)
+    guard let id = rows.id(row, 0), let priority = rows.int(row, 1), let rank = rows.int(row, 2),
+      let owner = rows.bytes(row, 7)
     else { return nil }
     self.id = id
-    self.priority = min(max(0, Int(priority)), Priority.allCases.count - 1)
     self.rank = rank
+    place = QueuePlace(
+      priority: min(max(0, Int(priority)), Priority.allCases.count - 1),
+      lane: QueueLane(owner: owner, batch: rows.int(row, 8) ?? 0))
     notBefore = rows.int(row, 3)
     origin = rows.bytes(row, 4).map { String(decoding: $0, as: UTF8.self) }
     request = rows.bytes(row, 5).flatMap { Fingerprint(bytes: $0) }
@@ -36,6 +40,24 @@ struct QueuedJob: Sendable {
 /// A job whose origin has none when its turn comes is to be parked: out of the queue, so that it is looked at once and not
 /// by every claim after that. A parked job keeps its rank, so that its place among the others is as if it had never left.
 struct Handover {
+  /// What was found at a place.
+  private struct Found {
+    /// The next ready jobs, the first one last.
+    var ready: [QueuedJob]
+    /// Whether others may follow.
+    var isCut: Bool
+    /// The first one that there is, where none was looked at.
+    var unseen: JobID?
+    /// Parked jobs by origin, the first one last.
+    var waiting: [String: [QueuedJob]] = [:]
+
+    init(_ page: LanePage?) {
+      ready = page?.jobs.reversed() ?? []
+      isCut = page?.isCut ?? false
+      if let page, page.isCut, page.jobs.isEmpty { unseen = page.head }
+    }
+  }
+
   private let count: Int
   private let moment: Timestamp
   /// What is left once these jobs were taken.
@@ -47,10 +69,12 @@ struct Handover {
   private(set) var undue: [JobID] = []
   /// Those that wait for another instance's load.
   private(set) var awaiting: [QueuedJob] = []
-  /// For each level the queue's next jobs, the first one last, and whether others may follow.
-  private var ready: [(jobs: [QueuedJob], isCut: Bool)]
-  /// Parked jobs by level and origin, the first one last.
-  private var waiting: [[String: [QueuedJob]]]
+  private let places: [QueuePlace]
+  /// At each place.
+  private var found: [Found]
+  /// Places where there may be jobs that may go.
+  private var open: [Int]
+  private var turns: Turns
   /// Jobs handed over before.
   private let before: Int
   private var isExhausted = false
@@ -59,99 +83,113 @@ struct Handover {
   var isDone: Bool { taken.count >= count || !isExhausted }
 
   /// - Parameters:
-  ///   - jobs: of each level up to `page` ready ones, and of each origin with room at each level the first parked ones.
-  ///   - before: how many were handed over before.
+  ///   - pages: ready jobs.
+  ///   - aside: of each origin with room the first parked jobs.
+  ///   - plan: whose turn it is, and how many were handed over before.
   init(
-    _ count: Int, of jobs: [QueuedJob], page: Int, at moment: Timestamp, around: Surroundings,
-    room: OriginRoom, after before: Int
+    _ count: Int, of pages: [LanePage], _ aside: [QueuedJob], around: Surroundings,
+    room: OriginRoom, by plan: ClaimPlan
   ) {
-    (self.count, self.moment, self.room, self.before) = (count, moment, room, before)
-    let levels = Priority.allCases.count
-    ready = Array(repeating: ([], false), count: levels)
-    waiting = Array(repeating: [:], count: levels)
-    for job in jobs.sorted(by: { $0.rank > $1.rank }) {
-      if job.isParked {
-        waiting[job.priority][job.origin ?? "", default: []].append(job)
-      } else {
-        ready[job.priority].jobs.append(job)
-      }
+    (self.count, self.room, moment) = (count, room, plan.moment)
+    (turns, before) = (plan.turns, plan.before)
+    var byPlace = Dictionary(pages.map { ($0.place, Found($0)) }) { first, _ in first }
+    for job in aside.sorted(by: { $0.rank > $1.rank }) {
+      byPlace[job.place, default: Found(nil)].waiting[job.origin ?? "", default: []].append(job)
     }
-    for level in ready.indices { ready[level].isCut = ready[level].jobs.count >= page }
-    let held = jobs.filter { isDue($0) && around.isAwaited($0) }
+    places = Array(byPlace.keys)
+    found = places.map { byPlace[$0] ?? Found(nil) }
+    open = Array(places.indices)
+    let held = (pages.flatMap(\.jobs) + aside).filter { isDue($0) && around.isAwaited($0) }
     guard !held.isEmpty else { return }
     awaiting = held.filter { !$0.isAwaiting }
-    for level in ready.indices {
-      ready[level].jobs.removeAll(where: around.isAwaited)
-      for origin in waiting[level].keys {
-        waiting[level][origin]?.removeAll(where: around.isAwaited)
+    for index in found.indices {
+      found[index].ready.removeAll(where: around.isAwaited)
+      for origin in found[index].waiting.keys {
+        found[index].waiting[origin]?.removeAll(where: around.isAwaited)
       }
     }
   }
 
   /// Takes jobs until there are enough, no more, or what comes next was not looked at.
   mutating func run() {
-    while taken.count < count, !isExhausted, let job = next() { take(job) }
+    while taken.count < count, !isExhausted, let (job, index) = next() { take(job, at: index) }
   }
 
-  private mutating func take(_ job: QueuedJob) {
+  private mutating func take(_ job: QueuedJob, at index: Int) {
     taken.append(job)
     room.take(job.origin)
+    turns.take(job.place.lane)
     if job.isParked {
-      waiting[job.priority][job.origin ?? ""]?.removeLast()
+      found[index].waiting[job.origin ?? ""]?.removeLast()
     } else {
-      ready[job.priority].jobs.removeLast()
+      found[index].ready.removeLast()
     }
   }
 
-  private mutating func next() -> QueuedJob? {
-    if QueueOrder.isAgedTurn(after: before + taken.count), let job = oldest() { return job }
-    guard !isExhausted else { return nil }
-    for level in ready.indices.reversed() {
-      let head = head(at: level)
+  private mutating func next() -> (QueuedJob, Int)? {
+    let turn = before + taken.count
+    if QueueOrder.isAgedTurn(after: turn) {
+      if let oldest = oldest() { return oldest }
+      guard !isExhausted else { return nil }
+    }
+    let owners = QueueOrder.isOwnersTurn(after: turn)
+    while let index = turns.first(of: open, among: places, owners: owners) {
+      if let head = head(at: index) { return (head, index) }
       if isExhausted { return nil }
-      if let head { return head }
+      open.removeAll { $0 == index }
     }
     return nil
   }
 
-  /// Of the jobs at the heads of the levels the one submitted first, if that is long ago.
-  private mutating func oldest() -> QueuedJob? {
-    var oldest: QueuedJob?
-    for level in ready.indices {
-      guard let head = head(at: level) else { continue }
-      if oldest.map({ head.id < $0.id }) ?? true { oldest = head }
+  /// Of the jobs at the heads of the places the one submitted first, if that is long ago.
+  private mutating func oldest() -> (QueuedJob, Int)? {
+    var oldest: (job: QueuedJob, index: Int)?
+    var unseen: JobID?
+    for index in open {
+      if let id = found[index].unseen { unseen = min(unseen ?? id, id) }
+      guard found[index].unseen == nil, let head = head(at: index) else {
+        if isExhausted { return nil }
+        continue
+      }
+      if oldest.map({ head.id < $0.job.id }) ?? true { oldest = (head, index) }
     }
-    return oldest.flatMap { QueueOrder.isOld($0.id, at: moment) ? $0 : nil }
+    if let unseen, QueueOrder.isOld(unseen, at: moment), oldest.map({ unseen < $0.job.id }) ?? true
+    {
+      isExhausted = true
+      return nil
+    }
+    return oldest.flatMap { QueueOrder.isOld($0.job.id, at: moment) ? $0 : nil }
   }
 
-  /// The first job of a level that may go; what may not is set aside.
-  private mutating func head(at level: Int) -> QueuedJob? {
-    let first = firstReady(at: level)
-    let parked = firstParked(at: level)
+  /// The first job of a place that may go; what may not is set aside.
+  private mutating func head(at index: Int) -> QueuedJob? {
+    let first = firstReady(at: index)
+    guard !isExhausted else { return nil }
+    let parked = firstParked(at: index)
     guard let first else { return parked }
     return parked.map { $0.rank < first.rank ? $0 : first } ?? first
   }
 
-  private mutating func firstReady(at level: Int) -> QueuedJob? {
-    while let job = ready[level].jobs.last {
+  private mutating func firstReady(at index: Int) -> QueuedJob? {
+    while let job = found[index].ready.last {
       if isDue(job), room[job.origin] > 0 { return job }
-      ready[level].jobs.removeLast()
+      found[index].ready.removeLast()
       if isDue(job) { parked.append(job.id) } else { undue.append(job.id) }
     }
-    // Those that come next at this level were not looked at.
-    if ready[level].isCut { isExhausted = true }
+    // Those that come next here were not looked at.
+    if found[index].isCut { isExhausted = true }
     return nil
   }
 
-  private mutating func firstParked(at level: Int) -> QueuedJob? {
+  private mutating func firstParked(at index: Int) -> QueuedJob? {
     var first: QueuedJob?
-    for (origin, jobs) in waiting[level] where room[origin] > 0 {
+    for (origin, jobs) in found[index].waiting where room[origin] > 0 {
       var jobs = jobs
       while let job = jobs.last, !isDue(job) {
         undue.append(job.id)
         jobs.removeLast()
       }
-      waiting[level][origin] = jobs
+      found[index].waiting[origin] = jobs
       if let job = jobs.last, job.rank < first?.rank ?? .max { first = job }
     }
     return first

@@ -1,4 +1,5 @@
 public import Jobs
+internal import Records
 
 /// What comes from another store. Each batch is one transaction, which looks first what of it is there.
 extension PostgresJobStore: ImportingStore {
@@ -32,8 +33,12 @@ extension PostgresJobStore: ImportingStore {
       var new = request
       new.rows = request.rows.filter { !known.contains($0.id) }
       new.jobs = request.jobs.filter { !known.contains($0.id) }
+      let numbers = try transaction.batchNumbers(Set(new.jobs.compactMap(\.batch?.id)))
+      for (index, job) in zip(new.rows.indices, new.jobs) {
+        new.rows[index].batch = job.batch.flatMap { numbers[$0.id] }
+      }
       let shared = try transaction.sharedImages(new.images.keys)
-      try transaction.save([new], known: shared, arriving: images.arriving)
+      try transaction.save([new], known: shared, arriving: images.arriving, areCounted: true)
       return new.jobs.count
     }
   }
@@ -74,6 +79,48 @@ extension PostgresJobStore: ImportingStore {
 }
 
 extension PostgresJobStore {
+  /// Each with what it counts.
+  public func take(_ batches: [Batch]) async throws(StoreError) -> Int {
+    try await write { transaction in
+      var new = 0
+      for batch in batches {
+        let (base, change) = batch.apart()
+        let rows = try transaction.execute(
+          """
+          INSERT INTO batches (id, owner, stage, expires_at, record) VALUES ($1, $2, $3, $4, $5)
+          ON CONFLICT (id) DO NOTHING RETURNING number
+          """,
+          [
+            .id(batch.id), .bytes(Array(batch.owner.name.utf8)),
+            .int(BatchStage(batch).rawValue), .int(batch.expiresAt?.milliseconds),
+            .bytes(try RecordEncoder.encode(base)),
+          ])
+        guard let number = rows.int(0, 0) else { continue }
+        transaction.batches.take(number, change)
+        new += 1
+      }
+      return new
+    }
+  }
+
+  /// Passes over those that are there.
+  public func take(
+    _ lines: [RejectedLine], of batch: BatchID
+  ) async throws(StoreError) {
+    try await write { transaction in
+      guard let number = try transaction.batchNumbers([batch])[batch] else { return }
+      try transaction.execute(
+        """
+        INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)
+        ON CONFLICT DO NOTHING
+        """,
+        [
+          .int(number), .ints(lines.map { Int64($0.line) }),
+          .byteStrings(try lines.map { try RecordEncoder.encode($0) }),
+        ])
+    }
+  }
+
   /// Passes over those that are there, however far they have come.
   public func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int {
     try await write { try $0.tell(messages) }
@@ -103,6 +150,16 @@ extension CacheRow {
 }
 
 extension Transaction {
+  fileprivate func batchNumbers(_ ids: Set<BatchID>) throws -> [BatchID: Int64] {
+    guard !ids.isEmpty else { return [:] }
+    let rows = try execute("SELECT id, number FROM batches WHERE id = ANY ($1)", [.ids(Array(ids))])
+    var numbers: [BatchID: Int64] = [:]
+    for row in rows.all {
+      if let id = rows.id(row, 0) { numbers[id] = rows.int(row, 1) }
+    }
+    return numbers
+  }
+
   fileprivate func knownEntries(_ ids: [CacheEntry.ID]) throws -> Set<CacheEntry.ID> {
     let rows = try execute(
       """

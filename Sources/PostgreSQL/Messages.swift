@@ -58,6 +58,22 @@ extension PostgresJobStore: WebhookOutbox {
   }
 }
 
+extension PostgresJobStore {
+  /// Counts by an index of owners' that wait.
+  public func waitingMessages(
+    of owner: Owner, upTo limit: Int
+  ) async throws(StoreError) -> Int {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        """
+        SELECT count(*) FROM (SELECT FROM messages
+          WHERE owner = $1 AND next_at IS NOT NULL LIMIT $2) m
+        """, [.bytes(Array(owner.name.utf8)), .int(Int64(clamping: limit))])
+      return Int(rows.int(0, 0) ?? 0)
+    }
+  }
+}
+
 extension WebhookMessage {
   /// - Parameter row: whose first column is a message's record.
   fileprivate init(_ rows: Rows, _ row: Int) throws {
@@ -76,19 +92,20 @@ extension Transaction {
     guard !messages.isEmpty else { return 0 }
     return try execute(
       """
-      INSERT INTO messages (subject, number, host, next_at, record)
-      SELECT * FROM unnest($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+      INSERT INTO messages (subject, number, host, owner, next_at, record)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
       """,
       [
         .ids(messages.map(\.id.subject)), .ints(messages.map { Int64($0.id.number) }),
         .byteStrings(messages.map { Array($0.host.utf8) }),
+        .byteStrings(messages.map { Array($0.owner.name.utf8) }),
         .ints(messages.map { $0.nextTry?.milliseconds }),
         .byteStrings(try messages.map { try RecordEncoder.encode($0) }),
       ]
     ).changes
   }
 
-  /// Forgets what was told of jobs that are forgotten.
+  /// Forgets what was told of jobs or batches that are forgotten.
   /// - Parameter waiting: whether what is yet to be sent goes too.
   func forgetMessages(of subjects: [JobID], waiting: Bool) throws {
     guard !subjects.isEmpty else { return }
@@ -180,9 +197,14 @@ extension Transaction {
   /// Writes a message as it is now, which nobody holds any more.
   fileprivate func write(_ message: WebhookMessage) throws {
     let name: [SQLValue] = [.id(message.id.subject), .int(Int64(message.id.number))]
-    if message.nextTry == nil, case .job = message.subject,
-      // Who forgets the job comes before or after this.
-      try execute("SELECT FROM jobs WHERE id = $1 FOR KEY SHARE", [name[0]]).isEmpty
+    // Who forgets the job or batch comes before or after this.
+    let table =
+      switch message.subject {
+      case .job: "jobs"
+      case .batch: "batches"
+      }
+    if message.nextTry == nil,
+      try execute("SELECT FROM \(table) WHERE id = $1 FOR KEY SHARE", [name[0]]).isEmpty
     {
       try execute("DELETE FROM messages WHERE subject = $1 AND number = $2", name)
     } else {

@@ -55,9 +55,12 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let log = Logger(label: "store")
   /// Jobs handed over in the queue's order, since the start.
   let handedOver = Atomic<Int>(0)
+  /// At which lanes the next claim begins, and whose turn was when.
+  let turns = Mutex<(cursor: LaneCursor, served: ServedLanes)>((LaneCursor(), ServedLanes()))
   /// Claims made, since the start: each instance's numbers are its own.
   let claims = Atomic<Int64>(0)
   let unknownClaims = UnknownClaims()
+  let endingBatches: EndingBatches
   /// Whose lines were refused lately.
   let refusedLines = Refusals()
   /// See ``Configuration/largestEmbedded``.
@@ -80,6 +83,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     } catch {
       throw StoreError(cause: error)
     }
+    endingBatches = settings.endingBatches
     let limit = max(1, configuration.maxBatch)
     let refusals = Refusals()
     submitting = Lane(

@@ -12,6 +12,7 @@ enum Schema {
     presence + patience,
     messages,
     batches,
+    lanes + messageOwners,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -252,6 +253,24 @@ enum Schema {
     CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
     ALTER TABLE queue ADD COLUMN batch bigint;
     CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
+
+    """
+
+  // Whose it is: of those that an earlier release wrote nobody's.
+  private static let messageOwners = """
+    ALTER TABLE messages ADD COLUMN owner bytea;
+    CREATE INDEX messages_owner ON messages (owner) WHERE next_at IS NOT NULL AND owner IS NOT NULL;
+
+    """
+
+  // A lane is what is served in the order in which it came: an owner's single jobs, or a batch's. Claims find the lanes by
+  // these indexes, however many jobs each has, and then their first jobs.
+  private static let lanes = """
+    DROP INDEX queue_ready;
+    CREATE INDEX queue_ready ON queue (priority, owner, coalesce(batch, 0), rank) WHERE state = 0;
+    DROP INDEX queue_parked;
+    CREATE INDEX queue_parked ON queue (origin, priority, owner, coalesce(batch, 0), rank)
+      WHERE state = 2;
 
     """
 

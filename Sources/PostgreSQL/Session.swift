@@ -11,6 +11,8 @@ final class Session {
     var timeout: Duration
     /// What stands for the server's clock in tests.
     var now: WallClock?
+    /// Is told of batches once a transaction is committed that may have ended them.
+    let endingBatches = EndingBatches()
 
     /// The same for a thread's connection, which the server calls by the thread's name.
     func named(_ thread: String) -> Settings {
@@ -86,6 +88,7 @@ final class Session {
       try transaction.writeTallies()
       isCommitting = true
       try transaction.run("COMMIT")
+      settings.endingBatches.note(transaction.batches.touched)
       return value
     } catch {
       if connection.isUsable {

@@ -174,9 +174,12 @@ extension Transaction {
     return nil
   }
 
-  /// - Parameter arriving: bytes of images that are taken in with them.
+  /// - Parameters:
+  ///   - arriving: bytes of images that are taken in with them.
+  ///   - areCounted: whether their batches count them already.
   func save(
-    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:]
+    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:],
+    areCounted: Bool = false
   ) throws {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
@@ -188,7 +191,7 @@ extension Transaction {
       })
     let rows = requests.flatMap(\.rows)
     let tags = requests.flatMap { zip($0.rows, $0.jobs).map { (row: $0, tags: $1.tags) } }
-    try insert(rows, tags: tags)
+    try insert(rows, tags: tags, areCounted: areCounted)
     let holders = rows.filter { $0.source != nil || $0.image != nil }.map(\.id)
     try noteCandidates(endReservations(of: holders).subtracting(begun.keys))
   }

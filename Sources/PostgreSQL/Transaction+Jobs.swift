@@ -53,11 +53,13 @@ extension Transaction {
   }
 
   /// Writes rows that are new.
-  func insert(_ rows: [JobRow], tags: [(row: JobRow, tags: [String])]) throws {
+  func insert(
+    _ rows: [JobRow], tags: [(row: JobRow, tags: [String])], areCounted: Bool
+  ) throws {
     try execute(
       """
-      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
       """,
       [
         .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
@@ -65,12 +67,13 @@ extension Transaction {
         .ints(rows.map(\.expiresAt)), .byteStrings(rows.map(\.image)),
         .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)),
         .byteStrings(rows.map(\.record)), .ints(rows.map(\.batch)), .ints(rows.map(\.line)),
+        .byteStrings(rows.map(\.code)),
       ])
     try enqueue(rows)
     try addTags(tags)
     for row in rows {
       count(row, 1)
-      batches.move(from: nil, to: row)
+      if !areCounted { batches.move(from: nil, to: row) }
     }
   }
 

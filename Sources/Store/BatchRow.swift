@@ -7,6 +7,8 @@ internal import Records
 struct BatchRow {
   let number: Int64
   var batch: Batch
+  /// Whether all of its jobs had ended when it was read.
+  let wasOver: Bool
 
   static let columns = "number, record"
 
@@ -14,6 +16,7 @@ struct BatchRow {
     number = row[0]
     do {
       batch = try RecordDecoder.decode(Batch.self, from: Array(row[1] as Data))
+      wasOver = batch.finishedAt != nil
     } catch {
       throw StoreError.unreadable(detail: "the batch of row \(number) can't be read: \(error)")
     }

@@ -37,6 +37,9 @@ final class GroupCommit: Sendable {
   /// Whether batches were cancelled or purged that still have jobs to be ended.
   var hasStoppedBatches: Bool { thread.published.withLock { $0.hasStoppedBatches } }
 
+  /// Ends of batches that somebody is told of, since the start.
+  var toldBatches: Int { thread.published.withLock { $0.toldBatches } }
+
   /// Operations that no transaction has taken yet.
   var waiting: Int { line.count }
 
@@ -151,6 +154,7 @@ private final class WritingThread: @unchecked Sendable {
     var counts: StoreCounts
     var cache: (entries: Int, bytes: Int)
     var hasStoppedBatches = false
+    var toldBatches = 0
     var transactions = 0
     /// Those among them that were synced.
     var synced = 0
@@ -234,6 +238,7 @@ private final class WritingThread: @unchecked Sendable {
       $0.counts = counters.counts
       $0.cache = counters.cacheCounts
       $0.hasStoppedBatches = !counters.lanes.stopped.isEmpty
+      $0.toldBatches = counters.toldBatches
       $0.transactions += 1
       if isSynced { $0.synced += 1 }
       $0.operations += operations.count

@@ -2,15 +2,17 @@ internal import Foundation
 internal import GRDB
 public import Jobs
 internal import Records
+internal import Synchronization
 
 /// Batches: a row each, whose counters the transactions keep that change jobs.
 extension SQLiteJobStore: BatchStore {
   /// Looks the key up where it may have come before.
   public func open(
-    _ batch: Batch, key: IdempotencyKey?
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
-    switch try await writer.perform({ try $0.open(batch, key: key) }) {
+    switch try await writer.perform({ try $0.open(batch, key: key, atMost: limit) }) {
     case .opened: .opened
+    case .tooMany: .tooMany
     case .known(.reused): .keyReused
     // What tells one request from another says that it was for a batch, which is one.
     case .known(.repeated(let ids)): .repeated(ids[0])
@@ -50,13 +52,7 @@ extension SQLiteJobStore: BatchStore {
 
   /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:)``.
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
-    let batch = try await writer.perform { [now] in
-      try $0.update(batch: id, at: now()) {
-        $0.purge()
-        return true
-      }
-    }
-    return batch != nil
+    try await writer.perform { [now] in try $0.purge(batch: id, at: now()) }
   }
 
   /// Asks no disk where there are none.
@@ -81,6 +77,12 @@ extension SQLiteJobStore: BatchStore {
     return try await writer.perform {
       try $0.tidyBatches(idleSince: moment + (.zero - idle), at: moment, count: count)
     }
+  }
+
+  /// Writes nothing: whoever ends a job has ended its batch by the same transaction.
+  public func finishBatches() async throws(StoreError) -> Bool {
+    let told = writer.toldBatches
+    return seenBatchEnds.exchange(told, ordering: .relaxed) != told
   }
 
   /// By an index of failed jobs of batches.

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 public import Jobs
+internal import Records
 
 /// What another store takes over.
 extension SQLiteJobStore: ExportedStore {
@@ -67,6 +68,30 @@ extension SQLiteJobStore: ExportedStore {
 }
 
 extension SQLiteJobStore {
+  /// By the table's own order.
+  public func batches(
+    after number: Int64, count: Int
+  ) async throws(StoreError) -> [(number: Int64, batch: Batch)] {
+    try await read { db in
+      try BatchRow.fetchAll("number > ? ORDER BY number LIMIT ?", [number, count], db)
+        .map { (number: $0.number, batch: $0.batch) }
+    }
+  }
+
+  /// By the table's own order.
+  public func rejectedLines(
+    of number: Int64, after line: Int, count: Int
+  ) async throws(StoreError) -> [RejectedLine] {
+    try await read { db in
+      let records = try Data.fetchAll(
+        db,
+        sql: """
+          SELECT record FROM rejected_lines WHERE batch = ? AND line > ? ORDER BY line LIMIT ?
+          """, arguments: [number, line, count])
+      return try records.map { try RecordDecoder.decode(RejectedLine.self, from: Array($0)) }
+    }
+  }
+
   /// By the table's own order.
   public func messages(
     after number: Int64, count: Int

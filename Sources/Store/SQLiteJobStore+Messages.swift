@@ -58,6 +58,19 @@ extension SQLiteJobStore: WebhookOutbox {
       return try Int.fetchOne(db.cachedStatement(sql: sql)) ?? 0
     }
   }
+
+  /// Counts by an index of owners' that wait.
+  public func waitingMessages(
+    of owner: Owner, upTo limit: Int
+  ) async throws(StoreError) -> Int {
+    try await read { db in
+      let sql = """
+        SELECT count(*) FROM (SELECT 1 FROM messages WHERE owner = ? AND next_at IS NOT NULL LIMIT ?)
+        """
+      let statement = try db.cachedStatement(sql: sql)
+      return try Int.fetchOne(statement, arguments: [owner.data, limit]) ?? 0
+    }
+  }
 }
 
 /// Messages that instances are sending.

@@ -3,6 +3,7 @@ internal import Foundation
 internal import GRDB
 public import Jobs
 internal import Logging
+internal import Synchronization
 
 /// Keeps jobs in an SQLite database: one file with its log beside it, for one service.
 ///
@@ -43,6 +44,8 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let leases: Leases
   let heldMessages = HeldMessages()
   let exchange = NewsExchange()
+  /// Ends of batches that whoever sends messages knows of.
+  let seenBatchEnds = Atomic<Int>(0)
   let now: WallClock
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int

@@ -43,6 +43,9 @@ enum Schema {
     migrator.registerMigration("11 batches") { db in
       try db.execute(sql: batches)
     }
+    migrator.registerMigration("12 owners of messages") { db in
+      try db.execute(sql: messageOwners)
+    }
     return migrator
   }()
 
@@ -238,6 +241,12 @@ enum Schema {
     ) STRICT;
     CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL;
     CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL;
+    """
+
+  // Whose it is: of those that an earlier release wrote nobody's.
+  private static let messageOwners = """
+    ALTER TABLE messages ADD COLUMN owner BLOB;
+    CREATE INDEX messages_owner ON messages (owner) WHERE next_at IS NOT NULL AND owner IS NOT NULL;
     """
 
   // `stage` is BatchStage. A job's `batch` is its batch's number, 0 where it is of none, and `line` its place there; `code`

@@ -11,6 +11,8 @@ struct StoreCounters: Sendable {
   var lines = SharedCapacity<Data>()
   /// What has been done to them, for their batches.
   var batches = BatchChanges()
+  /// Ends of batches that somebody is told of, since the start.
+  var toldBatches = 0
   /// Images that are not leaving.
   var images = 0
   /// Their bytes.

@@ -11,13 +11,13 @@ extension WriteTransaction {
     try settleBatches()
     var ends = BatchEnds()
     for number in counters.lanes.stopped where ends.count < count {
-      guard let batch = try BatchRow.fetch(number: number, db)?.batch else {
+      guard let row = try BatchRow.fetch(number: number, db) else {
         counters.lanes.stopped.remove(number)
         continue
       }
-      ends.batches.append(batch.id)
-      if batch.isPurged {
-        try forgetJobs(of: number, &ends, upTo: count)
+      ends.batches.append(row.batch.id)
+      if row.batch.isPurged {
+        try forgetJobs(of: row, &ends, upTo: count)
       } else {
         try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
       }
@@ -45,18 +45,20 @@ extension WriteTransaction {
   }
 
   private mutating func forgetJobs(
-    of number: Int64, _ ends: inout BatchEnds, upTo count: Int
+    of batch: BatchRow, _ ends: inout BatchEnds, upTo count: Int
   ) throws {
     let rows = try JobRow.fetchAll(
-      "batch = ? AND line > 0 AND phase <> 1 ORDER BY line LIMIT ?", [number, count - ends.count],
-      db)
+      "batch = ? AND line > 0 AND phase <> 1 ORDER BY line LIMIT ?",
+      [batch.number, count - ends.count], db)
     for row in rows {
       let job = try? row.job()
       try delete(row)
+      try forgetMessages(of: row.id, waiting: true)
       if let job { ends.removed.append(job) }
     }
-    let isAny = try exists("SELECT 1 FROM jobs WHERE batch = ? AND line > 0 LIMIT 1", [number])
-    if !isAny { try forget(batch: number) }
+    let isAny = try exists(
+      "SELECT 1 FROM jobs WHERE batch = ? AND line > 0 LIMIT 1", [batch.number])
+    if !isAny { try forget(batch) }
   }
 
   /// Closes batches that nobody goes on with, and forgets those whose time has come.
@@ -75,7 +77,7 @@ extension WriteTransaction {
     let over = try BatchRow.fetchAll(
       "stage IN (2, 3) AND expires_at <= ? LIMIT ?", [now.milliseconds, count - tidied], db)
     for row in over {
-      try forget(batch: row.number)
+      try forget(row)
       tidied += 1
     }
     return tidied

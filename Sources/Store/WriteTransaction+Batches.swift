@@ -7,15 +7,25 @@ internal import Records
 extension WriteTransaction {
   /// What became of a new batch.
   enum Opened: Sendable {
-    case opened
+    case opened, tooMany
     case known(IdempotencyKeys.Known)
   }
 
-  func open(_ batch: Batch, key: IdempotencyKey?) throws -> Opened {
-    if let key {
-      if let known = try IdempotencyKeys.find(key, db) { return .known(known) }
-      try remember(key, for: [batch.id], at: batch.createdAt)
-    }
+  mutating func open(
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
+  ) throws -> Opened {
+    if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
+    // Those whose last jobs this very transaction has ended are over.
+    try settleBatches()
+    let stages = [BatchStage.receiving, .running, .cancelling].map { "\($0.rawValue)" }
+    let others = try one(
+      """
+      SELECT count(*) FROM (SELECT 1 FROM batches
+        WHERE stage IN (\(stages.joined(separator: ", "))) AND owner = ? LIMIT ?)
+      """, [batch.owner.data, limit])
+    let count: Int = others?[0] ?? 0
+    guard count < limit else { return .tooMany }
+    if let key { try remember(key, for: [batch.id], at: batch.createdAt) }
     try execute(
       "INSERT INTO batches (id, owner, stage, expires_at, record) VALUES (?, ?, ?, NULL, ?)",
       [batch.id.data, batch.owner.data, batch.stage, try batch.record])
@@ -93,23 +103,38 @@ extension WriteTransaction {
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
       [row.batch.stage, row.batch.expiresAt?.milliseconds, try row.batch.record, row.number])
+    guard let message = WebhookMessage(endOf: row.batch, wasOver: row.wasOver) else { return }
+    try tell(message)
+    counters.toldBatches += 1
+  }
+
+  /// Marks a batch as one of which nothing is to be left.
+  /// - Returns: false where there is none.
+  mutating func purge(batch id: BatchID, at moment: Timestamp) throws -> Bool {
+    let batch = try update(batch: id, at: moment) {
+      $0.purge()
+      return true
+    }
+    if batch != nil { try forgetMessages(of: id.data, waiting: true) }
+    return batch != nil
   }
 
   /// Forgets a batch of which no line came, and its key: who sends the same again begins another one.
   mutating func abandon(_ id: BatchID) throws {
     guard let row = try batch(id), row.batch.counts.all == 0 else { return }
-    try forget(batch: row.number)
+    try forget(row)
     guard let key = row.batch.key else { return }
     try execute(
       "DELETE FROM keys WHERE owner = ? AND key = ?", [row.batch.owner.data, Data(key.utf8)])
   }
 
-  /// Forgets a batch and the lines that were rejected; not its jobs.
-  mutating func forget(batch number: Int64) throws {
-    counters.lanes.stopped.remove(number)
-    _ = counters.batches.take(number)
-    try execute("DELETE FROM rejected_lines WHERE batch = ?", [number])
-    try execute("DELETE FROM batches WHERE number = ?", [number])
+  /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent.
+  mutating func forget(_ row: BatchRow) throws {
+    counters.lanes.stopped.remove(row.number)
+    _ = counters.batches.take(row.number)
+    try execute("DELETE FROM rejected_lines WHERE batch = ?", [row.number])
+    try execute("DELETE FROM batches WHERE number = ?", [row.number])
+    try forgetMessages(of: row.batch.id.data, waiting: false)
   }
 }
 

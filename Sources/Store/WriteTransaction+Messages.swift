@@ -9,14 +9,16 @@ extension WriteTransaction {
   func tell(_ message: WebhookMessage?) throws {
     guard let message else { return }
     try execute(
-      "INSERT INTO messages (subject, number, host, next_at, record) VALUES (?, ?, ?, ?, ?)",
+      """
+      INSERT INTO messages (subject, number, host, owner, next_at, record) VALUES (?, ?, ?, ?, ?, ?)
+      """,
       [
-        message.id.subject.data, message.id.number, Data(message.host.utf8),
+        message.id.subject.data, message.id.number, Data(message.host.utf8), message.owner.data,
         message.nextTry?.milliseconds, MessageRecord.data(of: message),
       ])
   }
 
-  /// Forgets what was told of a job that is forgotten.
+  /// Forgets what was told of a job or batch that is forgotten.
   /// - Parameter waiting: whether what is yet to be sent goes too.
   func forgetMessages(of subject: Data, waiting: Bool) throws {
     try execute(
@@ -29,10 +31,15 @@ extension WriteTransaction {
     try execute(
       "UPDATE messages SET next_at = ?, record = ? WHERE subject = ? AND number = ?",
       [message.nextTry?.milliseconds, MessageRecord.data(of: message), subject, number])
-    guard message.nextTry == nil, case .job = message.subject,
-      try !exists("SELECT 1 FROM jobs WHERE id = ?", [subject])
-    else { return }
+    guard message.nextTry == nil, try !isKept(message.subject) else { return }
     try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
+  }
+
+  private func isKept(_ subject: WebhookMessage.Subject) throws -> Bool {
+    switch subject {
+    case .job(let job): try exists("SELECT 1 FROM jobs WHERE id = ?", [job.id.data])
+    case .batch(let batch): try exists("SELECT 1 FROM batches WHERE id = ?", [batch.id.data])
+    }
   }
 
   /// Messages that are due, of one host after the other.

@@ -11,13 +11,15 @@ extension FakeJobService {
     let batch = Batch(
       id: JobID(at: now()), owner: caller.owner, name: new.name, tags: new.tags,
       defaults: new.defaults,
-      isOpen: new.isOpen, key: key?.key, retention: .seconds(60), createdAt: now())
+      isOpen: new.isOpen, key: key?.key, retention: .seconds(60), webhook: new.webhook,
+      createdAt: now())
     let opening = try await storing { () async throws(StoreError) in
       try await batchStore.open(batch, key: key)
     }
     switch opening {
     case .opened: return BegunBatch(batch, isNew: true)
     case .keyReused: throw .keyReused
+    case .tooMany: throw .tooManyBatches
     case .repeated(let id):
       return BegunBatch(try await self.batch(id, for: caller), isNew: false)
     }
@@ -33,7 +35,8 @@ extension FakeJobService {
         batch: BatchPlace(id: batch.id, line: line.line))
     }
     let lines = BatchLines(
-      after: new.offset, count: new.count, jobs: jobs, rejected: new.rejected)
+      after: new.offset, count: new.count, jobs: jobs, rejected: new.rejected,
+      webhook: new.webhook)
     let capacity = with { $0.capacity }
     let addition = try await storing { () async throws(StoreError) in
       try await batchStore.add(lines, to: batch.id, capacity: QueueCapacity(capacity))
@@ -104,6 +107,40 @@ extension FakeJobService {
     }
     guard let results else { throw .unknownBatch }
     return results
+  }
+
+  func messages(
+    ofBatch id: BatchID, for caller: Caller
+  ) async throws(JobsError) -> [WebhookMessage] {
+    _ = try await batch(id, for: caller)
+    return try await storing { () async throws(StoreError) in
+      try await batchStore.messages(of: id)
+    }
+  }
+
+  func sendAgain(
+    ofBatch id: BatchID, for caller: Caller
+  ) async throws(JobsError) -> WebhookMessage? {
+    _ = try await batch(id, for: caller)
+    return try await storing { () async throws(StoreError) in
+      try await batchStore.sendAgain(of: id)
+    }
+  }
+
+  func follow(_ id: BatchID) -> AsyncStream<Batch?> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      let looking = Task {
+        var seen: Int?
+        while !Task.isCancelled {
+          let batch = try? await batchStore.batch(id)
+          if batch == nil || batch?.revision != seen { continuation.yield(batch) }
+          if batch == nil { return continuation.finish() }
+          seen = batch?.revision
+          try? await Task.sleep(for: .milliseconds(1))
+        }
+      }
+      continuation.onTermination = { _ in looking.cancel() }
+    }
   }
 
   func wait(

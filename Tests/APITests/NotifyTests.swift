@@ -1,6 +1,7 @@
 import API
 import HTTPTypes
 import Jobs
+import TestSupport
 import Testing
 
 @Suite("Whom a job tells of its end")
@@ -45,6 +46,74 @@ struct NotifyTests {
     let members = #"{"url":"http://a.example/"}"#
     #expect(await submitted(members).0.status == 422)
     #expect(await submitted(members, plain: true).1?.url.scheme == "http")
+  }
+
+  private static func batch(
+    _ client: Client, _ target: String, _ text: String, _ type: String = "application/json"
+  ) async throws -> (answer: Answer, batch: Batch?) {
+    let answer = await client.send(
+      .post, target, [.contentType: type], body: Array(text.utf8))
+    let id = answer.json?["id"]?.string.flatMap { JobID(utf8: Substring($0).utf8) }
+    guard let id else { return (answer, nil) }
+    return (answer, try await client.service.batchStore.batch(id))
+  }
+
+  @Test(
+    "is a batch's own to say, in the query or in the JSON form, and of its jobs where it says so")
+  func batches() async throws {
+    let client = Client()
+    let url = "%22url%22:%22https://a.example/%22"
+    var made = try await Self.batch(
+      client, "/batches?notify=%7B\(url)%7D", "http://a/1", "text/uri-list")
+    #expect(made.batch?.webhook?.events == [.batchFinished], "\(made.answer.text)")
+    #expect(client.service.with { $0.jobs.values.allSatisfy { $0.submission.webhook == nil } })
+
+    let text = #"""
+      {"notify":{"url":"https://b.example/","events":["batch.finished","job.failure"]},
+       "jobs":["http://a/2",{"url":"http://a/3","notify":{"url":"https://c.example/"}}]}
+      """#
+    made = try await Self.batch(client, "/batches", text)
+    #expect(made.batch?.webhook?.url.host == "b.example", "\(made.answer.text)")
+    let told = client.service.with { kept in
+      kept.jobs.values.filter { $0.batch?.id == made.batch?.id }.sorted { $0.id < $1.id }
+        .map(\.submission.webhook)
+    }
+    #expect(told.map { $0?.url.host } == ["b.example", "c.example"])
+    #expect(told.map { $0?.events.count } == [1, 3])
+
+    made = try await Self.batch(
+      client, "/batches?open=true", #"{"notify":{"url":"https://b.example/"},"jobs":[]}"#)
+    #expect(made.batch?.webhook?.events == [.batchFinished])
+    for (target, body) in [
+      ("/batches?notify=1", "{\"jobs\":[]}"), ("/batches?notify=%7B%7D", "{\"jobs\":[]}"),
+      ("/batches", #"{"notify":{"url":"https://b.example/","events":["x"]},"jobs":["http://a/"]}"#),
+      ("/batches", #"{"jobs":["http://a/"],"notify":{"url":"https://b.example/"}}"#),
+    ] {
+      #expect(try await Self.batch(client, target, body).answer.status == 422, "\(target)")
+    }
+  }
+
+  @Test("has a batch's end told, and told again")
+  func batchMessages() async throws {
+    let client = Client()
+    let (_, made) = try await Self.batch(
+      client, "/batches", #"{"notify":{"url":"https://b.example/"},"jobs":["http://a/2"]}"#)
+    let batch = try #require(made)
+    let path = "/batches/\(batch.id)/webhooks"
+    #expect(await client.get(path).status == 404)
+    _ = try await client.service.batchStore.cancel(batch.id)
+    _ = try await client.service.batchStore.endStopped(9, keptFor: .seconds(1))
+    let shown = await client.get(path)
+    #expect(shown.status == 200 && shown.json?["type"] == .string("batch.finished"))
+    #expect(shown.json?["state"] == .string("pending"), "\(shown.text)")
+    let again = await client.send(.post, path + "/send")
+    #expect(again.status == 200 && again.json?["id"] == shown.json?["id"])
+    let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
+    #expect(await client.get("/batches/\(unknown)/webhooks").status == 404)
+    let message = try #require(try await client.service.batchStore.messages(of: batch.id).first)
+    let body = String(decoding: WebhookBody.encode(message), as: UTF8.self)
+    #expect(body.hasPrefix(#"{"type":"batch.finished","timestamp":""#))
+    #expect(body.contains(#""data":{"id":"\#(batch.id)""#) && body.contains(#""cancelled":1"#))
   }
 
   @Test("goes with an upload too, as JSON in the query or in the options")

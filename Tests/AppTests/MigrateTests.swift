@@ -102,6 +102,80 @@ struct MigrateTests {
     #expect(FileManager.default.fileExists(atPath: folders[0] + "/data/jobs.sqlite"))
   }
 
+  private func list(_ lines: [String], to service: RunningService) async throws -> String {
+    let answer = try await service.send(
+      "POST", "/batches?open=false", headers: ["Content-Type": "text/uri-list"],
+      body: Data(lines.map { $0 + "\n" }.joined().utf8))
+    try #require(answer.status == 202, "\(String(decoding: answer.body, as: UTF8.self))")
+    return try #require(try answer.json()["id"] as? String)
+  }
+
+  private static let told = ["state", "received", "counts", "codes", "bytes", "tags", "name"]
+
+  @Test("moves batches: what they count, each line's result in its place, and what is still to do")
+  func batches() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let gate = Gate()
+    for number in 0..<90 { origin.on("/\(number)", .ok(Fixtures.smallPNG)) }
+    origin.on("/held", .held(Fixtures.jpeg, by: gate))
+    origin.on("/hook", .status(204))
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let settings = environment(["jobs.workers": "2", "jobs.max_attempts": "1"])
+    let old = try await RunningService(folder: folders[0], settings: settings)
+    let urls = (0..<90).map { origin.url("/\($0)") }
+    let done = try await list(urls[..<80] + ["none", origin.url("/missing")], to: old)
+    try await eventually {
+      try await old.get("/batches/\(done)").json()["state"] as? String == "finished"
+    }
+    let running = try await list([origin.url("/held")] + urls[80...], to: old)
+    try await eventually { !origin.requests(to: "/held").isEmpty }
+    try await eventually {
+      let counts = try await old.get("/batches/\(running)").json()["counts"] as? [String: Int]
+      return counts?["success"] == 10
+    }
+    let results = try await old.get("/batches/\(done)/results").body
+    let shown = try await old.get("/batches/\(done)").json()
+    try await old.kill()
+
+    let target = settings.merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let move = ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"]
+    let run = try CommandRun(move, target)
+    #expect(run.status == 0 && run.output.contains("batches: 2 moved\n"), "\(run)")
+    let again = try CommandRun(move, target)
+    #expect(again.output.contains("batches: 0 moved, 2 were there"), "\(again)")
+
+    let new = try await RunningService(folder: folders[1], settings: target)
+    let moved = try await new.get("/batches/\(done)").json()
+    for name in Self.told {
+      #expect(moved[name] as? NSObject == shown[name] as? NSObject, "\(name)")
+    }
+    #expect(try await new.get("/batches/\(done)/results").body == results)
+    gate.open()
+    try await eventually {
+      try await new.get("/batches/\(running)").json()["state"] as? String == "finished"
+    }
+    let counts = try await new.get("/batches/\(running)").json()["counts"] as? [String: Int]
+    #expect(counts?["success"] == 11 && counts?["queued"] == 0)
+    // One that failed is found by why it did.
+    origin.on("/missing", .ok(Fixtures.smallPNG))
+    let retried = try await new.send(
+      "POST", "/batches/\(done)/retry",
+      headers: [
+        "Content-Type": "application/json"
+      ], body: Data(#"{"codes":["origin_status"]}"#.utf8))
+    #expect(retried.status == 200)
+    try await eventually {
+      let counts = try await new.get("/batches/\(done)").json()["counts"] as? [String: Int]
+      return counts?["success"] == 81 && counts?["failure"] == 0
+    }
+    #expect(try await new.stop() == 0)
+  }
+
   @Test(
     "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
   )

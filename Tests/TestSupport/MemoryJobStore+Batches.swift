@@ -1,18 +1,28 @@
 public import Jobs
 
-/// Batches, whose jobs are counted when somebody looks.
-extension MemoryJobStore: BatchStore {
+extension BatchStore {
+  /// However many others there are.
   public func open(
     _ batch: Batch, key: IdempotencyKey?
   ) async throws(StoreError) -> BatchOpening {
+    try await open(batch, key: key, atMost: .max)
+  }
+}
+
+/// Batches, whose jobs are counted when somebody looks.
+extension MemoryJobStore: BatchStore {
+  public func open(
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
+  ) async throws(StoreError) -> BatchOpening {
     try await mayFail()
-    if let key {
-      let name = "\(key.owner.name)\n\(key.key)"
-      if let known = keys[name] {
-        return known.fingerprint == key.fingerprint ? .repeated(known.jobs[0]) : .keyReused
-      }
-      keys[name] = (key.fingerprint, batch.createdAt, [batch.id])
+    let name = key.map { "\($0.owner.name)\n\($0.key)" }
+    if let name, let known = keys[name] {
+      return known.fingerprint == key?.fingerprint ? .repeated(known.jobs[0]) : .keyReused
     }
+    countBatches()
+    let others = batches.values.count { $0.owner == batch.owner && $0.finishedAt == nil }
+    guard others < limit else { return .tooMany }
+    if let name, let key { keys[name] = (key.fingerprint, batch.createdAt, [batch.id]) }
     batches[batch.id] = batch
     return .opened
   }
@@ -59,10 +69,19 @@ extension MemoryJobStore: BatchStore {
 
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
     try await mayFail()
-    return change(id) {
+    let batch = change(id) {
       $0.purge()
       return true
-    } != nil
+    }
+    if batch != nil { forgetMessages(of: id, waiting: true) }
+    return batch != nil
+  }
+
+  public func finishBatches() async throws(StoreError) -> Bool {
+    try await mayFail()
+    countBatches()
+    defer { isBatchTold = false }
+    return isBatchTold
   }
 
   public func endStopped(
@@ -79,6 +98,7 @@ extension MemoryJobStore: BatchStore {
       for var job in jobs.sorted(by: { $0.id < $1.id }).prefix(count - ends.count) {
         if batch.isPurged {
           rows[job.id] = nil
+          forgetMessages(of: job.id, waiting: true)
           ends.removed.append(job)
         } else {
           _ = job.cancel(at: now, keptFor: job.submission.retention ?? retention)
@@ -110,6 +130,7 @@ extension MemoryJobStore: BatchStore {
 
   private func forget(_ id: BatchID) {
     (batches[id], rejectedLines[id], countedMembers[id]) = (nil, nil, nil)
+    forgetMessages(of: id, waiting: false)
   }
 
   public func retry(
@@ -131,6 +152,7 @@ extension MemoryJobStore: BatchStore {
 
   public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await mayFail()
+    looksAtBatches += 1
     return counted(id)
   }
 
@@ -169,9 +191,20 @@ extension MemoryJobStore: BatchStore {
 
   func change(_ id: BatchID, _ change: (inout Batch) -> Bool) -> Batch? {
     guard var batch = counted(id) else { return nil }
-    if change(&batch) { batches[id] = batch }
+    let wasOver = batch.finishedAt != nil
+    if change(&batch) { keep(batch, wasOver: wasOver) }
     return batch
   }
+
+  private func keep(_ batch: Batch, wasOver: Bool) {
+    batches[batch.id] = batch
+    guard let message = WebhookMessage(endOf: batch, wasOver: wasOver) else { return }
+    tell(message)
+    isBatchTold = true
+  }
+
+  /// Notes what has become of all batches.
+  func countBatches() { for id in batches.keys { _ = counted(id) } }
 
   /// The batch with what has become of its jobs since somebody looked last.
   func counted(_ id: BatchID) -> Batch? {
@@ -188,8 +221,9 @@ extension MemoryJobStore: BatchStore {
     for (job, member) in before where after[job] == nil { change.move(from: member, to: nil) }
     countedMembers[id] = after
     guard change != BatchChange() else { return batch }
+    let wasOver = batch.finishedAt != nil
     batch.count(change, at: batch.receivedAt)
-    batches[id] = batch
+    keep(batch, wasOver: wasOver)
     return batch
   }
 }

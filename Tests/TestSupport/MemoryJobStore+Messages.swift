@@ -8,7 +8,7 @@ extension MemoryJobStore: WebhookOutbox {
   }
 
   /// Has somebody told of an end; nil: nobody wants to know.
-  func tell(_ message: WebhookMessage?) {
+  public func tell(_ message: WebhookMessage?) {
     if let message { messages[message.id] = KeptMessage(message: message) }
   }
 
@@ -21,6 +21,7 @@ extension MemoryJobStore: WebhookOutbox {
   public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
     try await mayFail()
     try check(request.instance)
+    countBatches()
     let moment = now
     for (id, kept) in messages {
       guard let holder = kept.holder else { continue }
@@ -56,11 +57,15 @@ extension MemoryJobStore: WebhookOutbox {
     try await mayFail()
     guard messages[message.id]?.holder == instance else { return }
     messages[message.id] = KeptMessage(message: message)
-    if message.nextTry == nil, rows[message.id.subject] == nil { messages[message.id] = nil }
+    let subject = message.id.subject
+    if message.nextTry == nil, rows[subject] == nil, batches[subject] == nil {
+      messages[message.id] = nil
+    }
   }
 
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await mayFail()
+    countBatches()
     return messages.values.map(\.message).filter { $0.id.subject == subject }
       .sorted { $0.id.number < $1.id.number }
   }
@@ -73,7 +78,16 @@ extension MemoryJobStore: WebhookOutbox {
     return message
   }
 
+  public func waitingMessages(
+    of owner: Owner, upTo limit: Int
+  ) async throws(StoreError) -> Int {
+    countBatches()
+    return min(
+      limit, messages.values.count { $0.message.nextTry != nil && $0.message.owner == owner })
+  }
+
   public func waitingMessages() async throws(StoreError) -> Int {
-    messages.values.count { $0.message.nextTry != nil }
+    countBatches()
+    return messages.values.count { $0.message.nextTry != nil }
   }
 }

@@ -36,6 +36,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// Holds nothing, but knows who was refused.
   private var refusals = SharedCapacity<Owner>()
   var batches: [BatchID: Batch] = [:]
+  /// Whether somebody is to be told of a batch's end that nobody has asked after.
+  var isBatchTold = false
+  /// How often a batch was looked up.
+  public internal(set) var looksAtBatches = 0
   var rejectedLines: [BatchID: [RejectedLine]] = [:]
   /// Jobs of batches, as they were counted last.
   var countedMembers: [BatchID: [JobID: BatchChange.Member]] = [:]
@@ -48,17 +52,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = NewsExchange()
   public nonisolated let isExclusive: Bool
-  /// Whether owners take turns; else all go in the order in which they came.
-  private let isFair: Bool
 
   /// - Parameters:
   ///   - isExclusive: whether a service that uses it is told that no other one does.
   ///   - now: the store's clock.
-  public init(
-    isExclusive: Bool = true, isFair: Bool = true, now: @escaping WallClock = { ManualClock().now }
-  ) {
+  public init(isExclusive: Bool = true, now: @escaping WallClock = { ManualClock().now }) {
     self.isExclusive = isExclusive
-    self.isFair = isFair
     clock = now
   }
 
@@ -215,17 +214,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let due = queue {
       $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, for: instance)
     }
-    let heads =
-      isFair
-      ? heads(of: due)
-      : Priority.allCases.compactMap { level in due.first { $0.job.priority == level } }
+    let heads = heads(of: due)
     let oldest = heads.min { $0.job.id < $1.job.id }
     if QueueOrder.isAgedTurn(after: handedOver), let oldest,
       QueueOrder.isOld(oldest.job.id, at: moment)
     {
       return oldest
     }
-    if !isFair { return due.first }
     let owners = QueueOrder.isOwnersTurn(after: handedOver)
     return heads.map { (row: $0, turn: turn(of: $0.job)) }.min { a, b in
       a.turn.comesBefore(b.turn, owners: owners)
@@ -319,6 +314,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if row.job.phase != .loading { (row.claim, row.leads) = (nil, false) }
     save(row)
     tell(WebhookMessage(endOf: row.job, after: before.phase))
+    if let batch = row.job.batch { _ = counted(batch.id) }
     if hasLed { passOn(before) }
     return row.job
   }
@@ -380,6 +376,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     guard condition(row.job) else { return .kept }
     rows[id] = nil
     forgetMessages(of: id, waiting: true)
+    if let batch = row.job.batch { _ = counted(batch.id) }
     if row.leads { passOn(row.job) }
     return .removed(row.job)
   }

@@ -9,21 +9,24 @@ final class BatchEventStream: ContentStream {
   private struct State {
     /// The revision that the client has; nil: none yet.
     var seen: Int?
+    /// The newest event that was not sent.
     var ready: [UInt8] = []
-    var isReading = false
+    var hasBegun = false
     var hasEnded = false
+    var following: Task<Void, Never>?
     var wake: (@Sendable () -> Void)?
   }
 
   private let state: Mutex<State>
   private let batch: BatchID
-  private let caller: Caller
   private let service: any JobService
 
-  init(_ batch: BatchID, seen: Int?, for caller: Caller, _ service: any JobService) {
+  init(_ batch: BatchID, seen: Int?, _ service: any JobService) {
     state = Mutex(State(seen: seen))
-    (self.batch, self.caller, self.service) = (batch, caller, service)
+    (self.batch, self.service) = (batch, service)
   }
+
+  deinit { state.withLock { $0.following }?.cancel() }
 
   func attach(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
@@ -31,38 +34,40 @@ final class BatchEventStream: ContentStream {
   var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
 
   func next() -> StreamPiece {
-    let (piece, isFirst, reads) = state.withLock { state -> (StreamPiece, Bool, Bool) in
+    let (piece, begins) = state.withLock { state -> (StreamPiece, Bool) in
       if !state.ready.isEmpty {
         defer { state.ready = [] }
-        return (.bytes(state.ready), false, false)
+        return (.bytes(state.ready), false)
       }
-      if state.hasEnded { return (.end, false, false) }
-      defer { state.isReading = true }
-      return (.nothingYet, state.seen == nil, !state.isReading)
+      if state.hasEnded { return (.end, false) }
+      defer { state.hasBegun = true }
+      return (.nothingYet, !state.hasBegun)
     }
-    if reads { Task { [weak self] in await Self.look(for: { self }, isFirst: isFirst) } }
+    if begins { begin() }
     return piece
   }
 
-  /// Looks until there is something to tell. Whoever lets go of the stream ends that.
-  private static func look(for stream: () -> BatchEventStream?, isFirst: Bool) async {
-    if !isFirst { try? await Task.sleep(for: interval) }
-    while let this = stream() {
-      if await this.lookOnce() { return }
-      try? await Task.sleep(for: interval)
+  private func begin() {
+    let following = Task { [weak self, changes = service.follow(batch)] in
+      for await batch in changes {
+        guard self?.tell(batch) == true else { return }
+        // What comes meanwhile the stream of changes keeps, the newest of it.
+        try? await Task.sleep(for: Self.interval)
+      }
+      self?.note([], seen: nil, hasEnded: true)
     }
+    state.withLock { $0.following = following }
   }
 
-  /// - Returns: whether there is something to tell, or it has ended.
-  private func lookOnce() async -> Bool {
-    let batch: Batch
-    do throws(JobsError) { batch = try await service.batch(self.batch, for: caller) } catch {
-      if error == .unknownBatch { note([], seen: nil, hasEnded: true) }
-      return error == .unknownBatch
+  /// - Returns: whether there may be more to tell.
+  private func tell(_ batch: Batch?) -> Bool {
+    guard let batch else {
+      note([], seen: nil, hasEnded: true)
+      return false
     }
     let isOver = batch.state.isOver && !batch.isCancelling
     let isNew = state.withLock { $0.seen != batch.revision }
-    guard isNew || isOver else { return false }
+    guard isNew || isOver else { return true }
     var bytes: [UInt8] = []
     if isNew {
       bytes += "event: batch\nid: \(batch.revision)\ndata: ".utf8
@@ -70,12 +75,14 @@ final class BatchEventStream: ContentStream {
       bytes += "\n\n".utf8
     }
     note(bytes, seen: batch.revision, hasEnded: isOver)
-    return true
+    return !isOver
   }
 
+  /// - Parameter bytes: none: what is ready stays.
   private func note(_ bytes: [UInt8], seen: Int?, hasEnded: Bool) {
     let wake = state.withLock { state in
-      (state.ready, state.seen, state.hasEnded, state.isReading) = (bytes, seen, hasEnded, false)
+      if !bytes.isEmpty { state.ready = bytes }
+      (state.seen, state.hasEnded) = (seen, hasEnded)
       return state.wake
     }
     wake?()

@@ -26,7 +26,7 @@ actor BatchWriter {
     while isFull, failure == nil { await withCheckedContinuation { held = $0 } }
     if let failure { throw failure }
     pending.append(lines)
-    if writing == nil, pending.count > 0 { writing = Task { await write() } }
+    if writing == nil, !pending.isEmpty { writing = Task { await write() } }
   }
 
   private var isFull: Bool {
@@ -41,7 +41,7 @@ actor BatchWriter {
   }
 
   private func write() async {
-    while pending.count > 0, failure == nil {
+    while !pending.isEmpty, failure == nil {
       let lines = pending
       pending = NewLines(after: lines.offset + lines.count)
       letGo()

@@ -41,6 +41,35 @@ struct LineReader {
     try decoder.mistakes.check()
   }
 
+  /// Has the batch's end be told, and those of the lines from here on that it asks for unless they say otherwise.
+  mutating func use(_ webhook: Webhook) {
+    lines.webhook = webhook
+    share(webhook)
+  }
+
+  /// Has the ends of jobs be told that a batch's webhook asks for, where nothing says otherwise.
+  mutating func share(_ webhook: Webhook) {
+    let ends = WebhookEvent.jobEnds.intersection(webhook.events)
+    guard template.submission.webhook == nil, !ends.isEmpty else { return }
+    template.submission.webhook = Webhook(url: webhook.url, events: ends)
+  }
+
+  /// Takes the members beside the jobs of a list in JSON.
+  mutating func use(members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
+    for member in members where member.name == "defaults" {
+      guard case .object(let defaults) = member.value else {
+        throw Problem(.invalidOption, "The defaults are an object.")
+      }
+      try use(defaults: defaults, at: root)
+    }
+    for member in members where member.name == "notify" {
+      let webhook = decoder.batchWebhook(
+        member.value, at: Location(root: root, member: member.name))
+      try decoder.mistakes.check()
+      if let webhook { use(webhook) }
+    }
+  }
+
   /// Counts a line, where there may be one more.
   private mutating func count() -> Bool {
     isOverfull = isOverfull || received >= mostLines

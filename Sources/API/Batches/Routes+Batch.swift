@@ -187,7 +187,7 @@ extension Routes {
     ]
     if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
     let place = try place(for: exchange)
-    let stream = BatchEventStream(exchange.id, seen: seen, for: exchange.caller, service)
+    let stream = BatchEventStream(exchange.id, seen: seen, service)
     return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
   }
 

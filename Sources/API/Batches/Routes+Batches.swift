@@ -46,6 +46,14 @@ extension Routes {
         query.wrong("defaults", "It is a JSON object with members of a job.")
       }
     }
+    if let text = query.one("notify") {
+      if let members = Self.defaults(text) {
+        new.webhook = decoder.batchWebhook(
+          .object(members), at: Location(root: .query, member: "notify"))
+      } else {
+        query.wrong("notify", "It is a JSON object with a url.")
+      }
+    }
     return new
   }
 
@@ -82,13 +90,8 @@ extension Routes {
     case "text/uri-list", "text/plain": return URIListFormat()
     case "text/csv": return CSVFormat()
     case "application/json":
-      return JSONListFormat(known: ["defaults"]) { (members, reader) throws(Problem) in
-        for member in members {
-          guard case .object(let defaults) = member.value else {
-            throw Problem(.invalidOption, "The defaults are an object.")
-          }
-          try reader.use(defaults: defaults, at: .body(index: nil))
-        }
+      return JSONListFormat(known: ["defaults", "notify"]) { (members, reader) throws(Problem) in
+        try reader.use(members: members, at: .body(index: nil))
       }
     default:
       throw Problem(
@@ -138,9 +141,11 @@ extension Routes {
     let members = batch.defaults.flatMap(Self.defaults) ?? []
     let template = decoder.template(from: members, at: .query)
     decoder.mistakes = Mistakes()
-    return LineReader(
+    var reader = LineReader(
       decoder, template: template, tags: batch.tags, after: batch.received,
       mostLines: configuration.maxBatchLines)
+    if let webhook = batch.webhook { reader.share(webhook) }
+    return reader
   }
 
   private static func next(of body: RequestBody) async throws(Problem) -> [UInt8]? {

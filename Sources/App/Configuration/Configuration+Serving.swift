@@ -106,6 +106,8 @@ extension Configuration {
     public var maxBatch = 1000
     /// Lines of one list.
     public var maxBatchLines = 1_000_000
+    /// Lists of one owner that are not over.
+    public var maxBatches = 1_000
     /// How long a list may be left that is not at its end.
     public var batchIdle: Duration = .seconds(3600)
     /// The longest `wait`.
@@ -140,6 +142,8 @@ extension Configuration {
     public var allowHosts: [String] = []
     /// Ports of receivers; empty is all.
     public var allowPorts: [Int] = [443]
+    /// Messages that wait for one owner's receivers.
+    public var maxWaiting = 100_000
     /// For a try: from the name's lookup to the answer's header section.
     public var timeout: Duration = .seconds(15)
     /// How long to wait after each try that was in vain; after the last one the message is given up.

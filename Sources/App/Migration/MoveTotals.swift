@@ -23,6 +23,8 @@ public struct MoveTotals: Sendable, Equatable {
   public var jobs = Things()
   /// Entries of the cache, variants among them.
   public var entries = Things()
+  /// Batches.
+  public var batches = Things()
   /// Idempotency keys.
   public var keys = Things()
   /// Messages of webhooks.
@@ -48,7 +50,8 @@ public struct MoveTotals: Sendable, Equatable {
   /// All of it for people, a line each.
   public var summary: [String] {
     var lines = [
-      line("jobs", jobs), line("cache entries", entries), line("idempotency keys", keys),
+      line("jobs", jobs), line("batches", batches), line("cache entries", entries),
+      line("idempotency keys", keys),
       line("webhook messages", messages), line("images", images) + ", \(size(bytes))",
     ]
     if !lost.isEmpty {

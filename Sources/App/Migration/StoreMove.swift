@@ -67,11 +67,38 @@ struct StoreMove: Sendable {
     totals.expected = try await source.records.counts().jobs.values.reduce(0, +)
     // What answers comes before those who may be answered with it.
     try await moveEntries(as: instance, &totals)
+    // What a batch counts comes with it, and its jobs are told apart by it.
+    try await moveBatches(&totals)
     try await moveFinished(as: instance, &totals)
     try await moveQueue(as: instance, &totals)
     try await moveKeys(&totals)
     try await moveMessages(&totals)
     return totals
+  }
+
+  private func moveBatches(_ totals: inout MoveTotals) async throws(StoreError) {
+    var last = Int64.min
+    while true {
+      let batches = try await source.records.batches(after: last, count: Self.batch)
+      guard let number = batches.last?.number else { return }
+      last = number
+      let new = try await target.records.take(batches.map(\.batch))
+      for (number, batch) in batches where batch.counts.rejected > 0 {
+        try await moveRejectedLines(of: batch.id, number)
+      }
+      totals.batches.count(batches.count, new: new)
+      report(totals)
+    }
+  }
+
+  private func moveRejectedLines(of batch: BatchID, _ number: Int64) async throws(StoreError) {
+    var last = 0
+    while true {
+      let lines = try await source.records.rejectedLines(of: number, after: last, count: 512)
+      guard let line = lines.last?.line else { return }
+      last = line
+      try await target.records.take(lines, of: batch)
+    }
   }
 
   private func moveFinished(

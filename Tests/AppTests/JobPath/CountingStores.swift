@@ -28,9 +28,11 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.submit(jobs, key: key, capacity: capacity)
   }
 
-  func open(_ batch: Batch, key: IdempotencyKey?) async throws(StoreError) -> BatchOpening {
+  func open(
+    _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
+  ) async throws(StoreError) -> BatchOpening {
     calls.count()
-    return try await store.open(batch, key: key)
+    return try await store.open(batch, key: key, atMost: limit)
   }
 
   func add(
@@ -62,6 +64,8 @@ struct CountingJobStore: JobStore, CacheStore {
   func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
     try await store.tidyBatches(idleFor: idle, count)
   }
+
+  func finishBatches() async throws(StoreError) -> Bool { try await store.finishBatches() }
 
   func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
@@ -230,6 +234,13 @@ struct CountingJobStore: JobStore, CacheStore {
   func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     calls.count()
     return try await store.sendAgain(of: subject)
+  }
+
+  func waitingMessages(
+    of owner: Owner, upTo limit: Int
+  ) async throws(StoreError) -> Int {
+    calls.count()
+    return try await store.waitingMessages(of: owner, upTo: limit)
   }
 
   func waitingMessages() async throws(StoreError) -> Int {

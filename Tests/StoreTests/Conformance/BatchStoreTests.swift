@@ -113,6 +113,31 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test("an owner has so many at once that are not over, and no more", arguments: adapters)
+  func limit(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    #expect(try await store.base.open(.sample(1, key: "k"), key: key, atMost: 2) == .opened)
+    #expect(try await store.base.open(.sample(2), key: nil, atMost: 2) == .opened)
+    #expect(try await store.base.open(.sample(3), key: nil, atMost: 2) == .tooMany)
+    let first = Batch.sample(1).id
+    // What came before is answered all the same, and others' count for nothing.
+    if case .repeated = try await store.base.open(.sample(4), key: key, atMost: 2) {
+    } else {
+      Issue.record("it is known")
+    }
+    #expect(try await store.base.open(.sample(5, owner: "ben"), key: nil, atMost: 2) == .opened)
+    let batches = try await store.base.batches(
+      BatchQuery(owner: Owner("anna"), now: .at(0), limit: 9)
+    ).batches
+    #expect(batches.count == 2 && first != batches[0].id)
+    _ = try await store.base.close(batches[0].id)
+    _ = try await store.base.finishBatches()
+    #expect(try await store.base.open(.sample(6), key: nil, atMost: 2) == .opened)
+    await store.close()
+  }
+
   @Test("results come in the order of the lines", arguments: adapters)
   func results(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -285,7 +310,7 @@ struct BatchStoreTests {
 
   @Test(
     "owners and batches take turns, whatever the priority and however much waits",
-    arguments: [StoreAdapter.sqlite, .memory])
+    arguments: StoreAdapter.allCases)
   func fair(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -341,10 +366,12 @@ struct BatchStoreTests {
 }
 
 extension Batch {
-  static func sample(_ number: Int64, owner: String = "anna", key: String? = nil) -> Batch {
+  static func sample(
+    _ number: Int64, owner: String = "anna", key: String? = nil, webhook: Webhook? = nil
+  ) -> Batch {
     Batch(
       id: JobID(at: .at(number)), owner: Owner(owner), name: "n", key: key,
-      retention: .seconds(3_600), createdAt: .at(number))
+      retention: .seconds(3_600), webhook: webhook, createdAt: .at(number))
   }
 }
 

@@ -54,6 +54,10 @@ struct MessageTests {
     }
     #expect(try await store.base.messages(of: unwanted.id).isEmpty)
     #expect(try await store.base.waitingMessages() == 3)
+    let owner = cancelled.owner
+    #expect(try await store.base.waitingMessages(of: owner, upTo: 9) == 3)
+    #expect(try await store.base.waitingMessages(of: owner, upTo: 2) == 2)
+    #expect(try await store.base.waitingMessages(of: Owner("nobody"), upTo: 9) == 0)
 
     // What is changed later is no end, and another end is another message.
     _ = try await store.update(cancelled.id, under: nil) { $0.edit(priority: .high, tags: nil) }

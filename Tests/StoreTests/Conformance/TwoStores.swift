@@ -27,10 +27,7 @@ struct TwoStores {
     real = jobs.store
     let clock = jobs.store.clock
     let isShared = StoreAdapter.shared.contains(adapter)
-    // PostgreSQL hands jobs over in the order in which they came, whoever's they are.
-    let isFair = adapter != .postgres && adapter != .sharedPostgres
-    model = StoreUnderTest(
-      MemoryJobStore(isExclusive: !isShared, isFair: isFair) { clock.now }, clock)
+    model = StoreUnderTest(MemoryJobStore(isExclusive: !isShared) { clock.now }, clock)
     if isShared { others = (real.other, model.other) }
   }
 

@@ -1,0 +1,30 @@
+internal import Jobs
+internal import Synchronization
+
+/// Whether owners may have further messages wait for their receivers, as the store told within the last seconds: who sends
+/// a million jobs asks it some times.
+final class WaitingMessages: Sendable {
+  private struct Look {
+    let hasRoom: Bool
+    let moment: ContinuousClock.Instant
+  }
+
+  private let store: any WebhookOutbox
+  private let limit: Int
+  private let looks = Mutex<[Owner: Look]>([:])
+  private static let patience = Duration.seconds(5)
+
+  /// - Parameter limit: of one owner.
+  init(store: any WebhookOutbox, limit: Int) { (self.store, self.limit) = (store, limit) }
+
+  func hasRoom(for owner: Owner) async throws(StoreError) -> Bool {
+    let known = looks.withLock { looks in
+      looks = looks.filter { .now - $0.value.moment < Self.patience }
+      return looks[owner]
+    }
+    if let known { return known.hasRoom }
+    let hasRoom = try await store.waitingMessages(of: owner, upTo: limit) < limit
+    looks.withLock { $0[owner] = Look(hasRoom: hasRoom, moment: .now) }
+    return hasRoom
+  }
+}

@@ -1,0 +1,187 @@
+internal import Jobs
+
+/// At which lanes a claim begins that does not look at all of them: nil is the first one.
+struct LaneCursor: Sendable {
+  /// Lanes of one priority that a claim looks at: of more each has its turn by and by.
+  static let most = 64
+
+  /// After which lane, of each priority's ready jobs.
+  fileprivate var ready = [QueueLane?](repeating: nil, count: Priority.allCases.count)
+  /// The same of jobs that stand aside, whatever their priority.
+  fileprivate var aside: QueueLane?
+
+  var isAtStart: Bool { aside == nil && ready.allSatisfy { $0 == nil } }
+
+  /// Goes on elsewhere where an origin had jobs of as many lanes as are looked at.
+  mutating func note(_ jobs: [QueuedJob]) {
+    struct Stand: Hashable { let origin: String?, priority: Int }
+    var lanes: [Stand: Set<QueueLane>] = [:]
+    for job in jobs {
+      lanes[Stand(origin: job.origin, priority: job.place.priority), default: []]
+        .insert(job.place.lane)
+    }
+    aside = lanes.values.first { $0.count >= Self.most }?.randomElement()
+  }
+}
+
+/// Where there are ready jobs, and what is loading.
+struct ReadyLanes {
+  /// In which nothing was looked at yet.
+  var pages: [LanePage] = []
+  var loading: [QueueLane: Int] = [:]
+  /// Where the next claim is to begin.
+  var next = LaneCursor()
+}
+
+/// What a claim looks at.
+extension Transaction {
+  /// An owner's loading jobs are counted up to this: between owners that have more, turns alternate all the same.
+  private static let mostLoading = 128
+  /// How often further jobs are looked for where there were fewer than expected.
+  private static let mostRounds = 4
+
+  /// The lanes that have ready jobs, each found by one look along the index, whatever is queued there; no job is locked.
+  func readyLanes(from cursor: LaneCursor) throws -> ReadyLanes {
+    func next(_ priority: String, after lane: String) -> String {
+      """
+      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch, q.id FROM queue q
+        WHERE q.state = 0 AND q.priority = \(priority) AND (q.owner, coalesce(q.batch, 0)) > (\(lane).owner, \(lane).batch)
+        ORDER BY q.owner, coalesce(q.batch, 0), q.rank LIMIT 1) h
+      """
+    }
+    let rows = try execute(
+      """
+      WITH RECURSIVE lanes (priority, owner, batch, id, n) AS (
+        SELECT s.level - 1, h.owner, h.batch, h.id, 1
+        FROM unnest($1, $2) WITH ORDINALITY AS s (owner, batch, level) \(next("s.level - 1", after: "s"))
+        UNION ALL SELECT l.priority, h.owner, h.batch, h.id, l.n + 1 FROM lanes l
+        \(next("l.priority", after: "l")) WHERE l.n < \(LaneCursor.most))
+      SELECT l.priority, l.owner, l.batch, l.id, l.n,
+        EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4) FROM lanes l
+      UNION ALL (WITH RECURSIVE owners (owner) AS (
+          (SELECT owner FROM queue WHERE state = 4 ORDER BY owner LIMIT 1)
+          UNION ALL SELECT (SELECT q.owner FROM queue q WHERE q.state = 4 AND q.owner > o.owner
+            ORDER BY q.owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
+        SELECT NULL::bigint, o.owner, coalesce(q.batch, 0), NULL::uuid, count(*), false FROM owners o
+        CROSS JOIN LATERAL (SELECT q.batch FROM queue q
+          WHERE q.state = 4 AND q.owner = o.owner LIMIT \(Self.mostLoading)) q GROUP BY 2, 3)
+      """,
+      [
+        .byteStrings(cursor.ready.map { $0?.owner ?? [] }),
+        .ints(cursor.ready.map { $0?.batch ?? -1 }),
+      ])
+    var lanes = ReadyLanes()
+    for row in rows.all {
+      guard let owner = rows.bytes(row, 1), let batch = rows.int(row, 2),
+        let number = rows.int(row, 4)
+      else { continue }
+      let lane = QueueLane(owner: owner, batch: batch)
+      guard let priority = rows.int(row, 0).map({ Int($0) }), let head = rows.id(row, 3) else {
+        lanes.loading[lane] = Int(number)
+        continue
+      }
+      if number == LaneCursor.most { lanes.next.ready[priority] = lane }
+      guard !rows.bool(row, 5) else { continue }
+      lanes.pages.append(LanePage(place: QueuePlace(priority: priority, lane: lane), head: head))
+    }
+    return lanes
+  }
+
+  /// Locks ready jobs of those whose turns come, and of each lane the first parked ones of each origin with room; of those
+  /// that wait for a load some that wait for one of this instance's.
+  func queuedJobs(
+    _ found: [LanePage], page: Int, _ request: ClaimRequest, by plan: ClaimPlan
+  ) throws -> (pages: [LanePage], aside: [QueuedJob]) {
+    var (pages, aside): ([LanePage], [QueuedJob]) = (found, [])
+    for round in 0..<Self.mostRounds {
+      let wanted = plan.wanted(page, of: pages)
+      let short = pages.indices.filter { pages[$0].isCut && wanted[$0] > pages[$0].jobs.count }
+      if round > 0, short.isEmpty { break }
+      let counts = short.map { wanted[$0] - pages[$0].jobs.count }
+      let jobs = try self.queuedJobs(
+        zip(short, counts).map { (pages[$0], $1) }, page: page, request, withAside: round == 0)
+      let byPlace = Dictionary(grouping: jobs.filter { !$0.isParked }, by: \.place)
+      for (index, count) in zip(short, counts) {
+        let more = byPlace[pages[index].place] ?? []
+        pages[index].jobs += more.sorted { $0.rank < $1.rank }
+        pages[index].isCut = more.count >= count
+      }
+      if round == 0 { aside = jobs.filter(\.isParked) }
+      if pages.reduce(0, { $0 + $1.jobs.count }) >= request.count { break }
+    }
+    return (pages, aside)
+  }
+
+  private func queuedJobs(
+    _ wanted: [(page: LanePage, count: Int)], page: Int, _ request: ClaimRequest, withAside: Bool
+  ) throws -> [QueuedJob] {
+    let ready = """
+      SELECT q.* FROM unnest($1, $2, $3, $4, $5) AS l (priority, owner, batch, rank, n)
+      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
+        WHERE q.state = 0 AND q.priority = l.priority AND q.owner = l.owner AND coalesce(q.batch, 0) = l.batch
+          AND q.rank > l.rank AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
+        ORDER BY q.rank LIMIT l.n FOR UPDATE SKIP LOCKED) q
+      """
+    let places: [SQLValue] = [
+      .ints(wanted.map { Int64($0.page.place.priority) }),
+      .byteStrings(wanted.map(\.page.place.lane.owner)),
+      .ints(wanted.map(\.page.place.lane.batch)),
+      .ints(wanted.map { $0.page.jobs.last?.rank ?? .min }), .ints(wanted.map { Int64($0.count) }),
+    ]
+    guard withAside else {
+      let rows = try execute(ready, places)
+      return rows.all.compactMap { QueuedJob(rows, $0) }
+    }
+    let (room, after) = (request.room, request.cursor.aside)
+    let rows = try execute(
+      Self.aside + ready + Self.parked + (request.isShared ? Self.own : ""),
+      places + [
+        .int(Int64(page)), .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
+        .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
+        .ints(room.exceptions.values.map { Int64(clamping: $0) }),
+        .bytes(after?.owner ?? []), .int(after?.batch ?? -1),
+      ] + (request.isShared ? [.int(request.instance.number)] : []))
+    return rows.all.compactMap { QueuedJob(rows, $0) }
+  }
+
+  private static let own = """
+
+    UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
+      WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $13
+      ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
+    """
+
+  /// Origins with parked jobs and with room, and the lanes of the jobs.
+  private static let aside = """
+    WITH RECURSIVE origins (origin) AS (
+      (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1)
+      UNION ALL SELECT (SELECT q.origin FROM queue q WHERE q.state = 2 AND q.origin > o.origin
+        ORDER BY q.origin LIMIT 1) FROM origins o WHERE o.origin IS NOT NULL
+    ), open (origin, room) AS (
+      SELECT o.origin, least(coalesce(x.room, $8), $7) FROM origins o
+        LEFT JOIN unnest($9, $10) AS x (origin, room) ON x.origin = o.origin
+      WHERE o.origin IS NOT NULL AND coalesce(x.room, $8) > 0
+    ), lanes (origin, room, priority, owner, batch, n) AS (
+      SELECT o.origin, o.room, level, h.owner, h.batch, 1
+      FROM open o CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
+      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
+        WHERE q.state = 2 AND q.origin = o.origin AND q.priority = level AND (q.owner, coalesce(q.batch, 0)) > ($11, $12)
+        ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
+      UNION ALL SELECT l.origin, l.room, l.priority, h.owner, h.batch, l.n + 1 FROM lanes l
+      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
+        WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority
+          AND (q.owner, coalesce(q.batch, 0)) > (l.owner, l.batch)
+        ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
+      WHERE l.n < \(LaneCursor.most)
+    )
+
+    """
+
+  private static let parked = """
+
+    UNION ALL SELECT q.* FROM lanes l CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
+      WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority AND q.owner = l.owner
+        AND coalesce(q.batch, 0) = l.batch AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
+      ORDER BY q.rank LIMIT l.room FOR UPDATE SKIP LOCKED) q
+    """
+}

@@ -1,0 +1,69 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Following a batch", .timeLimit(.minutes(1)))
+struct BatchWatchTests {
+  private static func batch(_ store: MemoryJobStore) async throws -> Batch {
+    let batch = Batch(
+      id: JobID(at: Timestamp(milliseconds: 1)), owner: .anonymous, retention: .seconds(60),
+      createdAt: Timestamp(milliseconds: 1))
+    _ = try await store.open(batch, key: nil)
+    return batch
+  }
+
+  /// Looks go on at the same pace whoever else follows: what one follower costs is what a thousand do.
+  @Test("costs the same, however many follow it, and nothing once nobody does")
+  func shared() async throws {
+    let store = MemoryJobStore()
+    let batch = try await Self.batch(store)
+    let watches = BatchWatches(store: store)
+    let start = ContinuousClock.now
+    try await withThrowingTaskGroup(of: Int.self) { group in
+      for _ in 0..<200 {
+        let changes = watches.follow(batch.id)
+        group.addTask {
+          var states: [Batch.State] = []
+          for await batch in changes {
+            guard let batch else { break }
+            states.append(batch.state)
+            if batch.state == .finished { break }
+          }
+          #expect(states == [.receiving, .finished] || states == [.finished])
+          return states.count
+        }
+      }
+      try await Task.sleep(for: .milliseconds(500))
+      _ = try await store.close(batch.id)
+      for try await _ in group {}
+    }
+    let most = Int((ContinuousClock.now - start) / .milliseconds(200)) + 2
+    #expect(await store.looksAtBatches <= most)
+    // The last one that left ended it.
+    try await Task.sleep(for: .milliseconds(300))
+    let looks = await store.looksAtBatches
+    try await Task.sleep(for: .milliseconds(500))
+    #expect(await store.looksAtBatches == looks)
+  }
+
+  @Test("ends where the batch is purged, or the service stops")
+  func ends() async throws {
+    let store = MemoryJobStore()
+    let batch = try await Self.batch(store)
+    let watches = BatchWatches(store: store)
+    var changes = watches.follow(batch.id).makeAsyncIterator()
+    #expect(await changes.next()??.id == batch.id)
+    _ = try await store.purge(batch.id)
+    #expect(await changes.next() == .some(nil))
+    #expect(await changes.next() == nil)
+
+    let other = try await Self.batch(store)
+    var others = watches.follow(other.id).makeAsyncIterator()
+    watches.close()
+    while let batch = await others.next() { #expect(batch?.id == other.id) }
+    var late = watches.follow(other.id).makeAsyncIterator()
+    #expect(await late.next() == nil)
+  }
+}

@@ -1,0 +1,104 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Store
+
+@Suite("Turns of owners and batches")
+struct FairnessTests {
+  /// Lines of a batch, with a priority of their own.
+  private static func batch(
+    _ store: StoreUnderTest, _ number: Int64, owner: String = "anna", _ count: Int,
+    priority: Priority = .normal
+  ) async throws -> Batch {
+    let batch = Batch.sample(number, owner: owner)
+    _ = try await store.base.open(batch, key: nil)
+    let jobs = (1...count).map { line in
+      Job(
+        id: JobID(at: .at(number)), owner: batch.owner,
+        submission: Submission(
+          source: .url(SourceURL("https://o\(line % 50).example/\(number)/\(line)")!, lowData: nil)),
+        priority: priority, tags: [], createdAt: .at(number),
+        batch: BatchPlace(id: batch.id, line: line))
+    }
+    _ = try await store.base.add(
+      BatchLines(after: 0, count: count, jobs: jobs), to: batch.id, capacity: .max)
+    return batch
+  }
+
+  @Test(
+    "another owner's jobs get at least half of their share while very many are queued, whatever the priorities",
+    arguments: StoreAdapter.allCases)
+  func share(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    _ = try await Self.batch(store, 1, 3_000, priority: .veryHigh)
+    for number in 0..<200 {
+      _ = try await store.submit(
+        .sample(
+          10_000 + Int64(number), owner: "ben", priority: .veryLow,
+          url: "https://b.example/\(number)"))
+    }
+    var first: [Job] = []
+    for _ in 0..<4 { first += try await store.claim(64, at: .at(20_000)).jobs.map(\.job) }
+    #expect(first.count == 256)
+    #expect(first.count { $0.owner.name == "ben" } >= 64)
+    let lines = first.compactMap(\.batch?.line)
+    #expect(lines == Array(1...lines.count), "each in the order in which it came")
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "goes by what all instances are loading", arguments: StoreAdapter.shared)
+  func instances(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let (a, b) = (jobs.store, jobs.store.other)
+    _ = try await Self.batch(a, 1, 500)
+    // The one instance has much of anna's under way before ben comes.
+    #expect(try await a.claim(40, at: .at(10)).jobs.count == 40)
+    for number in 0..<60 {
+      _ = try await a.submit(
+        .sample(1_000 + Int64(number), owner: "ben", url: "https://b.example/\(number)"))
+    }
+    let next = try await b.claim(30, at: .at(2_000)).jobs.map(\.job.owner.name)
+    #expect(next.allSatisfy { $0 == "ben" })
+    await a.close()
+  }
+
+  @Test(
+    "reaches every lane, however many there are, ready or parked", arguments: StoreAdapter.allCases)
+  func lanes(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let lanes = 150
+    for lane in 0..<lanes {
+      for number in 0..<2 {
+        _ = try await store.submit(
+          .sample(
+            Int64(lane * 10 + number), owner: "owner \(lane)",
+            url: "https://\(number == 0 ? "a" : "b").example/\(lane)"))
+      }
+    }
+    // One origin has no room at first.
+    var room = OriginRoom(usual: 1_000, exceptions: ["https://b.example": 0])
+    var owners: Set<String> = []
+    for _ in 0..<3 {
+      owners.formUnion(
+        try await store.claim(50, at: .at(5_000), room: room).jobs.map(\.job.owner.name))
+    }
+    #expect(owners.count == lanes)
+    #expect(try await store.claim(50, at: .at(5_000), room: room).jobs.isEmpty)
+    room.exceptions = ["https://b.example": 60]
+    owners = []
+    for _ in 0..<5 {
+      let claimed = try await store.claim(60, at: .at(5_000), room: room).jobs
+      owners.formUnion(claimed.map(\.job.owner.name))
+    }
+    #expect(owners.count == lanes)
+    #expect(try await store.claim(50, at: .at(5_000)).jobs.isEmpty)
+    try await store.audit()
+    try await store.auditWaiting()
+    await store.close()
+  }
+}
