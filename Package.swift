@@ -30,7 +30,7 @@ let dashboard: [Resource] = [
   "events.js",
   "jobs.js", "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js",
   "chart.js",
-  "glance.js", "main.js",
+  "glance.js", "batches.js", "main.js",
 ].map { .embedInCode("Page/\($0)") }
 
 // One arrow a line: a target sees what it names here and nothing else.

@@ -83,6 +83,12 @@ def submit(api, jobs):
     urllib.request.urlopen(request).close()
 
 
+def submit_list(api, name, urls):
+    request = urllib.request.Request(
+        f"{api}/batches?name={name}", "\n".join(urls).encode(), {"Content-Type": "text/uri-list"})
+    urllib.request.urlopen(request).close()
+
+
 def work(api):
     """A minute of jobs: most go well."""
     at = lambda name: f"{ORIGINS[sum(map(ord, name)) % 7 % 3]}/{name}"
@@ -96,6 +102,11 @@ def work(api):
         if second % 9 == 4:
             names.append("missing/lake.jpg")
         submit(api, [{"url": at(name), "tags": ["scenery"]} for name in names])
+        if second == 30:
+            # Most of it the cache has; the last ones take their time.
+            known = [at(f"{10 * i}/{NAMES[10 * i % len(NAMES)]}.jpg") for i in range(30)]
+            others = [at(f"missing/{name}.jpg") for name in NAMES[:4]] + [at(f"slow/60/{970 + i}/lake.jpg") for i in range(3)]
+            submit_list(api, "catalogue", known + others)
         time.sleep(1)
     submit(api, [{"url": "http://169.254.169.254/latest/meta-data"}])
     submit(api, [{"url": at(f"{900 + i}/{NAMES[i]}.jpg"), "tags": ["scenery"]} for i in range(2)])

@@ -64,7 +64,7 @@ extension SubmissionDecoder {
     switch member {
     case "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "cache_ttl":
       return JSONValue(numberIn: text) ?? .string(text)
-    case "tags", "alternatives", "headers", "variants":
+    case "tags", "alternatives", "headers", "variants", "notify", "deliver":
       if let value = try? JSONParser.parse(Array(text.utf8), maxValues: LineReader.maxValues) {
         if case .array = value { return value }
         if case .object = value { return value }

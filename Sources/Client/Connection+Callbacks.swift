@@ -22,6 +22,9 @@ extension Connection {
 
   /// - Returns: whether it goes on.
   fileprivate func take(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    if exchange.answer.status == 200, let onLine = exchange.onLine {
+      return takeLines(bytes, onLine)
+    }
     guard exchange.answer.status == 200, let sink = exchange.sink else {
       guard exchange.answer.body.count + bytes.count <= Self.maxBody else { return end(.oversized) }
       exchange.answer.body.append(contentsOf: bytes)
@@ -35,6 +38,23 @@ extension Connection {
     } catch {
       return end(.unwritable(error.code))
     }
+  }
+
+  /// What is no whole line yet waits in the answer's body.
+  private func takeLines(
+    _ bytes: UnsafeRawBufferPointer, _ onLine: (ArraySlice<UInt8>) -> Void
+  ) -> Bool {
+    var rest = bytes[...]
+    while let end = rest.firstIndex(of: 0x0A) {
+      exchange.answer.body.append(contentsOf: rest[..<end])
+      guard exchange.answer.body.count <= Self.maxBody else { return self.end(.oversized) }
+      onLine(exchange.answer.body[...])
+      exchange.answer.body.removeAll(keepingCapacity: true)
+      rest = rest[(end + 1)...]
+    }
+    guard exchange.answer.body.count + rest.count <= Self.maxBody else { return end(.oversized) }
+    exchange.answer.body.append(contentsOf: rest)
+    return true
   }
 
   fileprivate func take(headerLine line: UnsafeRawBufferPointer) -> Bool {

@@ -9,12 +9,14 @@ final class Connection {
     var path: String
     /// Beside those that every request has, as `Name: value`.
     var fields: [String] = []
-    /// JSON.
     var body: [UInt8]?
+    var contentType = "application/json"
     /// How long the whole of it may take, in seconds; nil for as long as bytes come.
     var seconds: Int? = 30
     /// Where the body of a 200 goes, bounded by so many bytes; every other answer is kept in memory.
     var sink: (descriptor: Int32, limit: Int)?
+    /// Takes the lines of a 200 as they come, where they are not to be kept; without their ends.
+    var onLine: ((ArraySlice<UInt8>) -> Void)?
     /// Whether the stop flag breaks it off.
     var isStoppable = true
   }
@@ -41,7 +43,7 @@ final class Connection {
     case oversized
   }
 
-  /// Of an answer that is kept in memory, and of header fields.
+  /// Of an answer that is kept in memory, of a line, and of header fields.
   static let maxBody = 1 << 20
   static let maxFieldBytes = 65_536
 
@@ -55,6 +57,7 @@ final class Connection {
   struct Exchange {
     var answer = Answer()
     var sink: (descriptor: Int32, limit: Int)?
+    var onLine: ((ArraySlice<UInt8>) -> Void)?
     var isStoppable = true
     var fieldBytes = 0
     var failure: Failure?
@@ -81,6 +84,7 @@ final class Connection {
     if request.isStoppable, stop.isRaised { throw .stopped }
     exchange = Exchange()
     (exchange.sink, exchange.isStoppable) = (request.sink, request.isStoppable)
+    exchange.onLine = request.onLine
     // Forgets the options, keeps the connection.
     curl_easy_reset(easy)
     message.pointee = 0
@@ -131,7 +135,7 @@ final class Connection {
     var lines = ["User-Agent: imagefetch-get"] + request.fields
     if let token = address.token { lines.append("Authorization: Bearer \(token)") }
     // Without "Expect:" libcurl would wait for leave to send a longer body.
-    if request.body != nil { lines += ["Content-Type: application/json", "Expect:"] }
+    if request.body != nil { lines += ["Content-Type: \(request.contentType)", "Expect:"] }
     var list: UnsafeMutablePointer<curl_slist>?
     for line in lines { list = curl_slist_append(list, line) ?? list }
     return list

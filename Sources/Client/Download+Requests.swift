@@ -53,7 +53,7 @@ extension Download {
   /// A pause for what answers at once though it was asked to wait, as a cache in between does.
   func rest() throws(EndOfRun) { try sleep(for: .milliseconds(500)) }
 
-  private func sleep(for pause: Duration) throws(EndOfRun) {
+  func sleep(for pause: Duration) throws(EndOfRun) {
     let end = ContinuousClock.now + pause
     while ContinuousClock.now < end {
       if stop.isRaised { throw .stopped }
@@ -61,7 +61,7 @@ extension Download {
     }
   }
 
-  private func outOfReach(_ failure: Connection.Failure) -> EndOfRun {
+  func outOfReach(_ failure: Connection.Failure) -> EndOfRun {
     switch failure {
     case .stopped: .stopped
     case .broken(let words): .mistake("\(address.base) is out of reach: \(PlainText.line(words))")

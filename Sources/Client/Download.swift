@@ -7,7 +7,7 @@ final class Download {
   let address: ServiceAddress
   let stop: CancellationFlag
   let connection: Connection
-  private let options: ImageOptions
+  let options: ImageOptions
   private let output: Output
   private let format: ImageOptions.Format?
   private let naming: Naming
@@ -28,15 +28,7 @@ final class Download {
   /// Submits, follows, saves; or leaves alone what is there.
   /// - Parameter index: which one of all it is.
   func carry(_ url: String, index: Int) throws(EndOfRun) -> Outcome {
-    switch naming.standing(of: url, index: index) {
-    case .wanted: break
-    case .exists(let path): return .skipped(path: path)
-    case .isRepeated: return .skipped(path: nil)
-    case .isTaken(let name):
-      return .failed(
-        code: "name_taken",
-        detail: "Another URL's image may be \(name) too: --output-template tells them apart.")
-    }
+    if let outcome = naming.outcomeUnasked(of: url, index: index) { return outcome }
     let job: JobAnswer
     switch try submit(url) {
     case .job(let accepted): job = accepted
@@ -50,6 +42,16 @@ final class Download {
       if !address.isOurs { cancel(job) }
       throw error
     }
+  }
+
+  /// Saves what became of a line of a batch.
+  func carry(_ ended: ResultLine, of url: String, index: Int) throws(EndOfRun) -> Outcome {
+    guard let job = ended.job else {
+      let error = ended.error
+      return .failed(code: error?.code ?? "invalid_option", detail: error?.detail ?? "")
+    }
+    let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
+    return ImageOptions.url(url) == url ? outcome : outcome.tellingOfScheme
   }
 
   /// - Parameter naming: what a file is called in a folder, of what the service proposes.
@@ -151,7 +153,7 @@ extension Download {
     let partial: PartialFile
     do { partial = try output.makePartial() } catch { throw .mistake(error.text) }
     watcher?(.saving, job.progress)
-    let query = options.meeting(format, of: job.image?.format).query
+    let query = options.meeting(format, of: job.image).query
     let path = "/jobs/\(job.id)/image\(query)"
     let request = Connection.Request(
       path: path, seconds: nil, sink: (partial.descriptor, Self.maxImageBytes))

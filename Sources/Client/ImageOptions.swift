@@ -44,6 +44,8 @@ public struct ImageOptions: Sendable {
   /// Six hexadecimal digits.
   public var background: String?
   public var dpr: Double?
+  /// All of an animation's pictures.
+  public var isAnimated = false
   public var cache: CacheMode?
   public var priority: Priority?
   public var headers: [HeaderField] = []
@@ -82,9 +84,12 @@ public struct ImageOptions: Sendable {
   }
 
   /// The same for an image of a format, where a file's name asks for one: what is of it already stays as it came.
-  func meeting(_ format: Format?, of image: String?) -> ImageOptions {
+  func meeting(_ format: Format?, of image: JobAnswer.Image?) -> ImageOptions {
     var options = self
-    if options.format == nil, let format, !query.isEmpty || format.rawValue != image {
+    // One picture needs no animation, and stays as it came where nothing else is wished for.
+    if let frames = image?.frames, frames < 2 { options.isAnimated = false }
+    if options.format == nil, let format, !options.query.isEmpty || format.rawValue != image?.format
+    {
       options.format = format
     }
     return options
@@ -107,6 +112,7 @@ public struct ImageOptions: Sendable {
       ("width", width.map { "\($0)" }), ("height", height.map { "\($0)" }),
       ("fit", fit?.rawValue), ("format", format?.rawValue), ("quality", quality.map { "\($0)" }),
       ("background", background), ("dpr", dpr.map { "\($0)" }),
+      ("animated", isAnimated ? "true" : nil),
     ]
     let given = members.compactMap { name, value in value.map { "\(name)=\($0)" } }
     return given.isEmpty ? "" : "?" + given.joined(separator: "&")
@@ -114,19 +120,37 @@ public struct ImageOptions: Sendable {
 
   /// The body of `POST /jobs` for a URL.
   func submission(of url: String) -> [UInt8] {
-    let submission = Submission(
-      url: Self.url(url), cache: cache?.rawValue, priority: priority?.rawValue,
+    var submission = wishes
+    submission.url = Self.url(url)
+    return Self.json(submission)
+  }
+
+  /// What each job of a batch is like, as JSON; nil where nothing is wished for.
+  var defaults: String? {
+    let bytes = Self.json(wishes)
+    return bytes.count > 2 ? String(decoding: bytes, as: UTF8.self) : nil
+  }
+
+  /// A line of a batch's NDJSON, without its end.
+  static func line(of url: String) -> [UInt8] { json(Self.url(url)) }
+
+  private var wishes: Submission {
+    Submission(
+      cache: cache?.rawValue, priority: priority?.rawValue,
       headers: headers.isEmpty
         ? nil : Dictionary(headers.map { ($0.name, $0.value) }) { _, last in last },
       tags: tags.isEmpty ? nil : tags)
+  }
+
+  private static func json(_ value: some Encodable) -> [UInt8] {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.withoutEscapingSlashes, .sortedKeys]
     // Strings and arrays of them: nothing that JSON can't say.
-    return (try? encoder.encode(submission)).map(Array.init) ?? []
+    return (try? encoder.encode(value)).map(Array.init) ?? []
   }
 
   private struct Submission: Encodable {
-    let url: String
+    var url: String?
     let cache: String?
     let priority: String?
     let headers: [String: String]?

@@ -16,6 +16,8 @@ struct JobAnswer: Decodable, Equatable {
     var width: Int
     var height: Int
     var bytes: Int
+    /// Pictures of an animation; 1: it is none.
+    var frames: Int?
   }
 
   struct Failure: Decodable, Equatable {
@@ -32,12 +34,18 @@ struct JobAnswer: Decodable, Equatable {
 
   /// - Returns: nil for what is no job of an imagefetch service.
   init?(_ body: [UInt8]) {
-    guard let job = try? JSONDecoder().decode(JobAnswer.self, from: Data(body)),
-      1...64 ~= job.id.utf8.count, job.id.utf8.allSatisfy(Self.isOfID)
+    guard let job = try? JSONDecoder().decode(JobAnswer.self, from: Data(body)), Self.isID(job.id)
     else { return nil }
     self = job
     progress.completed = Self.bounded(progress.completed)
     progress.total = progress.total.map(Self.bounded)
+  }
+
+  /// One that has finished.
+  init(id: String, phase: Phase, image: Image?, error: Failure?) {
+    (self.id, self.phase, self.image, self.error, attempts) = (id, phase, image, error, 0)
+    let bytes = Self.bounded(image?.bytes ?? 0)
+    progress = Progress(completed: bytes, total: image == nil ? nil : bytes)
   }
 
   /// Whether an earlier try of the submission made a job that somebody has purged since.
@@ -50,6 +58,10 @@ struct JobAnswer: Decodable, Equatable {
   private static func bounded(_ bytes: Int) -> Int { min(max(0, bytes), 1 << 50) }
 
   /// It becomes part of paths.
+  static func isID(_ text: String) -> Bool {
+    1...64 ~= text.utf8.count && text.utf8.allSatisfy(isOfID)
+  }
+
   private static func isOfID(_ byte: UInt8) -> Bool {
     switch byte {
     case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
@@ -64,6 +76,7 @@ struct JobAnswer: Decodable, Equatable {
 struct ProblemAnswer: Decodable, Equatable {
   struct Mistake: Decodable, Equatable {
     var pointer: String?
+    var parameter: String?
     var code: String?
     var detail: String?
   }
@@ -91,7 +104,8 @@ struct ProblemAnswer: Decodable, Equatable {
   /// The same with the members that the single mistakes are in: `headers/Host: …`.
   var placedText: String {
     let places = (errors ?? []).map { mistake in
-      "\(mistake.pointer?.drop { $0 == "/" } ?? "the job"): \(mistake.detail ?? code)"
+      let place = mistake.pointer?.drop { $0 == "/" } ?? mistake.parameter?[...] ?? "the job"
+      return "\(place): \(mistake.detail ?? code)"
     }
     return places.isEmpty ? text : places.joined(separator: "; ")
   }

@@ -30,6 +30,19 @@ final class Naming: Sendable {
     self.template = template ?? (skipsExisting ? .usual : nil)
   }
 
+  /// What becomes of a URL whose image need not be asked for, or can't be kept; nil: it is wanted.
+  func outcomeUnasked(of url: String, index: Int) -> Outcome? {
+    switch standing(of: url, index: index) {
+    case .wanted: nil
+    case .exists(let path): .skipped(path: path)
+    case .isRepeated: .skipped(path: nil)
+    case .isTaken(let name):
+      .failed(
+        code: "name_taken",
+        detail: "Another URL's image may be \(name) too: --output-template tells them apart.")
+    }
+  }
+
   /// Whether the image of a URL has to be fetched.
   func standing(of url: String, index: Int) -> Standing {
     guard skipsExisting else { return .wanted }

@@ -37,12 +37,13 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// A job has begun; one slot has one at a time.
-  func begin(_ slot: Int, name: String) {
+  /// A job has begun, unless the slot has one: it has one at a time.
+  func begin(_ slot: Int, name: @autoclosure () -> String) {
     state.withLock { state in
+      guard state.slots[slot] == nil else { return }
       state.began += 1
       state.slots[slot] = Slot(
-        line: JobLine(name: name), order: state.began, measured: (0, .now))
+        line: JobLine(name: name()), order: state.began, measured: (0, .now))
     }
   }
 

@@ -68,12 +68,14 @@ public final class Run: Sendable {
     var continuation: CheckedContinuation<Ending, Never>?
   }
 
-  private let settings: Settings
-  private let sources: Sources
-  private let stop = CancellationFlag()
-  private let board: ProgressDisplay?
+  let settings: Settings
+  let sources: Sources
+  let stop = CancellationFlag()
+  let board: ProgressDisplay?
   private let printer: Printer
-  private let naming: Naming
+  /// Where lists go to a service elsewhere as batches: their lines; nil where each URL is a job by itself.
+  let lines: ListLines?
+  let naming: Naming
   private let state = Mutex(State())
 
   /// Nothing is asked yet.
@@ -94,6 +96,8 @@ public final class Run: Sendable {
     naming = Naming(
       settings.output, template: settings.template, skipsExisting: settings.skipsExisting,
       format: settings.options.format ?? settings.impliedFormat)
+    let hasList = settings.sources.contains { if case .list = $0 { true } else { false } }
+    lines = hasList && !settings.address.isOurs ? ListLines(stop: stop) : nil
   }
 
   private static func hasBars(_ settings: Settings) -> Bool {
@@ -111,7 +115,7 @@ public final class Run: Sendable {
     if board != nil { startThread(named: "count") { [sources] in sources.count() } }
     let ending = await withCheckedContinuation { continuation in
       state.withLock { $0.continuation = continuation }
-      startAnother()
+      if let lines { startList(lines) } else { startAnother() }
       // Interrupted before it began, it has no thread that would.
       settle()
     }
@@ -130,7 +134,8 @@ public final class Run: Sendable {
 
 // The threads.
 extension Run {
-  private func startAnother() {
+  /// Starts another thread that carries jobs, where there may be one more.
+  func startAnother() {
     let slot = state.withLock { state -> Int? in
       guard state.started < settings.parallel, state.ending == nil else { return nil }
       state.started += 1
@@ -139,18 +144,55 @@ extension Run {
     }
     guard let slot else { return }
     startThread(named: "get \(slot)") { [self] in
-      work(slot)
-      state.withLock { $0.threads -= 1 }
-      settle()
+      if let lines { save(lines) } else { work(slot) }
+      endThread()
     }
   }
 
-  private func work(_ slot: Int) {
-    let watcher = board.map { board in { board.show(slot, $0, $1) } }
+  /// Starts one beside those.
+  /// - Parameter isBusy: whether the run's end waits for it in any case.
+  func startCounted(
+    named name: String, isBusy: Bool = false, _ body: @escaping @Sendable () -> Void
+  ) {
+    state.withLock { state in
+      state.threads += 1
+      if isBusy { state.busy += 1 }
+    }
+    startThread(named: name) { [self] in
+      body()
+      if isBusy { state.withLock { $0.busy -= 1 } }
+      endThread()
+    }
+  }
+
+  private func endThread() {
+    state.withLock { $0.threads -= 1 }
+    settle()
+  }
+
+  /// One thread's way to the service; nil where the run has ended for want of it.
+  func makeDownload(
+    _ watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)? = nil
+  ) -> Download? {
     let download = Download(
       to: settings.address, options: settings.options, output: settings.output,
       format: settings.impliedFormat, naming: naming, stop: stop, watcher: watcher)
-    guard let download else { return end(.fault("libcurl can't be used")) }
+    if download == nil { end(.fault("libcurl can't be used")) }
+    return download
+  }
+
+  /// Does what the run's end waits for.
+  func busily(_ body: () -> Void) {
+    state.withLock { $0.busy += 1 }
+    body()
+    state.withLock { $0.busy -= 1 }
+    settle()
+  }
+
+  private func work(_ slot: Int) {
+    guard let download = makeDownload(board.map { board in { board.show(slot, $0, $1) } }) else {
+      return
+    }
     do throws(EndOfRun) {
       // The one in this process is there, and is nobody else's.
       if slot == 1, !settings.address.isOurs { try download.ping() }
@@ -194,7 +236,8 @@ extension Run {
     }
   }
 
-  private func finish(_ slot: Int, _ outcome: Outcome, url: String) {
+  /// Tells what became of a URL.
+  func finish(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock {
       if case .failed = outcome { $0.failed += 1 }
     }
@@ -204,8 +247,8 @@ extension Run {
     }
   }
 
-  /// The first ending counts.
-  private func end(_ ending: Ending) {
+  /// Ends the run; the first ending counts.
+  func end(_ ending: Ending) {
     let isFirst = state.withLock { state in
       defer { if state.ending == nil { state.ending = ending } }
       return state.ending == nil
@@ -237,7 +280,7 @@ extension Run.Settings {
 }
 
 extension Run.Ending {
-  fileprivate init(_ end: EndOfRun) {
+  init(_ end: EndOfRun) {
     switch end {
     case .usage(let text): self = .usage(text)
     case .mistake(let text): self = .mistake(text)

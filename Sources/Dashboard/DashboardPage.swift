@@ -44,7 +44,7 @@ public struct DashboardPage: Sendable {
       PackageResources.jobs_js, PackageResources.pictures_js, PackageResources.card_js,
       PackageResources.wall_js, PackageResources.actions_js, PackageResources.details_js,
       PackageResources.submit_js, PackageResources.chart_js, PackageResources.glance_js,
-      PackageResources.main_js,
+      PackageResources.batches_js, PackageResources.main_js,
     ]
   }
 

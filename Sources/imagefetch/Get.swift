@@ -12,7 +12,8 @@ struct Get: AsyncParsableCommand {
     discussion: """
       By a service that runs in this process for as long, under the rules that the configuration \
       and the environment set for serve, or by the one at --server. A list of URLs, one a line, is \
-      read from --input, and from standard input where - stands, or where no URL is given.
+      read from --input, and from standard input where - stands, or where no URL is given; at \
+      --server it is a batch, which goes on over cut connections and restarts.
 
       On a terminal each job has a bar. Otherwise each is a line on standard output once it is \
       through, fields between tabs: saved, path, URL, size; skipped, path, URL, why; or failed, \

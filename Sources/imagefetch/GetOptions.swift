@@ -141,10 +141,19 @@ struct VariantOptions: ParsableArguments {
     })
   var dpr: Double?
 
+  @Flag(help: "All pictures of an animated GIF or WebP, as WebP.")
+  var animated = false
+
+  func validate() throws {
+    if animated, let format, format != .webp {
+      throw ValidationError("Animations are written as WebP alone.")
+    }
+  }
+
   func add(to options: inout ImageOptions) {
     (options.width, options.height, options.fit) = (width, height, fit)
     (options.format, options.quality) = (format, quality)
-    (options.background, options.dpr) = (background, dpr)
+    (options.background, options.dpr, options.isAnimated) = (background, dpr, animated)
   }
 }
 
@@ -179,7 +188,9 @@ struct JobOptions: ParsableArguments {
   var tags: [String] = []
 
   @Option(
-    help: ArgumentHelp("Jobs at once, 1 to 256; by default 32.", valueName: "n"),
+    help: ArgumentHelp(
+      "Jobs at once, or of a list at --server images saved at once: 1 to 256; by default 32.",
+      valueName: "n"),
     transform: number(in: 1...256))
   var parallel = 32
 

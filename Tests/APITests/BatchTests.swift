@@ -86,6 +86,21 @@ struct BatchTests {
     #expect(jobs.map(\.submission.timeout) == [.seconds(5), .seconds(5)])
   }
 
+  @Test("take lists and objects in a table's columns, as JSON")
+  func columns() async throws {
+    let client = Client()
+    let table = """
+      url,tags,deliver,notify
+      http://a/,"[""b"", ""c""]","[{""put"": ""https://d/e""}]","{""url"": ""https://f/""}"
+
+      """
+    let answer = await send(client, "/batches", table, "text/csv")
+    #expect(answer.json?["counts"]?["queued"] == .number(1), "\(answer.text)")
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    #expect(job.tags == ["b", "c"] && job.submission.deliveries.count == 1)
+    #expect(job.submission.webhook?.url.string == "https://f/")
+  }
+
   @Test("refuse defaults that no job may have, and columns that are no members")
   func wrongDefaults() async {
     let client = Client()

@@ -50,6 +50,27 @@ struct Client {
 
   /// The lines of an answer that comes bit by bit, to its end.
   func lines(_ target: String) async -> [JSON] {
+    await streamed(target).split(separator: 0x0A).compactMap {
+      try? JSONDecoder().decode(JSON.self, from: Data($0))
+    }
+  }
+
+  /// Server-sent events, each by its fields.
+  static func events(in bytes: [UInt8]) -> [JSON] {
+    let text = String(decoding: bytes, as: UTF8.self)
+    return text.components(separatedBy: "\n\n").compactMap { event in
+      let fields = event.split(separator: "\n").compactMap { line -> (String, JSON)? in
+        guard let colon = line.firstRange(of: ": "), colon.lowerBound > line.startIndex else {
+          return nil
+        }
+        return (String(line[..<colon.lowerBound]), .string(String(line[colon.upperBound...])))
+      }
+      return fields.contains { $0.0 == "data" } ? .object(Dictionary(fields) { $1 }) : nil
+    }
+  }
+
+  /// An answer that comes bit by bit, to its end.
+  func streamed(_ target: String) async -> [UInt8] {
     let parts = target.split(separator: "?", maxSplits: 1)
     let request = Request(
       method: .get, path: String(parts[0]), query: parts.count > 1 ? String(parts[1]) : nil)
@@ -62,9 +83,7 @@ struct Client {
       case .end: break reading
       }
     }
-    return bytes.split(separator: 0x0A).compactMap {
-      try? JSONDecoder().decode(JSON.self, from: Data($0))
-    }
+    return bytes
   }
 
   func post(

@@ -236,11 +236,6 @@ struct OpenAPITests {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
       try check(answer, method, path)
     }
-    // Each line by the schema that says what one is.
-    let schema = try #require(checker.document["components"]?["schemas"]?["BatchResult"])
-    let results = await client.lines("/batches/\(id)/results")
-    #expect(results.count == 1)
-    for line in results { #expect(checker.mistakes(in: line, schema: schema) == []) }
     for target in ["/batches/\(id)", "/batches/\(id)?purge=true", "/batches/\(id)"] {
       try check(await client.send(.delete, target), .delete, "/batches/{id}")
     }

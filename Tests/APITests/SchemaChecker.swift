@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Testing
 import YAML
 
@@ -30,7 +31,13 @@ struct SchemaChecker {
   ) -> [String] {
     func wrong(_ holds: Bool) -> [String] { holds ? [] : ["\(place): \(keyword) \(rule)"] }
     switch keyword {
-    case "description", "format", "default", "examples", "discriminator": return []
+    case "description", "format", "default", "examples", "discriminator", "contentMediaType":
+      return []
+    case "contentSchema":
+      guard let text = value.string,
+        let content = try? JSONDecoder().decode(JSON.self, from: Data(text.utf8))
+      else { return ["\(place): no JSON"] }
+      return mistakes(in: content, schema: rule, at: place)
     case "pattern":
       guard let text = value.string else { return [] }
       guard let pattern = try? Regex(rule.string ?? "") else { return ["\(place): no pattern"] }
@@ -54,7 +61,7 @@ struct SchemaChecker {
         if let schema = rule[name] {
           return mistakes(in: member, schema: schema, at: "\(place)/\(name)")
         }
-        return all["additionalProperties"] == nil ? ["\(place)/\(name) is not described"] : []
+        return ["\(place)/\(name) is not described"]
       }
     case "additionalProperties":
       let others = (value.object ?? [:]).filter { all["properties"]?[$0.key] == nil }

@@ -7,65 +7,87 @@ import Testing
 struct BatchRunTests {
   private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == nil ? 3 : 50
 
-  @Test("each line is once in the results, however often the service is killed while they come")
+  @Test(
+    "each line is once in the results, however often the service is killed while they come, are worked and read"
+  )
   func kill() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/a.png", .ok(Fixtures.smallPNG))
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    let count = 400 * Self.kills
-    // Nothing is cached: each fails at once, and asks no origin.
-    let defaults = "%7B%22cache%22:%22only-if-cached%22%7D"
-    let target = "/batches?name=killed&defaults=\(defaults)"
-    let lines = (1...count).map { "http://127.0.0.1/\($0)\n" }
+    let count = 200 * Self.kills
+    // Most are fetched; some fail at once, and some are none.
+    let lines = (1...count).map { line in
+      let url = origin.url("/a.png?\(line)")
+      if line.isMultiple(of: 40) { return "nowhere\n" }
+      if line.isMultiple(of: 10) { return #"{"url":"\#(url)","cache":"only-if-cached"}"# + "\n" }
+      return "\"\(url)\"\n"
+    }
     var service = try await RunningService(folder: folder)
-    var id: String?
-    for _ in 0..<Self.kills {
-      let upload = Task { [service, id] in try await Self.send(lines, to: service, target, id) }
-      try? await Task.sleep(for: .milliseconds(.random(in: 0...300)))
+    var told: [Int] = []
+    let begun = try await service.send("POST", "/batches?open=true").json()
+    let id = try #require(begun["id"] as? String)
+    for round in 1...Self.kills {
+      let upload = Task { [service] in
+        try await Self.send(lines.prefix(200 * round), to: service, id)
+      }
+      let reader = try Self.reader(of: id, from: told.count, at: service, in: folder)
+      try? await Task.sleep(for: .milliseconds(.random(in: 0...900)))
       try await service.kill()
       _ = try? await upload.value
+      told += Self.lines(in: try await reader.ended().output)
+      try #require(told == told.indices.map { $0 + 1 }, "after kill \(round)")
       service = try await RunningService(folder: folder)
-      let batches = try await service.get("/batches").json()["batches"] as? [[String: Any]]
-      id = batches?.first?["id"] as? String
     }
-    id = try await Self.send(lines, to: service, target, id)
-    let batch = try #require(id)
-    try await eventually {
-      let now = try await service.get("/batches/\(batch)?wait=10").json()
-      return now["state"] as? String == "finished"
-    }
-    let results = try await service.get("/batches/\(batch)/results?follow=true").body
-    let told = String(decoding: results, as: UTF8.self).split(separator: "\n").compactMap { line in
-      (try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])?["line"] as? Int
-    }
+    #expect(!told.isEmpty)
+    try await Self.send(lines[...], to: service, id)
+    #expect(try await service.send("POST", "/batches/\(id)/close").status == 200)
+    let reader = try Self.reader(of: id, from: told.count, at: service, in: folder)
+    told += Self.lines(in: try await reader.ended().output)
     #expect(told == Array(1...count))
-    let now = try await service.get("/batches/\(batch)").json()
-    #expect((now["counts"] as? [String: Int])?["failure"] == count)
-    #expect((now["codes"] as? [String: Int]) == ["not_cached": count])
+    let now = try await service.get("/batches/\(id)").json()
+    #expect(now["state"] as? String == "finished")
+    let counts = try #require(now["counts"] as? [String: Int])
+    let (rejected, failed) = (count / 40, count / 10 - count / 40)
+    #expect(counts["rejected"] == rejected && counts["failure"] == failed, "\(counts)")
+    #expect(counts["success"] == count - count / 10)
+    #expect((now["codes"] as? [String: Int]) == ["not_cached": failed])
+    // And whoever reads them later reads the same.
+    let results = try await service.get("/batches/\(id)/results").body
+    #expect(Self.lines(in: results) == Array(1...count))
     #expect(try await service.get("/batches").json()["next_cursor"] is NSNull)
     #expect(try await service.stop() == 0)
   }
 
-  /// Sends what the batch has not received, once more where it has begun.
-  /// - Returns: its id.
-  private static func send(
-    _ lines: [String], to service: RunningService, _ target: String, _ id: String?
-  ) async throws -> String? {
-    var (path, rest) = (target, lines[...])
-    if let id {
-      let batch = try await service.get("/batches/\(id)").json()
-      guard batch["state"] as? String == "receiving", let received = batch["received"] as? Int
-      else {
-        return id
-      }
-      (path, rest) = ("/batches/\(id)/lines?from=\(received)", lines.dropFirst(received))
+  /// Reads the results from behind so many lines, until the last one or the service's end.
+  private static func reader(
+    of id: String, from count: Int, at service: RunningService, in folder: String
+  ) throws -> GetCommand {
+    let url = "\(service.base)/batches/\(id)/results?follow=true&from=\(count + 1)"
+    return try GetCommand([], in: folder, command: ["curl", "-sN", url])
+  }
+
+  /// Which lines are told of; one that broke off is none.
+  private static func lines(in results: Data) -> [Int] {
+    results.split(separator: 0x0A).compactMap { line in
+      let result = try? JSONSerialization.jsonObject(with: line) as? [String: Any]
+      return result?["line"] as? Int
     }
-    var request = URLRequest(url: URL(string: service.base + path)!)  // of ours
-    request.httpMethod = "POST"
-    request.setValue("text/uri-list", forHTTPHeaderField: "Content-Type")
-    request.httpBody = Data(rest.joined().utf8)
-    let (data, _) = try await URLSession.shared.data(for: request)
-    let answer = try JSONSerialization.jsonObject(with: data) as? [String: Any]
-    return answer?["id"] as? String
+  }
+
+  /// Sends what the batch has not received.
+  private static func send(
+    _ lines: ArraySlice<String>, to service: RunningService, _ id: String
+  ) async throws {
+    let batch = try await service.get("/batches/\(id)").json()
+    let received = try #require(batch["received"] as? Int)
+    guard received < lines.count else { return }
+    let answer = try await service.send(
+      "POST", "/batches/\(id)/lines?from=\(received)",
+      headers: ["Content-Type": "application/x-ndjson"],
+      body: Data(lines.dropFirst(received).joined().utf8))
+    #expect(answer.status == 202)
   }
 
   @Test("a cancelled batch sends nothing more within a second, however much of it is queued")
@@ -85,7 +107,10 @@ struct BatchRunTests {
     let service = try await RunningService(folder: folder)
     let lines = (0..<count).map { origin.url("/\($0)") + "\n" }
     let id = try #require(
-      try await Self.send(lines, to: service, "/batches", nil), "the batch was not taken")
+      try await service.send(
+        "POST", "/batches", headers: ["Content-Type": "text/uri-list"],
+        body: Data(lines.joined().utf8)
+      ).json()["id"] as? String)
     try await eventually { asked.count > 0 }
     let start = ContinuousClock.now
     var request = URLRequest(url: URL(string: service.base + "/batches/\(id)")!)  // of ours

@@ -38,6 +38,31 @@ struct GetTerminalTests {
     }
   }
 
+  @Test("shows what is loading of a list that a service elsewhere has, in the same way")
+  func list() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let picture = Fixtures.image("photo.jpg")
+    origin.on(
+      "/slow.jpg", .dripped(picture, size: picture.count / 15 + 1, every: .milliseconds(200)))
+    origin.on("/fast.png", .ok(Fixtures.png))
+    try await withService { service async throws in
+      try await inFolder { folder async throws in
+        let list = ["/slow.jpg", "/fast.png", "/none.png"].map(origin.url).joined(separator: "\n")
+        try Data(list.utf8).write(to: URL(filePath: folder + "/list"))
+        let text = try await onTerminal(
+          "--server \(service.base) -i list -o out/", columns: 90, in: folder, status: 3)
+        #expect(try FileManager.default.names(in: folder + "/out") == ["fast.png", "slow.jpg"])
+        let bar = #/slow\.jpg +#+-+ +[\d.]+ (Ki)?B/22\.2 KiB( +[\d.]+ (Ki)?B/s)? +loading/#
+        #expect(text.contains(bar), "\(text)")
+        #expect(text.contains("2 of 3: ") && text.contains("saved out/fast.png  "))
+        #expect(text.contains(#/2 saved \([\d.]+ KiB\), 1 failed, [\d.]+ s/#))
+        let batches = try await service.get("/batches").json()["batches"] as? [Any]
+        #expect(batches?.count == 1)
+      }
+    }
+  }
+
   @Test("interrupted, it gives the cursor back")
   func interrupted() async throws {
     let origin = try ScriptedOrigin()

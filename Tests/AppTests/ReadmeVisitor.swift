@@ -31,6 +31,14 @@ final class ReadmeVisitor {
     addresses.insert((site, origin.url("")), at: 0)
   }
 
+  /// Has the bucket `avatars` of an S3 server, and a receiver, be where they are here.
+  func replace(bucket: TestBucket, receiver: Int) {
+    addresses += [
+      ("127.0.0.1:9100", "127.0.0.1:\(bucket.port)"), ("bucket: avatars", "bucket: \(bucket.name)"),
+      ("127.0.0.1:9200", "127.0.0.1:\(receiver)"),
+    ]
+  }
+
   /// Writes down a program that is shown, where the visitor types.
   func save(_ program: Readme.Program) async throws {
     if service == nil { try await start(Self.onLoopback) }
@@ -54,6 +62,15 @@ final class ReadmeVisitor {
       try await start(Self.onLoopback)
     } else if step.commands == "make run ARGS=--dev" {
       try await start([:], ["--dev"])
+    } else if let match = step.commands.wholeMatch(
+      of: #/IMAGEFETCH_DESTINATIONS='([^']+)' make run ARGS=--dev/#)
+    {
+      let settings = [
+        "IMAGEFETCH_DESTINATIONS": try here(String(match.1)),
+        "AWS_ACCESS_KEY_ID": ObjectStore.accessKey,
+        "AWS_SECRET_ACCESS_KEY": ObjectStore.secretKey,
+      ]
+      try await start(settings, ["--dev"])
     } else {
       if service == nil { try await start(Self.onLoopback) }
       let output = try await run(step.commands)

@@ -2,18 +2,22 @@
 an origin, at ORIGIN, that has /photo.jpg and /slow.jpg."""
 
 import hashlib
+import io
+import json
 import os
 import uuid
 
 from generated import Client
+from generated.api.batches import (
+    add_lines, begin_batch, cancel_batch, close_batch, get_batch, get_results, list_batches, retry_batch)
 from generated.api.jobs import (
     cancel_job, edit_job, fetch_job_again, get_image, get_job, list_jobs, submit_batch, submit_form, submit_image,
     submit_job)
 from generated.api.operations import get_description_as_json, get_problem_page, is_ready
 from generated.api.service import get_cache, get_network, set_network
 from generated.models import (
-    CacheMode, GetImageFit, GetImageFormat, GoneJob, CapturedOptions, ImageForm, Job, JobPatch, Network, NewLocalJob,
-    NewURLJob, Phase, Priority, Problem, URLSource)
+    Batch, BatchResult, BatchRetry, BatchState, CacheMode, GetImageFit, GetImageFormat, GoneJob, CapturedOptions, ImageForm, Job, JobPatch,
+    Network, NewBatch, NewLocalJob, NewURLJob, Phase, Priority, Problem, URLSource)
 from generated.types import File
 
 client = Client(base_url=os.environ["API"], raise_on_unexpected_status=True, timeout=60)
@@ -52,6 +56,31 @@ second = list_jobs.sync(client=client, tag=run, limit=1, cursor=first.next_curso
 assert [page.jobs[0].id for page in (first, second)] == [job.id for job in reversed(batch.jobs)]
 assert second.next_cursor is None
 
+# Lists: as JSON, then as a file; their results line by line.
+urls = NewBatch(jobs=[origin + "/photo.jpg", NewURLJob(url=origin + "/none.jpg"), "nowhere"])
+whole = begin_batch.sync(client=client, body=urls, name=run, defaults=json.dumps({"priority": "high"}))
+assert isinstance(whole, Batch) and whole.received == 3 and whole.name == run, whole
+lines = io.BytesIO(json.dumps(origin + "/photo.jpg").encode() + b"\n" + json.dumps({"url": origin + "/none.jpg"}).encode())
+opened = begin_batch.sync(client=client, open_=True)
+assert opened.state == BatchState.RECEIVING, opened
+assert add_lines.sync(opened.id, client=client, from_=0, body=File(payload=lines)).received == 2
+close_batch.sync(opened.id, client=client)
+for batch, phases in ((whole, ["success", "failure", "rejected"]), (opened, ["success", "failure"])):
+    told = get_results.sync(batch.id, client=client, follow=True).payload.read().splitlines()
+    results = [BatchResult.from_dict(json.loads(line)) for line in told]
+    assert [result.phase.value for result in results] == phases, results
+    assert (results[0].image.format_, results[1].error.code) == ("jpeg", "origin_status")
+    finished_batch = get_batch.sync(batch.id, client=client, wait=20)
+    assert finished_batch.state == BatchState.FINISHED and finished_batch.codes["origin_status"] == 1, finished_batch
+first_line = list_jobs.sync(client=client, batch=whole.id, phase=[Phase.SUCCESS]).jobs[0]
+assert (first_line.priority, first_line.batch.line) == (Priority.HIGH, 1), first_line
+retried = retry_batch.sync(opened.id, client=client, body=BatchRetry(codes=["origin_status"]))
+assert retried.counts.failure + retried.counts.queued + retried.counts.loading == 1, retried
+assert {batch.id for batch in list_batches.sync(client=client, limit=2).batches} == {whole.id, opened.id}
+cache = get_cache.sync(client=client)
+assert cache.entries > 0, cache
+assert cancel_batch.sync(opened.id, client=client, purge=True) is None
+
 # Images themselves.
 image.payload.seek(0)
 upload = submit_image.sync(client=client, body=File(payload=image.payload), tags=["a", "b"], wait=20)
@@ -87,7 +116,6 @@ assert isinstance(repeated, GoneJob) and repeated.phase == "gone", repeated
 
 # The service.
 assert is_ready.sync(client=client).status.value == "ready"
-assert get_cache.sync(client=client).entries > 0
 assert set_network.sync(client=client, body=Network(constrained=True)).constrained
 assert get_network.sync(client=client).constrained
 assert not set_network.sync(client=client, body=Network(constrained=False)).constrained

@@ -9,7 +9,8 @@ public import S3
 public struct TestBucket: Sendable {
   /// It, below its prefix.
   public let bucket: S3Bucket
-  private let name: String
+  /// Its name.
+  public let name: String
   private let prefix: String
   private let store: ObjectStore
 

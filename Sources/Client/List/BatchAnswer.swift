@@ -1,0 +1,81 @@
+internal import FoundationEssentials
+
+/// A batch as the service tells of it: the members that matter here.
+struct BatchAnswer: Decodable, Equatable {
+  enum State: String, Decodable {
+    case receiving, running, finished, cancelled
+  }
+
+  var id: String
+  var state: State
+  var received: Int
+
+  /// - Returns: nil for what is no batch of an imagefetch service.
+  init?(_ body: [UInt8]) {
+    guard let batch = try? JSONDecoder().decode(BatchAnswer.self, from: Data(body)),
+      JobAnswer.isID(batch.id), batch.received >= 0
+    else { return nil }
+    self = batch
+  }
+}
+
+/// What has become of a line of a batch.
+struct ResultLine: Equatable {
+  var line: Int
+  /// nil where the line is no job.
+  var job: JobAnswer?
+  var error: JobAnswer.Failure?
+
+  /// - Parameter text: a line of the results.
+  /// - Returns: nil for what is none of an imagefetch service.
+  init?(_ text: ArraySlice<UInt8>) {
+    struct Line: Decodable {
+      var line: Int
+      var job: String?
+      var phase: String
+      var image: JobAnswer.Image?
+      var error: JobAnswer.Failure?
+    }
+    guard let line = try? JSONDecoder().decode(Line.self, from: Data(text)) else { return nil }
+    (self.line, error) = (line.line, line.error)
+    guard line.phase != "rejected" else { return }
+    guard let id = line.job, JobAnswer.isID(id), let phase = JobAnswer.Phase(rawValue: line.phase)
+    else { return nil }
+    job = JobAnswer(id: id, phase: phase, image: line.image, error: line.error)
+  }
+
+  init(line: Int, job: JobAnswer?, error: JobAnswer.Failure?) {
+    (self.line, self.job, self.error) = (line, job, error)
+  }
+}
+
+/// A page of jobs; those of batches.
+struct JobPageAnswer: Decodable {
+  struct Place: Decodable {
+    var id: String
+    var line: Int
+  }
+
+  struct Entry: Decodable {
+    var place: Place?
+    var job: JobAnswer
+
+    init(from decoder: any Decoder) throws {
+      enum Keys: CodingKey { case batch }
+      place = try decoder.container(keyedBy: Keys.self).decodeIfPresent(Place.self, forKey: .batch)
+      job = try JobAnswer(from: decoder)
+    }
+  }
+
+  var jobs: [Entry]
+  var next_cursor: String?
+
+  /// - Returns: nil for what is none of an imagefetch service.
+  init?(_ body: [UInt8]) {
+    guard let page = try? JSONDecoder().decode(JobPageAnswer.self, from: Data(body)),
+      page.jobs.allSatisfy({ JobAnswer.isID($0.job.id) }),
+      page.next_cursor.map(JobAnswer.isID) ?? true
+    else { return nil }
+    self = page
+  }
+}

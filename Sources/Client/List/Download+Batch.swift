@@ -1,0 +1,136 @@
+internal import Glibc
+
+/// What is asked of a service about a batch. Whatever breaks off goes on from what the batch has received.
+extension Download {
+  /// Begins one that receives until it is closed.
+  func beginBatch(named name: String) throws(EndOfRun) -> BatchAnswer {
+    var path = "/batches?open=true&name=\(Self.percentEncoded(name))"
+    if let defaults = options.defaults { path += "&defaults=\(Self.percentEncoded(defaults))" }
+    // A second try of a request that did arrive is answered with the same batch.
+    let key = String(UInt64.random(in: .min ... .max), radix: 36)
+    let answer = try ask(
+      .init(
+        method: "POST", path: path,
+        fields: ["Idempotency-Key: get-\(key)", "Content-Length: 0"],
+        // Broken off, nobody would know the batch's id and could cancel it.
+        isStoppable: false))
+    if answer.status == 422, let problem = ProblemAnswer(answer.body) {
+      throw .usage(PlainText.line(problem.placedText))
+    }
+    return try batch(answer)
+  }
+
+  /// Sends lines until all are received or the batch takes no more.
+  /// - Parameters:
+  ///   - lines: without their ends.
+  ///   - before: how many it has received.
+  /// - Returns: the batch after that.
+  func send(
+    _ lines: [[UInt8]], to id: String, after before: Int
+  ) throws(EndOfRun) -> BatchAnswer {
+    let whole = before + lines.count
+    var received = before
+    var backoff = Backoff()
+    while true {
+      var request = Connection.Request(
+        method: "POST", path: "/batches/\(id)/lines?from=\(received)",
+        body: Array(lines.dropFirst(received - before).joined(separator: [0x0A])) + [0x0A],
+        seconds: 120)
+      request.contentType = "application/x-ndjson"
+      let answer: Connection.Answer?
+      do throws(Connection.Failure) {
+        answer = try connection.send(request)
+        backoff.answered()
+      } catch {
+        guard case .broken = error,
+          let pause = backoff.failed(at: .now, jitter: .random(in: 0...1))
+        else { throw outOfReach(error) }
+        try sleep(for: pause)
+        answer = nil
+      }
+      if let answer, let seconds = Self.pause(after: answer) { try sleep(for: .seconds(seconds)) }
+      // Whatever else was answered, or wasn't: the batch says what it has.
+      let isTaken = answer?.status == 202
+      let batch = try batch(isTaken ? answer ?? .init() : try ask(.init(path: "/batches/\(id)")))
+      received = min(max(received, batch.received), whole)
+      if received == whole || batch.state != .receiving { return batch }
+      switch answer?.status {
+      case nil, 202, 409, 429, 502, 503, 504: break
+      case 413: return batch
+      default: if let answer { throw unexpected(answer) }
+      }
+    }
+  }
+
+  /// Says that no more lines come.
+  func close(batch id: String) throws(EndOfRun) {
+    let answer = try ask(.init(method: "POST", path: "/batches/\(id)/close"))
+    if answer.status != 404 { _ = try batch(answer) }
+  }
+
+  /// The results from a line on, each once all before it have ended.
+  /// - Returns: false where they broke off.
+  func results(
+    of id: String, from line: Int, onLine: @escaping (ResultLine) -> Void
+  ) throws(EndOfRun) -> Bool {
+    var request = Connection.Request(
+      path: "/batches/\(id)/results?follow=true&from=\(line)", seconds: nil)
+    request.onLine = { if let line = ResultLine($0) { onLine(line) } }
+    let answer: Connection.Answer
+    do { answer = try connection.send(request) } catch {
+      // Nothing for two minutes is no failure either: it is asked again, lest the connection is dead.
+      guard case .broken = error else { throw outOfReach(error) }
+      return false
+    }
+    if let seconds = Self.pause(after: answer) {
+      try sleep(for: .seconds(seconds))
+      return false
+    }
+    guard answer.status == 200 else { throw unexpected(answer) }
+    return true
+  }
+
+  /// The batch as it is; nil where it is gone.
+  func look(at id: String) throws(EndOfRun) -> BatchAnswer? {
+    let answer = try ask(.init(path: "/batches/\(id)"))
+    return answer.status == 404 ? nil : try batch(answer)
+  }
+
+  /// Jobs; nil where there is no use of the answer: nothing depends on it.
+  func jobs(_ query: String) throws(EndOfRun) -> JobPageAnswer? {
+    guard let answer = try? connection.send(.init(path: "/jobs?limit=100&\(query)")) else {
+      if stop.isRaised { throw .stopped }
+      return nil
+    }
+    return answer.status == 200 ? JobPageAnswer(answer.body) : nil
+  }
+
+  /// Cancels what has not ended.
+  func cancel(batch id: String) {
+    // Nothing can be done about a failure, and nobody would wait for it.
+    _ = try? connection.send(
+      .init(method: "DELETE", path: "/batches/\(id)", seconds: 5, isStoppable: false))
+  }
+
+  private func batch(_ answer: Connection.Answer) throws(EndOfRun) -> BatchAnswer {
+    if answer.status == 404 { throw .mistake("the list's batch is gone from \(address.base)") }
+    guard 200...202 ~= answer.status, let batch = BatchAnswer(answer.body) else {
+      throw unexpected(answer)
+    }
+    return batch
+  }
+
+  private static func percentEncoded(_ text: String) -> String {
+    text.utf8.reduce(into: "") { out, byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."),
+        UInt8(ascii: "_"), UInt8(ascii: "~"):
+        out.append(Character(Unicode.Scalar(byte)))
+      default:
+        out += byte < 16 ? "%0" : "%"
+        out += String(byte, radix: 16, uppercase: true)
+      }
+    }
+  }
+}

@@ -1,0 +1,219 @@
+internal import Executors
+
+/// A list through a service elsewhere: its lines become those of a batch while it is read, and their images are saved as
+/// the batch's results come. A thread reads, one sends, one reads the results, and as many as may be save.
+extension Run {
+  func startList(_ lines: ListLines) {
+    startCounted(named: "list") { [self] in read(into: lines) }
+    startCounted(named: "send") { [self] in send(lines) }
+    startAnother()
+  }
+
+  private func read(into lines: ListLines) {
+    defer { lines.endReading() }
+    guard let download = makeDownload() else { return }
+    // Before there is anything to lose by it.
+    do throws(EndOfRun) { try download.ping() } catch { return end(Ending(error)) }
+    while !stop.isRaised {
+      let item: Sources.Item?
+      do { item = try sources.next() } catch { return end(.mistake(error.text)) }
+      guard let item else { return }
+      switch item.line {
+      case .unusable(let beginning, let reason):
+        finish(item.index, .failed(code: "invalid_url", detail: reason), url: beginning)
+      case .text(let url):
+        if let outcome = naming.outcomeUnasked(of: url, index: item.index) {
+          finish(item.index, outcome, url: url)
+        } else {
+          lines.add(item)
+        }
+      }
+    }
+  }
+
+  private func send(_ lines: ListLines) {
+    defer { lines.endSending() }
+    guard let download = makeDownload() else { return }
+    var batch: ListBatch?
+    while let items = lines.nextToSend() {
+      busily {
+        do throws(EndOfRun) { batch = try send(items, to: batch, of: lines, download) } catch {
+          end(Ending(error))
+        }
+      }
+    }
+    guard let batch, !stop.isRaised else { return }
+    busily {
+      do throws(EndOfRun) { try download.close(batch: batch.id) } catch { end(Ending(error)) }
+    }
+  }
+
+  /// Sends lines to the batch that there is, and to the next one what it takes no more: it is full, or was closed because
+  /// the list said nothing for so long.
+  private func send(
+    _ items: [Sources.Item], to former: ListBatch?, of lines: ListLines, _ download: Download
+  ) throws(EndOfRun) -> ListBatch {
+    var batch: ListBatch
+    if let former { batch = former } else { batch = try begin(1, lines, download) }
+    var rest = items[...]
+    while true {
+      lines.send(rest, from: batch.sent + 1, of: batch.number)
+      let texts = rest.map { ImageOptions.line(of: $0.url) }
+      let answer = try download.send(texts, to: batch.id, after: batch.sent)
+      let taken = min(rest.count, answer.received - batch.sent)
+      batch.sent += taken
+      rest = rest.dropFirst(taken)
+      if rest.isEmpty { return batch }
+      lines.takeBack(rest.count, from: batch.sent + 1, of: batch.number)
+      guard answer.state != .cancelled else {
+        throw .mistake("the list's batch was cancelled at \(settings.address.base)")
+      }
+      guard batch.sent > 0 else { throw .mistake("\(settings.address.base) takes no lines") }
+      if answer.state == .receiving { try download.close(batch: batch.id) }
+      batch = try begin(batch.number + 1, lines, download)
+    }
+  }
+
+  /// Begins a batch, and reads its results from then on.
+  private func begin(
+    _ number: Int, _ lines: ListLines, _ download: Download
+  ) throws(EndOfRun) -> ListBatch {
+    let answer = try download.beginBatch(named: "imagefetch get")
+    let batch = ListBatch(id: answer.id, number: number, sent: 0)
+    lines.follow(true)
+    startCounted(named: "results", isBusy: true) { [self] in
+      follow(batch, lines)
+      lines.follow(false)
+    }
+    // Nothing waits for its last look.
+    startThread(named: "watch") { [self] in watch(batch, lines) }
+    return batch
+  }
+
+  /// Reads the results as they come, over cut connections too; whatever ends the run before cancels the batch.
+  private func follow(_ batch: ListBatch, _ lines: ListLines) {
+    guard let download = makeDownload() else { return }
+    var next = 1
+    do throws(EndOfRun) {
+      while true {
+        let isWhole = try download.results(of: batch.id, from: next) { result in
+          next = max(next, result.line + 1)
+          lines.end(result, of: batch.number)
+        }
+        guard let answer = try download.look(at: batch.id) else {
+          throw .mistake("the list's batch is gone from \(settings.address.base)")
+        }
+        // Between two looks it may have gone on; after its end no more lines come.
+        let isOver = answer.state == .finished || answer.state == .cancelled
+        let unended = lines.firstUnended(of: batch.number, through: answer.received)
+        if isWhole, isOver, next > answer.received || unended == nil {
+          return lines.abandon(batch.number, through: answer.received)
+        }
+        try download.rest()
+      }
+    } catch {
+      end(Ending(error))
+    }
+    download.cancel(batch: batch.id)
+  }
+
+  /// Where somebody looks, shows the jobs that are loading; and where a job holds up the results of those behind it, finds
+  /// what has ended of them.
+  private func watch(_ batch: ListBatch, _ lines: ListLines) {
+    guard let download = makeDownload() else { return }
+    var (unended, looks) = (lines.firstUnended(of: batch.number), 0)
+    do throws(EndOfRun) {
+      while !lines.isThrough {
+        try download.rest()
+        if let board { try show(batch, lines, download, on: board) }
+        let first = lines.firstUnended(of: batch.number)
+        looks = first == unended ? looks + 1 : 0
+        unended = first
+        // Each look finds what has ended since the one before, and costs less than that.
+        if first != nil, looks >= 2 { try pass(by: batch, lines, download) }
+      }
+    } catch {
+      // Only the stop flag: whatever else ends the run is told by those who need the answers.
+    }
+  }
+
+  private func show(
+    _ batch: ListBatch, _ lines: ListLines, _ download: Download, on board: ProgressDisplay
+  ) throws(EndOfRun) {
+    // Newest first, and bars are in the order of the lines.
+    for entry in try download.jobs("phase=loading")?.jobs.reversed() ?? [] {
+      guard let place = entry.place, place.id == batch.id,
+        let item = lines.item(at: .init(batch: batch.number, line: place.line))
+      else { continue }
+      board.begin(item.index, name: FileName.shown(of: item.url))
+      board.show(item.index, .loading, entry.job.progress)
+    }
+  }
+
+  /// Newest first, until a page brings nothing that wasn't known.
+  private func pass(
+    by batch: ListBatch, _ lines: ListLines, _ download: Download
+  ) throws(EndOfRun) {
+    let query = "batch=\(batch.id)&phase=success&phase=failure&phase=cancelled"
+    var cursor: String?
+    var isNew = true
+    while isNew {
+      let page = try download.jobs(query + (cursor.map { "&cursor=\($0)" } ?? ""))
+      isNew = false
+      for entry in page?.jobs ?? [] {
+        guard let place = entry.place,
+          lines.item(at: .init(batch: batch.number, line: place.line)) != nil
+        else { continue }
+        isNew = true
+        lines.end(ResultLine(line: place.line, job: entry.job, error: nil), of: batch.number)
+      }
+      cursor = page?.next_cursor
+      if cursor == nil { return }
+    }
+  }
+
+  /// Saves what has ended, one after the other.
+  func save(_ lines: ListLines) {
+    let current = CurrentLine()
+    guard
+      let download = makeDownload(
+        board.map { board in { [current] in board.show(current.index, $0, $1) } })
+    else { return }
+    while let ended = lines.nextEnded() {
+      startAnother()
+      busily {
+        let (url, index) = (ended.item.url, ended.item.index)
+        current.index = index
+        board?.begin(index, name: FileName.shown(of: url))
+        do throws(EndOfRun) {
+          finish(index, try download.carry(ended.result, of: url, index: index), url: url)
+        } catch {
+          board?.drop(index)
+          end(Ending(error))
+        }
+      }
+    }
+  }
+}
+
+/// A batch that a list's lines go to.
+private struct ListBatch {
+  let id: String
+  /// Which one of the run.
+  let number: Int
+  /// How many lines it has received.
+  var sent: Int
+}
+
+/// What a thread saves.
+private final class CurrentLine {
+  var index = 0
+}
+
+extension Sources.Item {
+  var url: String {
+    switch line {
+    case .text(let text), .unusable(let text, _): text
+    }
+  }
+}

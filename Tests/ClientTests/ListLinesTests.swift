@@ -1,0 +1,98 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Client
+
+@Suite("A list's lines on their way")
+struct ListLinesTests {
+  private static func item(_ index: Int) -> Sources.Item {
+    Sources.Item(line: .text("http://a/\(index)"), index: index)
+  }
+
+  private static func ended(_ line: Int) -> ResultLine {
+    let image = JobAnswer.Image(format: "png", width: 1, height: 1, bytes: 9, frames: nil)
+    return ResultLine(
+      line: line, job: JobAnswer(id: "a", phase: .success, image: image, error: nil), error: nil)
+  }
+
+  @Test("are handed on once, whoever tells of them, and what is lost is told")
+  func once() {
+    let lines = ListLines(stop: CancellationFlag())
+    for index in 1...4 { lines.add(Self.item(index)) }
+    lines.endReading()
+    #expect(lines.nextToSend()?.map(\.index) == [1, 2, 3, 4])
+    #expect(lines.nextToSend() == nil)
+    lines.send((1...4).map(Self.item), from: 11, of: 1)
+    // The batch took three; the fourth goes to another one.
+    lines.takeBack(1, from: 14, of: 1)
+    lines.send([Self.item(4)], from: 1, of: 2)
+    lines.follow(true)
+    lines.endSending()
+    #expect(lines.firstUnended(of: 1) == 11)
+    lines.end(Self.ended(12), of: 1)
+    lines.end(Self.ended(12), of: 1)
+    lines.end(Self.ended(14), of: 1)
+    lines.end(Self.ended(1), of: 2)
+    lines.abandon(1, through: 12)
+    lines.follow(false)
+    let told = (0..<3).compactMap { _ in lines.nextEnded() }
+    #expect(told.map(\.item.index) == [2, 4, 1])
+    #expect(told.map { $0.result.error?.code } == [nil, nil, "not_found"])
+    #expect(lines.nextEnded() == nil)
+    #expect(lines.isThrough && lines.firstUnended(of: 1) == 13)
+  }
+
+  @Test("are no more than may be, and the stop flag lets everybody go")
+  func bounded() async {
+    let stop = CancellationFlag()
+    let lines = ListLines(stop: stop)
+    let added = Counter()
+    await withTaskGroup { group in
+      group.addTask { [lines] in
+        await onThread {
+          for index in 0..<ListLines.most + 10 where !stop.isRaised {
+            lines.add(Self.item(index))
+            added.count.withLock { $0 += 1 }
+          }
+        }
+      }
+      while added.now < ListLines.most { await Task.yield() }
+      #expect(lines.nextToSend()?.count == 1_000)
+      lines.send((0..<1_000).map(Self.item), from: 1, of: 1)
+      lines.end(Self.ended(1), of: 1)
+      #expect(added.now == ListLines.most)
+      #expect(lines.nextEnded()?.item.index == 0)
+      while added.now < ListLines.most + 1 { await Task.yield() }
+      stop.raise()
+      await group.waitForAll()
+    }
+    #expect(lines.nextEnded() == nil && lines.nextToSend() == nil)
+  }
+
+  @Test(
+    "are told of in lines of JSON; what is none is passed over",
+    arguments: [
+      "", "{", "[]", #"{"line":1}"#, #"{"line":1,"phase":"success","job":"../x"}"#,
+      #"{"line":1,"phase":"success","job":null}"#, #"{"line":1,"phase":"lost","job":"a"}"#,
+      #"{"line":99999999999999999999,"phase":"rejected"}"#,
+    ])
+  func hostile(text: String) {
+    #expect(ResultLine(Array(text.utf8)[...]) == nil)
+  }
+
+  /// Runs what blocks on a thread of its own.
+  private func onThread(_ body: @escaping @Sendable () -> Void) async {
+    await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        body()
+        continuation.resume()
+      }
+    }
+  }
+}
+
+private final class Counter: Sendable {
+  let count = Mutex(0)
+  var now: Int { count.withLock { $0 } }
+}
