@@ -114,7 +114,7 @@ struct TIFFTests {
     let unsupported = CodecError.unsupportedFormat(name: "TIFF (of a kind that is not decoded)")
     #expect(
       error {
-        $0.tags[256] = [30_000]; $0.tags[257] = [30_000]
+        $0.tags.merge([256: [30_000], 257: [30_000], 259: [5]]) { $1 }
       }
         == .tooManyPixels(width: 30_000, height: 30_000, limit: 1 << 20))
     #expect(error { $0.tags.merge([322: [65_536], 323: [65_536]]) { $1 } } == unsupported)
