@@ -11,7 +11,7 @@ export WARNINGS_AS_ERRORS
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg62-turbo-dev libjxl-dev liblcms2-dev \
-  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
+  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libtiff-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := bsdutils chromium chromium-driver curl esbuild libjpeg-turbo-progs nginx-light postgresql \
   nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-requests python3-venv python3-yaml
 LINT_PACKAGES := prometheus python3 python3-venv shellcheck systemd
@@ -131,7 +131,7 @@ $(OBJECT_STORE)/installed: .ci/s3.txt
 lint: export WARNINGS_AS_ERRORS := 1
 lint: build-packages ## check the format, build with warnings as errors, check every other file
 	@.ci/install $(LINT_PACKAGES)
-	swift format lint --strict --parallel --recursive Package.swift Sources Tests
+	swift format lint --strict --parallel --recursive Package.swift Sources Tests Fuzz/Swift
 	@$(MAKE) --no-print-directory lint-files
 	swift build --build-tests
 
@@ -186,6 +186,12 @@ bench-hostile: build-packages ## measure what clients that mean harm cost the ot
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/hostile.py --service .build/release/imagefetch $(ARGS)
 
+.PHONY: bench-crashes
+bench-crashes: build-packages ## measure jobs beside images that crash their decoders (ARGS='--hanging 100' …)
+	@.ci/install nginx-light python3
+	swift build -c release --product PlantedService
+	$(PYTHON) Benchmarks/crashes.py .build/release/PlantedService $(ARGS)
+
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
 	@.ci/install valgrind
@@ -198,6 +204,18 @@ $(BENCH_PYTHON)/installed: Benchmarks/requirements.txt
 	@$(PYTHON) -m venv --clear --system-site-packages $(BENCH_PYTHON)
 	@$(BENCH_PYTHON)/bin/pip --quiet --disable-pip-version-check install --requirement $<
 	@touch $@
+
+FUZZ_PACKAGES := python3 python3-pil
+
+.PHONY: fuzz
+fuzz: build-packages ## fuzz what reads strangers' bytes, each target for TIME=60 seconds (TARGETS=… for some)
+	@.ci/install $(FUZZ_PACKAGES)
+	SWIFT=1 PYTHON=$(PYTHON) Fuzz/run $(or $(TIME),60) $(TARGETS)
+
+.PHONY: fuzz-codecs
+fuzz-codecs: build-packages # those of them alone that need no Swift
+	@.ci/install $(FUZZ_PACKAGES)
+	PYTHON=$(PYTHON) Fuzz/run $(or $(TIME),60) $(TARGETS)
 
 .PHONY: sanitize-address
 sanitize-address: export ASAN_OPTIONS := detect_leaks=0
@@ -213,7 +231,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE)
+	rm -rf .build .build-asan .build-tsan .build-fuzz $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE)
 
 .PHONY: build-packages
 build-packages:

@@ -125,7 +125,8 @@ let package = Package(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
       linkerSettings: [
-        "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "webpdemux", "webpmux", "z",
+        "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "tiff", "webp", "webpdemux", "webpmux",
+        "z",
       ].map {
         .linkedLibrary($0)
       }),
@@ -157,7 +158,8 @@ let package = Package(
       swiftSettings: house),
     .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
     .testTarget(
-      name: "FetchTests", dependencies: ["Fetch", "Jobs", "TestSupport"], swiftSettings: house),
+      name: "FetchTests", dependencies: ["CMalloc", "Fetch", "Jobs", "TestSupport"],
+      swiftSettings: house),
     .testTarget(
       name: "ClientTests", dependencies: ["Client", "Jobs", "TestSupport"], swiftSettings: house),
     .testTarget(
@@ -209,6 +211,17 @@ let package = Package(
   ],
   swiftLanguageModes: [.v6]
 )
+
+// What Fuzz/run builds, with a main of the sanitizer's.
+if Context.environment["FUZZ"] == "1" {
+  package.targets.append(
+    .executableTarget(
+      name: "FuzzTargets",
+      dependencies: [
+        "API", "Caching", "Codec", "Fetch", "HTTP", "Isolation", "Jobs", "YAML", .httpTypes,
+      ],
+      path: "Fuzz/Swift", swiftSettings: house + [.unsafeFlags(["-parse-as-library"])]))
+}
 
 // The image's build (see the Dockerfile) has the sources alone: another test is not to have them built anew.
 if Context.environment["WITHOUT_TESTS"] == "1" {

@@ -177,7 +177,8 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
     return prlimit(process, RLIMIT_CPU, &limit, NULL) == 0 ? 0 : -errno;
 }
 
-void CIsolation_put_back(const CIsolationDecoder *decoder) {
-    setpriority(PRIO_PROCESS, decoder->process, getpriority(PRIO_PROCESS, decoder->process) + 5);
+void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last) {
+    int niceness = is_last ? 19 : getpriority(PRIO_PROCESS, decoder->process) + 5;
+    setpriority(PRIO_PROCESS, decoder->process, niceness);
     CIsolation_wait_at_most(decoder->channel, 1);
 }

@@ -90,6 +90,8 @@ static void prefer_to_be_killed(void) {
     close(file);
 }
 
+static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
+
 static void prepare(void) {
     // A runtime's handler would want to tell of a crash; the service does.
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
@@ -99,6 +101,9 @@ static void prepare(void) {
     prefer_to_be_killed();
     // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
     tzset();
+    // Who sorts much, as libtiff its tags, asks how much memory the machine has; also once.
+    static uint8_t many[2048];
+    qsort(many, sizeof many, 1, compare);
     sandbox_prepare();
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

@@ -12,7 +12,8 @@ final class DecoderProcess: @unchecked Sendable {
   let layers: IsolatedCodec.Layers
   /// How many it has taken.
   private(set) var pictures = 0
-  private(set) var isPutBack = false
+  /// How often others were let go before it.
+  private var setbacks = 0
   /// Requests so far.
   private var number = 0
   /// Since when it owes an answer, or was last seen to compute, and how long it had done so then.
@@ -36,6 +37,9 @@ final class DecoderProcess: @unchecked Sendable {
   }
 
   deinit { CIsolation_close(&decoder) }
+
+  /// Whether others go before it: for good, as only a privileged process can take that back.
+  var isPutBack: Bool { setbacks > 0 }
 
   /// Asks for a picture's first step.
   /// - Parameter time: that it may compute for.
@@ -96,9 +100,10 @@ final class DecoderProcess: @unchecked Sendable {
 
   private func waited(_ patience: Duration) throws(DecoderLoss) {
     let time = ContinuousClock.now - asked
-    if time > .seconds(1), !isPutBack {
-      isPutBack = true
-      CIsolation_put_back(&decoder)
+    // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
+    if time > (setbacks == 0 ? .milliseconds(100) : .seconds(1)), setbacks < 2 {
+      setbacks += 1
+      CIsolation_put_back(&decoder, setbacks > 1)
     }
     guard time > patience else { return }
     let used = CIsolation_time(decoder.process)

@@ -12,6 +12,7 @@ public enum DecoderServer {
   /// Forks decoders for the service that started this process, until it has gone. Called before anything has started a
   /// thread.
   public static func run() -> Never {
+    WarmDecoder.prepare()
     CIsolation_serve { channel, memory, count in
       guard let memory, count == SharedMemory.count else { return }
       Server(channel: channel, memory: memory).serve()

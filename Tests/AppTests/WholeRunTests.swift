@@ -1,3 +1,4 @@
+import Codec
 import Foundation
 import Jobs
 import TestSupport
@@ -61,6 +62,29 @@ struct WholeRunTests {
       let error = try #require(other["error"] as? [String: Any])
       #expect(error["code"] as? String == "unsupported_format")
       #expect((error["detail"] as? String)?.contains("HEIF") == true)
+    }
+  }
+
+  @Test(
+    "brings TIFF, BMP and ICO where it is told to, with variants of them",
+    arguments: [
+      ("alpha.tiff", "tiff", "image/tiff"), ("palette.bmp", "bmp", "image/bmp"),
+      ("old.ico", "ico", "image/vnd.microsoft.icon"),
+    ])
+  func furtherFormats(name: String, format: String, type: String) async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let file = Fixtures.image(name)
+    origin.on("/whole", .ok(file))
+    try await withService(["IMAGEFETCH_DECODE_FORMATS": "jpeg,tiff,bmp,ico"]) { service in
+      let job = try await service.finished(service.submit(url: origin.url("/whole")))
+      let image = try #require(job["image"] as? [String: Any], "\(job)")
+      #expect(image["format"] as? String == format)
+      let link = try #require((job["links"] as? [String: String])?["image"])
+      let answer = try await service.get(link)
+      #expect(Array(answer.body) == file && answer.headers["content-type"] == type)
+      let small = try await service.get(link + "?width=16&format=png")
+      #expect(Decoding(Array(small.body), by: StreamingCodec()).description?.width == 16)
     }
   }
 

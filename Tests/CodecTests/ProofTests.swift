@@ -33,6 +33,16 @@ struct ProofTests {
     }
   }
 
+  @Test("is the same where pixels are wanted also of a JPEG that ends within a marker behind them")
+  func markers() {
+    for marker in [0xE0, 0xE1, 0xE2, 0xED, 0xFE] as [UInt8] {
+      let file = Array(Fixtures.jpeg.dropLast(2)) + [0xFF, marker, 0x40, 0, 1, 2, 3]
+      let proof = Decoding(file)
+      let pixels = Decoding(file, variants: [Variant(.png)])
+      #expect(Self.isTaken(proof) == Self.isTaken(pixels), "\(marker): \(pixels.result)")
+    }
+  }
+
   @Test("fails of a file that lacks a part, in every format", arguments: sound)
   func cut(name: String) {
     let seed = Fixtures.image(name)

@@ -13,6 +13,7 @@ import zlib
 
 from PIL import Image, ImageFilter
 
+import bitmaps
 import heics
 from variants import grey_profile, wide_profile
 
@@ -307,9 +308,12 @@ def facts(file):
             "orientation": image.getexif().get(0x0112, 1),
             "progressive": is_interlaced(image),
             "has_alpha": alpha,
-            "frames": getattr(image, "n_frames", 1),
+            "frames": 1 if image.format == "TIFF" else getattr(image, "n_frames", 1),
         }
-        if image.format == "GIF" or "lossless" in file.name:
+        # Of inks, deep grey, JPEG's chroma and mixed alpha each library has its own way.
+        is_exact = image.format in ("TIFF", "BMP", "ICO") and known["orientation"] == 1
+        is_exact = is_exact and file.stem not in ("cmyk", "jpeg", "premultiplied", "grey16")
+        if image.format == "GIF" or "lossless" in file.name or is_exact:
             known["pixels"] = pixels_sum(image)
         return known
 
@@ -320,9 +324,10 @@ def main():
     make_pngs()
     make_webps()
     make_gifs()
+    bitmaps.make(FOLDER, photo)
     known = make_avifs() | make_jxls() | heics.make(photo, blinking, wide_profile)
     for file in FOLDER.iterdir():
-        if file.suffix in (".jpg", ".png", ".webp", ".gif"):
+        if file.suffix in (".jpg", ".png", ".webp", ".gif", ".tiff", ".bmp", ".ico"):
             known[file.name] = facts(file)
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
     (FOLDER / "facts.json").write_text("{\n" + lines + "\n}\n")

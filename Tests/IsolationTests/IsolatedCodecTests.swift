@@ -72,7 +72,11 @@ struct IsolatedCodecTests {
 
   @Test(
     "an image of a risky format that was changed at random ends its own job at the most",
-    arguments: ["small.jxl", "progressive-lossless.jxl", "animated.jxl", "alpha.heic", "deep.heic"])
+    arguments: [
+      "small.jxl", "progressive-lossless.jxl", "animated.jxl", "alpha.heic", "deep.heic",
+      "lzw.tiff", "deflate.tiff", "jpeg.tiff", "group3.tiff", "deep.tiff", "tiled.tiff",
+      "palette.bmp", "old.ico",
+    ])
   func mutantsInside(name: String) {
     var random = SystemRandomNumberGenerator()
     let (seed, limits) = (Fixtures.image(name), DecodeLimits(maxPixels: 4_000_000))
@@ -131,6 +135,7 @@ struct IsolatedCodecTests {
       "wide.png", "grey-gamma.png", "icc.jpg", "exif.webp", "animated.gif", "alpha.avif",
       "wide.jxl",
       "grey-gamma.jxl", "alpha.jxl", "animated.jxl", "wide.heic", "grid.heic", "premultiplied.heic",
+      "plain.tiff", "jpeg.tiff", "alpha.tiff", "group4.tiff", "palette.bmp", "small.ico", "old.ico",
     ])
   func renderings(name: String) throws {
     let bytes = Fixtures.image(name)

@@ -1,4 +1,5 @@
-// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP and ICO in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl and libde265.
+// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP, ICO and TIFF in slices, over libjpeg-turbo, libpng, libwebp, libavif,
+// libjxl, libde265 and libtiff.
 //
 // The first two report errors by longjmp. Every function here sets its own setjmp before it calls
 // such a library and returns a value, so no jump ever leaves this module; nothing here calls back
@@ -214,5 +215,6 @@ const char *codecs_avif_version(void);
 #include "bmp.h"
 #include "heic.h"
 #include "jxl.h"
+#include "tiff_reader.h"
 
 #endif

@@ -49,8 +49,9 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds);
 /// Nanoseconds of CPU time that the process has used; negative where it isn't there.
 int64_t CIsolation_time(pid_t process);
 
-/// Has others go before one that keeps computing: it gets less of a core, and is waited for a millisecond at a time.
-void CIsolation_put_back(const CIsolationDecoder *decoder);
+/// Has others go before one that keeps computing: it gets less of a core, or only what nobody else wants, and is waited for a
+/// millisecond at a time.
+void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last);
 
 /// How long CIsolation_receive() waits.
 int CIsolation_wait_at_most(int channel, int milliseconds);

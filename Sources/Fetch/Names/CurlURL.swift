@@ -49,8 +49,10 @@ enum CurlURL {
 
   private static func part(_ part: CURLUPart, of url: OpaquePointer, flags: Int32) -> String? {
     var text: UnsafeMutablePointer<CChar>?
-    guard curl_url_get(url, part, &text, UInt32(flags)) == CURLUE_OK, let text else { return nil }
+    let code = curl_url_get(url, part, &text, UInt32(flags))
+    // Also of a host that has no ASCII form: libcurl tells its failure, and leaves what it had made of it.
     defer { curl_free(text) }
+    guard code == CURLUE_OK, let text else { return nil }
     return String(validatingCString: text)
   }
 

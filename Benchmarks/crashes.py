@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Measures what other jobs wait while pictures crash their decoders, by the service with a bug planted in its JPEG library.
+
+Eight clients each submit a job and wait for its end; every fifth is a photo, which is measured, and the others are, by turns,
+good small pictures and such as crash, of which one in so many hangs. The rounds come by turns, as the machine changes; README.md
+says what the figures mean.
+
+    swift build -c release --product PlantedService
+    Benchmarks/crashes.py .build/release/PlantedService
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import time
+
+from origin import Nginx, free_port, wait_for_port
+
+HERE = pathlib.Path(__file__).parent
+IMAGES = HERE.parent / "Tests/Fixtures/images"
+CLIENTS = 8
+# As Tests/CPlant has them.
+CRASH, HANG = 13, 17
+
+
+def of_width(file, width):
+    """A baseline JPEG whose header says another width."""
+    frame = file.index(b"\xff\xc0")
+    return file[:frame + 7] + width.to_bytes(2, "big") + file[frame + 9:]
+
+
+class Planted:
+    def __init__(self, binary, folder):
+        self.port = free_port()
+        environment = {
+            "IMAGEFETCH_SERVER_PORT": str(self.port), "IMAGEFETCH_STORAGE_PATH": str(folder / "data"),
+            "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.0/8", "IMAGEFETCH_FETCH_ALLOW_PORTS": "",
+            "IMAGEFETCH_DECODE_MAX_TIME": "1s", "IMAGEFETCH_LOG_LEVEL": "error",
+            "IMAGEFETCH_FETCH_MAX_PER_HOST": "64",
+        }
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([binary], env=os.environ | environment, stdout=log, stderr=log)
+        wait_for_port(self.port, self.process, seconds=30)
+
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+class Client(threading.Thread):
+    def __init__(self, port, numbers, url_of):
+        super().__init__()
+        self.port, self.numbers, self.url_of = port, numbers, url_of
+        self.times, self.lost, self.odd = [], 0, []
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+        def ask(method, path, body=None):
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            return json.loads(connection.getresponse().read())
+
+        for number in self.numbers:
+            url, is_measured, is_good = self.url_of(number)
+            start = time.monotonic()
+            job = ask("POST", "/jobs", json.dumps({"url": url}))
+            if "phase" not in job:
+                self.odd.append((url, job))
+                continue
+            while job["phase"] not in ("success", "failure", "cancelled"):
+                job = ask("GET", f"/jobs/{job['id']}?wait=30")
+            if is_measured:
+                self.times.append(time.monotonic() - start)
+            code = (job.get("error") or {}).get("code")
+            if code == "decoder_crashed":
+                self.lost += 1
+            if code != (None if is_good else "decoder_crashed"):
+                self.odd.append((url, code))
+        connection.close()
+
+
+def run(service, origin, count, tag, are_bad, hanging=0):
+    def url_of(number):
+        if number % 5 == 0:
+            return origin.url(f"photo.jpg?{tag}{number}"), True, True
+        if not are_bad:
+            return origin.url(f"good.jpg?{tag}{number}"), False, True
+        name = "hang" if hanging and number % hanging == 1 else "crash"
+        return origin.url(f"{name}.jpg?{tag}{number}"), False, False
+
+    clients = [Client(service.port, range(first, count, CLIENTS), url_of) for first in range(CLIENTS)]
+    start = time.monotonic()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    odd = [item for client in clients for item in client.odd]
+    if odd:
+        raise RuntimeError(f"ended otherwise: {odd[:5]}")
+    times = sorted(time for client in clients for time in client.times)
+    lost = sum(client.lost for client in clients)
+    return times, lost, time.monotonic() - start
+
+
+def at(times, part):
+    return times[int(len(times) * part)] * 1000
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("service", type=pathlib.Path)
+    parser.add_argument("--jobs", type=int, default=2_500, help="of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hanging", type=int, default=0, help="one of so many hangs; 0: none")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        pictures = folder / "pictures"
+        pictures.mkdir()
+        small = (IMAGES / "small.jpg").read_bytes()
+        for file, content in (
+                ("photo", (IMAGES / "photo.jpg").read_bytes()), ("good", small),
+                ("crash", of_width(small, CRASH)), ("hang", of_width(small, HANG))):
+            (pictures / f"{file}.jpg").write_bytes(content)
+        origin, service = Nginx(folder), None
+        try:
+            service = Planted(options.service, folder)
+            pid = service.process.pid
+            run(service, origin, 400, "warm", False)
+            times, lost = {False: [], True: []}, 0
+            for number in range(options.rounds):
+                for are_bad in (False, True) if number % 2 == 0 else (True, False):
+                    some, crashed, seconds = run(service, origin, options.jobs, f"{number}{are_bad}", are_bad, options.hanging)
+                    times[are_bad] += some
+                    lost += crashed
+                    print(f"{'bad ' if are_bad else 'good'} p50 {at(some, 0.5):.1f} ms, p99 {at(some, 0.99):.1f} ms, "
+                          f"{options.jobs / seconds:.0f} jobs/s", flush=True)
+            good, bad = (at(sorted(times[are_bad]), 0.99) for are_bad in (False, True))
+            restarts = service.metric("imagefetch_decoders_ended_total{reason=\"killed\"")
+            print(f"{lost} jobs lost their decoders, no other job failed; p99 of {len(times[True])} photos beside them "
+                  f"{bad:.1f} ms, of as many beside good pictures {good:.1f} ms: {bad / good:.2f}")
+            if service.process.poll() is not None or service.process.pid != pid or restarts:
+                raise RuntimeError("the service, or the process that forks, was restarted")
+        finally:
+            if service:
+                service.stop()
+            origin.stop()
+
+
+main()
