@@ -82,20 +82,18 @@ extension WriteTransaction {
       [moment.milliseconds, count])
   }
 
-  /// Takes queued jobs that ask the same, about in the order of the queue.
+  /// Takes queued jobs that ask the same, in the order of the queue.
   mutating func claim(
     equalTo request: Data, count: Int, for instance: Instance, at moment: Timestamp
   ) throws -> [JobRow] {
-    var taken: [JobRow] = []
-    for block in counters.requests.blocks where taken.count < count {
-      // Those of batches that were cancelled are few, and about to be ended.
-      taken += try JobRow.fetchAll(
+    let rows = try counters.requests.blocks.flatMap { block in
+      try JobRow.fetchAll(
         "\(QueuedRequests.condition) ORDER BY priority DESC, rank LIMIT ?3",
-        [request, block, count - taken.count], db
-      ).filter { !counters.lanes.stopped.contains($0.batch) }
-        .map { try take($0, for: instance, at: moment) }
-    }
-    return taken
+        [request, block, count], db)
+    }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
+    // Those of batches that were cancelled are few, and about to be ended.
+    return try rows.prefix(count).filter { !counters.lanes.stopped.contains($0.batch) }
+      .map { try take($0, for: instance, at: moment) }
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.
