@@ -47,6 +47,15 @@ class Planted:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([binary], env=os.environ | environment, stdout=log, stderr=log)
         wait_for_port(self.port, self.process, seconds=30)
+        while not self.is_ready():
+            time.sleep(0.02)
+
+    def is_ready(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request("GET", "/readyz")
+        status = connection.getresponse().status
+        connection.close()
+        return status == 200
 
     def metric(self, name):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
@@ -160,4 +169,5 @@ def main():
             origin.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()
