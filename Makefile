@@ -192,6 +192,18 @@ bench-crashes: build-packages ## measure jobs beside images that crash their dec
 	swift build -c release --product PlantedService
 	$(PYTHON) Benchmarks/crashes.py .build/release/PlantedService $(ARGS)
 
+.PHONY: overload
+overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')
+	@.ci/install nginx-light python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/overload.py --service .build/release/imagefetch $(ARGS)
+
+.PHONY: soak
+soak: build-packages ## 200,000 jobs of all kinds, faults and cancels, and nothing may grow (ARGS='--rate … --curve FILE')
+	@.ci/install nginx-light python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/soak.py --service .build/release/imagefetch $(ARGS)
+
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
 	@.ci/install valgrind
