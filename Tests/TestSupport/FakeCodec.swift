@@ -1,4 +1,5 @@
 public import Jobs
+internal import Glibc
 internal import Synchronization
 
 /// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
