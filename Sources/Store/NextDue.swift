@@ -17,9 +17,13 @@ struct NextDue: Sendable {
   func mayHaveCome(at moment: Timestamp) -> Bool {
     switch known {
     case .unknown: true
-    case .at(let next):
-      next.map { $0 <= moment.milliseconds || $0 > latest(at: moment) } ?? false
+    case .at(let next): next.map { hasCome($0, at: moment) } ?? false
     }
+  }
+
+  /// Whether a job may go that was to wait for a moment.
+  func hasCome(_ next: Int64, at moment: Timestamp) -> Bool {
+    next <= moment.milliseconds || next > latest(at: moment)
   }
 
   /// The last moment that a job may wait for.

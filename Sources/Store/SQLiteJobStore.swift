@@ -132,6 +132,7 @@ extension SQLiteJobStore {
   /// the database for long, such as a backup, the rest stays in the log, whence the next start takes it.
   private static func emptyLog(of database: DatabasePool) throws {
     try database.writeWithoutTransaction { db in
+      if SQLiteLibrary.failedSyncs > 0 { try DatabaseLog(of: database.path).rewrite() }
       try db.execute(sql: "PRAGMA busy_timeout = 1000")
       try db.checkpoint(.truncate)
     }

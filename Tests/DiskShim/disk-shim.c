@@ -164,14 +164,12 @@ static int locate(int folder, const char *path, struct place *place) {
 
 static int opened(int folder, const char *path, int flags, mode_t mode) {
     struct place place;
-    if (!(flags & (O_CREAT | O_TRUNC)) || !locate(folder, path, &place))
-        return (int)syscall(SYS_openat, folder, path, flags, mode);
+    int changes = (flags & (O_CREAT | O_TRUNC)) || (flags & O_ACCMODE) != O_RDONLY;
+    if (!changes || !locate(folder, path, &place)) return (int)syscall(SYS_openat, folder, path, flags, mode);
     enter();
     struct stat before, after;
     int was_there = fstatat(folder, path, &before, 0) == 0;
-    int descriptor = -1;
-    if ((was_there && !(flags & O_TRUNC)) || !is_refused())
-        descriptor = (int)syscall(SYS_openat, folder, path, flags, mode);
+    int descriptor = is_refused() ? -1 : (int)syscall(SYS_openat, folder, path, flags, mode);
     if (descriptor >= 0 && fstat(descriptor, &after) == 0) {
         if (!was_there)
             append(NAME, place.folder, after.st_ino, 0, place.name, strlen(place.name) + 1);

@@ -22,11 +22,11 @@ struct ExhaustionTests {
     let service = try await RunningService(
       folder: folder, settings: environment(["jobs.workers": "4", "fetch.max_per_host": "4"]),
       program: try Self.limited("ulimit -n 160", in: folder))
-    for number in 0..<40 {
+    for number in 0..<16 {
       let bytes = image("\(number)", from: number % 2 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG)
       origin.on("/\(number)", .dripped(bytes, size: bytes.count / 3, every: .milliseconds(100)))
     }
-    let ids = try await service.post(batch: (0..<40).map { ["url": origin.url("/\($0)")] })
+    let ids = try await service.post(batch: (0..<16).map { ["url": origin.url("/\($0)")] })
     // Each has asked for something, so that none is closed for one that has.
     let port = try #require(Int(service.base.split(separator: ":").last!))
     var crowd: [RawConnection] = []

@@ -179,7 +179,7 @@ final class MixedLoad: Sendable {
   }
 
   private func sendBatch(to service: RunningService) async throws {
-    let numbers = (0..<20).map { _ in nextNumber() }
+    let numbers = (0..<8).map { _ in nextNumber() }
     for number in numbers.prefix(3) { origin.on("/\(number)", .ok(picture(number))) }
     let list = numbers.map { origin.url("/\($0)") + "\n" }.joined()
     let answer = try await service.send(

@@ -33,7 +33,7 @@ struct PowerCutTests {
         let losses = try await recording.losses(after: moment, tree)
         #expect(losses == [], "\(survival) of \(moment) of \(count)")
       }
-      print("a power cut after \(count) changes: \(recording.load.summary)")
+      print("power cut anywhere among \(count) changes: \(recording.load.summary)")
     }
   }
 
@@ -61,7 +61,7 @@ struct PowerCutTests {
     let failed = recording.changes.count { $0.kind == .syncFailed }
     #expect(failed >= 4)
     var chance = SystemRandomNumberGenerator()
-    for number in 0..<(Self.isLong ? 40 : 4) {
+    for number in 0..<(Self.isLong ? 40 : 3) {
       let moment = number == 0 ? count : Int.random(in: 0...count)
       let tree = try recording.model(after: moment).remains(.nothing, &chance)
       // A job whose image could not be synced says so.
