@@ -50,7 +50,11 @@ struct ClockJumpTests {
     jobs["after"] = try await next.run(["url": origin.url("/after")]).id
     disk[.clockOffset] = 0
     origin.on("/right", .ok(bytes("right")))
-    jobs["right"] = try await next.run(["url": origin.url("/right")]).id
+    origin.on("/other", .status(204))
+    // Whose message has the others looked at: else that is done once a minute.
+    jobs["right"] = try await next.run([
+      "url": origin.url("/right"), "notify": ["url": origin.url("/other")],
+    ]).id
     try await Self.expectAll(jobs, on: next)
     #expect(await origin.waitForRequests(to: "/hook", count: 2), "the message's next try is due")
     for name in jobs.keys {

@@ -19,17 +19,24 @@ struct DiskModel {
     case everything
   }
 
-  /// Syncs that a test takes for not made, to see what it costs.
-  enum Forgotten: CaseIterable {
-    case ofLog, ofImages, ofFolders, ofFoldersAbove
+  /// What a test takes for not done, to see what it costs.
+  enum Forgotten {
+    case syncsOfLog, syncsOfImages, syncsOfFolders, syncsOfFoldersAbove
+    /// SQLite writes its log by the page; larger pieces are the log that is written anew.
+    case rewritesOfLog
 
-    fileprivate func covers(_ path: String, isFolder: Bool) -> Bool {
+    fileprivate func coversSync(of path: String, isFolder: Bool) -> Bool {
       switch self {
-      case .ofLog: path.hasSuffix("-wal")
-      case .ofImages: path.contains("/incoming/")
-      case .ofFolders: isFolder && path.contains("/images")
-      case .ofFoldersAbove: isFolder && !path.contains("/images")
+      case .syncsOfLog: path.hasSuffix("-wal")
+      case .syncsOfImages: path.contains("/incoming/")
+      case .syncsOfFolders: isFolder && path.contains("/images")
+      case .syncsOfFoldersAbove: isFolder && !path.contains("/images")
+      case .rewritesOfLog: false
       }
+    }
+
+    fileprivate func coversWrite(to path: String, count: Int) -> Bool {
+      self == .rewritesOfLog && path.hasSuffix("-wal") && count > 4_096
     }
   }
 
@@ -99,7 +106,9 @@ struct DiskModel {
       add(.name(new, object), to: target)
       add(.name(name, nil), to: folder)
     case .write:
-      if let file = byInode[change.file] { add(.write(at: change.at, change.bytes), to: file) }
+      guard let file = byInode[change.file] else { return }
+      let isForgotten = forgotten?.coversWrite(to: objects[file].path, count: change.bytes.count)
+      if isForgotten != true { add(.write(at: change.at, change.bytes), to: file) }
     case .size:
       if let file = byInode[change.file] { add(.size(change.at), to: file) }
     case .sync:
@@ -118,7 +127,7 @@ struct DiskModel {
   private mutating func end(_ sync: DiskChange, isDone: Bool) {
     guard let (object, before) = syncs.removeValue(forKey: key(of: sync)) else { return }
     let one = objects[object]
-    if let forgotten, forgotten.covers(one.path, isFolder: one.isFolder) { return }
+    if forgotten?.coversSync(of: one.path, isFolder: one.isFolder) == true { return }
     let count = one.pending.prefix { $0.order < before }.count
     guard isDone else {
       for number in 0..<count { objects[object].pending[number].isDoomed = true }

@@ -28,8 +28,10 @@ struct MixedCrashTests {
     let service = try await RunningService(folder: folder, settings: MixedLoad.settings)
     try await load.settle(on: service)
     print("\(Self.kills) kills: \(load.summary)")
-    #expect(try await load.losses(on: service) == [])
-    #expect(try await load.orphans(of: service) == 0)
+    let losses = try await load.losses(on: service)
+    #expect(losses == [])
+    let orphans = try await load.orphans(of: service)
+    #expect(orphans == 0)
     #expect(try await service.stop() == 0)
   }
 }

@@ -14,6 +14,9 @@ final class MixedLoad: Sendable {
 
   /// A moment in the service's life: how much was written down of it.
   typealias Moment = Int
+  private static let never = Moment.max
+  /// After all that ever happens.
+  static let theEnd = Moment.max - 1
 
   /// What was promised of a job.
   private struct Promise {
@@ -22,11 +25,11 @@ final class MixedLoad: Sendable {
     var bytes: [UInt8]?
     var isTold: Bool
     /// Before somebody asked for it to be cancelled: from then on it may be, or may have ended before.
-    var cancelAsked = Moment.max
+    var cancelAsked = never
     /// Before somebody asked for it to be purged: from then on it may be gone.
-    var purgeAsked = Moment.max
+    var purgeAsked = never
     /// That was answered by then.
-    var purged = Moment.max
+    var purged = never
     var end: End?
   }
 
@@ -258,7 +261,7 @@ extension MixedLoad {
   /// What was promised until a moment and isn't so, once all has settled.
   /// - Parameter failures: codes that jobs may have failed with, whatever they were to come to.
   func losses(
-    on service: RunningService, since then: Moment = .max, failures: Set<String> = []
+    on service: RunningService, since then: Moment = theEnd, failures: Set<String> = []
   ) async throws -> [String] {
     var losses: [String] = []
     for (id, batch) in state.withLock({ $0.batches }) where batch.made <= then {
