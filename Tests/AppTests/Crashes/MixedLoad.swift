@@ -25,11 +25,11 @@ final class MixedLoad: Sendable {
     var bytes: [UInt8]?
     var isTold: Bool
     /// Before somebody asked for it to be cancelled: from then on it may be, or may have ended before.
-    var cancelAsked = never
+    var cancelAsked = MixedLoad.never
     /// Before somebody asked for it to be purged: from then on it may be gone.
-    var purgeAsked = never
+    var purgeAsked = MixedLoad.never
     /// That was answered by then.
-    var purged = never
+    var purged = MixedLoad.never
     var end: End?
   }
 
@@ -261,7 +261,7 @@ extension MixedLoad {
   /// What was promised until a moment and isn't so, once all has settled.
   /// - Parameter failures: codes that jobs may have failed with, whatever they were to come to.
   func losses(
-    on service: RunningService, since then: Moment = theEnd, failures: Set<String> = []
+    on service: RunningService, since then: Moment = MixedLoad.theEnd, failures: Set<String> = []
   ) async throws -> [String] {
     var losses: [String] = []
     for (id, batch) in state.withLock({ $0.batches }) where batch.made <= then {
