@@ -22,12 +22,12 @@ enum StorageFolder {
       guard status.st_mode & S_IFMT == S_IFDIR else {
         throw StoreError(errno: ENOTDIR, "making the folder")
       }
-      // An earlier run may have made it and come no further. What somebody else made may lie in what we may not read.
-      if isDurable { try? sync(parent) }
-      return
+    } else if code != 0 {
+      throw StoreError(errno: code, "making the folder")
     }
-    guard code == 0 else { throw StoreError(errno: code, "making the folder") }
-    if isDurable { try sync(parent) }
+    guard isDurable, access(parent, R_OK) == 0 else { return }
+    // An earlier run may have made it and come no further; or it is a mount, and what is above it can't be synced.
+    if code == 0 { try sync(parent) } else { try? sync(parent) }
   }
 
   /// Has the names in a folder on the disk.
