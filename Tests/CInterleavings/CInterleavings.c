@@ -50,9 +50,10 @@ extern SWIFT void (*swift_task_enqueueMainExecutor_hook)(void *job, void *origin
 
 // What waits or runs.
 
-enum kind { GLOBAL, SERIAL, TASK };
+enum kind { GLOBAL, SERIAL, TASK, ALARM };
 
 typedef struct {
+  /// Of an ALARM, the alarm.
   void *job;
   enum kind kind;
   executor executor;
@@ -64,7 +65,15 @@ typedef struct {
   int64_t due;
   uint64_t number;
   void *job;
+  enum kind kind;
 } timer;
+
+/// What libdispatch would do at a time: the runtime's way to wake a sleeping task where it may be a little late.
+typedef struct {
+  int64_t due;
+  void (*handler)(void *);
+  void *context;
+} alarm_source;
 
 /// A thread.
 typedef struct carrier {
@@ -137,9 +146,9 @@ static uint64_t number(void *job) {
   return id - state.firstID;
 }
 
-static void add(void *job, enum kind kind, executor executor) {
+static void add(void *job, enum kind kind, executor executor, uint64_t id) {
   if (state.jobCount == MOST_JOBS) fail("too many jobs");
-  state.jobs[state.jobCount++] = (entry){job, kind, executor, number(job)};
+  state.jobs[state.jobCount++] = (entry){job, kind, executor, id};
 }
 
 /// Nothing that the scheduler itself does is interrupted.
@@ -152,20 +161,20 @@ static bool quiet(void) {
 static SWIFT void enqueueGlobal(void *job, void *original) {
   (void)original;
   bool before = quiet();
-  add(job, GLOBAL, (executor){0, 0});
+  add(job, GLOBAL, (executor){0, 0}, number(job));
   decides = before;
 }
 
-static void addTimer(int64_t due, void *job) {
+static void addTimer(int64_t due, void *job, enum kind kind) {
   bool before = quiet();
   if (state.timerCount == MOST_JOBS) fail("too many timers");
-  state.timers[state.timerCount++] = (timer){due, state.timerNumber++, job};
+  state.timers[state.timerCount++] = (timer){due, state.timerNumber++, job, kind};
   decides = before;
 }
 
 static SWIFT void enqueueWithDelay(unsigned long long delay, void *job, void *original) {
   (void)original;
-  addTimer(state.now + (int64_t)delay, job);
+  addTimer(state.now + (int64_t)delay, job, GLOBAL);
 }
 
 static SWIFT void enqueueWithDeadline(
@@ -173,18 +182,18 @@ static SWIFT void enqueueWithDeadline(
   void *original) {
   (void)a, (void)b, (void)clock, (void)original;
   int64_t limit = (int64_t)1 << 33;
-  addTimer((seconds < limit ? seconds : limit) * 1000000000 + nanoseconds, job);
+  addTimer((seconds < limit ? seconds : limit) * 1000000000 + nanoseconds, job, GLOBAL);
 }
 
 void CInterleavings_enqueueSerial(void *job, CInterleavings_Executor actor) {
   bool before = quiet();
-  add(job, SERIAL, (executor){actor.identity, actor.implementation});
+  add(job, SERIAL, (executor){actor.identity, actor.implementation}, number(job));
   decides = before;
 }
 
 void CInterleavings_enqueueTask(void *job, CInterleavings_Executor task) {
   bool before = quiet();
-  add(job, TASK, (executor){task.identity, task.implementation});
+  add(job, TASK, (executor){task.identity, task.implementation}, number(job));
   decides = before;
 }
 
@@ -237,7 +246,8 @@ static bool passTime(void) {
   timer timer = state.timers[first];
   state.timers[first] = state.timers[--state.timerCount];
   if (timer.due > state.now) state.now = timer.due;
-  add(timer.job, GLOBAL, (executor){0, 0});
+  uint64_t id = timer.kind == ALARM ? timer.number | 1 << 24 : number(timer.job);
+  add(timer.job, timer.kind, (executor){0, 0}, id);
   return true;
 }
 
@@ -349,7 +359,10 @@ static void runOne(carrier *carrier) {
   carrier->isInterrupted = true;
   setCountdown();
   decides = false;
-  if (entry.kind == TASK)
+  if (entry.kind == ALARM) {
+    alarm_source *source = entry.job;
+    source->handler(source->context);
+  } else if (entry.kind == TASK)
     swift_job_run_on_task_executor(entry.job, entry.executor);
   else
     swift_job_run(entry.job, entry.executor);
@@ -503,13 +516,50 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 bool CInterleavings_isAvailable(void) { return true; }
 
-/// The executor that Swift takes for sleeping tasks asks no hook.
+// Task.yield and Task.sleep ask no hook, but the executor that Swift makes of libdispatch. Of this nothing is left, so
+// that no thread of its begins. The highest bit of a time says which clock it is of.
+
+void *dispatch_queue_attr_make_with_qos_class(void *attribute, unsigned class, int priority) {
+  (void)class, (void)priority;
+  return attribute;
+}
+
+void *dispatch_queue_create(const char *label, void *attribute) {
+  (void)label, (void)attribute;
+  return calloc(1, sizeof(alarm_source));
+}
+
+void dispatch_queue_set_width(void *queue, long width) { (void)queue, (void)width; }
+
+void dispatch_async_f(void *queue, void *job, void (*run)(void *)) {
+  (void)queue, (void)run;
+  enqueueGlobal(job, NULL);
+}
+
 void dispatch_after_f(uint64_t when, void *queue, void *job, void (*run)(void *)) {
   (void)queue, (void)run;
-  if (!state.isActive) fail("somebody sleeps before the beginning");
-  // The highest bit says which clock it is.
-  addTimer((int64_t)(when & INT64_MAX), job);
+  addTimer((int64_t)(when & INT64_MAX), job, GLOBAL);
 }
+
+void *dispatch_source_create(const void *type, uintptr_t handle, uintptr_t mask, void *queue) {
+  (void)type, (void)handle, (void)mask, (void)queue;
+  return calloc(1, sizeof(alarm_source));
+}
+
+void dispatch_source_set_timer(void *source, uint64_t when, uint64_t interval, uint64_t leeway) {
+  (void)interval, (void)leeway;
+  ((alarm_source *)source)->due = (int64_t)(when & INT64_MAX);
+}
+
+void dispatch_set_context(void *source, void *context) { ((alarm_source *)source)->context = context; }
+
+void dispatch_source_set_event_handler_f(void *source, void (*handler)(void *)) {
+  ((alarm_source *)source)->handler = handler;
+}
+
+void dispatch_activate(void *source) { addTimer(((alarm_source *)source)->due, source, ALARM); }
+
+void dispatch_release(void *source) { free(source); }
 
 #else
 

@@ -7,11 +7,16 @@ struct Client {
   let engine: JobEngine
   var numbers: Numbers
   let caller: Caller
+  private let number: Int
   private var sight = Sight()
+  /// What was known of the job when the call began that is under way: what others are told meanwhile may come before or
+  /// after.
+  private var known: Ledger.Entry?
   private var faults: Faults { world.faults }
 
   init(_ number: Int, of world: World, _ engine: JobEngine, _ numbers: Numbers) {
     (self.world, self.engine, self.numbers) = (world, engine, numbers)
+    self.number = number
     caller = Caller(owner: Owner("owner \(number % 2)"), isAdmin: true)
   }
 
@@ -38,7 +43,7 @@ struct Client {
 
   private mutating func submit() async {
     let jobs = (0..<numbers.number(1...4)).map { _ in world.newJob(&numbers) }
-    await trying { client in
+    await trying(#function) { client in
       for submitted in try await client.engine.submit(jobs, by: client.caller, key: nil) {
         if let job = submitted.snapshot?.job { client.see(job) }
       }
@@ -47,11 +52,10 @@ struct Client {
 
   private mutating func cancel(_ id: JobID) async {
     world.ledger.change(id) { $0.mayBeCancelled = true }
-    let asked = world.ledger[id]?.asked
-    await trying(id) { client in
+    await trying(#function, id) { client in
       let job = try await client.engine.cancel(id, for: client.caller).job
       client.see(job)
-      if client.world.ledger[id]?.asked == asked {
+      if client.world.ledger[id]?.asked == 0 {
         client.faults.expect(job.phase.isFinished, "\(id) is \(job.phase), just cancelled")
       }
     }
@@ -59,7 +63,7 @@ struct Client {
 
   private mutating func purge(_ id: JobID) async {
     world.ledger.change(id) { $0.mayBePurged = true }
-    await trying(id) { client in
+    await trying(#function, id) { client in
       try await client.engine.purge(id, for: client.caller)
       client.world.ledger.change(id) { $0.isPurged = true }
     }
@@ -67,7 +71,7 @@ struct Client {
 
   private mutating func edit(_ id: JobID) async {
     let priority = Priority.allCases.randomElement(using: &numbers)!
-    await trying(id) { client in
+    await trying(#function, id) { client in
       client.see(
         try await client.engine.edit(id, for: client.caller, priority: priority, tags: nil).job)
     }
@@ -75,18 +79,18 @@ struct Client {
 
   private mutating func fetchAgain(_ id: JobID) async {
     world.ledger.change(id) { $0.asked += 1 }
-    await trying(id) { client in
+    await trying(#function, id) { client in
       client.see(try await client.engine.fetchAgain(id, for: client.caller).job)
     }
   }
 
   private mutating func look(_ id: JobID) async {
-    await trying(id) { client in client.see(try await client.engine.job(id, for: client.caller).job) }
+    await trying(#function, id) { client in client.see(try await client.engine.job(id, for: client.caller).job) }
   }
 
   private mutating func wait(_ id: JobID) async {
     let limit = Duration.milliseconds(numbers.number(0...300))
-    await trying(id) { client in
+    await trying(#function, id) { client in
       client.see(
         try await client.engine.wait(id, for: client.caller, until: .finished, atMost: limit).job)
     }
@@ -97,7 +101,7 @@ struct Client {
     let holds = numbers.once(in: 4)
     if holds { world.ledger.change(id) { $0.mayBeCancelled = true } }
     let most = numbers.once(in: 3) ? numbers.number(0...3) : Int.max
-    await trying(id) { client in
+    await trying(#function, id) { client in
       let subscription = try await client.engine.subscribe(
         to: id, for: client.caller, seen: nil, cancelsAtLeaving: holds)
       let (news, wake) = AsyncStream.makeStream(
@@ -115,6 +119,8 @@ struct Client {
           client.see(snapshot.job)
           client.judge(events, of: snapshot.job, after: shown)
           shown = snapshot.job
+          // Until the network allows the regular image.
+          if snapshot.job.phase.isFinished, !snapshot.job.isFinal { return }
         }
       }
     }
@@ -133,27 +139,32 @@ struct Client {
 
   private mutating func changeNetwork() async {
     let isConstrained = Bool.random(using: &numbers)
-    await trying { client in try await client.engine.setConstrained(isConstrained) }
+    await trying(#function) { client in try await client.engine.setConstrained(isConstrained) }
   }
 
   private mutating func forget() async {
     let url = world.origins.plans.randomElement(using: &numbers)?.url
-    await trying { client in _ = try await client.engine.dropFromCache(url) }
+    await trying(#function) { client in _ = try await client.engine.dropFromCache(url) }
   }
 
   private mutating func see(_ job: Job) {
-    world.ledger.shown(job, origins: world.origins)
+    world.ledger.shown(job, after: known, origins: world.origins)
     sight.see(job, faults)
   }
 
   /// What may be refused: what is no more, or when the service stops.
   private mutating func trying(
-    _ id: JobID? = nil, _ body: (inout Client) async throws -> Void
+    _ what: String, _ id: JobID? = nil, _ body: (inout Client) async throws -> Void
   ) async {
+    world.doing(number, "\(what) \(id.map { "\($0)" } ?? "")")
+    defer { world.doing(number, nil) }
+    known = id.flatMap { world.ledger[$0] }
     do { try await body(&self) } catch {
       switch error as? JobsError {
       case .unknownJob where id.flatMap { world.ledger[$0] }?.mayBePurged == true: break
-      case .draining, .starting: faults.expect(world.stops, "\(error) while nothing stops")
+      // Also where it was slow, and its lease is over.
+      case .starting: break
+      case .draining: faults.expect(world.stops, "\(error) while nothing stops")
       default: faults.note("\(id.map { "\($0)" } ?? "the service"): \(error)")
       }
     }
@@ -162,11 +173,12 @@ struct Client {
   /// Sees each job to its end.
   mutating func finish() async {
     for id in world.ledger.jobs {
-      await trying(id) { client in
+      await trying(#function, id) { client in
         let job = try await client.engine.wait(
           id, for: client.caller, until: .finished, atMost: .seconds(900)).job
         client.see(job)
-        client.faults.expect(job.phase.isFinished, "\(id) stays \(job.phase)")
+        let reason = client.engine.waiting(of: job).map { "\($0)" } ?? "nothing"
+        client.faults.expect(job.phase.isFinished, "\(id) stays \(job.phase) and waits for \(reason)")
       }
     }
   }

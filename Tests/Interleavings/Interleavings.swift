@@ -95,6 +95,7 @@ enum Interleavings {
     case CInterleavings_stuck: faults.append("all wait for each other")
     default: faults.append("it doesn't end")
     }
+    if outcome != CInterleavings_finished { faults += world?.waiting ?? [] }
     for fault in faults { print("SEED=\(seed): \(fault)") }
     var report = Report()
     report.steps = CInterleavings_steps()

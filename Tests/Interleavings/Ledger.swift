@@ -80,11 +80,12 @@ final class Ledger: Sendable {
   }
 
   /// A client was shown a job.
-  func shown(_ job: Job, origins: Origins) {
+  /// - Parameter before: what was known of it when the client asked.
+  func shown(_ job: Job, after before: Entry?, origins: Origins) {
     guard let entry = self[job.id] else { return faults.note("\(job.id) is nobody's") }
-    faults.expect(!entry.isPurged, "\(job.id) was purged and is shown as \(job.phase)")
+    faults.expect(before?.isPurged != true, "\(job.id) was purged and is shown as \(job.phase)")
     guard job.phase.isFinished else {
-      if entry.asked == 0, let told = entry.told {
+      if entry.asked == 0, let told = before?.told {
         faults.note("\(job.id) was \(told) and is \(job.phase)")
       }
       return

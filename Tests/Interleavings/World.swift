@@ -1,5 +1,6 @@
 import CInterleavings
 import Engine
+import Glibc
 import Jobs
 import Logging
 import TestSupport
@@ -37,14 +38,36 @@ final class World: Sendable {
     configuration.workers = numbers.number(1...4)
     configuration.maxPerOrigin = limit
     configuration.timeout = .seconds(2)
+    // Days pass where nothing runs.
+    configuration.retention = .seconds(100 * 86_400)
     configuration.retry.initialBackoff = .milliseconds(20)
     configuration.cache.isEnabled = !numbers.once(in: 3)
     configuration.isConstrained = hasLowData && numbers.once(in: 2)
+    // The store in memory gives an image that comes back no other name, so that what a lost lease began may not end later.
+    configuration.lease = .seconds(getenv("LEASE") == nil ? 86_400 : 8)
     self.configuration = configuration
     store = MemoryJobStore { World.now }
     self.numbers = numbers
     await store.show { [ledger] before, after in ledger.stored(before, after) }
     if plant == .lostUpdate { await store.tear() }
+  }
+
+  private let calls = Later<[Int: String]>()
+
+  /// What a client waits for at the moment.
+  func doing(_ number: Int, _ what: String?) {
+    var calls = calls.value ?? [:]
+    calls[number] = what
+    self.calls.value = calls
+  }
+
+  /// The calls that are not over, in words.
+  var waiting: [String] {
+    (calls.value ?? [:]).map { "client \($0.key) waits: \($0.value)" }
+      + ledger.jobs.compactMap { id in
+        guard let entry = ledger[id], !entry.phase.isFinished else { return nil }
+        return "\(id) is \(entry.phase)"
+      }
   }
 
   private static var now: Timestamp {
@@ -145,8 +168,10 @@ final class World: Sendable {
       guard job.phase == .success, let image = job.image, image.isKept else { continue }
       let bytes = try? await images.open(image.digest)
       let plan = image.url.flatMap(origins.plan)
+      let read = bytes.map { $0.read(at: 0, count: 1 << 20) }
       faults.expect(
-        bytes?.read(at: 0, count: 1 << 20) == plan?.bytes, "\(id) has another image's bytes")
+        read == plan?.bytes,
+        "\(id) has \(read.map { "\($0.count)" } ?? "no") bytes of \(image.url?.string ?? "nothing")")
     }
   }
 }
