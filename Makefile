@@ -104,9 +104,9 @@ LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 
 .PHONY: test-long
 test-long: export LONG_TESTS := 1
-test-long: ## run the tests that do more when there is time: kills, power cuts, replacements, another S3 server
+test-long: ## run the tests that do more when there is time: kills, power cuts, replacements, interleavings, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
-	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|DecoderProcessTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|DecoderProcessTests|InterleavingTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
 
 # Tests have these make clients of openapi.yaml; one installs them where several want them at once.
 $(CLIENT_TOOLS)/installed: .ci/clients.txt

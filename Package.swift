@@ -153,9 +153,17 @@ let package = Package(
     .testTarget(
       name: "EngineTests",
       dependencies: [
-        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", .grdb, .log,
+        "Caching", "Engine", "Executors", "Interleavings", "Jobs", "Store", "TestSupport", .grdb,
+        .log,
       ],
       swiftSettings: house),
+    .target(
+      name: "CInterleavings", path: "Tests/CInterleavings",
+      cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror"])]),
+    .executableTarget(
+      name: "Interleavings",
+      dependencies: ["CInterleavings", "Engine", "Jobs", "TestSupport", .log],
+      path: "Tests/Interleavings", swiftSettings: house),
     .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
     .testTarget(
       name: "FetchTests", dependencies: ["CMalloc", "Fetch", "Jobs", "TestSupport"],

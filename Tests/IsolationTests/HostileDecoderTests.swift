@@ -5,7 +5,9 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A decoder that was taken over")
+@Suite(
+  "A decoder that was taken over", .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
+)
 struct HostileDecoderTests {
   private static let codec = IsolatedCodec.hostile()
 

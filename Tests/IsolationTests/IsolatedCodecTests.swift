@@ -7,7 +7,9 @@ import Testing
 
 @testable import Isolation
 
-@Suite("Decoding in another process")
+@Suite(
+  "Decoding in another process", .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
+)
 struct IsolatedCodecTests {
   private static let codec = IsolatedCodec()
   private static let thumbnail: VariantRequest = {

@@ -5,6 +5,9 @@ import Testing
 
 @testable import Store
 
+/// From so many bytes on a stage's record is on the disk however fast they came.
+private let recorded = 1 << 20
+
 @Suite("Unfinished transfers after a crash")
 struct PartialCrashTests {
   private let fixture: PartialFixture
@@ -14,7 +17,7 @@ struct PartialCrashTests {
 
   private var store: FileImageStore { fixture.store }
 
-  @Test("what an identified stage has written is continued", arguments: [70_000, 300_000])
+  @Test("what an identified stage has written is continued", arguments: [recorded + 70_000, recorded + 300_000])
   func killed(count: Int) async throws {
     let bytes = imageBytes(count + 100_000)
     let staged = try await fixture.stage(key, Array(bytes.prefix(count)), .sample(bytes.count))
@@ -74,9 +77,9 @@ struct PartialCrashTests {
 
   @Test("identified late or anew, the bytes are told by the last word")
   func identifiedAnew() async throws {
-    let staged = try await fixture.stage(.sample("b"), imageBytes(100_000))
+    let staged = try await fixture.stage(.sample("b"), imageBytes(recorded))
     staged.identify(key, .sample(500_000))
-    try staged.write(imageBytes(100_000))
+    try staged.write(imageBytes(recorded))
     try fixture.crash()
     #expect(try await store.take(.sample("b")) == nil)
     #expect(try await store.take(key)?.response == .sample(500_000))
@@ -85,15 +88,15 @@ struct PartialCrashTests {
 
   @Test("after a crash of the machine they are dropped, as is all when its run can't be told")
   func otherBoot() async throws {
-    var held = [try await fixture.stage(key, imageBytes(100_000))]
+    var held = [try await fixture.stage(key, imageBytes(recorded))]
     for bootID in ["second", nil] {
       try fixture.crash(bootID: bootID)
       #expect(try await store.take(key) == nil)
       #expect(fixture.files("incoming") + fixture.files("partials") == [])
-      try await fixture.setAside(key, imageBytes(100_000))
+      try await fixture.setAside(key, imageBytes(recorded))
       #expect(try await fixture.kept(key) != nil)
       try await store.drop(key)
-      held.append(try await fixture.stage(key, imageBytes(100_000, seed: 7)))
+      held.append(try await fixture.stage(key, imageBytes(recorded, seed: 7)))
     }
     withExtendedLifetime(held) {}
   }
@@ -138,10 +141,10 @@ struct PartialCrashTests {
   func two() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try fixture.age()
-    let staged = try await fixture.stage(key, imageBytes(100_000, seed: 2))
+    let staged = try await fixture.stage(key, imageBytes(recorded, seed: 2))
     try fixture.crash()
     #expect(fixture.files("partials").count == 2)
-    #expect(try await fixture.kept(key) == imageBytes(100_000, seed: 2))
+    #expect(try await fixture.kept(key) == imageBytes(recorded, seed: 2))
     withExtendedLifetime(staged) {}
   }
 
@@ -167,7 +170,7 @@ struct PartialCrashTests {
 
   @Test("a published image's record goes, also when the crash came in between")
   func published() async throws {
-    let staged = try await fixture.stage(key, imageBytes(100_000))
+    let staged = try await fixture.stage(key, imageBytes(recorded))
     try fixture.crash { path in
       for name in try bytesFiles(in: path + "/incoming") { unlink(name) }
     }
@@ -197,7 +200,7 @@ struct PartialCrashTests {
     try fixture.crash(maxBytes: 0)
     #expect(fixture.files("partials") == [])
     #expect(store.keptBytes == 0)
-    let staged = try await fixture.stage(key, imageBytes(100_000))
+    let staged = try await fixture.stage(key, imageBytes(recorded))
     #expect(fixture.files("partials") == [])
     try await staged.setAside()
     #expect(fixture.files("incoming") + fixture.files("partials") == [])

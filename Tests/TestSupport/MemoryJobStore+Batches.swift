@@ -101,7 +101,9 @@ extension MemoryJobStore: BatchStore {
           forgetMessages(of: job.id, waiting: true)
           ends.removed.append(job)
         } else {
+          let before = job
           _ = job.cancel(at: now, keptFor: job.submission.retention ?? retention)
+          witnessed(before, job)
           rows[job.id]?.job = job
           ends.cancelled.append(job)
         }

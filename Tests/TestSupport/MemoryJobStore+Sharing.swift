@@ -33,6 +33,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     for var row in lost.prefix(count) {
       let (before, hasLed) = (row.job, row.leads)
       row.job.requeue()
+      witnessed(before, row.job)
       (row.claim, row.leads) = (nil, false)
       rows[row.job.id] = row
       if hasLed { passOn(before) }

@@ -48,6 +48,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var failuresOf: [Call: [StoreError]] = [:]
   /// How often it was asked which images it does not know.
   public internal(set) var looksForOrphans = 0
+  private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
+  private var isTorn = false
   private var isHeld = false
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = NewsExchange()
@@ -65,6 +67,23 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public func use(_ clock: @escaping WallClock) { self.clock = clock }
 
   var now: Timestamp { clock() }
+
+  /// Shows each change of a job's phase as it is made, in the order in which they are.
+  public func show(to witness: @escaping @Sendable (_ before: Job?, _ after: Job) -> Void) {
+    self.witness = witness
+  }
+
+  /// From now on a change is made to a job as it was a moment ago: what came in between is lost. Who tests whether lost
+  /// changes would be found has it do that.
+  public func tear() { isTorn = true }
+
+  /// What is held of jobs and images, in words: nothing where nobody works.
+  public var leftovers: [String] {
+    rows.values.filter { $0.claim != nil || $0.job.phase == .loading }.map { "the claim of \($0.job.id)" }
+      + reservations.map { "the reservation of \($0.value.images.count) images by \($0.key)" }
+  }
+
+  func witnessed(_ before: Job?, _ after: Job) { witness?(before, after) }
 
   /// Does what another instance that shares the store would do.
   /// - Parameter errors: what the next looks at a job throw, one each.
@@ -271,7 +290,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) -> (job: Job, claim: Claim) {
     lastClaim += 1
     var row = row
+    let before = row.job
     row.job.start(at: moment, by: instance)
+    witnessed(before, row.job)
     let claim = Claim(job: row.job.id, instance: instance, number: lastClaim)
     row.claim = claim
     rows[row.job.id] = row
@@ -290,6 +311,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try await mayFail()
+    if isTorn, let row = rows[id] {
+      await Task.yield()
+      rows[id] = row
+    }
     return try make(change, to: id, under: claim)
   }
 
@@ -322,6 +347,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// Keeps a row, and counts its image if that was not reserved.
   private func save(_ row: Row) {
     var row = row
+    witnessed(rows[row.job.id]?.job, row.job)
     if row.job.submission.dropsOriginal, row.job.phase == .success { row.source = nil }
     rows[row.job.id] = row
     if let image = row.job.image, image.isKept { count(image.keptDigest, bytes: image.keptBytes) }

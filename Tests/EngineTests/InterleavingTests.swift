@@ -1,0 +1,94 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// What runs there is the real engine; see the program of that name.
+@Suite(
+  "The engine in an order that a seed decides", .serialized, .timeLimit(.minutes(60)),
+  .disabled(if: Sanitizer.isHere, "a sanitizer takes over the same functions"))
+struct InterleavingTests {
+  /// How many orders are gone through.
+  private static let orders =
+    ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 5_000 : 300
+
+  @Test("each job comes to one end, whatever comes before what")
+  func ends() async throws {
+    let run = try await Interleavings(first: 1, Self.orders)
+    #expect(run.code == 0, "SEED=… .build/debug/Interleavings repeats one:\n\(run.output)")
+    let counts = try #require(run.counts, "\(run.output)")
+    #expect(counts.seeds == Self.orders && counts.failed == 0)
+    // Each has clients that did something, and half of them were interrupted in the midst of it.
+    #expect(counts.jobs > 10 * Self.orders && counts.decisions > 500 * Self.orders)
+    #expect(counts.interruptions > 50 * Self.orders)
+    print("interleavings: \(run.output)")
+  }
+
+  @Test("one seed gives one order")
+  func repeats() async throws {
+    let run = try await Interleavings(first: 7, 6)
+    #expect(try await Interleavings(first: 7, 6).output == run.output)
+    #expect(try await Interleavings(first: 8, 6).counts?.digest != run.counts?.digest)
+  }
+
+  @Test(
+    "finds a change that is lost between a look and a write, and a race between two critical sections",
+    arguments: ["lost-update", "miscount"])
+  func planted(race: String) async throws {
+    let run = try await Interleavings(first: 1, 40, plant: race)
+    #expect(run.code == 1, "\(run.output)")
+    let first = try #require(run.output.firstMatch(of: #/SEED=(\d+): .+/#))
+    let again = try await Interleavings(seed: String(first.1), plant: race)
+    #expect(again.code == 1 && again.output.contains(first.0), "the seed repeats it")
+  }
+}
+
+/// A run of the program that was built together with these tests.
+private struct Interleavings {
+  struct Counts {
+    let seeds, failed, decisions, interruptions, jobs: Int
+    let digest: String
+  }
+
+  let code: Int32
+  let output: String
+
+  init(seed: String? = nil, first: Int = 1, _ count: Int = 1, plant: String? = nil) async throws {
+    let process = Process()
+    process.executableURL = Self.program
+    process.arguments = ["\(first)", "\(count)"] + (plant.map { [$0] } ?? [])
+    var environment = ProcessInfo.processInfo.environment
+    environment["SEED"] = seed
+    process.environment = environment
+    let pipe = Pipe()
+    process.standardOutput = pipe
+    try process.run()
+    let said = await withCheckedContinuation { continuation in
+      // Minutes, in the long form: none of Swift's threads may wait so long.
+      Thread.detachNewThread {
+        continuation.resume(returning: pipe.fileHandleForReading.readDataToEndOfFile())
+      }
+    }
+    output = String(decoding: said, as: UTF8.self)
+    process.waitUntilExit()
+    code = process.terminationStatus
+  }
+
+  var counts: Counts? {
+    let line =
+      #/seeds (\d+) failed (\d+) decisions (\d+) interruptions (\d+) jobs (\d+) digest (\d+)/#
+    guard let match = output.firstMatch(of: line)?.output else { return nil }
+    return Counts(
+      seeds: Int(match.1)!, failed: Int(match.2)!, decisions: Int(match.3)!,
+      interruptions: Int(match.4)!, jobs: Int(match.5)!, digest: String(match.6))
+  }
+
+  private static var program: URL {
+    var folder = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
+    while folder.path != "/" {
+      let candidate = folder.appendingPathComponent("Interleavings")
+      if FileManager.default.isExecutableFile(atPath: candidate.path) { return candidate }
+      folder.deleteLastPathComponent()
+    }
+    preconditionFailure("the tests' folder holds no Interleavings")
+  }
+}

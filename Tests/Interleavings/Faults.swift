@@ -1,0 +1,27 @@
+import Synchronization
+
+/// What a run has shown to be wrong.
+final class Faults: Sendable {
+  private let found = Mutex<[String]>([])
+
+  /// Notes what is wrong, the first few times.
+  func note(_ fault: @autoclosure () -> String) {
+    found.withLock { if $0.count < 20 { $0.append(fault()) } }
+  }
+
+  func expect(_ isRight: Bool, _ fault: @autoclosure () -> String) {
+    if !isRight { note(fault()) }
+  }
+
+  var all: [String] { found.withLock { $0 } }
+}
+
+/// A value that comes later.
+final class Later<Value: Sendable>: Sendable {
+  private let kept = Mutex<Value?>(nil)
+
+  var value: Value? {
+    get { kept.withLock { $0 } }
+    set { kept.withLock { $0 = newValue } }
+  }
+}

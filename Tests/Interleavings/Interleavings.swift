@@ -1,0 +1,108 @@
+import CInterleavings
+import Glibc
+
+/// Runs the job engine with everything that is concurrent in it in an order that a seed decides: one seed, one order.
+///
+/// `Interleavings FIRST COUNT [PLANT]` runs so many seeds, each in a process of its own; the variable `SEED` has it run
+/// that one alone. Of each that fails it prints what is wrong; at the end, how many ran and a digest of all decisions, which is
+/// the same for the same seeds. It ends with 1 where a seed failed, and 3 where it can't be run.
+@main
+enum Interleavings {
+  static func main() {
+    CInterleavings_fixAddresses()
+    guard CInterleavings_isAvailable() else {
+      print("not beside a sanitizer")
+      exit(3)
+    }
+    var arguments = CommandLine.arguments.dropFirst().makeIterator()
+    let first = arguments.next().flatMap { UInt64($0) } ?? 1
+    let count = arguments.next().flatMap { UInt64($0) } ?? 1
+    let plant = arguments.next().flatMap { World.Plant(rawValue: $0) }
+    let seeds =
+      getenv("SEED").flatMap { UInt64(String(cString: $0)) }.map { $0...$0 }
+      ?? first...first + max(1, count) - 1
+    var total = Report()
+    var failures = 0
+    for seed in seeds {
+      let report = Self.fork(seed, plant)
+      total.add(report)
+      if !report.isRight { failures += 1 }
+    }
+    print(
+      "seeds \(seeds.count) failed \(failures) decisions \(total.steps) interruptions \(total.interruptions) jobs \(total.jobs) digest \(total.trace)"
+    )
+    exit(failures == 0 ? 0 : 1)
+  }
+
+  /// What a seed's process tells the one that started it.
+  private struct Report {
+    var steps: UInt64 = 0
+    var interruptions: UInt64 = 0
+    var jobs: UInt64 = 0
+    var trace: UInt64 = 0
+    var isRight = false
+
+    mutating func add(_ other: Report) {
+      steps += other.steps
+      interruptions += other.interruptions
+      jobs += other.jobs
+      trace = (trace ^ other.trace) &* 0x9E37_79B9_7F4A_7C15
+    }
+  }
+
+  private static func fork(_ seed: UInt64, _ plant: World.Plant?) -> Report {
+    var ends: [Int32] = [-1, -1]
+    guard pipe(&ends) == 0 else { fatalError("no descriptor is left") }
+    let child = CInterleavings_fork()
+    guard child != 0 else {
+      let report = run(seed, plant)
+      _ = withUnsafeBytes(of: report) { write(ends[1], $0.baseAddress, $0.count) }
+      fflush(nil)
+      _exit(0)
+    }
+    close(ends[1])
+    var report = Report()
+    let count = withUnsafeMutableBytes(of: &report) { read(ends[0], $0.baseAddress, $0.count) }
+    close(ends[0])
+    var status: Int32 = 0
+    while waitpid(child, &status, 0) == -1, errno == EINTR {}
+    if count != MemoryLayout<Report>.size {
+      print("SEED=\(seed): its process ended with \(status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)")")
+      return Report()
+    }
+    return report
+  }
+
+  private static func run(_ seed: UInt64, _ plant: World.Plant?) -> Report {
+    // Every other one is interrupted between suspension points, too.
+    let interrupts = seed % 2 == 1
+    // Whatever hangs, hangs in the kernel.
+    alarm(120)
+    CInterleavings_begin(CInterleavings_Rules(seed: seed, interrupts: interrupts))
+    let known = Later<World>()
+    let root = Task.detached {
+      let world = await World(seed: seed, interrupts: interrupts, plant: plant)
+      known.value = world
+      await world.run()
+      CInterleavings_stop()
+    }
+    let outcome = CInterleavings_run(3_000_000, 4 * 3600)
+    withExtendedLifetime(root) {}
+    let world = known.value
+    var faults = world?.faults.all ?? []
+    switch outcome {
+    case CInterleavings_finished: break
+    case CInterleavings_stuck: faults.append("all wait for each other")
+    default: faults.append("it doesn't end")
+    }
+    if outcome != CInterleavings_finished { faults += world?.waiting ?? [] }
+    for fault in faults { print("SEED=\(seed): \(fault)") }
+    var report = Report()
+    report.steps = CInterleavings_steps()
+    report.interruptions = CInterleavings_interruptions()
+    report.jobs = UInt64(world?.ledger.jobs.count ?? 0)
+    report.trace = CInterleavings_trace()
+    report.isRight = faults.isEmpty
+    return report
+  }
+}
