@@ -7,7 +7,7 @@ struct CrowdTests {
   @Test("that sends long JSON at once takes no more memory than there is for it, and probes answer")
   func bodies() async throws {
     try await withService { service in
-      let idle = try Self.service.residentMegabytes()
+      let idle = try service.residentMegabytes()
       let port = try #require(service.base.split(separator: ":").last.flatMap { Int($0) })
       let most = try await withCheckedThrowingContinuation { continuation in
         Thread.detachNewThread {
