@@ -23,7 +23,8 @@ final class Origins: ImageFetcher {
       var codes: Set<FailureCode> = [.timeout]
       for ending in first + [then] {
         switch ending {
-        case .whole, .hangs: break
+        case .whole: break
+        case .hangs: codes.insert(.stalled)
         case .breaks: codes.insert(.truncated)
         // Its origin is given a pause.
         case .refuses: codes.insert(.connectFailure)
@@ -184,7 +185,10 @@ final class Origins: ImageFetcher {
         if ending == .broken, place == 0 { return Array("no image".utf8) }
         if place < plan.pieces.count, ending == .whole || place == 0 { return plan.pieces[place] }
         switch ending {
-        case .hangs: try await pause(for: .seconds(3600))
+        case .hangs:
+          // As a fetcher does; a job's own time is over long before.
+          try await pause(for: .seconds(20))
+          throw .stalled(seconds: 20)
         case .breaks: throw .truncated(received: 9, expected: nil)
         case .whole, .refuses, .missing, .broken: break
         }

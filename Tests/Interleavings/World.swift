@@ -1,6 +1,5 @@
 import CInterleavings
 import Engine
-import Glibc
 import Jobs
 import Logging
 import TestSupport
@@ -44,7 +43,7 @@ final class World: Sendable {
     configuration.cache.isEnabled = !numbers.once(in: 3)
     configuration.isConstrained = hasLowData && numbers.once(in: 2)
     // The store in memory gives an image that comes back no other name, so that what a lost lease began may not end later.
-    configuration.lease = .seconds(getenv("LEASE") == nil ? 86_400 : 8)
+    configuration.lease = .seconds(600)
     self.configuration = configuration
     store = MemoryJobStore { World.now }
     self.numbers = numbers
