@@ -12,8 +12,9 @@ export WARNINGS_AS_ERRORS
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg62-turbo-dev libjxl-dev liblcms2-dev \
   libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libtiff-dev libwebp-dev libyaml-dev zlib1g-dev
-TEST_PACKAGES := bsdutils chromium chromium-driver curl esbuild libjpeg-turbo-progs nginx-light postgresql \
-  nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-requests python3-venv python3-yaml
+TEST_PACKAGES := bsdutils bzip2 chromium chromium-driver curl esbuild libavif-bin libheif-examples libjpeg-turbo-progs \
+  libjxl-tools nginx-light postgresql nodejs openjdk-17-jre-headless openssl python3 python3-pil python3-png \
+  python3-requests python3-venv python3-yaml xz-utils
 LINT_PACKAGES := prometheus python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light python3 python3-pil \
   python3-venv wrk
@@ -33,6 +34,8 @@ LINT_TOOLS := .build-lint
 BENCH_PYTHON := .build-bench
 CLIENT_TOOLS := .build-clients
 OBJECT_STORE := .build-s3
+CHECKERS := .build-checkers
+CORPORA := .build-corpora
 BENCH_THUMBOR := .build-bench-thumbor
 
 .PHONY: help
@@ -95,7 +98,8 @@ export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 .PHONY: test
 test: build-packages ## install what is missing, run every test (FILTER=… for some)
 	@.ci/install $(TEST_PACKAGES)
-	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed
+	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
+	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 	@rm -f .build/tests-swift-testing.xml
 	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
@@ -104,9 +108,15 @@ LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 
 .PHONY: test-long
 test-long: export LONG_TESTS := 1
-test-long: ## run the tests that do more when there is time: kills, replacements, interleavings, another S3 server
+test-long: ## run the tests that do more when there is time: kills, power cuts, replacements, interleavings, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
-	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|DecoderProcessTests|InterleavingTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|WebhookRunTests)'
+	@$(MAKE) --no-print-directory corpora
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|CorpusTests|DecoderProcessTests|DifferentialTests|InterleavingTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
+
+.PHONY: corpora
+corpora: ## fetch all images of others that the decoders are tried on (130 MB), which `make test-long` takes
+	@.ci/install bzip2 python3 python3-venv xz-utils
+	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) long
 
 # Tests have these make clients of openapi.yaml; one installs them where several want them at once.
 $(CLIENT_TOOLS)/installed: .ci/clients.txt
@@ -120,11 +130,13 @@ install-client-tools:
 	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement .ci/clients.txt; \
 	  touch $(CLIENT_TOOLS)/installed; }
 
-# An object store that speaks S3, for the tests. Its packager is a third party, so the wheel's digest is given.
+# An object store that speaks S3, and what the tests hold the service to; by the digests of what they come as.
 $(OBJECT_STORE)/installed: .ci/s3.txt
-	@echo "Installing the object store of .ci/s3.txt"
-	@$(PYTHON) -m venv --clear $(OBJECT_STORE)
-	@$(OBJECT_STORE)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+$(CHECKERS)/installed: .ci/checkers.txt
+$(OBJECT_STORE)/installed $(CHECKERS)/installed:
+	@echo "Installing what $< names"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
 	@touch $@
 
 .PHONY: lint
@@ -192,6 +204,18 @@ bench-crashes: build-packages ## measure jobs beside images that crash their dec
 	swift build -c release --product PlantedService
 	$(PYTHON) Benchmarks/crashes.py .build/release/PlantedService $(ARGS)
 
+.PHONY: overload
+overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')
+	@.ci/install nginx-light python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/overload.py --service .build/release/imagefetch $(ARGS)
+
+.PHONY: soak
+soak: build-packages ## 200,000 jobs of all kinds, faults and cancels, and nothing may grow (ARGS='--rate … --curve FILE')
+	@.ci/install nginx-light python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/soak.py --service .build/release/imagefetch $(ARGS)
+
 .PHONY: bench-check
 bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
 	@.ci/install valgrind
@@ -231,7 +255,7 @@ sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=
 
 .PHONY: clean
 clean: ## remove what was built, but no data
-	rm -rf .build .build-asan .build-tsan .build-fuzz $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE)
+	rm -rf .build .build-asan .build-tsan .build-fuzz $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE) $(CHECKERS) $(CORPORA)
 
 .PHONY: build-packages
 build-packages:

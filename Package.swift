@@ -210,7 +210,7 @@ let package = Package(
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Engine", "Executors", "Fetch",
         "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport", "YAML",
-        .crypto, .httpTypes, .log, .metrics,
+        .crypto, .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

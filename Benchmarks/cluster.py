@@ -23,7 +23,8 @@ from origin import Delayed, Nginx, Stalled
 from pictures import photograph, write_distinct
 from service import DEFAULTS, Service, batches_of
 
-LARGE, SMALL = 800, 4_000
+# So many that the last ones, which nothing is loaded beside, weigh little.
+LARGE, SMALL = 1_600, 4_000
 SUBMITS, BATCH = 40_000, 100
 # Of the origins that answer late: each as many at once as the defaults have it, all together as many as all workers.
 LATE_MS, LATE_ORIGINS, WORKERS, SECONDS = 200, 40, 4, 8

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measures what other jobs wait while pictures crash their decoders, by the service with a bug planted in its JPEG library.
 
-Eight clients each submit a job and wait for its end; every fifth is a photo, which is measured, and the others are, by turns,
-good small pictures and such as crash, of which one in so many hangs. The rounds come by turns, as the machine changes; README.md
-says what the figures mean.
+So many jobs come a second, whether the service keeps up or not; every fifth is a photo, which is measured from the moment when
+it was due, and the others are, by turns, good small pictures and such as crash, of which one in so many hangs. With --rate 0
+eight clients each submit a job and wait for its end, so that both cores are busy and what a crash costs is felt by all. The
+rounds come by turns, as the machine changes; README.md says what the figures mean.
 
     swift build -c release --product PlantedService
     Benchmarks/crashes.py .build/release/PlantedService
@@ -24,6 +25,8 @@ from origin import Nginx, free_port, wait_for_port
 HERE = pathlib.Path(__file__).parent
 IMAGES = HERE.parent / "Tests/Fixtures/images"
 CLIENTS = 8
+# Who wait for jobs that come at a rate: more than are under way at any time.
+WAITERS = 64
 # As Tests/CPlant has them.
 CRASH, HANG = 13, 17
 
@@ -70,9 +73,9 @@ class Planted:
 
 
 class Client(threading.Thread):
-    def __init__(self, port, numbers, url_of):
+    def __init__(self, port, numbers, url_of, due):
         super().__init__()
-        self.port, self.numbers, self.url_of = port, numbers, url_of
+        self.port, self.numbers, self.url_of, self.due = port, numbers, url_of, due
         self.times, self.lost, self.odd = [], 0, []
 
     def run(self):
@@ -84,7 +87,8 @@ class Client(threading.Thread):
 
         for number in self.numbers:
             url, is_measured, is_good = self.url_of(number)
-            start = time.monotonic()
+            start = self.due(number)
+            time.sleep(max(0, start - time.monotonic()))
             job = ask("POST", "/jobs", json.dumps({"url": url}))
             if "phase" not in job:
                 self.odd.append((url, job))
@@ -101,7 +105,7 @@ class Client(threading.Thread):
         connection.close()
 
 
-def run(service, origin, count, tag, are_bad, hanging=0):
+def run(service, origin, count, tag, are_bad, rate=0, hanging=0):
     def url_of(number):
         if number % 5 == 0:
             return origin.url(f"photo.jpg?{tag}{number}"), True, True
@@ -110,8 +114,13 @@ def run(service, origin, count, tag, are_bad, hanging=0):
         name = "hang" if hanging and number % hanging == 1 else "crash"
         return origin.url(f"{name}.jpg?{tag}{number}"), False, False
 
-    clients = [Client(service.port, range(first, count, CLIENTS), url_of) for first in range(CLIENTS)]
     start = time.monotonic()
+
+    def due(number):
+        return start + number / rate if rate else time.monotonic()
+
+    many = WAITERS if rate else CLIENTS
+    clients = [Client(service.port, range(first, count, many), url_of, due) for first in range(many)]
     for client in clients:
         client.start()
     for client in clients:
@@ -133,6 +142,7 @@ def main():
     parser.add_argument("service", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=2_500, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rate", type=float, default=100, help="jobs a second; 0: as many as eight clients get done")
     parser.add_argument("--hanging", type=int, default=0, help="one of so many hangs; 0: none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -152,7 +162,8 @@ def main():
             times, lost = {False: [], True: []}, 0
             for number in range(options.rounds):
                 for are_bad in (False, True) if number % 2 == 0 else (True, False):
-                    some, crashed, seconds = run(service, origin, options.jobs, f"{number}{are_bad}", are_bad, options.hanging)
+                    some, crashed, seconds = run(
+                        service, origin, options.jobs, f"{number}{are_bad}", are_bad, options.rate, options.hanging)
                     times[are_bad] += some
                     lost += crashed
                     print(f"{'bad ' if are_bad else 'good'} p50 {at(some, 0.5):.1f} ms, p99 {at(some, 0.99):.1f} ms, "

@@ -168,4 +168,5 @@ def compare(process, port, origin, options):
         time.sleep(1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ struct JobKeeping: Sendable {
       if let url = configuration.storage.jobs {
         try Self.postgres(url, configuration, adopting: adopting)
       } else {
-        try Self.sqlite(configuration.storage.path, isDurable: isDurable)
+        try Self.sqlite(configuration, isDurable: isDurable)
       }
   }
 
@@ -32,10 +32,13 @@ struct JobKeeping: Sendable {
     (self.store, self.close) = (store, close)
   }
 
-  private static func sqlite(_ path: String, isDurable: Bool) throws(StartError) -> JobKeeping {
-    let store = try sqlite(path) { path throws(StoreError) in
+  private static func sqlite(
+    _ service: Configuration, isDurable: Bool
+  ) throws(StartError) -> JobKeeping {
+    let store = try sqlite(service.storage.path) { path throws(StoreError) in
       var configuration = SQLiteJobStore.Configuration(path: path)
       configuration.isDurable = isDurable
+      configuration.longestWait = service.jobs.retryBackoff.maximum
       return try SQLiteJobStore(configuration)
     }
     return JobKeeping(store) { await store.close() }

@@ -77,12 +77,15 @@ CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint6
         if (fault) return fault;
     }
     if (bits <= 8 && (!colours || colours > 1u << bits)) colours = 1u << bits;
-    if (colours > 256) return CodecFaultBroken;
+    // Pixels that begin within the header are none.
+    if (pixels && pixels < at) return CodecFaultBroken;
     bitmap->palette = at;
     bitmap->colours = bits <= 8 ? colours : 0;
     uint64_t behind = at + (uint64_t)colours * (uint64_t)bitmap->colour_bytes;
+    // Some writers forget the palette where they say at which byte the pixels begin: without it there would be no colour.
+    if (pixels == at && bits <= 8) pixels = behind;
     // A palette may be shorter than it is said to be, where pixels begin in it.
-    if (pixels && pixels < behind && bits <= 8) bitmap->colours = pixels <= at ? 0 : (uint32_t)((pixels - at) / (uint64_t)bitmap->colour_bytes);
+    if (pixels && pixels < behind && bits <= 8) bitmap->colours = (uint32_t)((pixels - at) / (uint64_t)bitmap->colour_bytes);
     bitmap->pixels = pixels ? pixels : behind;
     bitmap->stride = ((uint64_t)bitmap->width * (uint64_t)bits + 31) / 32 * 4;
     bitmap->mask = bitmap->pixels + bitmap->stride * bitmap->height;
@@ -99,37 +102,45 @@ static void set(uint16_t *indices, const Bitmap *bitmap, uint32_t x, uint32_t y,
     if (x < bitmap->width) indices[(size_t)y * bitmap->width + x] = index;
 }
 
-// Runs and pixels as they are, from the bottom row up ([MS-WMF] 3.1.6). False: they end too soon, or go beyond the picture.
-static bool decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t *end, uint16_t *indices) {
-    uint32_t x = 0, y = 0;
+static uint32_t at_most(uint32_t value, uint32_t limit) {
+    return value < limit ? value : limit;
+}
+
+// Runs and pixels as they are, from the bottom row up ([MS-WMF] 3.1.6). What goes beyond its row is cut off, as everywhere:
+// some writers fill rows up to whole bytes or words.
+static CodecFault decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t *end, uint16_t *indices) {
+    uint32_t x = 0, y = 0, width = bitmap->width;
     bool is_half = bitmap->bits == 4;
     while (end - at >= 2) {
         uint32_t count = at[0], value = at[1];
         at += 2;
         if (count) {
-            if (y >= bitmap->height || x + count > bitmap->width) return false;
-            for (uint32_t index = 0; index < count; index++, x++)
-                set(indices, bitmap, x, y, (uint8_t)(is_half ? index % 2 ? value & 15 : value >> 4 : value));
+            if (y >= bitmap->height) return CodecFaultBroken;
+            for (uint32_t index = 0; index < count; index++)
+                set(indices, bitmap, x + index, y, (uint8_t)(is_half ? index % 2 ? value & 15 : value >> 4 : value));
+            x = at_most(x + count, width);
         } else if (value == 0) {
             x = 0;
             y++;
         } else if (value == 1) {
-            return true;
+            return CodecFaultNone;
         } else if (value == 2) {
-            if (end - at < 2) return false;
+            if (end - at < 2) return CodecFaultCutShort;
             x += at[0];
             y += at[1];
             at += 2;
-            if (x > bitmap->width || y > bitmap->height) return false;
+            if (x > width || y > bitmap->height) return CodecFaultBroken;
         } else {
             size_t bytes = is_half ? (value + 1) / 2 : value;
-            if ((size_t)(end - at) < bytes + bytes % 2 || y >= bitmap->height || x + value > bitmap->width) return false;
-            for (uint32_t index = 0; index < value; index++, x++)
-                set(indices, bitmap, x, y, is_half ? (index % 2 ? at[index / 2] & 15 : at[index / 2] >> 4) : at[index]);
+            if (y >= bitmap->height) return CodecFaultBroken;
+            if ((size_t)(end - at) < bytes + bytes % 2) return CodecFaultCutShort;
+            for (uint32_t index = 0; index < value; index++)
+                set(indices, bitmap, x + index, y, is_half ? (index % 2 ? at[index / 2] & 15 : at[index / 2] >> 4) : at[index]);
+            x = at_most(x + value, width);
             at += bytes + bytes % 2;
         }
     }
-    return false;
+    return CodecFaultCutShort;
 }
 
 // Whether anybody used the fourth byte of an icon's pixels.
@@ -155,7 +166,7 @@ CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count) {
     if (!indices) return CodecFaultTooMuchMemory;
     memset(indices, 0xFF, 2 * pixels);
     bitmap->indices = indices;
-    return decode(bitmap, bytes + bitmap->pixels, bytes + count, indices) ? CodecFaultNone : CodecFaultCutShort;
+    return decode(bitmap, bytes + bitmap->pixels, bytes + count, indices);
 }
 
 void bitmap_close(Bitmap *bitmap) {

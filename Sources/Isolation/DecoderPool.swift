@@ -46,7 +46,8 @@ final class DecoderPool: Sendable {
   func borrow(isFresh: Bool) throws(CodecError) -> DecoderProcess {
     let idle = state.withLock { state in
       state.lent += 1
-      return isFresh ? nil : state.idle.popLast()
+      let place = state.idle.lastIndex { !isFresh || $0.pictures == 0 }
+      return place.map { state.idle.remove(at: $0) }
     }
     if let idle { return idle }
     do throws(DecoderUnavailable) { return try fresh() } catch {
@@ -103,7 +104,8 @@ final class DecoderPool: Sendable {
     Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", reason)])
   }
 
-  /// Ends one that its picture has lost.
+  /// Ends one that its picture has lost, and has another take its place: the wait for that is this picture's, not the next
+  /// one's.
   /// - Returns: what is told of it.
   func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> CodecError {
     isBack()
@@ -128,7 +130,14 @@ final class DecoderPool: Sendable {
       log.warning(
         "a decoder was lost that had other images before", metadata: ["how": "\(end.told)"])
     }
+    replace()
     return .crashed(how: end.told)
+  }
+
+  private func replace() {
+    let isWanted = state.withLock { $0.idle.count < configuration.mostIdle }
+    // Where there is none to be had, the next picture finds that out.
+    if isWanted, let process = try? fresh() { keep(process) }
   }
 
   private static func end(_ status: Int32) -> (reason: String, told: String) {

@@ -15,11 +15,14 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
 
   /// Where it stands.
   public package(set) var phase: Phase = .queued
-  /// Which of its URLs is asked next, where that is not the regular one.
-  private var otherTarget: URLCandidate?
-  private var newPreviews: Int?
-  private var apart: Bool?
-  private var made: [Delivered]?
+  /// Which of its URLs is asked next.
+  @Sparse public package(set) var target = URLCandidate.regular
+  /// Previews of the picture that is loading, so far; 0 in any other phase.
+  @Sparse public package(set) var previews = 0
+  /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
+  @Sparse public package(set) var isApart = false
+  /// What was brought where, once `success`, in the order asked for.
+  @Sparse public package(set) var deliveries: [Delivered] = []
   private var ownRevision: Int?
   /// Of a job that release 0.1.0 kept: its progress counted in it.
   private var version010: Int?
@@ -93,30 +96,6 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// Not before this moment it is tried again, while it waits for its next try.
   public var nextAttempt: Timestamp? { lastFailure == nil ? nil : notBefore }
 
-  /// Previews of the picture that is loading, so far; 0 in any other phase.
-  public package(set) var previews: Int {
-    get { newPreviews ?? 0 }
-    set { newPreviews = newValue == 0 ? nil : newValue }
-  }
-
-  /// What was brought where, once `success`, in the order asked for.
-  public package(set) var deliveries: [Delivered] {
-    get { made ?? [] }
-    set { made = newValue.isEmpty ? nil : newValue }
-  }
-
-  /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
-  public package(set) var isApart: Bool {
-    get { apart ?? false }
-    set { apart = newValue ? true : nil }
-  }
-
-  /// Which of its URLs is asked next.
-  public package(set) var target: URLCandidate {
-    get { otherTarget ?? .regular }
-    set { otherTarget = newValue == .regular ? nil : newValue }
-  }
-
   /// A queued job that nobody has taken yet.
   public init(
     id: JobID, owner: Owner, submission: Submission, priority: Priority, tags: [String],
@@ -132,11 +111,13 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, owner, submission, createdAt, batch, phase, otherTarget, newPreviews, apart, priority,
-      tags
+    case id, owner, submission, createdAt, batch, phase, priority, tags
     case progress, image, failure, lastFailure, attempts, tries, cache, timings
     case startedAt, finishedAt, expiresAt, notBefore
-    case made = "delivered"
+    case target = "otherTarget"
+    case previews = "newPreviews"
+    case isApart = "apart"
+    case deliveries = "delivered"
     case ownRevision = "revision"
     case version010 = "version"
   }
@@ -199,15 +180,10 @@ public struct StoredImage: Sendable, Equatable, Codable {
   public var modifiedAt: Timestamp
   /// False once the image gave way to newer ones.
   public var isKept = true
-  private var madeVariants: [MadeVariant]?
+  /// Those that the job wanted, in its order.
+  @Sparse public var variants: [MadeVariant] = []
   /// What is kept in the place of its own bytes; nil where these are.
   public var bundle: VariantBundle?
-
-  /// Those that the job wanted, in its order.
-  public var variants: [MadeVariant] {
-    get { madeVariants ?? [] }
-    set { madeVariants = newValue.isEmpty ? nil : newValue }
-  }
 
   /// The name in the image store of what is kept of it.
   public var keptDigest: ImageDigest { bundle?.digest ?? digest }
@@ -225,6 +201,11 @@ public struct StoredImage: Sendable, Equatable, Codable {
     self.url = url
     self.variant = variant
     self.modifiedAt = modifiedAt
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case description, digest, bytes, url, variant, modifiedAt, isKept, bundle
+    case variants = "madeVariants"
   }
 }
 

@@ -30,30 +30,23 @@ public struct Submission: Sendable, Equatable, Codable {
   public var webhook: Webhook?
   /// Where its client's request stands in a trace, where that is kept.
   public var trace: TraceContext?
-  private var wantedVariants: [VariantRequest]?
-  private var dropped: Bool?
-  private var wantedDeliveries: [DeliveryRequest]?
-
   /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
-  public var variants: [VariantRequest] {
-    get { wantedVariants ?? [] }
-    set { wantedVariants = newValue.isEmpty ? nil : newValue }
-  }
-
+  @Sparse public var variants: [VariantRequest] = []
   /// Whether the image's own bytes are not kept, but its variants, of which there is at least one.
-  public var dropsOriginal: Bool {
-    get { dropped ?? false }
-    set { dropped = newValue ? true : nil }
-  }
-
+  @Sparse public var dropsOriginal = false
   /// Where image and variants are brought before success is told: up to ``DeliveryRequest/most``.
-  public var deliveries: [DeliveryRequest] {
-    get { wantedDeliveries ?? [] }
-    set { wantedDeliveries = newValue.isEmpty ? nil : newValue }
-  }
+  @Sparse public var deliveries: [DeliveryRequest] = []
 
   /// A submission with every option left to the configuration.
   public init(source: Source) { self.source = source }
+
+  private enum CodingKeys: String, CodingKey {
+    case source, alternatives, integrity, cacheKey, cacheMode, cacheTTL, headers, timeout, maxBytes
+    case maxPixels, maxAttempts, retention, savesData, webhook, trace
+    case variants = "wantedVariants"
+    case dropsOriginal = "dropped"
+    case deliveries = "wantedDeliveries"
+  }
 
   /// Whether the job may send requests at all.
   package var asksOrigin: Bool {

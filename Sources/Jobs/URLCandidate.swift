@@ -1,11 +1,14 @@
 /// Which of a submission's URLs is asked.
-public enum URLCandidate: Sendable, Hashable, Codable {
+public enum URLCandidate: Sendable, Hashable, Initial {
   /// The `url`.
   case regular
   /// The `low_data_url`, in the place of `url`.
   case lowData
   /// One of the `alternatives`, by its place.
   case alternative(Int)
+
+  /// Of most jobs, always.
+  public static let initial = URLCandidate.regular
 }
 
 extension Submission {

@@ -3,17 +3,17 @@ internal import Logging
 
 /// What the thread that writes is asked for.
 enum WriteRequest: Sendable {
-  /// Changes of jobs, which are merged.
+  /// A change of jobs. It is merged with others and with reservations: of images too large for the database, each job has
+  /// one of both, and the transaction costs more than what is done in it.
   case change(ChangeRequest)
-  /// Reservations of images, which are merged, too.
+  /// A reservation of an image.
   case reserve(ReserveRequest)
   /// Anything else, in a transaction of its own.
   case task(isSynced: Bool, PostgresJobStore.Body)
 
   var kind: Int? {
     switch self {
-    case .change: 0
-    case .reserve: 1
+    case .change, .reserve: 0
     case .task: nil
     }
   }
@@ -143,26 +143,40 @@ extension Transaction {
   typealias WriteOutcomes = [Result<WriteAnswer, StoreError>]
 
   func write(_ requests: [WriteRequest], isRepeated: Bool) throws -> WriteOutcomes {
-    let changes = requests.compactMap { request -> ChangeRequest? in
-      if case .change(let change) = request { change } else { nil }
+    var changes: [(place: Int, request: ChangeRequest)] = []
+    var reservations: [(place: Int, request: ReserveRequest)] = []
+    for (place, request) in requests.enumerated() {
+      switch request {
+      case .change(let change): changes.append((place, change))
+      case .reserve(let reservation): reservations.append((place, reservation))
+      case .task(_, let body): try body(self)
+      }
     }
-    if !changes.isEmpty { return try change(changes, isRepeated: isRepeated) }
-    let reservations = requests.compactMap { request -> ReserveRequest? in
-      if case .reserve(let request) = request { request } else { nil }
+    var outcomes = requests.map { _ in WriteOutcomes.Element.success(WriteAnswer()) }
+    let counts = !reservations.isEmpty || changes.contains { $0.request.completion != nil }
+    let totals = counts ? try totalsOfImages() : nil
+    if !changes.isEmpty {
+      let changed = try change(changes.map(\.request), totals, isRepeated: isRepeated)
+      for (change, outcome) in zip(changes, changed) { outcomes[change.place] = outcome }
     }
-    if !reservations.isEmpty { return try reserve(reservations) }
-    return try requests.map { request in
-      if case .task(_, let body) = request { try body(self) }
-      return .success(WriteAnswer())
+    // After the changes, as all lock jobs before images.
+    if let totals, !reservations.isEmpty {
+      let reserved = try reserve(reservations.map(\.request), totals)
+      for (reservation, outcome) in zip(reservations, reserved) {
+        outcomes[reservation.place] = outcome
+      }
     }
+    return outcomes
   }
 
-  private func change(_ requests: [ChangeRequest], isRepeated: Bool) throws -> WriteOutcomes {
+  /// - Parameter totals: there are some where any of them is a completion.
+  private func change(
+    _ requests: [ChangeRequest], _ totals: Totals?, isRepeated: Bool
+  ) throws -> WriteOutcomes {
     let completions = requests.compactMap(\.completion)
-    let totals = completions.isEmpty ? nil : try totalsOfImages()
     var answers = requests.map { _ in WriteAnswer() }
     var arriving: [[UInt8]: [UInt8]] = [:]
-    if let totals {
+    if let totals, !completions.isEmpty {
       for (index, request) in requests.enumerated() {
         answers[index].evicted = try takeIn(request, &arriving, totals)
       }
@@ -191,7 +205,7 @@ extension Transaction {
     try changes.write()
     try handOn(requests, changes, &answers)
     try keep(entries) { begun[$0] != nil || known[$0] == false }
-    if let totals {
+    if let totals, !completions.isEmpty {
       let releasing = zip(requests, answers).filter(\.1.gathered.isEmpty).compactMap {
         $0.0.completion?.releasing
       }

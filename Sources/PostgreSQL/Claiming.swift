@@ -157,7 +157,7 @@ extension Transaction {
   private static let maxLooks = 1_000
 
   /// Whether no batch that was cancelled has it.
-  static let isNotStopped =
+  fileprivate static let isNotStopped =
     "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
 
   fileprivate func claim(
@@ -234,24 +234,21 @@ extension Transaction {
   ) throws -> [Result<(job: Job, claim: Claim), StoreError>] {
     guard !jobs.isEmpty else { return [] }
     let ids = jobs.map(\.id)
-    let places = try execute(
+    try add(
       """
       UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4, leads = n.leads
-      FROM unnest($1, $2, $5) AS n (id, claim, leads)
-      WHERE queue.id = n.id RETURNING queue.owner, queue.places, queue.batch
+      FROM unnest($1, $2, $5) AS n (id, claim, leads) WHERE queue.id = n.id
       """,
       [
         .ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds),
         .bools(ids.map(leaders.contains)),
       ])
-    for row in places.all {
+    for job in jobs {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
-      let batch = places.int(row, 2)
-      if let owner = places.bytes(row, 0) {
-        tallies[batch == nil ? .places(owner) : .lines(owner)] -= Int(places.int(row, 1) ?? 0)
-      }
-      batches.move(batch, from: .queued, to: .loading)
+      let lane = job.place.lane
+      tallies[lane.batch == 0 ? .places(lane.owner) : .lines(lane.owner)] -= job.places
+      batches.move(lane.batch == 0 ? nil : lane.batch, from: .queued, to: .loading)
     }
     let rows = try self.jobs(ids)
     return zip(ids, claims).map { id, claim in
@@ -273,18 +270,15 @@ extension Transaction {
   ) throws {
     let rows = try execute(
       """
-      SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1),
+      WITH queued AS MATERIALIZED (SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1) AS due,
         EXISTS (SELECT FROM queue WHERE state = 0) OR EXISTS (SELECT FROM queue WHERE state = 1)
-          OR EXISTS (SELECT FROM queue WHERE state = 2) OR EXISTS (SELECT FROM queue WHERE state = 3)
-      """)
+          OR EXISTS (SELECT FROM queue WHERE state = 2) OR EXISTS (SELECT FROM queue WHERE state = 3) AS waits)
+      SELECT queued.due, queued.waits, r FROM queued LEFT JOIN unnest($1) AS r
+        ON queued.waits AND EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
+      """, [.byteStrings(Set(requests).map(\.bytes))])
     step.nextDue = rows.int(0, 0).map(Timestamp.init)
     step.isQueueEmpty = !rows.bool(0, 1)
-    guard !requests.isEmpty, !step.isQueueEmpty else { return }
-    let shared = try execute(
-      """
-      SELECT r FROM unnest($1) AS r WHERE EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
-      """, [.byteStrings(Set(requests).map(\.bytes))])
     step.shared = Set(
-      shared.all.compactMap { shared.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
+      rows.all.compactMap { rows.bytes($0, 2).flatMap { Fingerprint(bytes: $0) } })
   }
 }

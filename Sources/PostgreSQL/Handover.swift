@@ -9,6 +9,8 @@ struct QueuedJob: Sendable {
   /// As UTF-8; nil: it asks none, and is never held back.
   let origin: String?
   let request: Fingerprint?
+  /// How many places of its owner's it takes.
+  let places: Int
   /// Whether it stands aside: among those whose origin had no room, or that waited for a load.
   let isParked: Bool
   /// Whether it is among those that waited for a load.
@@ -16,7 +18,7 @@ struct QueuedJob: Sendable {
 
   /// Of `queue AS q`, in the order that ``init(_:_:)`` takes them.
   static let columns =
-    "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state, q.owner, q.batch"
+    "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state, q.owner, q.batch, q.places"
 
   init?(_ rows: Rows, _ row: Int) {
     guard let id = rows.id(row, 0), let priority = rows.int(row, 1), let rank = rows.int(row, 2),
@@ -30,6 +32,7 @@ struct QueuedJob: Sendable {
     notBefore = rows.int(row, 3)
     origin = rows.bytes(row, 4).map { String(decoding: $0, as: UTF8.self) }
     request = rows.bytes(row, 5).flatMap { Fingerprint(bytes: $0) }
+    places = Int(rows.int(row, 9) ?? 0)
     isAwaiting = rows.int(row, 6) == QueueRow.State.awaiting.rawValue
     isParked = isAwaiting || rows.int(row, 6) == QueueRow.State.parked.rawValue
   }

@@ -31,11 +31,10 @@ extension PostgresJobStore {
 
 extension Transaction {
   /// Reserves images by a few statements, however many they are, as long as nothing has to give way for them.
-  func reserve(_ requests: [ReserveRequest]) throws -> WriteOutcomes {
+  func reserve(_ requests: [ReserveRequest], _ totals: Totals) throws -> WriteOutcomes {
     let live = try Set(requests.map(\.instance)).filter(hasLease)
     let images = Set(requests.filter { live.contains($0.instance) }.map(\.image))
     let known = try lockedImages(images.map(\.bytes))
-    let totals = try totalsOfImages()
     let batch = ReservedImages(requests.filter { live.contains($0.instance) }, known)
     let fits = batch.fits(totals[.imageBytes])
     if fits {

@@ -133,7 +133,9 @@ extension Dequeue {
   /// Whether a queued job may be taken now; one that may not waits for what it lacks.
   private mutating func mayGo(_ row: JobRow, in transaction: inout WriteTransaction) throws -> Bool
   {
-    if let notBefore = row.notBefore, notBefore > moment.milliseconds {
+    if let notBefore = row.notBefore,
+      !transaction.counters.nextDue.hasCome(notBefore, at: moment)
+    {
       // The clock went back since this one was due.
       try transaction.move(row, to: .due)
     } else if room[row.origin] <= 0 {

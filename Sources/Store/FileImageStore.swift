@@ -18,6 +18,8 @@ public final class FileImageStore: ImageStore {
     public var maxPartialBytes = 500_000_000
     /// Whether published images outlive a crash of the machine; not where the folder goes with the process anyway.
     public var isDurable = true
+    /// So many bytes of a transfer that takes less than half a second may be without a record of whose they are.
+    var maxUnrecordedBytes = 1 << 20
     /// Tells one run of the system from another.
     var bootIDPath = "/proc/sys/kernel/random/boot_id"
 
@@ -37,7 +39,8 @@ public final class FileImageStore: ImageStore {
   public init(_ configuration: Configuration) throws(StoreError) {
     folder = try ImageFolder(configuration.path, isDurable: configuration.isDurable)
     let partials = PartialFolder(
-      folder, maxBytes: configuration.maxPartialBytes, bootIDPath: configuration.bootIDPath)
+      folder, maxBytes: configuration.maxPartialBytes,
+      maxUnrecordedBytes: configuration.maxUnrecordedBytes, bootIDPath: configuration.bootIDPath)
     try partials.adopt()
     disk = ThreadPool(name: "store-images", threads: max(1, configuration.threads))
     spool = FileSpool(partials, disk: disk)

@@ -173,6 +173,9 @@ private final class WritingThread: @unchecked Sendable {
   private let isDurable: Bool
   /// As the connection is set now.
   private var syncs = true
+  private let log: DatabaseLog
+  /// SQLite's syncs that had failed when the log was last known to be as it was written.
+  private var failedSyncs = SQLiteLibrary.failedSyncs
   private let end = Mutex<(hasEnded: Bool, waiting: [CheckedContinuation<Void, Never>])>(
     (false, []))
   private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
@@ -184,6 +187,7 @@ private final class WritingThread: @unchecked Sendable {
   ) {
     self.isDurable = isDurable
     self.database = database
+    log = DatabaseLog(of: database.path)
     self.line = line
     self.limit = limit
     self.counters = counters
@@ -221,6 +225,7 @@ private final class WritingThread: @unchecked Sendable {
     let isSynced = operations.contains { $0.isSynced }
     do {
       counters = try database.writeWithoutTransaction { db in
+        try mendLog()
         try sync(isSynced, db)
         try db.beginTransaction(.immediate)
         do {
@@ -251,6 +256,14 @@ private final class WritingThread: @unchecked Sendable {
     duration.recordSeconds((ContinuousClock.now - start).inSeconds)
     size.record(operations.count)
     return nil
+  }
+
+  /// Promises nothing after a sync that failed before the log is as it was to be.
+  private func mendLog() throws {
+    let failures = SQLiteLibrary.failedSyncs
+    guard isDurable, failures != failedSyncs else { return }
+    try log.rewrite()
+    failedSyncs = failures
   }
 
   /// Says whether the next commit is to be on the disk before it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).

@@ -1,4 +1,3 @@
-internal import Foundation
 internal import Glibc
 internal import Jobs
 internal import Logging
@@ -27,12 +26,7 @@ final class ImageFolder: Sendable {
   /// Opens the folder, making it and those within where there are none.
   init(_ path: String, isDurable: Bool = true) throws(StoreError) {
     self.isDurable = isDurable
-    do {
-      try FileManager.default.createDirectory(
-        atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-    } catch {
-      throw StoreError(cause: error)
-    }
+    try StorageFolder.make(path, isDurable: isDurable)
     lock = try FolderLock(path + "/.lock")
     root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }

@@ -13,9 +13,10 @@ final class Leases: Sendable {
   }
 
   private let state = Mutex(State())
-  private let now: WallClock
+  private let now: @Sendable () -> Timestamp
 
-  init(now: @escaping WallClock) { self.now = now }
+  /// - Parameter now: the time, by a clock that nobody sets.
+  init(now: @escaping @Sendable () -> Timestamp) { self.now = now }
 
   func begin(_ instance: Instance, for lease: Duration) {
     state.withLock { $0.ends[instance] = now() + lease }

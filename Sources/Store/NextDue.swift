@@ -10,14 +10,24 @@ struct NextDue: Sendable {
   }
 
   private var known = Known.unknown
+  /// What waits longer than any job does was told to by a clock that has been set back since.
+  var longestWait = Duration.seconds(86_400)
 
   /// Whether jobs may have become due.
   func mayHaveCome(at moment: Timestamp) -> Bool {
     switch known {
     case .unknown: true
-    case .at(let next): next.map { $0 <= moment.milliseconds } ?? false
+    case .at(let next): next.map { hasCome($0, at: moment) } ?? false
     }
   }
+
+  /// Whether a job may go that was to wait for a moment.
+  func hasCome(_ next: Int64, at moment: Timestamp) -> Bool {
+    next <= moment.milliseconds || next > latest(at: moment)
+  }
+
+  /// The last moment that a job may wait for.
+  func latest(at moment: Timestamp) -> Int64 { (moment + longestWait).milliseconds }
 
   /// Notes that a row is in the table.
   mutating func add(_ row: JobRow) {

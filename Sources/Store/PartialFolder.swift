@@ -16,10 +16,12 @@ final class PartialFolder: Sendable {
   let boot: String?
   /// Whether anything may be kept.
   let isOpen: Bool
+  let maxUnrecordedBytes: Int
   private let kept: Mutex<PartialIndex>
 
-  init(_ folder: ImageFolder, maxBytes: Int, bootIDPath: String) {
+  init(_ folder: ImageFolder, maxBytes: Int, maxUnrecordedBytes: Int, bootIDPath: String) {
     self.folder = folder
+    self.maxUnrecordedBytes = maxUnrecordedBytes
     isOpen = maxBytes > 0
     kept = Mutex(PartialIndex(maxBytes: maxBytes))
     let text = try? String(contentsOfFile: bootIDPath, encoding: .utf8)

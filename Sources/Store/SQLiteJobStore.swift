@@ -1,6 +1,7 @@
 internal import Executors
 internal import Foundation
 internal import GRDB
+internal import Glibc
 public import Jobs
 internal import Logging
 internal import Synchronization
@@ -26,11 +27,20 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     public var largestEmbedded = 64 << 10
     /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
     public var isDurable = true
+    /// No job waits longer for its next try: what seems to has been told to by a clock that was set back since.
+    public var longestWait: Duration = .seconds(86_400)
     /// False where whoever opens the database has locked its folder (``StorageHome``).
     public var locksFolder = true
-    /// The store's clock: it tells when leases end, jobs are due, taken and over, and when a cache entry is stored.
+    /// The store's clock: it tells when jobs are due, taken and over, and when a cache entry is stored.
     public var now: WallClock = {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
+    }
+    /// By which leases end: none outlives the process, so that it needs no clock that somebody sets. A wall clock that is set
+    /// ahead would end the lease of whoever works.
+    public var uptime: @Sendable () -> Timestamp = {
+      var time = timespec()
+      clock_gettime(CLOCK_MONOTONIC, &time)
+      return Timestamp(milliseconds: Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000)
     }
 
     /// A database at `path`, everything else as it usually is.
@@ -57,10 +67,15 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   ///   read; `.full` when there is no room for it.
   public init(_ configuration: Configuration) throws(StoreError) {
     do {
-      try Self.makeFolder(of: configuration.path)
+      let folder = URL(fileURLWithPath: configuration.path).deletingLastPathComponent().path
+      try StorageFolder.make(folder, isDurable: configuration.isDurable)
       lock = configuration.locksFolder ? try FolderLock(configuration.path + ".lock") : nil
+      SQLiteLibrary.countsFailedSyncs
+      // Its last sync may have failed.
+      if configuration.isDurable { try DatabaseLog(of: configuration.path).rewrite() }
       database = try Self.open(configuration)
-      let counters = try database.read { try StoreCounters(counting: $0) }
+      var counters = try database.read { try StoreCounters(counting: $0) }
+      counters.nextDue.longestWait = configuration.longestWait
       writer = GroupCommit(
         to: database, limit: max(1, configuration.maxBatch), isDurable: configuration.isDurable,
         counters: counters)
@@ -68,7 +83,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
       throw StoreError(cause: error)
     }
     now = configuration.now
-    leases = Leases(now: configuration.now)
+    leases = Leases(now: configuration.uptime)
     largestEmbedded = configuration.largestEmbedded
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }
@@ -113,16 +128,11 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
 }
 
 extension SQLiteJobStore {
-  private static func makeFolder(of path: String) throws {
-    let folder = URL(fileURLWithPath: path).deletingLastPathComponent()
-    try FileManager.default.createDirectory(
-      at: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-  }
-
   /// Moves what is in the log into the database, so that the file alone is all there is. Where another program reads
   /// the database for long, such as a backup, the rest stays in the log, whence the next start takes it.
   private static func emptyLog(of database: DatabasePool) throws {
     try database.writeWithoutTransaction { db in
+      if SQLiteLibrary.failedSyncs > 0 { try DatabaseLog(of: database.path).rewrite() }
       try db.execute(sql: "PRAGMA busy_timeout = 1000")
       try db.checkpoint(.truncate)
     }

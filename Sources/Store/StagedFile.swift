@@ -8,10 +8,9 @@ internal import Jobs
 final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task at a time
   /// Bytes held back, to write few large pieces rather than many small ones.
   private static let bufferSize = 64 << 10
-  /// How long bytes of an identified stage may be held back, and how many may be without a record: so much a crash of the
+  /// How long bytes of an identified stage may be held back, and be without a record where they are few: so much a crash of the
   /// service costs. A record is a file of its own, which costs more than it saves where a transfer is done by then.
   private static let flushInterval = Duration.milliseconds(500)
-  private static let unrecorded = 1 << 20
 
   /// Which response the bytes are of.
   private struct Identity: Equatable {
@@ -208,7 +207,8 @@ extension StagedFile {
   /// Tells on the disk whose the bytes are. Where that fails, nothing but what a crash would have left is lost.
   private func record() {
     guard let identity, identity != recorded,
-      hash.count >= Self.unrecorded || began.duration(to: .now) >= Self.flushInterval
+      hash.count >= partials.maxUnrecordedBytes
+        || began.duration(to: .now) >= Self.flushInterval
     else { return }
     recorded = identity
     try? save(identity, synced: false)

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import Glibc
 public import Jobs
 
 /// A folder that one service has for itself, with a name of its own: by the name another store knows whether the images that its
@@ -13,11 +14,10 @@ public final class StorageHome: Sendable {
   /// Locks the folder; makes it, and its name, where there is none.
   public init(_ path: String) throws(StoreError) {
     do {
-      try FileManager.default.createDirectory(
-        atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+      try StorageFolder.make(path, isDurable: true)
       // The same file as SQLite's: the one or the other is in a folder.
       lock = try FolderLock(path + "/jobs.sqlite.lock")
-      name = try Self.name(of: path + "/home")
+      name = try Self.name(in: path)
       isEmpty = !ImageFolder.fanOut.contains { Self.hasFiles(path + "/images/" + $0) }
     } catch {
       throw StoreError(cause: error)
@@ -31,7 +31,8 @@ public final class StorageHome: Sendable {
     FileManager.default.enumerator(atPath: path)?.nextObject() != nil
   }
 
-  private static func name(of path: String) throws -> String {
+  private static func name(in folder: String) throws -> String {
+    let path = folder + "/home"
     if FileManager.default.fileExists(atPath: path) {
       let text = try String(contentsOfFile: path, encoding: .utf8)
       let name = text.trimmingCharacters(in: .whitespacesAndNewlines)
@@ -41,7 +42,19 @@ public final class StorageHome: Sendable {
       return name
     }
     let name = UUID().uuidString.lowercased()
-    try Data((name + "\n").utf8).write(to: URL(fileURLWithPath: path), options: .atomic)
+    try write(name + "\n", to: path)
+    // The other store remembers it: after a power cut it must be there, and whole.
+    try StorageFolder.sync(folder)
     return name
+  }
+
+  private static func write(_ text: String, to path: String) throws(StoreError) {
+    let new = path + ".new"
+    let descriptor = Glibc.open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "making \(new)") }
+    defer { close(descriptor) }
+    var code = ImageFolder.write(Array(text.utf8), to: descriptor)
+    if code == 0, fsync(descriptor) != 0 || rename(new, path) != 0 { code = errno }
+    guard code == 0 else { throw StoreError(errno: code, "making \(path)") }
   }
 }

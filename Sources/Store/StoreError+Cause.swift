@@ -9,17 +9,8 @@ extension StoreError {
     switch cause {
     case let error as StoreError: self = error
     case let error as DatabaseError where error.isForLackOfRoom: self = .full
-    case let error as CocoaError: self = StoreError(makingFolder: error)
+    case let error as CocoaError: self = .unavailable(detail: error.localizedDescription)
     default: self = .unavailable(detail: "\(cause)")
-    }
-  }
-
-  /// What Foundation's failure to make a folder means: it wraps the system's, with much around it.
-  private init(makingFolder error: CocoaError) {
-    if let cause = error.underlying as? POSIXError {
-      self.init(errno: cause.code.rawValue, "making the folder")
-    } else {
-      self = .unavailable(detail: error.localizedDescription)
     }
   }
 

@@ -104,10 +104,11 @@ extension WriteTransaction {
     let woken = try all(
       """
       UPDATE jobs SET waiting = 0 WHERE number IN
-        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before <= ? LIMIT ?)
+        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND (not_before <= ? OR not_before > ?)
+          LIMIT ?)
       RETURNING priority, owner, batch
       """,
-      [moment.milliseconds, Dequeue.maxLooks])
+      [moment.milliseconds, counters.nextDue.latest(at: moment), Dequeue.maxLooks])
     for row in woken {
       let lane = Lanes.Lane(owner: row[1], batch: row[2])
       counters.lanes.wake(Lanes.Place(priority: JobRow.level(row[0]), lane: lane))

@@ -7,7 +7,7 @@ struct CrowdTests {
   @Test("that sends long JSON at once takes no more memory than there is for it, and probes answer")
   func bodies() async throws {
     try await withService { service in
-      let idle = try Self.residentMegabytes(of: service)
+      let idle = try Self.service.residentMegabytes()
       let port = try #require(service.base.split(separator: ":").last.flatMap { Int($0) })
       let most = try await withCheckedThrowingContinuation { continuation in
         Thread.detachNewThread {
@@ -37,15 +37,8 @@ struct CrowdTests {
     var most = 0
     for _ in 0..<15 {
       for client in clients { client.send(piece) }
-      most = max(most, try residentMegabytes(of: service))
+      most = max(most, try service.residentMegabytes())
     }
     return most
-  }
-
-  private static func residentMegabytes(of service: RunningService) throws -> Int {
-    let status = try String(
-      contentsOfFile: "/proc/\(service.processIdentifier)/status", encoding: .utf8)
-    let match = try #require(status.firstMatch(of: #/VmRSS:\s+(\d+) kB/#))
-    return try #require(Int(match.1)) >> 10
   }
 }

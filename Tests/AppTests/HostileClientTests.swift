@@ -33,6 +33,27 @@ struct HostileClientTests {
     }
   }
 
+  @Test("by a rush for an image that nobody then reads, have none of its bytes held in memory")
+  func rush() async throws {
+    try await withPipeline(["server.max_connections": "2000"]) { service, origin in
+      origin.on("/large", .ok(Fixtures.filedPNG + [UInt8](repeating: 1, count: 8 << 20)))
+      let large = try await service.run(["url": origin.url("/large")])
+      #expect(large.phase == "success")
+      let port = try #require(service.base.split(separator: ":").last.flatMap { Int($0) })
+      let before = try service.residentMegabytes()
+      var held: [RawConnection] = []
+      for _ in 0..<2 * Self.crowd {
+        let unread = try RawConnection(port)
+        unread.send("GET /jobs/\(large.id)/image HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        held.append(unread)
+      }
+      // Each has been answered as far as its buffers go.
+      for connection in held { #expect(connection.isAnswered) }
+      #expect(try service.residentMegabytes() < before + 100)
+      withExtendedLifetime(held) {}
+    }
+  }
+
   private struct Held {
     var slow: [RawConnection] = []
     var others: [RawConnection] = []

@@ -138,6 +138,13 @@ final class RunningService: Sendable {
   }
 
   var processIdentifier: Int32 { process.processIdentifier }
+
+  /// What it has of the machine's memory, in MiB, its decoders apart.
+  func residentMegabytes() throws -> Int {
+    let status = try String(contentsOfFile: "/proc/\(processIdentifier)/status", encoding: .utf8)
+    let match = try #require(status.firstMatch(of: #/VmRSS:\s+(\d+) kB/#))
+    return try #require(Int(match.1)) >> 10
+  }
   var isRunning: Bool { process.isRunning }
 
   struct Answer {

@@ -102,6 +102,28 @@ struct TracingTests {
     collector.on("/v1/traces", reply)
     let keys = keys.merging(["tracing.endpoint": collector.url("")]) { $1 }
     try await withPipeline(keys) { service, origin in try await body(service, origin, collector) }
+    try await readByOpenTelemetry(collector)
+  }
+
+  /// Has OpenTelemetry's own definitions read all that came, strictly: see Tests/Fixtures/read-otlp.py.
+  private static func readByOpenTelemetry(_ collector: ScriptedOrigin) async throws {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let requests = collector.requests(to: "/v1/traces")
+    for (number, request) in requests.enumerated() {
+      try Data(request.content).write(to: URL(filePath: "\(folder)/\(number).json"))
+    }
+    let output = try await Shell.run(
+      """
+      set -eu; exec 2>&1
+      make --no-print-directory -s -C '\(Readme.root)' .build-checkers/installed >/dev/null
+      '\(Readme.root).build-checkers/bin/python' '\(Readme.root)Tests/Fixtures/read-otlp.py' *.json
+      echo passed
+      """, in: folder)
+    let names = try requests.flatMap(Span.all).map(\.name)
+    #expect(!names.isEmpty)
+    let read = output.split(separator: "\n").map(String.init)
+    #expect(read.sorted() == (names + ["passed"]).sorted(), "\(output)")
   }
 
   private static func taken(_: ScriptedRequest) -> ScriptedReply {
@@ -240,6 +262,7 @@ struct TracingTests {
       #expect(request.header("traceparent") == "00-\(trace)-\(fetch.id)-01")
     }
     #expect(try await next.stop() == 0)
+    try await Self.readByOpenTelemetry(collector)
   }
 
   @Test("delay no job where the collector is away, full or hangs; what is lost is counted")
@@ -273,6 +296,7 @@ struct TracingTests {
       id = try await service.run(["url": origin.url("/none")]).id
     }
     #expect(try Self.spans(at: collector).contains { $0.trace == Self.trace(id) })
+    try await Self.readByOpenTelemetry(collector)
   }
 
   @Test("whose place is written down is read as it was, also of a later version")

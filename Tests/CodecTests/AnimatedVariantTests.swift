@@ -177,9 +177,9 @@ struct AnimatedVariantTests {
       let cut = Rendered(Array(file.prefix(count)), as: Self.animated(12), described: image)
       #expect(cut.file == nil, "\(count)")
     }
-    var random = HostileTests.Random(state: 11)
+    var random = SeededRandom(11)
     for _ in 0..<80 {
-      let mutant = HostileTests.mutant(of: file, with: &random)
+      let mutant = random.mutant(of: file)
       let rendered = Rendered(mutant, as: Self.animated(12), described: image)
       if let file = rendered.file { #expect(Decoding(file).description?.width == 12) }
     }

@@ -108,15 +108,62 @@ struct BitmapTests {
 
   @Test("changed at random ends, one way or the other", arguments: files)
   func mutants(seed: [UInt8]) throws {
-    var random = HostileTests.Random(state: UInt64(seed.count))
+    var random = SeededRandom(UInt64(seed.count))
     let image = try Decoding(seed).result.get()
     for _ in 0..<400 {
-      let mutant = HostileTests.mutant(of: seed, with: &random)
+      let mutant = random.mutant(of: seed)
       let decoding = Decoding(mutant, pieces: 5, limits: HostileTests.limits)
       #expect(decoding.description == nil || decoding.headers.count == 1)
       let rendered = Rendered(mutant, as: Variant(.png, 2), described: image)
       if let file = rendered.file { #expect(Decoding(file).description?.width == 2) }
     }
+  }
+
+  @Test("whose runs go beyond their row is taken, and what goes beyond is cut off")
+  func longRuns() {
+    let rows: [(Int, [UInt8])] = [
+      // Three pixels as runs of four, and as bytes that are filled up.
+      (8, [4, 1, 0, 0, 0, 4, 1, 2, 3, 1, 0, 1]), (4, [4, 0x11, 0, 0, 0, 4, 0x12, 0x31, 0, 1]),
+    ]
+    let lower: [UInt8] = [255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255]
+    let upper: [UInt8] = [255, 0, 0, 255, 0, 255, 0, 255, 0, 0, 255, 255]
+    for (bits, codes) in rows {
+      let header = Self.header(3, 2, bits: bits, compression: bits == 8 ? 1 : 2, colours: 4)
+      let shown = ReadPixels(Self.file(header, palette: Self.palette, codes), by: bmp_pixels_open)
+      #expect(shown.rgba == upper + lower, "\(bits) bits")
+    }
+  }
+
+  @Test("whose runs go beyond its last row, or jump out of it, is broken, not cut short")
+  func outside() {
+    for codes in [[3, 1, 0, 0, 0, 0, 3, 1, 0, 1], [0, 2, 4, 0, 0, 1], [0, 2, 0, 3, 0, 1]]
+      as [[UInt8]]
+    {
+      let header = Self.header(3, 2, bits: 8, compression: 1, colours: 4)
+      let decoding = Decoding(Self.file(header, palette: Self.palette, codes))
+      #expect(decoding.isBroken, "\(codes): \(decoding.result)")
+    }
+  }
+
+  @Test("says where its pixels begin, which may leave out the palette, but not the header")
+  func beginnings() {
+    let header = Self.header(4, 1, bits: 8, colours: 4)
+    func file(from start: Int) -> [UInt8] {
+      var file = Self.file(header, palette: Self.palette, [0, 1, 2, 3])
+      file.replaceSubrange(10..<14, with: Self.little(start, 4))
+      return file
+    }
+    let usual = ReadPixels(file(from: 70), by: bmp_pixels_open).rgba
+    #expect(usual.count == 16 && usual[4..<8] == [255, 0, 0, 255])
+    #expect(ReadPixels(file(from: 54), by: bmp_pixels_open).rgba == usual)
+    for start in [14, 30, 53] { #expect(Decoding(file(from: start)).isBroken) }
+  }
+
+  @Test("that needs no palette may say that it has one of any length")
+  func palettes() {
+    let header = Self.header(1, 1, bits: 24, colours: 300)
+    let bytes = Self.file(header, palette: [UInt8](repeating: 7, count: 1_200), [1, 2, 3, 0])
+    #expect(ReadPixels(bytes, by: bmp_pixels_open).rgba == [3, 2, 1, 255])
   }
 
   @Test("of sides that only its header has is refused by that, and takes nothing")

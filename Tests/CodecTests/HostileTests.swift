@@ -5,19 +5,6 @@ import Testing
 
 @Suite("Hostile bytes")
 struct HostileTests {
-  /// SplitMix64: the same mutants in every run.
-  struct Random: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-      state &+= 0x9E37_79B9_7F4A_7C15
-      var value = state
-      value = (value ^ value >> 30) &* 0xBF58_476D_1CE4_E5B9
-      value = (value ^ value >> 27) &* 0x94D0_49BB_1331_11EB
-      return value ^ value >> 31
-    }
-  }
-
   static let seeds = [
     "small.jpg", "small-progressive.jpg", "restart.jpg", "arithmetic-progressive.jpg",
     "cmyk-progressive.jpg", "exif.jpg", "scans.jpg", "progressive-restart.jpg", "small.png",
@@ -40,30 +27,15 @@ struct HostileTests {
 
   @Test("changed at random end in time, one way or the other", arguments: seeds)
   func mutants(name: String) {
-    var random = Random(state: UInt64(name.utf8.reduce(7) { $0 &* 31 &+ UInt64($1) }))
+    var random = SeededRandom(for: name)
     let seed = Fixtures.image(name)
     for _ in 0..<300 {
-      let mutant = Self.mutant(of: seed, with: &random)
+      let mutant = random.mutant(of: seed)
       let pieces = [1, 13, 700, Int.max].randomElement(using: &random) ?? 1
       let decoding = Decoding(mutant, pieces: pieces, limits: Self.limits)
       #expect(decoding.headers.count <= 1)
       #expect(decoding.description == nil || decoding.headers.count == 1)
     }
-  }
-
-  static func mutant(of seed: [UInt8], with random: inout Random) -> [UInt8] {
-    var bytes = seed
-    for _ in 0..<Int.random(in: 1...6, using: &random) {
-      let index = Int.random(in: 2..<bytes.count, using: &random)
-      switch Int.random(in: 0..<5, using: &random) {
-      case 0: bytes[index] = UInt8.random(in: 0...255, using: &random)
-      case 1: bytes[index] ^= 1 << Int.random(in: 0..<8, using: &random)
-      case 2: bytes[index] = 0xFF
-      case 3: bytes.removeSubrange(index..<min(index + 5, bytes.count - 1))
-      default: bytes.insert(contentsOf: bytes.prefix(index).suffix(40), at: index)
-      }
-    }
-    return bytes
   }
 
   @Test(

@@ -19,7 +19,7 @@ struct HostileVariantTests {
 
   @Test("ends, one way or the other", arguments: seeds)
   func mutants(name: String) throws {
-    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(9) { $0 &* 31 &+ UInt64($1) }))
+    var random = SeededRandom(UInt64(name.utf8.reduce(9) { $0 &* 31 &+ UInt64($1) }))
     let seed = PillowJudge.source(name)
     let image = try Decoding(seed).result.get()
     for round in 0..<60 {

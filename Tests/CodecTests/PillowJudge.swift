@@ -38,7 +38,7 @@ enum PillowJudge {
     let folder = NSTemporaryDirectory() + "variants-\(UUID().uuidString)"
     do {
       try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-      _ = try run("sources", folder)
+      _ = try FixtureScript.run("variants.py", "sources", folder)
     } catch { fatalError("Pillow can't write the sources: \(error)") }
     atexit { try? FileManager.default.removeItem(atPath: PillowJudge.folder) }
     return folder
@@ -80,22 +80,8 @@ enum PillowJudge {
     }
     let file = "\(folder)/\(id).json"
     try JSONEncoder().encode(orders).write(to: URL(fileURLWithPath: file))
-    let verdicts = try JSONDecoder().decode([Verdict].self, from: run("judge", file))
+    let verdicts = try JSONDecoder().decode(
+      [Verdict].self, from: FixtureScript.run("variants.py", "judge", file))
     return Array(zip(judged, verdicts))
-  }
-
-  private static func run(_ command: String, _ argument: String) throws -> Data {
-    let script =
-      String(#filePath.dropLast("CodecTests/PillowJudge.swift".count)) + "Fixtures/variants.py"
-    guard let pipe = popen("/usr/bin/python3 '\(script)' \(command) '\(argument)'", "r") else {
-      throw CocoaError(.executableLoad)
-    }
-    var output = Data()
-    var buffer = [UInt8](repeating: 0, count: 4096)
-    while case let count = fread(&buffer, 1, buffer.count, pipe), count > 0 {
-      output.append(contentsOf: buffer.prefix(count))
-    }
-    guard pclose(pipe) == 0 else { throw CocoaError(.executableLoad) }
-    return output
   }
 }

@@ -18,14 +18,14 @@ struct ProofTests {
 
   @Test("is the same where pixels are wanted and where they are not", arguments: sound)
   func same(name: String) {
-    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(7) { $0 &* 31 &+ UInt64($1) }))
+    var random = SeededRandom(for: name)
     let seed = Fixtures.image(name)
     let limits = DecodeLimits(maxPixels: 1 << 20, maxDimension: 4_096)
     let wanted = Self.wanted(by: name)
     #expect(Self.isTaken(Decoding(seed, limits: limits, variants: wanted)))
     for number in 0..<30 {
       let cut = Array(seed.prefix((number + 1) * seed.count / 31))
-      let mutant = number % 3 == 0 ? cut : HostileTests.mutant(of: seed, with: &random)
+      let mutant = number % 3 == 0 ? cut : random.mutant(of: seed)
       let proof = Decoding(mutant, limits: limits)
       let pixels = Decoding(mutant, limits: limits, variants: wanted)
       #expect(Self.isTaken(proof) == Self.isTaken(pixels), "\(number): \(proof.result)")

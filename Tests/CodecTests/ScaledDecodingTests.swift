@@ -60,11 +60,11 @@ struct ScaledDecodingTests {
 
   @Test("is refused where it is changed, as at its whole size", arguments: sound)
   func changed(name: String) {
-    var random = HostileTests.Random(state: UInt64(name.utf8.reduce(5) { $0 &* 31 &+ UInt64($1) }))
+    var random = SeededRandom(UInt64(name.utf8.reduce(5) { $0 &* 31 &+ UInt64($1) }))
     let seed = Fixtures.image(name)
     var refused = 0
     for _ in 0..<100 {
-      let mutant = HostileTests.mutant(of: seed, with: &random)
+      let mutant = random.mutant(of: seed)
       let expected = verdict(mutant, eighths: 8)
       refused += expected == .none ? 0 : 1
       let pieces = [1_000, Int.max].randomElement(using: &random) ?? .max

@@ -29,6 +29,14 @@ struct ImageMemoryTests {
     #expect(memory.bytes == 0 && memory.bytes(of: digest(1)) == nil)
   }
 
+  @Test("a large image is not taken however much room there is: who takes it slowly would hold it")
+  func large() {
+    let memory = ImageMemory(capacity: 1 << 30)
+    memory.insert(image(128 << 10), as: digest(1))
+    memory.insert(image(128 << 10 + 1), as: digest(2))
+    #expect(memory.holds(digest(1)) && !memory.holds(digest(2)))
+  }
+
   @Test("without room nothing is held")
   func off() {
     let memory = ImageMemory(capacity: 0)

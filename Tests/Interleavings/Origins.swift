@@ -76,13 +76,18 @@ final class Origins: ImageFetcher {
     let endings: [Ending] = [
       .whole, .whole, .whole, .whole, .whole, .hangs, .breaks, .refuses, .missing, .broken,
     ]
-    let first = (0..<numbers.number(0...2)).compactMap { _ in endings.randomElement(using: &numbers) }
+    let first = (0..<numbers.number(0...2)).compactMap { _ in endings.randomElement(using: &numbers)
+    }
     let then = endings.randomElement(using: &numbers) ?? .whole
     var pieces = [Array("ok \(number) ".utf8)]
-    for piece in 0..<numbers.number(0...3) { pieces.append([UInt8](repeating: UInt8(piece), count: 9)) }
-    let control = ["no-store", "max-age=1", "max-age=600", nil].randomElement(using: &numbers) ?? nil
+    for piece in 0..<numbers.number(0...3) {
+      pieces.append([UInt8](repeating: UInt8(piece), count: 9))
+    }
+    let control =
+      ["no-store", "max-age=1", "max-age=600", nil].randomElement(using: &numbers) ?? nil
     return Plan(
-      first: first, then: then, pieces: pieces, pause: [0, 0, 3, 60].randomElement(using: &numbers) ?? 0,
+      first: first, then: then, pieces: pieces,
+      pause: [0, 0, 3, 60].randomElement(using: &numbers) ?? 0,
       headers: control.map { [HeaderField(name: "Cache-Control", value: $0)] } ?? [],
       url: SourceURL("http://o\(number % 2).example/\(number)")!)
   }
@@ -141,6 +146,9 @@ final class Origins: ImageFetcher {
     let now: Int
     if miscounts {
       let before = running.withLock { $0[origin, default: 0] }
+      // Time for others to come.
+      let others = plans.filter { $0.url.origin == origin }.map(\.url.string)
+      faults.expect(!others.isEmpty, "\(origin) has no URL")
       now = before + change
       running.withLock { $0[origin] = now }
     } else {

@@ -17,7 +17,9 @@ struct PartialCrashTests {
 
   private var store: FileImageStore { fixture.store }
 
-  @Test("what an identified stage has written is continued", arguments: [recorded + 70_000, recorded + 300_000])
+  @Test(
+    "what an identified stage has written is continued",
+    arguments: [recorded + 70_000, recorded + 300_000])
   func killed(count: Int) async throws {
     let bytes = imageBytes(count + 100_000)
     let staged = try await fixture.stage(key, Array(bytes.prefix(count)), .sample(bytes.count))
@@ -40,6 +42,24 @@ struct PartialCrashTests {
     try staged.write([1, 2, 3])
     try fixture.crash()
     #expect(try await fixture.kept(key) == imageBytes(100) + [1, 2, 3])
+  }
+
+  @Test("what is done soon has no record: of up to a MiB nothing is continued")
+  func unrecorded() async throws {
+    let fixture = try PartialFixture(maxUnrecordedBytes: 1 << 20)
+    let bytes = imageBytes(900_000)
+    let began = ContinuousClock.now
+    let few = try await fixture.stage(key, bytes, .sample(3_000_000))
+    // On a machine that is busy it may not have been.
+    let isSoon = began.duration(to: .now) < .milliseconds(500)
+    #expect(fixture.files("partials") == [] || !isSoon)
+    let many = try await fixture.stage(.sample("b"), imageBytes(1_100_000), .sample(3_000_000))
+    #expect(!fixture.files("partials").isEmpty)
+    try fixture.crash()
+    let kept = try await fixture.store.take(key)
+    #expect(kept == nil || !isSoon)
+    #expect(try await fixture.store.take(.sample("b")) != nil)
+    withExtendedLifetime([few, many]) {}
   }
 
   @Test("a stage that nobody identified waits in memory, however slow, and leaves nothing")

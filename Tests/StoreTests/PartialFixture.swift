@@ -12,17 +12,24 @@ final class PartialFixture {
   private var path: String
   private var crashes = 0
 
-  init(maxBytes: Int = 10_000_000) throws {
+  private let maxUnrecordedBytes: Int
+
+  /// - Parameter maxUnrecordedBytes: by default each is recorded as soon as it is written.
+  init(maxBytes: Int = 10_000_000, maxUnrecordedBytes: Int = 1) throws {
     folder = try TemporaryFolder()
     path = folder.path + "/images"
-    store = try Self.open(path, bootID: "first", maxBytes: maxBytes, in: folder)
+    self.maxUnrecordedBytes = maxUnrecordedBytes
+    store = try Self.open(
+      path, bootID: "first", maxBytes: maxBytes, maxUnrecordedBytes, in: folder)
   }
 
   private static func open(
-    _ path: String, bootID: String?, maxBytes: Int, in folder: TemporaryFolder
+    _ path: String, bootID: String?, maxBytes: Int, _ maxUnrecordedBytes: Int,
+    in folder: TemporaryFolder
   ) throws -> FileImageStore {
     var configuration = FileImageStore.Configuration(path: path)
     configuration.maxPartialBytes = maxBytes
+    configuration.maxUnrecordedBytes = maxUnrecordedBytes
     configuration.bootIDPath = folder.path + "/boot-" + (bootID ?? "none")
     if let bootID {
       try Data((bootID + "\n").utf8).write(to: URL(fileURLWithPath: configuration.bootIDPath))
@@ -47,7 +54,8 @@ final class PartialFixture {
     #expect(process.terminationStatus == 0)
     try harm(copy)
     path = copy
-    store = try Self.open(path, bootID: bootID, maxBytes: maxBytes, in: folder)
+    store = try Self.open(
+      path, bootID: bootID, maxBytes: maxBytes, maxUnrecordedBytes, in: folder)
   }
 
   /// The files in a folder of the store's.

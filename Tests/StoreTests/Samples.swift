@@ -25,6 +25,7 @@ final class TemporaryFolder: Sendable {
   ) throws -> StoreUnderTest {
     var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
     configuration.now = { clock.now }
+    configuration.uptime = { clock.now }
     change(&configuration)
     return StoreUnderTest(try SQLiteJobStore(configuration), clock)
   }

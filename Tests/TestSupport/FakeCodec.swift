@@ -1,4 +1,5 @@
 public import Jobs
+internal import Glibc
 internal import Synchronization
 
 /// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
@@ -42,7 +43,11 @@ public final class FakeCodec: ImageCodec {
 
     func step() throws(CodecError) -> DecodeStep {
       if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as it was told") }
-      if state.hangs.load(ordering: .relaxed) { return .hasMore }
+      if state.hangs.load(ordering: .relaxed) {
+        // A slice that leaves the core to the others: what is tried is that it has no end.
+        usleep(1_000)
+        return .hasMore
+      }
       guard bytes.count >= 2 || isEnded else { return .needsBytes }
       guard bytes.starts(with: Array("ok".utf8)) else {
         throw .broken(format: .png, detail: "not ok")

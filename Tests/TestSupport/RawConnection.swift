@@ -41,4 +41,10 @@ public final class RawConnection: Sendable {
     }
     return true
   }
+
+  /// Whether an answer has begun to come, within ten seconds; none of it is read.
+  public var isAnswered: Bool {
+    var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return poll(&waiting, 1, 10_000) == 1 && waiting.revents & Int16(POLLHUP | POLLERR) == 0
+  }
 }

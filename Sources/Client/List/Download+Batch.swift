@@ -1,3 +1,4 @@
+internal import CCurl
 internal import Glibc
 
 /// What is asked of a service about a batch. Whatever breaks off goes on from what the batch has received.
@@ -121,16 +122,8 @@ extension Download {
   }
 
   private static func percentEncoded(_ text: String) -> String {
-    text.utf8.reduce(into: "") { out, byte in
-      switch byte {
-      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."),
-        UInt8(ascii: "_"), UInt8(ascii: "~"):
-        out.append(Character(Unicode.Scalar(byte)))
-      default:
-        out += byte < 16 ? "%0" : "%"
-        out += String(byte, radix: 16, uppercase: true)
-      }
-    }
+    guard let encoded = curl_easy_escape(nil, text, Int32(text.utf8.count)) else { return "" }
+    defer { curl_free(encoded) }
+    return String(cString: encoded)
   }
 }

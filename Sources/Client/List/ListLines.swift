@@ -151,9 +151,10 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
   func abandon(_ batch: Int, through last: Int) {
     let lost = JobAnswer.Failure(
       code: "not_found", detail: "The service doesn't say what has become of it.")
-    while let line = firstUnended(of: batch, through: last) {
-      end(ResultLine(line: line, job: nil, error: lost), of: batch)
+    let lines = exclusively {
+      sent.keys.filter { $0.batch == batch && $0.line <= last }.map(\.line).sorted()
     }
+    for line in lines { end(ResultLine(line: line, job: nil, error: lost), of: batch) }
   }
 
   private func exclusively<Value>(_ body: () -> Value) -> Value {

@@ -4,16 +4,16 @@ internal import Synchronization
 /// Images' bytes in memory, the least recently asked for first out: the tier before the disk.
 final class ImageMemory: Sendable {
   private let images: Mutex<LRUCache<ImageDigest, [UInt8]>>
-  private let capacity: Int
+  /// The largest image that is taken: none pushes out all others, and a client that takes one slowly, or never, holds no more
+  /// of the memory than that. What is larger the kernel sends as well from the file.
+  let largest: Int
+  private static let largest = 128 << 10
 
   /// - Parameter capacity: in bytes.
   init(capacity: Int) {
-    self.capacity = capacity
+    largest = min(capacity / 8, Self.largest)
     images = Mutex(LRUCache(capacity: capacity))
   }
-
-  /// The largest image that is taken, so that one can't push out all others.
-  var largest: Int { capacity / 8 }
 
   var bytes: Int { images.withLock { $0.cost } }
 

@@ -90,8 +90,9 @@ final class WebhookSender: Sendable {
 
   private func ring(at moment: Timestamp?) async {
     let far = Duration.seconds(3_600)
-    let wait = min(
-      moment.map { max(.zero, $0 - clock()) } ?? far, store.isExclusive ? far : Self.round)
+    // Not so late that a changed clock matters.
+    let due = moment.map { min(max(.zero, $0 - clock()), .seconds(60)) }
+    let wait = min(due ?? far, store.isExclusive ? far : Self.round)
     do { try await Task.sleep(for: wait) } catch { return }
     ring()
   }

@@ -36,6 +36,7 @@ extension Transfer {
     case .delete: set(CURLOPT_CUSTOMREQUEST, "DELETE")
     case .put, .post:
       CCurl_setLong(easy, CURLOPT_UPLOAD, 1)
+      CCurl_setLong(easy, CURLOPT_UPLOAD_BUFFERSIZE, 262_144)
       if plan.method == .post { set(CURLOPT_CUSTOMREQUEST, "POST") }
       CCurl_setOffset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(plan.content?.count ?? 0))
     }

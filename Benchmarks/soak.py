@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Runs a service for long with jobs of all kinds, faults and cancels, and sees whether anything grows.
+
+    Benchmarks/soak.py --service .build/release/imagefetch [--jobs 200000] [--rate 0] [--curve curve.csv]
+
+The kinds: new photos and thumbnails, equal URLs, variants, uploads, broken and cut images, statuses, refused addresses, stalls
+that are cancelled, priorities that change. So many clients each have one under way (--rate 0), or so many begin a second.
+Beside them one client asks for a job's state every 20 ms. Memory, descriptors and threads are noted every second, in a file if
+wanted. Finished jobs are kept for 30 seconds, images for as long as their room lasts.
+
+Exits with 1 where memory, descriptors or threads of the last quarter are beyond those of the second one by more than a tenth and
+a little, or where the 99th percentile of the states is above 20 ms.
+"""
+
+import argparse
+import collections
+import http.client
+import json
+import os
+import pathlib
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+from origin import Nginx, Stalled
+from pictures import photograph, write_distinct
+from service import Service
+
+CLIENTS = 16
+IMAGES = pathlib.Path(__file__).parent.parent / "Tests/Fixtures/images"
+GOAL = 20
+
+
+class Client(threading.Thread):
+    def __init__(self, soak, first):
+        super().__init__(daemon=True)
+        self.soak, self.first, self.ends = soak, first, collections.Counter()
+        self.chance = random.Random(first)
+        self.connection = http.client.HTTPConnection("127.0.0.1", soak.service.port, timeout=120)
+        self.fault = None
+
+    def ask(self, method, path, body=None, kind="application/json"):
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        self.connection.request(method, path, body, {"Content-Type": kind} if body else {})
+        response = self.connection.getresponse()
+        text = response.read()
+        return response.status, json.loads(text) if text else {}
+
+    def run(self):
+        try:
+            for number in range(self.first, self.soak.jobs, CLIENTS):
+                self.soak.wait_for_turn(number)
+                self.job(number)
+        except Exception as error:  # noqa: BLE001: told by whoever waits for it
+            self.fault = error
+
+    def job(self, number):
+        kind = self.chance.choices(list(KINDS), [share for share, _, _ in KINDS.values()])[0]
+        _, wanted, begin = KINDS[kind]
+        status, job = begin(self, number)
+        if status not in (200, 202):
+            raise RuntimeError(f"{kind}: {status} {job}")
+        while job["phase"] not in ("success", "failure", "cancelled"):
+            status, job = self.ask("GET", f"/jobs/{job['id']}?wait=60")
+        end = (job.get("error") or {}).get("code") or job["phase"]
+        if end not in wanted:
+            raise RuntimeError(f"{kind} ended in {end}: {job}")
+        self.ends[kind, end] += 1
+
+    def submit(self, url, **members):
+        return self.ask("POST", "/jobs", {"url": url} | members)
+
+
+def photo(client, number):
+    return client.submit(client.soak.origin.url(f"large/{number % 40}.jpg?{number}"))
+
+
+def small(client, number):
+    return client.submit(client.soak.origin.url(f"small/{number % 400}.jpg?{number}"))
+
+
+def equal(client, number):
+    return client.submit(client.soak.origin.url(f"small/{number // 200 % 400}.jpg"))
+
+
+def variants(client, number):
+    wanted = [{"name": "thumb", "width": 64, "format": "webp"}, {"name": "small", "width": 128, "format": "jpeg"}]
+    return client.submit(client.soak.origin.url(f"large/{number % 40}.jpg?v{number}"), variants=wanted)
+
+
+def upload(client, number):
+    return client.ask("POST", "/jobs", client.soak.upload + number.to_bytes(4, "big"), "image/jpeg")
+
+
+def broken(client, number):
+    return client.submit(client.soak.origin.url(f"cut.jpg?{number}"))
+
+
+def missing(client, number):
+    return client.submit(client.soak.origin.url(f"nothing/{number}.jpg"))
+
+
+def forbidden(client, number):
+    return client.submit(f"http://10.1.2.3/{number}.jpg")
+
+
+def cancelled(client, number):
+    _, job = client.submit(client.soak.stalled.url(f"{number}.jpg"))
+    client.ask("PATCH", f"/jobs/{job['id']}", {"priority": "high"})
+    return client.ask("DELETE", f"/jobs/{job['id']}")
+
+
+KINDS = {
+    "small": (50, {"success"}, small),
+    "equal": (15, {"success"}, equal),
+    "photo": (5, {"success"}, photo),
+    "variants": (5, {"success"}, variants),
+    "upload": (5, {"success"}, upload),
+    "broken": (5, {"truncated", "decode_failed"}, broken),
+    "missing": (5, {"origin_status"}, missing),
+    "forbidden": (3, {"blocked_address"}, forbidden),
+    "cancelled": (7, {"cancelled"}, cancelled),
+}
+
+
+class Soak:
+    def __init__(self, options, folder):
+        self.jobs, self.rate = options.jobs, options.rate
+        picture = photograph(256, 192, 85)
+        write_distinct(photograph(1600, 1250, 85), folder / "pictures/large", 40)
+        write_distinct(picture, folder / "pictures/small", 400)
+        (folder / "pictures/cut.jpg").write_bytes(picture[:len(picture) // 2])
+        self.upload = picture
+        self.origin, self.stalled = Nginx(folder), Stalled()
+        environment = {"IMAGEFETCH_JOBS_RETENTION": "30s", "IMAGEFETCH_STORAGE_MAX_BYTES": "512MiB"}
+        self.service = Service(options.service, folder / "service", environment=environment)
+        self.start = time.monotonic()
+
+    def wait_for_turn(self, number):
+        if self.rate:
+            time.sleep(max(0, self.start + number / self.rate - time.monotonic()))
+
+    def sample(self):
+        pid = self.service.process.pid
+        threads = len(os.listdir(f"/proc/{pid}/task"))
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        return (time.monotonic() - self.start, self.service.resident_bytes() / (1 << 20), descriptors, threads)
+
+    def stop(self):
+        self.service.stop()
+        self.stalled.stop()
+        self.origin.stop()
+
+
+class Asker(threading.Thread):
+    """How long a job's state takes, all the time."""
+
+    def __init__(self, soak):
+        super().__init__(daemon=True)
+        self.soak, self.times, self.stopped = soak, [], threading.Event()
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.soak.service.port, timeout=60)
+
+        def ask(method, path, body=None):
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            return json.loads(connection.getresponse().read())
+
+        job = {"phase": "success"}
+        while not self.stopped.wait(0.02):
+            if job["phase"] not in ("queued", "loading"):
+                job = ask("POST", "/jobs", json.dumps({"url": self.soak.stalled.url("asked.jpg")}))
+            began = time.monotonic()
+            job = ask("GET", f"/jobs/{job['id']}")
+            self.times.append(time.monotonic() - began)
+        ask("DELETE", f"/jobs/{job['id']}")
+
+
+def quarter(samples, number, column):
+    """The median of a quarter."""
+    count = len(samples) // 4
+    return statistics.median(sample[column] for sample in samples[number * count:(number + 1) * count])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--service", required=True, type=pathlib.Path)
+    parser.add_argument("--jobs", type=int, default=200_000)
+    parser.add_argument("--rate", type=float, default=0, help="jobs a second; 0: as many as get done")
+    parser.add_argument("--curve", type=pathlib.Path, help="a file for the samples: seconds, MiB, descriptors, threads")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        soak = Soak(options, pathlib.Path(name))
+        try:
+            failed = run(soak, options)
+        finally:
+            soak.stop()
+    sys.exit(1 if failed else 0)
+
+
+def run(soak, options):
+    clients = [Client(soak, first) for first in range(CLIENTS)]
+    asker, samples = Asker(soak), []
+    for thread in [asker, *clients]:
+        thread.start()
+    while any(client.is_alive() for client in clients):
+        samples.append(soak.sample())
+        time.sleep(1)
+    asker.stopped.set()
+    asker.join()
+    for client in clients:
+        if client.fault:
+            raise client.fault
+    if options.curve:
+        lines = ["seconds,MiB,descriptors,threads"] + [f"{a:.0f},{b:.1f},{c},{d}" for a, b, c, d in samples]
+        options.curve.write_text("\n".join(lines) + "\n")
+    seconds = samples[-1][0]
+    print(f"{soak.jobs:,} jobs in {seconds:.0f} s, {soak.jobs / seconds:.0f}/s")
+    ends = sum((client.ends for client in clients), collections.Counter())
+    print("; ".join(f"{kind} {end} {count:,}" for (kind, end), count in sorted(ends.items())))
+    failed = False
+    for column, name, slack in ((1, "MiB", 8), (2, "descriptors", 8), (3, "threads", 4)):
+        figures = [quarter(samples, number, column) for number in range(4)]
+        has_grown = figures[3] > figures[1] * 1.1 + slack
+        failed = failed or has_grown
+        print(f"{name} by quarters: {', '.join(f'{figure:.0f}' for figure in figures)}{' GROWN' if has_grown else ''}")
+    p99 = sorted(asker.times)[int(len(asker.times) * 0.99)] * 1000
+    print(f"a job's state: p99 {p99:.1f} ms of {len(asker.times):,} (goal {GOAL})")
+    return failed or p99 > GOAL
+
+
+if __name__ == "__main__":
+    main()

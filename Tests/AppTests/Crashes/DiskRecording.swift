@@ -1,0 +1,104 @@
+import Foundation
+import GRDB
+import TestSupport
+import Testing
+
+/// A disk's record of two lives of a service under load, the first of which was killed.
+struct DiskRecording {
+  let disk: RecordedDisk
+  let origin: ScriptedOrigin
+  let load: MixedLoad
+  let changes: [DiskChange]
+
+  /// - Parameter disturb: what happens to the disk meanwhile, again and again.
+  init(
+    lasting time: Duration, disturb: (@Sendable (RecordedDisk) async -> Void)? = nil
+  ) async throws {
+    let disk = try await RecordedDisk()
+    self.disk = disk
+    origin = try ScriptedOrigin()
+    load = MixedLoad(origin) { disk.moment }
+    for _ in 0..<2 {
+      let service = try await RunningService(
+        folder: disk.folder, settings: MixedLoad.settings.merging(disk.settings) { $1 })
+      await load.go(on: service) {
+        let end = ContinuousClock.now + time
+        repeat {
+          await disturb?(disk)
+          try? await Task.sleep(for: disturb == nil ? time : .milliseconds(100))
+        } while ContinuousClock.now < end
+        try? await disk.cutPower(of: service)
+      }
+      try #require(!service.isRunning)
+    }
+    changes = try disk.changes()
+  }
+
+  func end() {
+    origin.stop()
+    disk.remove()
+  }
+
+  /// The disk as it was after so many changes.
+  func model(after count: Int, without forgotten: DiskModel.Forgotten? = nil) throws -> DiskModel {
+    var model = try disk.emptyDisk()
+    model.forgotten = forgotten
+    for change in changes.prefix(count) { model.make(change) }
+    return model
+  }
+
+  /// Has a service go on with what is left of a disk.
+  /// - Parameter failures: codes that jobs may have failed with, whatever they were to come to.
+  func losses(
+    after count: Int, _ tree: DiskModel.Tree, isTidy: Bool = true, failures: Set<String> = []
+  ) async throws -> [String] {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    try tree.write(to: folder)
+    try await load.beginAnotherLife()
+    var losses = try Self.damage(in: folder)
+    do {
+      let service = try await RunningService(folder: folder, settings: MixedLoad.settings)
+      try await load.settle(on: service)
+      let then = count == 0 ? 0 : changes[count - 1].moment
+      losses += try await load.losses(on: service, since: then, failures: failures)
+      if isTidy, try await load.orphans(of: service) != 0 { losses.append("orphans") }
+      if try await service.stop() != 0 { losses.append("it did not end well") }
+    } catch let unstarted as RunningService.Unstarted {
+      losses.append("it does not start: \(unstarted.log)")
+    }
+    return losses
+  }
+
+  /// What the record lacks: paths that differ where all of it is made again, but for what SQLite shares by memory, which it makes
+  /// anew. There are none where each call that changes something is written down.
+  func omissions() throws -> [String] {
+    var chance = SystemRandomNumberGenerator()
+    let made = try model(after: changes.count).remains(.everything, &chance)
+    let left = try DiskModel.Tree(of: disk.folder)
+    return Set(made.keys).union(left.keys).filter { path in
+      made[path] != left[path] && !path.hasSuffix("-shm")
+    }.sorted()
+  }
+
+  /// What SQLite finds wrong with a copy of the database, which is to stay as the power cut left it.
+  private static func damage(in folder: String) throws -> [String] {
+    let copy = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: copy) }
+    for end in ["", "-wal", "-journal"] {
+      let path = folder + "/data/jobs.sqlite" + end
+      guard FileManager.default.fileExists(atPath: path) else { continue }
+      try FileManager.default.copyItem(atPath: path, toPath: copy + "/jobs.sqlite" + end)
+    }
+    do {
+      let database = try DatabaseQueue(path: copy + "/jobs.sqlite")
+      defer { try? database.close() }
+      return try database.read { db in
+        let said = try String.fetchAll(db, sql: "PRAGMA integrity_check").filter { $0 != "ok" }
+        return said + (try Row.fetchAll(db, sql: "PRAGMA foreign_key_check").map { "\($0)" })
+      }
+    } catch {
+      return ["the database can't be opened: \(error)"]
+    }
+  }
+}

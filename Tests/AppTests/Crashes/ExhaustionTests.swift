@@ -1,0 +1,63 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite("A service that runs out of descriptors or threads", .timeLimit(.minutes(5)))
+struct ExhaustionTests {
+  /// Starts it where the system gives it so little.
+  private static func limited(_ limits: String, in folder: String) throws -> String {
+    let path = folder + "/limited"
+    let script = "#!/bin/sh\n\(limits)\nexec '\(RunningService.executable)' \"$@\"\n"
+    try script.write(toFile: path, atomically: true, encoding: .utf8)
+    try FileManager.default.setAttributes([.posixPermissions: 0o755], ofItemAtPath: path)
+    return path
+  }
+
+  @Test("takes no harm from more connections than it has descriptors, and works on once they go")
+  func descriptors() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let service = try await RunningService(
+      folder: folder, settings: environment(["jobs.workers": "4", "fetch.max_per_host": "4"]),
+      program: try Self.limited("ulimit -n 160", in: folder))
+    for number in 0..<16 {
+      let bytes = image("\(number)", from: number % 2 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG)
+      origin.on("/\(number)", .dripped(bytes, size: bytes.count / 3, every: .milliseconds(100)))
+    }
+    let ids = try await service.post(batch: (0..<16).map { ["url": origin.url("/\($0)")] })
+    // Each has asked for something, so that none is closed for one that has.
+    let port = try #require(Int(service.base.split(separator: ":").last!))
+    var crowd: [RawConnection] = []
+    for _ in 0..<300 {
+      guard let connection = try? RawConnection(port) else { break }
+      connection.send("GET /jobs/\(ids[0]) HTTP/1.1\r\nHost: x\r\n")
+      crowd.append(connection)
+    }
+    #expect(crowd.count == 300)
+    try await eventually { Self.descriptors(of: service) >= 150 }
+    crowd = []
+    for (number, id) in ids.enumerated() {
+      let job = try await service.outcome(id)
+      let bytes = image("\(number)", from: number % 2 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG)
+      guard job.phase == "success" else {
+        // For want of a descriptor its origin was not reached, and is left alone for some seconds.
+        try await eventually {
+          if try await service.job(id).phase == "failure" { try await service.fetchAgain(id) }
+          return try await service.outcome(id).phase == "success"
+        }
+        #expect(try await service.image(of: id) == bytes)
+        continue
+      }
+      #expect(try await service.image(of: id) == bytes)
+    }
+    #expect(try await service.get("/readyz").status == 200)
+    #expect(try await service.stop() == 0)
+  }
+
+  private static func descriptors(of service: RunningService) -> Int {
+    let path = "/proc/\(service.processIdentifier)/fd"
+    return (try? FileManager.default.contentsOfDirectory(atPath: path).count) ?? 0
+  }
+}

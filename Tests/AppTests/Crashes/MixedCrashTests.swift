@@ -1,0 +1,37 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Everything at once, and `kill -9` at moments that nobody chose.
+@Suite("A service that is killed again and again", .timeLimit(.minutes(30)))
+struct MixedCrashTests {
+  /// In the suite it is killed 20 times, with `LONG_TESTS` 200.
+  private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 200 : 20
+
+  @Test(
+    "under uploads, batches, cancels, purges, webhooks and variants keeps what it acknowledged, ends it once, and leaves no orphan"
+  )
+  func kill() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let load = MixedLoad(origin)
+    for _ in 0..<Self.kills {
+      let service = try await RunningService(folder: folder, settings: MixedLoad.settings)
+      await load.go(on: service) {
+        try? await Task.sleep(for: .milliseconds(.random(in: 20...400)))
+        try? await service.kill()
+      }
+      try #require(!service.isRunning)
+    }
+    let service = try await RunningService(folder: folder, settings: MixedLoad.settings)
+    try await load.settle(on: service)
+    print("\(Self.kills) kills: \(load.summary)")
+    let losses = try await load.losses(on: service)
+    #expect(losses == [])
+    let orphans = try await load.orphans(of: service)
+    #expect(orphans == 0)
+    #expect(try await service.stop() == 0)
+  }
+}

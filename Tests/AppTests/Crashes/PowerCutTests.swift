@@ -1,0 +1,79 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Power cuts at any moment of what a service did to its disk: from one record many disks are made as they may be found when the
+/// power is back, and a service has to go on from each.
+@Suite("A service whose power is cut", .timeLimit(.minutes(60)))
+struct PowerCutTests {
+  /// In the suite there are 8 cuts, with `LONG_TESTS` 200.
+  private static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
+
+  @Test(
+    "loses nothing that it promised, under uploads, batches, cancels, purges and webhooks, wherever it is cut"
+  )
+  func cuts() async throws {
+    let recordings = Self.isLong ? 5 : 1
+    for _ in 0..<recordings {
+      let recording = try await DiskRecording(lasting: .seconds(Self.isLong ? 4 : 0.8))
+      defer { recording.end() }
+      let count = recording.changes.count
+      #expect(try recording.omissions() == [])
+      var chance = SystemRandomNumberGenerator()
+      for number in 0..<(Self.isLong ? 40 : 8) {
+        // One of them while it starts for the first time, one at the end.
+        let moment =
+          switch number {
+          case 0: Int.random(in: 0...min(count, 400))
+          case 1: count
+          default: Int.random(in: 0...count)
+          }
+        let survival = [DiskModel.Survival.scattered, .ordered, .nothing][number % 3]
+        let tree = try recording.model(after: moment).remains(survival, &chance)
+        let losses = try await recording.losses(after: moment, tree)
+        #expect(losses == [], "\(survival) of \(moment) of \(count)")
+      }
+      print("power cut anywhere among \(count) changes: \(recording.load.summary)")
+    }
+  }
+
+  @Test("would lose something without each kind of its syncs, and this would be seen")
+  func proof() async throws {
+    let recording = try await DiskRecording(lasting: .seconds(1))
+    defer { recording.end() }
+    let count = recording.changes.count
+    var chance = SystemRandomNumberGenerator()
+    for forgotten in [
+      DiskModel.Forgotten.syncsOfLog, .syncsOfImages, .syncsOfFolders, .syncsOfFoldersAbove,
+    ] {
+      let model = try recording.model(after: count, without: forgotten)
+      let tree = model.remains(.nothing, &chance)
+      let losses = try await recording.losses(after: count, tree, isTidy: false)
+      #expect(losses != [], "\(forgotten)")
+    }
+  }
+
+  @Test("takes nothing for durable after a sync that failed")
+  func failedSyncs() async throws {
+    let recording = try await DiskRecording(lasting: .seconds(Self.isLong ? 10 : 1)) { disk in
+      disk[.failingSyncs] = 1
+    }
+    defer { recording.end() }
+    let count = recording.changes.count
+    let failed = recording.changes.count { $0.kind == .syncFailed }
+    #expect(failed >= 4)
+    var chance = SystemRandomNumberGenerator()
+    for number in 0..<(Self.isLong ? 40 : 3) {
+      let moment = number == 0 ? count : Int.random(in: 0...count)
+      let tree = try recording.model(after: moment).remains(.nothing, &chance)
+      // A job whose image could not be synced says so.
+      let losses = try await recording.losses(after: moment, tree, failures: ["internal"])
+      #expect(losses == [], "\(moment) of \(count), \(failed) failed syncs")
+    }
+    // And had the log not been written anew, this would be seen.
+    let tree = try recording.model(after: count, without: .rewritesOfLog).remains(.nothing, &chance)
+    let losses = try await recording.losses(
+      after: count, tree, isTidy: false, failures: ["internal"])
+    #expect(losses != [], "\(failed) failed syncs")
+  }
+}
