@@ -85,7 +85,9 @@ struct Client {
   }
 
   private mutating func look(_ id: JobID) async {
-    await trying(#function, id) { client in client.see(try await client.engine.job(id, for: client.caller).job) }
+    await trying(#function, id) { client in
+      client.see(try await client.engine.job(id, for: client.caller).job)
+    }
   }
 
   private mutating func wait(_ id: JobID) async {
@@ -175,10 +177,12 @@ struct Client {
     for id in world.ledger.jobs {
       await trying(#function, id) { client in
         let job = try await client.engine.wait(
-          id, for: client.caller, until: .finished, atMost: .seconds(900)).job
+          id, for: client.caller, until: .finished, atMost: .seconds(900)
+        ).job
         client.see(job)
         let reason = client.engine.waiting(of: job).map { "\($0)" } ?? "nothing"
-        client.faults.expect(job.phase.isFinished, "\(id) stays \(job.phase) and waits for \(reason)")
+        client.faults.expect(
+          job.phase.isFinished, "\(id) stays \(job.phase) and waits for \(reason)")
       }
     }
   }

@@ -67,7 +67,9 @@ enum Interleavings {
     var status: Int32 = 0
     while waitpid(child, &status, 0) == -1, errno == EINTR {}
     if count != MemoryLayout<Report>.size {
-      print("SEED=\(seed): its process ended with \(status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)")")
+      print(
+        "SEED=\(seed): its process ended with \(status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)")"
+      )
       return Report()
     }
     return report

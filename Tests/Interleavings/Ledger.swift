@@ -59,8 +59,10 @@ final class Ledger: Sendable {
       }
       let word = "\(after.id) from \(entry.phase) to \(after.phase)"
       faults.expect(before != nil, "\(after.id) was submitted twice")
-      faults.expect(before?.phase == entry.phase, "\(word), which was \(String(describing: before?.phase))")
-      faults.expect(after.revision > entry.revision || after == before, "\(word) at an old revision")
+      faults.expect(
+        before?.phase == entry.phase, "\(word), which was \(String(describing: before?.phase))")
+      faults.expect(
+        after.revision > entry.revision || after == before, "\(word) at an old revision")
       if entry.phase != after.phase {
         faults.expect(entry.phase.canBecome(after.phase), "\(word)")
         if entry.phase.isFinished {

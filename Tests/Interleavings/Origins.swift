@@ -23,7 +23,8 @@ final class Origins: ImageFetcher {
       var codes: Set<FailureCode> = [.timeout]
       for ending in first + [then] {
         switch ending {
-        case .whole, .hangs: break
+        case .whole: break
+        case .hangs: codes.insert(.stalled)
         case .breaks: codes.insert(.truncated)
         // Its origin is given a pause.
         case .refuses: codes.insert(.connectFailure)
@@ -75,13 +76,18 @@ final class Origins: ImageFetcher {
     let endings: [Ending] = [
       .whole, .whole, .whole, .whole, .whole, .hangs, .breaks, .refuses, .missing, .broken,
     ]
-    let first = (0..<numbers.number(0...2)).compactMap { _ in endings.randomElement(using: &numbers) }
+    let first = (0..<numbers.number(0...2)).compactMap { _ in endings.randomElement(using: &numbers)
+    }
     let then = endings.randomElement(using: &numbers) ?? .whole
     var pieces = [Array("ok \(number) ".utf8)]
-    for piece in 0..<numbers.number(0...3) { pieces.append([UInt8](repeating: UInt8(piece), count: 9)) }
-    let control = ["no-store", "max-age=1", "max-age=600", nil].randomElement(using: &numbers) ?? nil
+    for piece in 0..<numbers.number(0...3) {
+      pieces.append([UInt8](repeating: UInt8(piece), count: 9))
+    }
+    let control =
+      ["no-store", "max-age=1", "max-age=600", nil].randomElement(using: &numbers) ?? nil
     return Plan(
-      first: first, then: then, pieces: pieces, pause: [0, 0, 3, 60].randomElement(using: &numbers) ?? 0,
+      first: first, then: then, pieces: pieces,
+      pause: [0, 0, 3, 60].randomElement(using: &numbers) ?? 0,
       headers: control.map { [HeaderField(name: "Cache-Control", value: $0)] } ?? [],
       url: SourceURL("http://o\(number % 2).example/\(number)")!)
   }
@@ -140,6 +146,9 @@ final class Origins: ImageFetcher {
     let now: Int
     if miscounts {
       let before = running.withLock { $0[origin, default: 0] }
+      // Time for others to come.
+      let others = plans.filter { $0.url.origin == origin }.map(\.url.string)
+      faults.expect(!others.isEmpty, "\(origin) has no URL")
       now = before + change
       running.withLock { $0[origin] = now }
     } else {
@@ -184,7 +193,10 @@ final class Origins: ImageFetcher {
         if ending == .broken, place == 0 { return Array("no image".utf8) }
         if place < plan.pieces.count, ending == .whole || place == 0 { return plan.pieces[place] }
         switch ending {
-        case .hangs: try await pause(for: .seconds(3600))
+        case .hangs:
+          // As a fetcher does; a job's own time is over long before.
+          try await pause(for: .seconds(20))
+          throw .stalled(seconds: 20)
         case .breaks: throw .truncated(received: 9, expected: nil)
         case .whole, .refuses, .missing, .broken: break
         }

@@ -8,7 +8,8 @@ final class ScheduledThreads: ComputeThreads {
 
     func enqueue(_ job: consuming ExecutorJob) {
       CInterleavings_enqueueTask(
-        pointer(UnownedJob(job)), unsafeBitCast(asUnownedTaskExecutor(), to: CInterleavings_Executor.self))
+        pointer(UnownedJob(job)),
+        unsafeBitCast(asUnownedTaskExecutor(), to: CInterleavings_Executor.self))
     }
   }
 

@@ -1,6 +1,5 @@
 import CInterleavings
 import Engine
-import Glibc
 import Jobs
 import Logging
 import TestSupport
@@ -44,7 +43,7 @@ final class World: Sendable {
     configuration.cache.isEnabled = !numbers.once(in: 3)
     configuration.isConstrained = hasLowData && numbers.once(in: 2)
     // The store in memory gives an image that comes back no other name, so that what a lost lease began may not end later.
-    configuration.lease = .seconds(getenv("LEASE") == nil ? 86_400 : 8)
+    configuration.lease = .seconds(600)
     self.configuration = configuration
     store = MemoryJobStore { World.now }
     self.numbers = numbers
@@ -79,12 +78,14 @@ final class World: Sendable {
     // Which mode a URL is asked with is the URL's, so that jobs which ask it share its transfer.
     let other = origins.plans[(number + 3) % Self.urls].url
     var submission = Submission(
-      source: .url(origins.plans[number].url, lowData: hasLowData && numbers.once(in: 2) ? other : nil))
+      source: .url(
+        origins.plans[number].url, lowData: hasLowData && numbers.once(in: 2) ? other : nil))
     submission.cacheMode = number % 3 == 0 ? .noStore : .default
     if numbers.once(in: 5) { submission.alternatives = [other] }
     if numbers.once(in: 6) { submission.timeout = .milliseconds(numbers.number(1...200)) }
     if numbers.once(in: 3) { submission.maxAttempts = numbers.number(1...2) }
-    return NewJob(submission: submission, priority: Priority.allCases.randomElement(using: &numbers)!)
+    return NewJob(
+      submission: submission, priority: Priority.allCases.randomElement(using: &numbers)!)
   }
 
   private func makeEngine() -> JobEngine {
@@ -104,7 +105,9 @@ final class World: Sendable {
     let (ready, isReady) = AsyncStream.makeStream(of: Void.self)
     await withTaskGroup { group in
       group.addTask { [faults] in
-        do { try await engine.run { isReady.finish() } } catch { faults.note("the start: \(error)") }
+        do { try await engine.run { isReady.finish() } } catch {
+          faults.note("the start: \(error)")
+        }
       }
       for await _ in ready {}
       await body(engine)
@@ -171,7 +174,8 @@ final class World: Sendable {
       let read = bytes.map { $0.read(at: 0, count: 1 << 20) }
       faults.expect(
         read == plan?.bytes,
-        "\(id) has \(read.map { "\($0.count)" } ?? "no") bytes of \(image.url?.string ?? "nothing")")
+        "\(id) has \(read.map { "\($0.count)" } ?? "no") bytes of \(image.url?.string ?? "nothing")"
+      )
     }
   }
 }

@@ -5,7 +5,8 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A storm of images that crash their decoders", .serialized, .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
+  "A storm of images that crash their decoders", .serialized,
+  .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
 )
 struct CrashStormTests {
   private static let storm = 1_000

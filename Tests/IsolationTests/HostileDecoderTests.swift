@@ -6,7 +6,8 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A decoder that was taken over", .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
+  "A decoder that was taken over",
+  .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
 )
 struct HostileDecoderTests {
   private static let codec = IsolatedCodec.hostile()

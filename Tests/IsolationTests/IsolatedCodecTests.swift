@@ -8,7 +8,8 @@ import Testing
 @testable import Isolation
 
 @Suite(
-  "Decoding in another process", .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
+  "Decoding in another process",
+  .disabled(if: Sanitizer.isHere, "no decoder starts beside a sanitizer")
 )
 struct IsolatedCodecTests {
   private static let codec = IsolatedCodec()

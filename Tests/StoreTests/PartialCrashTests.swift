@@ -17,7 +17,9 @@ struct PartialCrashTests {
 
   private var store: FileImageStore { fixture.store }
 
-  @Test("what an identified stage has written is continued", arguments: [recorded + 70_000, recorded + 300_000])
+  @Test(
+    "what an identified stage has written is continued",
+    arguments: [recorded + 70_000, recorded + 300_000])
   func killed(count: Int) async throws {
     let bytes = imageBytes(count + 100_000)
     let staged = try await fixture.stage(key, Array(bytes.prefix(count)), .sample(bytes.count))

@@ -79,7 +79,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// What is held of jobs and images, in words: nothing where nobody works.
   public var leftovers: [String] {
-    rows.values.filter { $0.claim != nil || $0.job.phase == .loading }.map { "the claim of \($0.job.id)" }
+    rows.values.filter { $0.claim != nil || $0.job.phase == .loading }.map {
+      "the claim of \($0.job.id)"
+    }
       + reservations.map { "the reservation of \($0.value.images.count) images by \($0.key)" }
   }
 

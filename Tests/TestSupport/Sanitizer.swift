@@ -9,7 +9,4 @@ public enum Sanitizer {
   public static let isHere = ["__asan_init", "__tsan_init"].contains { (name: String) in
     dlsym(nil, name) != nil
   }
-
-  /// Why tests that need decoders are left out.
-  public static let why = "no decoder starts beside a sanitizer"
 }
