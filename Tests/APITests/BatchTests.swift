@@ -195,6 +195,17 @@ struct BatchTests {
     #expect(
       all.compactMap { $0["line"]?.number } == stride(from: 2.0, through: 600, by: 2).map(\.self))
     #expect(await client.lines("/batches/\(id)/results?from=599").count == 1)
+    // Numbers that nothing can be added to once ended the service.
+    for (from, status) in [
+      (1 << 40, 200), ((1 << 40) + 1, 422), (Int.max - 1, 422), (Int.max, 422),
+    ] {
+      let target = "/batches/\(id)/results?from=\(from)"
+      #expect(await client.get(target).status == status, "\(from)")
+      #expect(await client.lines(target).isEmpty)
+      #expect(
+        await send(client, "/batches/\(id)/lines?from=\(from)", "http://a/3").status
+          == (status == 200 ? 409 : 422))
+    }
     let rejected = await client.lines("/batches/\(id)/results?phase=rejected")
     #expect(rejected.map { $0["error"]?["code"]?.string } == ["invalid_url"])
     #expect(await client.lines("/batches/\(id)/results?phase=success").isEmpty)

@@ -98,7 +98,8 @@ extension FakeJobService {
   }
 
   func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
-    try await storing { () async throws(StoreError) in try await batchStore.batches(query) }
+    try check()
+    return try await storing { () async throws(StoreError) in try await batchStore.batches(query) }
   }
 
   func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {

@@ -340,6 +340,7 @@ final class FakeJobService: JobService {
   var isConstrained: Bool { kept.withLock { $0.isConstrained } }
 
   func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
+    try check()
     kept.withLock { $0.isConstrained = isConstrained }
   }
 

@@ -8,17 +8,11 @@ import YAML
 
 @Suite("openapi.yaml")
 struct OpenAPITests {
-  let checker: SchemaChecker
-  let paths: [String: JSON]
+  let contract: APIContract
+  var checker: SchemaChecker { contract.checker }
+  var paths: [String: JSON] { contract.paths }
 
-  init() throws {
-    // Tests/APITests/OpenAPITests.swift stands two folders below the package.
-    let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-      .deletingLastPathComponent()
-    let text = try String(contentsOf: root.appending(path: "openapi.yaml"), encoding: .utf8)
-    checker = SchemaChecker(try #require(try Document(text).root))
-    paths = try #require(checker.document["paths"]?.object)
-  }
+  init() throws { contract = try APIContract() }
 
   @Test("lists exactly the routes that there are")
   func listsRoutes() {
@@ -43,6 +37,15 @@ struct OpenAPITests {
       else { continue }
       #expect(checker.mistakes(in: example, schema: content["schema"] ?? .null) == [], "\(name)")
     }
+  }
+
+  @Test("lists the codes that jobs fail with, wherever one may be asked for")
+  func listsCodes() throws {
+    let schemas = try #require(checker.document["components"]?["schemas"])
+    let listed = schemas["FailureCode"]?["enum"]?.array?.compactMap(\.string)
+    #expect(listed == FailureCode.allCases.map(\.rawValue))
+    let told = try #require(schemas["JobError"]?["properties"]?["code"]?["description"]?.string)
+    #expect(told.matches(of: #/`(\w+)`/#).map { String($0.1) } == listed)
   }
 
   @Test("lists the members of a view's query that the view takes")
@@ -180,7 +183,7 @@ struct OpenAPITests {
     ]
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
-      try check(answer, method, path)
+      try contract.check(answer, method, path)
     }
     try await checkBatches(client)
     let refusals: [JobsError] = [
@@ -189,11 +192,11 @@ struct OpenAPITests {
     ]
     for refusal in refusals {
       client.service.with { $0.refusal = refusal }
-      try check(await client.get("/jobs/\(done)/image?width=5"), .get, "/jobs/{id}/image")
+      try contract.check(await client.get("/jobs/\(done)/image?width=5"), .get, "/jobs/{id}/image")
     }
     client.service.with { $0.state = .draining }
-    try check(await client.get("/readyz"), .get, "/readyz")
-    try check(await client.post("{}"), .post, "/jobs")
+    try contract.check(await client.get("/readyz"), .get, "/readyz")
+    try contract.check(await client.post("{}"), .post, "/jobs")
   }
 
   private func checkBatches(_ client: Client) async throws {
@@ -201,7 +204,7 @@ struct OpenAPITests {
     let list: HTTPFields = [.contentType: "application/json"]
     let begun = await client.send(
       .post, "/batches?open=true&name=a&tag=b", lines, body: Array("\"http://a/\"\nx\n".utf8))
-    try check(begun, .post, "/batches")
+    try contract.check(begun, .post, "/batches")
     let id = try #require(begun.json?["id"]?.string)
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
@@ -234,10 +237,10 @@ struct OpenAPITests {
     ]
     for (method, path, target, fields, body) in asked {
       let answer = await client.send(method, target, fields, body: Array(body.utf8))
-      try check(answer, method, path)
+      try contract.check(answer, method, path)
     }
     for target in ["/batches/\(id)", "/batches/\(id)?purge=true", "/batches/\(id)"] {
-      try check(await client.send(.delete, target), .delete, "/batches/{id}")
+      try contract.check(await client.send(.delete, target), .delete, "/batches/{id}")
     }
   }
 
@@ -262,32 +265,14 @@ struct OpenAPITests {
       $0.rateLimit = RateLimit(requestsPerSecond: 0.001, burst: 3)
     }
     let web: HTTPFields = [.authorization: "Bearer web"]
-    try check(await client.get("/jobs"), .get, "/jobs")
-    try check(await client.get("/metrics", web), .get, "/metrics")
-    try check(await client.get("/activity", web), .get, "/activity")
-    try check(await client.get("/instances", web), .get, "/instances")
-    try check(await client.send(.delete, "/cache"), .delete, "/cache")
-    try check(await client.send(.put, "/network"), .put, "/network")
-    for _ in 0..<3 { try check(await client.get("/jobs", web), .get, "/jobs") }
+    try contract.check(await client.get("/jobs"), .get, "/jobs")
+    try contract.check(await client.get("/metrics", web), .get, "/metrics")
+    try contract.check(await client.get("/activity", web), .get, "/activity")
+    try contract.check(await client.get("/instances", web), .get, "/instances")
+    try contract.check(await client.send(.delete, "/cache"), .delete, "/cache")
+    try contract.check(await client.send(.put, "/network"), .put, "/network")
+    for _ in 0..<3 { try contract.check(await client.get("/jobs", web), .get, "/jobs") }
     #expect(await client.get("/jobs", web).status == 429)
-  }
-
-  private func check(_ answer: Answer, _ method: HTTPRequest.Method, _ path: String) throws {
-    let name = "\(method) \(path) \(answer.status)"
-    let operation = paths[path]?[method.rawValue.lowercased()]
-    let response = try #require(
-      checker.resolve(operation?["responses"]?["\(answer.status)"]), "\(name) is not described")
-    for field in (response["headers"]?.object ?? [:]).keys
-    where !["Link", "Location", "RateLimit", "RateLimit-Policy"].contains(field) {
-      #expect(answer.fields[HTTPField.Name(field)!] != nil, "\(name) lacks \(field)")
-    }
-    guard !answer.bytes.isEmpty else { return }
-    let type = String(try #require(answer.fields[.contentType]).prefix { $0 != ";" })
-    let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
-    let isText = type.hasPrefix("text/") || type.hasSuffix("ndjson")
-    let content = isText ? .string(answer.text) : answer.json
-    let mistakes = checker.mistakes(in: try #require(content), schema: schema)
-    #expect(mistakes == [], "\(name)")
   }
 }
 

@@ -1,5 +1,5 @@
-public import Jobs
 internal import Glibc
+public import Jobs
 internal import Synchronization
 
 /// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.

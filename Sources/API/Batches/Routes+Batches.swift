@@ -66,7 +66,7 @@ extension Routes {
   /// `POST /batches/{id}/lines`.
   func addLines(_ exchange: Exchange) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
-    let from = query.int("from", in: 0...Int.max)
+    let from = query.int("from", in: 0...Self.mostLines)
     if from == nil, query.mistakes.isEmpty {
       query.wrong("from", "It says how many lines came before: the batch's received.")
     }

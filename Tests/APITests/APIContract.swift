@@ -1,0 +1,38 @@
+import FoundationEssentials
+import HTTPTypes
+import Testing
+import YAML
+
+/// openapi.yaml, to hold answers to.
+struct APIContract {
+  let checker: SchemaChecker
+  let paths: [String: JSON]
+
+  init() throws {
+    // Tests/APITests/APIContract.swift stands two folders below the package.
+    let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
+    let text = try String(contentsOf: root.appending(path: "openapi.yaml"), encoding: .utf8)
+    checker = SchemaChecker(try #require(try Document(text).root))
+    paths = try #require(checker.document["paths"]?.object)
+  }
+
+  /// That the answer is described: its status, fields, type and content.
+  func check(_ answer: Answer, _ method: HTTPRequest.Method, _ path: String) throws {
+    let name = "\(method) \(path) \(answer.status)"
+    let operation = paths[path]?[method.rawValue.lowercased()]
+    let response = try #require(
+      checker.resolve(operation?["responses"]?["\(answer.status)"]), "\(name) is not described")
+    for field in (response["headers"]?.object ?? [:]).keys
+    where !["Link", "Location", "RateLimit", "RateLimit-Policy"].contains(field) {
+      #expect(answer.fields[HTTPField.Name(field)!] != nil, "\(name) lacks \(field)")
+    }
+    guard !answer.bytes.isEmpty else { return }
+    let type = String(try #require(answer.fields[.contentType]).prefix { $0 != ";" })
+    let schema = try #require(response["content"]?[type]?["schema"], "\(name) \(type)")
+    let isText = type.hasPrefix("text/") || type.hasSuffix("ndjson")
+    let content = isText ? .string(answer.text) : answer.json
+    let mistakes = checker.mistakes(in: try #require(content), schema: schema)
+    #expect(mistakes == [], "\(name)")
+  }
+}

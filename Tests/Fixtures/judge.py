@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Says what others make of images, and how far our pixels are from theirs.
+
+    judge.py CASES      reads a JSON list of cases, writes one of verdicts in their order
+
+A case is a file's path and, where we have decoded it, its format, its orientation and our picture of it as a PNG. Pillow
+judges, which has its own readers of PNG, GIF, BMP and ICO; of AVIF, HEIC and JPEG XL the library's own tool does.
+Each file has a time, and a process that a file ends costs that file alone.
+"""
+import concurrent.futures
+import functools
+import io
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import png
+from PIL import Image, ImageChops, ImageOps
+
+import variants
+
+SECONDS = 30
+LANES = 2
+MOST_PIXELS = 50_000_000
+# How avifdec shows what is turned and mirrored: not at all.
+TURNS = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+         5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+         8: Image.Transpose.ROTATE_90}
+
+
+class Refused(Exception):
+    """The reference takes no such file; why."""
+
+
+def kind_of(head):
+    if head[:2] == b"\xff\x0a" or head[4:8] == b"JXL ":
+        return "jxl"
+    if head[4:8] == b"ftyp":
+        return "avif" if b"avif" in head[8:32] or b"avis" in head[8:32] else "heic"
+    return "pillow"
+
+
+def stop(*_):
+    raise TimeoutError(f"nothing after {SECONDS} seconds")
+
+
+def by_tool(path, *command):
+    """What the tool makes of it: of HEIC all its pictures, and which is the first one it doesn't say."""
+    with tempfile.TemporaryDirectory() as folder:
+        shown = pathlib.Path(folder) / "shown.png"
+        words = [word if word != "OUT" else str(shown) for word in command]
+        done = subprocess.run([word if word != "IN" else str(path) for word in words], capture_output=True,
+                              timeout=SECONDS - 1, check=False)
+        files = sorted(pathlib.Path(folder).glob("shown*.png"))
+        if done.returncode != 0 or not files:
+            said = (done.stderr + done.stdout).decode(errors="replace").strip().splitlines()
+            raise Refused(said[-1] if said else f"exit {done.returncode}")
+        return [file.read_bytes() for file in files]
+
+
+def exact_png(data):
+    """A PNG that Pillow doesn't bring to 8 bits by rounding, or whose transparent grey it misses, as RGBA; else nothing."""
+    reader = png.Reader(bytes=data)
+    reader.preamble()
+    if reader.color_type == 3 or reader.bitdepth != 16 and (reader.trns is None or reader.color_type):
+        return None
+    width, height, rows, facts = reader.read()
+    most, planes, hidden = 2 ** facts["bitdepth"] - 1, facts["planes"], facts.get("transparent")
+    if hidden is not None:
+        # Of a value only the depth's bits count.
+        hidden = tuple(value & most for value in (hidden if isinstance(hidden, tuple) else (hidden,)))
+    samples = bytearray()
+    for row in rows:
+        for start in range(0, width * planes, planes):
+            pixel = tuple(row[start:start + planes])
+            colours = pixel if planes % 2 else pixel[:-1]
+            alpha = 0 if colours == hidden else most if planes % 2 else pixel[-1]
+            for value in (*(colours if len(colours) == 3 else colours * 3), alpha):
+                samples.append((value * 255 + most // 2) // most)
+    return Image.frombytes("RGBA", (width, height), bytes(samples))
+
+
+def in_srgb(image, profile):
+    if not profile or profile[16:20] != b"GRAY" or image.mode not in ("L", "LA", "RGBA"):
+        return variants.in_srgb(image, profile)
+    grey = variants.in_srgb(image.getchannel(0), profile)
+    if image.mode != "L":
+        grey.putalpha(image.getchannel("A"))
+    return grey
+
+
+def opened(data, is_upright=False):
+    """The first picture by Pillow, upright and in sRGB."""
+    image = Image.open(io.BytesIO(data))
+    if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO", "TIFF"):
+        raise Refused(f"{image.format} is not looked at")
+    if image.width * image.height > MOST_PIXELS:
+        raise Refused("over our limit of pixels")
+    profile = image.info.get("icc_profile")
+    image.load()
+    # Of a TIFF load() has turned it.
+    turn = 1 if image.format == "TIFF" else image.getexif().get(0x112, 1)
+    if image.format == "PNG":
+        try:
+            image = exact_png(data) or image
+        except png.Error:
+            pass
+    if not (profile and image.mode == "LA"):
+        image = variants.eight_bits(image)
+    image = in_srgb(image, profile)
+    return image if is_upright or turn not in TURNS else image.transpose(TURNS[turn])
+
+
+def references(case):
+    """Pictures of which ours has to be one."""
+    path = case["file"]
+    data = pathlib.Path(path).read_bytes()
+    kind = kind_of(data[:32])
+    if kind == "avif":
+        turn = TURNS.get(case.get("orientation", 1))
+        images = [opened(shown, True) for shown in by_tool(path, "avifdec", "--depth", "8", "IN", "OUT")]
+        return [image.transpose(turn) if turn is not None else image for image in images]
+    if kind == "heic":
+        return [opened(shown, True) for shown in by_tool(path, "heif-convert", "--quiet", "IN", "OUT")]
+    if kind == "jxl":
+        return [opened(shown, True) for shown in by_tool(path, "djxl", "IN", "OUT")]
+    return [opened(data)]
+
+
+def visible(image):
+    image = image.convert("RGBA")
+    return Image.composite(image, Image.new("RGBA", image.size, (0, 0, 0, 0)),
+                           image.getchannel("A").point(lambda alpha: 255 if alpha else 0))
+
+
+def compared(expected, ours):
+    if expected.size != ours.size:
+        return {"sides": [*expected.size, *ours.size]}
+    difference = ImageChops.difference(visible(expected), visible(ours))
+    bands = difference.split()
+    most = functools.reduce(ImageChops.lighter, bands).histogram()
+    pixels = ours.width * ours.height
+    worst = max(value for value, count in enumerate(most) if count)
+    mean = sum(value * count for value, count in enumerate(most)) / pixels
+    return {"worst": worst, "mean": round(mean, 3)}
+
+
+def verdict(case):
+    signal.alarm(SECONDS)
+    try:
+        expected = references(case)
+        if not case.get("ours"):
+            return {"accepts": True, "said": f"{expected[0].width} x {expected[0].height}"}
+        with Image.open(case["ours"]) as ours:
+            found = [compared(image, ours) for image in expected]
+        return {"accepts": True, **min(found, key=lambda one: one.get("mean", 256))}
+    except (TimeoutError, subprocess.TimeoutExpired):
+        return {"accepts": False, "isLate": True, "said": f"nothing after {SECONDS} seconds"}
+    except Refused as refusal:
+        return {"accepts": False, "said": str(refusal)}
+    except Exception as error:  # whatever a file makes Pillow raise is its refusal
+        return {"accepts": False, "said": f"{type(error).__name__}: {error}"[:200]}
+    finally:
+        signal.alarm(0)
+
+
+def work(cases, results):
+    warnings.simplefilter("ignore")
+    Image.MAX_IMAGE_PIXELS = None
+    signal.signal(signal.SIGALRM, stop)
+    os.close(2)
+    for number, case in cases:
+        results.send((number, verdict(case)))
+    results.close()
+
+
+def share(cases, verdicts):
+    """Judges some in another process, and goes on behind a file that ended it."""
+    left = list(cases)
+    while left:
+        results, sender = multiprocessing.Pipe(False)
+        process = multiprocessing.Process(target=work, args=(left, sender))
+        process.start()
+        sender.close()
+        try:
+            while True:
+                number, said = results.recv()
+                verdicts[number] = said
+                left.pop(0)
+        except EOFError:
+            process.join()
+        if left:
+            verdicts[left.pop(0)[0]] = {"accepts": False, "said": f"ended by {process.exitcode}"}
+
+
+def main():
+    cases = list(enumerate(json.loads(pathlib.Path(sys.argv[1]).read_text())))
+    verdicts = [None] * len(cases)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(lambda lane: share(cases[lane::LANES], verdicts), range(LANES)))
+    json.dump(verdicts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

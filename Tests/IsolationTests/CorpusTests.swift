@@ -1,0 +1,30 @@
+import Foundation
+import Jobs
+import TestSupport
+import Testing
+
+/// Images of others, good and broken: `make corpora` fetches all, `make test` those that are small.
+@Suite("Corpora", .timeLimit(.minutes(30)))
+struct CorpusTests {
+  @Test("are shown as others show them or refused as others refuse them, but for what is listed")
+  func verdicts() async throws {
+    let folder = try Corpora.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let (sets, files) = (try Corpora.sets(), try Corpora.files())
+    #expect(files.count > (Corpora.isLong ? 3_800 : 2_900), "make corpora")
+    let judged = try await Judged.all(files, in: folder)
+    try Corpora.report(judged, as: "corpora")
+    #expect(judged.count == files.count)
+    for one in judged {
+      #expect(one.unrendered == nil, "\(one.name)")
+      let codes = ["success", "unsupported_format", "decode_failed", "too_many_pixels"]
+      #expect(codes.contains(one.code), "\(one.name): \(one.result)")
+    }
+    let found = judged.compactMap { one in Difference(one).map { (one.name, $0.word) } }
+    let mistakes = try ListedDifferences("corpora.txt").mistakes(in: found) { pattern in
+      sets.contains { pattern.hasPrefix($0 + "/") }
+    }
+    #expect(mistakes == [])
+    #expect(judged.count { $0.verdict.isLate == true } < 6)
+  }
+}
