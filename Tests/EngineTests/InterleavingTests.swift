@@ -31,8 +31,8 @@ struct InterleavingTests {
   }
 
   @Test(
-    "finds a change that is lost between a look and a write, and a race between two critical sections",
-    arguments: ["lost-update", "miscount"])
+    "finds a change that is lost between a look and a write",
+    arguments: ["lost-update"])
   func planted(race: String) async throws {
     let run = try await Interleavings(first: 1, 40, plant: race)
     #expect(run.code == 1, "\(run.output)")
