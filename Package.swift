@@ -153,7 +153,7 @@ let package = Package(
     .testTarget(
       name: "EngineTests",
       dependencies: [
-        "Caching", "Engine", "Executors", "Interleavings", "Jobs", "Store", "TestSupport", .grdb,
+        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", .grdb,
         .log,
       ],
       swiftSettings: house),
