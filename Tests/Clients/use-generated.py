@@ -16,8 +16,8 @@ from generated.api.jobs import (
 from generated.api.operations import get_description_as_json, get_problem_page, is_ready
 from generated.api.service import get_cache, get_network, set_network
 from generated.models import (
-    Batch, BatchResult, BatchRetry, BatchState, CacheMode, GetImageFit, GetImageFormat, GoneJob, CapturedOptions, ImageForm, Job, JobPatch,
-    Network, NewBatch, NewLocalJob, NewURLJob, Phase, Priority, Problem, URLSource)
+    Batch, BatchResult, BatchRetry, BatchState, CacheMode, CapturedOptions, FailureCode, GetImageFit, GetImageFormat,
+    GoneJob, ImageForm, Job, JobPatch, Network, NewBatch, NewLocalJob, NewURLJob, Phase, Priority, Problem, URLSource)
 from generated.types import File
 
 client = Client(base_url=os.environ["API"], raise_on_unexpected_status=True, timeout=60)
@@ -74,7 +74,7 @@ for batch, phases in ((whole, ["success", "failure", "rejected"]), (opened, ["su
     assert finished_batch.state == BatchState.FINISHED and finished_batch.codes["origin_status"] == 1, finished_batch
 first_line = list_jobs.sync(client=client, batch=whole.id, phase=[Phase.SUCCESS]).jobs[0]
 assert (first_line.priority, first_line.batch.line) == (Priority.HIGH, 1), first_line
-retried = retry_batch.sync(opened.id, client=client, body=BatchRetry(codes=["origin_status"]))
+retried = retry_batch.sync(opened.id, client=client, body=BatchRetry(codes=[FailureCode.ORIGIN_STATUS]))
 assert retried.counts.failure + retried.counts.queued + retried.counts.loading == 1, retried
 assert {batch.id for batch in list_batches.sync(client=client, limit=2).batches} == {whole.id, opened.id}
 cache = get_cache.sync(client=client)

@@ -147,7 +147,8 @@ private struct URLLoad: Sendable {
       ingested = try await parts.ingest.ingest(
         response.body, after: kept.map { StoredImageReader($0.bytes) }, to: staged, for: load)
     } catch {
-      permits.release()
+      // The transfer may go on until the response is let go of, so that its place at the origin is given back by whoever does
+      // that.
       await parts.kept.setAside(staged, of: load, after: error)
       throw error
     }

@@ -74,7 +74,8 @@ struct ResumeTests {
   func killed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    let large = Representation(PNGFixture(width: 700, height: 500).bytes, etag: "\"v1\"")
+    // A record is kept of what is not over soon: from a MiB on, or after half a second.
+    let large = Representation(PNGFixture(width: 2000, height: 1300).bytes, etag: "\"v1\"")
     let half = large.body.count / 2
     let gate = Gate()
     origin.on(
