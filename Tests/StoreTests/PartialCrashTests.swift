@@ -80,11 +80,11 @@ struct PartialCrashTests {
   @Test("identified late or anew, the bytes are told by the last word")
   func identifiedAnew() async throws {
     let staged = try await fixture.stage(.sample("b"), imageBytes(recorded))
-    staged.identify(key, .sample(500_000))
+    staged.identify(key, .sample(5_000_000))
     try staged.write(imageBytes(recorded))
     try fixture.crash()
     #expect(try await store.take(.sample("b")) == nil)
-    #expect(try await store.take(key)?.response == .sample(500_000))
+    #expect(try await store.take(key)?.response == .sample(5_000_000))
     withExtendedLifetime(staged) {}
   }
 
