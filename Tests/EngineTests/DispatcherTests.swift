@@ -33,7 +33,7 @@ struct DispatcherTests {
     let signal = DispatcherSignal()
     let origins = OriginLimits(OriginRules(), clock: { clock.now }) { signal.wake() }
     let job = Self.queued("http://gone.example/")
-    for _ in 0..<5 { try origins.enter("http://gone.example").note(.unreached) }
+    for _ in 0..<5 { try origins.enter("http://gone.example")?.note(.unreached) }
     #expect(origins.paused == 1)
     let store = MemoryJobStore {
       // Asked for right after the first look at the origins, which still found a pause.

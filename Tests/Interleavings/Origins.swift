@@ -157,9 +157,7 @@ final class Origins: ImageFetcher {
         return running[origin, default: 0]
       }
     }
-    // SEED=155 has shown one more where a load was interrupted between suspension points; why is not known yet.
-    let most = isStrict ? limit : limit + 1
-    faults.expect(now >= 0 && now <= most, "\(now) transfers of \(origin) at once")
+    faults.expect(now >= 0 && now <= limit, "\(now) transfers of \(origin) at once")
   }
 
   /// Expects nobody to ask for anything any more.

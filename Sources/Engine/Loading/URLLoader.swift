@@ -208,6 +208,7 @@ struct OriginRequests: Sendable {
     if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
       request.headers.append(trace.field(of: load.leader))
     }
+    if permits.isEmpty { permits.add(try await origins.admit(url.origin)) }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)
     do throws(FetchError) {

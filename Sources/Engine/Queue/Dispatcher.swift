@@ -23,7 +23,7 @@ final class Dispatcher: Sendable {
   struct Work: Sendable {
     let job: Job
     let claim: Claim
-    /// The right to ask its origin; nil where none is asked, or may not be at the moment.
+    /// The right to ask its origin; nil where none is asked, may not be at the moment, or has no room left.
     let permit: OriginPermit?
     /// Why its origin may not be asked.
     let refusal: FetchError?

@@ -9,7 +9,7 @@ final class OriginLimits: Sendable {
 
   private struct State {
     var origins: [String: OriginState] = [:]
-    /// Redirects that wait for a transfer's end, in the order in which they came.
+    /// Loads that wait for a transfer's end, in the order in which they came.
     var waiters: [String: Deque<OneShot<Void>>] = [:]
 
     mutating func tidy(at now: Instant, _ rules: OriginRules) {
@@ -21,9 +21,12 @@ final class OriginLimits: Sendable {
     }
 
     /// Begins a transfer if there is room.
-    mutating func tryBegin(_ origin: String, at now: Instant, _ rules: OriginRules) -> Bool {
+    /// - Parameter isWaiting: whether who asks is one of those that wait, which go first.
+    mutating func tryBegin(
+      _ origin: String, isWaiting: Bool = false, at now: Instant, _ rules: OriginRules
+    ) -> Bool {
       var known = origins[origin] ?? OriginState()
-      known.waiting = 0  // whoever asks is one of those
+      if isWaiting { known.waiting = 0 }
       guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0 else {
         return false
       }
@@ -124,28 +127,22 @@ final class OriginLimits: Sendable {
 
   // MARK: For who sends requests
 
-  /// Begins a transfer for a job that was taken by ``room(at:isSpare:)``.
+  /// Begins a transfer for a job that was taken by ``room(at:isSpare:isShared:)``.
+  ///
+  /// - Returns: nil where the room has gone to others since: the store was asked meanwhile. ``admit(_:)`` waits for more.
   /// - Throws: `.unreachable` during a pause.
-  func enter(_ origin: String) throws(FetchError) -> OriginPermit {
+  func enter(_ origin: String) throws(FetchError) -> OriginPermit? {
     let now = clock()
-    let refusal = state.withLock { state -> FetchError? in
-      if let refusal = Self.refusal(of: origin, in: state, at: now) { return refusal }
-      state.origins[origin, default: OriginState()].begin(at: now, rules)
-      return nil
+    let (hasBegun, refusal) = state.withLock { state -> (Bool, FetchError?) in
+      if let refusal = Self.refusal(of: origin, in: state, at: now) { return (false, refusal) }
+      return (state.tryBegin(origin, at: now, rules), nil)
     }
     if let refusal { throw refusal }
-    return OriginPermit(origin, self)
-  }
-
-  /// Begins a transfer if there is room.
-  func tryEnter(_ origin: String) -> OriginPermit? {
-    let now = clock()
-    let hasBegun = state.withLock { $0.tryBegin(origin, at: now, rules) }
     return hasBegun ? OriginPermit(origin, self) : nil
   }
 
-  /// Begins a transfer that a redirect leads to, once there is room: such waits hold a worker, and one of the places at
-  /// the origin that redirects, which bounds them.
+  /// Begins a transfer that a redirect leads to, or one whose room went to another, once there is room: such waits hold a
+  /// worker, which bounds them.
   ///
   /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled.
   func admit(_ origin: String) async throws(FetchError) -> OriginPermit {
@@ -167,7 +164,7 @@ final class OriginLimits: Sendable {
     let now = clock()
     return state.withLock { state in
       if Task.isCancelled { return .refused(.cancelled) }
-      if state.tryBegin(origin, at: now, rules) { return .begun }
+      if state.tryBegin(origin, isWaiting: true, at: now, rules) { return .begun }
       if let refusal = Self.refusal(of: origin, in: state, at: now) { return .refused(refusal) }
       state.waiters[origin, default: []].append(turn)
       state.origins[origin, default: OriginState()].waiting += 1
@@ -245,8 +242,11 @@ final class OriginPermit: Sendable {
 final class OriginPermits: Sendable {
   private let held: Mutex<[OriginPermit]>
 
-  /// - Parameter first: nil where no origin is asked.
+  /// - Parameter first: nil where no origin is asked, or its room has yet to come.
   init(_ first: OriginPermit?) { held = Mutex([first].compactMap(\.self)) }
+
+  /// Whether no origin may be asked yet.
+  var isEmpty: Bool { held.withLock { $0.isEmpty } }
 
   func add(_ permit: OriginPermit) { held.withLock { $0.append(permit) } }
 

@@ -37,7 +37,7 @@ struct OriginState: Sendable {
   }
 
   private(set) var running = 0
-  /// Redirects that wait for a transfer here: they go first.
+  /// Loads that wait for a transfer here: they go first.
   var waiting = 0
   private(set) var failures = 0
   /// The paths that were silent since it last answered, or since the circuit last opened; fewer than open it.
