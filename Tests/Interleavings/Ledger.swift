@@ -48,7 +48,8 @@ final class Ledger: Sendable {
 
   /// The store made a change.
   func stored(_ before: Job?, _ after: Job) {
-    if before == nil { order.withLock { $0.append(after.id) } }
+    // Whoever finds it there may change its entry at once.
+    defer { if before == nil { order.withLock { $0.append(after.id) } } }
     entries.withLock { entries in
       guard var entry = entries[after.id] else {
         faults.expect(before == nil, "\(after.id) was never submitted")
