@@ -20,6 +20,9 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     var writes = true
     /// Requests of one kind share a transaction; nil: a request has one of its own.
     var kind: @Sendable (Request) -> Int? = { _ in nil }
+    /// Between the beginnings of two transactions, at the least: what comes meanwhile is merged into the next one. Where
+    /// there is little to do nothing waits.
+    var pace: Duration = .zero
     /// Whether its caller is promised that a crash of the server undoes nothing of it.
     var isSynced: @Sendable (Request) -> Bool = { _ in true }
     /// Does what the requests ask for; `isRepeated` where an earlier try of the same may have been committed.
@@ -112,6 +115,11 @@ private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecke
     return true
   }
 
+  /// Waits for a request, and leaves it there.
+  func waitForSome() {
+    condition.withLock { while waiting.isEmpty && !isClosed { condition.wait() } }
+  }
+
   /// Waits for a request, and takes it with those that may be merged with it; none once closed and empty.
   func take(_ limit: Int, merging kind: (Request) -> Int?) -> [Entry] {
     condition.lock()
@@ -167,7 +175,14 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   }
 
   func run() {
+    var next = ContinuousClock.now
     while true {
+      if work.pace > .zero {
+        line.waitForSome()
+        let left = ContinuousClock.now.duration(to: next)
+        if left > .zero { Thread.sleep(forTimeInterval: left.inSeconds) }
+        next = .now + work.pace
+      }
       let entries = line.take(work.limit, merging: work.kind)
       guard let first = entries.first else { break }
       wait.recordSeconds((ContinuousClock.now - first.began).inSeconds)

@@ -91,7 +91,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       .init(limit: limit, kind: { _ in 0 }) { try $0.submit($1, isRepeated: $2, refusals) })
     writing = Lane(
       named: "pg-write", settings,
-      .init(limit: limit, kind: \.kind, isSynced: \.isSynced) {
+      .init(limit: limit, kind: \.kind, pace: .milliseconds(10), isSynced: \.isSynced) {
         try $0.write($1, isRepeated: $2)
       })
     let alone = Lane<Body, Void>.Work { transaction, tasks, _ in
