@@ -112,6 +112,8 @@ private struct URLLoad: Sendable {
       return loaded
     case 206:
       guard let kept, kept.isContinued(by: response) else {
+        // Its transfer ends before the next one begins: there is one place for both.
+        _ = consume response
         return try await exchange(url, known, nil)
       }
       return try await ingest(response, began, continuing: kept)

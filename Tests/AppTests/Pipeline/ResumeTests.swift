@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
 
@@ -287,6 +288,28 @@ struct ResumeTests {
       #expect(job.progress.resumedFrom == 0)
       #expect(asked(origin) == ["", "bytes=\(half)- \"v1\"", ""])
       #expect(try await service.image(of: job.id) == png)
+    }
+  }
+
+  @Test("lets go of a part that is of no use before the whole is asked for")
+  func letGo() async throws {
+    try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
+      let gate = Gate()
+      let fields = [("ETag", "\"v1\""), ("Content-Range", "bytes 0-9/\(png.count)")]
+      let part = ScriptedReply(.send(ScriptedReply.head(206, fields)), .hold(gate))
+      let hasEnded = Mutex(false)
+      origin.on(
+        "/x", inOrder: { tagged.reply(to: $0, breakingAt: half) }, { _ in part },
+        { [origin] request in
+          let earlier = origin.requests(to: "/x")[1].connection
+          let deadline = ContinuousClock.now + .seconds(20)
+          while origin.closed(earlier) == nil, .now < deadline { usleep(1_000) }
+          hasEnded.withLock { $0 = origin.closed(earlier) != nil }
+          return tagged.reply(to: request)
+        })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.phase == "success" && hasEnded.withLock(\.self), "\(job.summary)")
+      gate.open()
     }
   }
 
