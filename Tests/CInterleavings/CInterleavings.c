@@ -431,6 +431,10 @@ static void yield(void) {
   decides = false;
 }
 
+// MARK: What is taken over
+
+#ifndef SANITIZED
+
 static void mayYield(void) {
   if (!state.isActive || decides || !self || !countdown || --countdown) return;
   yield();
@@ -443,10 +447,6 @@ static void waitFor(volatile int *lock) {
   self->awaits = NULL;
   decides = before;
 }
-
-// MARK: What is taken over
-
-#ifndef SANITIZED
 
 /// What lies behind a function of ours, in the library that it is taken from.
 #define THEIRS(name) \
