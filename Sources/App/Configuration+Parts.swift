@@ -157,7 +157,7 @@ extension Configuration {
     routes.maxBatchLines = api.maxBatchLines
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
-    routes.maxConnections = server.maxConnections
+    routes.maxConnections = connections
     routes.corsOrigins = server.corsOrigins
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
@@ -177,7 +177,7 @@ extension Configuration {
     http.host = server.host
     http.port = server.port
     http.threads = server.threads
-    http.maxConnections = server.maxConnections
+    http.maxConnections = connections
     http.requestTimeout = server.requestTimeout
     http.maxBody = server.maxBody
     http.probes.paths = Routes.probes
@@ -189,6 +189,13 @@ extension Configuration {
       )
     }
     return http
+  }
+
+  /// Of clients, at the most: a job takes a socket, two files and its decoder's channel, and the stores, probes and threads
+  /// some more.
+  var connections: Int {
+    SystemLimits.connections(
+      atMost: server.maxConnections, besides: 128 + 4 * jobs.workers + idleDecoders)
   }
 
   private static func text(of path: String, named key: String) throws(StartError) -> String {

@@ -61,9 +61,13 @@ extension Configuration {
     isolation.maxMemory = decode.maxMemory + 2 * fetch.maxBytes + (128 << 20)
     isolation.maxTime = decode.maxTime
     // More pictures arrive at once than are computed at once, and each has one: to fork it anew takes a millisecond of a core.
-    isolation.mostIdle =
-      decode.processes > 0
-      ? decode.processes : min(32, 8 * ProcessInfo.processInfo.activeProcessorCount)
+    isolation.mostIdle = idleDecoders
     return isolation
+  }
+
+  /// Decoder processes that are kept for the next image.
+  var idleDecoders: Int {
+    decode.processes > 0
+      ? decode.processes : min(32, 8 * ProcessInfo.processInfo.activeProcessorCount)
   }
 }

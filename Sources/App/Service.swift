@@ -32,6 +32,14 @@ public enum Service {
     // The store holds what clients send to origins, credentials among it.
     umask(0o077)
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
+    if configuration.connections < configuration.server.maxConnections {
+      log.warning(
+        "fewer connections than configured: the rest of the descriptors is for jobs",
+        metadata: [
+          "connections": "\(configuration.connections)",
+          "max_connections": "\(configuration.server.maxConnections)",
+        ])
+    }
     let folder = FreshFolder(configuration.storage.path)
     let parts = try Parts(configuration, registry: registry, log: log)
     let place: (host: String, port: Int)

@@ -19,4 +19,16 @@ enum SystemLimits {
     limit.rlim_cur = limit.rlim_max
     setrlimit(files, &limit)
   }
+
+  /// How many connections of clients fit into the descriptors that there may be: one too many would cost a job its transfer.
+  ///
+  /// - Parameters:
+  ///   - wanted: what is configured.
+  ///   - own: descriptors that the service needs beside them.
+  static func connections(atMost wanted: Int, besides own: Int) -> Int {
+    var limit = rlimit()
+    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return wanted }
+    let descriptors = Int(clamping: limit.rlim_cur)
+    return min(wanted, max(1, descriptors / 4, descriptors - own))
+  }
 }
