@@ -6,7 +6,7 @@
 What a transaction costs the server is costs.json's, which `cluster.py --only costs` measures of its connections' CPU time;
 what is assumed is marked so. Origins, object store and the instances' own cores are left out: they grow with the instances.
 A job is submitted at a random instance, claimed by one with an idle worker, loaded, and completed; each of an instance's
-lanes has one transaction under way, and what comes meanwhile goes with the next.
+lanes has one transaction under way, and what comes meanwhile goes with the next; ends begin some time apart.
 """
 
 import argparse
@@ -24,9 +24,9 @@ MEASURED = json.loads(pathlib.Path(__file__).with_name("costs.json").read_text()
 COST = {name: [part * US for part in MEASURED[name]] for name in ("submit", "claim", "complete")}
 LOG_BYTES = MEASURED["log bytes of a job"]
 WAKE, NOTIFY = MEASURED["wake"] * US, MEASURED["notify"] * US
-# From the sources: one notification in 20 ms for an instance at the most, 512 requests in a transaction, 7 connections;
-# looks of housekeeping in a second, each taken for an empty claim.
-NEWS_EVERY, MOST, CONNECTIONS, LOOKS = 20 * MS, 512, 7, 5
+# From the sources: one notification in 20 ms for an instance at the most, ends 10 ms apart, 512 requests in a transaction, 7
+# connections; looks of housekeeping in a second, each taken for an empty claim.
+NEWS_EVERY, ENDS_EVERY, MOST, CONNECTIONS, LOOKS = 20 * MS, 10 * MS, 512, 7, 5
 LOAD = 0.2  # assumed: seconds from claim to end, as origins that answer after 200 ms
 
 
@@ -63,6 +63,7 @@ class Simulation:
         self.is_busy = {lane: [False] * instances for lane in ("submit", "claim", "complete")}
         self.queue, self.head, self.tells = [], 0, [False] * instances
         self.ended, self.acknowledged, self.sizes = [], [], {lane: [] for lane in COST}
+        self.next_ends, self.is_paced = [0.0] * instances, [False] * instances
         self.claims = self.notifications = 0
 
     def at(self, moment, action, *arguments):
@@ -88,6 +89,13 @@ class Simulation:
         """Begins a transaction of what waits for the lane, unless one is under way."""
         if self.is_busy[lane][instance] or not self.waiting[lane][instance]:
             return
+        if lane == "complete":
+            if now < self.next_ends[instance]:
+                if not self.is_paced[instance]:
+                    self.is_paced[instance] = True
+                    self.at(self.next_ends[instance], self.go_on, instance)
+                return
+            self.next_ends[instance] = now + ENDS_EVERY
         self.is_busy[lane][instance] = True
         some = self.waiting[lane][instance][:MOST]
         self.waiting[lane][instance] = self.waiting[lane][instance][MOST:]
@@ -96,6 +104,10 @@ class Simulation:
         self.sizes[lane].append(len(jobs))
         computed = self.server.compute(now, fixed + each * len(jobs))
         self.at(computed, self.commit, lane, instance, jobs)
+
+    def go_on(self, now, instance):
+        self.is_paced[instance] = False
+        self.work(now, "complete", instance)
 
     def commit(self, now, lane, instance, jobs):
         self.at(self.server.commit(now), self.done, lane, instance, jobs)
