@@ -40,11 +40,7 @@ extension JobEngine {
   /// What to look up: a regular image that is stored is better than the low-data one in its place.
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
-      // What is kept of an image whose own bytes are dropped is the job's alone.
-      guard job.url != nil, job.submission.cacheMode.takesStored, !job.submission.dropsOriginal,
-        // Before its success it has to be brought somewhere.
-        job.submission.deliveries.isEmpty
-      else { return [] }
+      guard job.submission.takesStored else { return [] }
       guard job.target == .lowData else { return [(place, job)] }
       var regular = job
       regular.target = .regular
@@ -58,6 +54,16 @@ extension JobEngine {
       height: image.description.height, decodingMemory: 0)
     let limits = JobLimits(of: job, within: loads.rules)
     return limits.objection(bytes: image.bytes, header: header) == nil
+  }
+}
+
+extension Submission {
+  /// Whether a stored response may be its job's image at once.
+  var takesStored: Bool {
+    guard case .url = source, cacheMode.takesStored else { return false }
+    // What is kept of an image whose own bytes are dropped is the job's alone; and before its success one that is to be
+    // delivered has to be brought somewhere.
+    return !dropsOriginal && deliveries.isEmpty
   }
 }
 

@@ -30,6 +30,7 @@ extension JobEngine {
     snapshots.purge(id)
     loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
+    if job.phase == .queued { queueGate.left([job]) }
     publisher.recordPurge(of: job, at: now())
     let partial = await forgetBytes(of: job)
     membership.tell(.purged(id, partial: partial))
@@ -94,14 +95,16 @@ extension JobEngine {
         var changed = job
         changed.keepProgress(of: snapshots.peek(id)?.job)
         guard change(&changed) else { return false }
-        outcome.note(changed.phase.isFinished && !job.phase.isFinished ? .ended : .changed)
+        let hasEnded = changed.phase.isFinished && !job.phase.isFinished
+        outcome.note(hasEnded ? .ended(from: job.phase) : .changed)
         job = changed
         return true
       }
     }
     if outcome.value == .versionDiffers { throw .versionDiffers }
     guard let job else { throw .unknownJob }
-    guard let snapshot = publisher.publish(job, hasEnded: outcome.value == .ended) else {
+    if outcome.value == .ended(from: .queued) { queueGate.left([job]) }
+    guard let snapshot = publisher.publish(job, hasEnded: outcome.value.isEnd) else {
       throw .unknownJob
     }
     return snapshot
@@ -110,7 +113,12 @@ extension JobEngine {
 
 /// What the store found when it came to make a change.
 final class ChangeOutcome: Sendable {
-  enum Value { case unchanged, changed, ended, versionDiffers }
+  enum Value: Equatable {
+    case unchanged, changed, versionDiffers
+    case ended(from: Phase)
+
+    var isEnd: Bool { if case .ended = self { true } else { false } }
+  }
 
   private let state = Mutex(Value.unchanged)
 

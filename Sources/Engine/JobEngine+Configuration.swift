@@ -7,6 +7,9 @@ extension JobEngine {
     public var workers = 64
     /// Beyond so many queued jobs a submission is refused.
     public var maxQueued = 100_000
+    /// So long a submission is refused without asking the store, once that has said that the queue is full, unless a job
+    /// has left it meanwhile.
+    public var refusalStands: Duration = .milliseconds(200)
     /// Those whose tokens bound the bytes that come for them in a day, when the service starts.
     public var limitedOwners: Set<Owner> = []
     /// Beyond so many queued jobs that are lines of batches no more lines are taken.

@@ -12,12 +12,17 @@ extension JobEngine {
     let moment = now()
     try dailyBytes.check(caller, at: moment)
     try await checkLocalNames(jobs)
+    let capacity = capacity(for: caller)
+    if key == nil {
+      // What the cache may answer needs no place. All else is refused before anything is made of it.
+      let certain = jobs.count { !cache.isOn || !$0.submission.takesStored }
+      try checkQueue(for: certain, QueueGate.Client(caller.owner, capacity))
+    }
     let queued = jobs.map { new in
       var job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
       job.target = network.firstCandidate(of: job.submission)
       return loads.rules.sharing(job)
     }
-    let capacity = capacity(for: caller)
     if let submitted = try await submit(await answered(queued), key: key, capacity) {
       return submitted
     }
@@ -42,6 +47,7 @@ extension JobEngine {
     if let owner = jobs.first(where: { $0.submission.webhook != nil })?.owner {
       try await checkMessages(of: owner)
     }
+    let admission = try admission(for: jobs, key: key, capacity)
     let outcome = try await storing { () async throws(StoreError) in
       try await store.submit(jobs, key: key, capacity: capacity)
     }
@@ -49,9 +55,28 @@ extension JobEngine {
     case .accepted: return await accepted(jobs)
     case .repeated(let jobs): return jobs.map(remembered)
     case .keyReused: throw .keyReused
-    case .queueFull: throw .queueFull
+    case .queueFull(let places):
+      if let admission { queueGate.close(to: admission, wanting: places) }
+      throw .queueFull
     case .imageGone: return nil
     }
+  }
+
+  /// Leave to ask the store; nil where no job needs a place. What comes with a key is asked for whatever the queue holds:
+  /// it may have been accepted before.
+  private func admission(
+    for jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
+  ) throws(JobsError) -> QueueGate.Admission? {
+    let places = jobs.count { $0.phase == .queued }
+    guard places > 0, let owner = jobs.first?.owner else { return nil }
+    let client = QueueGate.Client(owner, capacity)
+    guard key == nil else { return queueGate.admitAnyway(client) }
+    guard let admission = queueGate.admit(places, of: client) else { throw .queueFull }
+    return admission
+  }
+
+  private func checkQueue(for jobs: Int, _ client: QueueGate.Client) throws(JobsError) {
+    if queueGate.isClosed(to: client, for: jobs) { throw .queueFull }
   }
 
   private func capacity(for caller: Caller) -> QueueCapacity {
@@ -129,10 +154,13 @@ extension JobEngine {
       throw .store(.unavailable(detail: "not a finished capture of this engine"))
     }
     let moment = now()
+    let capacity = capacity(for: caller)
+    // Before the image is kept for nothing.
+    if key == nil { try checkQueue(for: 1, QueueGate.Client(caller.owner, capacity)) }
     let job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
     do throws(JobsError) {
       try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
-      let submitted = try await submitPlain([job], key: key, capacity(for: caller))[0]
+      let submitted = try await submitPlain([job], key: key, capacity)[0]
       if submitted.id != job.id { await keeper.release(job.id) }
       return submitted
     } catch {

@@ -47,6 +47,7 @@ public final class JobEngine: Sendable {
   let network: NetworkState
   let origins: OriginLimits
   let positions: QueuePositions
+  let queueGate: QueueGate
   let dailyBytes: DailyBytes
   let dispatcher: Dispatcher
 
@@ -127,10 +128,11 @@ public final class JobEngine: Sendable {
       onPause: { [membership] in membership.tell(.originPaused($0, $1)) }, onRoom: { signal.wake() }
     )
     positions = QueuePositions(since: now())
+    queueGate = QueueGate(patience: configuration.refusalStands)
     dailyBytes = DailyBytes(of: configuration.limitedOwners)
     dispatcher = Dispatcher(
-      store: parts.store, lease: lease, origins: origins, positions: positions, signal: signal,
-      now: now, log: log)
+      store: parts.store, lease: lease, origins: origins, positions: positions, gate: queueGate,
+      signal: signal, now: now, log: log)
 
     let lastDecode = LastDecode()
     vitality = Vitality(
@@ -139,13 +141,15 @@ public final class JobEngine: Sendable {
     let memory = DecodeMemory(bytes: configuration.limits.maxMemory)
     completer = JobCompleter(
       writer: CompletionWriter(
-        store: parts.store, lease: lease, keeper: keeper, cache: cache, loads: loads, log: log),
+        store: parts.store, lease: lease, keeper: keeper, cache: cache, loads: loads,
+        gate: queueGate, log: log),
       outcomes: JobOutcomes(
         retry: configuration.retry, retention: configuration.retention, network: network, now: now,
         log: log),
       publisher: publisher, dispatcher: dispatcher, loads: loads)
     coalescer = Coalescer(
-      store: parts.store, lease: lease, loads: loads, completer: completer, log: log)
+      store: parts.store, lease: lease, loads: loads, completer: completer,
+      gate: queueGate, log: log)
     kept = KeptTransfers(spool: parts.spool, loads: loads, now: now, log: log)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: threads,

@@ -115,8 +115,8 @@ public enum SubmitOutcome: Sendable, Equatable {
   case repeated([RememberedJob])
   /// The same key came with another request.
   case keyReused
-  /// The queue would hold more than its capacity, or than the owner's share of it.
-  case queueFull
+  /// The queue would hold more than its capacity, or than the owner's share of it, with so many places more.
+  case queueFull(wanting: Int)
   /// An image that the cache answered with is no longer kept: nothing was saved.
   case imageGone
 }

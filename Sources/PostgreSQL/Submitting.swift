@@ -32,7 +32,8 @@ struct SubmitRequest: Sendable {
 
 /// What became of a submission, its jobs not read yet.
 enum SubmitAnswer: Sendable {
-  case accepted, queueFull, imageGone, keyReused
+  case accepted, imageGone, keyReused
+  case queueFull(wanting: Int)
   case known([JobID])
 }
 
@@ -68,7 +69,7 @@ extension PostgresJobStore {
     }
     switch try await submitting.perform(request) {
     case .accepted: return .accepted
-    case .queueFull: return .queueFull
+    case .queueFull(let places): return .queueFull(wanting: places)
     case .imageGone: return .imageGone
     case .keyReused: return .keyReused
     case .known(let ids):
@@ -169,7 +170,7 @@ extension Transaction {
     guard
       refusals.hasRoom(
         for: wanted, of: first.owner, held: places, within: request.capacity, at: job.createdAt)
-    else { return .queueFull }
+    else { return .queueFull(wanting: wanted) }
     places[first.owner, default: 0] += wanted
     return nil
   }

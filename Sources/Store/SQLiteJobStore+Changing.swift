@@ -19,7 +19,7 @@ extension SQLiteJobStore {
       }
       switch outcome {
       case .accepted: return .accepted
-      case .queueFull: return .queueFull
+      case .queueFull(let places): return .queueFull(wanting: places)
       case .imageGone: return .imageGone
       // The same key came twice at once, and this one second.
       case .known(let known):

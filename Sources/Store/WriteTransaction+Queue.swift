@@ -6,7 +6,8 @@ internal import Jobs
 extension WriteTransaction {
   /// What became of a submission, its jobs not decoded yet.
   enum Submitted: Sendable {
-    case accepted, queueFull, imageGone
+    case accepted, imageGone
+    case queueFull(wanting: Int)
     case known(IdempotencyKeys.Known)
   }
 
@@ -14,7 +15,7 @@ extension WriteTransaction {
     _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: QueueCapacity
   ) throws -> Submitted {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
-    guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
+    if let places = lacking(for: jobs, within: capacity) { return .queueFull(wanting: places) }
     for image in jobs.compactMap(\.row.image) {
       guard try isKept(image) else { return .imageGone }
     }
@@ -35,17 +36,19 @@ extension WriteTransaction {
     return .accepted
   }
 
-  private mutating func hasRoom(
+  /// The places that the jobs want, where there are not that many; else nil.
+  private mutating func lacking(
     for jobs: [(row: JobRow, job: Job)], within capacity: QueueCapacity
-  ) -> Bool {
+  ) -> Int? {
     let queued = jobs.filter { $0.row.phase == .queued }
-    guard let first = queued.first else { return true }
+    guard let first = queued.first else { return nil }
     let places = queued.reduce(0) { $0 + $1.row.places }
     guard places <= capacity.ofOwner - counters.queue.share(of: first.row.owner) else {
-      return false
+      return places
     }
-    return counters.queue.hasRoom(
+    let hasRoom = counters.queue.hasRoom(
       for: places, of: first.row.owner, within: capacity.all, at: first.job.createdAt)
+    return hasRoom ? nil : places
   }
 
   func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {

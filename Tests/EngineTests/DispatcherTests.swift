@@ -49,7 +49,7 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      signal: signal,
+      gate: QueueGate(patience: .zero), signal: signal,
       now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     clock.begin(.seconds(6))
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
@@ -77,7 +77,7 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      signal: signal,
+      gate: QueueGate(patience: .zero), signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let taken = AsyncStream<Dispatcher.Work>.makeStream()

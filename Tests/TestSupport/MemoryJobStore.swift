@@ -46,6 +46,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var lineRefusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
   private var failuresOf: [Call: [StoreError]] = [:]
+  /// How often it was asked to take jobs.
+  public private(set) var submissions = 0
   /// How often it was asked which images it does not know.
   public internal(set) var looksForOrphans = 0
   private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
@@ -136,13 +138,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public func submit(
     _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws(StoreError) -> SubmitOutcome {
+    submissions += 1
     try await mayFail()
     let name = key.map { "\($0.owner.name)\n\($0.key)" }
     if let key, let name, let known = keys[name] {
       guard known.fingerprint == key.fingerprint else { return .keyReused }
       return .repeated(known.jobs.map { id in rows[id].map { .kept($0.job) } ?? .gone(id) })
     }
-    guard hasRoom(for: jobs, within: capacity) else { return .queueFull }
+    guard hasRoom(for: jobs, within: capacity) else {
+      return .queueFull(wanting: jobs.count { $0.phase == .queued })
+    }
     let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.keptDigest : nil }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     guard jobs.allSatisfy({ rows[$0.id] == nil }) else {

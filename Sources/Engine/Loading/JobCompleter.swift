@@ -141,6 +141,7 @@ struct CompletionWriter: Sendable {
   let keeper: ImageKeeper
   let cache: ResponseCache
   let loads: Loads
+  let gate: QueueGate
   let log: Logger
 
   /// What came of it.
@@ -170,6 +171,7 @@ struct CompletionWriter: Sendable {
     while !loads.isOver {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
+        gate.left(completed.gathered.lazy.map(\.job))
         if let entry { cache.noteStored(entry) }
         lease.membership.metrics.fenced(completed.jobs.count { $0 == nil })
         await keeper.remove(completed.evicted)

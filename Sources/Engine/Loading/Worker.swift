@@ -89,6 +89,7 @@ struct Coalescer: Sendable {
   let lease: Lease
   let loads: Loads
   let completer: JobCompleter
+  let gate: QueueGate
   let log: Logger
 
   /// ``Load/beginCoalescing()`` comes before; this ends it. What the load takes no more goes back into the queue, and
@@ -105,6 +106,7 @@ struct Coalescer: Sendable {
         let claimed = try await lease.holding { instance throws(StoreError) in
           try await store.claim(equalTo: request, count: wanted, for: instance)
         }
+        gate.left(claimed.lazy.map(\.job))
         let haveJoined = await join(claimed, load)
         guard haveJoined, claimed.count == wanted else { return }
         left -= wanted

@@ -54,6 +54,7 @@ final class Dispatcher: Sendable {
   private let lease: Lease
   private let origins: OriginLimits
   private let positions: QueuePositions
+  private let gate: QueueGate
   private let now: WallClock
   private let log: Logger
   private let state = Mutex(State())
@@ -61,12 +62,13 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    signal: DispatcherSignal, now: @escaping WallClock, log: Logger
+    gate: QueueGate, signal: DispatcherSignal, now: @escaping WallClock, log: Logger
   ) {
     self.store = store
     self.lease = lease
     self.origins = origins
     self.positions = positions
+    self.gate = gate
     self.now = now
     self.log = log
     signal.connect(self)
@@ -225,6 +227,7 @@ final class Dispatcher: Sendable {
       let claimed = try await lease.holding { [store] instance throws(StoreError) in
         try await store.claim(workers.count, for: instance, room: room)
       }
+      gate.left(claimed.jobs.lazy.map(\.job))
       for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
       // Whatever was queued since has asked for another look.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }

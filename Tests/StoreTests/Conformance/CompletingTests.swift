@@ -113,7 +113,7 @@ struct AnsweredJobTests {
     let first = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     let batch = [Self.answered(2, .sample(1)), .sample(3), Self.answered(4, .sample(1))]
     #expect(try await store.submit(batch, key: nil, capacity: 1) == .accepted)
-    #expect(try await store.submit([batch[1]], key: nil, capacity: 1) == .queueFull)
+    #expect(try await store.submit([batch[1]], key: nil, capacity: 1) == .queueFull(wanting: 1))
     let more = [Self.answered(5, .sample(1))]
     #expect(try await store.submit(more, key: nil, capacity: 0) == .accepted)
     #expect(try await store.job(batch[0].id) == batch[0])

@@ -26,10 +26,11 @@ struct SubmittingTests {
   func capacity(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let batch = (0..<5).map { Job.sample($0) }
-    #expect(try await jobs.store.submit(batch, key: nil, capacity: 4) == .queueFull)
+    #expect(try await jobs.store.submit(batch, key: nil, capacity: 4) == .queueFull(wanting: 5))
     #expect(try await jobs.store.counts().jobs[.queued] == 0)
     #expect(try await jobs.store.submit(batch, key: nil, capacity: 5) == .accepted)
-    #expect(try await jobs.store.submit([.sample(9)], key: nil, capacity: 5) == .queueFull)
+    #expect(
+      try await jobs.store.submit([.sample(9)], key: nil, capacity: 5) == .queueFull(wanting: 1))
     _ = try await jobs.store.claimOne()
     #expect(try await jobs.store.submit([.sample(9)], key: nil, capacity: 5) == .accepted)
     await jobs.store.close()
@@ -46,7 +47,7 @@ struct SubmittingTests {
     }
     #expect(try await submit(0, "anna", 2) == .accepted)
     #expect(try await submit(1, "anna", 2) == .accepted)
-    #expect(try await submit(2, "anna", 2) == .queueFull)
+    #expect(try await submit(2, "anna", 2) == .queueFull(wanting: 1))
     #expect(try await submit(3, "ben", 2) == .accepted)
     #expect(try await submit(4, "anna", nil) == .accepted)
     await jobs.store.close()
@@ -76,9 +77,9 @@ struct SubmittingTests {
       return try await jobs.store.submit(batch, key: nil, capacity: 6)
     }
     #expect(try await submit(0..<6, "anna") == .accepted)
-    #expect(try await submit(6..<7, "ben") == .queueFull)
+    #expect(try await submit(6..<7, "ben") == .queueFull(wanting: 1))
     _ = try await jobs.store.claimOne()
-    #expect(try await submit(7..<8, "anna") == .queueFull)
+    #expect(try await submit(7..<8, "anna") == .queueFull(wanting: 1))
     #expect(try await submit(8..<9, "ben") == .accepted)
     // Whoever's turn comes in between.
     var left = 3
@@ -88,7 +89,7 @@ struct SubmittingTests {
     try await jobs.store.auditWaiting()
     #expect(try await submit(9..<10, "ben") == .accepted)
     #expect(try await submit(10..<11, "anna") == .accepted)
-    #expect(try await submit(11..<12, "anna") == .queueFull)
+    #expect(try await submit(11..<12, "anna") == .queueFull(wanting: 1))
     let reopened = try await jobs.reopened()
     try await reopened.auditWaiting()
     await reopened.close()
@@ -100,9 +101,10 @@ struct SubmittingTests {
   func weighs(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let long = Job.sample(1, tags: Array(repeating: String(repeating: "x", count: 1024), count: 12))
-    #expect(try await jobs.store.submit([long], key: nil, capacity: 3) == .queueFull)
+    #expect(try await jobs.store.submit([long], key: nil, capacity: 3) == .queueFull(wanting: 4))
     #expect(try await jobs.store.submit([long], key: nil, capacity: 4) == .accepted)
-    #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull)
+    #expect(
+      try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull(wanting: 1))
     // A change that grows the record is counted too.
     _ = try await jobs.store.update(long.id, under: nil) { $0.edit(priority: nil, tags: []) }
     try await jobs.store.auditWaiting()
@@ -163,7 +165,8 @@ struct SubmittingTests {
   func refusedKey(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
-    #expect(try await jobs.store.submit([.sample(1)], key: key, capacity: 0) == .queueFull)
+    #expect(
+      try await jobs.store.submit([.sample(1)], key: key, capacity: 0) == .queueFull(wanting: 1))
     #expect(try await jobs.store.submit([.sample(1)], key: key, capacity: 1) == .accepted)
     await jobs.store.close()
   }

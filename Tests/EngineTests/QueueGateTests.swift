@@ -1,0 +1,322 @@
+import Jobs
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("The gate of a full queue")
+struct QueueGateTests {
+  private static let patience = Duration.milliseconds(200)
+  private let clock = Clock()
+  private let gate: QueueGate
+  private let anna = QueueGate.Client(Owner("anna"), 10)
+
+  /// A monotonic clock that a test sets.
+  private final class Clock: Sendable {
+    private let moment = Mutex(ContinuousClock.now)
+    var now: ContinuousClock.Instant { moment.withLock { $0 } }
+    func advance(by duration: Duration) { moment.withLock { $0 += duration } }
+  }
+
+  init() { gate = QueueGate(patience: Self.patience, clients: 2) { [clock] in clock.now } }
+
+  /// Asks, and is refused by the store.
+  private func refuse(_ client: QueueGate.Client, wanting places: Int = 1) throws {
+    gate.close(to: try #require(gate.admit(places, of: client)), wanting: places)
+  }
+
+  private func leave(_ count: Int, of batch: BatchPlace? = nil) {
+    let source = Source.url(SourceURL("http://a.example/")!, lowData: nil)
+    gate.left(
+      (0..<count).map { _ in
+        Job(
+          NewJob(submission: Submission(source: source)),
+          id: JobID(at: Timestamp(milliseconds: 1)),
+          owner: Owner("ben"), createdAt: Timestamp(milliseconds: 1), batch: batch)
+      })
+  }
+
+  @Test("refuses what the store has refused, and no longer than it is told to")
+  func moment() throws {
+    #expect(!gate.isClosed(to: anna, for: 1))
+    try refuse(anna)
+    clock.advance(by: Self.patience - .nanoseconds(1))
+    #expect(gate.isClosed(to: anna, for: 1) && gate.admit(1, of: anna) == nil)
+    clock.advance(by: .nanoseconds(1))
+    #expect(!gate.isClosed(to: anna, for: 1) && gate.admit(1, of: anna) != nil)
+  }
+
+  @Test(
+    "lets those ask who want fewer places, and whose refusal then counts for all that want more")
+  func places() throws {
+    try refuse(anna, wanting: 3)
+    #expect(gate.isClosed(to: anna, for: 3) && gate.isClosed(to: anna, for: 4))
+    #expect(!gate.isClosed(to: anna, for: 2) && !gate.isClosed(to: anna, for: 0))
+    try refuse(anna, wanting: 2)
+    #expect(gate.isClosed(to: anna, for: 2) && !gate.isClosed(to: anna, for: 1))
+    // A late word about more places makes no more of what is known about fewer.
+    clock.advance(by: Self.patience / 2)
+    gate.close(to: gate.admitAnyway(anna), wanting: 5)
+    clock.advance(by: Self.patience / 2)
+    #expect(!gate.isClosed(to: anna, for: 5))
+  }
+
+  @Test("counts what a job wants in the store, which may be more than one place")
+  func longJob() throws {
+    let admission = try #require(gate.admit(1, of: anna))
+    gate.close(to: admission, wanting: 4)
+    #expect(gate.admit(1, of: anna) != nil, "a short one may find room")
+    #expect(gate.admit(4, of: anna) == nil)
+  }
+
+  @Test("lets as many ask as jobs have left the queue, those of batches aside")
+  func departures() throws {
+    try refuse(anna)
+    leave(2, of: BatchPlace(id: BatchID(at: Timestamp(milliseconds: 1)), line: 1))
+    #expect(gate.admit(1, of: anna) == nil)
+    leave(3)
+    for _ in 0..<3 {
+      #expect(!gate.isClosed(to: anna, for: 1))
+      #expect(gate.admit(1, of: anna) != nil)
+    }
+    #expect(gate.isClosed(to: anna, for: 1) && gate.admit(1, of: anna) == nil)
+  }
+
+  @Test(
+    "a refusal that knows of the jobs that have left closes what they opened; an older one does not"
+  )
+  func order() throws {
+    try refuse(anna)
+    let early = gate.admitAnyway(anna)
+    leave(5)
+    try refuse(anna)
+    #expect(gate.admit(1, of: anna) == nil)
+    leave(1)
+    gate.close(to: early, wanting: 1)
+    #expect(gate.admit(1, of: anna) != nil)
+    #expect(gate.admit(1, of: anna) == nil)
+  }
+
+  @Test("says nothing of another owner, nor of the same one's other capacity")
+  func clients() throws {
+    try refuse(anna)
+    let ben = QueueGate.Client(Owner("ben"), 10)
+    #expect(gate.admit(1, of: ben) != nil)
+    #expect(
+      gate.admit(1, of: QueueGate.Client(Owner("anna"), QueueCapacity(10, ofOwner: 5))) != nil)
+    try refuse(ben)
+    // What the one asks for with it takes nothing from the other.
+    leave(1)
+    for client in [anna, ben] {
+      #expect(gate.admit(1, of: client) != nil)
+      #expect(gate.admit(1, of: client) == nil)
+    }
+  }
+
+  @Test("remembers so many clients, and has the store asked by whom it has forgotten")
+  func forgotten() throws {
+    for name in ["anna", "ben", "carl"] { try refuse(QueueGate.Client(Owner(name), 10)) }
+    #expect(gate.admit(1, of: anna) != nil)
+    #expect(gate.admit(1, of: QueueGate.Client(Owner("carl"), 10)) == nil)
+  }
+}
+
+/// The engine before a full queue, whose only worker is busy for good.
+@Suite("A full queue", .timeLimit(.minutes(2)))
+struct FullQueueTests {
+  private static let anna = Caller(owner: Owner("anna"), isAdmin: false)
+  private static let ben = Caller(owner: Owner("ben"), isAdmin: false)
+
+  /// Submits jobs, each of a URL of its own that never answers.
+  private final class Desk: Sendable {
+    let shop: Workshop
+    let busy: JobID
+    private let count = Mutex(0)
+
+    init(_ shop: Workshop, busy: JobID) { (self.shop, self.busy) = (shop, busy) }
+
+    func new(_ mode: CacheMode) -> NewJob {
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      let url = "http://silent.example/\(number)"
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      submission.cacheMode = mode
+      return NewJob(submission: submission)
+    }
+
+    func submit(
+      by caller: Caller = anna, mode: CacheMode = .noStore, key: IdempotencyKey? = nil
+    ) async throws -> JobID {
+      try await shop.engine.submit([new(mode)], by: caller, key: key)[0].id
+    }
+
+    /// Whether one more is refused, and whether by the store.
+    func refusal(
+      by caller: Caller = anna, mode: CacheMode = .noStore, key: IdempotencyKey? = nil
+    ) async throws -> Refusal {
+      let before = await shop.store.submissions
+      do throws(JobsError) {
+        _ = try await shop.engine.submit([new(mode)], by: caller, key: key)
+      } catch {
+        #expect(error == .queueFull)
+        return await shop.store.submissions == before ? .atTheGate : .byTheStore
+      }
+      return .none
+    }
+  }
+
+  private enum Refusal { case none, byTheStore, atTheGate }
+
+  private func open(
+    places: Int = 2, stands: Duration = .seconds(3_600), _ body: (Desk) async throws -> Void
+  ) async throws {
+    try await Workshop.open({
+      $0.workers = 1
+      $0.maxQueued = places
+      $0.refusalStands = stands
+    }) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      let busy = try await shop.submit("http://busy.example/")
+      _ = try await shop.reached(.loading, busy)
+      try await body(Desk(shop, busy: busy))
+    }
+  }
+
+  @Test("is asked once, and then not before a job has left it: cancelled, purged or begun")
+  func departures() async throws {
+    try await open { desk in
+      let (first, second) = (try await desk.submit(), try await desk.submit())
+      #expect(try await desk.refusal() == .byTheStore)
+      for _ in 0..<3 { #expect(try await desk.refusal() == .atTheGate) }
+
+      _ = try await desk.shop.engine.cancel(first, for: Self.anna)
+      #expect(try await desk.refusal() == .none)
+      #expect(try await desk.refusal() == .atTheGate)
+
+      try await desk.shop.engine.purge(second, for: Self.anna)
+      #expect(try await desk.refusal() == .none)
+      #expect(try await desk.refusal() == .atTheGate)
+
+      // One that was not queued has left no place.
+      _ = try await desk.shop.engine.cancel(first, for: Self.anna)
+      #expect(try await desk.refusal() == .atTheGate)
+
+      // Its worker begins with one of those that wait.
+      let before = await desk.shop.store.submissions
+      _ = try await desk.shop.engine.cancel(desk.busy, for: Workshop.me)
+      var taken = 0
+      try await until {
+        if try await desk.refusal() == .none { taken += 1 }
+        return taken > 0
+      }
+      for _ in 0..<3 { #expect(try await desk.refusal() == .atTheGate) }
+      #expect(await desk.shop.store.submissions == before + 1)
+    }
+  }
+
+  @Test("is asked each time where its word does not stand")
+  func expiry() async throws {
+    try await open(stands: .zero) { desk in
+      for _ in 0..<2 { _ = try await desk.submit() }
+      for _ in 0..<3 { #expect(try await desk.refusal() == .byTheStore) }
+    }
+  }
+
+  @Test("answers a key that it knows with its first job, and is asked about one that it does not")
+  func keys() async throws {
+    func key(_ name: String) -> IdempotencyKey {
+      IdempotencyKey(
+        owner: Self.anna.owner, key: name, fingerprint: MemoryImageStore.digest(of: [1]))
+    }
+    try await open { desk in
+      let first = try await desk.submit(key: key("k"))
+      _ = try await desk.submit()
+      #expect(try await desk.refusal(key: key("l")) == .byTheStore)
+      // What a key was told holds for what comes without one.
+      #expect(try await desk.refusal() == .atTheGate)
+      #expect(try await desk.submit(key: key("k")) == first)
+      #expect(try await desk.refusal(key: key("l")) == .byTheStore)
+    }
+  }
+
+  @Test("lets an owner in who has room, however many another one offers")
+  func fairness() async throws {
+    try await open { desk in
+      let mine = [try await desk.submit(), try await desk.submit()]
+      #expect(try await desk.refusal(by: Self.anna) == .byTheStore)
+      #expect(try await desk.refusal(by: Self.ben) == .byTheStore)
+      for _ in 0..<5 { #expect(try await desk.refusal(by: Self.anna) == .atTheGate) }
+      _ = try await desk.shop.engine.cancel(mine[0], for: Self.anna)
+      // Anna is first to ask, and has half of the queue; the place is another's.
+      #expect(try await desk.refusal(by: Self.anna) == .byTheStore)
+      for _ in 0..<5 { #expect(try await desk.refusal(by: Self.anna) == .atTheGate) }
+      #expect(try await desk.refusal(by: Self.ben) == .none)
+    }
+  }
+
+  @Test("whose owner's own part is taken takes another one's jobs")
+  func ownPart() async throws {
+    try await open(places: 10) { desk in
+      let bound = Caller(
+        owner: Owner("anna"), isAdmin: false, limits: OwnerLimits(maxQueued: 1))
+      _ = try await desk.submit(by: bound)
+      #expect(try await desk.refusal(by: bound) == .byTheStore)
+      #expect(try await desk.refusal(by: bound) == .atTheGate)
+      #expect(try await desk.refusal(by: Self.ben) == .none)
+      #expect(try await desk.refusal(by: Self.anna) == .none, "her other token has no bound")
+    }
+  }
+
+  @Test(
+    "hinders nothing that the cache answers, and a batch that is too long for it no shorter one")
+  func others() async throws {
+    try await open { desk in
+      _ = try await desk.shop.engine.cancel(desk.busy, for: Workshop.me)
+      desk.shop.fetcher.answer("http://cached.example/", with: .pieces([ok], total: nil))
+      _ = try await desk.shop.finished(desk.shop.submit("http://cached.example/"))
+      let again = try await desk.shop.submit("http://busy.example/")
+      _ = try await desk.shop.reached(.loading, again)
+
+      let three = (0..<3).map { _ in desk.new(.noStore) }
+      await #expect(throws: JobsError.queueFull) {
+        try await desk.shop.engine.submit(three, by: Self.anna, key: nil)
+      }
+      for _ in 0..<2 { #expect(try await desk.refusal() == .none) }
+      #expect(try await desk.refusal() == .byTheStore)
+
+      // Stored, and as it says nothing of how long it is fresh, taken where any age will do.
+      var stored = Submission(
+        source: .url(SourceURL("http://cached.example/")!, lowData: nil))
+      stored.cacheMode = .forceCache
+      let answered = try await desk.shop.engine.submit(
+        [NewJob(submission: stored)], by: Self.anna, key: nil)[0].snapshot?.job
+      #expect(answered?.phase == .success && answered?.cache?.status == .hit)
+      #expect(try await desk.refusal(mode: .forceCache) == .atTheGate)
+    }
+  }
+
+  @Test("keeps no uploaded image for a job that it has no place for")
+  func captured() async throws {
+    try await open { desk in
+      for _ in 0..<2 { _ = try await desk.submit() }
+      func upload(_ bytes: [UInt8]) async throws {
+        let capture = try await desk.shop.engine.beginCapture(by: Self.anna.owner)
+        try await capture.write(bytes)
+        let image = try await capture.finish()
+        let source = Source.captured(image.digest, bytes: image.bytes, contentType: "image/png")
+        _ = try await desk.shop.engine.submit(
+          captured: capture, as: NewJob(submission: Submission(source: source)), by: Self.anna,
+          key: nil)
+      }
+      await #expect(throws: JobsError.queueFull) { try await upload(ok) }
+      let (asked, kept) = (await desk.shop.store.submissions, desk.shop.images.digests)
+      await #expect(throws: JobsError.queueFull) { try await upload(ok + [1]) }
+      #expect(await desk.shop.store.submissions == asked)
+      #expect(desk.shop.images.digests.isSubset(of: kept))
+    }
+  }
+}
