@@ -111,15 +111,16 @@ final class DecoderProcess: @unchecked Sendable {
   private func waited(_ configuration: IsolatedCodec.Configuration) throws(DecoderLoss) {
     let now = ContinuousClock.now
     // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
-    if now - asked > (setbacks == 0 ? .milliseconds(100) : .seconds(1)), setbacks < 2 {
-      putBack(isLast: setbacks > 0)
-    }
+    if setbacks == 0, now - asked > .milliseconds(100) { putBack() }
     let used = CIsolation_time(decoder.process)
     guard let began else {
       began = used
       return
     }
-    guard .nanoseconds(used - began) <= longestStep(configuration) else { throw .late }
+    let step = Duration.nanoseconds(used - began)
+    guard step <= longestStep(configuration) else { throw .late }
+    // By its own time: one that hardly gets any keeps a worker for as long.
+    if setbacks == 1, step > .seconds(1) { putBack() }
     guard now - seen > configuration.patience else { return }
     if let computed, used <= computed { throw .hung }
     (seen, computed) = (now, used)
@@ -136,15 +137,10 @@ final class DecoderProcess: @unchecked Sendable {
       .assumingMemoryBound(to: UInt32.self)
   }
 
-  /// Has all others go before it.
-  func putLast() {
-    setbacks = 1
-    putBack(isLast: true)
-  }
-
-  private func putBack(isLast: Bool) {
+  /// Has others go before it, and at the second time all others.
+  func putBack() {
     setbacks += 1
-    CIsolation_put_back(&decoder, isLast)
+    CIsolation_put_back(&decoder, setbacks > 1)
   }
 
   /// How long its answer may be left alone: an eighth of the time that it has taken already. Nil where threads wait for it.
