@@ -70,9 +70,10 @@ static bool has_gone(int channel) {
     return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
 }
 
-ssize_t CIsolation_receive(int channel, void *message, size_t room) {
+ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits) {
+    const int flags = waits ? MSG_TRUNC : MSG_TRUNC | MSG_DONTWAIT;
     ssize_t count;
-    do count = recv(channel, message, room, MSG_TRUNC); while (count < 0 && errno == EINTR);
+    do count = recv(channel, message, room, flags); while (count < 0 && errno == EINTR);
     if (count < 0) return errno == EAGAIN ? -EAGAIN : -EPIPE;
     if (count == 0) return has_gone(channel) ? -EPIPE : -EMSGSIZE;
     return (size_t)count > room ? -EMSGSIZE : count;
@@ -81,7 +82,7 @@ ssize_t CIsolation_receive(int channel, void *message, size_t room) {
 /// - Returns: -EPIPE where it gave no answer: one that came late would be taken for the next one's.
 static int ask(int control, const struct msghdr *order, Answer *answer) {
     if (sendmsg(control, order, MSG_NOSIGNAL) < 0) return errno == ECONNRESET ? -EPIPE : -errno;
-    if (CIsolation_receive(control, answer, sizeof *answer) != sizeof *answer) return -EPIPE;
+    if (CIsolation_receive(control, answer, sizeof *answer, true) != sizeof *answer) return -EPIPE;
     return answer->result;
 }
 

@@ -10,6 +10,8 @@ struct FormatTraits {
   let reader: (DecodeLimits) -> (any ImageReader)?
   /// What reads its pixels for variants.
   let reading: PixelReading
+  /// CPU time that no step takes, in milliseconds a megapixel: ten times the slowest that was measured, and more.
+  let stepTime: Int
   /// Whether its smallest variant takes more than decoding it does; see ``DecodeLimits/checkVariants(of:fileBytes:)``.
   var isJudgedByVariants = false
   /// Whether it is decoded only where the kernel holds the decoder: its library has had bugs that run others' code, or takes
@@ -37,51 +39,51 @@ extension ImageFormat {
     case .jpeg:
       FormatTraits(
         name: "JPEG", signature: .jpeg, reader: { JPEGImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: nil, memory: ReadingMemory.jpeg))
+        reading: PixelReading(open: nil, memory: ReadingMemory.jpeg), stepTime: 20)
     case .png:
       FormatTraits(
         name: "PNG", signature: .png, reader: { PNGImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: nil, memory: ReadingMemory.png))
+        reading: PixelReading(open: nil, memory: ReadingMemory.png), stepTime: 20)
     case .webp:
       FormatTraits(
         name: "WebP", signature: .webp, reader: { WebPImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp))
+        reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp), stepTime: 200)
     case .gif:
       FormatTraits(
         name: "GIF", signature: .gif, reader: { GIFImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: gif_pixels_open, memory: ReadingMemory.gif))
+        reading: PixelReading(open: gif_pixels_open, memory: ReadingMemory.gif), stepTime: 20)
     case .avif:
       FormatTraits(
         name: "AVIF", signature: .avif,
         reader: { AVIFImageReader(maxMemory: $0.maxMemory, maxFrames: $0.maxFrames) },
-        reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif),
+        reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif), stepTime: 5_000,
         isJudgedByVariants: true)
     case .jxl:
       FormatTraits(
         name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl),
+        reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 2_000,
         isJudgedByVariants: true, needsIsolation: true)
     case .heic:
       FormatTraits(
         name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic),
+        reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
         isJudgedByVariants: true, needsIsolation: true)
     case .bmp:
       FormatTraits(
         name: "BMP", signature: .bmp,
         reader: { BMPImageReader(isIcon: false, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp),
+        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
         needsIsolation: true)
     case .ico:
       FormatTraits(
         name: "ICO", signature: .ico,
         reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp),
+        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
         needsIsolation: true)
     case .tiff:
       FormatTraits(
         name: "TIFF", signature: .tiff, reader: { TIFFImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: tiff_pixels_open, memory: ReadingMemory.tiff),
+        reading: PixelReading(open: tiff_pixels_open, memory: ReadingMemory.tiff), stepTime: 200,
         isJudgedByVariants: true, needsIsolation: true)
     }
   }

@@ -31,6 +31,8 @@ struct PixelWriting {
   /// Otherwise it takes RGB only.
   let takesGrey: Bool
   let defaultQuality: Int
+  /// As ``FormatTraits/stepTime``, of what is written.
+  let stepTime: Int
 }
 
 // The one place that says who writes which format; who reads which, `ImageFormat.traits` does.
@@ -42,23 +44,23 @@ extension OutputFormat {
       PixelWriting(
         open: jpeg_encoder_open, maxBytes: jpeg_encoder_max_bytes,
         memory: WritingMemory.jpegWriting, maxSide: 65_500, keepsAlpha: false, takesGrey: true,
-        defaultQuality: 80)
+        defaultQuality: 80, stepTime: 20)
     case .png:
       PixelWriting(
         open: png_encoder_open, maxBytes: png_encoder_max_bytes, memory: WritingMemory.pngWriting,
         maxSide: Int(Int32.max),
-        keepsAlpha: true, takesGrey: true, defaultQuality: 100)
+        keepsAlpha: true, takesGrey: true, defaultQuality: 100, stepTime: 20)
     case .webp:
       PixelWriting(
         open: webp_encoder_open, maxBytes: webp_encoder_max_bytes,
         memory: WritingMemory.webpWriting,
-        maxSide: 16_383, keepsAlpha: true, takesGrey: false, defaultQuality: 80)
+        maxSide: 16_383, keepsAlpha: true, takesGrey: false, defaultQuality: 80, stepTime: 2_000)
     case .avif:
       PixelWriting(
         open: avif_encoder_open, maxBytes: avif_encoder_max_bytes,
         memory: WritingMemory.avifWriting,
         maxSide: 16_383, maxPixels: 9_000_000, keepsAlpha: true, takesGrey: false,
-        defaultQuality: 60)
+        defaultQuality: 60, stepTime: 5_000)
     }
   }
 }
@@ -68,7 +70,7 @@ extension PixelWriting {
   static var raw: PixelWriting {
     PixelWriting(
       open: raw_encoder_open, maxBytes: raw_encoder_max_bytes, memory: { _ in 0 }, maxSide: 16_383,
-      keepsAlpha: true, takesGrey: false, defaultQuality: 100)
+      keepsAlpha: true, takesGrey: false, defaultQuality: 100, stepTime: 20)
   }
 }
 

@@ -29,7 +29,7 @@ public import Jobs
 /// One frame has as many pixels as a picture may have; all of them together no more, and 1,024 for each byte that came
 /// before.
 ///
-/// A step is some 10 ms but for four: a slice of HEIC, which most tiles and pictures are one of, takes 10 to 50 ms a megapixel; an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, and so
+/// A step is some 10 ms but for four: a slice of HEIC, which most tiles and pictures are one of, takes 10 to 80 ms a megapixel; an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, 280 of noise, and so
 /// is what a few bytes of WebP tell, at some milliseconds a megapixel. What 32 KiB of JPEG XL tell takes some 80 ms, and the end
 /// of a frame that is transformed whole some 100 ms a megapixel.
 ///

@@ -111,9 +111,12 @@ final class DecoderPool: Sendable {
     isBack()
     let end: (reason: String, told: String)
     switch loss {
+    case .late:
+      zygote.kill(process)
+      end = ("time", Self.tooLong)
     case .hung:
       zygote.kill(process)
-      end = ("hung", "no answer")
+      end = ("hung", Self.noAnswer)
     case .lied(let what):
       zygote.kill(process)
       end = ("lied", "an answer that can't be: \(what)")
@@ -140,11 +143,17 @@ final class DecoderPool: Sendable {
     if isWanted, let process = try? fresh() { keep(process) }
   }
 
+  private static let tooLong = "more time than an image may take"
+  private static let noAnswer = "no answer"
+
+  /// Whether one that ended so had been waited for.
+  static func isEndless(_ how: String) -> Bool { how == tooLong || how == noAnswer }
+
   private static func end(_ status: Int32) -> (reason: String, told: String) {
     switch status & 0x7f {
     case 0: ("exited", "it ended by itself")
     case SIGSYS: ("forbidden", "a system call that decoding needs none of")
-    case SIGXCPU: ("time", "more time than an image may take")
+    case SIGXCPU: ("time", tooLong)
     case SIGKILL: ("killed", "killed")
     case let number: ("signal", "signal \(number), \(String(cString: strsignal(number)))")
     }

@@ -16,8 +16,10 @@ final class DecoderProcess: @unchecked Sendable {
   private var setbacks = 0
   /// Requests so far.
   private var number = 0
-  /// Since when it owes an answer, or was last seen to compute, and how long it had done so then.
-  private var (asked, computed) = (ContinuousClock.now, Int64?.none)
+  /// Since when it owes an answer, and how long it had computed when its first slice was over.
+  private var (asked, began) = (ContinuousClock.now, Int64?.none)
+  /// When it was last seen to compute, and how long it had done so then.
+  private var (seen, computed) = (ContinuousClock.now, Int64?.none)
 
   var id: pid_t { decoder.process }
 
@@ -28,7 +30,7 @@ final class DecoderProcess: @unchecked Sendable {
     var layers = CIsolationLayers()
     let size = MemoryLayout<CIsolationLayers>.size
     CIsolation_wait_at_most(decoder.channel, 10_000)
-    let count = CIsolation_receive(decoder.channel, &layers, size)
+    let count = CIsolation_receive(decoder.channel, &layers, size, true)
     CIsolation_wait_at_most(decoder.channel, 10)
     self.layers = IsolatedCodec.Layers(
       hasFilter: layers.has_filter != 0,
@@ -46,6 +48,7 @@ final class DecoderProcess: @unchecked Sendable {
   func begin(
     _ request: DecoderRequest, with piece: ArraySlice<UInt8>, time: Duration
   ) throws(DecoderLoss) {
+    told.pointee = 0
     try ask(request, with: piece)
     pictures += 1
     // It was there a moment ago, so the number is its own.
@@ -60,7 +63,8 @@ final class DecoderProcess: @unchecked Sendable {
       memcpy(decoder.memory, start, min(bytes.count, SharedMemory.room))
     }
     number += 1
-    (asked, computed) = (.now, nil)
+    asked = .now
+    (seen, began, computed) = (asked, nil, nil)
     try say(request)
   }
 
@@ -75,12 +79,18 @@ final class DecoderProcess: @unchecked Sendable {
   }
 
   /// Waits for the answer, for a slice.
+  /// - Parameters:
+  ///   - hasRested: whether there was a pause: then one that was put back is not waited for.
   /// - Returns: what follows its number; nil where it hasn't come.
-  /// - Throws: ``DecoderLoss/hung`` where it has not even computed for so long.
-  func answer(patience: Duration) throws(DecoderLoss) -> MessageReader? {
+  /// - Throws: ``DecoderLoss/late`` where it has computed for too long, ``DecoderLoss/hung`` where it has not even done
+  ///   that.
+  func answer(
+    _ configuration: IsolatedCodec.Configuration, hasRested: Bool
+  ) throws(DecoderLoss) -> MessageReader? {
+    let waits = !(isPutBack && hasRested)
     var count = 0
     let message = [UInt8](unsafeUninitializedCapacity: SharedMemory.largestMessage) { room, used in
-      count = CIsolation_receive(decoder.channel, room.baseAddress, room.count)
+      count = CIsolation_receive(decoder.channel, room.baseAddress, room.count, waits)
       used = max(0, min(count, room.count))
     }
     switch count {
@@ -91,24 +101,52 @@ final class DecoderProcess: @unchecked Sendable {
       }
       return reader
     case -Int(EAGAIN):
-      try waited(patience)
+      try waited(configuration)
       return nil
     case -Int(EMSGSIZE): throw .lied("a message of a size that none has")
     default: throw .died
     }
   }
 
-  private func waited(_ patience: Duration) throws(DecoderLoss) {
-    let time = ContinuousClock.now - asked
+  private func waited(_ configuration: IsolatedCodec.Configuration) throws(DecoderLoss) {
+    let now = ContinuousClock.now
     // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
-    if time > (setbacks == 0 ? .milliseconds(100) : .seconds(1)), setbacks < 2 {
-      setbacks += 1
-      CIsolation_put_back(&decoder, setbacks > 1)
-    }
-    guard time > patience else { return }
+    if setbacks == 0, now - asked > .milliseconds(100) { putBack() }
     let used = CIsolation_time(decoder.process)
+    guard let began else {
+      began = used
+      return
+    }
+    let step = Duration.nanoseconds(used - began)
+    guard step <= longestStep(configuration) else { throw .late }
+    // By its own time: one that hardly gets any keeps a worker for as long.
+    if setbacks == 1, step > .seconds(1) { putBack() }
+    guard now - seen > configuration.patience else { return }
     if let computed, used <= computed { throw .hung }
-    (asked, computed) = (.now, used)
+    (seen, computed) = (now, used)
+  }
+
+  /// As the picture's decoder tells, who is not believed more than a picture may take in all.
+  private func longestStep(_ configuration: IsolatedCodec.Configuration) -> Duration {
+    min(max(configuration.longestStep, .milliseconds(told.pointee)), configuration.maxTime)
+  }
+
+  /// How many milliseconds a step may take, by the decoder's word; 0 where it doesn't know yet.
+  private var told: UnsafeMutablePointer<UInt32> {
+    UnsafeMutableRawPointer(decoder.memory + SharedMemory.longestStep)
+      .assumingMemoryBound(to: UInt32.self)
+  }
+
+  /// Has others go before it, and at the second time all others.
+  func putBack() {
+    setbacks += 1
+    CIsolation_put_back(&decoder, setbacks > 1)
+  }
+
+  /// How long its answer may be left alone: an eighth of the time that it has taken already. Nil where threads wait for it.
+  var rest: Duration? {
+    guard isPutBack else { return nil }
+    return min(max((ContinuousClock.now - asked) / 8, .milliseconds(1)), .milliseconds(50))
   }
 
   /// A copy of what it put into the memory.
@@ -123,7 +161,9 @@ final class DecoderProcess: @unchecked Sendable {
 enum DecoderLoss: Error {
   /// It ended, by itself or by the kernel.
   case died
-  /// It gave no answer for too long.
+  /// It has computed for too long, and gave no answer.
+  case late
+  /// It gave no answer for too long, and did not even compute.
   case hung
   /// It said what can't be.
   case lied(String)

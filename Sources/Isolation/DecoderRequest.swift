@@ -31,11 +31,14 @@ enum DecoderRequest {
   case drop
 }
 
-/// How the two processes share their memory: the service's bytes first, then the decoder's.
+/// How the two processes share their memory: the service's bytes first, then the decoder's, then a number of it.
 enum SharedMemory {
   /// Of each.
   static let room = 1 << 20
-  static let count = 2 * room
+  static let count = longestStep + MemoryLayout<UInt32>.size
+  /// Where the decoder tells, as soon as it knows, how many milliseconds of CPU time a step of the picture may take: its
+  /// answer comes too late for that where the step never ends.
+  static let longestStep = 2 * room
   /// Of a message.
   static let largestMessage = 16 << 10
   /// What is decoded without asking whether there is memory for it: in one answer with its header.

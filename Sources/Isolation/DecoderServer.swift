@@ -30,9 +30,12 @@ private final class Server {
   }
 
   private let channel: Int32
+  private let all: UnsafeMutableRawPointer
   private let bytes: UnsafeMutableRawBufferPointer
   private let results: UnsafeMutableRawBufferPointer
   private var picture = Picture.none
+  /// Made on the way.
+  private var variants: [VariantRequest] = []
   private var files: [[UInt8]] = []
   private var preview: [UInt8] = []
   /// Of the picture.
@@ -40,7 +43,8 @@ private final class Server {
 
   init(channel: Int32, memory: UnsafeMutablePointer<UInt8>) {
     self.channel = channel
-    let (room, all) = (SharedMemory.room, UnsafeMutableRawPointer(memory))
+    let room = SharedMemory.room
+    all = UnsafeMutableRawPointer(memory)
     bytes = UnsafeMutableRawBufferPointer(start: all, count: room)
     results = UnsafeMutableRawBufferPointer(start: all + room, count: room)
   }
@@ -111,6 +115,7 @@ private final class Server {
     drop()
     switch task {
     case .decode(let limits, let variants):
+      self.variants = variants
       picture = .decoding(StreamingCodec().makeDecoder(limits: limits, variants: variants))
     case .render(let image, let count, let requests):
       var all: [UInt8] = []
@@ -120,7 +125,14 @@ private final class Server {
         request.variant(of: image.format, isTransparent: image.hasAlpha, formats: [.jpeg])
       }
       picture = .gathering(all, image, variants)
+      tell(StepTime.most(of: image, variants))
     }
+  }
+
+  /// Before a step that may never end.
+  private func tell(_ longestStep: Duration) {
+    let milliseconds = UInt32(min(longestStep / .milliseconds(1), 4e9))
+    all.storeBytes(of: milliseconds, toByteOffset: SharedMemory.longestStep, as: UInt32.self)
   }
 
   /// A slice is some 10 ms at the most; what is small is done in one.
@@ -161,6 +173,7 @@ private final class Server {
       case .header(let header):
         reply.header = header
         memory = header.decodingMemory
+        tell(StepTime.most(of: header, variants))
         if memory > SharedMemory.smallDecode { break steps }
       case .finished(let description):
         reply.outcome = .decoded(description)

@@ -10,6 +10,10 @@ final class DecoderSession {
   private var answer: DecoderAnswer?
   /// Whether the one that was lost had other pictures before, and whether there is a second one.
   private var (hadOthers, isAgain) = (false, false)
+  /// Whether the first one went on for ever.
+  private var wasEndless = false
+  /// Whether there was a pause since the last look for an answer.
+  private var hasRested = false
 
   init(_ pool: DecoderPool) { self.pool = pool }
 
@@ -52,8 +56,9 @@ final class DecoderSession {
         try ask(step, piece)
       }
     }
+    defer { hasRested = false }
     return try guarded { process throws(DecoderLoss) in
-      guard let message = try process.answer(patience: pool.configuration.patience) else {
+      guard let message = try process.answer(pool.configuration, hasRested: hasRested) else {
         return nil
       }
       isAsked = false
@@ -62,6 +67,20 @@ final class DecoderSession {
       self.answer = nil
       return answer
     }
+  }
+
+  /// Lets others have a turn; where the decoder was put back, for as long as its answer is likely to take, so that none of
+  /// their threads waits for it.
+  /// - Returns: for how long the decoder had it to itself.
+  func pause() async -> Duration {
+    hasRested = true
+    guard isAsked, let rest = process?.rest else {
+      await Task.yield()
+      return .zero
+    }
+    let start = ContinuousClock.now
+    try? await Task.sleep(for: rest)
+    return ContinuousClock.now - start
   }
 
   private func take(
@@ -92,6 +111,7 @@ final class DecoderSession {
         throw step.refusal
       }
       do throws(DecoderLoss) {
+        if wasEndless, !process.isPutBack { process.putBack() }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
         (self.process, isAsked) = (process, true)
         return
@@ -101,10 +121,11 @@ final class DecoderSession {
   }
 
   /// Whether a picture that lost its decoder is to begin again with a fresh one: once, where the lost one had others before,
-  /// each of which may have harmed it.
+  /// each of which may have harmed it. Nobody is to have others' pictures fail so, be it by a crash or by a loop. What
+  /// goes on for ever by itself costs little twice: the second time others go first, from its beginning.
   func beginsAgain(after error: CodecError) -> Bool {
-    guard case .crashed = error, hadOthers, !isAgain else { return false }
-    isAgain = true
+    guard case .crashed(let how) = error, hadOthers, !isAgain else { return false }
+    (isAgain, wasEndless) = (true, DecoderPool.isEndless(how))
     return true
   }
 

@@ -82,6 +82,8 @@ final class IsolatedDecoder: ImageDecoder {
     }
   }
 
+  func pause() async -> Duration { await session.pause() }
+
   private func beginAgain(with bytes: [UInt8]) {
     pending = bytes[...] + pending
     (hasBegun, isToldOfEnd, goesOn, wish) = (false, false, false, .none)

@@ -39,6 +39,8 @@ final class IsolatedRendering: Rendering {
     }
   }
 
+  func pause() async { _ = await session.pause() }
+
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
     switch answer.reply.outcome {

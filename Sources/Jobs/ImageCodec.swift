@@ -27,6 +27,11 @@ public protocol ImageDecoder: AnyObject {
   /// Decodes for some 10 ms at the most and tells what to do next. Bytes after the image's end are ignored.
   func step() throws(CodecError) -> DecodeStep
 
+  /// Lets others have a turn before the next step, where there is more to decode. One that computes elsewhere is left to it
+  /// for a while, as long as it takes; less where the task is cancelled.
+  /// - Returns: for how long that was.
+  func pause() async -> Duration
+
   /// Whether a preview begun now would show more than the last one did.
   var hasMoreToShow: Bool { get }
 
@@ -46,6 +51,12 @@ public protocol ImageDecoder: AnyObject {
 }
 
 extension ImageDecoder {
+  /// A turn for each of the others.
+  public func pause() async -> Duration {
+    await Task.yield()
+    return .zero
+  }
+
   /// Previews are for formats that come in scans or passes.
   public var hasMoreToShow: Bool { false }
   /// None is begun.

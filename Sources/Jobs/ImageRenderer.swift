@@ -30,6 +30,9 @@ public protocol Rendering: AnyObject {
   ///   to do.
   /// - Throws: where none can be made of these bytes.
   func step() throws(CodecError) -> [Result<[UInt8], CodecError>]?
+
+  /// Lets others have a turn before the next step, and one that computes elsewhere some time: see ``ImageDecoder/pause()``.
+  func pause() async
 }
 
 extension ImageRenderer {
@@ -47,6 +50,9 @@ extension ImageRenderer {
 }
 
 extension Rendering {
+  /// A turn for each of the others.
+  public func pause() async { await Task.yield() }
+
   /// ``step()`` where there is one alone.
   public func file() throws(CodecError) -> [UInt8]? { try step()?.first?.get() }
 }

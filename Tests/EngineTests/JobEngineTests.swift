@@ -161,6 +161,17 @@ struct JobEngineTests {
     }
   }
 
+  @Test("a decoder that computes elsewhere is left to it, and the time counts")
+  func elsewhere() async throws {
+    try await Workshop.open { shop in
+      shop.codec.isElsewhere(true)
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let job = try await shop.finished(try await shop.submit(url))
+      #expect(job.phase == .success)
+      #expect(job.timings.decode ?? .zero >= .milliseconds(500))
+    }
+  }
+
   @Test("progress is shown while the bytes come, each time under another version")
   func progress() async throws {
     try await Workshop.open { shop in

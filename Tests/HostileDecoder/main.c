@@ -26,6 +26,7 @@
 
 static int channel;
 static uint8_t *memory;
+static int answers;
 
 static void *idle(void *nothing) { return nothing; }
 
@@ -59,6 +60,16 @@ static long raise_limit(void) {
 
 static long execute_memory(size_t size, int prot) {
     return mmap(NULL, size, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0;
+}
+
+/// Tells how many milliseconds of CPU time a step may take, as a decoder does.
+static void allow(uint32_t milliseconds) { memcpy(memory + (2 << 20), &milliseconds, sizeof milliseconds); }
+
+/// - Returns: as what is denied does: it comes to an end.
+static long compute(int milliseconds) {
+    const clock_t end = clock() + (clock_t)milliseconds * (CLOCKS_PER_SEC / 1000);
+    while (clock() < end) {}
+    return -1;
 }
 
 /// - Returns: 0 or more where it got what it tried for.
@@ -120,7 +131,12 @@ static long attempt(const char *what) {
     if (IS("crash")) *(volatile int *)16 = 1;
     if (IS("abort")) abort();
     if (IS("exit")) _exit(0);
-    if (IS("compute")) for (volatile int i = 0;; i++) {}
+    if (IS("lie: a long step")) allow(UINT32_MAX);
+    if (IS("compute") || IS("lie: a long step")) for (volatile int i = 0;; i++) {}
+    if (IS("a loop after others") && answers > 0) for (volatile int i = 0;; i++) {}
+    if (IS("a loop after others")) return -1;
+    if (IS("a long step that was told")) allow(60000);
+    if (IS("a long step") || IS("a long step that was told")) return compute(1000);
     if (IS("say nothing")) for (;;) recv(channel, memory, 1, 0);
     return -2;
 }
@@ -289,6 +305,11 @@ static void decode(int socket, uint8_t *shared, size_t count) {
         } else if (IS("plant")) {
             is_planted = 1;
             add_broken(&reply, "planted");
+        } else if (IS("steps")) {
+            compute(50);
+            add_byte(&reply, 0);
+            add_byte(&reply, 1);
+            add_files(&reply, 0, 0, 0);
         } else if (IS("two answers")) {
             add_broken(&reply, "two answers");
             CIsolation_send(channel, reply.bytes, reply.count);
@@ -299,6 +320,7 @@ static void decode(int socket, uint8_t *shared, size_t count) {
             add_broken(&reply, got == -2 ? "unknown" : got < 0 ? "denied" : "got it");
         }
         CIsolation_send(channel, reply.bytes, reply.count);
+        answers++;
     }
 }
 

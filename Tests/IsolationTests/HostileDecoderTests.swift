@@ -59,11 +59,42 @@ struct HostileDecoderTests {
     #expect(Self.end(of: "exit") == .crashed(how: "it ended by itself"))
   }
 
-  @Test("has so much time and no more")
-  func time() {
+  private static let late = CodecError.crashed(how: "more time than an image may take")
+
+  @Test(
+    "has so much time and no more, be it in many steps, in one, or in one that it says is a long one",
+    arguments: ["steps", "compute", "lie: a long step"])
+  func time(attempt: String) {
     let short = IsolatedCodec.hostile { $0.maxTime = .seconds(1) }
+    #expect(Self.end(of: attempt, by: short) == Self.late)
+  }
+
+  @Test("that goes on for ever with a small image is ended long before an image's time is over")
+  func endless() {
+    let start = ContinuousClock.now
+    let codec = IsolatedCodec.hostile { $0.maxTime = .seconds(3_600) }
+    #expect(Self.end(of: "compute", by: codec) == Self.late)
+    #expect(Self.end(of: "a long step", by: codec) == Self.late)
+    // It can't have computed for longer than it was there.
+    #expect(ContinuousClock.now - start < .seconds(360))
+    // What is known to be large has its time.
+    let end = Self.end(of: "a long step that was told", by: codec)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  @Test("that is slow has another chance where others were before, behind everybody else")
+  func again() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "write", by: codec) == .broken(format: .jpeg, detail: "denied"))
     #expect(
-      Self.end(of: "compute", by: short) == .crashed(how: "more time than an image may take"))
+      Self.end(of: "a loop after others", by: codec) == .broken(format: .jpeg, detail: "denied"))
+    // In a fresh one it is its own doing.
+    #expect(Self.end(of: "write", by: codec) == .broken(format: .jpeg, detail: "denied"))
+    #expect(Self.end(of: "compute", by: codec) == Self.late)
+  }
+
+  @Test("that does nothing has so much time, too")
+  func nothing() {
     let impatient = IsolatedCodec.hostile { $0.patience = .seconds(1) }
     #expect(Self.end(of: "say nothing", by: impatient) == .crashed(how: "no answer"))
   }

@@ -150,6 +150,17 @@ struct IsolatedCodecTests {
     #expect(try here.map { try $0.get() } == there.map { try $0.get() })
   }
 
+  @Test("lets a large picture's long steps be, as its decoder tells of them in time")
+  func longSteps() throws {
+    let bytes = Fixtures.image("flat-lossless.webp")
+    // Nothing is allowed but what is told.
+    let codec = IsolatedCodec { $0.longestStep = .zero }
+    let image = try Decoding(bytes, by: codec).result.get()
+    #expect(image.width * image.height == 12_000_000)
+    let files = try Self.files(codec.render(bytes, of: image, as: [Variant(format: .webp)]))
+    #expect(throws: Never.self) { try files[0].get() }
+  }
+
   @Test("renders animations", arguments: ["animated.gif", "animated.webp"])
   func animations(name: String) throws {
     let bytes = Fixtures.image(name)

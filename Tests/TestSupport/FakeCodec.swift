@@ -11,6 +11,7 @@ public final class FakeCodec: ImageCodec {
   private final class State: Sendable {
     let crashes = Atomic(false)
     let hangs = Atomic(false)
+    let isElsewhere = Atomic(false)
   }
 
   public init() {}
@@ -24,6 +25,12 @@ public final class FakeCodec: ImageCodec {
   /// From now on no decoder comes to an end, or each does.
   public func hangs(_ hangs: Bool) { state.hangs.store(hangs, ordering: .relaxed) }
 
+  /// From now on each decoder computes elsewhere for five pauses of 100 ms, or none; whoever doesn't let it have them sees it
+  /// crash.
+  public func isElsewhere(_ isElsewhere: Bool) {
+    state.isElsewhere.store(isElsewhere, ordering: .relaxed)
+  }
+
   public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     decoders.add(1, ordering: .relaxed)
     return Decoder(limits: limits, state)
@@ -35,11 +42,18 @@ public final class FakeCodec: ImageCodec {
     private var bytes: [UInt8] = []
     private var isEnded = false
     private var hasHeader = false
+    private var (looks, pauses) = (0, 0)
 
     init(limits: DecodeLimits, _ state: State) { (self.limits, self.state) = (limits, state) }
 
     func append(_ bytes: [UInt8]) { self.bytes += bytes }
     func end() { isEnded = true }
+
+    func pause() async -> Duration {
+      await Task.yield()
+      pauses += 1
+      return state.isElsewhere.load(ordering: .relaxed) ? .milliseconds(100) : .zero
+    }
 
     func step() throws(CodecError) -> DecodeStep {
       if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as it was told") }
@@ -60,6 +74,11 @@ public final class FakeCodec: ImageCodec {
         return .header(ImageHeader(format: .png, width: 10, height: 10, decodingMemory: 1000))
       }
       guard isEnded else { return .needsBytes }
+      if state.isElsewhere.load(ordering: .relaxed), looks < 5 {
+        guard looks == pauses else { throw .crashed(how: "it was not left alone") }
+        looks += 1
+        return .hasMore
+      }
       return .finished(ImageDescription(format: .png, width: 10, height: 10))
     }
   }

@@ -50,16 +50,16 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds);
 int64_t CIsolation_time(pid_t process);
 
 /// Has others go before one that keeps computing: it gets less of a core, or only what nobody else wants, and is waited for a
-/// millisecond at a time.
+/// millisecond at a time where it is.
 void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last);
 
 /// How long CIsolation_receive() waits.
 int CIsolation_wait_at_most(int channel, int milliseconds);
 
-/// Waits for a message.
+/// Waits for a message, or just looks for one.
 /// - Returns: its bytes; -EAGAIN where none came in time, -EPIPE where the process has gone, -EMSGSIZE for one of more than
 ///   `room` or of nothing.
-ssize_t CIsolation_receive(int channel, void *message, size_t room);
+ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits);
 
 /// Sends a message, whole or not at all; -EAGAIN where the other side has left too many unread.
 int CIsolation_send(int channel, const void *message, size_t count);

@@ -62,7 +62,7 @@ struct Decode {
       switch try slice() {
       case .needsBytes: return nil
       case .finished(let description): return description
-      case .hasMore: await Task.yield()
+      case .hasMore: time += await decoder.pause()
       case .header(let header): await take(header)
       }
       if Task.isCancelled { throw .fetch(.cancelled) }
@@ -135,7 +135,7 @@ extension Decode {
     previewBegan = time
     // What a step throws it throws again when the next bytes are there.
     while previewBegan != nil, !arrival.hasHappened, (try? slice()) == .hasMore {
-      await Task.yield()
+      time += await decoder.pause()
     }
   }
 

@@ -79,7 +79,7 @@ struct VariantRendering: Sendable {
       } catch {
         throw .unrenderable(error)
       }
-      await Task.yield()
+      await rendering.pause()
     }
     throw .abandoned
   }

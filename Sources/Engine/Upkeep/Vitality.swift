@@ -161,7 +161,7 @@ private actor Canary {
         case .needsBytes: return "the decoder wants more than there is"
         case .header, .hasMore: break
         }
-        await Task.yield()
+        _ = await decoder.pause()
       }
     } catch { return "\(error)" }
   }
