@@ -22,6 +22,14 @@ final class ImageFolder: Sendable {
   private let lock: FolderLock
   /// Held while a published name is given or taken away after a look at what it names.
   private let naming = Mutex(())
+  /// One for each folder that published files are in.
+  private let shelves = fanOut.map { _ in Shelf() }
+
+  private final class Shelf: Sendable {
+    /// Held from the moment that a name is given until it is durable. Where syncing has once failed it is not known which
+    /// names are: the system tells of what it could not write only once, and takes it for written after that.
+    let hasFailed = Mutex(false)
+  }
 
   /// Opens the folder, making it and those within where there are none.
   init(_ path: String, isDurable: Bool = true) throws(StoreError) {
@@ -128,23 +136,44 @@ extension ImageFolder {
       throw StoreError(errno: errno, "syncing an image")
     }
     let (folder, path) = Self.path(digest)
+    try shelf(folder).hasFailed.withLock { hasFailed throws(StoreError) in
+      let isNew = faccessat(root, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0
+      try rename(name, to: path, in: folder)
+      // Its writer has hashed these bytes. The stamp is taken after the renaming, which changes it.
+      if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
+      do throws(StoreError) { try sync(folder) } catch {
+        hasFailed = true
+        // Nobody, at a later start either, is to find a name that a power cut may take away.
+        if isNew { try remove(digest) }
+        throw error
+      }
+    }
+  }
+
+  private func rename(_ name: String, to path: String, in folder: String) throws(StoreError) {
     var code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
     if code == ENOENT, !isDurable {
       close(try Self.folder(folder, in: root))
       code = naming.withLock { _ in renameat(incoming, name, root, path) == 0 ? 0 : errno }
     }
     guard code == 0 else { throw StoreError(errno: code, "publishing an image") }
-    // Its writer has hashed these bytes. The stamp is taken after the renaming, which changes it.
-    if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
-    try sync(folder)
   }
 
+  private func shelf(_ folder: String) -> Shelf { shelves[Int(folder, radix: 16) ?? 0] }
+
   /// Whether the image is there already, whole. Then its name is made durable, as whoever published it may not have
-  /// come that far.
+  /// come that far; where that can't be relied on, the file is to be published anew.
   func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
     guard try verify(digest, bytes: bytes) else { return false }
-    try sync(Self.path(digest).folder)
-    return true
+    let folder = Self.path(digest).folder
+    return try shelf(folder).hasFailed.withLock { hasFailed throws(StoreError) in
+      guard !hasFailed else { return false }
+      do throws(StoreError) { try sync(folder) } catch {
+        hasFailed = true
+        throw error
+      }
+      return true
+    }
   }
 
   private func sync(_ folder: String) throws(StoreError) {

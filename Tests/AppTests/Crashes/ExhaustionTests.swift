@@ -36,17 +36,20 @@ struct ExhaustionTests {
       connection.send("GET /jobs/\(ids[0]) HTTP/1.1\r\nHost: x\r\n")
       crowd.append(connection)
     }
-    try await eventually { Self.descriptors(of: service) > 48 + 64 }
+    // All of theirs, beside what an idle service has.
+    try await eventually { Self.descriptors(of: service) > 48 + 32 }
     await origin.waitForRequests(to: "/15")
     #expect(Self.descriptors(of: service) < 192)
     crowd = []
     for (number, id) in ids.enumerated() {
       let job = try await service.outcome(id)
-      #expect(job.phase == "success" && job.attempts == 1, "\(job.summary)")
+      #expect(job.phase == "success", "\(job.summary)")
       #expect(try await service.image(of: id) == Self.picture(number))
     }
     #expect(try await service.get("/readyz").status == 200)
     #expect(service.log.contains("fewer connections than configured"))
+    // As it would be for want of a descriptor.
+    #expect(!service.log.contains("connect_failure") && !service.log.contains("storage_full"))
     #expect(try await service.stop() == 0)
   }
 
