@@ -48,7 +48,11 @@ def cpu_seconds(pid):
 def descendants(pid):
     """Of the process: children, their children, and so on."""
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+        try:
+            children = task.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It has ended since.
+        for child in children:
             yield child
             yield from descendants(child)
 

@@ -131,9 +131,12 @@ class Service:
 
 
 def resident(pid, kind):
-    with open(f"/proc/{pid}/status") as status:
-        # One that has ended, and was not waited for yet, has none.
-        line = next((line for line in status if line.startswith(kind + ":")), ": 0")
+    """A process that has ended has none, be it there still or not."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            line = next((line for line in status if line.startswith(kind + ":")), ": 0")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     return int(line.split()[1]) * 1024
 
 
