@@ -144,7 +144,7 @@ extension ImageFolder {
       do throws(StoreError) { try sync(folder) } catch {
         hasFailed = true
         // Nobody, at a later start either, is to find a name that a power cut may take away.
-        if isNew { try remove(digest) }
+        if isNew { try? remove(digest) }
         throw error
       }
     }
