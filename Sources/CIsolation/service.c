@@ -74,7 +74,7 @@ ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits) 
     const int flags = waits ? MSG_TRUNC : MSG_TRUNC | MSG_DONTWAIT;
     ssize_t count;
     do count = recv(channel, message, room, flags); while (count < 0 && errno == EINTR);
-    if (count < 0) return errno == EAGAIN ? -EAGAIN : -EPIPE;
+    if (count < 0) return errno == ECONNRESET ? -EPIPE : -errno;
     if (count == 0) return has_gone(channel) ? -EPIPE : -EMSGSIZE;
     return (size_t)count > room ? -EMSGSIZE : count;
 }

@@ -23,12 +23,8 @@ final class DecoderPool: Sendable {
     self.log = log
     zygote = DecoderZygote(program: configuration.program)
     // What hasn't happened yet is a zero, not a gap.
-    for reason in Self.reasons { ended(reason).increment(by: 0) }
+    for reason in DecoderEnd.allCases { ended(reason).increment(by: 0) }
   }
-
-  private static let reasons = [
-    "cancelled", "exited", "forbidden", "hung", "idle", "killed", "lied", "signal", "time", "used",
-  ]
 
   deinit { for process in state.withLock({ $0.idle }) { zygote.kill(process) } }
 
@@ -74,7 +70,7 @@ final class DecoderPool: Sendable {
     if process.pictures < configuration.picturesPerProcess, !process.isPutBack {
       keep(process)
     } else {
-      end(process, "used")
+      end(process, .used)
     }
   }
 
@@ -84,78 +80,83 @@ final class DecoderPool: Sendable {
       state.idle.append(process)
       return true
     }
-    if !isKept { end(process, "idle") }
+    if !isKept { end(process, .idle) }
   }
 
   /// Ends one whose picture nobody wants any more, in the middle of its work.
   func discard(_ process: DecoderProcess) {
     isBack()
-    end(process, "cancelled")
+    end(process, .cancelled)
   }
 
-  private func end(_ process: DecoderProcess, _ reason: String) {
+  private func end(_ process: DecoderProcess, _ end: DecoderEnd) {
     zygote.kill(process)
-    count(reason)
+    ended(end).increment()
   }
 
-  private func count(_ reason: String) { ended(reason).increment() }
-
-  private func ended(_ reason: String) -> Counter {
-    Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", reason)])
+  private func ended(_ end: DecoderEnd) -> Counter {
+    Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", end.rawValue)])
   }
 
   /// Ends one that its picture has lost, and has another take its place: the wait for that is this picture's, not the next
   /// one's.
-  /// - Returns: what is told of it.
-  func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> CodecError {
+  /// - Returns: what its picture fails with, and whether it went on for ever.
+  func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> (error: CodecError, isEndless: Bool)
+  {
     isBack()
-    let end: (reason: String, told: String)
-    switch loss {
-    case .late:
-      zygote.kill(process)
-      end = ("time", Self.tooLong)
-    case .hung:
-      zygote.kill(process)
-      end = ("hung", Self.noAnswer)
-    case .lied(let what):
-      zygote.kill(process)
-      end = ("lied", "an answer that can't be: \(what)")
-    case .died:
-      guard let status = zygote.reap(process) else {
-        log.error("the process that decoders are forked from is gone, and its decoders with it")
-        count("killed")
-        return .noDecoder
-      }
-      end = Self.end(status)
+    let (end, told) = self.end(of: process, after: loss)
+    ended(end).increment()
+    guard end != .killed else {
+      // Nothing that runs in a decoder can do that, so it is no picture's doing.
+      log.error("a decoder is gone", metadata: ["how": "\(told)"])
+      return (.noDecoder, false)
     }
-    count(end.reason)
     if process.pictures > 1 {
-      log.warning(
-        "a decoder was lost that had other images before", metadata: ["how": "\(end.told)"])
+      log.warning("a decoder was lost that had other images before", metadata: ["how": "\(told)"])
     }
     replace()
-    return .crashed(how: end.told)
+    return (.crashed(how: told), end == .time || end == .hung)
   }
+
+  private func end(
+    of process: DecoderProcess, after loss: DecoderLoss
+  ) -> (DecoderEnd, told: String) {
+    let end: (DecoderEnd, String)
+    switch loss {
+    case .died: return Self.end(zygote.reap(process))
+    case .late: end = (.time, Self.tooLong)
+    case .hung: end = (.hung, "no answer")
+    case .lied(let what): end = (.lied, "an answer that can't be: \(what)")
+    case .cutOff(let code):
+      end = (.killed, "its channel failed: \(String(cString: strerror(code)))")
+    }
+    zygote.kill(process)
+    return end
+  }
+
+  private static func end(_ status: Int32?) -> (DecoderEnd, String) {
+    guard let status else {
+      return (.killed, "the process that it was forked from ended, and all others with it")
+    }
+    return switch status & 0x7f {
+    case 0: (.exited, "it ended by itself")
+    case SIGSYS: (.forbidden, "a system call that decoding needs none of")
+    case SIGXCPU: (.time, tooLong)
+    case SIGKILL: (.killed, "it was killed, by the kernel where memory ran out, or by somebody")
+    case let number: (.signal, "signal \(number), \(String(cString: strsignal(number)))")
+    }
+  }
+
+  private static let tooLong = "more time than an image may take"
 
   private func replace() {
     let isWanted = state.withLock { $0.idle.count < configuration.mostIdle }
     // Where there is none to be had, the next picture finds that out.
     if isWanted, let process = try? fresh() { keep(process) }
   }
+}
 
-  private static let tooLong = "more time than an image may take"
-  private static let noAnswer = "no answer"
-
-  /// Whether one that ended so had been waited for.
-  static func isEndless(_ how: String) -> Bool { how == tooLong || how == noAnswer }
-
-  private static func end(_ status: Int32) -> (reason: String, told: String) {
-    switch status & 0x7f {
-    case 0: ("exited", "it ended by itself")
-    case SIGSYS: ("forbidden", "a system call that decoding needs none of")
-    case SIGXCPU: ("time", tooLong)
-    case SIGKILL: ("killed", "killed")
-    case let number: ("signal", "signal \(number), \(String(cString: strsignal(number)))")
-    }
-  }
+/// Why a decoder process is no more, as metrics have it.
+private enum DecoderEnd: String, CaseIterable {
+  case cancelled, exited, forbidden, hung, idle, killed, lied, signal, time, used
 }

@@ -74,7 +74,8 @@ final class DecoderProcess: @unchecked Sendable {
     switch CIsolation_send(decoder.channel, message, message.count) {
     case 0: break
     case -EAGAIN: throw .lied("answers to what it has not read")
-    default: throw .died
+    case -EPIPE: throw .died
+    case let code: throw .cutOff(-code)
     }
   }
 
@@ -104,7 +105,8 @@ final class DecoderProcess: @unchecked Sendable {
       try waited(configuration)
       return nil
     case -Int(EMSGSIZE): throw .lied("a message of a size that none has")
-    default: throw .died
+    case -Int(EPIPE): throw .died
+    case let code: throw .cutOff(Int32(-code))
     }
   }
 
@@ -161,6 +163,8 @@ final class DecoderProcess: @unchecked Sendable {
 enum DecoderLoss: Error {
   /// It ended, by itself or by the kernel.
   case died
+  /// It may be there, but can't be spoken to: an `errno` of this process.
+  case cutOff(Int32)
   /// It has computed for too long, and gave no answer.
   case late
   /// It gave no answer for too long, and did not even compute.

@@ -10,7 +10,7 @@ final class DecoderSession {
   private var answer: DecoderAnswer?
   /// Whether the one that was lost had other pictures before, and whether there is a second one.
   private var (hadOthers, isAgain) = (false, false)
-  /// Whether the first one went on for ever.
+  /// Whether the one that was lost went on for ever.
   private var wasEndless = false
   /// Whether there was a pause since the last look for an answer.
   private var hasRested = false
@@ -111,7 +111,7 @@ final class DecoderSession {
         throw step.refusal
       }
       do throws(DecoderLoss) {
-        if wasEndless, !process.isPutBack { process.putBack() }
+        if isAgain, wasEndless, !process.isPutBack { process.putBack() }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
         (self.process, isAsked) = (process, true)
         return
@@ -124,8 +124,8 @@ final class DecoderSession {
   /// each of which may have harmed it. Nobody is to have others' pictures fail so, be it by a crash or by a loop. What
   /// goes on for ever by itself costs little twice: the second time others go first, from its beginning.
   func beginsAgain(after error: CodecError) -> Bool {
-    guard case .crashed(let how) = error, hadOthers, !isAgain else { return false }
-    (isAgain, wasEndless) = (true, DecoderPool.isEndless(how))
+    guard case .crashed = error, hadOthers, !isAgain else { return false }
+    isAgain = true
     return true
   }
 
@@ -150,7 +150,9 @@ final class DecoderSession {
     guard let process else { return .crashed(how: "it had ended") }
     (self.process, isAsked, answer) = (nil, false, nil)
     hadOthers = process.pictures > 1
-    return pool.lost(process, loss)
+    let lost = pool.lost(process, loss)
+    wasEndless = lost.isEndless
+    return lost.error
   }
 }
 

@@ -46,8 +46,10 @@ struct DecoderProcessTests {
     try await eventually { decoders.allSatisfy { kill($0, 0) != 0 } }
   }
 
-  @Test("cost no image its job when they are all lost at once")
-  func lost() async throws {
+  @Test(
+    "cost no image its job when somebody kills them, one by one or all at once with what forks them",
+    arguments: [false, true])
+  func lost(atOnce: Bool) async throws {
     let (origin, gate) = (try ScriptedOrigin(), Gate())
     defer { origin.stop() }
     let reply = ScriptedReply.ok(Fixtures.smallPNG, type: "image/png")
@@ -59,9 +61,10 @@ struct DecoderProcessTests {
         return progress?["completed"] as? Int == 100
       }
       // The nearest is the one that forks.
-      let decoders = Self.descendants(of: service.processIdentifier)
-      kill(try #require(decoders.first), SIGKILL)
-      try await eventually { decoders.dropFirst().allSatisfy { kill($0, 0) != 0 } }
+      let all = Self.descendants(of: service.processIdentifier)
+      let decoders = all.dropFirst()
+      for process in atOnce ? all.prefix(1) : decoders { kill(process, SIGKILL) }
+      try await eventually { decoders.allSatisfy { Self.hasEnded($0) } }
       gate.open()
       #expect(try await service.finished(id)["phase"] as? String == "success")
       #expect(origin.requests(to: "/held.png").count == 2)
@@ -113,6 +116,12 @@ struct DecoderProcessTests {
         ?? []
     }
     return children + children.flatMap { descendants(of: $0) }
+  }
+
+  /// Whether it is gone, or waits for its parent to notice.
+  private static func hasEnded(_ process: Int32) -> Bool {
+    guard let status = try? file("/proc/\(process)/status") else { return true }
+    return status.contains("State:\tZ")
   }
 
   private static func file(_ path: String) throws -> String {

@@ -58,7 +58,7 @@ int CIsolation_wait_at_most(int channel, int milliseconds);
 
 /// Waits for a message, or just looks for one.
 /// - Returns: its bytes; -EAGAIN where none came in time, -EPIPE where the process has gone, -EMSGSIZE for one of more than
-///   `room` or of nothing.
+///   `room` or of nothing, another -errno where the channel is none.
 ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits);
 
 /// Sends a message, whole or not at all; -EAGAIN where the other side has left too many unread.
