@@ -11,17 +11,25 @@ enum { FORK = 1, REAP, KILL };
 
 typedef struct {
     int32_t what;
-    /// Of `REAP` and `KILL`, which isn't answered.
+    /// Of `REAP`, which alone is answered here, and of `KILL`.
     int32_t process;
     /// Of `FORK`, whose message carries a socket and the memory.
     uint64_t count, heap;
 } Order;
 
 typedef struct {
-    /// A process, or -errno.
+    /// 0 or -errno.
     int32_t result;
     int32_t status;
 } Answer;
+
+/// What comes first on a decoder's socket, twice, whichever is the first: from the process that forked it, which one it is,
+/// and from itself, what holds it.
+typedef struct {
+    /// Or -errno; 0: it is its own word.
+    int32_t process;
+    CIsolationLayers layers;
+} Introduction;
 
 /// Bytes of address space in use; to be asked before files are denied.
 uint64_t sandbox_address_space(void);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
@@ -79,11 +80,12 @@ ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits) 
     return (size_t)count > room ? -EMSGSIZE : count;
 }
 
-/// - Returns: -EPIPE where it gave no answer: one that came late would be taken for the next one's.
-static int ask(int control, const struct msghdr *order, Answer *answer) {
-    if (sendmsg(control, order, MSG_NOSIGNAL) < 0) return errno == ECONNRESET ? -EPIPE : -errno;
-    if (CIsolation_receive(control, answer, sizeof *answer, true) != sizeof *answer) return -EPIPE;
-    return answer->result;
+static int order(int control, const Order *order, void *rights, size_t count) {
+    struct iovec content = {(void *)order, sizeof *order};
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = count};
+    if (sendmsg(control, &message, MSG_NOSIGNAL) >= 0) return 0;
+    return errno == ECONNRESET ? -EPIPE : -errno;
 }
 
 /// Memory that nobody can shrink below a mapping of it, which would end whoever reads there.
@@ -113,51 +115,54 @@ int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder 
     int file = make_memory(count, &memory);
     int result = file;
     if (file >= 0) {
-        Order order = {.what = FORK, .count = count, .heap = heap};
-        struct iovec content = {&order, sizeof order};
         _Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))] = {0};
-        struct msghdr message = {
-            .msg_iov = &content, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
+        struct cmsghdr *rights = (struct cmsghdr *)space;
+        *rights = (struct cmsghdr){CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
         int descriptors[2] = {ends[1], file};
         memcpy(CMSG_DATA(rights), descriptors, sizeof descriptors);
-        Answer answer;
-        result = ask(control, &message, &answer);
+        result = order(control, &(Order){.what = FORK, .count = count, .heap = heap}, space, sizeof space);
         close(file);
     }
     close(ends[1]);
-    if (result <= 0) {
-        if (memory) munmap(memory, count);
-        close(ends[0]);
-        return result == 0 ? -EPIPE : result;
-    }
-    *decoder = (CIsolationDecoder){ends[0], memory, count, result};
-    return 0;
+    *decoder = (CIsolationDecoder){ends[0], memory, count, 0};
+    if (result < 0) CIsolation_close(decoder);
+    return result;
 }
 
-static int order_end(int control, int what, pid_t process, Answer *answer) {
-    Order order = {.what = what, .process = process};
-    struct iovec content = {&order, sizeof order};
-    struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1};
-    if (answer) return ask(control, &message, answer);
-    return sendmsg(control, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers) {
+    CIsolation_wait_at_most(decoder->channel, PATIENCE_MILLISECONDS);
+    for (bool has_layers = false; !has_layers || decoder->process == 0;) {
+        Introduction word;
+        ssize_t count = CIsolation_receive(decoder->channel, &word, sizeof word, true);
+        if (count != sizeof word) return count < 0 ? (int)count : -EMSGSIZE;
+        if (word.process < 0) return word.process;
+        if (word.process > 0) {
+            decoder->process = word.process;
+        } else {
+            *layers = word.layers;
+            has_layers = true;
+        }
+    }
+    return CIsolation_wait_at_most(decoder->channel, 10);
 }
 
 int CIsolation_reap(int control, pid_t process, int *status) {
+    int code = order(control, &(Order){.what = REAP, .process = process}, NULL, 0);
+    if (code < 0) return code;
     Answer answer;
-    int result = order_end(control, REAP, process, &answer);
-    if (result >= 0) *status = answer.status;
-    return result < 0 ? result : 0;
+    // One that came late would be taken for the next one's.
+    if (CIsolation_receive(control, &answer, sizeof answer, true) != sizeof answer) return -EPIPE;
+    *status = answer.status;
+    return answer.result;
 }
 
-int CIsolation_kill(int control, pid_t process) { return order_end(control, KILL, process, NULL); }
+int CIsolation_kill(int control, pid_t process) {
+    return order(control, &(Order){.what = KILL, .process = process}, NULL, 0);
+}
 
 void CIsolation_close(CIsolationDecoder *decoder) {
     close(decoder->channel);
-    munmap(decoder->memory, decoder->count);
+    if (decoder->memory) munmap(decoder->memory, decoder->count);
 }
 
 int64_t CIsolation_time(pid_t process) {
@@ -181,5 +186,7 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
 void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last) {
     int niceness = is_last ? 19 : getpriority(PRIO_PROCESS, decoder->process) + 5;
     setpriority(PRIO_PROCESS, decoder->process, niceness);
+    // Whoever wakes need not wait until a slice of its is over.
+    if (is_last) sched_setscheduler(decoder->process, SCHED_IDLE, &(struct sched_param){0});
     CIsolation_wait_at_most(decoder->channel, 1);
 }

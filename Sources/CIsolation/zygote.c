@@ -47,7 +47,8 @@ _Noreturn static void live(
     // As the service's threads that decode: answers and transfers wait for no picture.
     if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
     if (sandbox_enter(space + order->count + order->heap, &layers) != 0) _exit(1);
-    if (send(CHANNEL, &layers, sizeof layers, MSG_NOSIGNAL) != sizeof layers) _exit(1);
+    Introduction own = {.layers = layers};
+    if (send(CHANNEL, &own, sizeof own, MSG_NOSIGNAL) != sizeof own) _exit(1);
     decode(CHANNEL, memory, order->count);
     _exit(0);
 }
@@ -122,17 +123,18 @@ _Noreturn void CIsolation_serve(Decode *decode) {
             end(order.process);
             continue;
         }
-        Answer answer = {-EINVAL, 0};
-        if (order.what == FORK && descriptors[1] >= 0) {
+        if (order.what == REAP) {
+            Answer answer = reap(order.process);
+            if (send(CHANNEL, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
+        } else if (order.what == FORK && descriptors[1] >= 0) {
             pid_t child = fork();
             if (child == 0) live(&order, descriptors, self, layers, space, decode);
-            answer.result = child < 0 ? -errno : child;
-        } else if (order.what == REAP) {
-            answer = reap(order.process);
+            Introduction of_child = {.process = child < 0 ? -errno : child};
+            // Where nobody wants it any more its socket is closed, which ends it.
+            send(descriptors[0], &of_child, sizeof of_child, MSG_NOSIGNAL);
         }
         for (int i = 0; i < 2; i++)
             if (descriptors[i] >= 0) close(descriptors[i]);
-        if (send(CHANNEL, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
     }
     _exit(0);
 }

@@ -10,6 +10,8 @@ internal import Synchronization
 final class DecoderPool: Sendable {
   private struct State {
     var idle: [DecoderProcess] = []
+    /// Forked ahead, and perhaps not ready yet.
+    var coming: [DecoderProcess] = []
     var lent = 0
   }
 
@@ -25,8 +27,6 @@ final class DecoderPool: Sendable {
     // What hasn't happened yet is a zero, not a gap.
     for reason in DecoderEnd.allCases { ended(reason).increment(by: 0) }
   }
-
-  deinit { for process in state.withLock({ $0.idle }) { zygote.kill(process) } }
 
   /// What holds the decoders, found out by having one.
   func layers() throws(DecoderUnavailable) -> IsolatedCodec.Layers {
@@ -59,6 +59,22 @@ final class DecoderPool: Sendable {
   private func isBack() { state.withLock { $0.lent -= 1 } }
 
   private func fresh() throws(DecoderUnavailable) -> DecoderProcess {
+    // One that came to nothing is not the last word.
+    while let process = state.withLock({ $0.coming.popLast() }) {
+      if (try? ready(process)) != nil { return process }
+    }
+    return try ready(forked())
+  }
+
+  private func ready(_ process: DecoderProcess) throws(DecoderUnavailable) -> DecoderProcess {
+    do throws(DecoderUnavailable) { try process.meet() } catch {
+      zygote.kill(process)
+      throw error
+    }
+    return process
+  }
+
+  private func forked() throws(DecoderUnavailable) -> DecoderProcess {
     let process = try zygote.fork(heap: configuration.maxMemory)
     Counter(label: "imagefetch_decoders_started").increment()
     return process
@@ -71,12 +87,13 @@ final class DecoderPool: Sendable {
       keep(process)
     } else {
       end(process, .used)
+      replace()
     }
   }
 
   private func keep(_ process: DecoderProcess) {
     let isKept = state.withLock { state in
-      guard state.idle.count < configuration.mostIdle else { return false }
+      guard state.idle.count + state.coming.count < configuration.mostIdle else { return false }
       state.idle.append(process)
       return true
     }
@@ -98,8 +115,7 @@ final class DecoderPool: Sendable {
     Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", end.rawValue)])
   }
 
-  /// Ends one that its picture has lost, and has another take its place: the wait for that is this picture's, not the next
-  /// one's.
+  /// Ends one that its picture has lost, and has another take its place.
   /// - Returns: what its picture fails with, and whether it went on for ever.
   func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> (error: CodecError, isEndless: Bool)
   {
@@ -149,10 +165,12 @@ final class DecoderPool: Sendable {
 
   private static let tooLong = "more time than an image may take"
 
+  /// Has one forked ahead of the next picture, without waiting for it.
   private func replace() {
-    let isWanted = state.withLock { $0.idle.count < configuration.mostIdle }
+    let isWanted = state.withLock { $0.idle.count + $0.coming.count < configuration.mostIdle }
     // Where there is none to be had, the next picture finds that out.
-    if isWanted, let process = try? fresh() { keep(process) }
+    guard isWanted, let process = try? forked() else { return }
+    state.withLock { $0.coming.append(process) }
   }
 }
 

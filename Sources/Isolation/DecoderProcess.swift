@@ -8,8 +8,9 @@ final class DecoderProcess: @unchecked Sendable {
   private var decoder: CIsolationDecoder
   /// Of the process that it was forked from: another one's decoder may have the same number.
   let generation: Int
-  /// What it said that it is held by.
-  let layers: IsolatedCodec.Layers
+  /// What it said that it is held by, once it was met.
+  private(set) var layers = IsolatedCodec.Layers(hasFilter: false, landlock: nil)
+  private var isMet = false
   /// How many it has taken.
   private(set) var pictures = 0
   /// How often others were let go before it.
@@ -21,21 +22,23 @@ final class DecoderProcess: @unchecked Sendable {
   /// When it was last seen to compute, and how long it had done so then.
   private var (seen, computed) = (ContinuousClock.now, Int64?.none)
 
+  /// 0 until it was met.
   var id: pid_t { decoder.process }
 
-  /// Waits until it is behind its limits.
-  /// - Returns: nil where it ended before that.
-  init?(_ decoder: CIsolationDecoder, generation: Int) {
+  init(_ decoder: CIsolationDecoder, generation: Int) {
     (self.decoder, self.generation) = (decoder, generation)
-    var layers = CIsolationLayers()
-    let size = MemoryLayout<CIsolationLayers>.size
-    CIsolation_wait_at_most(decoder.channel, 10_000)
-    let count = CIsolation_receive(decoder.channel, &layers, size, true)
-    CIsolation_wait_at_most(decoder.channel, 10)
-    self.layers = IsolatedCodec.Layers(
-      hasFilter: layers.has_filter != 0,
-      landlock: layers.landlock > 0 ? Int(layers.landlock) : nil)
-    guard count == size else { return nil }
+  }
+
+  /// Waits until it is behind its limits, for a millisecond or two if it was just forked.
+  /// - Throws: where it can't be had; it is to be killed then if it has an ``id``.
+  func meet() throws(DecoderUnavailable) {
+    guard !isMet else { return }
+    var found = CIsolationLayers()
+    let code = CIsolation_meet(&decoder, &found)
+    guard code == 0 else { throw DecoderUnavailable(code) }
+    isMet = true
+    layers = IsolatedCodec.Layers(
+      hasFilter: found.has_filter != 0, landlock: found.landlock > 0 ? Int(found.landlock) : nil)
   }
 
   deinit { CIsolation_close(&decoder) }
@@ -140,8 +143,9 @@ final class DecoderProcess: @unchecked Sendable {
   }
 
   /// Has others go before it, and at the second time all others.
-  func putBack() {
-    setbacks += 1
+  /// - Parameter entirely: all others at once.
+  func putBack(entirely: Bool = false) {
+    setbacks = entirely ? 2 : setbacks + 1
     CIsolation_put_back(&decoder, setbacks > 1)
   }
 

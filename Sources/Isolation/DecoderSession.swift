@@ -111,7 +111,7 @@ final class DecoderSession {
         throw step.refusal
       }
       do throws(DecoderLoss) {
-        if isAgain, wasEndless, !process.isPutBack { process.putBack() }
+        if isAgain, wasEndless { process.putBack(entirely: true) }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
         (self.process, isAsked) = (process, true)
         return
@@ -122,7 +122,7 @@ final class DecoderSession {
 
   /// Whether a picture that lost its decoder is to begin again with a fresh one: once, where the lost one had others before,
   /// each of which may have harmed it. Nobody is to have others' pictures fail so, be it by a crash or by a loop. What
-  /// goes on for ever by itself costs little twice: the second time others go first, from its beginning.
+  /// goes on for ever by itself costs little twice: the second time all others go first, from its beginning.
   func beginsAgain(after error: CodecError) -> Bool {
     guard case .crashed = error, hadOthers, !isAgain else { return false }
     isAgain = true

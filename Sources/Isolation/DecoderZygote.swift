@@ -29,41 +29,30 @@ final class DecoderZygote: Sendable {
     try state.withLock { state throws(DecoderUnavailable) in _ = try running(&state) }
   }
 
-  /// Has a decoder forked; blocks for about a millisecond.
+  /// Has a decoder forked, and doesn't wait for it.
   func fork(heap: Int) throws(DecoderUnavailable) -> DecoderProcess {
-    let (decoder, generation) = try state.withLock { state throws(DecoderUnavailable) in
-      try fork(heap, &state)
+    try state.withLock { state throws(DecoderUnavailable) in
+      var code: Int32 = 0
+      // One that was killed is found out by asking it.
+      for _ in 0..<2 {
+        let life = try running(&state)
+        var decoder = CIsolationDecoder()
+        code = CIsolation_fork(life.control, SharedMemory.count, UInt64(heap), &decoder)
+        if code == 0 { return DecoderProcess(decoder, generation: life.generation) }
+        guard code == -EPIPE else { break }
+        end(&state)
+      }
+      throw DecoderUnavailable(code)
     }
-    guard let process = DecoderProcess(decoder, generation: generation) else {
-      kill(decoder.process, of: generation)
-      throw DecoderUnavailable("the decoder process ended before it had begun")
-    }
-    return process
-  }
-
-  private func fork(
-    _ heap: Int, _ state: inout State
-  ) throws(DecoderUnavailable) -> (CIsolationDecoder, Int) {
-    var code: Int32 = 0
-    // One that was killed is found out by asking it.
-    for _ in 0..<2 {
-      let life = try running(&state)
-      var decoder = CIsolationDecoder()
-      code = CIsolation_fork(life.control, SharedMemory.count, UInt64(heap), &decoder)
-      if code == 0 { return (decoder, life.generation) }
-      guard code == -EPIPE else { break }
-      end(&state)
-    }
-    throw DecoderUnavailable(code)
   }
 
   /// Ends a decoder, whatever it does.
-  func kill(_ process: DecoderProcess) { kill(process.id, of: process.generation) }
-
-  private func kill(_ process: pid_t, of generation: Int) {
+  func kill(_ process: DecoderProcess) {
     state.withLock { state in
-      guard let life = state.life, life.generation == generation else { return }
-      if CIsolation_kill(life.control, process) != 0 { end(&state) }
+      // One without a number ends with its socket.
+      guard let life = state.life, life.generation == process.generation, process.id > 0
+      else { return }
+      if CIsolation_kill(life.control, process.id) != 0 { end(&state) }
     }
   }
 
@@ -105,6 +94,9 @@ final class DecoderZygote: Sendable {
 struct DecoderUnavailable: Error, CustomStringConvertible {
   let description: String
 
-  init(_ code: Int32) { description = String(cString: strerror(-code)) }
-  init(_ description: String) { self.description = description }
+  init(_ code: Int32) {
+    description =
+      code == -EPIPE
+      ? "the decoder process ended before it had begun" : String(cString: strerror(-code))
+  }
 }

@@ -21,6 +21,7 @@ typedef struct {
     int channel;
     uint8_t *memory;
     size_t count;
+    /// 0 until it was met.
     pid_t process;
 } CIsolationDecoder;
 
@@ -30,8 +31,12 @@ typedef struct {
 /// its end of `control`, in a session of its own (what is typed at the terminal is not for it).
 int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process);
 
-/// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more.
+/// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more; waits for nothing.
 int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder *decoder);
+
+/// Waits until a decoder that was forked is behind its limits.
+/// - Returns: what became of that; where it is known which process it is, that is in `decoder`, whatever became of it.
+int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers);
 
 /// Waits for the end of a process that has closed its socket.
 /// - `status`: as waitpid() has it.
