@@ -96,12 +96,15 @@ image: ## build the container image by buildah, print its size, start it read-on
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 
 .PHONY: test
-test: build-packages ## install what is missing, run every test (FILTER=… for some)
+test: test-tools ## install what is missing, run every test (FILTER=… for some)
+	@rm -f .build/tests-swift-testing.xml
+	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: test-tools
+test-tools: build-packages
 	@.ci/install $(TEST_PACKAGES)
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
-	@rm -f .build/tests-swift-testing.xml
-	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
 # What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
@@ -241,16 +244,17 @@ fuzz-codecs: build-packages # those of them alone that need no Swift
 	@.ci/install $(FUZZ_PACKAGES)
 	PYTHON=$(PYTHON) Fuzz/run $(or $(TIME),60) $(TARGETS)
 
+# Each test takes several times as long and as much memory.
+sanitize-address sanitize-thread: export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH := 2
+
 .PHONY: sanitize-address
-sanitize-address: export ASAN_OPTIONS := detect_leaks=0
-sanitize-address: build-packages ## run every test under AddressSanitizer (FILTER=… for some)
-	@.ci/install $(TEST_PACKAGES)
+sanitize-address: export ASAN_OPTIONS := detect_leaks=0:suppressions=$(CURDIR)/.ci/asan.supp
+sanitize-address: test-tools ## run every test under AddressSanitizer (FILTER=… for some)
 	swift test --sanitize=address --scratch-path .build-asan $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: sanitize-thread
 sanitize-thread: export TSAN_OPTIONS := suppressions=$(CURDIR)/.ci/tsan.supp
-sanitize-thread: build-packages ## run every test under ThreadSanitizer (FILTER=… for some)
-	@.ci/install $(TEST_PACKAGES)
+sanitize-thread: test-tools ## run every test under ThreadSanitizer (FILTER=… for some)
 	swift test --sanitize=thread --scratch-path .build-tsan $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: clean

@@ -19,6 +19,13 @@ typedef struct {
     uint64_t files, net, scoped;
 } Ruleset;
 
+#if __has_feature(address_sanitizer)
+const char *__asan_default_options(void);
+
+/// What is more than the limit is refused, as by malloc() without AddressSanitizer, and is no end by itself.
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+#endif
+
 int sandbox_landlock(void) {
 #ifdef SYS_landlock_create_ruleset
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
@@ -85,6 +92,10 @@ static bool allow_calls(scmp_filter_ctx filter) {
         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getrandom),
         // To end; abort() tells which way by that signal to itself, and no other: one that stops would make it wait unseen.
         SCMP_SYS(exit_group), SCMP_SYS(getpid), SCMP_SYS(gettid),
+#if __has_feature(address_sanitizer)
+        // AddressSanitizer asks at each longjmp() whether it leaves a signal's stack.
+        SCMP_SYS(sigaltstack),
+#endif
     };
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         code |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, plain[i], 0);

@@ -78,9 +78,13 @@ extension JobEngine {
     ProgressWatch(loads: loads, completer: completer)
   }
 
+  var freshener: Freshener {
+    Freshener(loader: backgroundLoader, cache: cache, ids: ids, now: clock)
+  }
+
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
-      queue: background, freshener: Freshener(loader: backgroundLoader, ids: ids, now: clock),
+      queue: background, freshener: freshener,
       replacer: LowDataReplacer(
         loader: backgroundLoader, store: store, network: network, publisher: publisher,
         makers: makers, log: log))

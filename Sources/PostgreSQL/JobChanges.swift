@@ -101,7 +101,7 @@ struct JobChanges {
       $0.old.queue?.state == .loading && $0.new.queue?.state != .loading
         && $0.old.queue?.origin != nil && (ids != nil || $0.old.queue?.leads == true)
     }
-    return Set(left.compactMap(\.old.queue?.request))
+    return Set(left.compactMap { $0.old.queue?.request })
   }
 
   private func writeJobs(_ rows: [JobRow]) throws {

@@ -143,7 +143,7 @@ struct BatchTests {
     let closed = await client.send(.post, "/batches/\(id)/close")
     #expect(closed.json?["state"] == .string("running"))
     #expect(await send(client, "/batches/\(id)/lines?from=3", "http://a/4").status == 409)
-    let lines = client.service.with { $0.jobs.values.compactMap(\.batch?.line).sorted() }
+    let lines = client.service.with { $0.jobs.values.compactMap { $0.batch?.line }.sorted() }
     #expect(lines == [1, 2, 3])
   }
 

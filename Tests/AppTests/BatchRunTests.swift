@@ -34,6 +34,9 @@ struct BatchRunTests {
       }
       let reader = try Self.reader(of: id, from: told.count, at: service, in: folder)
       try? await Task.sleep(for: .milliseconds(.random(in: 0...900)))
+      if round == Self.kills, told.isEmpty {
+        try await eventually { !Self.lines(in: Data(reader.outputSoFar.utf8)).isEmpty }
+      }
       try await service.kill()
       _ = try? await upload.value
       told += Self.lines(in: try await reader.ended().output)

@@ -15,7 +15,8 @@ struct CrowdTests {
         }
       }
       // 24 × 31 MiB without a limit; 64 MiB with it, and as much again while an array grows.
-      #expect(most - idle < 300, "\(idle) to \(most) MiB")
+      // AddressSanitizer holds back 256 MiB of what was freed.
+      #expect(most - idle < (Sanitizer.isHere ? 556 : 300), "\(idle) to \(most) MiB")
       let probe = try await service.get("/livez")
       #expect(probe.status == 200)
       // What was taken is free again.

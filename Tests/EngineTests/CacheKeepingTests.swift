@@ -46,6 +46,19 @@ struct CacheKeepingTests {
     }
   }
 
+  @Test("is not freshened again where that was done after a job had found it stale")
+  func freshened() async throws {
+    try await Workshop.open({ $0.cache.defaultTTL = .seconds(60) }) { shop in
+      shop.fetcher.answer("http://a.example/x", with: .pieces([ok], total: ok.count))
+      let job = try await shop.finished(shop.submit("http://a.example/x"))
+      await shop.engine.freshener.freshen(job)
+      #expect(shop.fetcher.requests.count == 1)
+      shop.clock.advance(by: .seconds(61))
+      await shop.engine.freshener.freshen(job)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
   @Test("of a redirect is the origin's word alone, whatever freshness a job gives")
   func assignedLifetime() async throws {
     try await Workshop.open({ $0.cache.defaultTTL = .zero }) { shop in

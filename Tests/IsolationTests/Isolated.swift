@@ -1,5 +1,6 @@
 import Codec
 import Foundation
+import Glibc
 import Isolation
 import Jobs
 import Logging
@@ -16,6 +17,11 @@ enum Product {
     }
     preconditionFailure("the tests' folder holds no \(name)")
   }
+}
+
+extension Sanitizer {
+  /// Whether ThreadSanitizer is there.
+  static let isOfThreads = dlsym(nil, "__tsan_init") != nil
 }
 
 extension IsolatedCodec {

@@ -1,8 +1,6 @@
 internal import Glibc
 
 /// AddressSanitizer or ThreadSanitizer, where the tests were built with one.
-///
-/// Both map terabytes and ask the kernel for much: behind their limits decoders were not seen to come up with them.
 public enum Sanitizer {
   /// Whether one is there.
   public static let isHere = ["__asan_init", "__tsan_init"].contains { (name: String) in

@@ -20,7 +20,7 @@ struct DocumentTests {
     #expect(root.mapping?.first?.location == Location(line: 2, column: 1))
     #expect(server["host"]?.scalar == Scalar("127.0.0.1", style: .quoted))
     #expect(server["host"]?.location == Location(line: 3, column: 9))
-    #expect(server["ports"]?.sequence?.map(\.scalar?.text) == ["80", "443"])
+    #expect(server["ports"]?.sequence?.map { $0.scalar?.text } == ["80", "443"])
     #expect(server["ports"]?.sequence?[1].location == Location(line: 4, column: 15))
     #expect(root["note"]?.scalar == Scalar("two\nlines", style: .block))
   }

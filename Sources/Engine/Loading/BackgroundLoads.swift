@@ -69,11 +69,13 @@ struct BackgroundWorker: Sendable {
 /// Confirms or replaces stored responses that were given out stale.
 struct Freshener: Sendable {
   let loader: BackgroundLoader
+  let cache: ResponseCache
   let ids: JobIDSequence
   let now: WallClock
 
   /// What goes wrong is left to the next job that asks for it.
   func freshen(_ job: Job) async {
+    if await isFresh(for: job) { return }
     var submission = job.submission
     submission.cacheMode = .noCache
     submission.integrity = nil
@@ -82,6 +84,13 @@ struct Freshener: Sendable {
       id: ids.next(at: now()), owner: job.owner, submission: submission, priority: .veryLow,
       tags: [], createdAt: now())
     await loader.load(again)
+  }
+
+  /// Whether others had it freshened after the job had found it stale.
+  private func isFresh(for job: Job) async -> Bool {
+    let answer = await cache.answer(job, at: now(), within: CachePolicy(job))
+    guard case .use(_, _, isStale: false) = answer else { return false }
+    return true
   }
 }
 

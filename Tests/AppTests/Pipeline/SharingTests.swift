@@ -46,7 +46,7 @@ struct SharingTests {
       gate.open()
       let ends = try await service.outcomes(ids)
       #expect(ends.count == 201 && ends.allSatisfy { $0.phase == "success" })
-      #expect(Set(ends.compactMap(\.image?.etag)).count == 1)
+      #expect(Set(ends.compactMap { $0.image?.etag }).count == 1)
       #expect(origin.requests.count == 1)
     }
   }

@@ -26,7 +26,7 @@ struct BatchStoreTests {
     #expect(try await store.job(lines.jobs[0].id) == lines.jobs[0])
 
     let claimed = try await store.claim(2, at: .at(10)).jobs
-    #expect(claimed.map(\.job.batch?.line) == [1, 2])
+    #expect(claimed.map { $0.job.batch?.line } == [1, 2])
     _ = try await store.reserve(.sample(1), bytes: 7, as: JobID(at: .at(9)), limit: .max / 2)
     _ = try await store.complete(
       Completion([claimed[0].claim]) {
@@ -264,7 +264,7 @@ struct BatchStoreTests {
     while let retry = try await store.base.retry(
       query, { $0.fetchAgain(at: .at(40), from: .regular) })
     {
-      lines += retry.jobs.map(\.batch?.line)
+      lines += retry.jobs.map { $0.batch?.line }
       guard let next = retry.next else { break }
       query.after = next
     }

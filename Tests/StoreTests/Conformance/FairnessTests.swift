@@ -45,7 +45,7 @@ struct FairnessTests {
     for _ in 0..<4 { first += try await store.claim(64, at: .at(20_000)).jobs.map(\.job) }
     #expect(first.count == 256)
     #expect(first.count { $0.owner.name == "ben" } >= 64)
-    let lines = first.compactMap(\.batch?.line)
+    let lines = first.compactMap { $0.batch?.line }
     #expect(lines == Array(1...lines.count), "each in the order in which it came")
     try await store.audit()
     await store.close()
