@@ -105,6 +105,11 @@ final class DecoderZygote: Sendable {
 struct DecoderUnavailable: Error, CustomStringConvertible {
   let description: String
 
-  init(_ code: Int32) { description = String(cString: strerror(-code)) }
+  init(_ code: Int32) {
+    let words = String(cString: strerror(-code))
+    description =
+      code == -EAGAIN
+      ? "\(words): raise TasksMax, the container's limit of processes or the user's" : words
+  }
   init(_ description: String) { self.description = description }
 }
