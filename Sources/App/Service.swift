@@ -1,3 +1,4 @@
+internal import Executors
 internal import Glibc
 public import Logging
 internal import Metrics
@@ -13,6 +14,9 @@ public enum StartError: Error, Sendable, Equatable {
 
 /// The service: built from a configuration, run until a signal or for as long as a body takes, stopped in reverse.
 public enum Service {
+  /// What keeps anything here from beginning; nil: nothing.
+  public static var hindrance: String? { canStartThreads(8) ? nil : noThreads }
+
   /// Serves until SIGTERM or SIGINT; a second one ends the process at once, losing nothing accepted. SIGHUP takes other
   /// tokens over, but where there is a terminal, which tells by it that it is closed.
   ///

@@ -134,6 +134,7 @@ int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers) {
     for (bool has_layers = false; !has_layers || decoder->process == 0;) {
         Introduction word;
         ssize_t count = CIsolation_receive(decoder->channel, &word, sizeof word, true);
+        if (count == -EAGAIN) return -ETIMEDOUT;
         if (count != sizeof word) return count < 0 ? (int)count : -EMSGSIZE;
         if (word.process < 0) return word.process;
         if (word.process > 0) {

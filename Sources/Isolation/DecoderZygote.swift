@@ -95,8 +95,12 @@ struct DecoderUnavailable: Error, CustomStringConvertible {
   let description: String
 
   init(_ code: Int32) {
+    let words = String(cString: strerror(-code))
     description =
-      code == -EPIPE
-      ? "the decoder process ended before it had begun" : String(cString: strerror(-code))
+      switch code {
+      case -EPIPE: "the decoder process ended before it had begun"
+      case -EAGAIN: "\(words): raise TasksMax, the container's limit of processes or the user's"
+      default: words
+      }
   }
 }

@@ -14,6 +14,8 @@ enum EntryPoint {
     do {
       var command = try Imagefetch.parseAsRoot()
       if var command = command as? any AsyncParsableCommand {
+        // From the next line on Swift's threads are needed.
+        if let hindrance = Service.hindrance { throw InternalFault(description: hindrance) }
         try await command.run()
       } else {
         try command.run()

@@ -1,6 +1,6 @@
 import Testing
 
-@Suite("The Helm chart", .timeLimit(.minutes(1)))
+@Suite("The Helm chart", .timeLimit(.minutes(5)))
 struct ChartTests {
   @Test("has the objects of the plain manifests, and what is set comes out")
   func rendered() async throws {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite("A compose file", .timeLimit(.minutes(1)))
+@Suite("A compose file", .timeLimit(.minutes(5)))
 struct ComposeTests {
   @Test(
     "has a configuration that is one, and names files and services that are there",

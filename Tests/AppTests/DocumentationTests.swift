@@ -10,7 +10,7 @@ import YAML
 @testable import Jobs
 
 /// What docs/ states as facts is what the sources say.
-@Suite("The documentation", .timeLimit(.minutes(3)))
+@Suite("The documentation", .timeLimit(.minutes(5)))
 struct DocumentationTests {
   @Test("links to files and headings that are there", arguments: Documentation.pages.map(\.path))
   func links(path: String) throws {

@@ -64,7 +64,7 @@ struct Event: Decodable {
   }
 }
 
-@Suite("Events of the service", .timeLimit(.minutes(3)))
+@Suite("Events of the service", .timeLimit(.minutes(5)))
 struct EventTests {
   private let png = Fixtures.png
 

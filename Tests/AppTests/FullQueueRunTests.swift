@@ -13,7 +13,7 @@ import Testing
 @testable import Engine
 
 /// All of the service but its socket and its origins, over a real store.
-@Suite("A submission to a full queue", .timeLimit(.minutes(3)))
+@Suite("A submission to a full queue", .timeLimit(.minutes(5)))
 struct FullQueueRunTests {
   enum Keeping: CaseIterable { case sqlite, postgres }
 

@@ -100,9 +100,10 @@ final class GetCommand: Sendable {
 
   func signal(_ signal: Int32) { kill(process.processIdentifier, signal) }
 
-  /// Waits for its end, three minutes at most.
+  /// Waits for its end.
   func ended() async throws -> Result {
-    let deadline = ContinuousClock.now + .seconds(170)
+    // The longest list is some minutes' work on a busy machine.
+    let deadline = ContinuousClock.now + .seconds(280)
     while process.isRunning || !output.isWhole || !errors.isWhole {
       guard ContinuousClock.now < deadline else {
         kill(process.processIdentifier, SIGKILL)

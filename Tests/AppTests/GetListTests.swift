@@ -143,7 +143,7 @@ struct GetListTests {
   }
 }
 
-@Suite("A service that can't start", .timeLimit(.minutes(2)))
+@Suite("A service that can't start", .timeLimit(.minutes(5)))
 struct FailedStartTests {
   @Test("takes back the folder of data that it made, and no other")
   func folder() async throws {

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// The processor's time of the service alone is counted, so that whatever else runs here changes nothing.
-@Suite("A service without work", .timeLimit(.minutes(2)))
+@Suite("A service without work", .timeLimit(.minutes(5)))
 struct IdleTests {
   @Test(
     "hardly uses the processor: at first, after a burst of jobs, and while jobs wait for their origin"
@@ -46,7 +46,7 @@ struct IdleTests {
     let began = ContinuousClock.now
     #expect(try await service.stop() == 0)
     // The drain and a second, and what the slowest machine adds; it was for ever.
-    #expect(ContinuousClock.now - began < .seconds(15))
+    #expect(ContinuousClock.now - began < .seconds(60))
 
     let next = try await RunningService(folder: folder, settings: environment(keys))
     for id in [ids[0], ids[2_500], ids[4_999]] {
@@ -62,7 +62,7 @@ extension RunningService {
   fileprivate func becomesQuiet(_ location: SourceLocation = #_sourceLocation) async throws {
     let perSecond = sysconf(Int32(_SC_CLK_TCK))
     var used: [Int] = []
-    for _ in 0..<10 {
+    for _ in 0..<60 {
       let before = try processorTicks()
       try await Task.sleep(for: .seconds(2))
       used.append(try processorTicks() - before)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import App
 
-@Suite("The log's writer", .timeLimit(.minutes(3)))
+@Suite("The log's writer", .timeLimit(.minutes(5)))
 struct LogWriterTests {
   @Test("writes the lines in their order, many in one write")
   func order() throws {
@@ -121,7 +121,7 @@ struct LogWriterTests {
   }
 }
 
-@Suite("A service whose log nobody reads", .timeLimit(.minutes(3)))
+@Suite("A service whose log nobody reads", .timeLimit(.minutes(5)))
 struct UnreadLogTests {
   @Test(
     "answers, works and ends as if they did, and counts what is missing",

@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
 
@@ -176,6 +177,23 @@ struct MigrateTests {
     #expect(try await new.stop() == 0)
   }
 
+  /// Lets so many objects through to a bucket, each as often as it comes.
+  private final class Uploads: Sendable {
+    private let state = Mutex((allowed: 0, seen: Set<[UInt8]>()))
+
+    func allow(_ count: Int) { state.withLock { $0.allowed = count } }
+
+    func judge(_ bytes: [UInt8]) -> FaultyProxy.Fault {
+      guard bytes.starts(with: Array("PUT ".utf8)) else { return .none }
+      let path = Array(bytes.dropFirst(4).prefix { $0 != UInt8(ascii: " ") })
+      return state.withLock { state in
+        if !state.seen.contains(path), state.seen.count >= state.allowed { return .stall }
+        state.seen.insert(path)
+        return .none
+      }
+    }
+  }
+
   @Test(
     "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
   )
@@ -199,8 +217,12 @@ struct MigrateTests {
     for job in try await old.outcomes(ids) { #expect(job.phase == "success", "\(job.summary)") }
     #expect(try await old.stop() == 0)
 
+    // Within a batch: some of its objects are in the bucket, and none of its jobs in the database. It stands still there.
+    let (proxy, uploads) = (try FaultyProxy(to: bucket.port), Uploads())
+    proxy.judge { uploads.judge($0) }
     let target = environment([:]).merging(bucket.settings) { $1 }.merging([
       "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+      "IMAGEFETCH_STORAGE_S3_ENDPOINT": "http://127.0.0.1:\(proxy.port)",
     ]) { $1 }
     let move = ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"]
     func there() throws -> Int {
@@ -209,7 +231,9 @@ struct MigrateTests {
         ?? 0
     }
     #expect(try CommandRun(["migrate"], target).status == 0)
-    for reached in [0, 64, 128] {
+    // Of each batch's 64 images some 43 are objects.
+    for (reached, allowed) in [(0, 20), (64, 60), (128, 105)] {
+      uploads.allow(allowed)
       let process = Process()
       process.executableURL = URL(filePath: RunningService.executable)
       process.arguments = move
@@ -218,18 +242,13 @@ struct MigrateTests {
         FileHandle.nullDevice, FileHandle.nullDevice
       )
       try process.run()
-      // Within a batch: some of its objects are in the bucket, and none of its jobs in the database.
-      let objects = try await bucket.keys.count
-      try await eventually {
-        let more = try await bucket.keys.count > objects
-        return try there() >= reached && (more || !process.isRunning)
-      }
-      let reachedThere = try there()
-      #expect(process.isRunning, "it was too quick to be killed after \(reachedThere) jobs")
+      try await eventually { try there() >= reached && proxy.stalled > 0 }
+      #expect(process.isRunning)
       Foundation.kill(process.processIdentifier, SIGKILL)
       process.waitUntilExit()
-      #expect(try there() < count)
+      #expect(try there() == reached)
     }
+    uploads.allow(.max)
     let run = try CommandRun(move, target)
     #expect(run.status == 0 && !run.output.contains("missing"), "\(run)")
     #expect(try there() == count)

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// What docs/operating.md has operators do, done.
-@Suite("An operator", .timeLimit(.minutes(3)))
+@Suite("An operator", .timeLimit(.minutes(5)))
 struct OperatingTests {
   @Test("restores a copy of the stopped service's folder")
   func backup() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The operator's placeholders", .timeLimit(.minutes(3)))
+@Suite("The operator's placeholders", .timeLimit(.minutes(5)))
 struct PlaceholderFileTests {
   private let images = Readme.root + "Tests/Fixtures/images/"
 

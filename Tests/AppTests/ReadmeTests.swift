@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// The README is held to the service: what it shows is run, and what it lists is compared.
-@Suite("The README", .timeLimit(.minutes(3)))
+@Suite("The README", .timeLimit(.minutes(5)))
 struct ReadmeTests {
   @Test("shows what the service answers, command by command")
   func examples() async throws {

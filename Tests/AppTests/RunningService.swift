@@ -96,7 +96,7 @@ final class RunningService: Sendable {
 
   private static func address(_ output: Output, _ process: Process) async throws -> String {
     let pattern = #/"message":"listening".*"port":"?(\d+)/#
-    let deadline = ContinuousClock.now + .seconds(120)
+    let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
       let text = output.text.withLock { $0 }
       if let match = text.firstMatch(of: pattern) { return "http://127.0.0.1:\(match.1)" }
@@ -161,7 +161,7 @@ final class RunningService: Sendable {
     let configuration = URLSessionConfiguration.ephemeral
     configuration.urlCache = nil
     configuration.httpMaximumConnectionsPerHost = 64
-    configuration.timeoutIntervalForRequest = 60
+    configuration.timeoutIntervalForRequest = patience / .seconds(1)
     return URLSession(configuration: configuration)
   }()
 
@@ -204,7 +204,7 @@ final class RunningService: Sendable {
 
   /// The job, once it has finished.
   func finished(_ id: String) async throws -> [String: Any] {
-    let deadline = ContinuousClock.now + .seconds(60)
+    let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
       let job = try await get("/jobs/\(id)?wait=20").json()
       if ["success", "failure", "cancelled"].contains(job["phase"] as? String) { return job }
@@ -245,11 +245,11 @@ final class RunningService: Sendable {
   }
 }
 
-/// Tries until the condition holds, for a minute at most.
+/// Tries until the condition holds, for as long as a test has patience.
 func eventually(
   _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
 ) async throws {
-  let deadline = ContinuousClock.now + .seconds(60)
+  let deadline = ContinuousClock.now + patience
   while true {
     if try await condition() { return }
     try #require(ContinuousClock.now < deadline, "waited too long", sourceLocation: location)

@@ -2,7 +2,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@Suite("A service manager", .timeLimit(.minutes(3)))
+@Suite("A service manager", .timeLimit(.minutes(5)))
 struct ServiceManagerTests {
   @Test("hears when the service is ready, that it lives, and that it stops")
   func hears() async throws {

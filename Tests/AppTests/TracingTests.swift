@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Traces of jobs", .timeLimit(.minutes(3)))
+@Suite("Traces of jobs", .timeLimit(.minutes(5)))
 struct TracingTests {
   /// A span as OTLP's JSON has it, read so strictly that nothing passes which a collector need not know.
   struct Span {

@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The view", .timeLimit(.minutes(3)))
+@Suite("The view", .timeLimit(.minutes(5)))
 struct ViewTests {
   private static let key = String(repeating: "0f", count: 32)
 

@@ -39,7 +39,7 @@ final class CaseRun: Sendable {
     let id = try await submit(step)
     let job = try await service.finished(id)
     if step.expected == .stale(asks: true) {
-      await poll(within: .seconds(60)) { origin.requests.count > before }
+      await poll { origin.requests.count > before }
     }
     let requests = Array(origin.requests.dropFirst(before))
     let outcome = Outcome(job: job, requests: requests.count, conditions: requests.first)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("What one owner may have under way", .timeLimit(.minutes(1)))
+@Suite("What one owner may have under way", .timeLimit(.minutes(5)))
 struct BatchLimitTests {
   @Test("so many batches that are not over, and one more once one is")
   func batches() async throws {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Following a batch", .timeLimit(.minutes(1)))
+@Suite("Following a batch", .timeLimit(.minutes(5)))
 struct BatchWatchTests {
   private static func batch(_ store: MemoryJobStore) async throws -> Batch {
     let batch = Batch(

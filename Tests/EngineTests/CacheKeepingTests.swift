@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("What the cache keeps", .timeLimit(.minutes(1)))
+@Suite("What the cache keeps", .timeLimit(.minutes(5)))
 struct CacheKeepingTests {
   @Test("is not given up because the store can't tell just now whether it is whole")
   func storeFails() async throws {

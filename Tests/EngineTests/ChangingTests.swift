@@ -6,7 +6,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Changes at the same time", .timeLimit(.minutes(1)))
+@Suite("Changes at the same time", .timeLimit(.minutes(5)))
 struct ChangingTests {
   private let url = "http://a.example/x.png"
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("A store that fails for a while", .timeLimit(.minutes(1)))
+@Suite("A store that fails for a while", .timeLimit(.minutes(5)))
 struct FailingStoreTests {
   private let url = "http://a.example/x.png"
   private let failure = StoreError.unavailable(detail: "away")
@@ -80,7 +80,7 @@ struct NoJobs: ClaimedJobs {
   func leave(_ claim: Claim) -> Bool { false }
 }
 
-@Suite("The sweep after a start", .timeLimit(.minutes(1)))
+@Suite("The sweep after a start", .timeLimit(.minutes(5)))
 struct SweepTests {
   private let url = "http://a.example/x.png"
 

@@ -113,7 +113,7 @@ struct StorageRoomTests {
       #expect(try await shop.finished(tried).phase == .success)
       #expect(shop.engine.state == .full, "one that found room is not enough")
       shop.images.setRoom(true)
-      #expect(await poll(within: .seconds(60)) { shop.engine.state == .ready })
+      #expect(await poll { shop.engine.state == .ready })
     }
   }
 

@@ -191,10 +191,8 @@ struct JobEngineTests {
 }
 
 /// Tries until `condition` holds.
-func until(
-  atMost limit: Duration = .seconds(20), _ condition: () async throws -> Bool
-) async throws {
-  let deadline = ContinuousClock.now + limit
+func until(_ condition: () async throws -> Bool) async throws {
+  let deadline = ContinuousClock.now + patience
   while try await !condition() {
     try #require(ContinuousClock.now < deadline, "waited too long")
     try await Task.sleep(for: .milliseconds(2))

@@ -123,7 +123,7 @@ struct QueueGateTests {
 }
 
 /// The engine before a full queue, whose only worker is busy for good.
-@Suite("A full queue", .timeLimit(.minutes(2)))
+@Suite("A full queue", .timeLimit(.minutes(5)))
 struct FullQueueTests {
   private static let anna = Caller(owner: Owner("anna"), isAdmin: false)
   private static let ben = Caller(owner: Owner("ben"), isAdmin: false)

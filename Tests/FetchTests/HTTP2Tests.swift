@@ -26,7 +26,7 @@ struct HTTP2Tests {
     }
     let missing = await failure(of: fetcher, request(server.url("/missing")))
     #expect(missing == .originStatus(404, retryAfter: nil))
-    #expect(await poll(within: .seconds(60)) { server.log.count == 4 })
+    #expect(await poll { server.log.count == 4 })
     #expect(server.log.allSatisfy { $0.hasPrefix("HTTP/2.0 ") })
     #expect(Set(server.log).count == 1)
   }
@@ -39,9 +39,9 @@ struct HTTP2Tests {
     for _ in 0..<3 { #expect(await failure(of: fetcher, request(server.url("/a"))) == nil) }
     #expect(server.connections == 2, "each transfer under way has one of its own")
     held = nil
-    #expect(await poll(within: .seconds(60)) { server.log.count == 4 })
+    #expect(await poll { server.log.count == 4 })
     #expect(Set(server.log).count == 2)
-    #expect(await poll(within: .seconds(60)) { server.connections == 1 })
+    #expect(await poll { server.connections == 1 })
     withExtendedLifetime(fetcher) {}
   }
 }
@@ -74,7 +74,7 @@ private final class NginxServer: Sendable {
       try Data(bytes(size)).write(to: URL(fileURLWithPath: "\(folder)/\(name)"))
     }
     child = try ChildProcess(["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"])
-    guard await poll(within: .seconds(20), { sockets(inState: "0A") == 1 }) else {
+    guard await poll({ sockets(inState: "0A") == 1 }) else {
       throw CocoaError(.executableLoad)
     }
   }

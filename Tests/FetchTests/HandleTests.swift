@@ -90,7 +90,7 @@ struct HandleTests {
       let url = "https://127.0.0.1:\(server.port)/a"
       #expect(await failure(of: fetcher, request(url)) == nil)
     }
-    #expect(await poll(within: .seconds(20)) { server.printed.count == 3 })
+    #expect(await poll { server.printed.count == 3 })
     #expect(server.printed == ["False", "False", "False"])
   }
 

@@ -15,7 +15,7 @@ final class PythonServer: Sendable {
     child = try ChildProcess(
       ["/usr/bin/python3", "-u", "-c", watchdog + script] + arguments, output: log)
     var port: Int?
-    await poll(within: .seconds(20)) { [log] in
+    await poll { [log] in
       port = Self.lines(of: log).first.flatMap { Int($0) }
       return port != nil
     }

@@ -86,7 +86,7 @@ struct SmugglingTests {
       gate.open()
       // On loopback what the kernel took is there.
       #expect(
-        await poll(within: .seconds(60)) {
+        await poll {
           origin.sentBytes(on: used) >= whole.count + extra.count || origin.closed(used) != nil
         })
       let response = try await fetcher.fetch(request(origin.url("/next")))

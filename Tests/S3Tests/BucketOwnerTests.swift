@@ -86,7 +86,7 @@ struct BucketOwnerTests {
     let place = BucketOwner(
       of: try S3TroubleTests.bucket(at: server.origin), patience: .milliseconds(500))
     let late = Task { try await place.settle(for: Store(called: "one")) }
-    await poll(within: .seconds(20)) { server.writes == (status == 200 ? 2 : 1) }
+    await poll { server.writes == (status == 200 ? 2 : 1) }
     // Somebody who saw no owner either.
     server.write("two")
     await #expect(throws: BucketOwner.Refusal.taken(by: "two", notBy: "one")) {

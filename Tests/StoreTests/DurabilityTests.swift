@@ -1,7 +1,9 @@
 import Foundation
 import GRDB
+import Glibc
 import Jobs
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import Store
@@ -98,7 +100,7 @@ struct DurabilityTests {
         group.addTask { _ = try await store.submit(.sample(Int64(number))) }
       }
       group.addTask {
-        let deadline = ContinuousClock.now + .seconds(10)
+        let deadline = ContinuousClock.now + patience
         while store.writer.waiting < 100, ContinuousClock.now < deadline { await Task.yield() }
         gate.signal()
       }
@@ -155,7 +157,7 @@ struct DurabilityTests {
       }
     }
     async let good = store.submit(.sample(2))
-    let deadline = ContinuousClock.now + .seconds(10)
+    let deadline = ContinuousClock.now + patience
     while store.writer.waiting < 2, ContinuousClock.now < deadline { await Task.yield() }
     gate.signal()
     #expect(try await good == .accepted)
@@ -277,6 +279,39 @@ struct DurabilityTests {
     #expect(error.map { "\($0)".contains("another service") } == true)
     let reopened = try await jobs.reopened()
     await reopened.close()
+  }
+
+  @Test("a folder is free once its service has let go of it, and soon after one that was killed")
+  func inherited() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path + "/lock"
+    let first = try FolderLock(path)
+    // What a child that is being spawned has until it executes something.
+    let copy = try #require(Self.descriptor(of: path).map { fcntl($0, F_DUPFD_CLOEXEC, 0) })
+    first.release()
+    let second = try FolderLock(path)
+    second.release()
+    close(copy)
+
+    let left = open(path, O_RDWR | O_CLOEXEC)
+    try #require(flock(left, LOCK_EX | LOCK_NB) == 0)
+    Thread.detachNewThread {
+      usleep(100_000)
+      close(left)
+    }
+    let third = try FolderLock(path)
+    #expect(throws: StoreError.self) { try FolderLock(path) }
+    third.release()
+  }
+
+  /// One of this process that is open for a file.
+  private static func descriptor(of path: String) throws -> Int32? {
+    var file = stat()
+    try #require(stat(path, &file) == 0)
+    return (0..<Int32(sysconf(Int32(_SC_OPEN_MAX)))).first { number in
+      var open = stat()
+      return fstat(number, &open) == 0 && open.st_ino == file.st_ino && open.st_dev == file.st_dev
+    }
   }
 
   @Test("a closed store has finished what it was asked for and refuses everything else")

@@ -4,6 +4,7 @@ import Glibc
 import Jobs
 import Store
 import Synchronization
+import TestSupport
 import Testing
 
 @Suite("Images in files")
@@ -100,7 +101,7 @@ struct FileImageStoreTests {
       try staged.write(Self.bytes(500_000))
       #expect(folder.files(below: "images/incoming").count == 1)
     }
-    let deadline = ContinuousClock.now + .seconds(10)
+    let deadline = ContinuousClock.now + patience
     while !folder.files(below: "images").isEmpty, ContinuousClock.now < deadline {
       try await Task.sleep(for: .milliseconds(2))
     }

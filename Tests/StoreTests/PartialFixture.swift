@@ -1,6 +1,7 @@
 import Crypto
 import Foundation
 import Jobs
+import TestSupport
 import Testing
 
 @testable import Store
@@ -99,7 +100,7 @@ final class PartialFixture {
 
   /// Waits until nothing of unfinished transfers is left.
   func isClean() async throws -> Bool {
-    let deadline = ContinuousClock.now + .seconds(10)
+    let deadline = ContinuousClock.now + patience
     while !(files("incoming") + files("partials")).isEmpty {
       guard ContinuousClock.now < deadline else { return false }
       try await Task.sleep(for: .milliseconds(2))

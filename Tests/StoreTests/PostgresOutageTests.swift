@@ -5,7 +5,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("A PostgreSQL server that fails", .timeLimit(.minutes(3)))
+@Suite("A PostgreSQL server that fails", .timeLimit(.minutes(5)))
 struct PostgresOutageTests {
   private static func open(
     _ database: TestDatabase, timeout: Duration = .seconds(10)
@@ -23,7 +23,7 @@ struct PostgresOutageTests {
 
     /// Waits for so many, as long as a slow machine may take.
     func has(submitted: Int, ended: Int) async {
-      let deadline = ContinuousClock.now + .seconds(30)
+      let deadline = ContinuousClock.now + patience
       while ContinuousClock.now < deadline {
         let isReached =
           self.submitted.withLock(\.count) >= submitted && self.ended.withLock(\.count) >= ended
@@ -156,7 +156,7 @@ struct PostgresOutageTests {
     // A second for the call, and three at the most for another try at a connection.
     #expect(time < .seconds(6), "\(time)")
     server.resume()
-    let deadline = clock.now + .seconds(20)
+    let deadline = clock.now + patience
     var found: Job?
     while found == nil, clock.now < deadline {
       found = try? await store.job(job.id)
@@ -213,7 +213,7 @@ struct PostgresOutageTests {
       SELECT pid FROM pg_stat_activity
       WHERE datname = '\(database.name)' AND query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
       """
-    let deadline = ContinuousClock.now + .seconds(20)
+    let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
       let found = try database.server.run(looking).split(whereSeparator: \.isNewline)
       if found.count == count { return found.compactMap { Int($0) } }

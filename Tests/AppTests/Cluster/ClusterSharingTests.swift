@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("What many instances do as one", .timeLimit(.minutes(3)))
+@Suite("What many instances do as one", .timeLimit(.minutes(5)))
 struct ClusterSharingTests {
   /// Has jobs for these paths be submitted, to one instance after the other.
   private static func submit(
@@ -27,7 +27,9 @@ struct ClusterSharingTests {
       for listener in listeners {
         try await eventually { Event.all(listener).last?.job.progress.completed == 40_000 }
       }
-      for id in ids { #expect(try await cluster[0].job(id).phase == "loading") }
+      for id in ids {
+        try await eventually { try await cluster[0].job(id).phase == "loading" }
+      }
       // They come last, and are told by nobody.
       let late = try await Self.submit(Array(repeating: origin.url("/x"), count: 6), to: cluster)
       gate.open()
@@ -41,7 +43,7 @@ struct ClusterSharingTests {
 
   @Test("a load goes on whose first job is cancelled, and begins anew where its instance is lost")
   func passedOn() async throws {
-    try await Cluster.open(3, ["cluster.lease": "3s"]) { cluster, origin in
+    try await Cluster.open(3, ["cluster.lease": "10s"]) { cluster, origin in
       let gate = Gate()
       let body = Fixtures.filedPNG
       origin.on(
@@ -70,19 +72,20 @@ struct ClusterSharingTests {
     }
   }
 
-  /// A response whose end comes some time after its begin.
-  private static func slow(_ body: [UInt8]) -> ScriptedReply {
+  /// A response whose end comes some time after its begin, and none before the gate is open.
+  private static func slow(_ body: [UInt8], _ gate: Gate) -> ScriptedReply {
     guard case .send(let bytes)? = ScriptedReply.ok(body).steps.first else { return .status(500) }
     return ScriptedReply(
-      .send(Array(bytes.dropLast(10))), .pause(.milliseconds(50)), .send(Array(bytes.suffix(10))))
+      .send(Array(bytes.dropLast(10))), .hold(gate), .pause(.milliseconds(50)),
+      .send(Array(bytes.suffix(10))))
   }
 
   @Test("an origin sees no more transfers at once than it may have of all")
   func limited() async throws {
     try await Cluster.open(3, ["fetch.max_per_host": "4"]) { cluster, origin in
-      let body = Fixtures.smallPNG
+      let gate = Gate()
       for number in 0..<90 {
-        origin.on("/\(number)", Self.slow(body))
+        origin.on("/\(number)", Self.slow(Fixtures.smallPNG, gate))
       }
       let ids = try await withThrowingTaskGroup(of: [String].self) { group in
         for client in 0..<3 {
@@ -94,13 +97,14 @@ struct ClusterSharingTests {
         }
         return try await group.reduce(into: []) { $0 += $1 }
       }
+      #expect(await poll { origin.unanswered >= 3 })
+      gate.open()
       for id in ids {
         let job = try await cluster[0].outcome(id)
         #expect(job.phase == "success", "\(job.summary)")
       }
       #expect(origin.requests.count == 90)
       #expect(origin.mostAtOnce <= 4, "\(origin.mostAtOnce)")
-      #expect(origin.mostAtOnce >= 3, "\(origin.mostAtOnce)")
       let holders = try cluster.run("SELECT count(DISTINCT last_claim >> 32) FROM jobs")
       print("limited: \(origin.mostAtOnce) at once, by \(holders.filter(\.isNumber)) instances")
     }
@@ -113,16 +117,20 @@ struct ClusterSharingTests {
       let ids = try await Self.submit((0..<24).map { origin.url("/\($0)") }, to: cluster)
       for id in ids { #expect(try await cluster[0].outcome(id).phase == "success") }
       let times = origin.requests.map(\.received).sorted()
+      // Of one alone: 23 pauses of 100 ms. Where the machine is busy the first may be late, but not each of the first ones.
+      let isKept = (0..<6).contains {
+        times[23] - times[$0] > .milliseconds((23 - $0) * 100 - 200)
+      }
       let took = times[23] - times[0]
-      // Of one alone: 23 pauses of 100 ms. Each request may be late by as much as the machine is busy.
-      #expect(took > .milliseconds(2_100) && took < .seconds(6), "\(took)")
+      #expect(isKept && took < .seconds(60), "\(took)")
       print("rated: 24 requests in \(took)")
     }
   }
 
   @Test("each tells which instances there are, what they load, and who leads")
   func present() async throws {
-    try await Cluster.open(3, ["cluster.name": "fetch", "cluster.lease": "3s"]) { cluster, origin in
+    try await Cluster.open(3, ["cluster.name": "fetch", "cluster.lease": "10s"]) {
+      cluster, origin in
       let gate = Gate()
       for path in ["/1", "/2"] { origin.on(path, .held(Fixtures.smallPNG, after: 10, by: gate)) }
       for path in ["/1", "/2"] {
@@ -206,31 +214,17 @@ struct ClusterSharingTests {
 
   @Test("idle instances ask the database little, and one that comes later goes by what was said")
   func idle() async throws {
-    try await Cluster.open { cluster, _ in
+    // The server's own upkeep would be counted as well.
+    try await Cluster.open(on: PostgresServer(hasUpkeep: false)) { cluster, _ in
       try await cluster[1].setConstrained(true)
-      // The server's own upkeep, which here comes each second, is counted as well: it looks at the database as at one that is
-      // empty, and leaves the tables alone.
-      let empty = try TestDatabase(in: .shared)
-      _ = try cluster.run(
-        """
-        DO $$ DECLARE t name; BEGIN
-          FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-            EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = false)', t);
-          END LOOP;
-        END $$
-        """)
       func transactions() throws -> Int {
-        let counts = try [cluster.database, empty].map { database in
-          let told = try database.server.run(
-            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '\(database.name)'"
-          )
-          return Int(told.filter(\.isNumber)) ?? 0
-        }
-        return counts[0] - counts[1]
+        let database = cluster.database
+        let told = try database.server.run(
+          "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '\(database.name)'"
+        )
+        return Int(told.filter(\.isNumber)) ?? 0
       }
-      // Sweeps and the first looks are over by then.
-      try await Task.sleep(for: .seconds(4))
-      // Beside other tests the server's upkeep comes in bursts: the least of some looks is the instances' own.
+      // Sweeps and the first looks come in the beginning, however long that is on a busy machine.
       var rate = Double.infinity
       for _ in 0..<5 where rate > 5 {
         let (before, start) = (try transactions(), ContinuousClock.now)

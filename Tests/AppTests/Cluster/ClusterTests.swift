@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("One service of many instances", .timeLimit(.minutes(3)))
+@Suite("One service of many instances", .timeLimit(.minutes(5)))
 struct ClusterTests {
   private let filed = Fixtures.filedPNG
 
@@ -59,7 +59,8 @@ struct ClusterTests {
       let began = ContinuousClock.now
       try await b.cancel(id)
       let closed = try #require(await origin.waitForClose(of: origin.requests[0].connection))
-      #expect(closed - began < .seconds(2), "\(closed - began)")
+      // What a busy machine takes; far from any timeout.
+      #expect(closed - began < .seconds(15), "\(closed - began)")
       for service in [c, a] {
         try await eventually { try await service.job(id).phase == "cancelled" }
       }

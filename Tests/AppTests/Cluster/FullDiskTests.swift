@@ -4,7 +4,7 @@ import Testing
 
 @Suite(
   "Instances whose PostgreSQL has no room on its disk", .enabled(if: SmallDisk.isPossible),
-  .timeLimit(.minutes(3)))
+  .timeLimit(.minutes(5)))
 struct FullDiskTests {
   private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
 

@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("A removal from the bucket that comes late", .timeLimit(.minutes(3)))
+@Suite("A removal from the bucket that comes late", .timeLimit(.minutes(5)))
 struct LateRemovalTests {
   /// Holds the first request that begins so, until it is let go.
   private final class Held: Sendable {
@@ -24,7 +24,7 @@ struct LateRemovalTests {
 
   @Test("removes nothing that has come back since, whoever sent it, and however late it comes")
   func late() async throws {
-    try await Cluster.open(2, ["cluster.lease": "2s"], isProxied: true) { cluster, origin in
+    try await Cluster.open(2, ["cluster.lease": "5s"], isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
       origin.on("/x", .ok(Fixtures.filedPNG))
       let first = try await cluster[0].run(["url": origin.url("/x")]).id

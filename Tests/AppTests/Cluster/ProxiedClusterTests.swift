@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Three processes behind a real nginx that asks them in turn.
-@Suite("Instances behind nginx", .timeLimit(.minutes(3)))
+@Suite("Instances behind nginx", .timeLimit(.minutes(5)))
 struct ProxiedClusterTests {
   @Test("are one service, whoever is asked: events, waits, changes, cancellation, images")
   func whole() async throws {

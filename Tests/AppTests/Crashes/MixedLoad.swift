@@ -327,7 +327,7 @@ extension MixedLoad {
       default: if promise.cancelAsked > then { return "\(id) is \(end.phase)" }
       }
       guard promise.isTold, promise.purgeAsked > then else { return nil }
-      let isHeard = await poll(within: .seconds(60)) { self.messages(since: then)[id] != nil }
+      let isHeard = await poll { self.messages(since: then)[id] != nil }
       return isHeard ? nil : "nobody was told of \(id)"
     } catch {
       return "\(id): \(error)"

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// How much a job costs beside its bytes: pinned, so that nobody makes it more without noticing.
-@Suite("A job's path", .timeLimit(.minutes(3)))
+@Suite("A job's path", .timeLimit(.minutes(5)))
 struct JobPathTests {
   /// The most that one job may take from `POST` to `success`: cold cache, known host, a small image, nothing else to
   /// do. Whoever makes it less lowers these.

@@ -149,7 +149,7 @@ struct DeliveryRunTests {
       #expect(try await service.job(slow).phase == "loading")
       #expect(try await service.send("DELETE", "/jobs/\(slow)").status == 200)
       let request = try #require(origin.requests(to: "/put").first)
-      #expect(await origin.waitForClose(of: request.connection, within: .seconds(5)) != nil)
+      #expect(await origin.waitForClose(of: request.connection, within: .seconds(20)) != nil)
       #expect(try await service.job(slow).phase == "cancelled")
       #expect(origin.requests(to: "/x").count == 1)
     }

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that no origin is asked for", .timeLimit(.minutes(2)))
+@Suite("An image that no origin is asked for", .timeLimit(.minutes(5)))
 struct LocalAndCapturedTests {
   private let png = Fixtures.smallPNG
 

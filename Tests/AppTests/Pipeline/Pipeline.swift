@@ -56,7 +56,7 @@ extension RunningService {
 
   /// The job, once it has finished.
   func outcome(_ id: String, headers: [String: String] = [:]) async throws -> ShownJob {
-    let deadline = ContinuousClock.now + .seconds(60)
+    let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
       let answer = try await get("/jobs/\(id)?wait=20", headers: headers)
       let job = try Self.decoder.decode(ShownJob.self, from: answer.body)

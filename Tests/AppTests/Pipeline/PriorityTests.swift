@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("Jobs' turns", .timeLimit(.minutes(2)))
+@Suite("Jobs' turns", .timeLimit(.minutes(5)))
 struct PriorityTests {
   /// Runs the body while the only worker is held by a first job; then lets it go.
   /// - Returns: the paths asked for after that, once so many requests have come.
@@ -16,7 +16,7 @@ struct PriorityTests {
       #expect(await origin.waitForRequests(to: "/first"))
       try await body(service, origin)
       gate.open()
-      await poll(within: .seconds(20)) { origin.requests.count > count }
+      await poll { origin.requests.count > count }
       let ids = try await service.all("queued") + service.all("loading")
       for id in ids { _ = try await service.outcome(id) }
       paths = Array(origin.paths.dropFirst())

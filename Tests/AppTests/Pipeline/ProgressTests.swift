@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("A job's progress", .timeLimit(.minutes(2)))
+@Suite("A job's progress", .timeLimit(.minutes(5)))
 struct ProgressTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }

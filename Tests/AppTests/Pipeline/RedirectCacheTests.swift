@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("The cache and redirects", .timeLimit(.minutes(2)))
+@Suite("The cache and redirects", .timeLimit(.minutes(5)))
 struct RedirectCacheTests {
   private typealias Fields = [(String, String)]
   private static let credential = ["Authorization": "Basic YQ=="]

@@ -15,7 +15,7 @@ let (anna, bert) = (
   ["Authorization": "Bearer alpha"], ["Authorization": "Bearer beta"]
 )
 
-@Suite("What one owner fetched", .timeLimit(.minutes(2)))
+@Suite("What one owner fetched", .timeLimit(.minutes(5)))
 struct TenantTests {
   private static let fresh = [("Cache-Control", "max-age=600")]
 

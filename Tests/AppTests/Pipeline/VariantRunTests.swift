@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Variants of images", .timeLimit(.minutes(3)))
+@Suite("Variants of images", .timeLimit(.minutes(5)))
 struct VariantRunTests {
   /// What Pillow says of a picture's bytes, every pixel of it decoded: `JPEG 60x40`.
   private static func seen(_ picture: Data) throws -> String {

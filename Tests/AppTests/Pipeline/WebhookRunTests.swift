@@ -192,20 +192,20 @@ struct WebhookRunTests {
     let other = try ScriptedOrigin(host: "127.0.0.2")
     defer { other.stop() }
     other.on("/hook", .status(200))
-    try await withPipeline(Self.keys) { service, origin in
+    // No try at those that hang ends within this test.
+    try await withPipeline(Self.keys.merging(["webhooks.timeout": "10m"]) { $1 }) {
+      service, origin in
       origin.on("/hang", .silent)
       let hanging = (0..<30).map { number -> [String: Any] in
         ["url": origin.url("/none\(number)"), "notify": Self.notify(origin.url("/hang"))]
       }
       _ = try await service.outcomes(service.post(batch: hanging))
       await origin.waitForRequests(to: "/hang", count: 2)
-      let start = ContinuousClock.now
       let others = (0..<20).map { number -> [String: Any] in
         ["url": origin.url("/none\(number)"), "notify": Self.notify(other.url("/hook"))]
       }
       _ = try await service.outcomes(service.post(batch: others))
-      await other.waitForRequests(to: "/hook", count: 20)
-      #expect(ContinuousClock.now - start < .seconds(10), "less than a try's time")
+      #expect(await other.waitForRequests(to: "/hook", count: 20))
       #expect(origin.requests(to: "/hang").count == 2 && other.mostAtOnce(to: "/hook") <= 2)
     }
   }

@@ -1,5 +1,6 @@
 import Jobs
 import Store
+import TestSupport
 import Testing
 
 @Suite("Both stores together")
@@ -47,7 +48,7 @@ struct RaceTests {
     let digest = staged.finish()
     let holder = JobID(at: .at(1))
     var room = StoreUnderTest.Room.pendingDeletion
-    let deadline = ContinuousClock.now + .seconds(20)
+    let deadline = ContinuousClock.now + patience
     while room == .pendingDeletion, ContinuousClock.now < deadline {
       room = try await store.reserve(digest, bytes: 100, as: holder, limit: limit)
     }
