@@ -44,8 +44,6 @@ _Noreturn static void live(
     close_range(CHANNEL + 1, ~0U, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    // As the service's threads that decode: answers and transfers wait for no picture.
-    if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
     if (sandbox_enter(space + order->count + order->heap, &layers) != 0) _exit(1);
     Introduction own = {.layers = layers};
     if (send(CHANNEL, &own, sizeof own, MSG_NOSIGNAL) != sizeof own) _exit(1);
@@ -100,6 +98,8 @@ static void prepare(void) {
     const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
     prefer_to_be_killed();
+    // As the service's threads that decode, and its decoders too: answers and transfers wait for no picture.
+    if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
     // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
     tzset();
     // Who sorts much, as libtiff its tags, asks how much memory the machine has; also once.
