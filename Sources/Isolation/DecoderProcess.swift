@@ -10,7 +10,6 @@ final class DecoderProcess: @unchecked Sendable {
   let generation: Int
   /// What it said that it is held by, once it was met.
   private(set) var layers = IsolatedCodec.Layers(hasFilter: false, landlock: nil)
-  private var isMet = false
   /// How many it has taken.
   private(set) var pictures = 0
   /// How often others were let go before it.
@@ -32,11 +31,9 @@ final class DecoderProcess: @unchecked Sendable {
   /// Waits until it is behind its limits, for a millisecond or two if it was just forked.
   /// - Throws: where it can't be had; it is to be killed then if it has an ``id``.
   func meet() throws(DecoderUnavailable) {
-    guard !isMet else { return }
     var found = CIsolationLayers()
     let code = CIsolation_meet(&decoder, &found)
     guard code == 0 else { throw DecoderUnavailable(code) }
-    isMet = true
     layers = IsolatedCodec.Layers(
       hasFilter: found.has_filter != 0, landlock: found.landlock > 0 ? Int(found.landlock) : nil)
   }

@@ -66,7 +66,7 @@ struct ClusterLossTests {
       let time = await held.takenOver(since: moment, origin)
       print("killed: taken over after \(time), at a lease of \(lease ?? "the default")")
       // The lease, a second between two looks, and what a busy machine takes.
-      #expect(time < .seconds(lease == nil ? 40 : 30), "\(time)")
+      #expect(time < .seconds(lease == nil ? 20 : 15), "\(time)")
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
       #expect(try cluster.ends.count == 12)
