@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import subprocess
 import tempfile
 import threading
@@ -128,9 +129,12 @@ def run(service, origin, count, tag, are_bad, rate=0, hanging=0):
         return origin.url(f"{name}.jpg?{tag}{number}"), False, False
 
     start = time.monotonic()
+    # Not in step with what the service does once a second; the same for all rounds.
+    moments = random.Random(1)
+    late = [moments.random() for _ in range(count)]
 
     def due(number):
-        return start + number / rate if rate else time.monotonic()
+        return start + (number + late[number]) / rate if rate else time.monotonic()
 
     many = WAITERS if rate else CLIENTS
     clients = [Client(service.port, range(first, count, many), url_of, due, rate > 0) for first in range(many)]

@@ -15,6 +15,7 @@ public enum DecoderServer {
     WarmDecoder.prepare()
     CIsolation_serve { channel, memory, count in
       guard let memory, count == SharedMemory.count else { return }
+      WarmDecoder.touch()
       Server(channel: channel, memory: memory).serve()
     }
   }

@@ -4,18 +4,29 @@ internal import Jobs
 /// What each decoder would do for the first time, done once before they are forked: types are looked up, libraries fill their
 /// tables, memory is had. Of pictures that are drawn here: no byte of anybody's.
 enum WarmDecoder {
+  /// A small picture that each decoder decodes before its first one: what a process that was just forked touches is mapped
+  /// page by page, which takes as long as a small picture. Written before there is any decoder.
+  nonisolated(unsafe) private static var first: [UInt8] = []
+
   static func prepare() {
     for format in [OutputFormat.jpeg, .png, .webp] {
       var variant = Variant(format: format)
       (variant.width, variant.height) = (48, 32)
       guard let file = file(of: StreamingRenderer().draw(.loading, as: variant)) else { continue }
+      if format == .jpeg { first = file }
       var request = VariantRequest(name: "")
       (request.width, request.format) = (24, format)
-      guard let image = image(of: file, as: request) else { continue }
+      guard let image = image(of: file, as: [request]) else { continue }
       variant.width = 20
       _ = self.file(of: StreamingRenderer().render(file, of: image, as: [variant]))
-      exchange(image, request)
+      exchange(image, [request])
     }
+  }
+
+  /// Within a decoder, while nobody waits for it yet.
+  static func touch() {
+    guard let image = image(of: first, as: []) else { return }
+    exchange(image, [])
   }
 
   private static func file(of rendering: any Rendering) -> [UInt8]? {
@@ -26,8 +37,8 @@ enum WarmDecoder {
     } catch { return nil }
   }
 
-  private static func image(of file: [UInt8], as request: VariantRequest) -> ImageDescription? {
-    let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: [request])
+  private static func image(of file: [UInt8], as requests: [VariantRequest]) -> ImageDescription? {
+    let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: requests)
     decoder.append(file)
     decoder.end()
     while let step = try? decoder.step() {
@@ -41,9 +52,9 @@ enum WarmDecoder {
   }
 
   /// What a picture is asked and answered with.
-  private static func exchange(_ image: ImageDescription, _ request: VariantRequest) {
+  private static func exchange(_ image: ImageDescription, _ requests: [VariantRequest]) {
     var step = DecoderRequest.Step(count: 1, hasEnded: true)
-    step.task = .decode(DecodeLimits(), [request])
+    step.task = .decode(DecodeLimits(), requests)
     var reader = MessageReader(DecoderRequest.step(step).message(number: 1))
     _ = try? reader.integer()
     _ = try? DecoderRequest(&reader)
