@@ -124,8 +124,11 @@ extension JobEngine {
     for job in jobs {
       snapshots.purge(job.id)
       publisher.recordPurge(of: job, at: moment)
-      let partial = await forgetBytes(of: job)
-      membership.tell(.purged(job.id, partial: partial))
+      // Nobody can ask for it again: the job is gone.
+      await insist("a purged job's image can't be dropped from the cache", log) {
+        () async throws(StoreError) in try await forgetCached(of: job)
+      }
+      await forgetPartial(of: job)
     }
   }
 

@@ -22,33 +22,50 @@ extension JobEngine {
   public func purge(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
-    _ = try await job(id, for: caller)
+    let seen = try await job(id, for: caller).job
     let removal = try await storing { () async throws(StoreError) in
-      try await store.remove(id) { $0.isAt(expected) }
+      try await forgetCached(andRemove: seen, if: expected)
     }
-    if removal == .kept { throw .versionDiffers }
+    if case .kept = removal { throw .versionDiffers }
     snapshots.purge(id)
     loads.leave(id, before: .max, forgetting: true)
     guard case .removed(let job) = removal else { throw .unknownJob }
     if job.phase == .queued { queueGate.left([job]) }
     publisher.recordPurge(of: job, at: now())
-    let partial = await forgetBytes(of: job)
-    membership.tell(.purged(id, partial: partial))
+    await forgetPartial(of: job)
     await tidying.ask()
   }
 
-  /// Forgets what is kept for a purged job beside its image: broken-off bytes, and what the cache has of it.
-  /// - Returns: under which key such bytes are kept, in whichever instance.
-  func forgetBytes(of job: Job) async -> Fingerprint? {
-    let job = loads.rules.sharing(job)
-    let partial = job.phase == .success ? nil : job.partial
-    if let partial { await kept.forget(partial) }
-    if let image = job.image {
-      cache.memory.remove(image.keptDigest)
-      await cache.forgetVariants(of: image.digest)
-      await cache.forget(image.digest, of: job)
+  /// Removes the job after what the cache has of it: who is told that this failed asks again, for which the job has to be
+  /// there. Where it comes to another image meanwhile, so does this.
+  private func forgetCached(
+    andRemove seen: Job, if expected: [Int]?
+  ) async throws(StoreError) -> Removal {
+    var seen = seen
+    while true {
+      // As it was seen here may be long ago.
+      let isWanted = seen.isAt(expected)
+      if isWanted { try await forgetCached(of: seen) }
+      let removal = try await store.remove(seen.id) { [image = seen.image] job in
+        isWanted && job.isAt(expected) && job.image == image
+      }
+      guard case .kept(let job) = removal, job.isAt(expected) else { return removal }
+      seen = job
     }
-    return partial
+  }
+
+  /// Forgets what the cache has of a job's image.
+  func forgetCached(of job: Job) async throws(StoreError) {
+    guard let image = job.image else { return }
+    cache.memory.remove(image.keptDigest)
+    try await cache.forget(image.digest, of: loads.rules.sharing(job))
+  }
+
+  /// Forgets the bytes at which a purged job broke off, in whichever instance they are kept.
+  func forgetPartial(of job: Job) async {
+    let partial = job.phase == .success ? nil : loads.rules.sharing(job).partial
+    if let partial { await kept.forget(partial) }
+    membership.tell(.purged(job.id, partial: partial))
   }
 
   /// Changes priority and tags; nil leaves them.

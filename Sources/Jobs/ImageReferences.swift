@@ -31,6 +31,10 @@ public protocol ImageReferences: Sendable {
   func abandonedImages(_ count: Int, for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
+  /// Up to `count` images that are marked for the instance: with those that it is removing, and may have removed by
+  /// now, those of which it never heard, as the answer that said so was lost.
+  func leavingImages(_ count: Int, of instance: Instance) async throws(StoreError) -> [ImageName]
+
   /// Says that the bytes under these names are gone.
   func forget(_ images: [ImageName]) async throws(StoreError)
 

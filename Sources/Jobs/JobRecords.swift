@@ -44,8 +44,8 @@ public protocol JobRecords: Sendable {
 public enum Removal: Sendable, Equatable {
   /// It is forgotten; so it was.
   case removed(Job)
-  /// The condition did not hold.
-  case kept
+  /// The condition did not hold for the job as it is.
+  case kept(Job)
   /// There is no such job.
   case unknown
 }

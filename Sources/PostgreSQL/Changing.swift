@@ -113,7 +113,7 @@ extension PostgresJobStore {
     let (removal, hasAwakened) = try await write { transaction -> (Removal, Bool) in
       guard let row = try transaction.lockedJobs([id])[id]?.get() else { return (.unknown, false) }
       let job = try row.job()
-      guard condition(job) else { return (.kept, false) }
+      guard condition(job) else { return (.kept(job), false) }
       try transaction.delete([row])
       try transaction.forgetMessages(of: [id], waiting: true)
       return (.removed(job), transaction.awakened > 0)

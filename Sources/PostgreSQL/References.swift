@@ -60,6 +60,18 @@ extension PostgresJobStore {
     }
   }
 
+  /// Any that it has marked, in no order.
+  public func leavingImages(
+    _ count: Int, of instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
+    try await read { transaction in
+      let rows = try transaction.execute(
+        "SELECT digest, generation FROM images WHERE leaving AND leaving_for = $1 LIMIT $2",
+        [.int(instance.number), .int(Int64(count))])
+      return rows.names
+    }
+  }
+
   /// Forgets images whose bytes are gone; one that is referred to stays, and so does one that is kept anew.
   public func forget(_ images: [ImageName]) async throws(StoreError) {
     guard !images.isEmpty else { return }

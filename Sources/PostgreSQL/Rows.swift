@@ -47,6 +47,13 @@ final class Rows {
     value(row, column) { ImageDigest(bytes: $0) }
   }
 
+  /// Each row's image, by columns of digests and generations.
+  var names: [ImageName] {
+    all.compactMap { row in
+      digest(row, 0).map { ImageName($0, generation: int(row, 1) ?? 0) }
+    }
+  }
+
   /// The text of a column that is asked for in a simple query.
   func text(_ row: Int, _ column: Int) -> String? {
     value(row, column) { String(decoding: $0, as: UTF8.self) }

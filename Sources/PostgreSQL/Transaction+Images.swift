@@ -104,9 +104,7 @@ extension Transaction {
         ORDER BY digest LIMIT $2 FOR UPDATE SKIP LOCKED)
       RETURNING digest, generation
       """, [.int(instance.number), .int(Int64(count))])
-    return rows.all.compactMap { row in
-      rows.digest(row, 0).map { ImageName($0, generation: rows.int(row, 1) ?? 0) }
-    }
+    return rows.names
   }
 
   /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once.

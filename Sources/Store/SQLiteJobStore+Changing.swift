@@ -220,6 +220,11 @@ extension SQLiteJobStore {
     }
   }
 
+  /// None: no answer gets lost within a process, and what was removed comes back under the same name here.
+  public func leavingImages(
+    _ count: Int, of instance: Instance
+  ) async throws(StoreError) -> [ImageName] { [] }
+
   /// Looks first where others may look: few of them are orphans, and none as a rule.
   public func markOrphans(
     _ images: [ImageName], for instance: Instance

@@ -238,7 +238,7 @@ extension WriteTransaction {
   mutating func remove(_ id: JobID, if condition: (Job) -> Bool) throws -> Removal {
     guard let row = try JobRow.fetch(id.data, db) else { return .unknown }
     let job = try row.job()
-    guard condition(job) else { return .kept }
+    guard condition(job) else { return .kept(job) }
     try delete(row)
     try forgetMessages(of: row.id, waiting: true)
     return .removed(job)

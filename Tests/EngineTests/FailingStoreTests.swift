@@ -51,18 +51,59 @@ struct FailingStoreTests {
     }
   }
 
+  private func keeper(
+    of store: MemoryJobStore, _ images: MemoryImageStore, _ log: Logger
+  ) async throws -> (ImageKeeper, Lease) {
+    let lease = Lease(
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(), clock: StoreClock { ManualClock().now }, log: log)
+    try await lease.begin()
+    let uploads = UploadQuota(99) { ManualClock().now }
+    return (
+      ImageKeeper(store: store, images: images, uploads: uploads, lease: lease, log: log), lease
+    )
+  }
+
+  @Test("takes no image with it whose removal was marked, and nobody told of it")
+  func lostAnswer() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let image = images.leaveOrphan(ok)
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
+    _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
+    try await store.release(holder)
+    await store.fail(with: [failure], of: .abandonedAnswer)
+    await #expect(throws: failure) { try await store.abandonedImages(9, for: lease.instance) }
+    #expect(try await store.abandonedImages(9, for: lease.instance) == [])
+    #expect(images.digests == [image])
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests.isEmpty)
+    let again = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
+    #expect(again != .pendingDeletion)
+  }
+
+  @Test("ends no purge by halves: what failed can be asked for again")
+  func purged() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let id = try await shop.finished(shop.submit(url)).id
+      #expect(try await shop.store.cacheCounts().entries == 1)
+      await shop.store.fail(with: [failure], of: .cache)
+      await #expect(throws: JobsError.store(failure)) {
+        try await shop.engine.purge(id, for: Workshop.me)
+      }
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .success)
+      try await shop.engine.purge(id, for: Workshop.me)
+      #expect(try await shop.store.cacheCounts().entries == 0)
+      try await until { shop.images.digests.isEmpty }
+    }
+  }
+
   @Test("ends each reservation all the same, later")
   func released() async throws {
     let store = MemoryJobStore()
     let lines = LogLines()
-    let lease = Lease(
-      store: store, membership: Membership(store: store), duration: .seconds(3_600),
-      loads: NoJobs(),
-      clock: StoreClock { ManualClock().now }, log: lines.logger)
-    try await lease.begin()
-    let keeper = ImageKeeper(
-      store: store, images: MemoryImageStore(), uploads: UploadQuota(99) { ManualClock().now },
-      lease: lease, log: lines.logger)
+    let (keeper, lease) = try await keeper(of: store, MemoryImageStore(), lines.logger)
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
     let image = MemoryImageStore.digest(of: ok)
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)

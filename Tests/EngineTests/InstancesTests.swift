@@ -170,6 +170,18 @@ struct InstancesTests {
     }
   }
 
+  @Test("purged at one, the cache has nothing left of what the other put there a moment ago")
+  func purgedFromCache() async throws {
+    try await Pair.open { pair in
+      // The one that takes it has just seen that there is nothing.
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let id = try await pair.front.finished(pair.front.submit(url)).id
+      #expect(try await pair.front.store.cacheCounts().entries == 1)
+      try await pair.front.engine.purge(id, for: Workshop.me)
+      #expect(try await pair.front.store.cacheCounts().entries == 0)
+    }
+  }
+
   @Test("what has expired the other shows no more")
   func expired() async throws {
     try await Pair.open({ $0.retention = .seconds(60) }) { pair in

@@ -39,7 +39,9 @@ struct PostgresGenerationTests {
     let first = try name(await reserve(store, as: lost, holder))
     #expect(try name(await reserve(store, as: lost, another)) == first, "as long as it is kept")
     for holder in [holder, another] { try await store.release(holder) }
+    #expect(try await store.leavingImages(9, of: lost) == [])
     #expect(try await store.abandonedImages(9, for: lost) == [first])
+    #expect(try await store.leavingImages(9, of: lost) == [first], "had the answer been lost")
 
     clock.set(.at(10_001))
     let other = try await store.register(for: .seconds(10))

@@ -29,7 +29,7 @@ struct CachedEntry {
 
 extension MemoryJobStore: CacheStore {
   public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
-    try await mayFail()
+    try await mayFail(.cache)
     return keys.map { key in
       cache.filter { $0.key.key == key }.values.sorted { $0.number < $1.number }
         .compactMap(\.response)

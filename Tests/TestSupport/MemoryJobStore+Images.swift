@@ -58,10 +58,20 @@ extension MemoryJobStore {
     try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
     for digest in abandoned { evict(digest, for: instance) }
-    return abandoned.map { ImageName($0) }
+    let names = abandoned.map { ImageName($0) }
+    do throws(StoreError) { try await mayFail(.abandonedAnswer) } catch {
+      unheard += names
+      throw error
+    }
+    return names
   }
 
+  public func leavingImages(
+    _ count: Int, of instance: Instance
+  ) async throws(StoreError) -> [ImageName] { Array(unheard.prefix(count)) }
+
   public func forget(_ images: [ImageName]) async throws(StoreError) {
+    unheard.removeAll { images.contains($0) }
     for image in images.map(\.digest) {
       pendingDeletion[image] = nil
       if !isReferred(image) { sizes[image] = nil }

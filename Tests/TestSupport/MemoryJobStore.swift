@@ -46,6 +46,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var lineRefusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
   private var failuresOf: [Call: [StoreError]] = [:]
+  /// Images that were marked as leaving by a call whose answer was lost.
+  var unheard: [ImageName] = []
   /// How often it was asked to take jobs.
   public private(set) var submissions = 0
   /// How often it was asked which images it does not know.
@@ -101,7 +103,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Calls that can be told to fail while others do as asked.
-  public enum Call: Sendable { case job, lowData, orphans }
+  public enum Call: Sendable { case cache, job, lowData, orphans, abandonedAnswer }
 
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
@@ -406,7 +408,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) async throws(StoreError) -> Removal {
     try await mayFail()
     guard let row = rows[id] else { return .unknown }
-    guard condition(row.job) else { return .kept }
+    guard condition(row.job) else { return .kept(row.job) }
     rows[id] = nil
     forgetMessages(of: id, waiting: true)
     if let batch = row.job.batch { _ = counted(batch.id) }

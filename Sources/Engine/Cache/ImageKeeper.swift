@@ -11,9 +11,13 @@ final class ImageKeeper: Sendable {
   private let lease: Lease
   /// Images marked for deletion whose bytes are still to be removed, and whether a task is doing that.
   private let pendingDeletion = Mutex<[ImageName: Bool]>([:])
+  /// When the store is to be asked next for marks whose answers were lost.
+  private let nextLook = Mutex(ContinuousClock.now)
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
+  private static let lookInterval = Duration.seconds(10)
+  private static let lookSize = 256
 
   init(
     store: any ImageReferences, images: any ImageStore, uploads: UploadQuota, lease: Lease,
@@ -104,17 +108,39 @@ final class ImageKeeper: Sendable {
   /// name.
   func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
+    note(images)
+    _ = await removeAgain()
+  }
+
+  private func note(_ images: [ImageName]) {
     pendingDeletion.withLock { pendingDeletion in
       for image in images { pendingDeletion[image] = pendingDeletion[image] ?? false }
     }
-    _ = await removeAgain()
   }
 
   /// Removes what is left to remove, and ends what is left to end.
   /// - Returns: why something could not be, if so.
   func retry() async -> StoreError? {
     await releaseAgain()
-    return await removeAgain()
+    let failure = await lookForLostMarks()
+    return await removeAgain() ?? failure
+  }
+
+  /// Takes up what is marked for this instance and it has never heard of: the store did as it was asked, and could not
+  /// say so. Some of it another task may be about to remove, or have removed; twice does no harm.
+  private func lookForLostMarks() async -> StoreError? {
+    let isDue = nextLook.withLock { nextLook in
+      guard nextLook <= .now else { return false }
+      nextLook = .now + Self.lookInterval
+      return true
+    }
+    guard isDue else { return nil }
+    do throws(StoreError) {
+      note(try await store.leavingImages(Self.lookSize, of: lease.instance))
+      return nil
+    } catch {
+      return error
+    }
   }
 
   private func releaseAgain() async {

@@ -256,9 +256,11 @@ final class ResponseCache: Sendable {
 
   // MARK: For people
 
-  /// Forgets an image that responses to a job brought.
-  func forget(_ image: ImageDigest, of job: Job) async {
+  /// Forgets an image that responses to a job brought, and what was made of it. The store itself is asked: others may have
+  /// put there what is not known here yet.
+  func forget(_ image: ImageDigest, of job: Job) async throws(StoreError) {
     memory.remove(image)
+    _ = try await store.drop(key: Rendition.key(of: image))
     var keys = Set(Self.keys(of: job))
     // Where a redirect was not to be stored, it is the answering URL's.
     if let url = job.image?.url, url != job.url {
@@ -266,8 +268,9 @@ final class ResponseCache: Sendable {
         keys.formUnion(Self.keys(of: job.asking(url, withFields: hasFields)))
       }
     }
-    let entries = await entries(for: Array(keys)).joined()
-    for entry in entries where entry.image.digest == image { await drop(entry) }
+    let entries = try await store.entries(for: Array(keys)).joined()
+    let ids = entries.filter { $0.image.digest == image }.map(\.id)
+    if !ids.isEmpty { try await store.drop(ids) }
   }
 
   /// Forgets what was made of an image.

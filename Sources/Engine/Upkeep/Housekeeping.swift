@@ -121,19 +121,12 @@ struct Housekeeping: Sendable {
 
   /// Marks orphans for deletion before it removes them: nobody can be about to keep the same image again then.
   private func removeOrphans(among names: [ImageName]) async -> Int {
-    var wait = Duration.milliseconds(100)
-    while !Task.isCancelled {
-      do throws(StoreError) {
-        let orphans = try await store.markOrphans(names, for: lease.instance)
-        await keeper.remove(orphans)
-        return orphans.count
-      } catch {
-        log.error("images can't be looked up", metadata: ["error": "\(error)"])
-      }
-      try? await Task.sleep(for: wait)
-      wait = min(wait * 2, .seconds(10))
+    let orphans = await insist("images can't be looked up", log) { () async throws(StoreError) in
+      try await store.markOrphans(names, for: lease.instance)
     }
-    return 0
+    guard let orphans else { return 0 }
+    await keeper.remove(orphans)
+    return orphans.count
   }
 
   /// Forgets the idempotency keys whose time is over: few at once, as one may name a whole batch's jobs.

@@ -167,6 +167,13 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.abandonedImages(count, for: instance)
   }
 
+  func leavingImages(
+    _ count: Int, of instance: Instance
+  ) async throws(StoreError) -> [ImageName] {
+    calls.count()
+    return try await store.leavingImages(count, of: instance)
+  }
+
   func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
     calls.count()
     return try await store.keptImage(digest)
