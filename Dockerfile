@@ -2,7 +2,9 @@
 
 # By Docker, or by another builder that keeps HEALTHCHECK: buildah build --format docker. `make image` builds it without an
 # engine and without a registry, and tries it.
-# --build-arg SOURCE_COMMIT=$(git rev-parse --short=12 HEAD) has --version tell the commit.
+# --build-arg SOURCE_COMMIT=$(git rev-parse --short=12 HEAD) has --version tell the commit. What dates the files of the last
+# layers has the same commit and packages give the same ones: buildah's --timestamp, or BuildKit's SOURCE_DATE_EPOCH in the
+# environment with --output type=image,rewrite-timestamp=true.
 
 # Debian 12, so that the libraries linked are the libraries copied.
 ARG SWIFT_IMAGE=swift:6.3-bookworm

@@ -60,12 +60,16 @@ install: dist-packages ## build for machines without Swift, install (PREFIX=/usr
 	deploy/dist/build $(DIST)/imagefetch
 	deploy/dist/install $(DIST)/imagefetch '$(DESTDIR)' '$(PREFIX)'
 
+# The same commit and packages give the same bytes: tar, dpkg-deb and buildah date files by it.
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
+
 .PHONY: dist
+dist: export SOURCE_DATE_EPOCH = $(EPOCH)
 dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
 	deploy/dist/build $(DIST)/imagefetch
 	rm -rf $(DIST)/tar $(DIST)/deb
 	deploy/dist/install $(DIST)/imagefetch $(DIST)/tar/imagefetch-$(VERSION) /
-	tar --sort=name --owner=0 --group=0 --numeric-owner -C $(DIST)/tar -czf \
+	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner -C $(DIST)/tar -czf \
 	  $(DIST)/imagefetch-$(VERSION)-linux-$$(uname -m).tar.gz imagefetch-$(VERSION)
 	deploy/dist/install $(DIST)/imagefetch $(DIST)/deb /usr
 	deploy/dist/deb $(DIST)/deb $(VERSION) $(DIST)
