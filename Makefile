@@ -96,6 +96,14 @@ image: ## build the container image by buildah, print its size, start it read-on
 	@.ci/install $(IMAGE_PACKAGES)
 	deploy/dist/image localhost/imagefetch
 
+.PHONY: check-reproducible
+check-reproducible: ## build the container image twice, each time all of it, and compare its layers; as root
+	@.ci/install $(IMAGE_PACKAGES)
+	deploy/dist/image localhost/imagefetch-first --no-cache
+	deploy/dist/image localhost/imagefetch-second --no-cache
+	@layers() { buildah inspect --type image --format '{{.Docker.RootFS.DiffIDs}}' "localhost/imagefetch-$$1"; }; \
+	layers first; layers second; [ "$$(layers first)" = "$$(layers second)" ]
+
 # More tests at once than this starve each other on two cores, and those with a deadline then fail for nothing.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 
