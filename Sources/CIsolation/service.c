@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
@@ -187,7 +186,5 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
 void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last) {
     int niceness = is_last ? 19 : getpriority(PRIO_PROCESS, decoder->process) + 5;
     setpriority(PRIO_PROCESS, decoder->process, niceness);
-    // Whoever wakes need not wait until a slice of its is over.
-    if (is_last) sched_setscheduler(decoder->process, SCHED_IDLE, &(struct sched_param){0});
     CIsolation_wait_at_most(decoder->channel, 1);
 }
