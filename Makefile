@@ -61,7 +61,7 @@ install: dist-packages ## build for machines without Swift, install (PREFIX=/usr
 	deploy/dist/install $(DIST)/imagefetch '$(DESTDIR)' '$(PREFIX)'
 
 # The same commit and packages give the same bytes: tar, dpkg-deb and buildah date files by it.
-EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
+EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 
 .PHONY: dist
 dist: export SOURCE_DATE_EPOCH = $(EPOCH)
