@@ -61,7 +61,8 @@ extension ImageFormat {
     case .jxl:
       FormatTraits(
         name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 2_000,
+        // All of a frame's layers are one step, and none is told before.
+        reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
         isJudgedByVariants: true, needsIsolation: true)
     case .heic:
       FormatTraits(

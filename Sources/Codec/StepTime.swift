@@ -4,7 +4,7 @@ public import Jobs
 ///
 /// A step ends after some 10 ms, but what a library can't divide takes as long as it takes: a frame, a slice, a file that is
 /// encoded. What is allowed for that is in ``FormatTraits/stepTime`` and ``PixelWriting/stepTime``; docs/operating.md has what
-/// it was measured to take. What a step takes whatever its pixels comes on top.
+/// it was measured to take. A small picture is allowed more, as any is before its size is known.
 public enum StepTime {
   /// Of a picture that is decoded, and these variants made on the way.
   public static func most(of header: ImageHeader, _ requests: [VariantRequest]) -> Duration {

@@ -112,15 +112,15 @@ final class DecoderProcess: @unchecked Sendable {
 
   private func waited(_ configuration: IsolatedCodec.Configuration) throws(DecoderLoss) {
     let now = ContinuousClock.now
-    // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
-    if setbacks == 0, now - asked > .milliseconds(100) { putBack() }
     let used = CIsolation_time(decoder.process)
     guard let began else {
       began = used
       return
     }
-    let step = Duration.nanoseconds(used - began)
-    guard step <= longestStep(configuration) else { throw .late }
+    let (step, most) = (Duration.nanoseconds(used - began), longestStep(configuration))
+    guard step <= most else { throw .late }
+    // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
+    if setbacks == 0, step > most / 4 || now - asked > .milliseconds(100) { putBack() }
     // By its own time: one that hardly gets any keeps a worker for as long.
     if setbacks == 1, step > .seconds(1) { putBack() }
     guard now - seen > configuration.patience else { return }

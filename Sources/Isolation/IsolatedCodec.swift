@@ -18,7 +18,7 @@ public struct IsolatedCodec: Sendable {
     /// CPU time that one picture may take, in whole seconds.
     public var maxTime = Duration.seconds(60)
     /// CPU time that a step may take of any picture, even before its size is known; of large ones, more.
-    public var longestStep = Duration.milliseconds(250)
+    public var longestStep = Duration.milliseconds(100)
     /// How long one that owes an answer may do so without computing.
     public var patience = Duration.seconds(5)
     /// After so many a process is replaced.
