@@ -15,8 +15,6 @@
 
 // From here on, bytes that drip in are not parsed from the file's start each time.
 #define MIN_DRIP 4096
-// The decoders' own state, whatever the picture.
-#define BASE_MEMORY ((size_t)4 * 1024 * 1024)
 // An animation's decoder keeps eight pictures to predict from beside the one decoded. A still picture is
 // one, or one and a grid's cells; what it hides besides to take more memory is bounded by the eight, too.
 #define PICTURES_OF_ANIMATION 10
@@ -34,6 +32,8 @@ struct AVIFReader {
     AVIFSource source;
     uint8_t *bytes;
     size_t capacity;
+    uint32_t width, height;  // as stored
+    avifCropRect shown;      // of that
     size_t needed;           // bytes from the file's start that frames are in
     size_t max_memory;
     uint32_t max_listed;
@@ -129,22 +129,6 @@ static uint8_t orientation_of(const avifImage *image) {
     return image->imir.mode ? left_to_right[angle] : top_to_bottom[angle];
 }
 
-// AV1 decodes to whole blocks.
-static uint64_t aligned(uint64_t side) {
-    return (side + 127) / 128 * 128;
-}
-
-static uint64_t frame_memory(const avifDecoder *decoder) {
-    const avifImage *image = decoder->image;
-    uint64_t pixels = aligned(image->width) * aligned(image->height);
-    uint64_t halves = image->yuvFormat == AVIF_PIXEL_FORMAT_YUV444 ? 6
-        : image->yuvFormat == AVIF_PIXEL_FORMAT_YUV422             ? 4
-        : image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400             ? 2
-                                                                   : 3;
-    if (decoder->alphaPresent) halves += 2;
-    return pixels * halves / 2 * (image->depth > 8 ? 2 : 1);
-}
-
 static size_t bytes_needed(AVIFReader *reader) {
     int count = reader->decoder->imageCount;
     if (count > MAX_LOOKUPS) return AVIF_MAX_UNPARSED;
@@ -161,12 +145,18 @@ static size_t bytes_needed(AVIFReader *reader) {
 static void read_header(AVIFReader *reader) {
     const avifDecoder *decoder = reader->decoder;
     CodecPicture *picture = &reader->picture;
-    picture->width = decoder->image->width;
-    picture->height = decoder->image->height;
-    if (!picture->width || !picture->height) {
+    reader->width = decoder->image->width;
+    reader->height = decoder->image->height;
+    if (!reader->width || !reader->height) {
         fail(reader, CodecFaultBroken, "a side of 0");
         return;
     }
+    if (!avif_decoder_shown(decoder, &reader->shown)) {
+        fail(reader, CodecFaultUnsupported, "a small part of a picture");
+        return;
+    }
+    picture->width = reader->shown.width;
+    picture->height = reader->shown.height;
     picture->hasAlpha = decoder->alphaPresent;
     picture->containerOrientation = orientation_of(decoder->image);
     reader->frames = decoder->imageCount;
@@ -174,7 +164,7 @@ static void read_header(AVIFReader *reader) {
     uint64_t pictures = reader->frames > 1 ? PICTURES_OF_ANIMATION : PICTURES_OF_STILL;
     picture->fileBytes = reader->needed < AVIF_MAX_UNPARSED ? reader->needed : 0;
     // The library's copy of the colour profile is as long as that says it is.
-    uint64_t sum = BASE_MEMORY + decoder->image->icc.size + pictures * frame_memory(decoder) + reader->needed;
+    uint64_t sum = AVIF_BASE_MEMORY + decoder->image->icc.size + pictures * avif_decoder_frame_memory(decoder) + reader->needed;
     picture->decodingMemory = sum < reader->needed || sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;
     reader->stage = GATHER;
 }
@@ -221,14 +211,14 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
 
 // Every byte is there: begins to decode them, with what the header told as the limit.
 static void start(AVIFReader *reader) {
-    uint64_t pixels = (uint64_t)reader->picture.width * reader->picture.height;
+    uint64_t pixels = (uint64_t)reader->width * reader->height;
     for (int frame = 0; frame < reader->frames; frame++)
         if (!frame_budget_take(&reader->budget, pixels, reader->source.count)) {
             fail(reader, CodecFaultTooManyFrames, "too many frames");
             return;
         }
     if (!open_decoder(reader)) return;
-    avif_decoder_limit(reader->decoder, reader->picture.width, reader->picture.height);
+    avif_decoder_limit(reader->decoder, reader->width, reader->height);
     avifResult result = avifDecoderParse(reader->decoder);
     if (result == AVIF_RESULT_OK) reader->stage = DECODE;
     else fail_as(reader, result);
@@ -236,12 +226,13 @@ static void start(AVIFReader *reader) {
 
 // The frame's planes are in `image` until the next one is decoded.
 static void take_frame(AVIFReader *reader, const avifImage *image) {
-    bool is_same = image->width == reader->picture.width && image->height == reader->picture.height;
+    bool is_same = image->width == reader->width && image->height == reader->height;
     if (!is_same) {
         fail(reader, CodecFaultBroken, "a frame of another size than the image");
         return;
     }
-    if (!reader->picture.frames && !avif_thumb_make(&reader->thumb, image)) {
+    avifImage shown = avif_decoder_crop(image, reader->shown);
+    if (!reader->picture.frames && !avif_thumb_make(&reader->thumb, &shown)) {
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
         return;
     }

@@ -1,5 +1,7 @@
 #include "avif_decoder.h"
 
+#include "CCodecs.h"
+
 static avifResult read_bytes(
     avifIO *io, uint32_t flags, uint64_t offset, size_t size, avifROData *out) {
     AVIFSource *source = io->data;
@@ -39,6 +41,56 @@ void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height) {
     uint64_t across = ((uint64_t)width + 127) / 128 * 128, down = ((uint64_t)height + 127) / 128 * 128;
     uint64_t limit = across * down < 1024 * 1024 ? 1024 * 1024 : across * down;
     if (limit < decoder->imageSizeLimit) decoder->imageSizeLimit = (uint32_t)limit;
+}
+
+// AV1 decodes to whole blocks.
+static uint64_t aligned(uint64_t side) {
+    return (side + 127) / 128 * 128;
+}
+
+uint64_t avif_decoder_frame_memory(const avifDecoder *decoder) {
+    const avifImage *image = decoder->image;
+    uint64_t pixels = aligned(image->width) * aligned(image->height);
+    uint64_t halves = image->yuvFormat == AVIF_PIXEL_FORMAT_YUV444 ? 6
+        : image->yuvFormat == AVIF_PIXEL_FORMAT_YUV422             ? 4
+        : image->yuvFormat == AVIF_PIXEL_FORMAT_YUV400             ? 2
+                                                                   : 3;
+    if (decoder->alphaPresent) halves += 2;
+    return pixels * halves / 2 * (image->depth > 8 ? 2 : 1);
+}
+
+bool avif_decoder_shown(const avifDecoder *decoder, avifCropRect *shown) {
+    const avifImage *image = decoder->image;
+    avifCropRect whole = {0, 0, image->width, image->height};
+    avifDiagnostics unused;
+    *shown = whole;
+    if (!(image->transformFlags & AVIF_TRANSFORM_CLAP)) return true;
+    if (!avifCropRectConvertCleanApertureBox(shown, &image->clap, image->width, image->height, image->yuvFormat, &unused)) {
+        *shown = whole;
+        return true;
+    }
+    bool has_alpha = decoder->alphaPresent;
+    uint64_t pixels = (uint64_t)shown->width * shown->height;
+    uint64_t needed = AVIF_BASE_MEMORY + 2 * avif_decoder_frame_memory(decoder) + pixels * (has_alpha ? 4 : 3);
+    bool is_whole = shown->width == image->width && shown->height == image->height;
+    return is_whole || needed <= avif_pixels_memory(shown->width, shown->height, has_alpha);
+}
+
+// The library's avifImageSetViewRect() refuses odd places in grey.
+avifImage avif_decoder_crop(const avifImage *frame, avifCropRect shown) {
+    avifImage cropped = *frame;
+    cropped.width = shown.width;
+    cropped.height = shown.height;
+    avifPixelFormatInfo info;
+    avifGetPixelFormatInfo(frame->yuvFormat, &info);
+    size_t sample = frame->depth > 8 ? 2 : 1;
+    for (int channel = 0; channel < AVIF_PLANE_COUNT_YUV; channel++) {
+        if (!frame->yuvPlanes[channel]) continue;
+        uint32_t x = shown.x >> (channel ? info.chromaShiftX : 0), y = shown.y >> (channel ? info.chromaShiftY : 0);
+        cropped.yuvPlanes[channel] += (size_t)y * frame->yuvRowBytes[channel] + x * sample;
+    }
+    if (frame->alphaPlane) cropped.alphaPlane += (size_t)shown.y * frame->alphaRowBytes + shown.x * sample;
+    return cropped;
 }
 
 bool avif_decoder_convert(const avifImage *image, avifRGBImage *rgb) {

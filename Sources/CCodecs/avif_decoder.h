@@ -10,6 +10,8 @@
 
 /// Of a file whose boxes come last, nothing is known until then: so much is waited for.
 #define AVIF_MAX_UNPARSED ((size_t)64 * 1024 * 1024)
+/// The decoders' own state, whatever the picture.
+#define AVIF_BASE_MEMORY ((size_t)4 * 1024 * 1024)
 
 /// The bytes that are there of a file, from its start.
 typedef struct {
@@ -29,6 +31,14 @@ avifDecoder *avif_decoder_open(AVIFSource *source, uint32_t max_frames);
 /// Of a frame: the most pixels that AV1 may code for it, for a picture of these sides. They may be more than what is
 /// shown, of small pictures by far.
 void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height);
+/// Bytes that a frame's planes take once its boxes were read.
+uint64_t avif_decoder_frame_memory(const avifDecoder *decoder);
+/// What is shown of a picture whose boxes were read: its clean aperture. Where there is none, or one that breaks the rules, as
+/// one within a sample of chroma does, that is all of it.
+/// - Returns: false where so little is shown of so much that reading it takes more memory than avif_pixels_memory() tells.
+bool avif_decoder_shown(const avifDecoder *decoder, avifCropRect *shown);
+/// What is shown of a decoded frame, which all that it points to stays with.
+avifImage avif_decoder_crop(const avifImage *frame, avifCropRect shown);
 /// Converts a decoded frame. False: it is of a kind that can't be.
 bool avif_decoder_convert(const avifImage *image, avifRGBImage *rgb);
 

@@ -9,6 +9,8 @@
 typedef struct {
     Pixels pixels;
     AVIFSource source;
+    uint32_t width, height; // as stored
+    avifCropRect shown;     // of that
     avifDecoder *decoder; // until its frame is converted
     bool is_decoded, has_failed;
     avifRGBImage rgb;
@@ -16,28 +18,40 @@ typedef struct {
     uint32_t next_row;
 } Context;
 
-static bool is_checked(const avifDecoder *decoder, const CheckedPicture *checked) {
-    const avifImage *image = decoder->image;
+static bool is_checked(Context *context, const CheckedPicture *checked) {
+    const avifDecoder *decoder = context->decoder;
     return decoder->imageCount > 0 && (uint64_t)decoder->imageCount == checked->frames
-        && checked_is(checked, image->width, image->height, decoder->alphaPresent, false);
+        && avif_decoder_shown(decoder, &context->shown)
+        && checked_is(checked, context->shown.width, context->shown.height, decoder->alphaPresent, false);
+}
+
+// Reads the boxes, with the stored sides as the limit where they are known.
+static CodecFault open_decoder(Context *context, const CheckedPicture *checked) {
+    uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
+    // Where it is 0 there would be no limit.
+    if (!frames) return CodecFaultBroken;
+    if (context->decoder) avifDecoderDestroy(context->decoder);
+    context->decoder = avif_decoder_open(&context->source, frames);
+    if (!context->decoder) return CodecFaultTooMuchMemory;
+    if (context->width) avif_decoder_limit(context->decoder, context->width, context->height);
+    if (avifDecoderParse(context->decoder) != AVIF_RESULT_OK) return CodecFaultBroken;
+    if (!is_checked(context, checked)) return CodecFaultBroken;
+    context->width = context->decoder->image->width;
+    context->height = context->decoder->image->height;
+    return CodecFaultNone;
 }
 
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
-    const CheckedPicture *checked = &file->checked;
     context->source = (AVIFSource){.bytes = file->bytes, .count = file->count, .is_whole = true};
-    uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
-    // Where it is 0 there would be no limit.
-    if (!frames) return CodecFaultBroken;
-    context->decoder = avif_decoder_open(&context->source, frames);
-    if (!context->decoder) return CodecFaultTooMuchMemory;
-    avif_decoder_limit(context->decoder, checked->width, checked->height);
-    if (avifDecoderParse(context->decoder) != AVIF_RESULT_OK) return CodecFaultBroken;
-    if (!is_checked(context->decoder, checked)) return CodecFaultBroken;
+    // Of a cropped picture its boxes alone tell how large a frame may be.
+    CodecFault fault = open_decoder(context, &file->checked);
+    if (!fault) fault = open_decoder(context, &file->checked);
+    if (fault) return fault;
     const avifImage *image = context->decoder->image;
     Pixels *pixels = &context->pixels;
-    pixels->width = image->width;
-    pixels->height = image->height;
+    pixels->width = context->shown.width;
+    pixels->height = context->shown.height;
     pixels->channels = context->decoder->alphaPresent ? 4 : 3;
     if (!image->icc.size || image->icc.size > MAX_PROFILE) return CodecFaultNone;
     avifRWDataSet(&context->icc, image->icc.data, image->icc.size);
@@ -49,16 +63,17 @@ static CodecFault start(void *reader, const PixelsFile *file) {
 
 // False: it failed.
 static bool convert(Context *context) {
-    const avifImage *image = context->decoder->image;
+    const avifImage *frame = context->decoder->image;
     const Pixels *pixels = &context->pixels;
-    if (image->width != pixels->width || image->height != pixels->height) return false;
+    if (frame->width != context->width || frame->height != context->height) return false;
+    avifImage image = avif_decoder_crop(frame, context->shown);
     avifRGBImage *rgb = &context->rgb;
-    avifRGBImageSetDefaults(rgb, image);
+    avifRGBImageSetDefaults(rgb, &image);
     rgb->format = pixels->channels == 4 ? AVIF_RGB_FORMAT_RGBA : AVIF_RGB_FORMAT_RGB;
     rgb->depth = 8;
     rgb->rowBytes = pixels->width * (uint32_t)pixels->channels;
     rgb->pixels = malloc((size_t)rgb->rowBytes * pixels->height);
-    if (!rgb->pixels || !avif_decoder_convert(image, rgb)) return false;
+    if (!rgb->pixels || !avif_decoder_convert(&image, rgb)) return false;
     avifDecoderDestroy(context->decoder);
     context->decoder = NULL;
     return true;
@@ -106,5 +121,5 @@ Pixels *avif_pixels_open(
 size_t avif_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
     // Two pictures of planes in two bytes, not subsampled, then RGB.
     size_t pixels = (size_t)(width + 127) * (height + 127);
-    return pixels * (has_alpha ? 2 * 8 + 4 : 2 * 6 + 3) + 4 * 1024 * 1024;
+    return pixels * (has_alpha ? 2 * 8 + 4 : 2 * 6 + 3) + AVIF_BASE_MEMORY;
 }

@@ -28,21 +28,28 @@ static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t hea
         if (bitmap->is_icon && bitmap->bits == 32) bitmap->masks[3] = 0xFF000000;
         return CodecFaultNone;
     }
+    // Behind a header of 40 bytes, and in the same place of a longer one.
     const uint8_t *masks = header + 40;
-    if (header_size == 40) {
-        if (!is_there(*at, (uint64_t)4 * (uint64_t)channels, count)) return CodecFaultCutShort;
-        masks = bytes + *at;
-        *at += (uint64_t)4 * (uint64_t)channels;
-    }
+    uint64_t size = (uint64_t)4 * (uint64_t)channels;
+    if (!is_there((uint64_t)(masks - bytes), size, count)) return CodecFaultCutShort;
+    if (header_size == 40) *at += size;
     for (int channel = 0; channel < channels; channel++) bitmap->masks[channel] = u32(masks + 4 * channel);
     return CodecFaultNone;
+}
+
+// Of the headers that there are; an icon's could say anything.
+static bool is_header(uint32_t size) {
+    switch (size) {
+    case 12: case 40: case 52: case 56: case 64: case 108: case 124: return true;
+    default: return false;
+    }
 }
 
 CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon) {
     *bitmap = (Bitmap){.is_icon = is_icon, .colour_bytes = 4};
     if (!is_there(at, 4, count)) return CodecFaultCutShort;
     uint32_t size = u32(bytes + at), compression = PLAIN, colours = 0;
-    if (size != 12 && (size < 40 || size > 124)) return CodecFaultUnsupported;
+    if (!is_header(size)) return CodecFaultUnsupported;
     if (!is_there(at, size, count)) return CodecFaultCutShort;
     const uint8_t *header = bytes + at;
     int64_t height;

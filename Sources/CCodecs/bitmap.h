@@ -31,6 +31,7 @@ typedef struct {
 ///   - pixels: where they begin; 0: behind the palette.
 CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon);
 /// Once its bytes are there, which must stay: decodes what is coded.
+/// - Parameter count: as far as the picture may reach; behind that an icon may have another one.
 CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count);
 void bitmap_close(Bitmap *bitmap);
 /// A row from the top, RGBA, not premultiplied.

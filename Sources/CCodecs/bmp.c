@@ -173,7 +173,8 @@ static void decode(BMPReader *reader) {
         return;
     }
     Bitmap *bitmap = &reader->file.bitmap;
-    CodecFault fault = bitmap_open(bitmap, reader->bytes, reader->count);
+    size_t seen = reader->file.end < reader->count ? (size_t)reader->file.end : reader->count;
+    CodecFault fault = bitmap_open(bitmap, reader->bytes, seen);
     uint8_t *row = fault ? NULL : malloc((size_t)4 * bitmap->width);
     if (!fault && !row) fault = CodecFaultTooMuchMemory;
     if (fault) {

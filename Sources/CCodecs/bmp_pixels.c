@@ -65,7 +65,8 @@ static CodecFault start(void *reader, const PixelsFile *file, bool is_icon) {
     if (!checked_is(&file->checked, bitmap->width, bitmap->height, bitmap->has_alpha, false)) return CodecFaultBroken;
     context->row = malloc((size_t)4 * bitmap->width);
     if (!context->row) return CodecFaultTooMuchMemory;
-    return bitmap_open(&found->bitmap, file->bytes, file->count);
+    size_t seen = found->end < file->count ? (size_t)found->end : file->count;
+    return bitmap_open(&found->bitmap, file->bytes, seen);
 }
 
 static CodecFault start_bitmap(void *reader, const PixelsFile *file) {

@@ -200,7 +200,12 @@ static CodecFault start(Context *context, const CheckedPicture *checked) {
     context->frames.loops = 1;
     context->canvas = calloc((size_t)screen.width * screen.height, 4);
     context->saved = malloc((size_t)screen.width * screen.height * 4 + 1);
-    return context->canvas && context->saved ? CodecFaultNone : CodecFaultTooMuchMemory;
+    if (!context->canvas || !context->saved) return CodecFaultTooMuchMemory;
+    // How often all are shown is asked before the first is; what else extensions tell is read again with that.
+    const uint8_t *first = context->at;
+    while (has(context, 1) && *context->at == GIF_EXTENSION && take_extension(context)) continue;
+    context->at = first;
+    return CodecFaultNone;
 }
 
 Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault) {

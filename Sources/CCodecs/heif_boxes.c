@@ -129,6 +129,8 @@ HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
         if (size > UINT64_MAX - file->passed) return HEIFWrong;
         uint64_t end = file->passed + size;
         bool is_wanted = has_head && is_read(box.type);
+        // One that goes on to the file's end is the last.
+        if (!is_wanted && end == UINT64_MAX) return file->has_items ? HEIFReady : HEIFWrong;
         if (is_wanted && box.content.count > HEIF_MAX_BOX) {
             *fault = CodecFaultTooMuchMemory;
             return HEIFWrong;

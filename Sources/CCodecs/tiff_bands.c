@@ -132,22 +132,29 @@ static bool is_same(const TIFFBands *bands) {
     return tag(tiff, TIFFTAG_TILEWIDTH, true) == file->unit_width && tag(tiff, TIFFTAG_TILELENGTH, true) == file->unit_height;
 }
 
+static bool is_alpha(uint16_t kind) {
+    return kind == EXTRASAMPLE_ASSOCALPHA || kind == EXTRASAMPLE_UNASSALPHA;
+}
+
 // What the samples beside the colours are. That of unmixed alpha is told to libtiff as if it were mixed: it passes that on as it
-// is, and would mix the other, which loses what is dark then.
-static void look_at_alpha(TIFFBands *bands) {
+// is, and would mix the other, which loses what is dark then. False: there is alpha that libtiff leaves out.
+static bool look_at_alpha(TIFFBands *bands) {
     uint16_t count = 0, *kinds = NULL;
     TIFFGetFieldDefaulted(bands->tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds);
-    if (!count || (kinds[0] != EXTRASAMPLE_ASSOCALPHA && kinds[0] != EXTRASAMPLE_UNASSALPHA)) return;
-    bands->is_premultiplied = kinds[0] == EXTRASAMPLE_ASSOCALPHA;
+    bool is_told = false;
+    for (uint16_t index = 0; index < count; index++) is_told |= is_alpha(kinds[index]);
+    if (!is_told) return true;
     uint32_t colours = bands->file.samples - count;
     bool is_grey = bands->is_grey && bands->file.bits == 8 && bands->file.samples == 2;
     bool is_rgb = bands->file.photometric == PHOTOMETRIC_RGB && bands->file.bits >= 8 && colours == 3;
-    bands->has_alpha = is_grey || is_rgb;
+    bands->has_alpha = is_alpha(kinds[0]) && (is_grey || is_rgb);
+    bands->is_premultiplied = kinds[0] == EXTRASAMPLE_ASSOCALPHA;
     uint16_t mixed[8];
-    if (bands->is_premultiplied || count > sizeof mixed / sizeof *mixed) return;
+    if (!bands->has_alpha || bands->is_premultiplied || count > sizeof mixed / sizeof *mixed) return bands->has_alpha;
     memcpy(mixed, kinds, count * sizeof *mixed);
     mixed[0] = EXTRASAMPLE_ASSOCALPHA;
     TIFFSetField(bands->tiff, TIFFTAG_EXTRASAMPLES, count, mixed);
+    return true;
 }
 
 static CodecFault begin(TIFFBands *bands) {
@@ -155,7 +162,10 @@ static CodecFault begin(TIFFBands *bands) {
     bands->message[0] = 0;
     if (!is_same(bands)) return CodecFaultBroken;
     bands->is_grey = bands->file.photometric <= PHOTOMETRIC_MINISBLACK;
-    look_at_alpha(bands);
+    if (!look_at_alpha(bands)) {
+        snprintf(bands->message, sizeof bands->message, "alpha beside colours of its kind");
+        return CodecFaultUnsupported;
+    }
     char word[1024] = "";
     if (!TIFFRGBAImageOK(bands->tiff, word) || !TIFFRGBAImageBegin(&bands->image, bands->tiff, 1, word)) {
         snprintf(bands->message, sizeof bands->message, "%s", word);

@@ -125,6 +125,8 @@ static bool is_supported(const TIFFFile *file) {
     if (file->photometric > 3 && file->photometric != 5 && file->photometric != 6 && file->photometric != 8) return false;
     if (file->bits != 1 && file->bits != 2 && file->bits != 4 && file->bits != 8 && file->bits != 16) return false;
     if (!file->samples || file->samples > MAX_SAMPLES) return false;
+    // White as 0 it takes for black there.
+    if (file->is_separate && file->samples > 1 && !file->photometric) return false;
     uint32_t width = file->unit_width, height = file->unit_height;
     if (file->is_tiled && width > MAX_EMPTY_TILE && width > file->width + 16) return false;
     if (file->is_tiled && height > MAX_EMPTY_TILE && height > file->height + 16) return false;

@@ -15,7 +15,7 @@ final class DecodedRendering: Rendering {
     // What was let in once is not judged again, but for being another picture.
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
-      maxScans: 10_000, maxMemory: .max / 2)
+      maxFrames: max(1, image.frames), maxScans: 10_000, maxMemory: .max / 2)
     decoder = StreamingDecoder(limits: limits, plan: plan)
     decoder.append(bytes)
     decoder.end()

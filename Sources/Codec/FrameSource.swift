@@ -97,9 +97,9 @@ final class AnimationSink {
   func finish() throws(CodecError) -> [UInt8] {
     var count = 0
     let size = VariantGeometry.Size(width: pixels, height: 1)
-    guard let start = webp_animation_finish(animation, &count),
-      count <= Self.mostBytes(frames: frames, size: size)
-    else { throw lost }
+    guard let start = webp_animation_finish(animation, &count) else { throw lost }
+    let most = Self.mostBytes(frames: frames, size: size)
+    guard count <= most else { throw .tooMuchMemory(bytes: count, limit: most) }
     return Array(UnsafeBufferPointer(start: start, count: count))
   }
 

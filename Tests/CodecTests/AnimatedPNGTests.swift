@@ -152,6 +152,16 @@ struct AnimatedPNGTests {
     #expect(small.error == .tooManyFrames(limit: 16))
   }
 
+  @Test("of more frames than are usual has variants where it was let in")
+  func manyFrames() throws {
+    var animation = Animation()
+    animation.frames = Array(repeating: Frame(), count: 600)
+    let whole = animation.bytes
+    let image = try Decoding(whole, limits: DecodeLimits(maxFrames: 2000)).result.get()
+    let rendered = try Rendered(whole, as: Variant(.png), described: image).result.get()
+    #expect(Decoding(rendered).description?.width == 4)
+  }
+
   @Test("shows its own picture in variants")
   func variants() throws {
     let file = Fixtures.image("animated.png")

@@ -111,6 +111,29 @@ struct AnimatedVariantTests {
     #expect(theirs.first?.pixels != theirs.last?.pixels)
   }
 
+  @Test(
+    "plays as often as its source",
+    arguments: [(nil, 1), (0, 0), (1, 2), (5, 6), (65_535, 65_535)] as [(Int?, Int)])
+  func loops(again: Int?, times: Int) throws {
+    var gif = GIFFixture(width: 4, height: 1)
+    var second = GIFFixture.Frame(width: 4, height: 1)
+    second.codes = GIFFixture.codes([1, 2, 1, 2])
+    gif.frames.append(second)
+    let block: [UInt8]? = again.map { again in
+      [0x21, 0xFF, 11] + Array("NETSCAPE2.0".utf8)
+        + [3, 1, UInt8(again & 255), UInt8(again >> 8), 0]
+    }
+    let control = GIFFixture.control(disposal: 0, hundredths: 7)
+    for extensions in [(block ?? []) + control, control + (block ?? [])] {
+      gif.before = extensions
+      let made = try Rendered(gif.bytes, as: Self.animated()).result.get()
+      let animation = try #require(WebPFixture(made).chunks.first { $0.tag == "ANIM" })
+      // Behind a colour of four bytes.
+      #expect(Int(animation.content[4]) | Int(animation.content[5]) << 8 == times)
+      #expect(try #require(Self.frames(of: made)).map(\.milliseconds) == [70, 100])
+    }
+  }
+
   @Test("of a still image, or in another format, is the still one")
   func still() throws {
     for name in ["small.gif", "small.webp", "photo.jpg", "animated.avif"] {
@@ -167,6 +190,26 @@ struct AnimatedVariantTests {
       Issue.record("it plays for a quarter of an hour")
       return
     }
+  }
+
+  @Test("that would be longer than any of use is refused with its length")
+  func long() {
+    var random = SeededRandom(3)
+    var gif = GIFFixture(width: 100, height: 100)
+    gif.frames = (0..<2).map { _ in
+      var frame = GIFFixture.Frame(width: 100, height: 100)
+      frame.codes = GIFFixture.codes((0..<10_000).map { _ in .random(in: 0..<4, using: &random) })
+      return frame
+    }
+    var variant = Self.animated()
+    variant.quality = 100
+    guard
+      case .failure(.tooMuchMemory(let bytes, 28_192)) = Rendered(gif.bytes, as: variant).result
+    else {
+      Issue.record("noise of more than a byte a pixel")
+      return
+    }
+    #expect(28_193...100_000 ~= bytes)
   }
 
   @Test("of harmed bytes ends, one way or the other", arguments: ["animated.gif", "animated.webp"])

@@ -159,6 +159,58 @@ struct BitmapTests {
     for start in [14, 30, 53] { #expect(Decoding(file(from: start)).isBroken) }
   }
 
+  @Test("has no header before all of its masks are there")
+  func masks() {
+    var header = Self.header(1, 1, bits: 32, compression: 6)
+    header[0] = 52
+    for mask in [0xFF0000, 0xFF00, 0xFF] { header += Self.little(mask, 4) }
+    // A fourth one, which this header has no room for.
+    for count in 0...4 {
+      let decoding = Decoding(Self.file(header, Array(Self.little(0xFF00_0000, 4).prefix(count))))
+      #expect(decoding.headers.count == (count < 4 ? 0 : 1))
+      #expect(decoding.error == (count < 4 ? .cutShort : nil))
+    }
+  }
+
+  @Test("in an icon has a header of a length that there is")
+  func iconHeaders() {
+    let rest = [UInt8](repeating: 0, count: 24)
+    for size in 40...124 {
+      var header = Self.header(2, 4, bits: 24) + [UInt8](repeating: 0, count: size - 40)
+      header[0] = UInt8(size)
+      let decoding = Decoding(Self.icon([(2, 24, header + rest)]))
+      if [40, 52, 56, 64, 108, 124].contains(size) {
+        #expect(decoding.description?.width == 2, "\(size): \(decoding.result)")
+      } else {
+        let refused = CodecError.unsupportedFormat(name: "ICO (of a kind that is not decoded)")
+        #expect(decoding.error == refused, "\(size): \(decoding.result)")
+      }
+    }
+  }
+
+  @Test("as .NET writes it is an icon, too")
+  func reserved() {
+    var icon = Self.oldIcon
+    icon[9] = 255
+    #expect(Decoding(icon) == Decoding(Self.oldIcon))
+    icon[9] = 7
+    #expect(Decoding(icon).error == .unsupportedFormat(name: "ICO"))
+  }
+
+  @Test("in an icon has a mask only within its own entry")
+  func otherEntry() {
+    let pixel: [UInt8] = [1, 1, 1, 0]
+    let picture = Self.header(2, 4, bits: 32) + pixel + pixel + pixel + pixel
+    let other = [UInt8](repeating: 0xFF, count: 48)
+    let opaque = ReadPixels(
+      Self.icon([(2, 32, picture), (1, 24, other)]), by: ico_pixels_open)
+    #expect(opaque.rgba == [1, 1, 1, 255, 1, 1, 1, 255, 1, 1, 1, 255, 1, 1, 1, 255])
+    let mask: [UInt8] = [0xFF, 0, 0, 0, 0, 0, 0, 0]
+    let masked = ReadPixels(
+      Self.icon([(2, 32, picture + mask), (1, 24, other)]), by: ico_pixels_open)
+    #expect(masked.rgba == [1, 1, 1, 255, 1, 1, 1, 255, 0, 0, 0, 0, 0, 0, 0, 0])
+  }
+
   @Test("that needs no palette may say that it has one of any length")
   func palettes() {
     let header = Self.header(1, 1, bits: 24, colours: 300)

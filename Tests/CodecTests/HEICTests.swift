@@ -43,6 +43,24 @@ struct HEICTests {
     return start..<whole.count
   }
 
+  @Test("may be a sequence's by its brand alone, and end in a box of no length")
+  func lastBox() throws {
+    let whole = Fixtures.image("small.heic")
+    var file = whole
+    file.replaceSubrange(try #require(file.firstRange(of: Array("mif1".utf8))), with: "msf1".utf8)
+    let data = try #require(file.firstRange(of: Array("mdat".utf8))).lowerBound
+    file.replaceSubrange(data - 4..<data, with: [0, 0, 0, 0])
+    for pieces in [1, 50, .max] {
+      let decoding = Decoding(file, pieces: pieces)
+      #expect(decoding == Decoding(whole, pieces: pieces), "\(decoding.result)")
+    }
+    #expect(
+      ReadPixels(file, by: heic_pixels_open).rgba == ReadPixels(whole, by: heic_pixels_open).rgba)
+    for count in data..<file.count {
+      #expect(Decoding(Array(file.prefix(count))).error == .cutShort, "\(count) bytes")
+    }
+  }
+
   @Test(
     "whose slice stops too soon is broken, not grey there",
     arguments: ["small.heic", "odd.heic", "wide.heic", "deep.heic", "grey.heic"])

@@ -103,6 +103,47 @@ struct TIFFTests {
     #expect(Decoding(cut.bytes).isBroken)
   }
 
+  @Test("has its alpha, or is refused where the library would leave that out")
+  func alpha() {
+    func decoding(_ tags: [Int: [Int]]) -> Decoding {
+      var file = TIFFFixture(width: 10, height: 10)
+      file.strip = [UInt8](repeating: 0x70, count: 500)
+      file.tags.merge(tags) { $1 }
+      return Decoding(file.bytes)
+    }
+    let eight = [Int](repeating: 8, count: 5)
+    let palette = [Int](repeating: 0x4000, count: 768)
+    // Extra samples: 0 is unspecified, 1 mixed alpha, 2 alpha.
+    let lost: [[Int: [Int]]] = [
+      [258: [16, 16], 262: [1], 277: [2], 338: [2]],
+      [258: [8, 8], 262: [3], 277: [2], 320: palette, 338: [1]],
+      [258: eight, 262: [5], 277: [5], 338: [2]], [258: eight, 277: [5], 338: [0, 2]],
+    ]
+    let refused = CodecError.unsupportedFormat(name: "TIFF (alpha beside colours of its kind)")
+    for tags in lost { #expect(decoding(tags).error == refused, "\(tags)") }
+    let kept: [([Int: [Int]], hasAlpha: Bool)] = [
+      ([258: [8, 8], 262: [1], 277: [2], 338: [2]], true),
+      ([258: [8, 8], 262: [1], 277: [2], 338: [0]], false),
+      ([258: eight, 277: [5], 338: [2, 0]], true),
+      ([258: eight, 262: [5], 277: [5], 338: [0]], false),
+    ]
+    for (tags, hasAlpha) in kept {
+      #expect(decoding(tags).description?.hasAlpha == hasAlpha, "\(tags)")
+    }
+  }
+
+  @Test("in planes whose white is 0 is refused: the library takes it for black")
+  func minIsWhite() {
+    var file = TIFFFixture(width: 10, height: 10)
+    file.tags.merge([258: [8, 8], 262: [1], 273: [8, 108], 277: [2], 279: [100, 100]]) { $1 }
+    file.tags.merge([284: [2], 338: [0]]) { $1 }
+    #expect(Decoding(file.bytes).description != nil, "\(Decoding(file.bytes).result)")
+    file.tags[262] = [0]
+    #expect(
+      Decoding(file.bytes).error == .unsupportedFormat(name: "TIFF (of a kind that is not decoded)")
+    )
+  }
+
   @Test("that tells of what it hasn't takes nothing")
   func hostile() {
     func error(_ change: (inout TIFFFixture) -> Void) -> CodecError? {
