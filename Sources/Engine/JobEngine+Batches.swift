@@ -63,11 +63,10 @@ extension JobEngine {
         rejected.append(.outside(line.line))
         continue
       }
-      var job = Job(
-        line.job, id: ids.next(at: moment), owner: batch.owner, createdAt: moment,
-        batch: BatchPlace(id: batch.id, line: line.line))
-      job.target = network.firstCandidate(of: job.submission)
-      jobs.append(loads.rules.sharing(job))
+      jobs.append(
+        job(
+          for: line.job, of: batch.owner, at: moment,
+          batch: BatchPlace(id: batch.id, line: line.line)))
     }
     return BatchLines(
       after: new.offset, count: new.count, jobs: jobs, rejected: rejected, webhook: new.webhook)

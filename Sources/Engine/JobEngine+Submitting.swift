@@ -18,15 +18,22 @@ extension JobEngine {
       let certain = jobs.count { !cache.isOn || !$0.submission.takesStored }
       try checkQueue(for: certain, QueueGate.Client(caller.owner, capacity))
     }
-    let queued = jobs.map { new in
-      var job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
-      job.target = network.firstCandidate(of: job.submission)
-      return loads.rules.sharing(job)
-    }
+    let queued = jobs.map { job(for: $0, of: caller.owner, at: moment) }
     if let submitted = try await submit(await answered(queued), key: key, capacity) {
       return submitted
     }
     return try await submitPlain(queued, key: key, capacity)
+  }
+
+  /// A new job, which knows what it is to ask first and whom.
+  func job(
+    for new: NewJob, of owner: Owner, at moment: Timestamp, batch: BatchPlace? = nil
+  ) -> Job {
+    var new = new
+    new.submission.spellHosts(by: fetcher)
+    var job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment, batch: batch)
+    job.target = network.firstCandidate(of: job.submission)
+    return loads.rules.sharing(job)
   }
 
   /// Jobs that refer to no image which the cache has.

@@ -11,6 +11,7 @@ public final class JobEngine: Sendable {
   let store: any JobStore
   let images: any ImageStore
   let spool: any ImageSpool
+  let fetcher: any ImageFetcher
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
   let peers: (any InstancePeers)?
@@ -78,6 +79,7 @@ public final class JobEngine: Sendable {
   ) {
     self.configuration = configuration
     (store, images, spool) = (parts.store, parts.images, parts.spool)
+    fetcher = parts.fetcher
     (locals, threads, peers) = (parts.locals, parts.threads, parts.peers)
     self.log = log
     let storeClock = StoreClock(machine: now)

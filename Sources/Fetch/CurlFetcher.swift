@@ -56,13 +56,17 @@ public final class CurlFetcher: ImageFetcher {
     }
   }
 
+  /// As ``HostName`` reads it.
+  public func spelling(of host: String) -> String { HostName(host)?.one ?? host }
+
   private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     let start = ContinuousClock.now
     let deadline = start + request.timeout
     var url = request.url
     var fields = RequestFields.permitted(request.headers)
     var hasFields = true
-    var admitted: Set = [url.origin]
+    var at = origin(of: url)
+    var admitted: Set = [at]
     var redirects: [FetchedRedirect] = []
     var conditions = RequestFields.conditions(request.conditions, for: url)
     while true {
@@ -87,11 +91,12 @@ public final class CurlFetcher: ImageFetcher {
           url: url, status: head.status, headers: head.fields, hadFields: hasFields, asked: asked,
           answered: start.duration(to: .now)))
       let target = try Redirect.target(of: head, from: route.url)
-      if target.origin != url.origin { (fields, hasFields) = ([], false) }
-      if admitted.insert(target.origin).inserted {
-        try await request.awaitAdmission(to: target.origin, by: deadline)
+      let next = origin(of: target)
+      if next != at { (fields, hasFields) = ([], false) }
+      if admitted.insert(next).inserted {
+        try await request.awaitAdmission(to: next, by: deadline)
       }
-      url = target
+      (url, at) = (target, next)
       conditions = RequestFields.conditions(request.conditions, for: url)
       if conditions.isEmpty, let elsewhere = request.conditionsElsewhere {
         conditions = RequestFields.sound(await elsewhere(url, hasFields))

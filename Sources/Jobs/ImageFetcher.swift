@@ -5,6 +5,21 @@ public protocol ImageFetcher: Sendable {
   /// - Throws: what ``FetchError`` lists; `.cancelled` when the calling task is cancelled, in which case
   ///   the connection is closed and not used again.
   func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse
+
+  /// The one spelling for all that it takes for the same name or the same address; a host that is neither stays as it
+  /// is. Asked once for each URL of a job.
+  /// - Parameter host: ``SourceURL/host``, of one whose ``SourceURL/hasPlainHost`` is false.
+  func spelling(of host: String) -> String
+}
+
+extension ImageFetcher {
+  /// As it is: no two are the same.
+  public func spelling(of host: String) -> String { host }
+
+  /// By what the limits of origins know the URL's.
+  public func origin(of url: SourceURL) -> String {
+    url.hasPlainHost ? url.origin : url.origin(spelling: spelling(of: url.host))
+  }
 }
 
 /// A GET for one image.
@@ -19,7 +34,8 @@ public struct FetchRequest: Sendable {
   /// Asked for the conditions of a URL that a redirect leads to, where ``conditions`` says nothing of it. Nil: none.
   public var conditionsElsewhere:
     (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> [HeaderField])?
-  /// Asked before a redirect is followed to another origin: it may wait there for its turn. Nil: none needed.
+  /// Asked before a redirect is followed to another origin, as ``ImageFetcher/origin(of:)`` has it: it may wait there
+  /// for its turn. Nil: none needed.
   public var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
   /// From the start to the body's last byte, redirects included.
   public var timeout: Duration

@@ -5,8 +5,10 @@ extension Job {
   /// What its next request is for; nil for other sources than URLs.
   public var url: SourceURL? { submission.url(of: target) }
 
-  /// The origin (RFC 6454) that its next request goes to; nil where there will be none.
-  public var origin: String? { submission.asksOrigin ? url?.origin : nil }
+  /// The origin (RFC 6454) that its next request goes to, however its host was spelled; nil where there will be none.
+  public var origin: String? {
+    submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
+  }
 
   /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode;
   /// with fields that may be its owner's alone, only the same owner's; and either all keep the image or none does.
@@ -75,6 +77,26 @@ extension Job {
 }
 
 extension Submission {
+  /// Has one host be one origin to the limits, however it is spelled. The job keeps it, so that all who share the queue
+  /// go by the same origins, and whoever looks need not know how hosts are spelled.
+  package mutating func spellHosts(by fetcher: some ImageFetcher) {
+    guard case .url(let regular, let lowData) = source else { return }
+    spellHost(of: regular, by: fetcher)
+    if let lowData { spellHost(of: lowData, by: fetcher) }
+    for url in alternatives { spellHost(of: url, by: fetcher) }
+  }
+
+  private mutating func spellHost(of url: SourceURL, by fetcher: some ImageFetcher) {
+    guard !url.hasPlainHost, !hosts.contains(where: { $0.given == url.host }) else { return }
+    let one = fetcher.spelling(of: url.host)
+    if one != url.host { hosts.append(HostSpelling(given: url.host, one: one)) }
+  }
+
+  /// The origin of one of its URLs.
+  package func origin(of url: SourceURL) -> String {
+    url.origin(spelling: hosts.first { $0.given == url.host }?.one ?? url.host)
+  }
+
   /// The fields that may be the client's alone: what comes for them is for nobody else, unless it says so.
   ///
   /// `Authorization` and `Cookie` are not among them, as a shared cache has rules for what comes for them (RFC 9111

@@ -45,14 +45,32 @@ public struct SourceURL: Hashable, Sendable {
     pathAndQuery = Self.encoded(tail)
   }
 
-  /// The origin of RFC 6454: scheme, host and port.
-  public var origin: String { "\(scheme)://\(authority)" }
+  /// The origin of RFC 6454: scheme, host and port, the host as given.
+  public var origin: String { origin(spelling: host) }
+
+  /// The same, its host in another spelling.
+  public func origin(spelling host: String) -> String { "\(scheme)://\(authority(of: host))" }
+
+  /// Whether the host is a name that is spelled in no other way: in ASCII, without a dot at its end, and not ending in
+  /// what may be a number, as IPv4 addresses do in all of theirs.
+  public var hasPlainHost: Bool {
+    var isLabelsFirst = true
+    var first: UInt8 = 0
+    for byte in host.utf8 {
+      guard byte < 0x80, byte != UInt8(ascii: ":") else { return false }
+      if isLabelsFirst { first = byte }
+      isLabelsFirst = byte == UInt8(ascii: ".")
+    }
+    return !isLabelsFirst && !(0x30...0x39 ~= first)
+  }
 
   /// The URL in one string.
   public var string: String { origin + pathAndQuery }
 
   /// Host and, unless it is the scheme's own, port.
-  public var authority: String {
+  public var authority: String { authority(of: host) }
+
+  private func authority(of host: String) -> String {
     let bracketed = host.contains(":") ? "[\(host)]" : host
     return port == (scheme == "https" ? 443 : 80) ? bracketed : "\(bracketed):\(port)"
   }

@@ -36,13 +36,15 @@ public struct Submission: Sendable, Equatable, Codable {
   @Sparse public var dropsOriginal = false
   /// Where image and variants are brought before success is told: up to ``DeliveryRequest/most``.
   @Sparse public var deliveries: [DeliveryRequest] = []
+  /// Hosts of its URLs that were given in another spelling than their origins go by.
+  @Sparse public package(set) var hosts: [HostSpelling] = []
 
   /// A submission with every option left to the configuration.
   public init(source: Source) { self.source = source }
 
   private enum CodingKeys: String, CodingKey {
     case source, alternatives, integrity, cacheKey, cacheMode, cacheTTL, headers, timeout, maxBytes
-    case maxPixels, maxAttempts, retention, savesData, webhook, trace
+    case maxPixels, maxAttempts, retention, savesData, webhook, trace, hosts
     case variants = "wantedVariants"
     case dropsOriginal = "dropped"
     case deliveries = "wantedDeliveries"
@@ -53,6 +55,14 @@ public struct Submission: Sendable, Equatable, Codable {
     guard case .url = source else { return false }
     return cacheMode != .onlyIfCached
   }
+}
+
+/// How a host is spelled.
+public struct HostSpelling: Sendable, Equatable, Codable {
+  /// By the client: ``SourceURL/host``.
+  public let given: String
+  /// Once for all spellings of it, by the fetcher.
+  public let one: String
 }
 
 /// Where a job's image comes from.

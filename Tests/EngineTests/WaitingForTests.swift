@@ -93,6 +93,28 @@ struct WaitingForTests {
     }
   }
 
+  @Test(
+    "is room at its origin, also where that is spelled otherwise and another of its URLs is asked",
+    arguments: ["http://127.1/2", "http://2130706433/2"])
+  func spelledOtherwise(url: String) async throws {
+    let fetcher = ScriptedFetcher(spellings: ["127.1": "127.0.0.1", "2130706433": "127.0.0.1"])
+    let (first, gone) = ("http://127.0.0.1/1", "http://gone.example/")
+    try await Workshop.open(fetcher: fetcher, { $0.maxPerOrigin = 1 }) { shop in
+      shop.fetcher.answer(first, with: .hangs(after: ok))
+      _ = try await shop.reached(.loading, shop.submit(first))
+      let expected = WaitingFor(.originLimit, origin: "http://127.0.0.1")
+      let id = try await shop.submit(url)
+      #expect(try await Self.waiting(id, in: shop) == expected)
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.url?.string == url)
+      let alternative = try await shop.submit(gone) { $0.alternatives = [SourceURL(url)!] }
+      while try await Self.waiting(alternative, in: shop) != expected {
+        let phase = try await shop.engine.job(alternative, for: Workshop.me).job.phase
+        try #require(!phase.isFinished)
+        await Task.yield()
+      }
+    }
+  }
+
   @Test("is a moment, where its origin's rate decides")
   func originRate() async throws {
     try await Workshop.open({ $0.requestsPerSecondPerOrigin = 0.001 }) { shop in

@@ -56,6 +56,25 @@ struct AdmissionTests {
     #expect(asked.origins == ["https://127.0.0.1:\(first.port)"])
   }
 
+  @Test("another spelling of a host is no other origin: the client's fields go there as well")
+  func otherSpellings() async throws {
+    let (asked, port) = (Asked(), first.port)
+    first.on("/a", .redirect(to: "/b"))
+    first.on("/b", .redirect(to: "http://0x7f.1:\(port)/c"))
+    first.on("/c", .redirect(to: "http://１２７。1:\(port)/d"))
+    first.on("/d", .redirect(to: "http://2130706433:\(second.port)/b"))
+    second.on("/b", .redirect(to: "http://127.0.0.1.:\(second.port)/e"))
+    second.on("/e", .ok(bytes(10)))
+    var request = request("http://127.1:\(port)/a") { (origin) throws(FetchError) in
+      asked.note(origin)
+    }
+    request.headers = [HeaderField(name: "X-Api-Key", value: "k")]
+    #expect(await failure(of: fetcher, request) == nil)
+    #expect(asked.origins == ["http://127.0.0.1:\(second.port)"])
+    #expect(first.requests.map { $0.header("X-Api-Key") } == ["k", "k", "k", "k"])
+    #expect(second.requests.map { $0.header("X-Api-Key") } == [nil, nil])
+  }
+
   @Test("nothing is sent there before it is given")
   func awaited() async throws {
     let (second, isGiven) = (second, Asked())

@@ -47,6 +47,33 @@ struct SourceURLTests {
     #expect(SourceURL(text) == nil)
   }
 
+  @Test(
+    "has a host that is spelled in one way only, where it can be no other's spelling",
+    arguments: [
+      ("example.org", true), ("EXAMPLE.org:81", true), ("1.example", true), ("a_b.x1", true),
+      ("localhost", true), ("xn--bcher-kva.example", true), ("example.org.", false),
+      ("192.0.2.1", false), ("127.1", false), ("0x7f.1", false), ("2130706433", false),
+      ("x.0x7f", false), ("[::1]", false), ("bücher.example", false), ("ｌocalhost", false),
+      ("127。1", false),
+    ])
+  func plainHost(host: String, isPlain: Bool) throws {
+    #expect(try #require(SourceURL("http://\(host)/")).hasPlainHost == isPlain)
+  }
+
+  @Test(
+    "has an origin in another spelling",
+    arguments: [
+      ("http://127.1/x", "127.0.0.1", "http://127.0.0.1"),
+      ("https://127.1:80/x", "127.0.0.1", "https://127.0.0.1:80"),
+      ("http://[0:0::1]:81/x", "::1", "http://[::1]:81"),
+      ("http://[::ffff:127.0.0.1]/", "127.0.0.1", "http://127.0.0.1"),
+    ])
+  func spelled(text: String, host: String, origin: String) throws {
+    let url = try #require(SourceURL(text))
+    #expect(url.origin(spelling: host) == origin)
+    #expect(url.string == text, "which is not shown")
+  }
+
   @Test("is refused when longer than the limit")
   func length() {
     let base = "http://example.org/"

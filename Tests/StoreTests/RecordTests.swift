@@ -1,5 +1,6 @@
 import Foundation
 import Jobs
+import TestSupport
 import Testing
 
 @testable import Records
@@ -61,6 +62,23 @@ struct RecordTests {
     let pretty = JSONEncoder()
     pretty.outputFormatting = [.prettyPrinted, .sortedKeys]
     #expect(try JobRecord.job(from: pretty.encode(job)) == job)
+  }
+
+  @Test("keeps what its hosts go by, where they were spelled otherwise")
+  func hosts() throws {
+    let url = try #require(SourceURL("http://ＢÜcher.example:81/"))
+    var submission = Submission(source: .url(url, lowData: SourceURL("http://127.1/")))
+    let fetcher = ScriptedFetcher(
+      spellings: [url.host: "xn--bcher-kva.example", "127.1": "127.0.0.1"])
+    submission.spellHosts(by: fetcher)
+    let job = Job(
+      id: JobID(at: .at(1)), owner: .anonymous, submission: submission, priority: .normal, tags: [],
+      createdAt: .at(1))
+    let read = try JobRecord.job(from: JobRecord.data(of: job))
+    #expect(read == job && read.origin == "http://xn--bcher-kva.example:81")
+    #expect(read.url == url)
+    #expect(try JobRecord.job(from: JSONEncoder().encode(job)) == job)
+    #expect(!String(decoding: try JobRecord.data(of: .sample(1)), as: UTF8.self).contains("hosts"))
   }
 
   @Test("of the first release, which knew no targets, is of the regular one")

@@ -21,8 +21,12 @@ public final class ScriptedFetcher: ImageFetcher {
     var redirects: [String: (redirects: [FetchedRedirect], target: SourceURL)] = [:]
   }
   private let state = Mutex(State())
+  private let spellings: [String: String]
 
-  public init() {}
+  /// - Parameter spellings: hosts' other ones, and their own.
+  public init(spellings: [String: String] = [:]) { self.spellings = spellings }
+
+  public func spelling(of host: String) -> String { spellings[host] ?? host }
 
   /// Scripts the answers of a URL, in order; the last one is repeated.
   public func answer(_ url: String, with answers: Answer...) {

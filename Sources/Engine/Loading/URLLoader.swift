@@ -210,7 +210,9 @@ struct OriginRequests: Sendable {
     if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
       request.headers.append(trace.field(of: load.leader))
     }
-    if permits.isEmpty { permits.add(try await origins.admit(url.origin)) }
+    if permits.isEmpty {
+      permits.add(try await origins.admit(load.leader.submission.origin(of: url)))
+    }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)
     do throws(FetchError) {

@@ -35,6 +35,14 @@ enum HostName: Equatable {
     }
   }
 
+  /// By which an origin's limits tell it from others: an IPv4 address in IPv6's clothes is connected to as what it is.
+  var one: String {
+    switch self {
+    case .address(let address): address.unmapped.description
+    case .name(let name): name
+    }
+  }
+
   /// As it stands in a URL.
   var inURL: String {
     switch self {

@@ -24,6 +24,29 @@ struct OriginTests {
     }
   }
 
+  @Test("is the same, however its host is spelled")
+  func spellings() async throws {
+    try await withPipeline(["fetch.max_per_host": "2"]) { service, origin in
+      let other = try ScriptedOrigin()
+      defer { other.stop() }
+      other.on("/x", .ok(png))
+      let hosts = [
+        "127.0.0.1", "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "１２７.1", "127。1",
+      ]
+      let gate = Gate()
+      for number in hosts.indices { origin.on("/\(number)", .held(image("\(number)"), by: gate)) }
+      let urls = hosts.enumerated().map { "http://\($1):\(origin.port)/\($0)" }
+      let ids = try await service.post(batch: urls.map { ["url": $0] })
+      await poll { origin.unanswered == 2 }
+      // What is handed out after them has been handed out by then.
+      #expect(try await service.run(["url": other.url("/x")]).phase == "success")
+      #expect(origin.requests.count == 2)
+      gate.open()
+      for job in try await service.outcomes(ids) { #expect(job.phase == "success") }
+      #expect(origin.mostAtOnce == 2)
+    }
+  }
+
   @Test("is asked no more often than rate_per_host")
   func rate() async throws {
     try await withPipeline(["fetch.rate_per_host": "10"]) { service, origin in
