@@ -1,3 +1,4 @@
+internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
@@ -8,6 +9,21 @@ enum Conditions {
     if field == entityTag { return true }
     if field == "*" { return true }
     return tags(field).contains { $0.tag == entityTag[...] }
+  }
+
+  /// Whether `If-Match`, or without it `If-Unmodified-Since`, has the request be refused (section 13.2.2, steps 1 and 2).
+  static func refuse(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
+    if let field = fields[.ifMatch] { return !matches(entityTag, field) }
+    guard let field = fields[.ifUnmodifiedSince],
+      let since = Timestamp(httpDate: field, now: modifiedAt)
+    else { return false }
+    // A date has no fraction of a second.
+    return modifiedAt.milliseconds / 1000 > since.milliseconds / 1000
+  }
+
+  /// Whether an `If-Match` names the current representation.
+  static func matches(_ entityTag: String, _ field: String) -> Bool {
+    field == "*" || strongTags(field).contains(entityTag[...])
   }
 
   /// What an `If-Match` names: by strong comparison a weak tag is none.
@@ -43,6 +59,13 @@ enum Conditions {
       rest = rest[rest.index(after: close)...]
     }
     return found
+  }
+}
+
+extension Response {
+  /// 304 for what is to be asked for each time.
+  static func notModified(_ entityTag: String) -> Response {
+    Response(status: .notModified, fields: [.eTag: entityTag, .cacheControl: "no-cache"])
   }
 }
 

@@ -8,9 +8,10 @@ struct Mistakes {
   private var untold = 0
 
   var isEmpty: Bool { errors.isEmpty }
+  private var isFull: Bool { errors.count >= Self.mostTold }
 
   mutating func add(_ place: FieldError.Place, _ code: RequestCode, _ detail: String) {
-    guard errors.count < Self.mostTold else { untold += 1; return }
+    guard !isFull else { untold += 1; return }
     errors.append(FieldError(place: place, code: code, detail: detail))
   }
 
@@ -22,6 +23,13 @@ struct Mistakes {
   mutating func add(_ others: Mistakes) {
     for error in others.errors { add(error.place, error.code, error.detail) }
     untold += others.untold
+  }
+
+  /// ` Did you mean url?`, to follow a sentence about a name that is not there; nothing when no name is near, or when the
+  /// sentence won't be told: a hostile body has thousands.
+  func hint(for name: String, among names: [String]) -> String {
+    guard !isFull, let meant = Suggestion.name(for: name, among: names) else { return "" }
+    return " Did you mean \(meant)?"
   }
 
   /// A problem that names them all, its own code the first one's; nil where nothing is wrong.

@@ -189,10 +189,10 @@ enum RequestCode: String, CaseIterable, Sendable {
         """)
     case .preconditionFailed:
       Row(
-        .preconditionFailed, "The job is at another version",
+        .preconditionFailed, "It is at another version",
         """
-        Somebody else changed the job meanwhile. Get it again, look whether the change is still wanted, and \
-        send it with the new ETag in If-Match.
+        Somebody else changed the job meanwhile, a list of jobs went on, or the image is another one. Get it again, look \
+        whether the request is still wanted, and send it with the new ETag in If-Match.
         """)
     case .conflict:
       Row(

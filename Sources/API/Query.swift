@@ -97,7 +97,7 @@ struct Query {
   mutating func finish(with others: Mistakes = Mistakes()) throws(Problem) {
     mistakes.add(others)
     for item in items {
-      let hint = Suggestion.sentence(for: item.name, among: known)
+      let hint = mistakes.hint(for: item.name, among: known)
       wrong(item.name, "There is no such query member here.\(hint)")
     }
     items = []

@@ -68,6 +68,8 @@ extension Routes {
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let picture = ImageRequest(&query, self)
     var decoder = decoder(for: exchange)
+    // Whoever made the URL may have it so, whoever asks by it.
+    decoder.maxPriority = nil
     let viewed = decoder.viewedJob(from: &query)
     try query.finish(with: decoder.mistakes)
     // Without one there was a mistake.

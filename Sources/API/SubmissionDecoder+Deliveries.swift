@@ -36,7 +36,7 @@ extension SubmissionDecoder {
       return nil
     }
     for member in members where !Self.deliveryMembers.contains(member.name) {
-      let hint = Suggestion.sentence(for: member.name, among: Self.deliveryMembers)
+      let hint = mistakes.hint(for: member.name, among: Self.deliveryMembers)
       wrong(location, "\(member.name.prefix(64)): a place has no such member.\(hint)")
     }
     switch (member("put"), member("to")) {

@@ -27,7 +27,7 @@ extension SubmissionDecoder {
     case "alternatives", "cache_key", "headers":
       guard case .url = job.submission.source else { fallthrough }
       setOfURL(member, of: &job.submission, at: location)
-    default: wrong(location, Self.noMember(member.name))
+    default: wrong(location, noMember(member.name))
     }
   }
 
@@ -43,9 +43,9 @@ extension SubmissionDecoder {
     return false
   }
 
-  private static func noMember(_ name: String) -> String {
+  private func noMember(_ name: String) -> String {
     // What another source's jobs have is no slip of the fingers.
-    let hint = members.contains(name) ? "" : Suggestion.sentence(for: name, among: members)
+    let hint = Self.isMember(name) ? "" : mistakes.hint(for: name, among: Self.members)
     return "A job from this source has no such member.\(hint)"
   }
 

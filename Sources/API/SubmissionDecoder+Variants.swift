@@ -107,7 +107,7 @@ extension SubmissionDecoder {
       guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
       density = dpr
     default:
-      let hint = Suggestion.sentence(for: member.name, among: Self.variantMembers)
+      let hint = mistakes.hint(for: member.name, among: Self.variantMembers)
       return "A variant has no such member.\(hint)"
     }
     return nil

@@ -31,7 +31,7 @@ extension SubmissionDecoder {
         }
         events = chosen
       default:
-        let hint = Suggestion.sentence(for: member.name, among: ["url", "events"])
+        let hint = mistakes.hint(for: member.name, among: ["url", "events"])
         wrong(location, "A webhook has no such member.\(hint)")
         isWhole = false
       }

@@ -14,7 +14,7 @@ struct SubmissionDecoder {
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// The highest that the client may ask for; nil: any.
-  let maxPriority: Priority?
+  var maxPriority: Priority?
   /// What was wrong so far.
   var mistakes = Mistakes()
 
@@ -117,7 +117,9 @@ struct SubmissionDecoder {
     from members: [JSONValue.Member], at root: Location.Root, over former: NewJob? = nil
   ) -> NewJob {
     let url = SourceURL("http://localhost/")!  // a legal URL
-    var job = former ?? NewJob(submission: Submission(source: .url(url, lowData: nil)))
+    let source = Source.url(url, lowData: nil)
+    var job =
+      former ?? NewJob(submission: Submission(source: source), priority: usualPriority)
     job.submission.savesData = savesData
     for member in members {
       let location = Location(root: root, member: member.name)

@@ -8,11 +8,22 @@ struct TrustedProxies: Sendable {
   let isTrusted: @Sendable (String) -> Bool
 
   /// Where a request comes from: as the connection has it, or, where that is a trusted proxy's, as `Forwarded`
-  /// (RFC 7239), or else `X-Forwarded-For`, tells.
+  /// (RFC 7239) or `X-Forwarded-For` tells.
+  ///
+  /// Proxies write one of them, and most pass the other on as a client sent it. So where the two tell of different
+  /// clients nobody knows which is the proxy's word, and the request is the proxy's own.
   func client(of request: Request) -> String {
-    var address = request.remoteAddress
-    guard isTrusted(address) else { return address }
-    for hop in Self.hops(request.fields).reversed() {
+    let proxy = request.remoteAddress
+    guard isTrusted(proxy) else { return proxy }
+    let told = [Self.forwarded(request.fields), Self.forwardedFor(request.fields)]
+      .compactMap { hops in hops.map { client(behind: proxy, along: $0) } }
+    guard let first = told.first, told.allSatisfy({ $0 == first }) else { return proxy }
+    return first
+  }
+
+  private func client(behind proxy: String, along hops: [Substring]) -> String {
+    var address = proxy
+    for hop in hops.reversed() {
       // What a proxy doesn't know, or hides, is as good as the proxy.
       guard isTrusted(address), let next = Self.address(hop) else { break }
       address = next
@@ -20,15 +31,19 @@ struct TrustedProxies: Sendable {
     return address
   }
 
-  /// The nodes, the client's first.
-  private static func hops(_ fields: HTTPFields) -> [Substring] {
-    if let forwarded = fields[.forwarded] {
-      return split(forwarded[...], at: ",").map { element in
+  /// The nodes of `Forwarded`, the client's first; nil without that field.
+  private static func forwarded(_ fields: HTTPFields) -> [Substring]? {
+    fields[.forwarded].map { field in
+      split(field[...], at: ",").map { element in
         split(element, at: ";").lazy.map(trimmed).first { $0.prefix(4).lowercased() == "for=" }?
           .dropFirst(4) ?? ""
       }
     }
-    return fields[.xForwardedFor].map { $0.split(separator: ",").map(trimmed) } ?? []
+  }
+
+  /// The same of `X-Forwarded-For`.
+  private static func forwardedFor(_ fields: HTTPFields) -> [Substring]? {
+    fields[.xForwardedFor].map { $0.split(separator: ",").map(trimmed) }
   }
 
   /// At a character that is in no quoted string.

@@ -24,13 +24,14 @@ public struct Freshness: Sendable, Equatable {
   ///   - now: milliseconds since 1970.
   ///   - assigned: the reader's own seconds for a response that says nothing; before the response's
   ///     own assigned ones.
-  ///   - fallback: the seconds for one that says nothing and has none assigned; nil: section
-  ///     4.2.2's heuristic.
+  ///   - fallback: the seconds for one that says nothing and has none assigned, and the most that those may be, as somebody
+  ///     else assigned them; nil: section 4.2.2's heuristic.
   public init(of response: StoredResponse, at now: Int64, assigned: Int?, fallback: Int?) {
     let control = CacheControl(response.fields)
     let initialAge = Self.initialAge(response)
     lifetime = DeltaSeconds.saturated(
-      Self.explicitLifetime(response, control) ?? assigned ?? response.assignedLifetime ?? fallback
+      Self.explicitLifetime(response, control) ?? assigned
+        ?? response.assignedLifetime.map { min($0, fallback ?? $0) } ?? fallback
         ?? Self.heuristicLifetime(response))
     age = min(initialAge + Self.seconds(from: response.responseTime, to: now), DeltaSeconds.most)
     // A 304 may have brought a directive that would have kept the response from being stored.

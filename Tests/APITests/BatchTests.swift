@@ -101,6 +101,39 @@ struct BatchTests {
     #expect(job.submission.webhook?.url.string == "https://f/")
   }
 
+  @Test("refuse a record of more fields than there are columns, however many")
+  func manyFields() async throws {
+    let client = Client()
+    let commas = String(repeating: ",", count: 100_000)
+    for header in ["url", "url,tags\r"] {
+      let table = "\(header)\n\(commas)\nhttp://a/1,\(commas)\nhttp://a/2\n"
+      let answer = await send(client, "/batches", table, "text/csv")
+      #expect(answer.json?["counts"]?["rejected"] == .number(2), "\(answer.text)")
+      #expect(answer.json?["counts"]?["queued"] == .number(1))
+    }
+    #expect(await send(client, "/batches", "url\(commas)\nhttp://a/\n", "text/csv").status == 422)
+  }
+
+  @Test("are changed only as If-Match has it")
+  func condition() async throws {
+    let client = Client()
+    let changes: [(HTTPRequest.Method, String, Int)] = [
+      (.post, "/close", 200), (.post, "/retry", 200), (.delete, "", 200),
+      (.delete, "?purge=true", 204),
+    ]
+    for (method, path, status) in changes {
+      let begun = await send(client, "/batches?open=true", "http://a/1\n")
+      let batch = "/batches/" + (try #require(begun.json?["id"]?.string))
+      let tag = try #require(await client.get(batch).fields[.eTag])
+      for condition in ["\"999999\"", "W/\(tag)", ""] {
+        let refused = await client.send(method, batch + path, [.ifMatch: condition])
+        #expect(refused.status == 412 && refused.code == "precondition_failed", "\(path)")
+      }
+      #expect(await client.get(batch).fields[.eTag] == tag)
+      #expect(await client.send(method, batch + path, [.ifMatch: tag]).status == status, "\(path)")
+    }
+  }
+
   @Test("refuse defaults that no job may have, and columns that are no members")
   func wrongDefaults() async {
     let client = Client()

@@ -128,7 +128,8 @@ struct DescribedErrorTests {
         switch status {
         case 401, 403: Self.unknown
         // Of a job that may still be changed.
-        case 412: try await client.submitted().description
+        case 412 where path == "/jobs/{id}" || path == "/jobs/{id}/fetch":
+          try await client.submitted().description
         default: try await Self.subject(of: path, client)
         }
       try await change(path, to: status, of: id)
@@ -206,7 +207,9 @@ struct DescribedErrorTests {
         let job = try #require(await viewed())
         client.service.change(job) { $0.loseImage() }
       case 410: client.service.change(try #require(JobID(id))) { $0.loseImage() }
-      case 412: fields[.ifMatch] = "\"12345678\""
+      case 412:
+        if path == "/image" { _ = try #require(await viewed()) }
+        fields[.ifMatch] = "\"12345678\""
       case 413: body = [UInt8](repeating: 0x20, count: 70_000) + body
       case 415: fields[.contentType] = "text/html"
       case 416:

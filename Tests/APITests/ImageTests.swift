@@ -113,6 +113,30 @@ struct ImageTests {
     }
   }
 
+  @Test("who goes on with another image is refused, before a range is looked at")
+  func preconditions() async throws {
+    let id = try await client.succeeded(bytes)
+    let whole = await client.get("/jobs/\(id)/image")
+    let tag = try #require(whole.fields[.eTag])
+    let date = try #require(whole.fields[.lastModified])
+    let old = "Sun, 06 Nov 1994 08:49:37 GMT"
+    let cases: [(HTTPFields, Int)] = [
+      ([.ifMatch: tag], 200), ([.ifMatch: "*"], 200), ([.ifMatch: "\"x\", \(tag)"], 200),
+      ([.ifMatch: "\"x\""], 412), ([.ifMatch: "W/\(tag)"], 412),
+      ([.ifUnmodifiedSince: date], 200), ([.ifUnmodifiedSince: old], 412),
+      ([.ifUnmodifiedSince: "yesterday"], 200), ([.ifMatch: tag, .ifUnmodifiedSince: old], 200),
+      ([.ifMatch: "\"x\"", .ifNoneMatch: tag], 412), ([.ifMatch: tag, .ifNoneMatch: tag], 304),
+    ]
+    for (fields, status) in cases {
+      let answer = await client.get("/jobs/\(id)/image", fields)
+      #expect(answer.status == status, "\(fields)")
+      var part = fields
+      part[.range] = "bytes=0-9"
+      let expected = status == 200 ? 206 : status
+      #expect(await client.get("/jobs/\(id)/image", part).status == expected, "\(fields)")
+    }
+  }
+
   @Test("a client's current copy is 304")
   func notModified() async throws {
     let id = try await client.succeeded(bytes)

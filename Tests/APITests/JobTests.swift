@@ -18,6 +18,7 @@ struct JobTests {
       #expect(unchanged.status == 304)
       #expect(unchanged.bytes.isEmpty)
       #expect(unchanged.fields[.eTag] == tag)
+      #expect(unchanged.fields[.cacheControl] == "no-cache")
     }
     client.service.change(id) { _ = $0.edit(priority: .high, tags: nil) }
     let changed = await client.get("/jobs/\(id)", [.ifNoneMatch: tag])

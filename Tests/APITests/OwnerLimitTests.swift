@@ -35,6 +35,15 @@ struct OwnerLimitTests {
     #expect(web.status == 202)
   }
 
+  @Test("no higher priority in lists, where nothing is said either", arguments: ["ndjson", "csv"])
+  func lines(type: String) async throws {
+    var fields = low
+    fields[.contentType] = type == "csv" ? "text/csv" : "application/x-ndjson"
+    let text = type == "csv" ? "url\nhttps://a.example/\n" : "\"https://a.example/\"\n"
+    #expect(await client.send(.post, "/batches", fields, body: Array(text.utf8)).status == 202)
+    #expect(client.service.with { $0.jobs.values.map(\.priority) } == [.low])
+  }
+
   @Test("a rate of its own, which the answers tell")
   func rate() async {
     let slow: HTTPFields = [.authorization: "Bearer slow"]
@@ -87,5 +96,30 @@ struct TrustedProxyTests {
     // Whose allowance was it?
     #expect(await client.send(.get, "/jobs", from: expected).status == 429)
     #expect(await client.send(.get, "/jobs", from: "192.0.2.200").status == 200)
+  }
+
+  @Test(
+    "pass one of the two fields on as the client sent it: where they differ, it is the proxy that asks",
+    arguments: [
+      ("for=198.51.100.1", "203.0.113.7", "10.0.0.1"),
+      ("for=203.0.113.7", "198.51.100.1", "10.0.0.1"),
+      ("for=unknown", "203.0.113.7", "10.0.0.1"), ("for=203.0.113.7", "", "10.0.0.1"),
+      ("", "203.0.113.7", "10.0.0.1"), ("proto=https", "203.0.113.7", "10.0.0.1"),
+      ("for=203.0.113.7", "203.0.113.7", "203.0.113.7"),
+      ("for=\"203.0.113.7:4711\"", "198.51.100.1, 203.0.113.7", "203.0.113.7"),
+    ])
+  func both(forwarded: String, forwardedFor: String, expected: String) async {
+    let fields: HTTPFields = [
+      .init("Forwarded")!: forwarded, .init("X-Forwarded-For")!: forwardedFor,
+    ]
+    let client = Client {
+      $0.rateLimit = RateLimit(requestsPerSecond: 0.001, burst: 1)
+      $0.isTrustedProxy = { $0.hasPrefix("10.") }
+    }
+    #expect(await client.send(.get, "/jobs", fields, from: "10.0.0.1").status == 200)
+    #expect(await client.send(.get, "/jobs", from: expected).status == 429)
+    for other in ["10.0.0.1", "203.0.113.7", "198.51.100.1"] where other != expected {
+      #expect(await client.send(.get, "/jobs", from: other).status == 200, "\(other)")
+    }
   }
 }

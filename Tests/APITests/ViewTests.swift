@@ -149,6 +149,22 @@ struct ViewTests {
     #expect(preferred.fields[.init("Preference-Applied")!] == "wait=0")
   }
 
+  @Test("has its priority whatever that of the token is by which somebody asks")
+  func priority() async throws {
+    let client = Client {
+      var low = Token.of("low", [.jobs])
+      low.limits.maxPriority = .low
+      $0.tokens = [low]
+      $0.view.isEnabled = true
+      $0.view.signatures = ViewSignature(keys: Self.keys)
+    }
+    let target = "/image?url=\(source)&expires=\(soon)"
+    let fields: HTTPFields = [.authorization: "Bearer low"]
+    let answer = await client.get("\(target)&signature=\(sign(target))", fields)
+    #expect(answer.status == 202, "\(answer.text)")
+    #expect(client.service.with { $0.jobs.values.map(\.priority) } == [.high])
+  }
+
   @Test("with tokens answers only to URLs that were signed for now, by any of the keys")
   func signatures() async throws {
     let target = "/image?url=https%3A%2F%2Fexample.org%2Fcat.jpg&width=20&expires=\(soon)"

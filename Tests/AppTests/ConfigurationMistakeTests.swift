@@ -75,6 +75,14 @@ struct ConfigurationMistakeTests {
         "1:20: storage.images: \"s3://pictures/a/./b\" is no bucket and prefix (s3://bucket/prefix)"
       ),
       ("view: { keys: [aabb] }", "1:16: view.keys[0]: is not 32…2048 hexadecimal digits"),
+      // A secret that stands where a list of them has to is not told either.
+      ("view: { keys: 0011aabb }", "1:15: view.keys: what stands here is not a list"),
+      ("webhooks: { secrets: whsec_x }", "1:22: webhooks.secrets: what stands here is not a list"),
+      ("auth: { tokens: secret }", "1:17: auth.tokens: what stands here is not a list"),
+      (
+        "tracing: { endpoint: \"https://me:secret@x\" }",
+        "1:22: tracing.endpoint: \"https://hidden@x\" is not a URL (scheme, host and port only, in lower case)"
+      ),
       (
         "log: { level: loud }",
         "1:15: log.level: \"loud\" is not one of trace, debug, info, notice, warning, error, critical"

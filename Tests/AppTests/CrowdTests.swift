@@ -26,6 +26,21 @@ struct CrowdTests {
     }
   }
 
+  @Test("has no more memory for a table by records of nothing but commas")
+  func commas() async throws {
+    try await withService { service in
+      let before = try service.mostResidentMegabytes()
+      let commas = String(repeating: ",", count: 12 << 20)
+      let answer = try await service.send(
+        "POST", "/batches", headers: ["Content-Type": "text/csv"],
+        body: Data("url\n\(commas)\n".utf8))
+      #expect(answer.status == 202)
+      // 16 bytes a comma, and as much again while an array grows.
+      let most = try service.mostResidentMegabytes()
+      #expect(most - before < (Sanitizer.isHere ? 150 : 60), "\(before) to \(most) MiB")
+    }
+  }
+
   /// - Returns: what was resident at the most, in MiB.
   private static func attack(_ port: Int, _ service: RunningService) throws -> Int {
     let clients = try (0..<24).map { _ in try RawConnection(port) }

@@ -141,10 +141,20 @@ final class RunningService: Sendable {
 
   /// What it has of the machine's memory, in MiB, its decoders apart.
   func residentMegabytes() throws -> Int {
+    try megabytes(#/VmRSS:\s+(\d+) kB/#)
+  }
+
+  /// The most that it ever had.
+  func mostResidentMegabytes() throws -> Int {
+    try megabytes(#/VmHWM:\s+(\d+) kB/#)
+  }
+
+  private func megabytes(_ pattern: Regex<(Substring, Substring)>) throws -> Int {
     let status = try String(contentsOfFile: "/proc/\(processIdentifier)/status", encoding: .utf8)
-    let match = try #require(status.firstMatch(of: #/VmRSS:\s+(\d+) kB/#))
+    let match = try #require(status.firstMatch(of: pattern))
     return try #require(Int(match.1)) >> 10
   }
+
   var isRunning: Bool { process.isRunning }
 
   struct Answer {

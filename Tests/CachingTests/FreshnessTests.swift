@@ -40,6 +40,9 @@ struct FreshnessTests {
     }
     #expect(lifetime(silent, 10, 30) == 10)
     #expect(lifetime(silent, nil, 30) == 20)
+    // Whoever assigned it is somebody else.
+    #expect(lifetime(silent, nil, 10) == 10)
+    #expect(lifetime(silent, nil, 30) == 20)
     #expect(lifetime(unassigned, nil, 30) == 30)
     #expect(lifetime(unassigned, nil, nil) == 100)
     #expect(lifetime(unassigned, 0, 30) == 0)

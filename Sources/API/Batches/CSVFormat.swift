@@ -48,13 +48,17 @@ struct CSVFormat: BatchFormat {
   }
 
   private mutating func endField() {
+    defer {
+      field.removeAll(keepingCapacity: true)
+      place = .fieldStart
+    }
+    // One more than a job has members is enough to tell that there are too many.
+    guard fields.count <= JSONParser.maxMembers else { return }
     if let text = String(validating: field, as: UTF8.self) {
       fields.append(text)
     } else {
       isBroken = true
     }
-    field.removeAll(keepingCapacity: true)
-    place = .fieldStart
   }
 
   private mutating func endRecord(into reader: inout LineReader) throws(Problem) {

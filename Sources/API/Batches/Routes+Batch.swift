@@ -23,8 +23,7 @@ extension Routes {
       }
       isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
     }
-    var response = isKnown ? Response(status: .notModified) : answer(batch, .ok)
-    if isKnown { response.fields[.eTag] = batch.entityTag }
+    var response = isKnown ? Response.notModified(batch.entityTag) : answer(batch, .ok)
     if let applied = wait?.preferenceApplied { response.fields[.preferenceApplied] = applied }
     return response
   }
@@ -32,6 +31,7 @@ extension Routes {
   /// `POST /batches/{id}/close`.
   func closeBatch(_ exchange: Exchange) async throws(Problem) -> Response {
     try exchange.refuseQuery()
+    try await checkMatch(exchange)
     return answer(
       try await asking { () throws(JobsError) in
         try await service.close(exchange.id, for: exchange.caller)
@@ -117,6 +117,7 @@ extension Routes {
     var query = Query(exchange.request.query)
     let purges = query.bool("purge")
     try query.finish()
+    try await checkMatch(exchange)
     guard purges else {
       return answer(
         try await asking { () throws(JobsError) in
@@ -134,6 +135,7 @@ extension Routes {
     try exchange.refuseQuery()
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     let codes = try await retriedCodes(exchange)
+    try await checkMatch(exchange)
     return answer(
       try await asking { () throws(JobsError) in
         try await service.retry(batch: exchange.id, codes: codes, for: exchange.caller)
@@ -192,6 +194,16 @@ extension Routes {
     let place = try place(for: exchange)
     let stream = BatchEventStream(exchange.id, seen: seen, service)
     return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
+  }
+
+  /// Holds `If-Match` (RFC 9110 section 13.1.1) against the batch as it is: jobs that end meanwhile may change it before what
+  /// was asked for does.
+  private func checkMatch(_ exchange: Exchange) async throws(Problem) {
+    guard let field = exchange.fields[.ifMatch] else { return }
+    guard Conditions.matches(try await seen(exchange).entityTag, field) else {
+      throw Problem(
+        .preconditionFailed, "If-Match does not name the batch's ETag; GET tells it.")
+    }
   }
 
   /// The batch as it is.

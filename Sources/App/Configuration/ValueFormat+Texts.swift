@@ -92,12 +92,11 @@ extension ValueFormat<[UInt8]> {
   static func secretHex(_ count: ClosedRange<Int>) -> ValueFormat {
     let (fewest, most) = (2 * count.lowerBound, 2 * count.upperBound)
     let takes = (fewest == most ? "\(most)" : "\(fewest)…\(most)") + " hexadecimal digits"
-    return ValueFormat(takes, form: .plain) { node, complaints in
+    return ValueFormat(takes, form: .plain, isSecret: true) { node, complaints in
       if let text = node.scalar?.text, let bytes = HexText.bytes(text), count.contains(bytes.count)
       {
         return bytes
       }
-      // Not shown: a secret with a slip in it is still one.
       complaints.append(Complaint(location: node.location, message: "is not \(takes)"))
       return nil
     } show: { _ in
@@ -108,9 +107,8 @@ extension ValueFormat<[UInt8]> {
 
 extension ValueFormat<WebhookSecret> {
   /// What messages are signed with, never printed.
-  static let webhookSecret = ValueFormat(takes, form: .text) { node, complaints in
+  static let webhookSecret = ValueFormat(takes, form: .text, isSecret: true) { node, complaints in
     if let secret = node.scalar.flatMap({ WebhookSecret($0.text) }) { return secret }
-    // Not shown: a secret with a slip in it is still one.
     complaints.append(Complaint(location: node.location, message: "is not \(takes)"))
     return nil
   } show: { _ in

@@ -57,7 +57,7 @@ extension ValueFormat<[Configuration.Token]> {
 
 extension ValueFormat<Configuration.Token> {
   fileprivate static let token = ValueFormat(
-    "with name, sha256 (or token_file) and scopes", form: .yaml
+    "with name, sha256 (or token_file) and scopes", form: .yaml, isSecret: true
   ) { node, complaints in
     guard let pairs = node.mapping else {
       let message = "is not an entry with name, sha256 (or token_file) and scopes"

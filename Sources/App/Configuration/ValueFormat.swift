@@ -51,13 +51,16 @@ struct ValueFormat<Value: Sendable>: Sendable {
   let read: @Sendable (Node, inout [Complaint]) -> Value?
   /// The value in YAML's flow style.
   let show: @Sendable (Value) -> String
+  /// Whether no message may tell what stands there: a secret with a slip in it, or in the wrong place, is still one.
+  let isSecret: Bool
 
   init(
-    _ takes: String, form: TextForm,
+    _ takes: String, form: TextForm, isSecret: Bool = false,
     read: @escaping @Sendable (Node, inout [Complaint]) -> Value?,
     show: @escaping @Sendable (Value) -> String
   ) {
     (self.takes, self.form, self.read, self.show) = (takes, form, read, show)
+    self.isSecret = isSecret
   }
 
   /// Of a scalar: `parse` gives the value or says what is wrong with it.
@@ -96,11 +99,12 @@ enum Parsed<Value> {
   case wrong(String)
 }
 
-/// A value in a message: quoted, and cut when long, for it may be anything.
+/// A value in a message: quoted, without a URL's user and password, and cut when long, for it may be anything.
 func shown(_ scalar: Scalar) -> String {
   if scalar.kind == .null { return "null" }
+  let text = scalar.text.contains("://") ? AddressText.hidingCredentials(scalar.text) : scalar.text
   let limit = 60
-  return "\"" + (scalar.text.count > limit ? scalar.text.prefix(limit) + "…" : scalar.text) + "\""
+  return "\"" + (text.count > limit ? text.prefix(limit) + "…" : text) + "\""
 }
 
 extension ValueFormat {
@@ -120,7 +124,7 @@ extension ValueFormat {
   where Value == [Element] {
     ValueFormat("a list, each \(element.takes)", form: .list(element.form)) { node, complaints in
       guard let nodes = node.sequence else {
-        let found = node.scalar.map(shown) ?? "a mapping"
+        let found = element.isSecret ? "what stands here" : node.scalar.map(shown) ?? "a mapping"
         complaints.append(Complaint(location: node.location, message: "\(found) is not a list"))
         return nil
       }

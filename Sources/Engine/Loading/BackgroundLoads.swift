@@ -118,17 +118,9 @@ struct LowDataReplacer: Sendable {
 
   /// Those next, however often the store has to be asked; none once cancelled.
   private func jobs(after last: JobID?) async -> [Job] {
-    var wait = Duration.milliseconds(100)
-    while !Task.isCancelled {
-      do throws(StoreError) {
-        return try await store.jobsWithLowDataImages(after: last, count: 64)
-      } catch {
-        log.error("low-data images can't be looked up", metadata: ["error": "\(error)"])
-      }
-      try? await Task.sleep(for: wait)
-      wait = min(wait * 2, .seconds(10))
-    }
-    return []
+    await insist("low-data images can't be looked up", log) { () async throws(StoreError) in
+      try await store.jobsWithLowDataImages(after: last, count: 64)
+    } ?? []
   }
 
   private func replaceImage(of job: Job) async {
