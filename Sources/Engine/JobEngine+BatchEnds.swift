@@ -51,11 +51,12 @@ extension JobEngine {
   /// jobs that are loaded here, whose batch others may have cancelled, and for those that have ended here; and every five
   /// seconds, of many instances by one, what a crash left.
   func keepBatches() async {
+    // However much there is to end, nothing else waits for that.
     async let ending: Void = endAsAsked()
     var round = 0
     while !Task.isCancelled {
       let isDue = round.isMultiple(of: 5) && lease.leads
-      if isDue || carriesLines { await endStopped() }
+      if isDue || carriesLines { batchSignal.continuation.yield() }
       if isDue { await tidyBatches() }
       await finishBatches()
       round += 1
@@ -75,7 +76,9 @@ extension JobEngine {
     var isMore = true
     while isMore, !Task.isCancelled {
       do throws(StoreError) {
-        let ends = try await store.endStopped(Self.portion, keptFor: configuration.retention)
+        let ends = try await store.endStopped(Self.portion, keptFor: configuration.retention) {
+          [rules = loads.rules] in ResponseCache.image(of: rules.sharing($0))
+        }
         // First those that ask an origin.
         await cancelLoading(of: Set(ends.batches))
         for job in ends.cancelled { publisher.publish(job, hasEnded: true) }
@@ -118,16 +121,14 @@ extension JobEngine {
     }
   }
 
+  /// Forgets what is here of purged jobs; the store has forgotten the rest with them.
   private func forget(_ jobs: [Job]) async {
     guard !jobs.isEmpty else { return }
     let moment = now()
     for job in jobs {
       snapshots.purge(job.id)
+      forgetInMemory(job)
       publisher.recordPurge(of: job, at: moment)
-      // Nobody can ask for it again: the job is gone.
-      await insist("a purged job's image can't be dropped from the cache", log) {
-        () async throws(StoreError) in try await forgetCached(of: job)
-      }
       await forgetPartial(of: job)
     }
   }

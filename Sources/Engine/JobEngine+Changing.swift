@@ -55,10 +55,16 @@ extension JobEngine {
   }
 
   /// Forgets what the cache has of a job's image.
-  func forgetCached(of job: Job) async throws(StoreError) {
+  private func forgetCached(of job: Job) async throws(StoreError) {
+    forgetInMemory(job)
+    guard let image = ResponseCache.image(of: loads.rules.sharing(job)) else { return }
+    try await cache.forget(image)
+  }
+
+  /// Forgets the bytes that are in memory of a purged job's image.
+  func forgetInMemory(_ job: Job) {
     guard let image = job.image else { return }
-    cache.memory.remove(image.keptDigest)
-    try await cache.forget(image.digest, of: loads.rules.sharing(job))
+    for digest in [image.digest, image.keptDigest] { cache.memory.remove(digest) }
   }
 
   /// Forgets the bytes at which a purged job broke off, in whichever instance they are kept.

@@ -23,19 +23,25 @@ public protocol BatchStore: Sendable {
   /// Forgets a batch that has no line.
   func abandon(_ id: BatchID) async throws(StoreError)
 
-  /// Cancels the batch: none of its jobs is handed over from then on, and ``endStopped(_:keptFor:)`` ends them.
+  /// Cancels the batch: none of its jobs is handed over from then on, and ``endStopped(_:keptFor:forgetting:)`` ends them.
   /// - Returns: the batch as it then is; nil: there is none.
   func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// Has the batch be as good as gone; ``endStopped(_:keptFor:)`` forgets its jobs, and then itself.
+  /// Has the batch be as good as gone; ``endStopped(_:keptFor:forgetting:)`` forgets its jobs, and then itself.
   /// - Returns: false where there is none.
   func purge(_ id: BatchID) async throws(StoreError) -> Bool
 
   /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
-  /// ends them.
+  /// ends them. Purged batches get what cancelled ones leave of `count`.
   ///
-  /// - Parameter retention: how long one is kept that doesn't say itself.
-  func endStopped(_ count: Int, keptFor retention: Duration) async throws(StoreError) -> BatchEnds
+  /// - Parameters:
+  ///   - retention: how long one is kept that doesn't say itself.
+  ///   - cached: what the cache may have of one that is forgotten. It goes in the same step: once the job is gone nobody
+  ///     knows of it.
+  func endStopped(
+    _ count: Int, keptFor retention: Duration,
+    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> BatchEnds
 
   /// Closes batches that have received nothing for so long, and forgets those whose `expiresAt` has come, up to `count`.
   /// - Returns: how many.
@@ -87,7 +93,7 @@ public enum BatchAddition: Sendable, Equatable {
 
 /// Jobs that ended as their batch was cancelled or purged.
 public struct BatchEnds: Sendable, Equatable {
-  /// Batches that have, or had, such jobs: some may be loading.
+  /// All cancelled or purged batches that are not done with, whichever had their turn: jobs of theirs may be loading.
   public var batches: [BatchID] = []
   /// `cancelled` now.
   public var cancelled: [Job] = []

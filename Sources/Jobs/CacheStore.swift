@@ -100,6 +100,22 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   }
 }
 
+/// Where the cache may have an image that a job brought, and what was made of it.
+public struct CachedImage: Sendable, Hashable {
+  /// The image.
+  public let digest: ImageDigest
+  /// Responses with it are among those under these keys; what others brought is under other ones.
+  public let keys: Set<Fingerprint>
+
+  /// An image.
+  public init(_ digest: ImageDigest, under keys: Set<Fingerprint>) {
+    (self.digest, self.keys) = (digest, keys)
+  }
+
+  /// All that is under this key was made of it.
+  package var variants: Fingerprint { Rendition.key(of: digest) }
+}
+
 /// A variant that was rendered and kept.
 public struct StoredVariant: Sendable, Equatable, Identifiable {
   /// ``Rendition/id``: the key is one of the image that it was made of.

@@ -2,22 +2,24 @@ internal import Jobs
 
 /// What happens to many jobs of a batch at once, some at a time.
 extension Transaction {
-  func endStopped(_ count: Int, keptFor retention: Duration) throws -> BatchEnds {
+  func endStopped(
+    _ count: Int, keptFor retention: Duration, forgetting cached: (Job) -> CachedImage?
+  ) throws -> BatchEnds {
     var ends = BatchEnds()
     let moment = try clock()
-    for row in try batchRows("b.stage >= 4 ORDER BY b.number LIMIT 100 FOR UPDATE", [])
+    // Cancelled ones come before purged ones.
+    for row in try batchRows("b.stage >= 4 ORDER BY b.stage, b.number LIMIT 100 FOR UPDATE", [])
     where ends.count < count {
-      if !row.isPurged, row.batch.counts.unfinished == 0 {
-        try end(row)
-        continue
-      }
-      ends.batches.append(row.base.id)
       if row.isPurged {
-        try forgetJobs(of: row, &ends, upTo: count)
+        try forgetJobs(of: row, &ends, upTo: count, cached)
+      } else if row.batch.counts.unfinished == 0 {
+        try end(row)
       } else {
         try cancelJobs(of: row, &ends, upTo: count, at: moment, keptFor: retention)
       }
     }
+    let stopped = try execute("SELECT id FROM batches WHERE stage >= 4")
+    ends.batches = stopped.all.compactMap { stopped.id($0, 0) }
     ends.isMore = ends.count >= count
     return ends
   }
@@ -42,7 +44,9 @@ extension Transaction {
     try noteCandidates(changes.dropped)
   }
 
-  private func forgetJobs(of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int) throws {
+  private func forgetJobs(
+    of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int, _ cached: (Job) -> CachedImage?
+  ) throws {
     let found = try execute(
       """
       SELECT j.id FROM jobs j WHERE j.batch = $1
@@ -50,8 +54,10 @@ extension Transaction {
       """, [.int(row.number), .int(Int64(count - ends.count))])
     let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
       .map { try $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
-    ends.removed += try rows.map { try $0.job() }
+    let jobs = try rows.map { try $0.job() }
+    try drop(Set(jobs.compactMap(cached)))
     try delete(rows)
+    ends.removed += jobs
     try forgetMessages(of: rows.map(\.id), waiting: true)
     if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(row.number)]).isEmpty {
       batches.forget(row.number)

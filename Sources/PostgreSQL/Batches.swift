@@ -72,12 +72,12 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:)``.
+  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await change(id) { $0.cancel(at: $1) }
   }
 
-  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:)``.
+  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
     try await change(id) { batch, _ in
       batch.purge()
@@ -119,13 +119,16 @@ extension PostgresJobStore: BatchStore {
 
   /// In a transaction for each call.
   public func endStopped(
-    _ count: Int, keptFor retention: Duration
+    _ count: Int, keptFor retention: Duration,
+    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> BatchEnds {
     let isAny = try await read {
       try !$0.execute("SELECT FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
     }
     guard isAny else { return BatchEnds() }
-    return try await write { try $0.endStopped(count, keptFor: retention) }
+    return try await write {
+      try $0.endStopped(count, keptFor: retention, forgetting: cached)
+    }
   }
 
   /// Looks first where others may look.

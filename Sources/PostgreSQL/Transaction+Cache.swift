@@ -97,6 +97,28 @@ extension Transaction {
         [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))]))
   }
 
+  /// Drops what there is of images.
+  func drop(_ images: Set<CachedImage>) throws {
+    guard !images.isEmpty else { return }
+    var (keys, digests): ([[UInt8]], [[UInt8]?]) = ([], [])
+    for image in images {
+      for key in image.keys {
+        keys.append(key.bytes)
+        digests.append(image.digest.bytes)
+      }
+      // What was made of it has digests of its own.
+      keys.append(image.variants.bytes)
+      digests.append(nil)
+    }
+    try dropped(
+      execute(
+        """
+        DELETE FROM cache USING unnest($1, $2) AS n (key, digest)
+        WHERE cache.key = n.key AND (n.digest IS NULL OR cache.digest = n.digest)
+        RETURNING cache.digest, octet_length(record)
+        """, [.byteStrings(keys), .byteStrings(digests)]))
+  }
+
   /// Drops the entries that `condition` chooses.
   /// - Returns: the image of each.
   @discardableResult

@@ -43,25 +43,26 @@ extension SQLiteJobStore: BatchStore {
     try await writer.perform { try $0.abandon(id) }
   }
 
-  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:)``.
+  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await writer.perform { [now] in
       try $0.update(batch: id, at: now()) { $0.cancel(at: now()) }
     }
   }
 
-  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:)``.
+  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
     try await writer.perform { [now] in try $0.purge(batch: id, at: now()) }
   }
 
   /// Asks no disk where there are none.
   public func endStopped(
-    _ count: Int, keptFor retention: Duration
+    _ count: Int, keptFor retention: Duration,
+    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> BatchEnds {
     guard writer.hasStoppedBatches else { return BatchEnds() }
     return try await writer.perform { [now] in
-      try $0.end(count, at: now(), keptFor: retention)
+      try $0.end(count, at: now(), keptFor: retention, forgetting: cached)
     }
   }
 

@@ -6,24 +6,31 @@ internal import Jobs
 extension WriteTransaction {
   /// Ends jobs of batches that were cancelled, and forgets those of purged ones; not such as are loading.
   mutating func end(
-    _ count: Int, at moment: Timestamp, keptFor retention: Duration
+    _ count: Int, at moment: Timestamp, keptFor retention: Duration,
+    forgetting cached: (Job) -> CachedImage?
   ) throws -> BatchEnds {
     try settleBatches()
     var ends = BatchEnds()
-    for number in counters.lanes.stopped where ends.count < count {
-      guard let row = try BatchRow.fetch(number: number, db) else {
-        counters.lanes.stopped.remove(number)
-        continue
-      }
-      ends.batches.append(row.batch.id)
+    for (number, _) in try stoppedBatches() where ends.count < count {
+      guard let row = try BatchRow.fetch(number: number, db) else { continue }
       if row.batch.isPurged {
-        try forgetJobs(of: row, &ends, upTo: count)
+        try forgetJobs(of: row, &ends, upTo: count, cached)
       } else {
         try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
       }
     }
+    ends.batches = try stoppedBatches().map { $0.id }
     ends.isMore = ends.count >= count
     return ends
+  }
+
+  /// Batches that were cancelled, and then those that were purged.
+  private func stoppedBatches() throws -> [(number: Int64, id: BatchID)] {
+    let rows = try all(
+      "SELECT number, id FROM batches WHERE stage >= 4 ORDER BY stage, number")
+    return rows.compactMap { row in
+      BatchID(data: row[1]).map { (number: row[0] as Int64, id: $0) }
+    }
   }
 
   private mutating func cancelJobs(
@@ -45,17 +52,19 @@ extension WriteTransaction {
   }
 
   private mutating func forgetJobs(
-    of batch: BatchRow, _ ends: inout BatchEnds, upTo count: Int
+    of batch: BatchRow, _ ends: inout BatchEnds, upTo count: Int,
+    _ cached: (Job) -> CachedImage?
   ) throws {
     let rows = try JobRow.fetchAll(
       "batch = ? AND line > 0 AND phase <> 1 ORDER BY line LIMIT ?",
       [batch.number, count - ends.count], db)
+    let jobs = rows.compactMap { try? $0.job() }
+    try drop(Set(jobs.compactMap(cached)))
     for row in rows {
-      let job = try? row.job()
       try delete(row)
       try forgetMessages(of: row.id, waiting: true)
-      if let job { ends.removed.append(job) }
     }
+    ends.removed += jobs
     let isAny = try exists(
       "SELECT 1 FROM jobs WHERE batch = ? AND line > 0 LIMIT 1", [batch.number])
     if !isAny { try forget(batch) }

@@ -101,6 +101,18 @@ extension WriteTransaction {
     }
   }
 
+  /// Drops what there is of images.
+  mutating func drop(_ images: Set<CachedImage>) throws {
+    var references = ReferenceChanges()
+    for image in images {
+      _ = try dropEntries("key = ?", [image.variants.data], &references)
+      for key in image.keys {
+        _ = try dropEntries("key = ? AND digest = ?", [key.data, image.digest.data], &references)
+      }
+    }
+    try apply(references)
+  }
+
   /// Drops up to `count` entries of a resource.
   /// - Returns: the image of each.
   mutating func drop(resource: Fingerprint, count: Int) throws -> [ImageDigest] {

@@ -7,6 +7,13 @@ extension BatchStore {
   ) async throws(StoreError) -> BatchOpening {
     try await open(batch, key: key, atMost: .max)
   }
+
+  /// Whatever the cache has of them.
+  public func endStopped(
+    _ count: Int, keptFor retention: Duration
+  ) async throws(StoreError) -> BatchEnds {
+    try await endStopped(count, keptFor: retention) { _ in nil }
+  }
 }
 
 /// Batches, whose jobs are counted when somebody looks.
@@ -85,13 +92,14 @@ extension MemoryJobStore: BatchStore {
   }
 
   public func endStopped(
-    _ count: Int, keptFor retention: Duration
+    _ count: Int, keptFor retention: Duration,
+    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> BatchEnds {
-    try await mayFail()
+    try await mayFail(.endStopped)
     var ends = BatchEnds()
     for id in batches.keys { _ = counted(id) }
-    for batch in batches.values where batch.isCancelling && ends.count < count {
-      ends.batches.append(batch.id)
+    let stopped = batches.values.filter(\.isCancelling).sorted { !$0.isPurged && $1.isPurged }
+    for batch in stopped where ends.count < count {
       let jobs = rows.values.map(\.job).filter {
         $0.batch?.id == batch.id && (batch.isPurged ? $0.phase != .loading : $0.phase == .queued)
       }
@@ -99,6 +107,7 @@ extension MemoryJobStore: BatchStore {
         if batch.isPurged {
           rows[job.id] = nil
           forgetMessages(of: job.id, waiting: true)
+          if let image = cached(job) { drop(image) }
           ends.removed.append(job)
         } else {
           let before = job
@@ -111,6 +120,7 @@ extension MemoryJobStore: BatchStore {
       let isAny = rows.values.contains { $0.job.batch?.id == batch.id }
       if batch.isPurged, !isAny { forget(batch.id) }
     }
+    ends.batches = batches.values.filter(\.isCancelling).map(\.id)
     ends.isMore = ends.count >= count
     return ends
   }

@@ -55,6 +55,13 @@ extension MemoryJobStore: CacheStore {
     return before - cache.count
   }
 
+  func drop(_ image: CachedImage) {
+    cache = cache.filter { id, entry in
+      id.key != image.variants
+        && !(image.keys.contains(id.key) && entry.image.digest == image.digest)
+    }
+  }
+
   public func drop(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {

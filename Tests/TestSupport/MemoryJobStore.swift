@@ -55,6 +55,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
   private var isTorn = false
   private var isHeld = false
+  private var heldCall: Call?
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = NewsExchange()
   public nonisolated let isExclusive: Bool
@@ -103,7 +104,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Calls that can be told to fail while others do as asked.
-  public enum Call: Sendable { case cache, job, lowData, orphans, abandonedAnswer }
+  public enum Call: Sendable { case cache, job, lowData, orphans, abandonedAnswer, endStopped }
 
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
@@ -115,15 +116,19 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   func mayFail(_ call: Call) async throws(StoreError) {
     try await mayFail()
+    if heldCall == call { await withCheckedContinuation { held.append($0) } }
     if failuresOf[call]?.isEmpty == false { throw failuresOf[call]!.removeFirst() }
   }
 
   /// Has all calls from now on wait until ``letGo()``.
   public func hold() { isHeld = true }
 
+  /// Has those of that kind do so.
+  public func hold(_ call: Call) { heldCall = call }
+
   /// Lets those go on that wait.
   public func letGo() {
-    isHeld = false
+    (isHeld, heldCall) = (false, nil)
     for call in held { call.resume() }
     held = []
   }

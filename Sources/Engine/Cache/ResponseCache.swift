@@ -256,20 +256,25 @@ final class ResponseCache: Sendable {
 
   // MARK: For people
 
-  /// Forgets an image that responses to a job brought, and what was made of it. The store itself is asked: others may have
-  /// put there what is not known here yet.
-  func forget(_ image: ImageDigest, of job: Job) async throws(StoreError) {
-    memory.remove(image)
-    _ = try await store.drop(key: Rendition.key(of: image))
+  /// Where an image is that responses to a job brought; nil where it has none.
+  static func image(of job: Job) -> CachedImage? {
+    guard let image = job.image else { return nil }
     var keys = Set(Self.keys(of: job))
     // Where a redirect was not to be stored, it is the answering URL's.
-    if let url = job.image?.url, url != job.url {
+    if let url = image.url, url != job.url {
       for hasFields in [true, false] {
         keys.formUnion(Self.keys(of: job.asking(url, withFields: hasFields)))
       }
     }
-    let entries = try await store.entries(for: Array(keys)).joined()
-    let ids = entries.filter { $0.image.digest == image }.map(\.id)
+    return CachedImage(image.digest, under: keys)
+  }
+
+  /// Forgets an image, and what was made of it. The store itself is asked: others may have put there what is not known here
+  /// yet.
+  func forget(_ image: CachedImage) async throws(StoreError) {
+    _ = try await store.drop(key: image.variants)
+    let entries = try await store.entries(for: Array(image.keys)).joined()
+    let ids = entries.filter { $0.image.digest == image.digest }.map(\.id)
     if !ids.isEmpty { try await store.drop(ids) }
   }
 

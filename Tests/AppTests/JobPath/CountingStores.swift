@@ -58,8 +58,11 @@ struct CountingJobStore: JobStore, CacheStore {
   }
 
   func endStopped(
-    _ count: Int, keptFor retention: Duration
-  ) async throws(StoreError) -> BatchEnds { try await store.endStopped(count, keptFor: retention) }
+    _ count: Int, keptFor retention: Duration,
+    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> BatchEnds {
+    try await store.endStopped(count, keptFor: retention, forgetting: cached)
+  }
 
   func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
     try await store.tidyBatches(idleFor: idle, count)

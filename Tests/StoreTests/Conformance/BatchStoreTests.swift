@@ -241,6 +241,92 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test(
+    "what the cache has of a purged batch's jobs goes with them, wherever the purge breaks off",
+    arguments: adapters)
+  func purgedFromCache(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    var store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 3])
+    _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    for claimed in try await store.claim(3, at: .at(10)).jobs {
+      let line = try #require(claimed.job.batch?.line)
+      let holder = JobID(at: .at(Int64(line)))
+      _ = try await store.reserve(.sample(line), bytes: 7, as: holder, limit: .max / 2)
+      // Somebody else's response is the same image.
+      let others = try CacheEntry.sample(10 + line, .sample(line), bytes: 7)
+      _ = try await store.complete(Completion([], entry: others) { _ in false })
+      let entry = try CacheEntry.sample(line, .sample(line), bytes: 7)
+      _ = try await store.complete(
+        Completion([claimed.claim], entry: entry, releasing: holder) {
+          $0.succeed(with: .sample(line), bytes: 7, at: .at(20))
+          return true
+        })
+      _ = try await store.reserve(.sample(20 + line), bytes: 3, as: holder, limit: .max / 2)
+      try await store.keep(Self.variant(line), within: .max, releasing: holder)
+    }
+    #expect(try await store.cacheCounts() == (9, 30))
+    #expect(try await store.base.purge(batch.id))
+    for portion in 1...4 {
+      let ends = try await store.base.endStopped(1, keptFor: .seconds(60)) { job in
+        job.batch.map { CachedImage(.sample($0.line), under: [Self.key($0.line)]) }
+      }
+      #expect(ends.removed.count == (portion < 4 ? 1 : 0))
+      store = try await jobs.reopened(after: store)
+      _ = try await store.recover()
+      for (job, line) in zip(lines.jobs, 1...) {
+        let isThere = try await store.job(job.id) != nil
+        #expect(isThere == (line > portion))
+        let entries = try await store.entries(for: [Self.key(line), Self.key(10 + line)])
+        #expect(entries.map(\.count) == [isThere ? 1 : 0, 1])
+        let variant = try await store.variant(Self.variant(line).id)
+        #expect((variant != nil) == isThere)
+      }
+    }
+    #expect(try await store.cacheCounts() == (3, 21))
+    let abandoned = try await store.abandonedImages(9)
+    #expect(Set(abandoned) == [.sample(21), .sample(22), .sample(23)])
+    try await store.audit()
+    await store.close()
+  }
+
+  private static func key(_ number: Int) -> Fingerprint { Fingerprint(of: ["\(number)"]) }
+
+  /// Made of the image of that number.
+  private static func variant(_ number: Int) -> StoredVariant {
+    let id = CacheEntry.ID(key: Rendition.key(of: .sample(number)), selector: key(0))
+    return StoredVariant(id: id, name: "webp", digest: .sample(20 + number), bytes: 3)
+  }
+
+  @Test(
+    "cancelled batches are ended before purged ones, and each is told of whoever had a turn",
+    arguments: adapters)
+  func stoppedInTurn(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let (purged, cancelled) = (Batch.sample(1), Batch.sample(2))
+    for batch in [purged, cancelled] {
+      _ = try await store.base.open(batch, key: nil)
+      let lines = BatchLines.sample(batch, after: 0, lines: Array(1...4))
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    }
+    #expect(try await store.base.purge(purged.id))
+    _ = try await store.base.cancel(cancelled.id)
+    for (count, cancellations, removals) in [(0, 0, 0), (3, 3, 0), (3, 1, 2)] {
+      let ends = try await store.base.endStopped(count, keptFor: .seconds(60))
+      #expect(ends.cancelled.count == cancellations && ends.removed.count == removals)
+      #expect(Set(ends.batches) == [purged.id, cancelled.id])
+      #expect(ends.isMore)
+    }
+    let last = try await store.base.endStopped(9, keptFor: .seconds(60))
+    #expect(last.removed.count == 2 && last.batches.isEmpty && !last.isMore)
+    #expect(try await store.base.batch(cancelled.id)?.isCancelling == false)
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("failed jobs are queued again by their codes", arguments: adapters)
   func retried(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
