@@ -44,7 +44,7 @@ struct JobCompleter: Sendable {
   ///   - image: for the job store to keep.
   ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
   ///   - gathers: whether those are to be brought who waited for this load at other instances.
-  /// - Returns: who was brought: the caller ends them alike. The reservation has not ended then.
+  /// - Returns: who was brought: the caller ends them alike, by another call. The reservation has not ended then.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
@@ -64,7 +64,7 @@ struct JobCompleter: Sendable {
         gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages, ending)
       entry = nil
     } while !rest.isEmpty
-    return gathered.map { loads.waiter($0.job, $0.claim) }
+    return loads.bring(gathered, to: load)
   }
 
   private func complete(
