@@ -173,13 +173,17 @@ struct CompletionWriter: Sendable {
         let completed = try await store.complete(completion)
         gate.left(completed.gathered.lazy.map(\.job))
         if let entry { cache.noteStored(entry) }
-        lease.membership.metrics.fenced(completed.jobs.count { $0 == nil })
+        let fenced = zip(claims, completed.jobs).filter { $0.1 == nil }.map(\.0)
+        lease.membership.metrics.fenced(fenced.count)
+        // Whoever ended them may have told nobody: a cancelling, say, of which the answer was lost.
+        for claim in fenced { lease.wasLost(claim) }
         await keeper.remove(completed.evicted)
         return .durable(completed)
       } catch {
         if error == .full, image != nil { return .noRoom }
         // The result is worth waiting for: nobody else has it.
         log.error("the store takes no result", metadata: ["error": "\(error)"])
+        completion.isRepeated = true
         if loads.closing.isOpen { return .stopped }
         await pause(wait)
         wait = min(wait * 2, .seconds(5))
