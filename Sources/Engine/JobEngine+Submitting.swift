@@ -60,7 +60,7 @@ extension JobEngine {
     }
     switch outcome {
     case .accepted: return await accepted(jobs)
-    case .repeated(let jobs): return jobs.map(remembered)
+    case .repeated(let jobs): return repeated(jobs)
     case .keyReused: throw .keyReused
     case .queueFull(let places):
       if let admission { queueGate.close(to: admission, wanting: places) }
@@ -88,6 +88,12 @@ extension JobEngine {
 
   private func capacity(for caller: Caller) -> QueueCapacity {
     QueueCapacity(configuration.maxQueued, ofOwner: caller.limits.maxQueued)
+  }
+
+  private func repeated(_ jobs: [RememberedJob]) -> [SubmittedJob] {
+    // The answer to the first request may have been lost before anybody was told of them.
+    if jobs.contains(where: \.isQueued) { dispatcher.jobsWereQueued() }
+    return jobs.map(remembered)
   }
 
   private func remembered(_ job: RememberedJob) -> SubmittedJob {
@@ -184,6 +190,13 @@ extension JobEngine {
         staged, digest, bytes: bytes, as: id, limit: keeper.limit + bytes)
     }
     guard isKept else { throw .store(.unavailable(detail: "the client left")) }
+  }
+}
+
+extension RememberedJob {
+  fileprivate var isQueued: Bool {
+    guard case .kept(let job) = self else { return false }
+    return job.phase == .queued
   }
 }
 

@@ -134,7 +134,7 @@ public final class JobEngine: Sendable {
     dailyBytes = DailyBytes(of: configuration.limitedOwners)
     dispatcher = Dispatcher(
       store: parts.store, lease: lease, origins: origins, positions: positions, gate: queueGate,
-      signal: signal, now: now, log: log)
+      signal: signal, patience: parts.store.losesAnswers ? .seconds(30) : nil, now: now, log: log)
 
     let lastDecode = LastDecode()
     vitality = Vitality(

@@ -44,11 +44,17 @@ public protocol JobQueue: Sendable {
 
   /// Images of up to so many bytes it keeps itself, in the transaction that ends their jobs; 0: none.
   var largestEmbedded: Int { get }
+
+  /// Whether a call that failed may have done its work all the same, or do it a while later: the answer was lost.
+  var losesAnswers: Bool { get }
 }
 
 extension JobQueue {
   /// It keeps no images.
   public var largestEmbedded: Int { 0 }
+
+  /// What fails has changed nothing.
+  public var losesAnswers: Bool { false }
 }
 
 /// The right to work on a job, until the job leaves `loading`: the number fences off whoever held it before.
@@ -154,6 +160,9 @@ public struct Completion: Sendable {
   /// Whether queued jobs that ask the same as these are to be handed over to the instance, as these end the load that they
   /// wait for. A reservation then goes on. Only where others may have claims.
   public var gathers = false
+  /// Whether it was tried before: where the answer to that was lost (``JobQueue/losesAnswers``) it may have been made
+  /// then. A job that is in its phase by its claim here is then answered with as it is.
+  public var isRepeated = false
 
   /// An ending.
   /// - Parameter instance: nil: the one that holds the claims.

@@ -8,7 +8,11 @@ struct BatchChanges {
   /// Notes that a job's row was written or deleted; nil where there is none before or after.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let batch = (new ?? old)?.batch else { return }
-    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt { return }
+    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
+      old.image == new.image
+    {
+      return
+    }
     changes[batch, default: BatchChange()].move(from: old?.member, to: new?.member)
   }
 

@@ -186,7 +186,8 @@ extension Transaction {
       answers[index].jobs = try request.targets.map { id, claim in
         do {
           let job = try changes.change(
-            id, under: claim, isRepeated: isRepeated, by: request.change)
+            id, under: claim, isRepeated: isRepeated || request.completion?.isRepeated == true,
+            by: request.change)
           return .success(job)
         } catch let error as StoreError {
           return .failure(error)

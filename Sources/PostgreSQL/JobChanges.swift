@@ -32,8 +32,8 @@ struct JobChanges {
   /// Changes a job.
   /// - Parameters:
   ///   - claim: nil: whoever holds it.
-  ///   - isRepeated: whether this very change may have been committed already: then the job that its claim ended is as
-  ///     the change left it.
+  ///   - isRepeated: whether this very change may have been committed already: then the job that its claim brought to
+  ///     its phase is as the change left it.
   /// - Returns: the job as it then is; nil when there is none or the claim no longer holds.
   mutating func change(
     _ id: JobID, under claim: Claim?, isRepeated: Bool = false, by body: (inout Job) -> Bool
@@ -47,7 +47,7 @@ struct JobChanges {
     guard body(&after), after != before else { return before }
     var new = row
     try new.update(to: after)
-    if after.phase.isFinished, let held = row.heldBy { new.lastClaim = held.number }
+    if after.phase != before.phase { new.lastClaim = claim?.number }
     note(new, after: row, QueueMove(from: before, to: after), before, after)
     if let message = WebhookMessage(endOf: after, after: before.phase) { messages.append(message) }
     return after

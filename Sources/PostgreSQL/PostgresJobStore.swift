@@ -70,6 +70,9 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// What this process says of itself: what it is called, what release it is, where it is reached.
   let presence: [String?]
 
+  /// An answer is waited for no longer than for ``Configuration/timeout``, and a connection may break.
+  public var losesAnswers: Bool { true }
+
   /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
   typealias Body = @Sendable (Transaction) throws -> Void
 

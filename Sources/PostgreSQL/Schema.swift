@@ -94,7 +94,8 @@ enum Schema {
 
   // What is kept of a job. `phase` is Phase.code, and 0 for as long as the job has a row in the queue: a claim writes that
   // narrow one only. `record` is the job as JSON; JobRow.job() completes it by what the queue knows, and by `image` where
-  // the record says that one is kept. `last_claim` held the job when it ended.
+  // the record says that one is kept. `last_claim` is the one by which whoever held the job brought it to its phase,
+  // a loading one to that before; null where somebody else did.
   private static let jobs = """
     CREATE TABLE jobs (
       id uuid PRIMARY KEY,

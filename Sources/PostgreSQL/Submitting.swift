@@ -105,10 +105,11 @@ extension PostgresJobStore {
     }
   }
 
-  /// Forgets keys in one transaction, by an index of their age.
+  /// Forgets keys in one transaction, by an index of their age, and with them origins: that takes no other one.
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await write { transaction in
-      try transaction.execute(
+      try transaction.forgetOrigins(256)
+      return try transaction.execute(
         """
         DELETE FROM keys WHERE (owner, key) IN (SELECT owner, key FROM keys
           WHERE created_at < moment($1) - $2 ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED)

@@ -147,7 +147,11 @@ struct BatchChanges: Sendable {
   /// Notes that a job's row was written or deleted; nil where there is none before or after.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let number = (new ?? old)?.batch, number > 0 else { return }
-    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt { return }
+    if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
+      old.image == new.image
+    {
+      return
+    }
     changes[number, default: BatchChange()].move(
       from: old.map { $0.member }, to: new.map { $0.member })
   }

@@ -97,6 +97,33 @@ struct DispatcherTests {
     await running
     withExtendedLifetime(held) {}
   }
+
+  @Test("a queue that was taken for empty is looked at again where nobody may have told of a job")
+  func untold() async throws {
+    let signal = DispatcherSignal()
+    let origins = OriginLimits(OriginRules()) { signal.wake() }
+    let store = MemoryJobStore()
+    let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    let lease = Lease(
+      store: store, membership: Membership(store: store), duration: .seconds(3_600),
+      loads: NoJobs(), clock: StoreClock { Self.moment }, log: log)
+    try await lease.begin()
+    let dispatcher = Dispatcher(
+      store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
+      gate: QueueGate(patience: .zero), signal: signal, patience: .milliseconds(5),
+      now: { Self.moment }, log: log)
+    let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
+    let hand = Hand(to: handed)
+    async let running: Void = dispatcher.run([hand])
+    try await until { dispatcher.isEmpty }
+    let job = Self.queued("http://a.example/")
+    #expect(try await store.submit([job], key: nil, capacity: 10) == .accepted)
+    let work = await works.first { _ in true }
+    #expect(work?.job.id == job.id)
+    dispatcher.stop()
+    dispatcher.isIdle(hand)
+    await running
+  }
 }
 
 /// A worker that only passes on what it takes.

@@ -16,7 +16,7 @@ struct InstancesTests {
     let back: Workshop
 
     static func open(
-      threads: TestThreads = TestThreads(),
+      threads: TestThreads = TestThreads(), destinations: (any ImageDestinations)? = nil,
       _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
       _ body: (Pair) async throws -> Void
     ) async throws {
@@ -30,7 +30,8 @@ struct InstancesTests {
       ) { front in
         // Broken-off bytes are an instance's own.
         try await Workshop.open(
-          store: store, images: MemoryImageStore(), clock: front.clock, threads: threads, adjust
+          store: store, images: MemoryImageStore(), destinations: destinations,
+          clock: front.clock, threads: threads, adjust
         ) { back in
           try await body(Pair(front: front, back: back))
         }
@@ -119,6 +120,42 @@ struct InstancesTests {
       try await until {
         try await pair.back.engine.job(job.id, for: Workshop.me).job.phase == .cancelled
       }
+    }
+  }
+
+  @Test("taken in at one and ended by a load of the other that was there, it is delivered")
+  func delivered() async throws {
+    let receiver = SlowReceiver()
+    try await Pair.open(destinations: receiver, { $0.workers = 1 }) { pair in
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      pair.back.codec.hangs(true)
+      let first = try await pair.front.submit(url)
+      _ = try await pair.back.reached(.loading, first)
+      // No worker is left to take them: the load's end does.
+      var ids: [JobID] = []
+      for _ in 0..<2 {
+        ids.append(
+          try await pair.front.submit(url) {
+            $0.deliveries = [
+              DeliveryRequest(
+                .put(SourceURL("http://receiver.example/x")!, headers: []), variant: nil)
+            ]
+          })
+      }
+      pair.back.codec.hangs(false)
+      try await until { receiver.begun == 2 }
+      let snapshots = pair.back.engine.snapshots
+      for id in ids {
+        #expect(snapshots.peek(id)?.job.phase == .loading && snapshots.isPinned(id))
+      }
+      #expect(receiver.brokenOff == 0)
+      _ = try await pair.front.engine.cancel(ids[0], for: Workshop.me)
+      try await until { receiver.brokenOff == 1 }
+      receiver.open()
+      #expect(try await pair.front.finished(ids[1]).phase == .success)
+      #expect(try await pair.front.engine.job(ids[0], for: Workshop.me).job.phase == .cancelled)
+      #expect(receiver.begun == 2 && pair.back.fetcher.requests.count == 1)
+      try await until { !ids.contains { snapshots.isPinned($0) } }
     }
   }
 
@@ -287,5 +324,30 @@ struct InstancesTests {
       }
     }
     #expect(try await store.register(for: .zero).number == 2, "no other was begun")
+  }
+}
+
+/// Takes nothing whole before it is opened.
+private final class SlowReceiver: ImageDestinations {
+  private struct State {
+    var (begun, brokenOff) = (0, 0)
+    var isOpen = false
+  }
+  private let state = Mutex(State())
+
+  var begun: Int { state.withLock { $0.begun } }
+  var brokenOff: Int { state.withLock { $0.brokenOff } }
+
+  func open() { state.withLock { $0.isOpen = true } }
+
+  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
+    state.withLock { $0.begun += 1 }
+    while !state.withLock({ $0.isOpen }) {
+      do { try await Task.sleep(for: .milliseconds(2)) } catch {
+        state.withLock { $0.brokenOff += 1 }
+        throw .cancelled
+      }
+    }
+    return nil
   }
 }

@@ -17,7 +17,8 @@ struct Workshop {
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
-    locals: (any LocalImages)? = nil, clock: ManualClock = ManualClock(),
+    locals: (any LocalImages)? = nil, destinations: (any ImageDestinations)? = nil,
+    clock: ManualClock = ManualClock(),
     threads: any ComputeThreads = TestThreads(),
     log: Logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
     _ adjust: (inout JobEngine.Configuration) -> Void = { _ in },
@@ -32,7 +33,7 @@ struct Workshop {
     let parts = JobEngine.Parts(
       store: store, images: images, spool: images.spool, fetcher: fetcher, codec: codec,
       renderer: renderer,
-      locals: locals,
+      locals: locals, destinations: destinations,
       threads: threads)
     let engine = JobEngine(
       configuration, parts, now: { clock.now }, log: log)

@@ -34,7 +34,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
       let (before, hasLed) = (row.job, row.leads)
       row.job.requeue()
       witnessed(before, row.job)
-      (row.claim, row.leads) = (nil, false)
+      (row.claim, row.lastClaim, row.leads) = (nil, nil, false)
       rows[row.job.id] = row
       if hasLed { passOn(before) }
       jobs.append(row.job)

@@ -6,6 +6,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var job: Job
     var rank: Double
     var claim: Claim?
+    /// The number of the claim by which whoever held it brought it to its phase.
+    var lastClaim: Int64?
     /// Whether it stands for a transfer, where instances share the store.
     var leads = false
     /// The captured source, while it is kept.
@@ -104,7 +106,11 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Calls that can be told to fail while others do as asked.
-  public enum Call: Sendable { case cache, job, lowData, orphans, abandonedAnswer, endStopped }
+  public enum Call: Sendable {
+    case cache, job, lowData, orphans, abandonedAnswer, endStopped
+    // These do as asked, and then throw.
+    case submitAnswer, completeAnswer
+  }
 
   /// The next calls throw these, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
@@ -117,6 +123,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   func mayFail(_ call: Call) async throws(StoreError) {
     try await mayFail()
     if heldCall == call { await withCheckedContinuation { held.append($0) } }
+    try loseAnswer(of: call)
+  }
+
+  private func loseAnswer(of call: Call) throws(StoreError) {
     if failuresOf[call]?.isEmpty == false { throw failuresOf[call]!.removeFirst() }
   }
 
@@ -167,6 +177,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if let key, let name, let first = jobs.first {
       keys[name] = (key.fingerprint, first.createdAt, jobs.map(\.id))
     }
+    try loseAnswer(of: .submitAnswer)
     return .accepted
   }
 
@@ -333,10 +344,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   func make(
-    _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?
+    _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?, isRepeated: Bool = false
   ) throws(StoreError) -> Job? {
-    guard var row = rows[id], claim == nil || claim == row.claim
-    else { return nil }
+    guard var row = rows[id] else { return nil }
+    if let claim, claim != row.claim {
+      return isRepeated && row.lastClaim == claim.number ? row.job : nil
+    }
     let before = row.job
     guard change(&row.job) else { return before }
     if let image = row.job.image, image.isKept, pendingDeletion[image.keptDigest] != nil {
@@ -350,6 +363,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     case .ahead: row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
     }
     let hasLed = row.leads && row.job.phase != .loading
+    if row.job.phase != before.phase { row.lastClaim = claim?.number }
     if row.job.phase != .loading { (row.claim, row.leads) = (nil, false) }
     save(row)
     tell(WebhookMessage(endOf: row.job, after: before.phase))
@@ -379,7 +393,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var jobs: [Job?] = []
     do throws(StoreError) {
       for claim in completion.claims {
-        jobs.append(try make(completion.change, to: claim.job, under: claim))
+        jobs.append(
+          try make(
+            completion.change, to: claim.job, under: claim, isRepeated: completion.isRepeated))
       }
     } catch {
       (rows, sizes) = before
@@ -394,6 +410,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if let holder = completion.releasing, gathered.isEmpty { reservations[holder] = nil }
     var completed = Completed(jobs: jobs)
     completed.gathered = gathered
+    try loseAnswer(of: .completeAnswer)
     return completed
   }
 

@@ -44,7 +44,7 @@ struct JobCompleter: Sendable {
   ///   - image: for the job store to keep.
   ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
   ///   - gathers: whether those are to be brought who waited for this load at other instances.
-  /// - Returns: who was brought: the caller ends them alike. The reservation has not ended then.
+  /// - Returns: who was brought: the caller ends them alike, by another call. The reservation has not ended then.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
@@ -64,7 +64,7 @@ struct JobCompleter: Sendable {
         gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages, ending)
       entry = nil
     } while !rest.isEmpty
-    return gathered.map { loads.waiter($0.job, $0.claim) }
+    return loads.bring(gathered, to: load)
   }
 
   private func complete(
@@ -173,13 +173,17 @@ struct CompletionWriter: Sendable {
         let completed = try await store.complete(completion)
         gate.left(completed.gathered.lazy.map(\.job))
         if let entry { cache.noteStored(entry) }
-        lease.membership.metrics.fenced(completed.jobs.count { $0 == nil })
+        let fenced = zip(claims, completed.jobs).filter { $0.1 == nil }.map(\.0)
+        lease.membership.metrics.fenced(fenced.count)
+        // Whoever ended them may have told nobody: a cancelling, say, of which the answer was lost.
+        for claim in fenced { lease.wasLost(claim) }
         await keeper.remove(completed.evicted)
         return .durable(completed)
       } catch {
         if error == .full, image != nil { return .noRoom }
         // The result is worth waiting for: nobody else has it.
         log.error("the store takes no result", metadata: ["error": "\(error)"])
+        completion.isRepeated = true
         if loads.closing.isOpen { return .stopped }
         await pause(wait)
         wait = min(wait * 2, .seconds(5))

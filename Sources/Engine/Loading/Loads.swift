@@ -91,6 +91,22 @@ final class Loads: ClaimedJobs {
     return []
   }
 
+  /// Notes jobs that end with a load which takes no more, so that they are shown, kept and cancelled like those that
+  /// waited for it. ``forget(_:)`` ends that.
+  func bring(_ jobs: [ClaimedJob], to load: Load) -> [Load.Waiter] {
+    let waiters = jobs.map { waiter($0.job, $0.claim) }
+    guard !waiters.isEmpty else { return [] }
+    state.withLock { state in
+      for waiter in waiters { Self.note(waiter, in: load, &state) }
+    }
+    metrics.joined(waiters.count)
+    for waiter in waiters {
+      snapshots.pin(waiter.job.id)
+      show(waiter, in: load)
+    }
+    return waiters
+  }
+
   private static func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
     state.byJob[waiter.job.id, default: [:]][waiter.claim] = (load, waiter.job.version)
   }

@@ -16,7 +16,8 @@ protocol QueueWorker: Sendable {
 /// here blocks.
 ///
 /// It asks the store when there may be something to claim: jobs were queued, an origin has room again, time has passed,
-/// or a worker has become idle while jobs are queued. The caller goes on at once: its thread runs the first step of a
+/// or a worker has become idle while jobs are queued. Where the answer to a call can be lost that queued some, of which
+/// nobody tells then, it also asks every half a minute. The caller goes on at once: its thread runs the first step of a
 /// claim, up to the store's thread.
 final class Dispatcher: Sendable {
   /// A job to be worked on.
@@ -55,6 +56,8 @@ final class Dispatcher: Sendable {
   private let origins: OriginLimits
   private let positions: QueuePositions
   private let gate: QueueGate
+  /// How long the queue is taken for empty at the most; nil: until somebody says otherwise.
+  private let patience: Duration?
   private let now: WallClock
   private let log: Logger
   private let state = Mutex(State())
@@ -62,13 +65,15 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    gate: QueueGate, signal: DispatcherSignal, now: @escaping WallClock, log: Logger
+    gate: QueueGate, signal: DispatcherSignal, patience: Duration? = nil,
+    now: @escaping WallClock, log: Logger
   ) {
     self.store = store
     self.lease = lease
     self.origins = origins
     self.positions = positions
     self.gate = gate
+    self.patience = patience
     self.now = now
     self.log = log
     signal.connect(self)
@@ -202,7 +207,8 @@ final class Dispatcher: Sendable {
     origins.room(at: moment, isSpare: isSpare, isShared: !lease.membership.isAlone)
   }
 
-  private var isEmpty: Bool { state.withLock { $0.isEmpty } }
+  /// Whether nothing is queued, as far as is known here.
+  var isEmpty: Bool { state.withLock { $0.isEmpty } }
 
   /// Workers that are kept for jobs of origins which answer, where there is more than one.
   private var kept: Int {
@@ -281,11 +287,11 @@ final class Dispatcher: Sendable {
 
   /// - Parameter moment: when it was looked at what origins have room.
   private func setAlarm(at due: Timestamp?, since moment: OriginLimits.Instant) {
-    guard !isEmpty else { return }
-    let delays = [
-      due.map { $0 - now() },
-      origins.nextChange(after: moment).map { origins.now.duration(to: $0) },
-    ]
+    var delays = [patience]
+    if !isEmpty {
+      delays.append(due.map { $0 - now() })
+      delays.append(origins.nextChange(after: moment).map { origins.now.duration(to: $0) })
+    }
     if let delay = delays.compactMap(\.self).min() { setAlarm(after: delay) }
   }
 
@@ -293,7 +299,7 @@ final class Dispatcher: Sendable {
     let alarm = Task.immediate { [weak self] in
       // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
       try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
-      if !Task.isCancelled { self?.look { _ in } }
+      if !Task.isCancelled { self?.timeHasPassed() }
     }
     let former = state.withLock { state in
       if state.isStopped { return alarm as Task? }
@@ -301,6 +307,10 @@ final class Dispatcher: Sendable {
       return state.alarm
     }
     former?.cancel()
+  }
+
+  private func timeHasPassed() {
+    if patience == nil { look { _ in } } else { wake() }
   }
 }
 

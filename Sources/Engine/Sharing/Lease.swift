@@ -69,8 +69,11 @@ final class Lease: Sendable {
   /// Whether this instance does what one does for all.
   var leads: Bool { leading.withLock { $0 } }
 
-  /// Jobs that were loaded here and are somebody else's now.
+  /// Jobs that were loaded here and are not ours any more: what the store has is to be looked up.
   var lost: AsyncStream<JobID> { losing.stream }
+
+  /// A claim turned out to hold no more when its job was to end.
+  func wasLost(_ claim: Claim) { losing.continuation.yield(claim.job) }
 
   /// Begins it.
   func begin() async throws(StoreError) {

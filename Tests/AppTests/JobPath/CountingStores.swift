@@ -20,6 +20,7 @@ struct CountingJobStore: JobStore, CacheStore {
   let calls: Calls
 
   var largestEmbedded: Int { store.largestEmbedded }
+  var losesAnswers: Bool { store.losesAnswers }
 
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome

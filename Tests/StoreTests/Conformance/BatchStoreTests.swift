@@ -66,6 +66,34 @@ struct BatchStoreTests {
     await reopened.close()
   }
 
+  @Test("an image that takes the place of another one counts in its place", arguments: adapters)
+  func replaced(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1])
+    _ = try await store.base.add(lines, to: batch.id, capacity: 9)
+    let (job, claim) = try #require(await store.claimOne(at: .at(10)))
+    for (number, bytes) in [(1, 7), (2, 70)] {
+      _ = try await store.reserve(
+        .sample(number), bytes: bytes, as: JobID(at: .at(9)), limit: .max / 2)
+    }
+    _ = try await store.complete(
+      Completion([claim]) {
+        $0.succeed(with: .sample(1), bytes: 7, at: .at(20))
+        return true
+      })
+    _ = try await store.update(job.id, under: nil) {
+      $0.replaceImage(with: .sample(.sample(2), bytes: 70), cache: nil)
+      return true
+    }
+    let counts = try #require(try await store.base.batch(batch.id)).counts
+    #expect(counts.bytes == 70 && counts[.success] == 1)
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("lines go on from those that are there, all of them or none", arguments: adapters)
   func order(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

@@ -33,6 +33,37 @@ struct CompletingTests {
     await store.close()
   }
 
+  @Test(
+    "answers what was made already, and could not say so, with the jobs that it left as they are",
+    arguments: StoreAdapter.allCases.filter { $0 != .sqlite })
+  func repeated(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = (0..<4).map { Job.sample($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    let claims = try await store.claim(4, at: .at(5)).jobs.map(\.claim)
+    // Somebody else ends this one, and nobody here is to say so again.
+    _ = try await store.update(batch[3].id, under: nil) { $0.cancel(at: .at(6), keptFor: .zero) }
+    var completion = Completion(claims) { job in
+      if job.id == batch[1].id || job.id == batch[2].id {
+        job.requeue()
+      } else {
+        job.succeed(with: .sample(1), bytes: 10, at: .at(9))
+      }
+      return true
+    }
+    let made = try await store.complete(completion).jobs
+    #expect(made.map { $0?.phase } == [.success, .queued, .queued, nil])
+    #expect(try await store.complete(completion).jobs == [nil, nil, nil, nil])
+    completion.isRepeated = true
+    #expect(try await store.complete(completion).jobs == made)
+    // Of this one something else has become.
+    _ = try await store.update(batch[2].id, under: nil) { $0.cancel(at: .at(10), keptFor: .zero) }
+    #expect(try await store.complete(completion).jobs == [made[0], made[1], nil, nil])
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("one whose record can't be read loses none of the others", arguments: [StoreAdapter.sqlite])
   func unreadable(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
