@@ -66,6 +66,8 @@ public enum Reservation: Sendable, Equatable {
   case reserved(ImageName, evicted: [ImageName])
   /// There is no room even with every finished job's image gone.
   case full
+  /// What is to give way is shared by so many that it takes several calls: ask again. These gave way all the same.
+  case noRoomYet(evicted: [ImageName])
   /// The same image is just leaving: ask again once it is forgotten.
   case pendingDeletion
 }

@@ -166,6 +166,7 @@ extension Transaction {
         outcomes[reservation.place] = outcome
       }
     }
+    try thinOut()
     return outcomes
   }
 
@@ -175,10 +176,15 @@ extension Transaction {
   ) throws -> WriteOutcomes {
     let completions = requests.compactMap(\.completion)
     var answers = requests.map { _ in WriteAnswer() }
-    var arriving: [[UInt8]: [UInt8]] = [:]
+    // Which of these are needed is known once the images' rows are locked: what was kept when room was made may be gone
+    // by then, as another of these requests or another instance had it give way.
+    let offered = Dictionary(
+      requests.compactMap(\.image).map { ($0.digest.bytes, $0.content) }
+    ) { first, _ in first }
     if let totals, !completions.isEmpty {
+      var arriving: [[UInt8]: Int] = [:]
       for (index, request) in requests.enumerated() {
-        answers[index].evicted = try takeIn(request, &arriving, totals)
+        answers[index].evicted = try makeRoom(for: request, &arriving, totals)
       }
     }
     var changes = try JobChanges(to: Set(requests.flatMap(\.targets).map(\.id)), in: self)
@@ -199,10 +205,12 @@ extension Transaction {
     let known = try sharedImages(
       changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty)
     var begun = changes.begun
-    for entry in entries where arriving[entry.digest] != nil && entry.bytes <= entry.limit {
+    for entry in entries
+    where offered[entry.digest] != nil && known[entry.digest] != false && entry.bytes <= entry.limit
+    {
       begun[entry.digest] = begun[entry.digest] ?? entry.bytes
     }
-    try begin(begun, known: known, arriving: arriving)
+    try begin(begun, known: known, offered: offered)
     try changes.write()
     try handOn(requests, changes, &answers)
     try keep(entries) { begun[$0] != nil || known[$0] == false }
@@ -239,10 +247,12 @@ extension Transaction {
   /// Of jobs that end with others: more than that get a turn of their own.
   private static let mostGathered = 500
 
-  /// Makes room for a small image that is to be kept in the database.
+  /// Makes room for a small image that is to be kept in the database, where it isn't kept already. It is kept also where
+  /// its room takes several transactions: those that come next make it.
+  /// - Parameter arriving: such images of this transaction, with their sizes.
   /// - Returns: images that gave way to it.
-  private func takeIn(
-    _ request: ChangeRequest, _ arriving: inout [[UInt8]: [UInt8]], _ totals: Totals
+  private func makeRoom(
+    for request: ChangeRequest, _ arriving: inout [[UInt8]: Int], _ totals: Totals
   ) throws -> [ImageName] {
     guard let image = request.image, let completion = request.completion,
       arriving[image.digest.bytes] == nil
@@ -250,8 +260,8 @@ extension Transaction {
     let digest = image.digest.bytes
     let known = try execute("SELECT leaving FROM images WHERE digest = $1", [.bytes(digest)])
     guard known.isEmpty || known.bool(0, 0) else { return [] }
-    let coming = arriving.values.reduce(image.content.count) { $0 + $1.count }
-    arriving[digest] = image.content
+    let coming = arriving.values.reduce(image.content.count, +)
+    arriving[digest] = image.content.count
     guard totals[.imageBytes] + coming > completion.imageLimit else { return [] }
     guard try pinnedBytes(with: digest) + coming <= completion.imageLimit else {
       throw StoreError.full

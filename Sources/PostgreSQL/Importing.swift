@@ -39,7 +39,7 @@ extension PostgresJobStore: ImportingStore {
         new.rows[index].batch = job.batch.flatMap { numbers[$0.id] }
       }
       let shared = try transaction.sharedImages(new.images.keys)
-      try transaction.save([new], known: shared, arriving: images.arriving, areCounted: true)
+      try transaction.save([new], known: shared, offered: images.offered, areCounted: true)
       return new.jobs.count
     }
   }
@@ -55,10 +55,10 @@ extension PostgresJobStore: ImportingStore {
       let known = try transaction.knownEntries(rows.map(\.id))
       let new = rows.filter { !known.contains($0.id) }
       let shared = try transaction.sharedImages(Set(new.map(\.digest)))
-      let arriving = images.arriving.filter { shared[$0.key] != false }
+      let arriving = images.offered.filter { shared[$0.key] != false }
       let begun = new.filter { arriving[$0.digest] != nil }.map { ($0.digest, $0.bytes) }
       try transaction.begin(
-        Dictionary(begun) { first, _ in first }, known: shared, arriving: arriving)
+        Dictionary(begun) { first, _ in first }, known: shared, offered: arriving)
       // One after the other: entries of one key are looked at in the order in which they came.
       for row in new {
         try transaction.keep([row]) { shared[$0] == false || arriving[$0] != nil }
@@ -129,7 +129,7 @@ extension PostgresJobStore {
 }
 
 extension ImportedImages {
-  fileprivate var arriving: [[UInt8]: [UInt8]] {
+  fileprivate var offered: [[UInt8]: [UInt8]] {
     Dictionary(embedded.map { ($0.digest.bytes, $0.content) }) { first, _ in first }
   }
 }

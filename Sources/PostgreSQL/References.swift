@@ -32,20 +32,16 @@ extension PostgresJobStore {
     }
   }
 
-  /// Lets the image go in one transaction, however many jobs had it.
+  /// Lets the image go by as many transactions as it takes: whoever comes to it in between has it for as long.
   public func lose(
     _ image: ImageDigest, for instance: Instance
   ) async throws(StoreError) -> LostImage? {
-    try await write { transaction in
-      guard let known = try transaction.lockedImages([image.bytes]).first, !known.isLeaving,
-        try !transaction.execute("SELECT is_needed($1)", [.bytes(image.bytes)]).bool(0, 0)
-      else { return nil }
-      let jobs = try transaction.execute(
-        "SELECT id FROM jobs WHERE image = $1", [.bytes(image.bytes)])
-      _ = try transaction.evict(known, for: instance)
-      return LostImage(
-        ImageName(image, generation: known.generation),
-        jobs: jobs.all.compactMap { jobs.id($0, 0) })
+    var jobs: [JobID] = []
+    while true {
+      let step = try await write { try $0.lose(image, for: instance) }
+      guard let step else { return nil }
+      jobs += step.jobs
+      if let name = step.name { return LostImage(name, jobs: jobs) }
     }
   }
 
@@ -126,5 +122,31 @@ extension PostgresJobStore {
       guard let generation = rows.int(0, 0), let bytes = rows.int(0, 1) else { return nil }
       return KeptImage(ImageName(digest, generation: generation), bytes: Int(bytes))
     }
+  }
+}
+
+/// What a transaction came to that lets an image go.
+private struct Loss: Sendable {
+  /// Those that had it until then.
+  var jobs: [JobID]
+  /// Nil where others are left.
+  var name: ImageName?
+}
+
+extension Transaction {
+  /// Has a portion of those that refer to an image let go of it.
+  /// - Returns: nil where it is not kept, or needed.
+  fileprivate func lose(_ image: ImageDigest, for instance: Instance) throws -> Loss? {
+    guard let known = try lockedImages([image.bytes]).first, !known.isLeaving,
+      try !isNeeded(image.bytes)
+    else { return nil }
+    guard try references(to: image.bytes) <= Self.portion else {
+      return Loss(jobs: try thinOut(image.bytes, by: Self.portion))
+    }
+    let jobs = try execute("SELECT id FROM jobs WHERE image = $1", [.bytes(image.bytes)])
+    _ = try evict(known, for: instance)
+    return Loss(
+      jobs: jobs.all.compactMap { jobs.id($0, 0) },
+      name: ImageName(image, generation: known.generation))
   }
 }

@@ -96,11 +96,18 @@ extension Transaction {
     if totals[.imageBytes] + added > request.limit {
       guard try pinnedBytes(with: digest) + added <= request.limit else { return .full }
     }
-    let name = known?.name ?? ImageName(request.image, generation: Image.newGeneration)
-    if known == nil { try insert([(name: name, bytes: request.bytes)]) }
+    // Or it might give way to itself.
+    if known != nil { try insert([request]) }
+    let evicted = try makeRoom(within: request.limit - added, totals, for: request.instance)
+    if let known {
+      return .reserved(
+        ImageName(request.image, generation: known.generation), evicted: evicted)
+    }
+    guard totals[.imageBytes] + added <= request.limit else { return .noRoomYet(evicted: evicted) }
+    let name = ImageName(request.image, generation: Image.newGeneration)
+    try insert([(name: name, bytes: request.bytes)])
     try insert([request])
-    return .reserved(
-      name, evicted: try makeRoom(within: request.limit, totals, for: request.instance))
+    return .reserved(name, evicted: evicted)
   }
 }
 

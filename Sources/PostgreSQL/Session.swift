@@ -117,6 +117,8 @@ final class Transaction {
   private let now: WallClock?
   /// How the counts that the database keeps change by it.
   var tallies = Tallies()
+  /// What it has done to make room.
+  var givingWay = GivingWay()
   /// What it does to jobs of batches.
   var batches = BatchChanges()
   /// Jobs that got their turn, which had to wait for what others did.

@@ -177,16 +177,16 @@ extension Transaction {
   }
 
   /// - Parameters:
-  ///   - arriving: bytes of images that are taken in with them.
+  ///   - offered: bytes of images that are taken in with them.
   ///   - areCounted: whether their batches count them already.
   func save(
-    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:],
+    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
     areCounted: Bool = false
   ) throws {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
     for request in requests { begun.merge(request.images) { first, _ in first } }
-    try begin(begun, known: images, arriving: arriving)
+    try begin(begun, known: images, offered: offered)
     try remember(
       requests.compactMap { request in
         request.key.map { (key: $0, since: request.since, jobs: request.jobs.map(\.id)) }

@@ -25,22 +25,23 @@ extension Transaction {
   /// - Parameters:
   ///   - begun: with their sizes.
   ///   - known: what ``sharedImages(_:)`` told of them.
-  ///   - arriving: those whose bytes are taken in.
-  /// - Throws: where one is leaving and not taken in.
+  ///   - offered: bytes, of which those are taken in that are not kept.
+  /// - Throws: where one is leaving and not offered.
   func begin(
-    _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], arriving: [[UInt8]: [UInt8]] = [:]
+    _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:]
   ) throws {
     let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
     let back = begun.keys.filter { known[$0] == true }
-    guard back.allSatisfy({ arriving[$0] != nil }) else {
+    guard back.allSatisfy({ offered[$0] != nil }) else {
       throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
     }
     if !new.isEmpty {
+      // One that is not offered is a file whose reservation a crash of the server undid.
       try add(
         "INSERT INTO images (digest, bytes, embedded, generation) SELECT * FROM unnest($1, $2, $3, $4)",
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
-          .bools(new.map { arriving[$0] != nil }), .ints(new.map { _ in Image.newGeneration }),
+          .bools(new.map { offered[$0] != nil }), .ints(new.map { _ in Image.newGeneration }),
         ])
     }
     for digest in back {
@@ -52,11 +53,11 @@ extension Transaction {
         """,
         [.bytes(digest), .int(Int64(begun[digest] ?? 0)), .int(Image.newGeneration)])
     }
-    let taken = (new + back).filter { arriving[$0] != nil }
+    let taken = (new + back).filter { offered[$0] != nil }
     if !taken.isEmpty {
       try add(
         "INSERT INTO contents (digest, bytes) SELECT * FROM unnest($1, $2)",
-        [.byteStrings(taken), .byteStrings(taken.map { arriving[$0] })])
+        [.byteStrings(taken), .byteStrings(taken.map { offered[$0] })])
     }
     tallies[.images] += new.count + back.count
     tallies[.imageBytes] += (new + back).reduce(0) { $0 + (begun[$1] ?? 0) }
@@ -169,12 +170,13 @@ extension Transaction {
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
 
-  private func isNeeded(_ digest: [UInt8]) throws -> Bool {
+  /// Whether it can't give way.
+  func isNeeded(_ digest: [UInt8]) throws -> Bool {
     try execute("SELECT is_needed($1)", [.bytes(digest)]).bool(0, 0)
   }
 
   /// - Returns: whether it leaves, as there is a file to be removed.
-  private func remove(_ image: Image, for instance: Instance) throws -> Bool {
+  func remove(_ image: Image, for instance: Instance) throws -> Bool {
     tallies[.images] -= 1
     tallies[.imageBytes] -= image.bytes
     guard !image.isEmbedded else {
@@ -185,69 +187,5 @@ extension Transaction {
       "UPDATE images SET leaving = true, leaving_for = $2, cached = 0 WHERE digest = $1",
       [.bytes(image.digest), .int(instance.number)])
     return true
-  }
-
-  /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
-  /// its responses no more.
-  /// - Returns: whether there is a file to be removed.
-  func evict(_ image: Image, for instance: Instance) throws -> Bool {
-    let digest = SQLValue.bytes(image.digest)
-    try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
-    try execute("UPDATE jobs SET source = NULL WHERE source = $1", [digest])
-    let entries = try execute(
-      "DELETE FROM cache WHERE digest = $1 RETURNING octet_length(record)", [digest])
-    tallies[.entries] -= entries.count
-    tallies[.recordBytes] -= entries.all.reduce(0) { $0 + Int(entries.int($1, 0) ?? 0) }
-    if !entries.isEmpty { tallies[.entryBytes] -= image.bytes }
-    try execute("DELETE FROM candidates WHERE digest = $1", [digest])
-    return try remove(image, for: instance)
-  }
-
-  /// Lets the images go that finished jobs and the cache have had for the longest, until the others fit.
-  /// - Returns: those whose files are to be removed.
-  func makeRoom(
-    within limit: Int, _ totals: Totals, for instance: Instance
-  ) throws -> [ImageName] {
-    var gone: [ImageName] = []
-    var looked = 16
-    while totals[.imageBytes] > limit {
-      if let name = try leave(abandoned: 1, for: instance).first {
-        gone.append(name)
-        continue
-      }
-      // What is embedded leaves no name.
-      guard totals[.imageBytes] > limit else { break }
-      let oldest = try oldestImages(looked)
-      let image = try oldest.lazy.compactMap { try self.yielding($0) }.first
-      if let image {
-        if try evict(image, for: instance), let name = image.name { gone.append(name) }
-      } else if oldest.count < looked {
-        throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
-      } else {
-        looked *= 4
-      }
-    }
-    return gone
-  }
-
-  private func yielding(_ digest: [UInt8]) throws -> Image? {
-    guard let image = try lockedImages([digest]).first, !image.isLeaving,
-      try !isNeeded(digest)
-    else { return nil }
-    return image
-  }
-
-  private func oldestImages(_ count: Int) throws -> [[UInt8]] {
-    let rows = try execute(
-      """
-      SELECT digest FROM (
-        (SELECT image AS digest, finished_at AS since FROM jobs WHERE image IS NOT NULL
-          ORDER BY finished_at, image LIMIT $1)
-        UNION ALL (SELECT source, finished_at FROM jobs
-          WHERE source IS NOT NULL AND finished_at IS NOT NULL ORDER BY finished_at, source LIMIT $1)
-        UNION ALL (SELECT digest, stored FROM cache ORDER BY stored, digest LIMIT $1)) kept
-      ORDER BY since, digest LIMIT $1
-      """, [.int(Int64(count))])
-    return rows.all.compactMap { rows.bytes($0, 0) }
   }
 }

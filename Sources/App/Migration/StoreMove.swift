@@ -279,7 +279,7 @@ extension StoreMove {
         image.digest, bytes: image.bytes, as: wanted.holder, of: instance, limit: .max)
       switch reservation {
       case .reserved(let name, evicted: _): return name
-      case .full: throw .full
+      case .full, .noRoomYet: throw .full
       // A service is just removing equal bytes.
       case .pendingDeletion: try? await Task.sleep(for: .milliseconds(50))
       }

@@ -53,7 +53,7 @@ final class ImageKeeper: Sendable {
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
     switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
-    case .pendingDeletion, .full: false
+    case .pendingDeletion, .noRoomYet, .full: false
     }
   }
 
@@ -78,12 +78,13 @@ final class ImageKeeper: Sendable {
         await remove(evicted)
         return name
       case .full: throw .full
-      case .pendingDeletion:
-        // Equal bytes are being removed at this moment; that takes as long as an unlink.
-        if Task.isCancelled { return nil }
-        try? await Task.sleep(for: pause)
-        pause = min(pause * 2, .milliseconds(100))
+      case .noRoomYet(let evicted): await remove(evicted)
+      // Equal bytes are being removed at this moment; that takes as long as an unlink.
+      case .pendingDeletion: break
       }
+      if Task.isCancelled { return nil }
+      try? await Task.sleep(for: pause)
+      pause = min(pause * 2, .milliseconds(100))
     }
   }
 

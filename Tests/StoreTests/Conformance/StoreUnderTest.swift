@@ -153,6 +153,7 @@ extension StoreUnderTest {
   enum Room: Equatable {
     case reserved(evicted: [ImageDigest])
     case full, pendingDeletion
+    case noRoomYet(evicted: [ImageDigest])
   }
 
   func reserve(
@@ -165,6 +166,7 @@ extension StoreUnderTest {
       #expect(name.digest == image)
       return .reserved(evicted: evicted.map(\.digest))
     case .full: return .full
+    case .noRoomYet(let evicted): return .noRoomYet(evicted: evicted.map(\.digest))
     case .pendingDeletion: return .pendingDeletion
     }
   }

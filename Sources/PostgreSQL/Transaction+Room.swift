@@ -1,0 +1,162 @@
+internal import Jobs
+
+/// What a transaction has done to make room.
+struct GivingWay {
+  /// Jobs and entries that may still let go of their images.
+  var left = Transaction.portion
+  /// Images that have to give way and that more refer to than one transaction can have let go of them.
+  var crowded: [[UInt8]] = []
+  /// How far it has looked.
+  var looked = 16
+  /// Whether it can do no more.
+  var isOver = false
+}
+
+/// Room for images: those give way that finished jobs and the cache have had for the longest.
+///
+/// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them.
+/// An image that more refer to is passed over, so that others make room at once, and a portion of its jobs and entries
+/// lose it by each transaction that passes it. Until few are left it is kept, and new ones may refer to it.
+extension Transaction {
+  /// So many jobs and entries let go of their images in one transaction: some tenths of a second.
+  static let portion = 2_000
+  /// Rows that are looked at behind a crowded image for another one.
+  private static let longWay = 1_024
+
+  /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
+  /// its responses no more.
+  /// - Returns: whether there is a file to be removed.
+  func evict(_ image: Image, for instance: Instance) throws -> Bool {
+    let digest = SQLValue.bytes(image.digest)
+    try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
+    try execute("UPDATE jobs SET source = NULL WHERE source = $1", [digest])
+    let entries = try execute(
+      "DELETE FROM cache WHERE digest = $1 RETURNING octet_length(record)", [digest])
+    tallies[.entries] -= entries.count
+    tallies[.recordBytes] -= entries.all.reduce(0) { $0 + Int(entries.int($1, 0) ?? 0) }
+    if !entries.isEmpty { tallies[.entryBytes] -= image.bytes }
+    try execute("DELETE FROM candidates WHERE digest = $1", [digest])
+    return try remove(image, for: instance)
+  }
+
+  /// Lets images go until the others fit, or a transaction can do no more for that.
+  /// - Returns: those whose files are to be removed.
+  func makeRoom(
+    within limit: Int, _ totals: Totals, for instance: Instance
+  ) throws -> [ImageName] {
+    var gone: [ImageName] = []
+    while totals[.imageBytes] > limit {
+      if let name = try leave(abandoned: 1, for: instance).first {
+        gone.append(name)
+        continue
+      }
+      // What is embedded leaves no name.
+      guard totals[.imageBytes] > limit, let image = try nextToGiveWay() else { break }
+      if try evict(image, for: instance), let name = image.name { gone.append(name) }
+    }
+    return gone
+  }
+
+  /// The one that they have had for the longest, of those that nothing needs.
+  /// - Returns: nil where the transaction can do no more.
+  private func nextToGiveWay() throws -> Image? {
+    while !givingWay.isOver {
+      let oldest = try oldestImages(givingWay.looked)
+      for digest in oldest.images where !givingWay.crowded.contains(digest) {
+        let references = try references(to: digest)
+        guard references <= Self.portion else {
+          if try !isNeeded(digest) { givingWay.crowded.append(digest) }
+          continue
+        }
+        guard references <= givingWay.left else {
+          givingWay.isOver = true
+          return nil
+        }
+        if let image = try yielding(digest) {
+          givingWay.left -= references
+          return image
+        }
+      }
+      if oldest.rows < givingWay.looked {
+        guard !givingWay.crowded.isEmpty else {
+          throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
+        }
+        givingWay.isOver = true
+      } else if !givingWay.crowded.isEmpty, givingWay.looked >= Self.longWay {
+        givingWay.isOver = true
+      } else {
+        givingWay.looked *= 4
+      }
+    }
+    return nil
+  }
+
+  private func yielding(_ digest: [UInt8]) throws -> Image? {
+    guard let image = try lockedImages([digest]).first, !image.isLeaving,
+      try !isNeeded(digest)
+    else { return nil }
+    return image
+  }
+
+  /// How many refer to an image, as far as a portion goes; reservations, which need it, are not among them.
+  func references(to digest: [UInt8]) throws -> Int {
+    let rows = try execute(
+      """
+      SELECT count(*) FROM (SELECT 1 FROM jobs WHERE image = $1
+        UNION ALL SELECT 1 FROM jobs WHERE source = $1
+        UNION ALL SELECT 1 FROM cache WHERE digest = $1 LIMIT $2) AS found
+      """, [.bytes(digest), .int(Int64(Self.portion) + 1)])
+    return Int(rows.int(0, 0) ?? 0)
+  }
+
+  /// Has some of those let go that refer to a crowded image; done last, as others' room comes first.
+  func thinOut() throws {
+    guard let digest = givingWay.crowded.first, givingWay.left > 0 else { return }
+    _ = try thinOut(digest, by: givingWay.left)
+  }
+
+  /// Has so many let go of an image, entries of the cache first: who asks for it from then on has it fetched anew. Those
+  /// that others are just changing are passed over.
+  /// - Returns: the jobs that had it.
+  func thinOut(_ digest: [UInt8], by count: Int) throws -> [JobID] {
+    var left = count
+    left -= try dropEntries(
+      "number IN (SELECT number FROM cache WHERE digest = $1 LIMIT $2)",
+      [.bytes(digest), .int(Int64(left))]
+    ).count
+    let jobs = try execute(
+      """
+      UPDATE jobs SET image = NULL, low = false WHERE id IN (
+        SELECT id FROM jobs WHERE image = $1 LIMIT $2 FOR UPDATE SKIP LOCKED)
+      RETURNING id
+      """, [.bytes(digest), .int(Int64(left))])
+    left -= jobs.count
+    left -= try execute(
+      """
+      UPDATE jobs SET source = NULL WHERE id IN (
+        SELECT id FROM jobs WHERE source = $1 AND phase > 0 LIMIT $2 FOR UPDATE SKIP LOCKED)
+      """, [.bytes(digest), .int(Int64(left))]
+    ).changes
+    if left > 0 { try noteCandidates([digest]) }
+    return jobs.all.compactMap { jobs.id($0, 0) }
+  }
+
+  /// The images of so many rows, each once, and how many rows there were.
+  private func oldestImages(_ count: Int) throws -> (images: [[UInt8]], rows: Int) {
+    let rows = try execute(
+      """
+      SELECT digest, count(*) FROM (SELECT digest, since FROM (
+        (SELECT image AS digest, finished_at AS since FROM jobs WHERE image IS NOT NULL
+          ORDER BY finished_at, image LIMIT $1)
+        UNION ALL (SELECT source, finished_at FROM jobs
+          WHERE source IS NOT NULL AND finished_at IS NOT NULL ORDER BY finished_at, source LIMIT $1)
+        UNION ALL (SELECT digest, stored FROM cache ORDER BY stored, digest LIMIT $1)) kept
+      ORDER BY since, digest LIMIT $1) oldest
+      GROUP BY digest ORDER BY min(since), digest
+      """, [.int(Int64(count))])
+    return (
+      rows.all.compactMap { rows.bytes($0, 0) },
+      rows.all.reduce(0) { $0 + Int(rows.int($1, 1) ?? 0) }
+    )
+  }
+}
