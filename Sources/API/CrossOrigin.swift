@@ -58,5 +58,5 @@ struct CrossOrigin: Sendable {
     + "WWW-Authenticate, X-Request-Id"
   private static let allowed =
     "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "
-    + "If-Range, Last-Event-ID, Prefer, Range, Save-Data, traceparent, X-Request-Id"
+    + "If-Unmodified-Since, If-Range, Last-Event-ID, Prefer, Range, Save-Data, traceparent, X-Request-Id"
 }

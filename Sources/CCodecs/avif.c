@@ -34,6 +34,8 @@ struct AVIFReader {
     size_t capacity;
     uint32_t width, height;  // as stored
     avifCropRect shown;      // of that
+    avifPixelFormat format;  // of the planes, as the boxes have it
+    uint32_t depth;
     size_t needed;           // bytes from the file's start that frames are in
     size_t max_memory;
     uint32_t max_listed;
@@ -147,6 +149,8 @@ static void read_header(AVIFReader *reader) {
     CodecPicture *picture = &reader->picture;
     reader->width = decoder->image->width;
     reader->height = decoder->image->height;
+    reader->format = decoder->image->yuvFormat;
+    reader->depth = decoder->image->depth;
     if (!reader->width || !reader->height) {
         fail(reader, CodecFaultBroken, "a side of 0");
         return;
@@ -229,6 +233,12 @@ static void take_frame(AVIFReader *reader, const avifImage *image) {
     bool is_same = image->width == reader->width && image->height == reader->height;
     if (!is_same) {
         fail(reader, CodecFaultBroken, "a frame of another size than the image");
+        return;
+    }
+    // Of the rest, which is not shown, variants' memory was reckoned by these.
+    bool is_cropped = reader->shown.width != reader->width || reader->shown.height != reader->height;
+    if (is_cropped && (image->yuvFormat != reader->format || image->depth != reader->depth)) {
+        fail(reader, CodecFaultBroken, "a frame of other samples than the image");
         return;
     }
     avifImage shown = avif_decoder_crop(image, reader->shown);

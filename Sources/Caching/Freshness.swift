@@ -31,8 +31,7 @@ public struct Freshness: Sendable, Equatable {
     let initialAge = Self.initialAge(response)
     lifetime = DeltaSeconds.saturated(
       Self.explicitLifetime(response, control) ?? assigned
-        ?? response.assignedLifetime.map { min($0, fallback ?? $0) } ?? fallback
-        ?? Self.heuristicLifetime(response))
+        ?? min(response.assignedLifetime ?? .max, fallback ?? Self.heuristicLifetime(response)))
     age = min(initialAge + Self.seconds(from: response.responseTime, to: now), DeltaSeconds.most)
     // A 304 may have brought a directive that would have kept the response from being stored.
     needsValidation =

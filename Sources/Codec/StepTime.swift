@@ -27,9 +27,12 @@ public enum StepTime {
     let read = time(image.width, image.height, image.format.traits.stepTime)
     return variants.reduce(read) { sum, variant in
       let size = VariantGeometry(of: variant, from: image).size
-      return sum + time(size.width, size.height, variant.format.writing.stepTime)
+      return sum + profile + time(size.width, size.height, variant.format.writing.stepTime)
     }
   }
+
+  /// The tables of a colour profile, reckoned before a variant's first row, whatever the pixels: ten times what was measured.
+  private static let profile = Duration.seconds(1)
 
   /// A millisecond a megapixel is a nanosecond a pixel.
   private static func time(_ width: Int, _ height: Int, _ stepTime: Int) -> Duration {

@@ -106,7 +106,8 @@ extension JobEngine {
       }
       guard case .durable(let completed) = written else { return }
       for job in completed.jobs.lazy.compactMap(\.self) {
-        publisher.publish(job, hasEnded: true)
+        // Or it had ended before, and that was told.
+        publisher.publish(job, hasEnded: job.phase == .cancelled)
         loads.leave(job.id, before: job.version)
       }
     }

@@ -48,13 +48,13 @@ public protocol ImageReferences: Sendable {
 
 /// An image that was let go of as its bytes are gone.
 public struct LostImage: Sendable, Equatable {
-  /// What they were kept under.
-  public let name: ImageName
+  /// What they were kept under; nil where others need it, or have it still.
+  public let name: ImageName?
   /// The jobs that had it.
   public let jobs: [JobID]
 
   /// Of those jobs.
-  public init(_ name: ImageName, jobs: [JobID]) {
+  public init(_ name: ImageName?, jobs: [JobID]) {
     self.name = name
     self.jobs = jobs
   }

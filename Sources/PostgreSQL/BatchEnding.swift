@@ -34,11 +34,15 @@ extension Transaction {
     let ids = found.all.compactMap { found.id($0, 0) }.sorted()
     var changes = try JobChanges(to: Set(ids), in: self)
     for id in ids {
-      let job = try changes.change(id, under: nil) { job in
-        guard job.phase == .queued else { return false }
-        return job.cancel(at: moment, keptFor: job.submission.retention ?? retention)
+      do {
+        let job = try changes.change(id, under: nil) { job in
+          guard job.phase == .queued else { return false }
+          return job.cancel(at: moment, keptFor: job.submission.retention ?? retention)
+        }
+        if let job, job.phase == .cancelled { ends.cancelled.append(job) }
+      } catch StoreError.unreadable {
+        // It stays as it is; the others' end doesn't wait for it.
       }
-      if let job, job.phase == .cancelled { ends.cancelled.append(job) }
     }
     try changes.write()
     try noteCandidates(changes.dropped)
@@ -53,8 +57,8 @@ extension Transaction {
         AND NOT EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
       """, [.int(row.number), .int(Int64(count - ends.count))])
     let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
-      .map { try $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
-    let jobs = try rows.map { try $0.job() }
+      .compactMap { try? $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
+    let jobs = rows.compactMap { try? $0.job() }
     try drop(Set(jobs.compactMap(cached)))
     try delete(rows)
     ends.removed += jobs

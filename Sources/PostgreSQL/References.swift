@@ -38,8 +38,12 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> LostImage? {
     var jobs: [JobID] = []
     while true {
-      let step = try await write { try $0.lose(image, for: instance) }
-      guard let step else { return nil }
+      let step: Loss?
+      do throws(StoreError) { step = try await write { try $0.lose(image, for: instance) } } catch {
+        guard !jobs.isEmpty else { throw error }
+        return LostImage(nil, jobs: jobs)
+      }
+      guard let step else { return jobs.isEmpty ? nil : LostImage(nil, jobs: jobs) }
       jobs += step.jobs
       if let name = step.name { return LostImage(name, jobs: jobs) }
     }

@@ -20,8 +20,6 @@ struct GivingWay {
 extension Transaction {
   /// So many jobs and entries let go of their images in one transaction: some tenths of a second.
   static let portion = 2_000
-  /// Rows that are looked at behind a crowded image for another one.
-  private static let longWay = 1_024
 
   /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
   /// its responses no more.
@@ -61,11 +59,13 @@ extension Transaction {
   /// - Returns: nil where the transaction can do no more.
   private func nextToGiveWay() throws -> Image? {
     while !givingWay.isOver {
-      let oldest = try oldestImages(givingWay.looked)
-      for digest in oldest.images where !givingWay.crowded.contains(digest) {
+      let crowded = givingWay.crowded.count
+      let oldest = try oldestImages(givingWay.looked, but: givingWay.crowded)
+      for digest in oldest.images {
+        if try isNeeded(digest) { continue }
         let references = try references(to: digest)
         guard references <= Self.portion else {
-          if try !isNeeded(digest) { givingWay.crowded.append(digest) }
+          givingWay.crowded.append(digest)
           continue
         }
         guard references <= givingWay.left else {
@@ -77,12 +77,12 @@ extension Transaction {
           return image
         }
       }
+      // What is behind its many rows is not known yet.
+      if givingWay.crowded.count > crowded { continue }
       if oldest.rows < givingWay.looked {
         guard !givingWay.crowded.isEmpty else {
           throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
         }
-        givingWay.isOver = true
-      } else if !givingWay.crowded.isEmpty, givingWay.looked >= Self.longWay {
         givingWay.isOver = true
       } else {
         givingWay.looked *= 4
@@ -111,7 +111,9 @@ extension Transaction {
 
   /// Has some of those let go that refer to a crowded image; done last, as others' room comes first.
   func thinOut() throws {
-    guard let digest = givingWay.crowded.first, givingWay.left > 0 else { return }
+    // Its row is locked before those that refer to it, as by everybody; and it may be needed by now.
+    guard let digest = givingWay.crowded.first, givingWay.left > 0, try yielding(digest) != nil
+    else { return }
     _ = try thinOut(digest, by: givingWay.left)
   }
 
@@ -142,18 +144,22 @@ extension Transaction {
   }
 
   /// The images of so many rows, each once, and how many rows there were.
-  private func oldestImages(_ count: Int) throws -> (images: [[UInt8]], rows: Int) {
+  private func oldestImages(
+    _ count: Int, but others: [[UInt8]]
+  ) throws -> (images: [[UInt8]], rows: Int) {
     let rows = try execute(
       """
       SELECT digest, count(*) FROM (SELECT digest, since FROM (
-        (SELECT image AS digest, finished_at AS since FROM jobs WHERE image IS NOT NULL
-          ORDER BY finished_at, image LIMIT $1)
+        (SELECT image AS digest, finished_at AS since FROM jobs 
+          WHERE image IS NOT NULL AND image <> ALL($2) ORDER BY finished_at, image LIMIT $1)
         UNION ALL (SELECT source, finished_at FROM jobs
-          WHERE source IS NOT NULL AND finished_at IS NOT NULL ORDER BY finished_at, source LIMIT $1)
-        UNION ALL (SELECT digest, stored FROM cache ORDER BY stored, digest LIMIT $1)) kept
+          WHERE source IS NOT NULL AND source <> ALL($2) AND finished_at IS NOT NULL
+          ORDER BY finished_at, source LIMIT $1)
+        UNION ALL (SELECT digest, stored FROM cache
+          WHERE digest <> ALL($2) ORDER BY stored, digest LIMIT $1)) kept
       ORDER BY since, digest LIMIT $1) oldest
       GROUP BY digest ORDER BY min(since), digest
-      """, [.int(Int64(count))])
+      """, [.int(Int64(count)), .byteStrings(others)])
     return (
       rows.all.compactMap { rows.bytes($0, 0) },
       rows.all.reduce(0) { $0 + Int(rows.int($1, 1) ?? 0) }

@@ -42,11 +42,15 @@ extension WriteTransaction {
     )
     var references = ReferenceChanges()
     for row in rows {
-      let change = try JobChange(of: row) {
-        $0.cancel(at: moment, keptFor: $0.submission.retention ?? retention)
+      do {
+        let change = try JobChange(of: row) {
+          $0.cancel(at: moment, keptFor: $0.submission.retention ?? retention)
+        }
+        try save(change, &references)
+        ends.cancelled.append(change.after)
+      } catch StoreError.unreadable {
+        // It stays as it is; the others' end doesn't wait for it.
       }
-      try save(change, &references)
-      ends.cancelled.append(change.after)
     }
     try apply(references)
   }

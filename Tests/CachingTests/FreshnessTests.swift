@@ -40,6 +40,7 @@ struct FreshnessTests {
     }
     #expect(lifetime(silent, 10, 30) == 10)
     #expect(lifetime(silent, nil, 30) == 20)
+    #expect(lifetime(response(["Cache-Control: public"], assigned: 20), nil, nil) == 0)
     // Whoever assigned it is somebody else.
     #expect(lifetime(silent, nil, 10) == 10)
     #expect(lifetime(silent, nil, 30) == 20)

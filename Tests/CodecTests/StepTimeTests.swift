@@ -26,7 +26,8 @@ struct StepTimeTests {
     for output in OutputFormat.allCases {
       let variant = Self.variant(output)
       #expect(Self.most(format, 16, 17, [variant, variant]) > Self.most(format, 16, 17, [variant]))
-      #expect(Self.most(format, 16, 17, [variant]) > small)
+      // A colour profile may have tables.
+      #expect(Self.most(format, 16, 17, [variant]) > small + .seconds(1))
     }
   }
 

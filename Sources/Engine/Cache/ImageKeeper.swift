@@ -63,7 +63,7 @@ final class ImageKeeper: Sendable {
   ///   on their way just now.
   func lose(_ digest: ImageDigest) async -> [JobID]? {
     guard let lost = try? await store.lose(digest, for: lease.instance) else { return nil }
-    await remove([lost.name])
+    if let name = lost.name { await remove([name]) }
     return lost.jobs
   }
 

@@ -121,7 +121,9 @@ struct JobCompleter: Sendable {
   private func publish(_ jobs: [Job?], _ stages: [JobStage] = []) {
     var isAnyQueued = false
     for job in jobs.lazy.compactMap(\.self) {
-      publisher.publish(job, hasEnded: job.phase.isFinished, stages)
+      // No load ends a job so: whoever cancelled it tells that.
+      let hasEnded = job.phase.isFinished && job.phase != .cancelled
+      publisher.publish(job, hasEnded: hasEnded, stages)
       if !job.phase.isFinished { isAnyQueued = true }
     }
     if isAnyQueued { dispatcher.jobsWereQueued() }
