@@ -14,9 +14,12 @@ enum Conditions {
   /// Whether `If-Match`, or without it `If-Unmodified-Since`, has the request be refused (section 13.2.2, steps 1 and 2).
   static func refuse(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifMatch] { return !matches(entityTag, field) }
-    guard let field = fields[.ifUnmodifiedSince],
-      let since = Timestamp(httpDate: field, now: modifiedAt)
-    else { return false }
+    return hasChanged(since: fields[.ifUnmodifiedSince], modifiedAt) == true
+  }
+
+  /// Nil where the field is no date.
+  private static func hasChanged(since field: String?, _ modifiedAt: Timestamp) -> Bool? {
+    guard let field, let since = Timestamp(httpDate: field, now: modifiedAt) else { return nil }
     // A date has no fraction of a second.
     return modifiedAt.milliseconds / 1000 > since.milliseconds / 1000
   }
@@ -34,11 +37,7 @@ enum Conditions {
   /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
   static func isCurrent(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifNoneMatch] { return names(entityTag, in: field) }
-    guard let field = fields[.ifModifiedSince],
-      let since = Timestamp(httpDate: field, now: modifiedAt)
-    else { return false }
-    // A date has no fraction of a second.
-    return modifiedAt.milliseconds / 1000 <= since.milliseconds / 1000
+    return hasChanged(since: fields[.ifModifiedSince], modifiedAt) == false
   }
 
   /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
