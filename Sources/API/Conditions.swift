@@ -11,13 +11,13 @@ enum Conditions {
     return tags(field).contains { $0.tag == entityTag[...] }
   }
 
-  /// Whether `If-Match`, or without it `If-Unmodified-Since`, has the request be refused (section 13.2.2, steps 1 and 2).
-  static func refuse(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
+  /// Whether `If-Match`, or without it `If-Unmodified-Since`, does not hold: 412 (section 13.2.2, steps 1 and 2).
+  static func fail(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifMatch] { return !matches(entityTag, field) }
     return hasChanged(since: fields[.ifUnmodifiedSince], modifiedAt) == true
   }
 
-  /// Nil where the field is no date.
+  /// Nil where there is no field, or one that is no date.
   private static func hasChanged(since field: String?, _ modifiedAt: Timestamp) -> Bool? {
     guard let field, let since = Timestamp(httpDate: field, now: modifiedAt) else { return nil }
     // A date has no fraction of a second.

@@ -69,7 +69,7 @@ extension Routes {
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
     if request?.format == .auto { fields[.vary] = "Accept" }
-    if Conditions.refuse(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
+    if Conditions.fail(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       throw Problem(.preconditionFailed, "The image has another ETag, or a later Last-Modified.")
     }
     if Conditions.isCurrent(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {

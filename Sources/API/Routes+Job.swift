@@ -19,8 +19,7 @@ extension Routes {
       snapshot = try await waited(exchange, snapshot, until: goal, wait)
       isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
     }
-    var response =
-      isKnown ? Response.notModified(snapshot.entityTag) : answer(snapshot)
+    var response = isKnown ? Response.notModified(snapshot.entityTag) : answer(snapshot)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }

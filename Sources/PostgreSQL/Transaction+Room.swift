@@ -150,7 +150,7 @@ extension Transaction {
     let rows = try execute(
       """
       SELECT digest, count(*) FROM (SELECT digest, since FROM (
-        (SELECT image AS digest, finished_at AS since FROM jobs 
+        (SELECT image AS digest, finished_at AS since FROM jobs
           WHERE image IS NOT NULL AND image <> ALL($2) ORDER BY finished_at, image LIMIT $1)
         UNION ALL (SELECT source, finished_at FROM jobs
           WHERE source IS NOT NULL AND source <> ALL($2) AND finished_at IS NOT NULL
