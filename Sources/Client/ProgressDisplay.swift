@@ -23,6 +23,9 @@ final class ProgressDisplay: Sendable {
     var isClosed = false
   }
 
+  /// Lines that wait for the clock: a list may have thousands a second.
+  private static let mostFinished = 200
+
   private let style: Style
   private let total: @Sendable () -> Int?
   private let state: Mutex<State>
@@ -68,8 +71,18 @@ final class ProgressDisplay: Sendable {
       state.slots[slot] = nil
       state.tally.count(outcome)
       state.finished.append(style.line(outcome, for: url))
-      // Not left to the clock alone: a list may have thousands a second.
-      if state.finished.count >= 200 { draw(&state) }
+      if state.finished.count >= Self.mostFinished { draw(&state) }
+    }
+  }
+
+  /// Somebody else has something to tell.
+  /// - Returns: false once closed.
+  func show(_ lines: String) -> Bool {
+    state.withLock { state in
+      guard !state.isClosed else { return false }
+      state.finished += lines.split(whereSeparator: \.isNewline).map(String.init)
+      if state.finished.count >= Self.mostFinished { draw(&state) }
+      return true
     }
   }
 

@@ -126,6 +126,10 @@ public final class Run: Sendable {
   /// Begins nothing more, cancels the jobs under way on a service elsewhere, and ends ``run()``.
   public func interrupt() { end(.interrupted) }
 
+  /// Shows lines above the bars, where there are any.
+  /// - Returns: whether there are.
+  public func show(_ lines: String) -> Bool { board?.show(lines) ?? false }
+
   /// Puts right what a terminal must not be left with, for a process that ends at once.
   public func leaveTerminal() {
     if board != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }

@@ -115,7 +115,10 @@ struct Get: AsyncParsableCommand {
   /// Runs it until it is through or a signal ends it, and turns what came of it into what the process ends with.
   private static func finish(_ run: Run, _ signals: UnixSignalsSequence) async throws {
     let interrupter = Task { await obey(signals, run) }
+    // What the service in this process logs would else stand between the bars.
+    StandardError.show(by: { run.show($0) })
     let ending = await run.run()
+    StandardError.show(by: nil)
     interrupter.cancel()
     switch ending {
     case .complete(failed: 0): return

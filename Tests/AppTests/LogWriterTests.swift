@@ -105,6 +105,29 @@ struct LogWriterTests {
     #expect(next.lines(2) == ["10000 dropped", "back"])
   }
 
+  @Test("leaves lines to what draws on the same terminal, for as long as that takes them")
+  func displayed() throws {
+    let pipe = TightPipe()
+    let shown = Mutex<(text: String, isOpen: Bool)>(("", true))
+    let log = LogWriter(
+      to: pipe.writer,
+      display: { lines in
+        shown.withLock { shown in
+          if shown.isOpen { shown.text += String(decoding: lines, as: UTF8.self) }
+          return shown.isOpen
+        }
+      }, notice: { "\($0) dropped\n" })
+    defer { log.close() }
+    log.add("above\n")
+    log.add("the bars\n")
+    #expect(log.flush(within: .seconds(60)))
+    #expect(shown.withLock { $0.text } == "above\nthe bars\n")
+    shown.withLock { $0.isOpen = false }
+    log.add("below\n")
+    #expect(pipe.lines(1) == ["below"])
+    #expect(log.droppedLines == 0)
+  }
+
   /// Both ends of a socket that keeps each write apart and takes few of them.
   private static func messages() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]

@@ -1,3 +1,4 @@
+import Foundation
 import Testing
 
 @testable import Client
@@ -54,6 +55,31 @@ struct DisplayTests {
     #expect(plain.good("x") == "x" && rich.good("x").contains("\u{1B}["))
     let failed = Outcome.failed(code: "x", detail: "\u{1B}]0;title\u{7}")
     #expect(!plain.line(failed, for: "http://a/\u{1B}").contains("\u{1B}"))
+  }
+}
+
+@Suite("The bars")
+struct BarsTests {
+  @Test("stand below what somebody else tells, while they stand")
+  func told() throws {
+    var ends: [Int32] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    let display = ProgressDisplay(
+      on: ends[1], style: Style(environment: ["NO_COLOR": "1", "LANG": "C"]), total: { 1 })
+    display.begin(1, name: "cat.png")
+    #expect(display.show("a library has a known hole\nand another\n"))
+    display.close()
+    #expect(!display.show("too late"))
+    close(ends[1])
+    let file = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
+    let text = String(decoding: try #require(try file.readToEnd()), as: UTF8.self)
+    let lines = "a library has a known hole\u{1B}[K\nand another\u{1B}[K\n"
+    #expect(text.ranges(of: lines).count == 1, "\(text)")
+    #expect(!text.contains("too late"))
+    // No bar stands above them that isn't drawn over.
+    let above = try #require(text.ranges(of: lines).first).lowerBound
+    let bars = text[..<above].count { $0 == "\n" }
+    #expect(bars == 0 || text[..<above].hasSuffix("A"), "\(text)")
   }
 }
 

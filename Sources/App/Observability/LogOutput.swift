@@ -4,11 +4,17 @@ internal import Glibc
 final class LogOutput: @unchecked Sendable {  // used by one thread alone
   private let descriptor: Int32
   private let notice: @Sendable (Int) -> String
+  private let display: Display
   /// Lines that are gone and that no notice has told of.
   private var untold = 0
 
-  init(_ descriptor: Int32, notice: @escaping @Sendable (Int) -> String) {
-    (self.descriptor, self.notice) = (descriptor, notice)
+  /// Shows lines in the descriptor's stead, and says whether it did.
+  typealias Display = @Sendable (ArraySlice<UInt8>) -> Bool
+
+  init(
+    _ descriptor: Int32, display: @escaping Display, notice: @escaping @Sendable (Int) -> String
+  ) {
+    (self.descriptor, self.display, self.notice) = (descriptor, display, notice)
   }
 
   /// Writes lines, waiting for as long as whoever reads takes.
@@ -50,7 +56,8 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
 
   /// - Returns: false where it can't be written: nobody reads any more, or there is no room on a disk.
   private func put(_ bytes: ArraySlice<UInt8>) -> Bool {
-    bytes.withUnsafeBytes { bytes in
+    if display(bytes) { return true }
+    return bytes.withUnsafeBytes { bytes in
       var rest = bytes[...]
       while !rest.isEmpty {
         let piece = UnsafeRawBufferPointer(rebasing: rest)

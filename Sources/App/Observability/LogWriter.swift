@@ -37,10 +37,12 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
 
   /// - Parameter notice: the line that tells how many were dropped.
   init(
-    to descriptor: Int32, limits: Limits = Limits(), notice: @escaping @Sendable (Int) -> String
+    to descriptor: Int32, limits: Limits = Limits(),
+    display: @escaping LogOutput.Display = { _ in false },
+    notice: @escaping @Sendable (Int) -> String
   ) {
     self.limits = limits
-    output = LogOutput(descriptor, notice: notice)
+    output = LogOutput(descriptor, display: display, notice: notice)
     pthread_mutex_init(mutex, nil)
     pthread_cond_init(arrived, nil)
     var attributes = pthread_condattr_t()

@@ -9,6 +9,7 @@ public enum StandardError {
   /// How long the end of the process waits for whoever reads.
   static let patience: Duration = .seconds(2)
   private static let shared = Mutex<LogWriter?>(nil)
+  private static let display = Mutex<(@Sendable (String) -> Bool)?>(nil)
 
   /// Writes a line for people, and all that was logged before it. Whoever doesn't read it within two seconds misses it.
   public static func tell(_ line: String) {
@@ -31,11 +32,21 @@ public enum StandardError {
   static func writer(_ format: LogFormat) -> LogWriter {
     shared.withLock { shared in
       if let shared { return shared }
-      let writer = LogWriter(to: STDERR_FILENO) { LogRecord.dropped($0, format) }
+      let writer = LogWriter(to: STDERR_FILENO, display: show) { LogRecord.dropped($0, format) }
       shared = writer
       FatalSignals.awaitLog()
       return writer
     }
+  }
+
+  /// Hands lines from now on to what draws on the same terminal, which says whether it shows them; nil ends that.
+  public static func show(by display: (@Sendable (String) -> Bool)?) {
+    self.display.withLock { $0 = display }
+  }
+
+  @Sendable private static func show(_ lines: ArraySlice<UInt8>) -> Bool {
+    guard let display = display.withLock({ $0 }) else { return false }
+    return display(String(decoding: lines, as: UTF8.self))
   }
 
   /// Counts from now on, and what was dropped so far.
