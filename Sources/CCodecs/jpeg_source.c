@@ -142,14 +142,14 @@ static boolean take_app1(j_decompress_ptr cinfo) {
     return TRUE;
 }
 
-// Takes an APP2 segment, which may have a part of a colour profile. Behind the header it is passed over as the library does:
-// one that is cut is to end as it does where nobody wants rows, and this isn't asked.
+// Takes an APP2 segment, which may have a part of a colour profile. Otherwise it is passed over as the library does: one that
+// is cut or has no length is to end as it does where nobody wants rows, and this isn't asked.
 static boolean take_app2(j_decompress_ptr cinfo) {
     JPEGReader *reader = reader_of(cinfo);
     struct jpeg_source_mgr *source = cinfo->src;
     if (source->bytes_in_buffer < 2) return FALSE;
     size_t length = (size_t)source->next_input_byte[0] << 8 | source->next_input_byte[1];
-    if (length < 2) ERREXIT(cinfo, JERR_BAD_LENGTH);
+    if (length < 2) length = 2;
     if (reader->stage == HEADER) {
         if (source->bytes_in_buffer < length) return FALSE;
         jpeg_profile_take(&reader->profile, source->next_input_byte, length);

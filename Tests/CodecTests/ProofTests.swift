@@ -33,6 +33,23 @@ struct ProofTests {
     }
   }
 
+  @Test("is the same where pixels are wanted also of a JPEG with a marker whose length is none")
+  func lengthless() {
+    for marker in [0xE0, 0xE1, 0xE2, 0xED, 0xFE] as [UInt8] {
+      for length in [0, 1] as [UInt8] {
+        var jpeg = JPEGFixture(Fixtures.jpeg)
+        jpeg.insert([0xFF, marker, 0, length])
+        for file in [
+          jpeg.bytes, Array(Fixtures.jpeg.dropLast(2)) + [0xFF, marker, 0, length, 0xFF, 0xD9],
+        ] {
+          let proof = Decoding(file)
+          let pixels = Decoding(file, variants: [Variant(.png)])
+          #expect(Self.isTaken(proof) == Self.isTaken(pixels), "\(marker): \(pixels.result)")
+        }
+      }
+    }
+  }
+
   @Test("is the same where pixels are wanted also of a JPEG that ends within a marker behind them")
   func markers() {
     for marker in [0xE0, 0xE1, 0xE2, 0xED, 0xFE] as [UInt8] {
