@@ -8,7 +8,8 @@ final class RowColours {
   /// Of what comes out.
   let channels: Int
 
-  private let transform: OpaquePointer?
+  /// nil where nothing changes by it.
+  private let transform: ColourTransform?
   private let isInk: Bool
   private let read, converted: Int
   private let flattens, widens: Bool
@@ -19,12 +20,7 @@ final class RowColours {
   init(
     _ layout: SampleLayout, _ writing: PixelWriting, background: Variant.Color?, pixels: Int
   ) {
-    let profile = layout.profile
-    transform =
-      profile.isEmpty
-      ? nil
-      : colour_transform_open(
-        profile.baseAddress, profile.count, Int32(layout.allChannels), layout.isInked)
+    transform = layout.transform.changes ? layout.transform : nil
     isInk = layout.isInked && transform == nil
     read = layout.allChannels
     converted = layout.isInked ? 3 : read
@@ -37,8 +33,6 @@ final class RowColours {
     channels = flattens ? flat : widens ? converted + 2 : converted
     buffers = (0..<2).map { _ in RowBuffer(count: pixels * 4) }
   }
-
-  deinit { colour_transform_close(transform) }
 
   /// Whether rows come out as they come in.
   var isIdle: Bool { transform == nil && !isInk && !flattens && !widens }
@@ -60,7 +54,7 @@ final class RowColours {
   private func convert(_ rows: UnsafePointer<UInt8>, _ pixels: Int) -> UnsafePointer<UInt8> {
     let out = buffers[0].start
     if let transform {
-      colour_transform_run(transform, rows, out, pixels)
+      transform.run(rows, out, pixels: pixels)
     } else if isInk {
       colour_print(rows, out, pixels)
     } else {

@@ -10,8 +10,19 @@ struct SampleLayout {
   var channels: Int
   /// The planes' sides.
   var planes: [VariantGeometry.Size]
-  /// The colour profile; its bytes live as long as the decoder.
-  var profile = UnsafeBufferPointer<UInt8>(start: nil, count: 0)
+  /// From its colour profile; copies share it.
+  let transform: ColourTransform
+
+  /// - Parameter profile: its bytes live as long as the decoder.
+  init(
+    colours: CodecColours, hasAlpha: Bool = false, channels: Int, planes: [VariantGeometry.Size],
+    profile: UnsafeBufferPointer<UInt8> = UnsafeBufferPointer(start: nil, count: 0)
+  ) {
+    (self.colours, self.hasAlpha) = (colours, hasAlpha)
+    (self.channels, self.planes) = (channels, planes)
+    transform = ColourTransform(
+      profile, channels: channels * planes.count, isInked: colours.areInks)
+  }
 
   /// Of all planes.
   var allChannels: Int { channels * planes.count }
@@ -19,7 +30,7 @@ struct SampleLayout {
   var fullSize: VariantGeometry.Size? {
     planes.max { $0.width * $0.height < $1.width * $1.height }
   }
-  var isInked: Bool { colours == .inks || colours == .yccInks }
+  var isInked: Bool { colours.areInks }
   var isYCC: Bool { colours == .YCC || colours == .yccInks }
 
   /// Planes of equal sides that follow one another and become as large as one another: they are scaled together.
@@ -37,6 +48,10 @@ struct SampleLayout {
     }
     return groups
   }
+}
+
+extension CodecColours {
+  fileprivate var areInks: Bool { self == .inks || self == .yccInks }
 }
 
 extension SampleLayout {

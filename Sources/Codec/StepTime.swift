@@ -25,13 +25,14 @@ public enum StepTime {
   /// Of a picture that these variants are rendered of.
   public static func most(of image: ImageDescription, _ variants: [Variant]) -> Duration {
     let read = time(image.width, image.height, image.format.traits.stepTime)
-    return variants.reduce(read) { sum, variant in
+    return variants.reduce(variants.isEmpty ? read : read + profile) { sum, variant in
       let size = VariantGeometry(of: variant, from: image).size
-      return sum + profile + time(size.width, size.height, variant.format.writing.stepTime)
+      return sum + time(size.width, size.height, variant.format.writing.stepTime)
     }
   }
 
-  /// The tables of a colour profile, reckoned before a variant's first row, whatever the pixels: ten times what was measured.
+  /// The tables of a colour profile, reckoned before the first row of variants, whatever the pixels: ten times what was
+  /// measured.
   private static let profile = Duration.seconds(1)
 
   /// A millisecond a megapixel is a nanosecond a pixel.

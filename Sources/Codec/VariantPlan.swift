@@ -78,11 +78,13 @@ final class VariantPlan {
   }
 
   /// Takes the next rows.
-  func take(_ rows: [SampleRows], of layout: () -> SampleLayout) {
+  func take(_ rows: [SampleRows], of source: () -> SampleLayout) {
+    // One for all of them, as they share its colour transform.
+    lazy var layout = source()
     for index in items.indices {
       change(index) { item throws(CodecError) in
         if case .planned(let variant) = item {
-          item = .rendering(try VariantPipeline(layout(), image, variant))
+          item = .rendering(try VariantPipeline(layout, image, variant))
         }
         if case .rendering(let pipeline) = item { try pipeline.take(rows) }
       }

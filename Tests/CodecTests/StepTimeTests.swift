@@ -56,4 +56,16 @@ struct StepTimeTests {
       #expect(decoding.longestStep < max(StepTime.most(of: header, variants), least))
     }
   }
+  @Test("holds for the tables of a colour profile, which variants share")
+  func profile() throws {
+    let bytes = PillowJudge.source("inks-profile.jpg")
+    let formats: [OutputFormat] = [.jpeg, .png, .webp, .jpeg]
+    let variants = formats.map { Self.variant($0, width: 100) }
+    let decoding = Decoding(bytes, by: StreamingCodec(), variants: variants)
+    let header = try #require(decoding.headers.first)
+    let most = StepTime.most(of: header, variants)
+    #expect(decoding.longestStep < most)
+    let one = StepTime.most(of: header, Array(variants.prefix(1)))
+    #expect(most - one < .seconds(1), "once for all")
+  }
 }
