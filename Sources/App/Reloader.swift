@@ -46,22 +46,27 @@ final class Reloader: Sendable {
       parts.take(tokensOf: running)
       log.notice("other tokens hold", metadata: ["tokens": "\(next.auth.all.count)"])
     }
-    let others = Configuration.keys.filter {
-      $0.path != "auth.tokens" && $0.show(before) != $0.show(next)
+    var others = Configuration.keys.filter {
+      $0.path != "auth.tokens" && !$0.isEqual(before, next)
+    }.map(\.path)
+    if before.webhooks.fileSecrets != next.webhooks.fileSecrets {
+      others.append("webhooks.secret_files")
     }
     guard !others.isEmpty else { return }
-    let keys = others.map(\.path).joined(separator: ", ")
+    let keys = others.joined(separator: ", ")
     log.warning("changed keys wait for a restart", metadata: ["keys": "\(keys)"])
   }
 
   /// Reloads when a file that tokens are read from is another one, until the task is cancelled.
   func watch(every interval: Duration = .seconds(5)) async {
-    var seen = stamps
+    // What was written since the configuration was read at the start is seen by the first look.
+    var seen: [Stamp?] = []
     while (try? await Task.sleep(for: interval)) != nil {
       let now = stamps
       guard now != seen else { continue }
+      // Before it is read: what is written meanwhile is seen by the next look.
+      seen = now
       reload()
-      seen = stamps
     }
   }
 

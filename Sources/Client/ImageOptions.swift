@@ -125,14 +125,21 @@ public struct ImageOptions: Sendable {
     return Self.json(submission)
   }
 
-  /// What each job of a batch is like, as JSON; nil where nothing is wished for.
+  /// What each job of a batch is like, as JSON; nil where nothing is wished for. Header fields are in the lines: this
+  /// stands in a URL, which proxies log.
   var defaults: String? {
+    var wishes = wishes
+    wishes.headers = nil
     let bytes = Self.json(wishes)
     return bytes.count > 2 ? String(decoding: bytes, as: UTF8.self) : nil
   }
 
   /// A line of a batch's NDJSON, without its end.
-  static func line(of url: String) -> [UInt8] { json(Self.url(url)) }
+  func line(of url: String) -> [UInt8] {
+    let url = Self.url(url)
+    guard let headers = wishes.headers else { return Self.json(url) }
+    return Self.json(Submission(url: url, headers: headers))
+  }
 
   private var wishes: Submission {
     Submission(
@@ -151,9 +158,9 @@ public struct ImageOptions: Sendable {
 
   private struct Submission: Encodable {
     var url: String?
-    let cache: String?
-    let priority: String?
-    let headers: [String: String]?
-    let tags: [String]?
+    var cache: String?
+    var priority: String?
+    var headers: [String: String]?
+    var tags: [String]?
   }
 }

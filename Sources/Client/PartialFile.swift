@@ -49,8 +49,17 @@ final class PartialFile {
     }
   }
 
+  /// A name must not last longer than its bytes do: a power cut would leave an empty image.
+  private func sync(for target: String) throws(SaveError) {
+    // Some file systems have no such call.
+    guard fdatasync(descriptor) == 0 || errno == EINVAL || errno == ENOSYS else {
+      throw SaveError(path: target, cause: SystemError(code: errno))
+    }
+  }
+
   /// Gives it its name, in the place of what had it.
   func place(as target: String) throws(SaveError) {
+    try sync(for: target)
     guard rename(path, target) == 0 else {
       throw SaveError(path: target, cause: SystemError(code: errno))
     }
@@ -64,6 +73,7 @@ final class PartialFile {
     if let slash = name.lastIndex(of: "/") {
       try Output.makeFolder(Self.join(folder, String(name[..<slash])))
     }
+    try sync(for: Self.join(folder, name))
     for _ in 0..<64 {
       let found = FreeNumber.find { number in
         access(Self.join(folder, FileName.numbered(name, number)), F_OK) != 0

@@ -65,11 +65,17 @@ struct Get: AsyncParsableCommand {
       return Run(settings)
     }
     // Before there is anything that a signal must not leave behind.
-    let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sighup)
+    let signals = await UnixSignalsSequence(trapping: Self.trapped)
     if let address = try service.address() {
       return try await Self.finish(run(address), signals)
     }
     try await Self.runHere(try service.configuration(), run, signals)
+  }
+
+  /// But for those that whoever started it has it ignore, as nohup and a shell's & do.
+  private static var trapped: [UnixSignal] {
+    [(UnixSignal.sigint, SIGINT), (.sigterm, SIGTERM), (.sighup, SIGHUP)]
+      .filter { !isIgnored($0.1) }.map(\.0)
   }
 
   /// Arguments, then the list; standard input where there is neither.
@@ -162,4 +168,12 @@ extension StartError {
     case .internalFault(let message): InternalFault(description: message)
     }
   }
+}
+
+/// Whether the process ignores a signal.
+private func isIgnored(_ number: Int32) -> Bool {
+  var action = sigaction()
+  guard sigaction(number, nil, &action) == 0 else { return false }
+  return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self)
+    == unsafeBitCast(SIG_IGN, to: Int.self)
 }

@@ -12,7 +12,9 @@ struct Health: AsyncParsableCommand {
   var config: String?
 
   func run() async throws {
-    let server = try loaded(from: config).server
+    // Who may ask is no matter of the probe's: the tokens may stand in a file that only serve is told of.
+    let open = Configuration.Flag(name: "health", key: "auth.disabled", value: "true")
+    let server = try loaded(from: config, flags: [open]).server
     do throws(Probe.Failure) {
       try Probe.ask("/livez", of: server)
     } catch {

@@ -10,8 +10,10 @@ extension Configuration {
     let form: TextForm
     let read: @Sendable (Node, inout Configuration, inout [Complaint]) -> Void
     let show: @Sendable (Configuration) -> String
+    /// By their values: of secrets nothing is shown.
+    let isEqual: @Sendable (Configuration, Configuration) -> Bool
 
-    init<Value>(
+    init<Value: Equatable>(
       _ path: String, _ property: any WritableKeyPath<Configuration, Value> & Sendable,
       _ format: ValueFormat<Value>
     ) {
@@ -21,6 +23,7 @@ extension Configuration {
         configuration[keyPath: property] = value
       }
       show = { format.show($0[keyPath: property]) }
+      isEqual = { $0[keyPath: property] == $1[keyPath: property] }
     }
 
     /// The variable that sets it: `IMAGEFETCH_FETCH_MAX_BYTES`.

@@ -36,7 +36,9 @@ struct ResultLine: Equatable {
       var image: JobAnswer.Image?
       var error: JobAnswer.Failure?
     }
-    guard let line = try? JSONDecoder().decode(Line.self, from: Data(text)) else { return nil }
+    guard let line = try? JSONDecoder().decode(Line.self, from: Data(text)),
+      1..<Int.max ~= line.line
+    else { return nil }
     (self.line, error) = (line.line, line.error)
     guard line.phase != "rejected" else { return }
     guard let id = line.job, JobAnswer.isID(id), let phase = JobAnswer.Phase(rawValue: line.phase)

@@ -58,9 +58,9 @@ extension Run {
     var rest = items[...]
     while true {
       lines.send(rest, from: batch.sent + 1, of: batch.number)
-      let texts = rest.map { ImageOptions.line(of: $0.url) }
+      let texts = rest.map { settings.options.line(of: $0.url) }
       let answer = try download.send(texts, to: batch.id, after: batch.sent)
-      let taken = min(rest.count, answer.received - batch.sent)
+      let taken = max(0, min(rest.count, answer.received - batch.sent))
       batch.sent += taken
       rest = rest.dropFirst(taken)
       if rest.isEmpty { return batch }
