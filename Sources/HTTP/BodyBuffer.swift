@@ -19,6 +19,8 @@ struct BodyBuffer {
   private var received = 0
   private var isWhole = false
   private var failure: BodyError?
+  /// Bytes that were dropped since time was last given for them.
+  private var unpaid = 0
   private var waiter: Waiter?
 
   /// - Parameter limit: nil: it comes for as long as it likes.
@@ -34,11 +36,19 @@ struct BodyBuffer {
   /// How many bytes came beyond the limit and were dropped.
   var excess: Int { max(0, received - limit) }
 
+  /// Whether the last piece gives the client of a stream more time: each one does while somebody reads, and afterwards each
+  /// 64 KiB, as whoever is refused may still send for long, but not drip.
+  var earnsTime: Bool { isStream && (failure == nil || unpaid == 0) }
+
   /// Takes in a piece, or drops it once the content has failed.
   mutating func append(_ piece: UnsafeRawBufferPointer) -> Wake? {
     received += piece.count
     if received > limit, !isStream { return fail(.tooLarge(limit: limit)) }
-    guard failure == nil else { return nil }
+    guard failure == nil else {
+      unpaid += piece.count
+      if unpaid >= Self.capacity { unpaid = 0 }
+      return nil
+    }
     bytes.append(contentsOf: piece)
     return wake()
   }

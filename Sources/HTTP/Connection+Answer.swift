@@ -24,7 +24,10 @@ extension Connection {
         field.value.withCString { MHD_add_response_header(answer, name, $0) }
       }
     }
-    if service.isDraining || place == .probe {
+    // RFC 9112, section 7.1: libmicrohttpd takes ends of lines in chunks that another reader before it might not, and would
+    // take for a second request what that one took for content.
+    let isChunked = head.map { $0.declaredLength == nil } ?? false
+    if service.isDraining || place == .probe || isChunked {
       MHD_add_response_header(answer, "Connection", "close")
     }
     return MHD_queue_response(handle, UInt32(response.status.code), answer)

@@ -98,7 +98,7 @@ extension Connection {
         return (nil, .YES, 0)
       }
       let wake = state.upload!.append(piece)
-      if state.upload!.isStream { state.timing.contentCame(now(), service.configuration) }
+      if state.upload!.earnsTime { state.timing.contentCame(now(), service.configuration) }
       // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that
       // is near.
       let excess = state.upload!.excess

@@ -18,6 +18,8 @@ struct DecoderAnswer {
     _ reply: DecoderReply, from process: DecoderProcess, most: Int, wantsPreview: Bool
   ) throws(DecoderLoss) {
     self.reply = reply
+    // Each file costs a copy here: only what is at its end has any.
+    guard reply.files.isEmpty || reply.isAtEnd else { throw .lied("its files") }
     var place = 0
     for (number, file) in reply.files.enumerated() {
       switch file {
@@ -43,8 +45,8 @@ struct DecoderAnswer {
     guard let (file, count) = missing.first else { return }
     var answer = answer
     let most = min(SharedMemory.room, count - part.count)
-    guard let piece = try? answer.integer(in: 1...most) else { throw .lied("a file's length") }
-    part += process.results(0..<piece)
+    guard (try? answer.integer(in: most...most)) != nil else { throw .lied("a file's length") }
+    part += process.results(0..<most)
     guard part.count == count else { return }
     if file != SharedMemory.preview {
       files[file] = .success(part)

@@ -38,6 +38,14 @@ struct DecoderReply {
   var arePlaced = false
 
   init(_ outcome: Outcome) { self.outcome = outcome }
+
+  /// Whether files may come with it.
+  var isAtEnd: Bool {
+    switch outcome {
+    case .decoded, .rendered: true
+    case .needsBytes, .hasMore, .failed: false
+    }
+  }
 }
 
 extension DecoderReply {

@@ -20,9 +20,7 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
     guard 1...Self.longest ~= template.utf8.count,
       !template.unicodeScalars.contains(where: { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }),
       !template.utf8.contains(UInt8(ascii: "\\")), Self.parts(of: template) != nil,
-      !template.split(separator: "/", omittingEmptySubsequences: false).contains(where: {
-        $0.isEmpty || $0 == "." || $0 == ".."
-      })
+      !Self.split(template).contains(where: Self.isRelative)
     else { return nil }
   }
 
@@ -41,9 +39,18 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
       case .placeholder(let placeholder): Self.tamed(value(placeholder) ?? "")
       }
     }.joined()
-    let key = text.split(separator: "/", omittingEmptySubsequences: false)
-      .map { $0.isEmpty || $0 == "." || $0 == ".." ? "_" : $0 }.joined(separator: "/")
+    let key = Self.split(text).map { Self.isRelative($0) ? "_" : $0 }.joined(separator: "/")
     return key.utf8.count <= Self.longest ? key : nil
+  }
+
+  /// By bytes: a slash and a mark that combines with it are one Character, and two of a path's.
+  private static func split(_ path: String) -> [Substring] {
+    path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+      .map(Substring.init)
+  }
+
+  private static func isRelative(_ part: Substring) -> Bool {
+    part.utf8.isEmpty || part.utf8.elementsEqual(".".utf8) || part.utf8.elementsEqual("..".utf8)
   }
 
   private enum Part {

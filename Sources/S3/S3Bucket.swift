@@ -224,13 +224,15 @@ extension S3Bucket {
   private func sendOnce(
     _ request: Request, isMoved: Bool = false
   ) async throws(S3Error) -> FetchedResponse {
-    let outgoing = try signed(request, by: try await credentials.current())
+    // As others learn where the bucket is meanwhile.
+    let region = region.withLock { $0 }
+    let outgoing = try signed(request, for: region, by: try await credentials.current())
     let response: FetchedResponse
     do throws(FetchError) { response = try await sender(outgoing) } catch {
       throw .unreachable(error)
     }
     guard response.status >= 300 else { return response }
-    if !isMoved, learnRegion(from: response) { return try await sendOnce(request, isMoved: true) }
+    if !isMoved, learnRegion(from: response, signedFor: region) { return try await sendOnce(request, isMoved: true) }
     let answer =
       request.method == .head
       ? [] : ((try? await Self.content(of: response, atMost: Self.longestError)) ?? [])
@@ -242,15 +244,13 @@ extension S3Bucket {
 
   /// The bucket is in another region than was signed for: nothing else is learned from a redirect, which could lead
   /// anywhere.
-  private func learnRegion(from response: FetchedResponse) -> Bool {
+  private func learnRegion(from response: FetchedResponse, signedFor known: String) -> Bool {
     guard [301, 307, 400, 403].contains(response.status),
       let told = response.field("x-amz-bucket-region"), 1...64 ~= told.utf8.count,
       told.utf8.allSatisfy({ 0x30...0x39 ~= $0 || 0x61...0x7A ~= $0 | 0x20 || $0 == 0x2D })
     else { return false }
-    return region.withLock { region in
-      defer { region = told }
-      return region != told
-    }
+    region.withLock { $0 = told }
+    return told != known
   }
 
   /// As much of what it says as a line of the log takes: whoever stands before the store may say anything.
@@ -259,7 +259,7 @@ extension S3Bucket {
   }
 
   private func signed(
-    _ request: Request, by credentials: S3Credentials
+    _ request: Request, for region: String, by credentials: S3Credentials
   ) throws(S3Error) -> OutgoingRequest {
     let host =
       place.isPathStyle ? place.endpoint.authority : "\(place.bucket).\(place.endpoint.authority)"
@@ -278,7 +278,6 @@ extension S3Bucket {
     if let token = credentials.sessionToken {
       fields.append(HeaderField(name: "x-amz-security-token", value: token))
     }
-    let region = region.withLock { $0 }
     let authorization = Signature(region: region, credentials: credentials).authorization(
       for: Signature.Request(
         method: request.method.rawValue, path: path, query: query.map { (name: $0, value: $1) },

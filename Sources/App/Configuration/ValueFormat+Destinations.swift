@@ -104,7 +104,9 @@ extension ValueFormat<String> {
   fileprivate static let keyPrefix = text("a prefix of keys") { text in
     // libcurl takes such parts out of a path, and then it is another one than was signed.
     let isPlain =
-      !["/./", "/../", "//"].contains { "/\(text)/".contains($0) } || text.hasSuffix("/")
+      !["/./", "/../", "//"].contains {
+        "/\(text)\(text.hasSuffix("/") ? "" : "/")".contains($0)
+      }
     return text.wholeMatch(of: #/[!-~]{1,512}/#) != nil && isPlain && !text.hasPrefix("/")
       ? nil : "is no prefix of keys (visible ASCII, no empty parts, . and ..)"
   }
