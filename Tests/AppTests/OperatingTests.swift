@@ -108,6 +108,13 @@ struct OperatingTests {
         -H 'Content-Type: image/png' --data-binary @- \(base)/jobs
         """, in: folder)
       #expect(upload == "202")
+      // A list has no such bound: each line of it has its own.
+      let list = try await Shell.run(
+        """
+        { yes '#\(String(repeating: "-", count: 999))' | head -n 34000; echo '\(origin.url("/photo.jpg"))'; } |
+        \(curl) -o /dev/null -w '%{http_code}' -H 'Content-Type: text/uri-list' --data-binary @- \(base)/batches
+        """, in: folder)
+      #expect(list == "202")
     }
   }
 }

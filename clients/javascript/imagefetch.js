@@ -54,17 +54,20 @@ const idOf = (job) => (typeof job === 'string' ? job : job.id);
 export const isFinished = (job) => job.phase !== 'queued' && job.phase !== 'loading';
 
 /** Resolves after as many seconds, or rejects when the signal says so. */
-function pause(seconds, signal) {
+async function pause(seconds, signal) {
+  let timer;
+  const passed = new Promise((resolve) => { timer = setTimeout(resolve, seconds * 1000); });
+  await unlessAborted(passed, signal).finally(() => clearTimeout(timer));
+}
+
+/** What the promise comes to, unless the signal comes first: that rejects, and the promise goes on by itself. */
+function unlessAborted(promise, signal) {
+  if (!signal) return promise;
   return new Promise((resolve, reject) => {
-    const end = () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', end);
-      resolve();
-    }, seconds * 1000);
-    signal?.addEventListener('abort', end, { once: true });
+    signal.throwIfAborted();
+    const end = () => reject(signal.reason);
+    signal.addEventListener('abort', end, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', end));
   });
 }
 
@@ -106,9 +109,8 @@ export class Client {
    * @param {object} options the API's members, such as `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache`;
    *   beside them `idempotencyKey` and `signal`
    */
-  async submit(source, { idempotencyKey, signal, ...members } = {}) {
-    const body = typeof source === 'string' ? { url: source, ...members } : { ...source, ...members };
-    return this.#json(await this.#send('POST', '/jobs', { body, idempotencyKey, signal, accepted: [202] }));
+  async submit(source, options = {}) {
+    return this.#submit(source, options);
   }
 
   /** Submits URLs, or objects of a job's members: all of them or, where one is wrong, none. */
@@ -168,7 +170,11 @@ export class Client {
 
   /** Submits and waits. Whatever ends the waiting early, the signal or what `onProgress` throws, cancels the job. */
   async fetch(source, { onProgress, signal, ...options } = {}) {
-    const job = await this.submit(source, { signal, ...options });
+    const submitted = this.#submit(source, { signal, ...options }, true);
+    const job = await unlessAborted(submitted, signal).catch((error) => {
+      submitted.then((job) => this.cancel(job)).catch(() => {});
+      throw error;
+    });
     try {
       return await this.wait(job, { onProgress, signal });
     } catch (error) {
@@ -210,11 +216,23 @@ export class Client {
     return this.#json(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
   }
 
+  async #submit(source, { idempotencyKey, signal, ...members }, keepsAnswer = false) {
+    const body = typeof source === 'string' ? { url: source, ...members } : { ...source, ...members };
+    const options = { body, idempotencyKey, signal, keepsAnswer, accepted: [202] };
+    return this.#json(await this.#send('POST', '/jobs', options));
+  }
+
   #json(answer) {
     return answer.json();
   }
 
-  async #send(method, path, { body, content, type, headers = {}, idempotencyKey, signal, accepted = [200] } = {}) {
+  /**
+   * @param {boolean} keepsAnswer whether the signal leaves alone what was sent, and only keeps it from being sent
+   *   again: a submission that is broken off may have made a job, whose id nobody would know
+   */
+  async #send(method, path, {
+    body, content, type, headers = {}, idempotencyKey, signal, keepsAnswer = false, accepted = [200],
+  } = {}) {
     const all = { ...this.#headers, ...headers };
     if (body !== undefined) {
       content = JSON.stringify(body);
@@ -225,8 +243,10 @@ export class Client {
     if (accepted[0] === 202) all['Idempotency-Key'] = idempotencyKey ?? unique();
     const deadline = Date.now() + this.#patience * 1000;
     for (;;) {
+      signal?.throwIfAborted();
       // No cache between here and the service: a 304 is for this module, and is not to become an older 200.
-      const options = { method, headers: all, body: content, signal, cache: 'no-store' };
+      const options = { method, headers: all, body: content, cache: 'no-store' };
+      if (!keepsAnswer) options.signal = signal;
       const answer = await fetch(this.#base + path, options);
       if (accepted.includes(answer.status)) return answer;
       const after = Number(answer.headers.get('Retry-After') ?? NaN);

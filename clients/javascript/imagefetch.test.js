@@ -102,6 +102,55 @@ test('a signal ends the waiting and cancels the job', async () => {
   assert.deepEqual((await listed({ tag: tags[0] })).map((job) => job.phase), ['cancelled']);
 });
 
+test('a signal cancels what was submitted before its answer came', async () => {
+  const controller = new AbortController();
+  const tags = [`${run}-early`];
+  let release;
+  const released = new Promise((resolve) => { release = resolve; });
+  // Between here and the service: has its answer, and keeps it back.
+  const proxy = createServer(async (request, response) => {
+    const pieces = [];
+    for await (const piece of request) pieces.push(piece);
+    const headers = { 'Content-Type': 'application/json' };
+    const body = pieces.length ? Buffer.concat(pieces) : undefined;
+    const answer = await fetch(process.env.API + request.url, { method: request.method, headers, body });
+    const text = await answer.text();
+    if (request.method === 'POST') {
+      controller.abort();
+      await released;
+    }
+    response.writeHead(answer.status).end(text);
+  });
+  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const late = new Client(`http://127.0.0.1:${proxy.address().port}`);
+  const fetched = late.fetch(slow, { cache: 'no-store', tags, signal: controller.signal });
+  await assert.rejects(fetched, { name: 'AbortError' });
+  release();
+  const [job] = await listed({ tag: tags[0] });
+  await assert.rejects(client.wait(job, { signal: AbortSignal.timeout(20_000) }), Cancelled);
+  await assert.rejects(late.fetch(slow, { tags, signal: controller.signal }), { name: 'AbortError' });
+  assert.equal((await listed({ tag: tags[0] })).length, 1, 'nothing is submitted by what was aborted before');
+  proxy.closeAllConnections();
+  proxy.close();
+});
+
+test('a signal ends a submission that is to be sent again', async () => {
+  const controller = new AbortController();
+  let asked = 0;
+  const server = createServer((request, response) => {
+    asked += 1;
+    controller.abort();
+    response.writeHead(503, { 'Retry-After': '0' }).end('{"code":"queue_full"}');
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const busy = new Client(`http://127.0.0.1:${server.address().port}`);
+  await assert.rejects(busy.fetch(photo, { signal: controller.signal }), { name: 'AbortError' });
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  assert.equal(asked, 1);
+  server.closeAllConnections();
+  server.close();
+});
+
 test('what onProgress throws cancels the job', async () => {
   const tags = [`${run}-thrown`];
   const thrown = new Error('enough');

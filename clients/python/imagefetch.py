@@ -92,6 +92,11 @@ class Job(dict):
 class _Request:
     """What is to be sent, whoever sends it."""
 
+    # Seconds for an answer, in place of the client's own.
+    limit = None
+    # It was sent, and its answer has not come.
+    is_under_way = False
+
     def __init__(self, method, path, query=None, body=None, headers=None, wait=0.0):
         members = [(k, v) for k, v in (query or {}).items() if v is not None]
         if members:
@@ -147,12 +152,16 @@ class _Steps:
 
     # How long the service is to hold back an answer, in seconds: below the idle timeouts of common proxies.
     _LONGEST_WAIT = 30.0
+    # For the id of a job that nobody waits for any more, in seconds.
+    _LAST_WAIT = 5.0
 
     def _ask(self, request, accepted=(200,)):
         """Asks, and asks again where the service says that it has no room just now."""
         deadline = time.monotonic() + self.patience
         while True:
+            request.is_under_way = True
             answer = yield request
+            request.is_under_way = False
             if answer.status in accepted:
                 return answer
             refusal = answer.refusal()
@@ -162,8 +171,11 @@ class _Steps:
             yield _Pause(pause)
 
     def _submit(self, source, options, key):
+        return (yield from self._submitted(self._submission(source, options, key)))
+
+    def _submission(self, source, options, key):
         body = {"url": source, **options} if source is not None else options
-        return (yield from self._submitted(_Request.of_json("POST", "/jobs", body, self._keyed(key))))
+        return _Request.of_json("POST", "/jobs", body, self._keyed(key))
 
     def _submit_many(self, jobs, key):
         bodies = [{"url": job} if isinstance(job, str) else job for job in jobs]
@@ -219,7 +231,23 @@ class _Steps:
         return job
 
     def _fetch(self, url, options, timeout, progress, key):
-        job = yield from self._submit(url, options, key)
+        request = self._submission(url, options, key)
+        try:
+            job = yield from self._submitted(request)
+        except (Exception, GeneratorExit):
+            # Refused or out of reach: whoever gave the key may submit again.
+            raise
+        except BaseException:
+            # Given up, by Ctrl-C or by cancelling the task: a job may have been made, and the same key gives its id.
+            if request.is_under_way:
+                request.limit = self._LAST_WAIT
+                try:
+                    answer = yield request
+                    if answer.status == 202:
+                        yield _Request("DELETE", f"/jobs/{_id(answer.json())}")
+                except Exception:
+                    pass
+            raise
         try:
             return (yield from self._wait(job, timeout, progress))
         except (Failed, Cancelled, GeneratorExit):
@@ -265,6 +293,9 @@ class _Base(_Steps):
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.timeout, self.patience = timeout, patience
 
+    def _limit(self, request):
+        return self.timeout + request.wait if request.limit is None else request.limit
+
 
 class Client(_Base):
     __doc__ = "A service, asked by a thread that waits; any number of threads may share one." + _Base.__doc__
@@ -285,7 +316,7 @@ class Client(_Base):
     def _send(self, request):
         kind = http.client.HTTPSConnection if self._context else http.client.HTTPConnection
         more = {"context": self._context} if self._context else {}
-        connection = kind(self._host, self._port, timeout=self.timeout + request.wait, **more)
+        connection = kind(self._host, self._port, timeout=self._limit(request), **more)
         try:
             headers = {**self._headers, **request.headers, "Connection": "close"}
             connection.request(request.method, self._path + request.path, request.body, headers)
@@ -383,7 +414,7 @@ class AsyncClient(_Base):
 
     async def _timed(self, request):
         try:
-            return await asyncio.wait_for(self._send(request), self.timeout + request.wait)
+            return await asyncio.wait_for(self._send(request), self._limit(request))
         except asyncio.TimeoutError as error:  # of Python 3.10 a class of its own
             raise TimeoutError("The service has not answered in time.") from error
 

@@ -5,6 +5,7 @@ import asyncio
 import hashlib
 import http.server
 import os
+import signal
 import tempfile
 import threading
 import unittest
@@ -58,6 +59,56 @@ class Busy:
         return self
 
     def __exit__(self, *error):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Late:
+    """The service behind a proxy that keeps the answer to the first request back, and says when it has it."""
+
+    def __init__(self, taken):
+        self.taken, self.keys, self.over = taken, [], threading.Event()
+
+    def __enter__(self):
+        late = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def do_POST(self):
+                late.keys.append(self.headers["Idempotency-Key"])
+                is_first = len(late.keys) == 1
+                status, content = self.passed_on()
+                if is_first:
+                    late.taken()
+                    late.over.wait(30)
+                else:
+                    self.answer(status, content)
+
+            def do_DELETE(self):
+                self.answer(*self.passed_on())
+
+            def passed_on(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                names = [name for name in ("Content-Type", "Idempotency-Key") if name in self.headers]
+                fields = {name: self.headers[name] for name in names}
+                request = urllib.request.Request(API + self.path, body or None, fields, method=self.command)
+                with urllib.request.urlopen(request) as answer:
+                    return answer.status, answer.read()
+
+            def answer(self, status, content):
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(content)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
+        return self
+
+    def __exit__(self, *error):
+        self.over.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -152,6 +203,17 @@ class SyncTests(unittest.TestCase):
             self.client.fetch(ORIGIN + "/slow.jpg", timeout=0.2, cache="no-store", tags=["late" + RUN])
         self.assertEqual([job.phase for job in self.client.jobs(tag="late" + RUN)], ["cancelled"])
 
+    def test_ctrl_c_cancels_what_was_submitted_before_its_answer_came(self):
+        # Where this was started in the background of a shell, SIGINT is ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        main = threading.get_ident()
+        with Late(lambda: signal.pthread_kill(main, signal.SIGINT)) as late:
+            with self.assertRaises(KeyboardInterrupt):
+                Client(late.url).fetch(ORIGIN + "/slow.jpg", cache="no-store", tags=["early" + RUN])
+        self.assertEqual((len(late.keys), len(set(late.keys))), (2, 1))
+        self.assertEqual([job.phase for job in self.client.jobs(tag="early" + RUN)], ["cancelled"])
+
     def test_another_thread_can_cancel(self):
         job = self.client.submit(ORIGIN + "/slow.jpg", cache="no-store")
         canceller = threading.Thread(target=lambda: Client(API).cancel(job))
@@ -214,6 +276,17 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(asyncio.CancelledError):
             await task
         self.assertEqual([job.phase async for job in self.client.jobs(tag="left" + RUN)], ["cancelled"])
+
+    async def test_cancelling_the_task_cancels_what_was_submitted_before_its_answer_came(self):
+        loop, taken = asyncio.get_running_loop(), asyncio.Event()
+        with Late(lambda: loop.call_soon_threadsafe(taken.set)) as late:
+            task = asyncio.create_task(AsyncClient(late.url).fetch(
+                ORIGIN + "/slow.jpg", cache="no-store", tags=["soon" + RUN]))
+            await taken.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+        self.assertEqual([job.phase async for job in self.client.jobs(tag="soon" + RUN)], ["cancelled"])
 
     async def test_uploads_edits_and_forgets(self):
         job = await self.client.wait(await self.client.upload(photo()))
