@@ -26,7 +26,6 @@ extension Connection {
     }
     // RFC 9112, section 7.1: libmicrohttpd takes ends of lines in chunks that another reader before it might not, and would
     // take for a second request what that one took for content.
-    let isChunked = head.map { $0.declaredLength == nil } ?? false
     if service.isDraining || place == .probe || isChunked {
       MHD_add_response_header(answer, "Connection", "close")
     }

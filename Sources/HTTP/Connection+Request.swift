@@ -56,6 +56,7 @@ extension Connection {
       let head = try RequestHead(handle, parts, service.configuration)
       guard place == .regular || service.isProbe(head) else { throw RefusalError(.overloaded) }
       self.head = head
+      isChunked = head.declaredLength == nil
       if head.declaredLength == 0 {
         step = .complete
         return .YES

@@ -52,6 +52,8 @@ final class Connection: @unchecked Sendable {
   var step = Step.head
   var line: TargetLine?
   var head: RequestHead?
+  /// Whether the content came, or is to come, in chunks.
+  var isChunked = false
   /// Keeps the bytes of an answer where they are until they were sent.
   var sending: Response.Content = .none
   var keeping: (any Sendable & AnyObject)?

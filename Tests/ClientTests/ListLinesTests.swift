@@ -76,6 +76,7 @@ struct ListLinesTests {
       "", "{", "[]", #"{"line":1}"#, #"{"line":1,"phase":"success","job":"../x"}"#,
       #"{"line":1,"phase":"success","job":null}"#, #"{"line":1,"phase":"lost","job":"a"}"#,
       #"{"line":99999999999999999999,"phase":"rejected"}"#,
+      #"{"line":9223372036854775807,"phase":"rejected"}"#, #"{"line":0,"phase":"rejected"}"#,
     ])
   func hostile(text: String) {
     #expect(ResultLine(Array(text.utf8)[...]) == nil)

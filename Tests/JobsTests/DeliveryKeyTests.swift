@@ -42,7 +42,7 @@ struct DeliveryKeyTests {
       ("{tag}", "/etc/passwd", "_etc_passwd"),
       (".{tag}/x", ".", "_/x"), ("a/.{tag}", "", "a/._"), ("{tag}x", "\\..\\", "_.._x"),
       ("a{tag}b", "\u{0}\n\u{85}", "a___b"), ("{tag}", ".", "_"),
-      ("{tag}", "%2e%2e%2f", "%2e%2e%2f"),
+      ("{tag}", "%2e%2e%2f", "%2e%2e%2f"), ("{tag}/\u{301}z", "..", "_/\u{301}z"),
     ])
   func tame(template: String, tag: String, key: String) throws {
     #expect(try filled(template, [.tag: tag]) == key)
@@ -53,7 +53,7 @@ struct DeliveryKeyTests {
     arguments: [
       "", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "a\nb", "{", "}", "a}b", "{a}",
       "{ID}",
-      "{id", "{{id}}", "{}", String(repeating: "a", count: 1_025),
+      "{id", "{{id}}", "{}", "../\u{301}x", "a//\u{301}x", String(repeating: "a", count: 1_025),
     ])
   func refused(template: String) {
     #expect(DeliveryKey(template) == nil)

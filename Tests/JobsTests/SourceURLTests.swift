@@ -1,3 +1,4 @@
+import Foundation
 import Jobs
 import Testing
 
@@ -80,5 +81,26 @@ struct SourceURLTests {
     let fits = base + String(repeating: "a", count: SourceURL.maxLength - base.utf8.count)
     #expect(SourceURL(fits) != nil)
     #expect(SourceURL(fits + "a") == nil)
+  }
+
+  @Test(
+    "that becomes longer when it is encoded is held to the limit too, so that each is read again",
+    arguments: ["é", "\"", " x", "{"])
+  func encoded(character: String) throws {
+    let base = "http://example.org?"
+    for count in [100, 2_000, 2_700, 2_730, 4_000, 8_000] {
+      guard let url = SourceURL(base + String(repeating: character, count: count)) else { continue }
+      #expect(url.string.utf8.count <= SourceURL.maxLength)
+      let record = try JSONEncoder().encode([url])
+      #expect(try JSONDecoder().decode([SourceURL].self, from: record) == [url])
+    }
+    #expect(SourceURL(base + String(repeating: character, count: 4_090)) == nil)
+  }
+
+  @Test("of a record is read whatever its length: an older release wrote such")
+  func recorded() throws {
+    let long = "http://example.org/" + String(repeating: "%C3%A9", count: 3_000)
+    let record = try JSONEncoder().encode([long])
+    #expect(try JSONDecoder().decode([SourceURL].self, from: record)[0].string == long)
   }
 }

@@ -106,6 +106,21 @@ struct StoringTests {
     #expect(origin.requests(to: "/elsewhere").isEmpty)
   }
 
+  @Test("the region is learnt by each of several at once")
+  func regionsAtOnce() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/b/k") { request in
+      request.header("authorization")?.contains("/eu-west-9/s3/") == true
+        ? .status(200, headers: [("ETag", "\"x\"")])
+        : .status(400, headers: [("x-amz-bucket-region", "eu-west-9")])
+    }
+    let bucket = try Self.faulty(origin)
+    try await withThrowingTaskGroup(of: String?.self) { group in
+      for _ in 0..<8 { group.addTask { try await Self.store([1, 2], in: bucket) } }
+      for try await tag in group { #expect(tag == "\"x\"") }
+    }
+  }
+
   @Test("what is told to have another digest counts as not stored")
   func otherBytes() async throws {
     let origin = try ScriptedOrigin()

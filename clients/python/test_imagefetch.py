@@ -204,9 +204,11 @@ class SyncTests(unittest.TestCase):
         self.assertEqual([job.phase for job in self.client.jobs(tag="late" + RUN)], ["cancelled"])
 
     def test_ctrl_c_cancels_what_was_submitted_before_its_answer_came(self):
-        # Where this was started in the background of a shell, SIGINT is ignored.
+        # Whoever started this may have it ignore SIGINT, as a shell does in the background, or block it.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
         main = threading.get_ident()
         with Late(lambda: signal.pthread_kill(main, signal.SIGINT)) as late:
             with self.assertRaises(KeyboardInterrupt):
