@@ -53,4 +53,13 @@ struct ConfigurationCommandTests {
     #expect(right.output == expected.effective())
     #expect(right.error.isEmpty)
   }
+  @Test("probes a service that listens to others, whoever may ask: it need not see the tokens")
+  func health() async throws {
+    try await withService { service in
+      let port = try #require(URL(string: service.base)?.port)
+      let variables = ["IMAGEFETCH_SERVER_HOST": "0.0.0.0", "IMAGEFETCH_SERVER_PORT": "\(port)"]
+      #expect(try CommandRun(["health"], variables).status == 0)
+    }
+    #expect(try CommandRun(["health"], ["IMAGEFETCH_SERVER_PORT": "1"]).status == 1)
+  }
 }

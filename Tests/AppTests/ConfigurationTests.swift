@@ -13,6 +13,19 @@ struct ConfigurationTests {
     #expect(configuration.server.isLoopback)
   }
 
+  @Test("is told apart from another one by its values, also those that are shown to nobody")
+  func differs() throws {
+    let keys = ["a", "b"].map { String(repeating: $0, count: 64) }
+    let files = try keys.map {
+      try Configuration.load(yaml: "view: { enabled: true, keys: [\($0)] }", name: "f.yaml")
+    }
+    func changed(_ one: Configuration, _ other: Configuration) -> [String] {
+      Configuration.keys.filter { !$0.isEqual(one, other) }.map(\.path)
+    }
+    #expect(changed(files[0], files[1]) == ["view.keys"])
+    #expect(changed(files[0], files[0]).isEmpty)
+  }
+
   @Test("sets what it names and leaves the rest")
   func sets() throws {
     let configuration = try Configuration.load(

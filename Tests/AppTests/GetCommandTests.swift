@@ -237,6 +237,26 @@ struct GetCommandTests {
     }
   }
 
+  @Test("goes on at a signal that it was started to ignore, as nohup does")
+  func ignored() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let picture = Fixtures.image("photo.jpg")
+    origin.on(
+      "/slow.jpg", .dripped(picture, size: picture.count / 5 + 1, every: .milliseconds(200)))
+    try await inFolder { folder async throws in
+      let command = try GetCommand(
+        [origin.url("/slow.jpg")], in: folder,
+        command: ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh"] + GetCommand.command)
+      #expect(await origin.waitForRequests(to: "/slow.jpg"))
+      command.signal(SIGHUP)
+      command.signal(SIGINT)
+      let result = try await command.ended()
+      #expect(result.status == 0, "\(result.errors)")
+      #expect(try FileManager.default.names(in: folder) == ["slow.jpg"])
+    }
+  }
+
   @Test("interrupted at whatever moment of its start, it leaves no folder of data")
   func interruptedEarly() async throws {
     let origin = try ScriptedOrigin()

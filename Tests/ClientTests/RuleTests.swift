@@ -160,3 +160,20 @@ struct RuleTests {
     #expect(JobAnswer(Array("<html>".utf8)) == nil)
   }
 }
+
+@Suite("What jobs of a list are like")
+struct ListOptionsTests {
+  @Test("stands in a URL but for header fields, which may be secrets: those are in the lines")
+  func headers() throws {
+    var options = ImageOptions()
+    options.tags = ["feed"]
+    #expect(String(decoding: options.line(of: "http://a/"), as: UTF8.self) == #""http://a/""#)
+    options.headers = [try #require(ImageOptions.HeaderField("Authorization: Bearer S"))]
+    #expect(options.defaults == #"{"tags":["feed"]}"#)
+    #expect(
+      String(decoding: options.line(of: "http://a/"), as: UTF8.self)
+        == #"{"headers":{"Authorization":"Bearer S"},"url":"http://a/"}"#)
+    options.tags = []
+    #expect(options.defaults == nil)
+  }
+}

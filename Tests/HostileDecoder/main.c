@@ -237,6 +237,10 @@ static bool lie(const char *what, Reply *reply) {
         add_header(reply, 0, 10, 10, 1);
         add_decoded(reply, 0, 10, 10, 1);
         add_files(reply, 3, 10, 1);
+    } else if (IS("lie: early files")) {
+        add_header(reply, 0, 10, 10, 1 << 20);
+        add_byte(reply, 1);
+        add_files(reply, 1, 10, 0);
     } else if (IS("lie: endless list")) {
         add_header(reply, 0, 10, 10, 1);
         add_decoded(reply, 0, 10, 10, 1);

@@ -103,7 +103,8 @@ struct HostileDecoderTests {
     "that lies is ended",
     arguments: [
       "garbage", "too long", "short", "huge", "another size", "no header", "orientation",
-      "format", "forbidden format", "files", "endless list", "rendered", "nothing",
+      "format", "forbidden format", "files", "early files", "endless list", "rendered",
+      "nothing",
       "another's answer", "header again", "memory",
     ])
   func lies(lie: String) {

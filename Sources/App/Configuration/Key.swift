@@ -11,7 +11,7 @@ extension Configuration {
     let read: @Sendable (Node, inout Configuration, inout [Complaint]) -> Void
     let show: @Sendable (Configuration) -> String
     /// By their values: of secrets nothing is shown.
-    let isEqual: @Sendable (Configuration, Configuration) -> Bool
+    public let isEqual: @Sendable (Configuration, Configuration) -> Bool
 
     init<Value: Equatable>(
       _ path: String, _ property: any WritableKeyPath<Configuration, Value> & Sendable,
