@@ -150,6 +150,37 @@ struct SlowTests {
     #expect(seconds > .milliseconds(300))
   }
 
+  @Test("is cut where it drips a list on that was refused, and may drip one that is read")
+  func lists() async throws {
+    let handler: RequestHandler = { request in
+      guard request.path != "/refused" else { return .text("no") }
+      var count = 0
+      do throws(BodyError) {
+        while let piece = try await request.body.next() { count += piece.count }
+      } catch { return .text("\(error)") }
+      return .text("\(count)")
+    }
+    let configure = { @Sendable (configuration: inout HTTPServer.Configuration) in
+      Self.configure(&configuration)
+      configuration.takesStreams = { _ in true }
+    }
+    try await Served.with(configure, handler: handler) { port in
+      func isCut(_ path: String) throws -> Bool {
+        let client = try RawClient(port)
+        try client.send(
+          "POST \(path) HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n")
+        // Five times what a request may take.
+        for _ in 0..<40 {
+          usleep(50_000)
+          if try client.sendSome([120]) == 0 { return true }
+        }
+        return false
+      }
+      #expect(try isCut("/refused"))
+      #expect(try !isCut("/read"))
+    }
+  }
+
   @Test("may be silent between requests for longer than a request may take")
   func idles() async throws {
     try await Served.with(Self.configure, handler: echo) { port in
