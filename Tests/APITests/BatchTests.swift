@@ -203,6 +203,45 @@ struct BatchTests {
     #expect(batch?["counts"]?["queued"] == .number(2))
   }
 
+  @Test("are written in parts by what is kept of their jobs, however little the lines say")
+  func parts() async throws {
+    let client = Client()
+    let urls = (1...8).map { "\"http://b/\($0)\(String(repeating: "x", count: 8_000))\"" }
+    let defaults = "{\"alternatives\":[\(urls.joined(separator: ","))]}"
+    let jobs = Array(repeating: "\"http://a/\"", count: 400).joined(separator: ",")
+    let answer = await send(
+      client, "/batches", "{\"defaults\":\(defaults),\"jobs\":[\(jobs)]}", "application/json")
+    #expect(answer.json?["counts"]?["queued"] == .number(400), "\(answer.text)")
+    let kept = client.service.with { $0.additions }
+    #expect(kept.reduce(0, +) > 400 * 64_000)
+    let one = 66_000
+    #expect(kept.allSatisfy { $0 <= BatchWriter.memory / 4 + one }, "\(kept)")
+  }
+
+  @Test("count each member that is kept of a job")
+  func keptBytes() throws {
+    let text = String(repeating: "x", count: 1_000)
+    let url = try #require(SourceURL("http://a/\(text)"))
+    let key = try #require(DeliveryKey(text))
+    let fields = [HeaderField(name: "a", value: text)]
+    let plain = NewJob(submission: Submission(source: .url(url, lowData: nil)))
+    let changes: [(inout NewJob) -> Void] = [
+      { $0.tags = [text] },
+      { $0.submission.source = .url(url, lowData: url) },
+      { $0.submission.alternatives = [url] },
+      { $0.submission.headers = fields },
+      { $0.submission.cacheKey = text },
+      { $0.submission.webhook = Webhook(url: url, events: WebhookEvent.jobEnds) },
+      { $0.submission.deliveries = [DeliveryRequest(.profile("a", key: key), variant: nil)] },
+      { $0.submission.deliveries = [DeliveryRequest(.put(url, headers: []), variant: nil)] },
+    ]
+    for (index, change) in changes.enumerated() {
+      var job = plain
+      change(&job)
+      #expect(job.keptBytes >= plain.keptBytes + 1_000, "\(index)")
+    }
+  }
+
   @Test("are answered with what they are where their key comes again")
   func repeated() async throws {
     let client = Client()

@@ -83,7 +83,7 @@ struct CSVFormat: BatchFormat {
     } else if fields.count > header.count {
       reader.reject(url: nil, .invalidOption, "It has more fields than the header line.")
     } else {
-      reader.add(.object(members(header)), bytes: bytes)
+      reader.add(.object(members(header)))
     }
     reader.skip(lines)
   }
