@@ -208,4 +208,7 @@ public struct RejectedLine: Sendable, Equatable, Codable {
   public init(line: Int, url: String?, code: String, detail: String) {
     (self.line, self.url, self.code, self.detail) = (line, url, code, detail)
   }
+
+  /// What is kept of it, about.
+  package var keptBytes: Int { 128 + (url?.utf8.count ?? 0) + detail.utf8.count }
 }

@@ -49,7 +49,7 @@ public struct NewLines: Sendable {
   public let offset: Int
   /// How many there are, with those that are neither jobs nor rejected.
   public var count = 0
-  /// Of their text.
+  /// What is kept of them, about.
   public var bytes = 0
   /// Those that are jobs.
   public var jobs: [Job] = []

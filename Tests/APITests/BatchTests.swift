@@ -203,6 +203,69 @@ struct BatchTests {
     #expect(batch?["counts"]?["queued"] == .number(2))
   }
 
+  @Test("are written in parts by what is kept of their jobs, however little the lines say")
+  func parts() async throws {
+    let client = Client()
+    let urls = (1...8).map { "\"http://b/\($0)\(String(repeating: "x", count: 8_000))\"" }
+    let defaults = "{\"alternatives\":[\(urls.joined(separator: ","))]}"
+    let jobs = Array(repeating: "\"http://a/\"", count: 400).joined(separator: ",")
+    let answer = await send(
+      client, "/batches", "{\"defaults\":\(defaults),\"jobs\":[\(jobs)]}", "application/json")
+    #expect(answer.json?["counts"]?["queued"] == .number(400), "\(answer.text)")
+    let kept = client.service.with { $0.additions }
+    #expect(kept.reduce(0, +) > 400 * 64_000)
+    let one = 66_000
+    #expect(kept.allSatisfy { $0 <= BatchWriter.memory / 4 + one }, "\(kept)")
+  }
+
+  @Test("tell a line's URL, and a member that there is none, by as many bytes as others have")
+  func longCharacters() async throws {
+    let client = Client()
+    let character = "a" + String(repeating: "\u{301}", count: 20_000)
+    let lines = "http://a/\n\(character)\n"
+    let id = try #require(await send(client, "/batches", lines).json?["id"]?.string)
+    let rejected = await client.streamed("/batches/\(id)/results?phase=rejected")
+    #expect(8_192..<9_000 ~= rejected.count)
+    for (text, type) in [
+      ("url,\(character)\nhttp://a/,1\n", "text/csv"),
+      ("{\"\(character)\":1,\"jobs\":[]}", "application/json"),
+    ] {
+      let answer = await send(client, "/batches", text, type)
+      #expect(answer.status == 422 && answer.bytes.count < 2_000, "\(type)")
+    }
+    for member in ["X", #""variants":[{"name":"a","X":1}]"#, #""deliver":[{"X":1}]"#] {
+      let text = member == "X" ? "\"\(character)\":1" : member.replacing("X", with: character)
+      let answer = await client.post("{\"url\":\"http://a/\",\(text)}")
+      #expect(answer.status == 422 && answer.bytes.count < 2_000, "\(member)")
+    }
+    let retry = await client.post("{\"\(character)\":[]}", to: "/batches/\(id)/retry")
+    #expect(retry.status == 422 && retry.bytes.count < 2_000, "\(retry.status)")
+  }
+
+  @Test("count each member that is kept of a job")
+  func keptBytes() throws {
+    let text = String(repeating: "x", count: 1_000)
+    let url = try #require(SourceURL("http://a/\(text)"))
+    let key = try #require(DeliveryKey(text))
+    let fields = [HeaderField(name: "a", value: text)]
+    let plain = NewJob(submission: Submission(source: .url(url, lowData: nil)))
+    let changes: [(inout NewJob) -> Void] = [
+      { $0.tags = [text] },
+      { $0.submission.source = .url(url, lowData: url) },
+      { $0.submission.alternatives = [url] },
+      { $0.submission.headers = fields },
+      { $0.submission.cacheKey = text },
+      { $0.submission.webhook = Webhook(url: url, events: WebhookEvent.jobEnds) },
+      { $0.submission.deliveries = [DeliveryRequest(.profile("a", key: key), variant: nil)] },
+      { $0.submission.deliveries = [DeliveryRequest(.put(url, headers: []), variant: nil)] },
+    ]
+    for (index, change) in changes.enumerated() {
+      var job = plain
+      change(&job)
+      #expect(job.keptBytes >= plain.keptBytes + 1_000, "\(index)")
+    }
+  }
+
   @Test("are answered with what they are where their key comes again")
   func repeated() async throws {
     let client = Client()

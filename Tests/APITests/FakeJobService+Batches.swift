@@ -27,6 +27,8 @@ extension FakeJobService {
 
   func add(_ new: NewLines, to batch: Batch, by caller: Caller) async throws(JobsError) -> Batch {
     try check()
+    let bytes = new.jobs.map(\.job.keptBytes).reduce(0, +)
+    with { $0.additions.append(bytes) }
     let jobs = new.jobs.map { line in
       with { $0.milliseconds += 1 }
       return Job(

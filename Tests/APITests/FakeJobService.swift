@@ -39,6 +39,8 @@ final class FakeJobService: JobService {
     var waiting = WaitingFor(.worker, origin: nil)
     /// What was asked of listening, in order.
     var listening: [Listening] = []
+    /// What is kept of lines that were added together, in order.
+    var additions: [Int] = []
   }
   enum Listening: Equatable {
     case one(JobID, seen: Int?, cancels: Bool)

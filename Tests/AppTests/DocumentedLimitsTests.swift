@@ -56,6 +56,7 @@ struct DocumentedLimitsTests {
       "waits \(seconds(StandardError.patience)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
+      "a list of jobs takes \(BatchWriter.memory >> 20) MiB of it",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
       "one more for each \(JobRow.recordPerPlace / 1000) kB",

@@ -25,7 +25,7 @@ struct URIListFormat: BatchFormat {
     guard let url = String(validating: text, as: UTF8.self) else {
       return reader.reject(url: nil, .invalidURL, "It is not UTF-8.")
     }
-    reader.add(url: url, bytes: text.count)
+    reader.add(url: url)
   }
 }
 

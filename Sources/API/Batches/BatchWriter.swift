@@ -3,10 +3,11 @@ internal import Jobs
 /// Makes an upload's lines durable while the next ones are read: what has come when a transaction ends is the next one's,
 /// so that the faster lines come, the more of them share one.
 actor BatchWriter {
-  /// So much waits for the store before the client is held back.
-  private static let most = (lines: 2_000, bytes: 1 << 20)
-  /// What an upload has in memory at the most, about: what waits, what is being written, and what is being read.
-  static let memory = 4 * most.bytes
+  /// So much waits for the store before the client is held back; bytes as ``NewLines/bytes`` counts them.
+  static let most = (lines: 2_000, bytes: 512 << 10)
+  /// What an upload has in memory at the most, about: up to twice those bytes wait, twice as many are being written, as
+  /// jobs and as records, and the rest is for the line that is read.
+  static let memory = 8 * most.bytes
 
   private let service: any BatchService
   private let caller: Caller

@@ -2,7 +2,8 @@ internal import Jobs
 
 /// Makes lines of an upload into jobs, or says why there is none.
 struct LineReader {
-  /// What has been read and not yet been taken.
+  /// What has been read and not yet been taken, before ``lines``.
+  private var parts: [NewLines] = []
   private var lines: NewLines
   /// Whether lines came beyond the most that a batch may have: they are passed over.
   private(set) var isOverfull = false
@@ -29,10 +30,11 @@ struct LineReader {
   /// Lines that came by now, over all uploads.
   private var received: Int { lines.offset + lines.count }
 
-  /// What was read since this was last asked.
-  mutating func take() -> NewLines {
-    defer { lines = NewLines(after: received) }
-    return lines
+  /// What was read since this was last asked, in parts of about what one transaction may keep: a few bytes of text can
+  /// be as many jobs as the template is long.
+  mutating func take() -> [NewLines] {
+    defer { (parts, lines) = ([], NewLines(after: received)) }
+    return parts + [lines]
   }
 
   /// Has the lines from here on be like that unless they say otherwise.
@@ -73,8 +75,13 @@ struct LineReader {
   /// Counts a line, where there may be one more.
   private mutating func count() -> Bool {
     isOverfull = isOverfull || received >= mostLines
-    if !isOverfull { lines.count += 1 }
-    return !isOverfull
+    guard !isOverfull else { return false }
+    if lines.bytes >= BatchWriter.most.bytes {
+      parts.append(lines)
+      lines = NewLines(after: received)
+    }
+    lines.count += 1
+    return true
   }
 
   /// Lines that are nothing: empty, a comment, or of a record that began before.
@@ -86,8 +93,7 @@ struct LineReader {
   }
 
   /// A line that is a URL.
-  mutating func add(url text: String, bytes: Int) {
-    lines.bytes += bytes
+  mutating func add(url text: String) {
     let url = decoder.url(.string(text), at: Location(root: .body(index: nil), member: "url"))
     guard let url else { return rejectMistakes(url: text) }
     var job = template
@@ -97,7 +103,6 @@ struct LineReader {
 
   /// A line that is JSON.
   mutating func add(json line: ArraySlice<UInt8>) {
-    lines.bytes += line.count
     let value: JSONValue
     do { value = try JSONParser.parse(Array(line), maxValues: Self.maxValues) } catch {
       return reject(url: nil, .malformedJSON, Problem(error).detail)
@@ -109,10 +114,9 @@ struct LineReader {
   static let maxValues = 320
 
   /// A line that is a job, or a URL.
-  mutating func add(_ value: JSONValue, bytes count: Int = 0) {
-    lines.bytes += count
+  mutating func add(_ value: JSONValue) {
     switch value {
-    case .string(let text): add(url: text, bytes: 0)
+    case .string(let text): add(url: text)
     case .object(let members):
       let job = decoder.job(from: members, over: template)
       guard let job, decoder.mistakes.isEmpty else {
@@ -127,6 +131,7 @@ struct LineReader {
     var job = job
     job.tags += tags.filter { !job.tags.contains($0) }
     guard count() else { return }
+    lines.bytes += job.keptBytes
     lines.jobs.append(NewLines.Job(line: received, job: job))
   }
 
@@ -143,8 +148,9 @@ struct LineReader {
   mutating func reject(url: String?, _ code: RequestCode, _ detail: String) {
     guard count() else { return }
     // As long as any that is taken.
-    let told = url.map { String($0.prefix(SourceURL.maxLength)) }
-    lines.rejected.append(
-      RejectedLine(line: received, url: told, code: code.rawValue, detail: detail))
+    let told = url.map { $0.prefix(bytes: SourceURL.maxLength) }
+    let line = RejectedLine(line: received, url: told, code: code.rawValue, detail: detail)
+    lines.bytes += line.keptBytes
+    lines.rejected.append(line)
   }
 }

@@ -152,8 +152,10 @@ extension Routes {
     do { return try await body.next() } catch { throw Problem(error) }
   }
 
-  private static func add(_ lines: NewLines, to writer: BatchWriter) async throws(Problem) {
-    do { try await writer.add(lines) } catch { throw Problem(error) }
+  private static func add(_ parts: [NewLines], to writer: BatchWriter) async throws(Problem) {
+    for lines in parts {
+      do { try await writer.add(lines) } catch { throw Problem(error) }
+    }
   }
 
   private func finished(_ writer: BatchWriter) async throws(Problem) -> Batch {
