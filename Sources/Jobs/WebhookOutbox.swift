@@ -2,7 +2,8 @@
 /// (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
 public protocol WebhookOutbox: Sendable {
   /// Hands over messages whose time has come, going from host to host, so that one whose receiver is down holds up no
-  /// other host's. Whoever is given one holds it until it is settled, or its lease is over.
+  /// other host's, and passing over owners that have their share (``MessageShares``). Whoever is given one holds it until
+  /// it is settled, or its lease is over.
   ///
   /// - Throws: `.leaseLost` where the instance's lease is over.
   func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages
@@ -31,7 +32,9 @@ public struct MessageRequest: Sendable {
   public var instance: Instance
   /// Those that it is sending: whatever else it holds it was given by an answer that got lost.
   public var sending: Set<WebhookMessage.ID>
-  /// At the most.
+  /// How many of those are whose.
+  public var byOwner: [Owner: Int]
+  /// Places that are free: at the most so many are handed over.
   public var count: Int
   /// Messages on their way to one host, whoever sends them.
   public var perHost: Int
@@ -40,11 +43,11 @@ public struct MessageRequest: Sendable {
 
   /// A request.
   public init(
-    by instance: Instance, sending: Set<WebhookMessage.ID>, count: Int, perHost: Int,
-    after: String? = nil
+    by instance: Instance, sending: Set<WebhookMessage.ID>, byOwner: [Owner: Int] = [:],
+    count: Int, perHost: Int, after: String? = nil
   ) {
-    (self.instance, self.sending, self.count) = (instance, sending, count)
-    (self.perHost, self.after) = (perHost, after)
+    (self.instance, self.sending, self.byOwner) = (instance, sending, byOwner)
+    (self.count, self.perHost, self.after) = (count, perHost, after)
   }
 
   /// Hosts that one look goes through.
@@ -55,11 +58,34 @@ public struct MessageRequest: Sendable {
 public struct TakenMessages: Sendable, Equatable {
   /// The messages.
   public var messages: [WebhookMessage] = []
-  /// The host to go on after; nil where all were looked at.
+  /// The host to go on after; nil where all were looked at. The one that was asked with: whoever waits has its share.
   public var after: String?
   /// When the next message that nobody holds will be due, where all were looked at.
   public var nextDue: Timestamp?
 
   /// None.
   public init() {}
+}
+
+/// An instance's places for messages, shared among owners: one takes as long as it has fewer messages on their way than
+/// places are free. So an owner alone gets half of them, the next one half of what is left, and one whose receivers are
+/// all down delays nobody else's.
+package struct MessageShares {
+  private var free: Int
+  private var byOwner: [Owner: Int]
+
+  package init(_ request: MessageRequest) { (free, byOwner) = (request.count, request.byOwner) }
+
+  /// Owners that get nothing now: few, as they hold most places.
+  package var full: [Owner] { byOwner.filter { $0.value >= free }.map(\.key) }
+
+  package func hasPlace(for owner: Owner) -> Bool { byOwner[owner, default: 0] < free }
+
+  /// - Returns: whether there was a place.
+  package mutating func take(for owner: Owner) -> Bool {
+    guard hasPlace(for: owner) else { return false }
+    byOwner[owner, default: 0] += 1
+    free -= 1
+    return true
+  }
 }

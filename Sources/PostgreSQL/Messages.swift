@@ -141,23 +141,31 @@ extension Transaction {
 
   fileprivate func take(_ request: MessageRequest, at moment: Timestamp) throws -> TakenMessages {
     var taken = TakenMessages()
+    var shares = MessageShares(request)
+    let full = shares.full.map { Array($0.name.utf8) }
+    guard try isAnyoneServed(but: full) else {
+      taken.after = request.after
+      return taken
+    }
     let hosts = try self.hosts(after: request.after)
     let rows = try execute(
       """
       SELECT d.record, h.host FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
         SELECT m.record, m.next_at FROM messages m
         WHERE m.host = h.host AND m.next_at <= $2 AND m.next_at IS NOT NULL AND m.instance IS NULL
+          AND (m.owner IS NULL OR m.owner <> ALL ($5))
         ORDER BY m.next_at LIMIT greatest(0, $3 - (SELECT count(*) FROM messages b
           WHERE b.host = h.host AND b.instance IS NOT NULL)) FOR UPDATE SKIP LOCKED) d
       ORDER BY h.place, d.next_at LIMIT $4
       """,
       [
         .byteStrings(hosts), .int(moment.milliseconds), .int(Int64(request.perHost)),
-        .int(Int64(request.count)),
+        .int(Int64(request.count)), .byteStrings(full),
       ])
-    taken.messages = try rows.all.map { try WebhookMessage(rows, $0) }
+    let found = try rows.all.map { try WebhookMessage(rows, $0) }
+    taken.messages = found.filter { shares.take(for: $0.owner) }
     try hold(taken.messages.map(\.id), by: request.instance)
-    if taken.messages.count == request.count {
+    if found.count == request.count || taken.messages.count < found.count {
       taken.after = taken.messages.last?.host
     } else if hosts.count == MessageRequest.mostHosts {
       taken.after = hosts.last.map { String(decoding: $0, as: UTF8.self) }
@@ -170,6 +178,24 @@ extension Transaction {
       ).int(0, 0).map { Timestamp(milliseconds: $0) }
     }
     return taken
+  }
+
+  /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
+  private func isAnyoneServed(but full: [[UInt8]]) throws -> Bool {
+    guard !full.isEmpty else { return true }
+    return try !execute(
+      """
+      WITH RECURSIVE owners (owner, place) AS (
+        (SELECT owner, 1 FROM messages
+          WHERE next_at IS NOT NULL AND owner IS NOT NULL ORDER BY owner LIMIT 1)
+        UNION ALL SELECT (SELECT m.owner FROM messages m
+            WHERE m.next_at IS NOT NULL AND m.owner IS NOT NULL AND m.owner > o.owner
+            ORDER BY m.owner LIMIT 1),
+          place + 1
+          FROM owners o WHERE o.owner IS NOT NULL AND place <= $2)
+      SELECT FROM owners WHERE owner IS NOT NULL AND owner <> ALL ($1) LIMIT 1
+      """, [.byteStrings(full), .int(Int64(full.count))]
+    ).isEmpty
   }
 
   private func hosts(after host: String?) throws -> [[UInt8]] {

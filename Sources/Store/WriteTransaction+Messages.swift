@@ -42,11 +42,14 @@ extension WriteTransaction {
     }
   }
 
-  /// Messages that are due, of one host after the other.
+  /// Messages that are due, of one host after the other. Of owners that have their share none.
   func dueMessages(
     _ request: MessageRequest, at moment: Timestamp, _ held: [WebhookMessage.ID: String]
   ) throws -> TakenMessages {
     var taken = TakenMessages()
+    var shares = MessageShares(request)
+    taken.after = request.after
+    guard try isAnyoneServed(shares) else { return taken }
     var host = request.after.map { Data($0.utf8) }
     for _ in 0..<MessageRequest.mostHosts {
       let next = try one(
@@ -62,18 +65,47 @@ extension WriteTransaction {
       let name = String(decoding: found, as: UTF8.self)
       let busy = held.values.count { $0 == name }
       let room = min(request.perHost - busy, request.count - taken.messages.count)
-      if room > 0 {
-        let rows = try all(
-          """
-          SELECT record FROM messages WHERE host = ? AND next_at <= ? ORDER BY next_at LIMIT ?
-          """, [found, moment.milliseconds, room + busy])
-        let due = try rows.map { try MessageRecord.message(from: $0[0]) }
-        taken.messages += due.filter { held[$0.id] == nil }.prefix(room)
-      }
       taken.after = name
+      guard room > 0 else { continue }
+      let rows = try all(
+        """
+        SELECT record, owner FROM messages WHERE host = ? AND next_at <= ? ORDER BY next_at LIMIT ?
+        """,
+        [found, moment.milliseconds, shares.full.isEmpty ? room + busy : Self.mostOfHost])
+      let end = taken.messages.count + room
+      for row in rows where taken.messages.count < end {
+        let owner: Data? = row[1]
+        if let owner, !shares.hasPlace(for: Owner(owner)) { continue }
+        let message = try MessageRecord.message(from: row[0])
+        guard held[message.id] == nil, shares.take(for: message.owner) else { continue }
+        taken.messages.append(message)
+      }
       if taken.messages.count == request.count { break }
+      guard try isAnyoneServed(shares) else { break }
     }
     return taken
+  }
+
+  /// Of a host, where there may be some to be passed over: an owner that sent thousands to one receiver makes no look long.
+  private static let mostOfHost = 32
+
+  /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
+  private func isAnyoneServed(_ shares: MessageShares) throws -> Bool {
+    guard !shares.full.isEmpty else { return true }
+    var least = Data()
+    while let row = try one(
+      """
+      SELECT owner FROM messages WHERE next_at IS NOT NULL AND owner IS NOT NULL AND owner >= ?
+      ORDER BY owner LIMIT 1
+      """, [least])
+    {
+      let owner: Data = row[0]
+      if shares.hasPlace(for: Owner(owner)) { return true }
+      // The next name there can be.
+      least = owner
+      least.append(0)
+    }
+    return false
   }
 
   private func nextDueMessage(after moment: Timestamp) throws -> Timestamp? {
@@ -82,6 +114,10 @@ extension WriteTransaction {
       [moment.milliseconds]
     ).map { Timestamp(milliseconds: $0[0]) }
   }
+}
+
+extension Owner {
+  fileprivate init(_ column: Data) { self.init(String(decoding: column, as: UTF8.self)) }
 }
 
 /// The form in which a message is kept, as a job is.

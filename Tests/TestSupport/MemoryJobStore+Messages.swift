@@ -29,8 +29,12 @@ extension MemoryJobStore: WebhookOutbox {
       if !isSent { messages[id]?.holder = nil }
     }
     var taken = TakenMessages()
-    let hosts = Set(messages.values.filter { $0.message.nextTry != nil }.map(\.message.host))
-      .sorted().filter { $0 > request.after ?? "" }
+    var shares = MessageShares(request)
+    let waiting = messages.values.map(\.message).filter { $0.nextTry != nil }
+    taken.after = request.after
+    guard shares.full.isEmpty || waiting.contains(where: { shares.hasPlace(for: $0.owner) })
+    else { return taken }
+    let hosts = Set(waiting.map(\.host)).sorted().filter { $0 > request.after ?? "" }
     for host in hosts.prefix(MessageRequest.mostHosts) {
       let here = messages.values.filter { $0.message.host == host }
       let busy = here.count { $0.holder != nil }
@@ -38,12 +42,15 @@ extension MemoryJobStore: WebhookOutbox {
         kept.holder == nil && kept.message.nextTry.map { $0 <= moment } ?? false
       }.map(\.message).sorted { $0.nextTry! < $1.nextTry! }
       let room = min(request.perHost - busy, request.count - taken.messages.count)
-      for message in due.prefix(max(0, room)) {
+      let end = taken.messages.count + room
+      for message in due where taken.messages.count < end && shares.take(for: message.owner) {
         messages[message.id]?.holder = request.instance
         taken.messages.append(message)
       }
       taken.after = host
       if taken.messages.count == request.count { return taken }
+      guard shares.full.isEmpty || waiting.contains(where: { shares.hasPlace(for: $0.owner) })
+      else { return taken }
     }
     if hosts.count <= MessageRequest.mostHosts {
       taken.after = nil

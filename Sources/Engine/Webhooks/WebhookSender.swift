@@ -8,7 +8,7 @@ public struct WebhookRules: Sendable {
   public var schedule = WebhookSchedule.standard
   /// From a try's beginning to the answer's header section.
   public var timeout: Duration = .seconds(15)
-  /// Messages on their way at the same time.
+  /// Messages on their way at the same time, of one owner at most half as many (``MessageShares``).
   public var atOnce = 64
   /// To one host, from all instances.
   public var perHost = 2
@@ -22,11 +22,11 @@ public struct WebhookRules: Sendable {
 /// Sends messages, and sends again those that were not taken.
 ///
 /// In comes a ring when there may be one, and the clock; out go requests, one task each, and what came of them into the
-/// store. What one receiver does holds up nobody else: the store hands over no more than two messages of a host at once.
-/// Runs on Swift's threads.
+/// store. What one receiver does holds up nobody else: the store hands over no more than two messages of a host at once, and
+/// of an owner no more than its share. Runs on Swift's threads.
 final class WebhookSender: Sendable {
   private struct State {
-    var sending: Set<WebhookMessage.ID> = []
+    var sending: [WebhookMessage.ID: Owner] = [:]
     var isStopped = false
   }
 
@@ -121,9 +121,14 @@ extension WebhookSender {
         look.next = clock() + .seconds(1)
         return look
       }
-      state.withLock { $0.sending.formUnion(taken.messages.map(\.id)) }
+      state.withLock { state in
+        for message in taken.messages { state.sending[message.id] = message.owner }
+      }
       look.taken += taken.messages.map { ($0, instance) }
+      let hasMoved = taken.after != look.host
       (look.host, look.next) = (taken.after, taken.nextDue)
+      // Whoever waits has its share: the end of one of theirs rings.
+      guard hasMoved else { break }
       guard taken.after == nil else { continue }
       if isRound { break }
       isRound = true
@@ -132,17 +137,19 @@ extension WebhookSender {
   }
 
   private func take(
-    _ count: Int, besides sending: Set<WebhookMessage.ID>, after host: String?
+    _ count: Int, besides sending: [WebhookMessage.ID: Owner], after host: String?
   ) async throws(StoreError) -> (TakenMessages, Instance) {
     try await lease.holding { instance throws(StoreError) in
       let request = MessageRequest(
-        by: instance, sending: sending, count: count, perHost: rules.perHost, after: host)
+        by: instance, sending: Set(sending.keys),
+        byOwner: sending.values.reduce(into: [:]) { $0[$1, default: 0] += 1 },
+        count: count, perHost: rules.perHost, after: host)
       return (try await store.takeMessages(request), instance)
     }
   }
 
   /// What is on its way, and for how many more there is room; nil: for none.
-  private var openRoom: (Set<WebhookMessage.ID>, Int)? {
+  private var openRoom: ([WebhookMessage.ID: Owner], Int)? {
     state.withLock { state in
       let room = rules.atOnce - state.sending.count
       return state.isStopped || room <= 0 ? nil : (state.sending, room)
@@ -159,7 +166,7 @@ extension WebhookSender {
       await settle(told, for: instance)
       tell(told, answer)
     }
-    _ = state.withLock { $0.sending.remove(message.id) }
+    state.withLock { $0.sending[message.id] = nil }
     ring()
   }
 

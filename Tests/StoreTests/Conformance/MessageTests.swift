@@ -6,9 +6,9 @@ import Testing
 struct MessageTests {
   private static func job(
     _ number: Int64, to host: String = "a.example",
-    _ events: Set<WebhookEvent> = WebhookEvent.jobEnds
+    _ events: Set<WebhookEvent> = WebhookEvent.jobEnds, owner: String = "anna"
   ) -> Job {
-    let plain = Job.sample(number)
+    let plain = Job.sample(number, owner: owner)
     var submission = plain.submission
     submission.webhook = Webhook(url: SourceURL("https://\(host)/hook")!, events: events)
     return Job(
@@ -127,7 +127,7 @@ struct MessageTests {
     for job in busy + others { _ = try await store.update(job.id, under: nil, Self.cancel) }
     store.clock.set(.at(10))
     let first = try await store.base.takeMessages(
-      MessageRequest(by: instance, sending: [], count: 9, perHost: 2))
+      MessageRequest(by: instance, sending: [], count: 99, perHost: 2))
     #expect(
       first.messages.map(\.host).sorted().prefix(3) == [
         "busy.example", "busy.example", "other10.example",
@@ -166,11 +166,51 @@ struct MessageTests {
     var (sending, after, looks): (Set<WebhookMessage.ID>, String?, Int) = ([], nil, 0)
     repeat {
       let taken = try await store.base.takeMessages(
-        MessageRequest(by: instance, sending: sending, count: 100, perHost: 2, after: after))
+        MessageRequest(by: instance, sending: sending, count: 200, perHost: 2, after: after))
       sending.formUnion(taken.messages.map(\.id))
       (after, looks) = (taken.after, looks + 1)
     } while after != nil && looks < 20
     #expect(sending.count == 300 && looks <= 5)
+    await store.close()
+  }
+
+  @Test(
+    "of an owner that has half of the places are passed over, and hold up no other owner's",
+    arguments: StoreAdapter.allCases)
+  func owners(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let many: [Job] =
+      (0..<40).map { Self.job($0, to: "host\(100 + $0).example") }
+      + (40..<43).map { Self.job($0, to: "shared.example") }
+    let other = Self.job(50, to: "shared.example", owner: "bert")
+    _ = try await store.submit(many + [other], key: nil, capacity: .max)
+    for job in many + [other] { _ = try await store.update(job.id, under: nil, Self.cancel) }
+    store.clock.set(.at(10))
+    var (taken, after): ([WebhookMessage], String?) = ([], nil)
+    func request() -> MessageRequest {
+      MessageRequest(
+        by: instance, sending: Set(taken.map(\.id)),
+        byOwner: taken.reduce(into: [:]) { $0[$1.owner, default: 0] += 1 },
+        count: 8 - taken.count, perHost: 2, after: after)
+    }
+    for _ in 0..<5 {
+      let some = try await store.base.takeMessages(request())
+      taken += some.messages
+      after = some.after
+      if after == nil { break }
+    }
+    let others = taken.filter { $0.owner == other.owner }
+    #expect(after == nil && taken.count == 5 && others.map(\.id.subject) == [other.id])
+
+    // Nobody else's wait: no host is looked at.
+    var told = try #require(others.first)
+    told.note(Self.taken(), under: .standard, dice: 0)
+    try await store.base.settle(told, by: instance)
+    (taken, after) = (taken.filter { $0.id != told.id }, "host110.example")
+    let none = try await store.base.takeMessages(request())
+    #expect(none.messages.isEmpty && none.after == after)
     await store.close()
   }
 
