@@ -1,4 +1,5 @@
 internal import HTTPTypes
+internal import Jobs
 
 /// What is wrong with one request, all of it at once.
 struct Mistakes {
@@ -92,6 +93,6 @@ struct Location {
 
   /// A name of the client's own making may be as long as its body.
   private static func cut(_ name: String) -> String {
-    name.utf8.count <= 128 ? name : String(name.prefix(128))
+    name.utf8.count <= 128 ? name : name.prefix(bytes: 128)
   }
 }

@@ -335,6 +335,6 @@ extension CodecError {
 }
 
 extension String {
-  /// At most 256 characters of what others worded.
-  fileprivate var shortened: String { utf8.count <= 256 ? self : prefix(256) + "…" }
+  /// At most 256 bytes of what others worded.
+  fileprivate var shortened: String { utf8.count <= 256 ? self : prefix(bytes: 256) + "…" }
 }

@@ -37,7 +37,7 @@ extension SubmissionDecoder {
     }
     for member in members where !Self.deliveryMembers.contains(member.name) {
       let hint = mistakes.hint(for: member.name, among: Self.deliveryMembers)
-      wrong(location, "\(member.name.prefix(64)): a place has no such member.\(hint)")
+      wrong(location, "\(member.name.prefix(bytes: 64)): a place has no such member.\(hint)")
     }
     switch (member("put"), member("to")) {
     case (let put?, nil):

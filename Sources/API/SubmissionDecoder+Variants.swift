@@ -35,7 +35,7 @@ extension SubmissionDecoder {
     var density = 1.0
     for member in members {
       guard let wrong = set(member, of: &request, &density) else { continue }
-      self.wrong(location, "\(member.name.prefix(64)): \(wrong)")
+      self.wrong(location, "\(member.name.prefix(bytes: 64)): \(wrong)")
     }
     if request.isAnimated == true, let format = request.format, format != .webp {
       wrong(location, "animated: Animations are written as WebP alone.")

@@ -46,6 +46,6 @@ public struct PresignedUpload: Sendable {
     guard 200...299 ~= head.status else {
       throw .refused(to: url.authority, status: head.status, code: nil)
     }
-    return head.fields.first { $0.name.lowercased() == "etag" }.map { String($0.value.prefix(256)) }
+    return head.fields.first { $0.name.lowercased() == "etag" }?.value.prefix(bytes: 256)
   }
 }

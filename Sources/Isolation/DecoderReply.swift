@@ -138,7 +138,7 @@ extension MessageWriter {
     switch error {
     case .unsupportedFormat(let name):
       add(0)
-      self.add(name) { $0.add(String($1.prefix(CodecError.longestDetail))) }
+      self.add(name) { $0.add($1.prefix(bytes: CodecError.longestDetail)) }
     case .tooManyPixels(let width, let height, let limit): add(1, width, height, limit)
     case .dimensionTooLarge(let width, let height, let limit): add(2, width, height, limit)
     case .tooManyScans(let limit): add(3, limit)
@@ -148,14 +148,14 @@ extension MessageWriter {
     case .broken(let format, let detail):
       add(7)
       self.add(choice: format)
-      self.add(String(detail.prefix(CodecError.longestDetail)))
+      self.add(detail.prefix(bytes: CodecError.longestDetail))
     case .crashed, .noDecoder: add(8)
     }
   }
 }
 
 extension CodecError {
-  /// Characters of what a library says.
+  /// Bytes of what a library says.
   static let longestDetail = 256
 }
 

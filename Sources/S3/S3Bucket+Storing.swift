@@ -111,9 +111,9 @@ extension S3Bucket {
     let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
     // It may say 200 before it knows.
     if let code = answer.first("Code") {
-      throw .refused(status: 200, code: String(code.prefix(64)), message: "")
+      throw .refused(status: 200, code: code.prefix(bytes: 64), message: "")
     }
-    return answer.first("ETag").map { String($0.prefix(256)) }
+    return answer.first("ETag")?.prefix(bytes: 256)
   }
 }
 

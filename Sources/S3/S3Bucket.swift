@@ -113,7 +113,7 @@ public final class S3Bucket: Sendable {
     of response: FetchedResponse, with digest: ImageDigest
   ) throws(S3Error) -> String? {
     if let told = response.field(checksum), told != digest.base64 { throw .otherBytes }
-    return response.field("etag").map { String($0.prefix(256)) }
+    return response.field("etag")?.prefix(bytes: 256)
   }
 
   /// An object's bytes, as they come; nil when there is none.
@@ -255,7 +255,7 @@ extension S3Bucket {
 
   /// As much of what it says as a line of the log takes: whoever stands before the store may say anything.
   private static func told(_ text: String?) -> String {
-    String((text ?? "").prefix(300).map { $0.isNewline ? " " : $0 })
+    String((text ?? "").prefix(bytes: 300).map { $0.isNewline ? " " : $0 })
   }
 
   private func signed(

@@ -218,6 +218,30 @@ struct BatchTests {
     #expect(kept.allSatisfy { $0 <= BatchWriter.memory / 4 + one }, "\(kept)")
   }
 
+  @Test("tell a line's URL, and a member that there is none, by as many bytes as others have")
+  func longCharacters() async throws {
+    let client = Client()
+    let character = "a" + String(repeating: "\u{301}", count: 20_000)
+    let lines = "http://a/\n\(character)\n"
+    let id = try #require(await send(client, "/batches", lines).json?["id"]?.string)
+    let rejected = await client.streamed("/batches/\(id)/results?phase=rejected")
+    #expect(8_192..<9_000 ~= rejected.count)
+    for (text, type) in [
+      ("url,\(character)\nhttp://a/,1\n", "text/csv"),
+      ("{\"\(character)\":1,\"jobs\":[]}", "application/json"),
+    ] {
+      let answer = await send(client, "/batches", text, type)
+      #expect(answer.status == 422 && answer.bytes.count < 2_000, "\(type)")
+    }
+    for member in ["X", #""variants":[{"name":"a","X":1}]"#, #""deliver":[{"X":1}]"#] {
+      let text = member == "X" ? "\"\(character)\":1" : member.replacing("X", with: character)
+      let answer = await client.post("{\"url\":\"http://a/\",\(text)}")
+      #expect(answer.status == 422 && answer.bytes.count < 2_000, "\(member)")
+    }
+    let retry = await client.post("{\"\(character)\":[]}", to: "/batches/\(id)/retry")
+    #expect(retry.status == 422 && retry.bytes.count < 2_000, "\(retry.status)")
+  }
+
   @Test("count each member that is kept of a job")
   func keptBytes() throws {
     let text = String(repeating: "x", count: 1_000)

@@ -1,3 +1,5 @@
+internal import Jobs
+
 /// `text/csv` (RFC 4180): a header line whose columns are members of a job, and a job a record. A quoted field may go over
 /// several lines; the record's place is the line that it begins on.
 struct CSVFormat: BatchFormat {
@@ -101,7 +103,7 @@ struct CSVFormat: BatchFormat {
       throw Self.noHeader("It names no column url.")
     }
     for name in names where !SubmissionDecoder.isMember(name) {
-      throw Self.noHeader("A job has no member \"\(name.prefix(64))\".")
+      throw Self.noHeader("A job has no member \"\(name.prefix(bytes: 64))\".")
     }
     header = names
   }

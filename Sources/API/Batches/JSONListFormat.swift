@@ -1,3 +1,5 @@
+internal import Jobs
+
 /// `application/json`: `{ "defaults": {…}, "jobs": […] }`, read as it comes. An element of `jobs` counts as a line. What
 /// concerns all jobs has to come before them.
 struct JSONListFormat: BatchFormat {
@@ -70,7 +72,7 @@ struct JSONListFormat: BatchFormat {
     case .member:
       name = try Self.parsed(bytes).string ?? ""
       guard known.contains(name) || name == "jobs" else {
-        throw Problem(.invalidOption, "A list has no member \"\(name.prefix(64))\".")
+        throw Problem(.invalidOption, "A list has no member \"\(name.prefix(bytes: 64))\".")
       }
       guard !members.contains(where: { $0.name == name }), !(hasJobs && name == "jobs") else {
         throw Self.malformed("a name stands twice in one object")

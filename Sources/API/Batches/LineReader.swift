@@ -148,7 +148,7 @@ struct LineReader {
   mutating func reject(url: String?, _ code: RequestCode, _ detail: String) {
     guard count() else { return }
     // As long as any that is taken.
-    let told = url.map { String($0.prefix(SourceURL.maxLength)) }
+    let told = url.map { $0.prefix(bytes: SourceURL.maxLength) }
     let line = RejectedLine(line: received, url: told, code: code.rawValue, detail: detail)
     lines.bytes += line.keptBytes
     lines.rejected.append(line)
