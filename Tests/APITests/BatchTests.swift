@@ -333,6 +333,18 @@ struct BatchTests {
     #expect(told == (1...200).map(Double.init))
   }
 
+  @Test("tell a follower each result once those before it are there")
+  func followed() async throws {
+    let client = Client()
+    let upload = await send(client, "/batches", "http://a/1\nhttp://a/2")
+    let id = try #require(upload.json?["id"]?.string)
+    let jobs = client.service.with { Array($0.jobs.values) }
+    async let following = client.lines("/batches/\(id)/results?follow=true")
+    for job in jobs.sorted(by: { $0.id > $1.id }) { try await client.fail(job.id) }
+    let lines = await following
+    #expect(lines.compactMap { $0["line"]?.number } == [1, 2])
+  }
+
   @Test("are unknown to other owners, and listed by state, newest first")
   func listed() async throws {
     let client = Client { $0.tokens = [.of("anna", [.jobs]), .of("ben", [.jobs])] }
