@@ -62,7 +62,7 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(
-      name: "API", dependencies: ["HTTP", "Jobs", .crypto, .httpTypes, .log, .metrics],
+      name: "API", dependencies: ["HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
     .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),

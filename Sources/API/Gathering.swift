@@ -26,10 +26,11 @@ struct Gathering: Sendable, Equatable {
   /// batch.
   var budget: Int { max(64 << 20, 2 * batch) }
 
-  /// What content that begins like this may have; until it says what it is, as much as an object.
-  func limit(for content: [UInt8]) -> Int {
-    let first = content.first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
-    return first == UInt8(ascii: "[") ? batch : single
+  /// What content may have whose first byte but white space is that; until it says what it is, as much as an object.
+  private func limit(after first: UInt8?) -> Int { first == UInt8(ascii: "[") ? batch : single }
+
+  private static func isSpace(_ byte: UInt8) -> Bool {
+    byte == 0x20 || byte == 0x09 || byte == 0x0A || byte == 0x0D
   }
 
   /// The whole content.
@@ -44,6 +45,8 @@ struct Gathering: Sendable, Equatable {
     }
     var content: [UInt8] = []
     var room = 0
+    // Remembered, so that no byte is looked at again for each piece that comes.
+    var first: UInt8?
     while let piece = try await Self.next(of: body) {
       let count = content.count + piece.count
       if count > room {
@@ -55,7 +58,8 @@ struct Gathering: Sendable, Equatable {
         content.reserveCapacity(room)
       }
       if content.count < count { content += piece }
-      let limit = limit(for: content)
+      first = first ?? piece.first { !Self.isSpace($0) }
+      let limit = limit(after: first)
       guard content.count <= limit else { throw Problem(.tooLarge(limit: limit)) }
     }
     return content

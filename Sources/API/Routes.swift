@@ -2,6 +2,7 @@ public import HTTP
 internal import HTTPTypes
 internal import Jobs
 public import Logging
+internal import Waiting
 
 /// The HTTP API: a request in, a response out. It keeps nothing but counts.
 public struct Routes: Sendable {
@@ -22,6 +23,8 @@ public struct Routes: Sendable {
   let memory: Budget
   /// Connections whose answer waits for something to happen.
   let connections: Budget
+  /// Pages of batches' results that are made at once: each may be megabytes before it is cut.
+  let resultPages = AsyncSemaphore(2)
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
   let recentViews = RecentViews()

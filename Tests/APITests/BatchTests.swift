@@ -1,3 +1,4 @@
+import FoundationEssentials
 import HTTPTypes
 import Jobs
 import TestSupport
@@ -311,6 +312,37 @@ struct BatchTests {
     let batch = await client.get("/batches/\(id)?wait=5").json
     #expect(batch?["state"] == .string("finished"))
     #expect(batch?["codes"]?["timeout"] == .number(599))
+  }
+
+  @Test(
+    "tell their results in pages of so many bytes, each line once", arguments: ["", "?follow=true"])
+  func pages(query: String) async throws {
+    let client = Client()
+    let long = String(repeating: "x", count: 8_000)
+    let text = (1...200).map { $0 <= 120 ? "http://a/\($0)\(long)" : "none" }
+    let upload = await send(client, "/batches", text.joined(separator: "\n"))
+    let id = try #require(upload.json?["id"]?.string)
+    for job in client.service.with({ Array($0.jobs.values) }) { try await client.fail(job.id) }
+    let pieces = await client.pieces("/batches/\(id)/results\(query)")
+    #expect(pieces.count >= 4)
+    let sizes = pieces.map(\.count)
+    #expect(sizes.allSatisfy { $0 <= 266 << 10 }, "\(sizes)")
+    let told = pieces.flatMap { $0 }.split(separator: 0x0A).compactMap {
+      try? JSONDecoder().decode(JSON.self, from: Data($0))["line"]?.number
+    }
+    #expect(told == (1...200).map(Double.init))
+  }
+
+  @Test("tell a follower each result once those before it are there")
+  func followed() async throws {
+    let client = Client()
+    let upload = await send(client, "/batches", "http://a/1\nhttp://a/2")
+    let id = try #require(upload.json?["id"]?.string)
+    let jobs = client.service.with { Array($0.jobs.values) }
+    async let following = client.lines("/batches/\(id)/results?follow=true")
+    for job in jobs.sorted(by: { $0.id > $1.id }) { try await client.fail(job.id) }
+    let lines = await following
+    #expect(lines.compactMap { $0["line"]?.number } == [1, 2])
   }
 
   @Test("are unknown to other owners, and listed by state, newest first")

@@ -70,20 +70,23 @@ struct Client {
   }
 
   /// An answer that comes bit by bit, to its end.
-  func streamed(_ target: String) async -> [UInt8] {
+  func streamed(_ target: String) async -> [UInt8] { await pieces(target).flatMap { $0 } }
+
+  /// The same, as it came.
+  func pieces(_ target: String) async -> [[UInt8]] {
     let parts = target.split(separator: "?", maxSplits: 1)
     let request = Request(
       method: .get, path: String(parts[0]), query: parts.count > 1 ? String(parts[1]) : nil)
     guard case .stream(let stream) = await routes.respond(to: request).content else { return [] }
-    var bytes: [UInt8] = []
+    var pieces: [[UInt8]] = []
     reading: while true {
       switch stream.next() {
-      case .bytes(let piece): bytes += piece
+      case .bytes(let piece): pieces.append(piece)
       case .nothingYet: try? await Task.sleep(for: .milliseconds(1))
       case .end: break reading
       }
     }
-    return bytes
+    return pieces
   }
 
   func post(

@@ -66,6 +66,14 @@ struct CrowdTests {
     let long = String(repeating: " ", count: 9 * (128 << 10))
     #expect(await narrow.post("[" + long + "]").code == "body_too_large")
     #expect(await narrow.post("[" + long.dropFirst(2) + "]").status == 422)
+    // What it is counts from where it is said, whatever comes behind it.
+    let late = Array((String(repeating: " ", count: 99_999) + "[" + text + "]").utf8)
+    let json: HTTPFields = [.contentType: "application/json"]
+    let array = await client.send(.post, "/jobs", json, body: late, pieces: 50_000)
+    #expect(array.status == 422, "\(array.text)")
+    let braces = Array((" {" + text + String(repeating: "[", count: 18)).utf8)
+    let object = await client.send(.post, "/jobs", json, body: braces, pieces: 70_000)
+    #expect(object.code == "body_too_large", "\(object.text)")
     #expect(Gathering(maxBody: 100, maxBatch: .max) == Gathering(upTo: 100))
     // Whether said or not.
     let unsaid = Request(

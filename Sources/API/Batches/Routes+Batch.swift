@@ -108,7 +108,8 @@ extension Routes {
     ]
     if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
     let place = try place(for: exchange)
-    let stream = ResultStream(wanted, of: batch, for: exchange.caller, service, log: log)
+    let stream = ResultStream(
+      wanted, of: batch, for: exchange.caller, service, turns: resultPages, log: log)
     return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
   }
 
