@@ -7,7 +7,11 @@ enum JobDocument {
   static func encode(_ job: Job) -> [UInt8] { encode(job, .whole) }
 
   /// How much of a job is told.
-  enum Brevity: Comparable { case whole, withoutOtherURLs, withoutTags }
+  enum Brevity: Comparable, CaseIterable {
+    case whole, withoutOtherURLs, withoutTags
+    /// Nor what its deliveries are called where they were brought.
+    case withoutVariants
+  }
 
   /// A job that waits for nothing, in few bytes.
   static func encode(_ job: Job, _ brevity: Brevity) -> [UInt8] {
@@ -223,7 +227,7 @@ extension StoredImage {
       json.member("dominant_color", description.lqip?.colorCode)
       json.member("original", bundle == nil ? "keep" : "drop")
       json.key("variants")
-      json.array(variants) { $1.write(of: id, to: &$0) }
+      json.array(brevity < .withoutVariants ? variants : []) { $1.write(of: id, to: &$0) }
     }
   }
 }
@@ -269,10 +273,11 @@ extension Delivered {
       } else {
         json.member("put", brevity == .whole ? url : nil)
       }
-      json.member("key", key)
+      let isNamed = brevity < .withoutVariants
+      json.member("key", isNamed ? key : nil)
       json.member("what", variant ?? "original")
       json.member("bytes", bytes)
-      json.member("etag", entityTag)
+      json.member("etag", isNamed ? entityTag : nil)
     }
   }
 }

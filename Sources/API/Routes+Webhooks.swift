@@ -101,14 +101,13 @@ public enum WebhookBody {
   static let maxBytes = 20_480
 
   /// The same for each try. Where it would have more than 20 KiB, the job goes without what may be long in it: first
-  /// URLs beside its own, then its tags.
+  /// URLs beside its own, then its tags, then its variants and what its deliveries are called where they were brought.
   public static func encode(_ message: WebhookMessage) -> [UInt8] {
-    let brevities: [JobDocument.Brevity] = [.whole, .withoutOtherURLs, .withoutTags]
-    for brevity in brevities.dropLast() {
+    for brevity in JobDocument.Brevity.allCases.dropLast() {
       let body = encode(message, brevity)
       if body.count <= maxBytes { return body }
     }
-    return encode(message, .withoutTags)
+    return encode(message, .withoutVariants)
   }
 
   private static func encode(

@@ -60,6 +60,8 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   public private(set) var tries: [Try] = []
   /// Waits between tries that are over, since it was last asked for.
   private var waits = 0
+  /// Whether it was asked for while it was on its way: it is sent once more after that.
+  @Sparse public private(set) var isAskedFor = false
 
   /// The receiver's host, as stores look for it: no name of a host is longer.
   public var host: String { String(decoding: url.host.utf8.prefix(255), as: UTF8.self) }
@@ -123,7 +125,11 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   /// Once more from the first try on, whatever became of it.
   public mutating func sendAgain(at moment: Timestamp) {
     (state, nextTry, waits) = (.pending, moment, 0)
+    isAskedFor = false
   }
+
+  /// Once more after the try that is under way, whatever becomes of that.
+  package mutating func askFor() { isAskedFor = true }
 }
 
 extension WebhookMessage.ID: CustomStringConvertible {

@@ -8,14 +8,15 @@ public protocol WebhookOutbox: Sendable {
   /// - Throws: `.leaseLost` where the instance's lease is over.
   func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages
 
-  /// Writes down what came of sending a message, and lets it go; one that is to be sent no more, of a job or batch
-  /// that is forgotten, is forgotten too. Nothing is written where the instance holds it no more, or it is gone.
+  /// Writes down what came of sending a message, and lets it go. One that was asked for meanwhile is due at once; one that
+  /// is to be sent no more, of a job or batch that is forgotten, is forgotten too. Nothing is written where the instance
+  /// holds it no more, or it is gone.
   func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
 
   /// What was told, or is to be, of a job or batch, the oldest first.
   func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage]
 
-  /// Has the newest message of a job or batch sent again, now.
+  /// Has the newest message of a job or batch sent again: now, or once the try that is under way is over.
   /// - Returns: the message; nil where there is none.
   func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage?
 

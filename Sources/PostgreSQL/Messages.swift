@@ -28,7 +28,7 @@ extension PostgresJobStore: WebhookOutbox {
     }
   }
 
-  /// Makes the newest one due. One that is being sent is left to that.
+  /// Makes the newest one due. One that is being sent is sent again after that.
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     try await write { transaction in
       let rows = try transaction.execute(
@@ -38,9 +38,14 @@ extension PostgresJobStore: WebhookOutbox {
         """, [.id(subject), transaction.moment])
       guard !rows.isEmpty else { return nil }
       var message = try WebhookMessage(rows, 0)
-      guard rows.int(0, 1) == nil, let now = rows.int(0, 2) else { return message }
-      message.sendAgain(at: Timestamp(milliseconds: now))
-      try transaction.write(message)
+      guard let now = rows.int(0, 2) else { return message }
+      if rows.int(0, 1) == nil {
+        message.sendAgain(at: Timestamp(milliseconds: now))
+        try transaction.write(message)
+      } else {
+        message.askFor()
+        try transaction.note(message)
+      }
       return message
     }
   }
@@ -215,9 +220,29 @@ extension Transaction {
 
   fileprivate func settle(_ message: WebhookMessage, by instance: Instance) throws {
     let held = try execute(
-      "SELECT FROM messages WHERE subject = $1 AND number = $2 AND instance = $3 FOR UPDATE",
-      [.id(message.id.subject), .int(Int64(message.id.number)), .int(instance.number)])
-    if !held.isEmpty { try write(message) }
+      """
+      SELECT record, moment($4) FROM messages
+      WHERE subject = $1 AND number = $2 AND instance = $3 FOR UPDATE
+      """,
+      [
+        .id(message.id.subject), .int(Int64(message.id.number)), .int(instance.number), moment,
+      ])
+    guard !held.isEmpty else { return }
+    var message = message
+    if try WebhookMessage(held, 0).isAskedFor, let now = held.int(0, 1) {
+      message.sendAgain(at: Timestamp(milliseconds: now))
+    }
+    try write(message)
+  }
+
+  /// Writes a message that is being sent as it is now.
+  fileprivate func note(_ message: WebhookMessage) throws {
+    try execute(
+      "UPDATE messages SET record = $3 WHERE subject = $1 AND number = $2",
+      [
+        .id(message.id.subject), .int(Int64(message.id.number)),
+        .bytes(try RecordEncoder.encode(message)),
+      ])
   }
 
   /// Writes a message as it is now, which nobody holds any more.

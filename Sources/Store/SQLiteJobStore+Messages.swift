@@ -19,9 +19,10 @@ extension SQLiteJobStore: WebhookOutbox {
 
   /// Lost in a power cut, it is sent once more.
   public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+    let moment = now()
     try await writer.perform(isSynced: false) { [heldMessages] transaction in
       guard heldMessages.letGo(message.id, by: instance) else { return }
-      try transaction.write(message)
+      try transaction.settle(message, at: moment)
     }
   }
 
@@ -42,8 +43,11 @@ extension SQLiteJobStore: WebhookOutbox {
         "SELECT record FROM messages WHERE subject = ? ORDER BY number DESC LIMIT 1",
         [subject.data])
       guard var message = try row.map(MessageRecord.message) else { return nil }
-      guard !heldMessages.isHeld(message.id) else { return message }
-      message.sendAgain(at: moment)
+      if heldMessages.isHeld(message.id) {
+        message.askFor()
+      } else {
+        message.sendAgain(at: moment)
+      }
       try transaction.write(message)
       return message
     }

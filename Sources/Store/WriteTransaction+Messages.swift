@@ -35,6 +35,16 @@ extension WriteTransaction {
     try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
   }
 
+  /// Writes down what came of a try.
+  func settle(_ told: WebhookMessage, at moment: Timestamp) throws {
+    var message = told
+    let row = try one(
+      "SELECT record FROM messages WHERE subject = ? AND number = ?",
+      [message.id.subject.data, message.id.number])
+    if let row, try MessageRecord.message(row).isAskedFor { message.sendAgain(at: moment) }
+    try write(message)
+  }
+
   private func isKept(_ subject: WebhookMessage.Subject) throws -> Bool {
     switch subject {
     case .job(let job): try exists("SELECT 1 FROM jobs WHERE id = ?", [job.id.data])

@@ -1,6 +1,7 @@
 import API
 import HTTPTypes
 import Jobs
+import TestSupport
 import Testing
 
 @Suite("What is told of a job's end")
@@ -81,5 +82,36 @@ struct WebhookTests {
       let text = String(decoding: bytes, as: UTF8.self)
       #expect(text.contains("https://a.example/aaa") && !text.contains("https://b.example"))
     }
+  }
+
+  @Test("goes without variants and deliveries' keys where it would have more than 20 KiB with them")
+  func longest() async throws {
+    let url = try #require(SourceURL("https://a.example/" + String(repeating: "a", count: 8_170)))
+    var submission = Submission(source: .url(url, lowData: nil))
+    submission.webhook = Webhook(
+      url: try #require(SourceURL("https://a.example/")), events: WebhookEvent.jobEnds)
+    let now = client.service.now()
+    var job = Job(
+      id: JobID(at: now), owner: .anonymous, submission: submission, priority: .normal, tags: [],
+      createdAt: now)
+    job.start(at: now)
+    var image = try await StoredImage.of([1], url: url)
+    let rendition = Rendition(of: image, as: Variant(format: .jpeg), by: FakeRenderer())
+    image.variants = (0..<8).map { number in
+      MadeVariant("variant-\(number)", rendition, RenderedBytes([1]))
+    }
+    let request = DeliveryRequest(
+      .profile("shop", key: DeliveryKey(forVariant: false)), variant: nil)
+    let delivered = Delivered(
+      request, key: String(repeating: "\"", count: 1_024), bytes: 1,
+      entityTag: String(repeating: "\"", count: 256))
+    job.succeed(
+      with: image, cache: nil, deliveries: [Delivered](repeating: delivered, count: 4), at: now,
+      keptFor: .seconds(1))
+    let bytes = WebhookBody.encode(try #require(WebhookMessage(endOf: job, after: .loading)))
+    #expect(bytes.count <= 20_480)
+    let text = String(decoding: bytes, as: UTF8.self)
+    #expect(text.contains(#""variants":[]"#) && text.contains(#"{"to":"shop","key":null"#))
+    #expect(text.contains(url.string))
   }
 }

@@ -328,12 +328,16 @@ struct InstancesTests {
 }
 
 /// Takes nothing whole before it is opened.
-private final class SlowReceiver: ImageDestinations {
+final class SlowReceiver: ImageDestinations {
   private struct State {
     var (begun, brokenOff) = (0, 0)
     var isOpen = false
   }
   private let state = Mutex(State())
+  /// What is for another host is taken at once; nil: nothing is.
+  private let host: String?
+
+  init(host: String? = nil) { self.host = host }
 
   var begun: Int { state.withLock { $0.begun } }
   var brokenOff: Int { state.withLock { $0.brokenOff } }
@@ -342,6 +346,7 @@ private final class SlowReceiver: ImageDestinations {
 
   func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
     state.withLock { $0.begun += 1 }
+    guard host == nil || parcel.target.name == host else { return nil }
     while !state.withLock({ $0.isOpen }) {
       do { try await Task.sleep(for: .milliseconds(2)) } catch {
         state.withLock { $0.brokenOff += 1 }

@@ -61,4 +61,36 @@ struct SharingTests {
       #expect(shop.codec.begun == 1 && shop.fetcher.requests.count == 1)
     }
   }
+
+  @Test("each ends once its own deliveries are through, however slow another owner's are")
+  func deliveries() async throws {
+    let receiver = SlowReceiver(host: "slow.example")
+    try await Workshop.open(destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      func submit(to host: String, by caller: Caller) async throws -> JobID {
+        var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+        let target = DeliveryRequest.Target.put(SourceURL("http://\(host)/x")!, headers: [])
+        submission.deliveries = [DeliveryRequest(target, variant: nil)]
+        return try await shop.engine.submit(
+          [NewJob(submission: submission)], by: caller, key: nil)[0].id
+      }
+      var slow: [JobID] = []
+      for _ in 0..<9 { slow.append(try await submit(to: "slow.example", by: Workshop.me)) }
+      let other = Caller(owner: Owner("other"), isAdmin: false)
+      let quick = try await submit(to: "quick.example", by: other)
+      for id in slow { #expect(try await shop.reached(.loading, id).phase == .loading) }
+      try await until { try await shop.engine.job(quick, for: other).job.phase == .loading }
+      shop.codec.hangs(false)
+      let ended = try await shop.engine.wait(
+        quick, for: other, until: .finished, atMost: .seconds(10))
+      #expect(ended.job.phase == .success && ended.job.deliveries.count == 1)
+      for id in slow {
+        #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .loading)
+      }
+      receiver.open()
+      for id in slow { #expect(try await shop.finished(id).phase == .success) }
+      #expect(shop.fetcher.requests.count == 1 && receiver.begun == 10)
+    }
+  }
 }

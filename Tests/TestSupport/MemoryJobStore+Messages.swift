@@ -62,7 +62,9 @@ extension MemoryJobStore: WebhookOutbox {
 
   public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
     try await mayFail()
-    guard messages[message.id]?.holder == instance else { return }
+    guard let kept = messages[message.id], kept.holder == instance else { return }
+    var message = message
+    if kept.message.isAskedFor { message.sendAgain(at: now) }
     messages[message.id] = KeptMessage(message: message)
     let subject = message.id.subject
     if message.nextTry == nil, rows[subject] == nil, batches[subject] == nil {
@@ -79,9 +81,9 @@ extension MemoryJobStore: WebhookOutbox {
 
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     guard var message = try await messages(of: subject).last else { return nil }
-    guard messages[message.id]?.holder == nil else { return message }
-    message.sendAgain(at: now)
-    messages[message.id] = KeptMessage(message: message)
+    let holder = messages[message.id]?.holder
+    if holder == nil { message.sendAgain(at: now) } else { message.askFor() }
+    messages[message.id] = KeptMessage(message: message, holder: holder)
     return message
   }
 

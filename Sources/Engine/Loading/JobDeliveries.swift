@@ -5,10 +5,17 @@ internal import Metrics
 /// Brings the images of jobs where they are to go, before their success is told.
 ///
 /// In come jobs whose image, with their variants, is there for as long as the load; out comes, for each, what was brought
-/// where, or why not. Each job's is its own matter: one that is cancelled meanwhile stops, the others go on.
+/// where, or why not. Each job's is its own matter: it ends with its own deliveries, one that is cancelled meanwhile stops,
+/// and the others go on.
 struct JobDeliveries: Sendable {
   /// What came of a job's deliveries.
   typealias Outcome = Result<[Delivered], JobFailure>
+
+  /// A job whose deliveries are over.
+  struct Through: Sendable {
+    let waiter: Load.Waiter
+    let outcome: Outcome
+  }
 
   /// Nil: nothing is brought anywhere.
   let destinations: (any ImageDestinations)?
@@ -31,17 +38,45 @@ struct JobDeliveries: Sendable {
     (self.snapshots, self.log) = (snapshots, log)
   }
 
-  /// - Parameter made: the image, and the variants that the jobs want.
-  func deliver(for jobs: [Job], _ made: JobVariants) async -> [JobID: Outcome] {
-    await withTaskGroup(of: (JobID, Outcome).self, returning: [JobID: Outcome].self) { group in
-      var outcomes: [JobID: Outcome] = [:]
-      for (index, job) in jobs.enumerated() {
-        if index >= Self.atOnce, let (id, outcome) = await group.next() { outcomes[id] = outcome }
-        group.addTask { (job.id, await self.whileWanted(job, made)) }
+  /// Returns once the jobs that `complete` was called for are completed.
+  ///
+  /// - Parameters:
+  ///   - made: the image, and the variants that the jobs want.
+  ///   - complete: ends a job whose deliveries are through; called for all but the last one.
+  /// - Returns: the last one, for the caller to end what the jobs share with it; nil where there are none.
+  func deliver(
+    for waiters: [Load.Waiter], _ made: JobVariants,
+    _ complete: @escaping @Sendable (Load.Waiter, Outcome) async -> Void
+  ) async -> Through? {
+    // Nil: a job was completed.
+    await withTaskGroup(of: Through?.self, returning: Through?.self) { group in
+      var turns = DeliveryTurns(waiters)
+      var left = waiters.count
+      var last: Through?
+      for _ in 0..<Self.atOnce {
+        guard let next = turns.next() else { break }
+        group.addTask { await self.through(next, made) }
       }
-      for await (id, outcome) in group { outcomes[id] = outcome }
-      return outcomes
+      while let step = await group.next() {
+        guard let ended = step else { continue }
+        turns.end(ended.waiter)
+        if let next = turns.next() { group.addTask { await self.through(next, made) } }
+        left -= 1
+        if left == 0 {
+          last = ended
+        } else {
+          group.addTask {
+            await complete(ended.waiter, ended.outcome)
+            return nil
+          }
+        }
+      }
+      return last
     }
+  }
+
+  private func through(_ waiter: Load.Waiter, _ made: JobVariants) async -> Through {
+    Through(waiter: waiter, outcome: await whileWanted(waiter.job, made))
   }
 
   /// Delivers until the job is cancelled or gone, or the service stops.
@@ -121,6 +156,28 @@ struct JobDeliveries: Sendable {
     guard let destinations else { throw .unknown(to: parcel.target.name) }
     return try await destinations.deliver(parcel)
   }
+}
+
+/// Whose job is next: one of the owners that have the fewest under way, so that slow receivers of one leave places to the
+/// others.
+private struct DeliveryTurns {
+  /// The next one last.
+  private var waiting: [Owner: [Load.Waiter]]
+  private var underWay: [Owner: Int] = [:]
+
+  init(_ waiters: [Load.Waiter]) {
+    waiting = Dictionary(grouping: waiters.reversed()) { $0.job.owner }
+  }
+
+  mutating func next() -> Load.Waiter? {
+    let owner = waiting.keys.min { underWay[$0, default: 0] < underWay[$1, default: 0] }
+    guard let owner, let next = waiting[owner]?.popLast() else { return nil }
+    if waiting[owner]?.isEmpty == true { waiting[owner] = nil }
+    underWay[owner, default: 0] += 1
+    return next
+  }
+
+  mutating func end(_ waiter: Load.Waiter) { underWay[waiter.job.owner, default: 0] -= 1 }
 }
 
 /// Bytes to be delivered.

@@ -53,33 +53,40 @@ struct Loader: Sendable {
     let made = wanted
     let image = load.dropsOriginal ? made.embedded : loaded.embedded
     let gathers = gathers && load.request != nil
-    let delivering = waiters.filter { !$0.job.submission.deliveries.isEmpty }
+    // Nothing leaves that is not for the job.
+    let delivering = waiters.filter { waiter in
+      guard !waiter.job.submission.deliveries.isEmpty,
+        let image = try? made.image(for: waiter.job)
+      else { return false }
+      return completer.outcomes.objection(to: image, for: waiter) == nil
+    }
     guard !delivering.isEmpty else {
       return await completer.complete(
         waiters, of: load, entry: entry, image: image, releasing: load.reservation,
         gathers: gathers
       ) { Self.ending(of: $0.job, loaded, made) }
     }
-    // Who wants nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
-    let others = waiters.filter(\.job.submission.deliveries.isEmpty)
+    // Whoever has nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
+    let delivered = Set(delivering.map(\.job.id))
+    let others = waiters.filter { !delivered.contains($0.job.id) }
     var gathered: [Load.Waiter] = []
     if !others.isEmpty || entry != nil {
       gathered = await completer.complete(
         others, of: load, entry: entry, image: image, gathers: gathers
       ) { Self.ending(of: $0.job, loaded, made) }
     }
-    // Nothing leaves that is not for the job.
-    let ready = delivering.filter { waiter in
-      guard let image = try? made.image(for: waiter.job) else { return false }
-      return completer.outcomes.objection(to: image, for: waiter) == nil
-    }
     load.stages?.begin(.deliver)
-    let outcomes = await deliveries.deliver(for: ready.map(\.job), made)
+    let last = await deliveries.deliver(for: delivering, made) { waiter, outcome in
+      _ = await completer.complete([waiter], of: load, image: image) {
+        Self.ending(of: $0.job, loaded, made, outcome)
+      }
+    }
     load.stages?.end(.deliver)
     return gathered
       + (await completer.complete(
-        delivering, of: load, image: image, releasing: load.reservation, gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made, outcomes[$0.job.id]) })
+        last.map { [$0.waiter] } ?? [], of: load, image: image, releasing: load.reservation,
+        gathers: gathers
+      ) { Self.ending(of: $0.job, loaded, made, last?.outcome) })
   }
 
   private static func ending(

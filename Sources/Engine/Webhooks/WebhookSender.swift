@@ -121,10 +121,14 @@ extension WebhookSender {
         look.next = clock() + .seconds(1)
         return look
       }
-      state.withLock { state in
-        for message in taken.messages { state.sending[message.id] = message.owner }
+      let new = state.withLock { state in
+        // One that was asked for during its try may be due before that try's task is over, which then rings: the next look
+        // has it again.
+        let new = taken.messages.filter { state.sending[$0.id] == nil }
+        for message in new { state.sending[message.id] = message.owner }
+        return new
       }
-      look.taken += taken.messages.map { ($0, instance) }
+      look.taken += new.map { ($0, instance) }
       let hasMoved = taken.after != look.host
       (look.host, look.next) = (taken.after, taken.nextDue)
       // Whoever waits has its share: the end of one of theirs rings.

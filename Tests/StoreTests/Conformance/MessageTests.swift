@@ -89,8 +89,6 @@ struct MessageTests {
     _ = try await store.update(job.id, under: nil, Self.cancel)
     var message = try #require(try await take().messages.first)
     #expect(try await take(message).messages.isEmpty)
-    #expect(
-      try await store.base.sendAgain(of: job.id)?.nextTry == message.nextTry, "it is on its way")
 
     message.note(
       Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
@@ -111,6 +109,41 @@ struct MessageTests {
     #expect(again.id == message.id && again.state == .pending && again.nextTry == .at(60_020))
     #expect(try await take().messages == [again])
     #expect(try await store.base.sendAgain(of: Job.sample(7).id) == nil)
+    await store.close()
+  }
+
+  @Test(
+    "asked for while they are on their way are sent once more after that, whatever came of it",
+    arguments: StoreAdapter.allCases)
+  func askedFor(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    func take(_ sending: WebhookMessage...) async throws -> [WebhookMessage] {
+      try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2)
+      ).messages
+    }
+    let job = Self.job(1)
+    _ = try await store.submit(job)
+    _ = try await store.update(job.id, under: nil, Self.cancel)
+    store.clock.set(.at(10))
+    for status in [200, 410, 500] {
+      if status != 200 { _ = try await store.base.sendAgain(of: job.id) }
+      var message = try #require(try await take().first)
+      #expect(try await store.base.sendAgain(of: job.id)?.nextTry == message.nextTry)
+      #expect(try await take(message).isEmpty)
+      message.note(Self.taken(status: status), under: .standard, dice: 0)
+      try await store.base.settle(message, by: instance)
+
+      var again = try #require(try await take().first)
+      #expect(again.id == message.id && again.state == .pending && !again.isAskedFor)
+      #expect(again.tries == message.tries && again.nextTry == .at(10))
+      again.note(Self.taken(), under: .standard, dice: 0)
+      try await store.base.settle(again, by: instance)
+      #expect(try await take().isEmpty)
+      #expect(try await store.base.messages(of: job.id) == [again])
+    }
     await store.close()
   }
 
