@@ -232,7 +232,9 @@ extension S3Bucket {
       throw .unreachable(error)
     }
     guard response.status >= 300 else { return response }
-    if !isMoved, learnRegion(from: response, signedFor: region) { return try await sendOnce(request, isMoved: true) }
+    if !isMoved, learnRegion(from: response, signedFor: region) {
+      return try await sendOnce(request, isMoved: true)
+    }
     let answer =
       request.method == .head
       ? [] : ((try? await Self.content(of: response, atMost: Self.longestError)) ?? [])

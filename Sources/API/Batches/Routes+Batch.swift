@@ -162,7 +162,8 @@ extension Routes {
     for member in members {
       guard member.name == "codes", case .array(let words) = member.value else {
         mistakes.add(
-          .pointer("/\(member.name.prefix(bytes: 128))"), .invalidOption, "Here goes codes, a list.")
+          .pointer("/\(member.name.prefix(bytes: 128))"), .invalidOption, "Here goes codes, a list."
+        )
         continue
       }
       for (index, word) in words.enumerated() {
