@@ -134,6 +134,12 @@ public struct ImageOptions: Sendable {
     return bytes.count > 2 ? String(decoding: bytes, as: UTF8.self) : nil
   }
 
+  /// A list without a job that has the header fields alone, so that a service says at once what it thinks of them; nil
+  /// where there are none.
+  var headerList: [UInt8]? {
+    wishes.headers.map { Self.json(HeaderList(defaults: Submission(headers: $0))) }
+  }
+
   /// A line of a batch's NDJSON, without its end.
   func line(of url: String) -> [UInt8] {
     let url = Self.url(url)
@@ -154,6 +160,11 @@ public struct ImageOptions: Sendable {
     encoder.outputFormatting = [.withoutEscapingSlashes, .sortedKeys]
     // Strings and arrays of them: nothing that JSON can't say.
     return (try? encoder.encode(value)).map(Array.init) ?? []
+  }
+
+  private struct HeaderList: Encodable {
+    let defaults: Submission
+    var jobs: [String] = []
   }
 
   private struct Submission: Encodable {

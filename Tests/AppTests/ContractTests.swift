@@ -12,7 +12,7 @@ struct ContractTests {
   private static let wrapped = [
     "positive_data_acceptance", "negative_data_rejection", "missing_required_header",
     "unsupported_method", "content_type_conformance", "response_headers_conformance",
-    "response_schema_conformance",
+    "response_schema_conformance", "ensure_resource_availability",
   ]
 
   @Test("does as openapi.yaml says, whatever it is asked and in whatever order")

@@ -87,6 +87,14 @@ def other_methods_are_refused(ctx, response, case):
     return None if response.status_code in TOO_LONG else checks.unsupported_method(ctx, response, case)
 
 
+@schemathesis.check
+def what_was_made_is_there(ctx, response, case):
+    """ensure_resource_availability, but for images and previews of jobs that have none, which their code says."""
+    if problem_of(response).get("code") == "image_unavailable":
+        return None
+    return checks.ensure_resource_availability(ctx, response, case)
+
+
 def is_the_servers(response):
     """A head beyond the connection's memory: libmicrohttpd answers by itself, in HTML."""
     return response.status_code in TOO_LONG and b"<title>Request too big</title>" in response.content

@@ -164,7 +164,7 @@ struct SlowTests {
       Self.configure(&configuration)
       configuration.takesStreams = { _ in true }
     }
-    try await Served.with(configure, handler: handler) { port in
+    let (refused, read) = try await Served.with(configure, handler: handler) { port in
       func isCut(_ path: String) throws -> Bool {
         let client = try RawClient(port)
         try client.send(
@@ -176,9 +176,9 @@ struct SlowTests {
         }
         return false
       }
-      let (refused, read) = (try isCut("/refused"), try isCut("/read"))
-      #expect(refused && !read)
+      return (try isCut("/refused"), try isCut("/read"))
     }
+    #expect(refused && !read)
   }
 
   @Test("may be silent between requests for longer than a request may take")

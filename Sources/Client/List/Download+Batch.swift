@@ -9,12 +9,14 @@ extension Download {
     if let defaults = options.defaults { path += "&defaults=\(Self.percentEncoded(defaults))" }
     // A second try of a request that did arrive is answered with the same batch.
     let key = String(UInt64.random(in: .min ... .max), radix: 36)
-    let answer = try ask(
-      .init(
-        method: "POST", path: path,
-        fields: ["Idempotency-Key: get-\(key)", "Content-Length: 0"],
-        // Broken off, nobody would know the batch's id and could cancel it.
-        isStoppable: false))
+    let body = options.headerList
+    let request = Connection.Request(
+      method: "POST", path: path,
+      fields: ["Idempotency-Key: get-\(key)"] + (body == nil ? ["Content-Length: 0"] : []),
+      body: body,
+      // Broken off, nobody would know the batch's id and could cancel it.
+      isStoppable: false)
+    let answer = try ask(request)
     if answer.status == 422, let problem = ProblemAnswer(answer.body) {
       throw .usage(PlainText.line(problem.placedText))
     }
