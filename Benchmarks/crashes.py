@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -176,12 +177,13 @@ def main():
             service = Planted(options.service, folder)
             pid = service.process.pid
             run(service, origin, 400, "warm", False)
-            times, lost = {False: [], True: []}, 0
+            times, rounds, lost = {False: [], True: []}, {False: [], True: []}, 0
             for number in range(options.rounds):
                 for are_bad in (False, True) if number % 2 == 0 else (True, False):
                     some, crashed, seconds = run(
                         service, origin, options.jobs, f"{number}{are_bad}", are_bad, options.rate, options.hanging)
                     times[are_bad] += some
+                    rounds[are_bad].append(at(some, 0.99))
                     lost += crashed
                     print(f"{'bad ' if are_bad else 'good'} p50 {at(some, 0.5):.1f} ms, p99 {at(some, 0.99):.1f} ms, "
                           f"{options.jobs / seconds:.0f} jobs/s", flush=True)
@@ -189,6 +191,8 @@ def main():
             restarts = service.metric("imagefetch_decoders_ended_total{reason=\"killed\"")
             print(f"{lost} jobs lost their decoders, no other job failed; p99 of {len(times[True])} photos beside them "
                   f"{bad:.1f} ms, of as many beside good pictures {good:.1f} ms: {bad / good:.2f}")
+            good, bad = (statistics.median(rounds[are_bad]) for are_bad in (False, True))
+            print(f"of the rounds' p99 the median: {bad:.1f} ms and {good:.1f} ms: {bad / good:.2f}")
             if service.process.poll() is not None or service.process.pid != pid or restarts:
                 raise RuntimeError("the service, or the process that forks, was restarted")
         finally:

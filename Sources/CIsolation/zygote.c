@@ -44,6 +44,7 @@ _Noreturn static void live(
     close_range(CHANNEL + 1, ~0U, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
+    crashes_begin();
     if (sandbox_enter(space + order->count + order->heap, &layers) != 0) _exit(1);
     Introduction own = {.layers = layers};
     if (send(CHANNEL, &own, sizeof own, MSG_NOSIGNAL) != sizeof own) _exit(1);
@@ -92,11 +93,12 @@ static void prefer_to_be_killed(void) {
 static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
 
 static void prepare(void) {
-    // A runtime's handler would want to tell of a crash; the service does.
+    // A runtime's handler would want to tell people of a crash; the service does.
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
     // Whoever stops a service may tell all its processes; these end with the service, once it has drained.
     const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    crashes_prepare();
     prefer_to_be_killed();
     // As the service's threads that decode, and its decoders too: answers and transfers wait for no picture.
     if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);

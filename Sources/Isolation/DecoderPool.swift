@@ -140,6 +140,7 @@ final class DecoderPool: Sendable {
     let end: (DecoderEnd, String)
     switch loss {
     case .died: return Self.end(zygote.reap(process))
+    case .crashed(let number): end = Self.end(by: number)
     case .late: end = (.time, Self.tooLong)
     case .hung: end = (.hung, "no answer")
     case .lied(let what): end = (.lied, "an answer that can't be: \(what)")
@@ -155,12 +156,20 @@ final class DecoderPool: Sendable {
       return (.killed, "the process that it was forked from ended, and all others with it")
     }
     return switch status & 0x7f {
-    case 0: (.exited, "it ended by itself")
+    case 0:
+      switch CIsolation_signal_of_exit(status >> 8) {
+      case 0: (.exited, "it ended by itself")
+      case let number: end(by: number)
+      }
     case SIGSYS: (.forbidden, "a system call that decoding needs none of")
     case SIGXCPU: (.time, tooLong)
     case SIGKILL: (.killed, "it was killed, by the kernel where memory ran out, or by somebody")
-    case let number: (.signal, "signal \(number), \(String(cString: strsignal(number)))")
+    case let number: end(by: number)
     }
+  }
+
+  private static func end(by signal: Int32) -> (DecoderEnd, String) {
+    (.signal, "signal \(signal), \(String(cString: strsignal(signal)))")
   }
 
   private static let tooLong = "more time than an image may take"

@@ -96,6 +96,8 @@ final class DecoderProcess: @unchecked Sendable {
     }
     switch count {
     case 0...:
+      let signal = CIsolation_last_word(message, count)
+      guard signal == 0 else { throw .crashed(signal) }
       var reader = MessageReader(message)
       guard (try? reader.integer(in: number...number)) != nil else {
         throw .lied("an answer to nothing")
@@ -164,6 +166,8 @@ final class DecoderProcess: @unchecked Sendable {
 enum DecoderLoss: Error {
   /// It ended, by itself or by the kernel.
   case died
+  /// It said that a signal is about to end it.
+  case crashed(Int32)
   /// It may be there, but can't be spoken to: an `errno` of this process.
   case cutOff(Int32)
   /// It has computed for too long, and gave no answer.

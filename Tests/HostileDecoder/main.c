@@ -72,6 +72,18 @@ static long compute(int milliseconds) {
     return -1;
 }
 
+static int deepen(int depth) {
+    volatile uint8_t some[4096];
+    some[depth % (int)sizeof some] = 1;
+    return depth == INT32_MAX ? 0 : deepen(depth + 1) + some[0];
+}
+
+/// Says that a signal ends it, as `CIsolation_last_word` has it.
+static void say_last_word(int32_t number) {
+    const int32_t word[] = {0x4C415354, number};
+    CIsolation_send(channel, word, sizeof word);
+}
+
 /// - Returns: 0 or more where it got what it tried for.
 static long attempt(const char *what) {
     pthread_t thread;
@@ -129,8 +141,14 @@ static long attempt(const char *what) {
     if (IS("allocate")) return allocate((size_t)8 << 30);
     if (IS("allocate address space")) return execute_memory((size_t)1 << 40, PROT_NONE);
     if (IS("crash")) *(volatile int *)16 = 1;
+    if (IS("no more stack")) return deepen(0);
     if (IS("abort")) abort();
     if (IS("exit")) _exit(0);
+    if (IS("lie: a last word of no fault")) say_last_word(SIGKILL);
+    if (IS("a last word, and on")) {
+        say_last_word(SIGSEGV);
+        for (volatile int i = 0;; i++) {}
+    }
     if (IS("lie: a long step")) allow(UINT32_MAX);
     if (IS("compute") || IS("lie: a long step")) for (volatile int i = 0;; i++) {}
     if (IS("a loop after others") && answers > 0) for (volatile int i = 0;; i++) {}

@@ -66,6 +66,13 @@ int CIsolation_wait_at_most(int channel, int milliseconds);
 ///   `room` or of nothing, another -errno where the channel is none.
 ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits);
 
+/// - Returns: the signal by which a decoder says with its last message that it ends; 0: it is another message, or no such
+///   signal.
+int CIsolation_last_word(const void *message, size_t count);
+
+/// The signal that a decoder ended by, by its exit code; 0: it ended by itself.
+int CIsolation_signal_of_exit(int code);
+
 /// Sends a message, whole or not at all; -EAGAIN where the other side has left too many unread.
 int CIsolation_send(int channel, const void *message, size_t count);
 

@@ -1,0 +1,59 @@
+// The last word of a decoder that crashes.
+#define _GNU_SOURCE
+#include "messages.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/// What a fault in a library ends by; not what the kernel or the service ends it by, which no process can answer.
+static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
+
+/// As shells have it.
+#define SIGNAL_EXIT 128
+
+static bool is_fault(int number) {
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (faults[i] == number) return true;
+    return false;
+}
+
+static volatile sig_atomic_t is_decoder;
+
+/// All that is left to be relied on is the kernel.
+static void say(int number) {
+    if (!is_decoder) {
+        // The fault comes again, and ends it.
+        signal(number, SIG_DFL);
+        return;
+    }
+    const LastWord word = {LAST_WORD, number};
+    // Where there is no room for it the exit code tells.
+    send(CHANNEL, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
+    _exit(SIGNAL_EXIT + number);
+}
+
+void crashes_prepare(void) {
+    // A fault may be that there is no more stack. Large enough for all registers that a processor has.
+    static uint8_t stack[64 << 10];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    if (sigaltstack(&own, NULL) != 0) return;
+    struct sigaction action = {.sa_handler = say, .sa_flags = SA_ONSTACK};
+    // Whatever else goes wrong in there ends it.
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigaction(faults[i], &action, NULL);
+}
+
+void crashes_begin(void) { is_decoder = 1; }
+
+int CIsolation_last_word(const void *message, size_t count) {
+    LastWord word;
+    if (count != sizeof word) return 0;
+    memcpy(&word, message, sizeof word);
+    return word.mark == LAST_WORD && is_fault(word.signal) ? word.signal : 0;
+}
+
+int CIsolation_signal_of_exit(int code) {
+    return is_fault(code - SIGNAL_EXIT) ? code - SIGNAL_EXIT : 0;
+}
