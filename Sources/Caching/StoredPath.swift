@@ -70,6 +70,15 @@ public struct StoredPath: Sendable, Equatable, Codable {
       && Storing.isForAll(response.fields)
   }
 
+  /// Whether each response is public by its own word, fresh or stale.
+  public func isPublic(_ response: StoredResponse) -> Bool {
+    redirects.allSatisfy { Storing.isPublic($0.response.fields) }
+      && Storing.isPublic(response.fields)
+  }
+
+  /// Whether any request on the way had the client's own fields.
+  public var everHadFields: Bool { hadFields || redirects.contains(where: \.hadFields) }
+
   /// Whether all of it may answer that request (RFC 9111 section 4.1).
   public func matches(_ response: StoredResponse, client: [Field]) -> Bool {
     redirects.allSatisfy { $0.matches(client) } && response.matches(hadFields ? client : [])

@@ -29,6 +29,10 @@ public enum Storing {
     }
   }
 
+  /// Whether the response says that it is for everyone even once it is stale, whatever its request brought: what is shared
+  /// by `s-maxage` or `must-revalidate` alone is to be confirmed then (RFC 9111 sections 5.2.2.2 and 5.2.2.10).
+  public static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
+
   /// Whether the response says itself that it is for everyone, whatever its request brought.
   public static func isForAll(_ response: [Field]) -> Bool {
     let control = CacheControl(response)

@@ -81,7 +81,8 @@ final class ProgressDisplay: Sendable {
     state.withLock { state in
       guard !state.isClosed else { return false }
       state.finished += lines.split(whereSeparator: \.isNewline).map(String.init)
-      if state.finished.count >= Self.mostFinished { draw(&state) }
+      // At once: it counts as written, and the process may be about to end.
+      draw(&state)
       return true
     }
   }

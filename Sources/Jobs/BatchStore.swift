@@ -184,10 +184,12 @@ public struct BatchPage: Sendable, Equatable {
   public var batches: [Batch]
   /// Whether older ones follow.
   public var hasMore: Bool
+  /// The last one that was looked at, where that is none of these.
+  public var last: BatchID?
 
   /// A page.
-  public init(batches: [Batch], hasMore: Bool) {
-    (self.batches, self.hasMore) = (batches, hasMore)
+  public init(batches: [Batch], hasMore: Bool, last: BatchID? = nil) {
+    (self.batches, self.hasMore, self.last) = (batches, hasMore, last)
   }
 }
 

@@ -82,6 +82,9 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   public var path: StoredPath?
   /// Its body, as a job that it answers will have it.
   public var image: StoredImage
+  /// Whose credentials brought it (``Job/credentials``), where it may be shared on condition that the origin is asked once it
+  /// is stale (RFC 9111 section 3.5, without `public`).
+  public var credentials: Fingerprint?
 
   /// The key of the URL that was asked for, by which the entries of all its partitions are dropped.
   public var resource: Fingerprint { ownResource ?? id.key }

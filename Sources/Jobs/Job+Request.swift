@@ -37,6 +37,14 @@ extension Job {
   /// Under which the cache keeps responses to the same resource that are for everyone.
   public var sharedCacheKey: Fingerprint? { resource.map { Fingerprint(of: $0) } }
 
+  /// Its owner and the credentials that it sends, by which a shared cache has rules; nil: it sends none.
+  public var credentials: Fingerprint? {
+    let ruled = submission.headers.filter(\.isRuled)
+    return ruled.isEmpty
+      ? nil
+      : Fingerprint(of: [owner.name] + ruled.flatMap { [$0.name.lowercased(), $0.value] })
+  }
+
   /// A `cache_key` stands for URLs of its owner's only: it would else let one owner decide what another one gets.
   private var resource: [String]? {
     guard let url else { return nil }

@@ -30,6 +30,9 @@ extension StoreNews {
 
 /// What another instance did.
 public enum News: Sendable, Equatable {
+  /// Of how many jobs or images one tells at the most, to be told as it is.
+  package static let mostIDs = 200
+
   /// Jobs were queued: there may be one to claim.
   case queued
   /// Queued jobs ask this, which is being loaded there or elsewhere: who loads it may bring them in.

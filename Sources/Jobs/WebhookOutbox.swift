@@ -63,6 +63,8 @@ public struct TakenMessages: Sendable, Equatable {
   public var after: String?
   /// When the next message that nobody holds will be due, where all were looked at.
   public var nextDue: Timestamp?
+  /// How many were due that can't be read, and were put aside: they wait no more.
+  public var unreadable = 0
 
   /// None.
   public init() {}

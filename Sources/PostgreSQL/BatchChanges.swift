@@ -109,7 +109,7 @@ extension Transaction {
     let rows =
       try begun.isEmpty
       ? []
-      : batchRows(
+      : readableBatchRows(
         "b.number = ANY ($1) AND b.stage IN (1, 2, 3) ORDER BY b.number FOR UPDATE", [.ints(begun)])
     for var row in rows {
       row.base.beginAnew()

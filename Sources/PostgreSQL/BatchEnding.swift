@@ -8,8 +8,9 @@ extension Transaction {
     var ends = BatchEnds()
     let moment = try clock()
     // Cancelled ones come before purged ones.
-    for row in try batchRows("b.stage >= 4 ORDER BY b.stage, b.number LIMIT 100 FOR UPDATE", [])
-    where ends.count < count {
+    let rows = try readableBatchRows(
+      "b.stage >= 4 ORDER BY b.stage, b.number LIMIT 100 FOR UPDATE", [])
+    for row in rows where ends.count < count {
       if row.isPurged {
         try forgetJobs(of: row, &ends, upTo: count, cached)
       } else if row.batch.counts.unfinished == 0 {
@@ -69,12 +70,17 @@ extension Transaction {
     }
   }
 
-  func tidyBatches(idleFor idle: Duration, _ count: Int) throws -> Int {
+  /// - Parameter after: up to which number those that are open were looked at; 0 once all were.
+  func tidyBatches(idleFor idle: Duration, _ count: Int, after: inout Int64) throws -> Int {
     let moment = try clock()
     var tidied = 0
-    let rows = try batchRows(
-      "b.stage < 2 OR b.stage < 4 AND b.expires_at <= $1 ORDER BY b.number LIMIT 1000 FOR UPDATE",
-      [.int(moment.milliseconds)])
+    let over = try readableBatchRows(
+      "b.stage IN (2, 3) AND b.expires_at <= $1 ORDER BY b.number LIMIT $2 FOR UPDATE",
+      [.int(moment.milliseconds), .int(Int64(count))])
+    let open = try readableBatchRows(
+      "b.stage < 2 AND b.number > $1 ORDER BY b.number LIMIT 1000 FOR UPDATE", [.int(after)])
+    after = open.count < 1_000 ? 0 : open.last?.number ?? 0
+    let rows = over + open
     for var row in rows where tidied < count {
       if row.base.state == .receiving {
         guard row.base.receivedAt + idle < moment, row.batch.close(at: moment) else { continue }
@@ -110,7 +116,7 @@ extension Transaction {
   /// Writes down of batches that they have ended.
   /// - Returns: whether there is somebody to be told.
   func finishBatches(_ numbers: [Int64]) throws -> Bool {
-    let rows = try batchRows(
+    let rows = try readableBatchRows(
       "b.number = ANY ($1) ORDER BY b.number FOR UPDATE", [.ints(numbers)])
     var isTold = false
     for row in rows where row.isEnding && !row.isPurged && row.batch.finishedAt != nil {

@@ -43,13 +43,21 @@ enum BatchStage: Int64 {
 
 extension Transaction {
   /// The batches that a condition over `batches AS b` chooses, as they are.
-  func batchRows(_ condition: String, _ values: [SQLValue]) throws -> [BatchRow] {
+  /// - Parameter unreadable: is told of one that can't be read.
+  func batchRows(
+    _ condition: String, _ values: [SQLValue],
+    unreadable: (StoreError) throws -> Void = { throw $0 }
+  ) throws -> [BatchRow] {
     let rows = try execute(
       "SELECT b.number, b.record, b.stage FROM batches b WHERE \(condition)", values)
     let found = try rows.all.compactMap { row -> (Int64, BatchStage?, Batch)? in
       guard let number = rows.int(row, 0), let record = rows.bytes(row, 1) else { return nil }
       let stage = rows.int(row, 2).flatMap(BatchStage.init(rawValue:))
-      return (number, stage, try RecordDecoder.decode(Batch.self, from: record))
+      do { return (number, stage, try RecordDecoder.decode(Batch.self, from: record)) } catch {
+        try unreadable(
+          .unreadable(detail: "the batch of row \(number) can't be read: \(error)"))
+        return nil
+      }
     }
     let tallies = try batchTallies(found.map(\.0))
     return found.map { number, stage, base in
@@ -58,6 +66,11 @@ extension Transaction {
         number: number, stage: stage, base: base,
         batch: base.counting(counted.change, in: counted.revisions))
     }
+  }
+
+  /// Those that can be read: one that can't is not to stop what is done for all the others.
+  func readableBatchRows(_ condition: String, _ values: [SQLValue]) throws -> [BatchRow] {
+    try batchRows(condition, values, unreadable: { _ in })
   }
 
   /// The batch, unless it is none any more; what this transaction did to its jobs included.

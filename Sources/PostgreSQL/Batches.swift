@@ -1,5 +1,6 @@
 public import Jobs
 internal import Records
+internal import Synchronization
 
 /// Batches: a row each, and what is counted of its jobs beside it, so that instances which end jobs of one batch don't wait
 /// for each other. That all have ended is seen by whoever looks; the one that tidies up writes it down.
@@ -140,7 +141,12 @@ extension PostgresJobStore: BatchStore {
       ).isEmpty
     }
     guard isAny else { return 0 }
-    return try await write { try $0.tidyBatches(idleFor: idle, count) }
+    let (tidied, after) = try await write { [after = openBatches.load(ordering: .relaxed)] in
+      var after = after
+      return (try $0.tidyBatches(idleFor: idle, count, after: &after), after)
+    }
+    openBatches.store(after, ordering: .relaxed)
+    return tidied
   }
 
   /// Looks at those alone of which this process has ended jobs since it last looked.
@@ -218,27 +224,39 @@ extension Transaction {
     return .taken(try batchRow(id, isLocked: true)?.batch ?? row.batch)
   }
 
+  private static let mostLooks = 16
+
   fileprivate func page(_ query: BatchQuery) throws -> BatchPage {
     var page = BatchPage(batches: [], hasMore: false)
     var before = query.before ?? JobID(high: .max, low: .max)
+    // What the tallies tell is told apart here: so many at once that a search is few looks, and so few looks that nobody
+    // waits long.
+    let most = max(query.limit + 1, query.states.isEmpty ? 0 : 256)
+    var looks = 0
     while true {
+      looks += 1
+      var unreadable = 0
       let rows = try batchRows(
         """
-        b.id < $1 AND ($2::bytea IS NULL OR b.owner = $2) AND b.stage <> 5 ORDER BY b.id DESC LIMIT $3
+        b.id < $1 AND ($2::bytea IS NULL OR b.owner = $2) AND b.stage = ANY ($4) ORDER BY b.id DESC LIMIT $3
         """,
         [
           .id(before), .bytes(query.owner.map { Array($0.name.utf8) }),
-          .int(Int64(query.limit + 1)),
-        ])
+          .int(Int64(most)), .ints(query.stages),
+        ], unreadable: { _ in unreadable += 1 })
       let fitting = rows.map(\.batch).filter { batch in
         (query.states.isEmpty || query.states.contains(batch.state))
           && (batch.expiresAt.map { $0 > query.now } ?? true)
       }
       page.batches += fitting
-      guard page.batches.count <= query.limit, rows.count > query.limit, let last = rows.last else {
-        break
-      }
+      guard page.batches.count <= query.limit, rows.count + unreadable == most,
+        let last = rows.last
+      else { break }
       before = last.base.id
+      guard looks < Self.mostLooks else {
+        (page.hasMore, page.last) = (true, before)
+        return page
+      }
     }
     page.hasMore = page.batches.count > query.limit
     page.batches = Array(page.batches.prefix(query.limit))
@@ -281,5 +299,20 @@ extension Transaction {
     }
     results.lines.sort { $0.number < $1.number }
     return results
+  }
+}
+
+extension BatchQuery {
+  /// In which stages those may be that are wanted: whether one runs or has finished its tallies tell.
+  fileprivate var stages: [Int64?] {
+    let wanted = states.isEmpty ? Set(Batch.State.allCases) : states
+    let stages = wanted.flatMap { state -> [BatchStage] in
+      switch state {
+      case .receiving: [.receiving]
+      case .running, .finished: [.running, .finished]
+      case .cancelled: [.cancelled, .cancelling]
+      }
+    }
+    return Set(stages.map(\.rawValue)).sorted()
   }
 }

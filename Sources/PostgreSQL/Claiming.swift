@@ -157,7 +157,7 @@ extension Transaction {
   private static let maxLooks = 1_000
 
   /// Whether no batch that was cancelled has it.
-  fileprivate static let isNotStopped =
+  static let isNotStopped =
     "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
 
   fileprivate func claim(

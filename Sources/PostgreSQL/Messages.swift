@@ -155,8 +155,8 @@ extension Transaction {
     let hosts = try self.hosts(after: request.after)
     let rows = try execute(
       """
-      SELECT d.record, h.host FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
-        SELECT m.record, m.next_at FROM messages m
+      SELECT d.record, d.subject, d.number FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
+        SELECT m.record, m.subject, m.number, m.next_at FROM messages m
         WHERE m.host = h.host AND m.next_at <= $2 AND m.next_at IS NOT NULL AND m.instance IS NULL
           AND (m.owner IS NULL OR m.owner <> ALL ($5))
         ORDER BY m.next_at LIMIT greatest(0, $3 - (SELECT count(*) FROM messages b
@@ -167,10 +167,14 @@ extension Transaction {
         .byteStrings(hosts), .int(moment.milliseconds), .int(Int64(request.perHost)),
         .int(Int64(request.count)), .byteStrings(full),
       ])
-    let found = try rows.all.map { try WebhookMessage(rows, $0) }
+    let found = rows.all.compactMap { try? WebhookMessage(rows, $0) }
+    taken.unreadable = rows.count - found.count
+    if taken.unreadable > 0 {
+      try putAside(rows.all.filter { (try? WebhookMessage(rows, $0)) == nil }, of: rows)
+    }
     taken.messages = found.filter { shares.take(for: $0.owner) }
     try hold(taken.messages.map(\.id), by: request.instance)
-    if found.count == request.count || taken.messages.count < found.count {
+    if rows.count == request.count || taken.messages.count < found.count {
       taken.after = taken.messages.last?.host
     } else if hosts.count == MessageRequest.mostHosts {
       taken.after = hosts.last.map { String(decoding: $0, as: UTF8.self) }
@@ -183,6 +187,19 @@ extension Transaction {
       ).int(0, 0).map { Timestamp(milliseconds: $0) }
     }
     return taken
+  }
+
+  /// What can't be read is never due again: nothing else waits for it.
+  private func putAside(_ unreadable: [Int], of rows: Rows) throws {
+    try add(
+      """
+      UPDATE messages SET next_at = NULL FROM unnest($1, $2) AS n (subject, number)
+      WHERE messages.subject = n.subject AND messages.number = n.number
+      """,
+      [
+        .ids(unreadable.compactMap { rows.id($0, 1) }),
+        .ints(unreadable.map { rows.int($0, 2) ?? 0 }),
+      ])
   }
 
   /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
@@ -228,8 +245,11 @@ extension Transaction {
         .id(message.id.subject), .int(Int64(message.id.number)), .int(instance.number), moment,
       ])
     guard !held.isEmpty else { return }
+    let stored = try? WebhookMessage(held, 0)
+    // Written down already, by a call whose answer got lost; the next look lets it go.
+    if let stored, stored.tries == message.tries { return }
     var message = message
-    if try WebhookMessage(held, 0).isAskedFor, let now = held.int(0, 1) {
+    if stored?.isAskedFor == true, let now = held.int(0, 1) {
       message.sendAgain(at: Timestamp(milliseconds: now))
     }
     try write(message)

@@ -135,8 +135,11 @@ final class NewsConnection: Sendable {
     var rest = news
     while !rest.isEmpty {
       var payload = name
-      while let next = rest.first, payload.utf8.count + next.utf8.count < Self.payload {
-        payload += "\n" + next
+      while let next = rest.first {
+        // What has no room in any is not to be waited for.
+        let text = name.utf8.count + next.utf8.count < Self.payload ? next : NewsText.lost
+        guard payload.utf8.count + text.utf8.count < Self.payload else { break }
+        payload += "\n" + text
         rest.removeFirst()
       }
       try session.look { transaction in
@@ -174,12 +177,12 @@ enum NewsText {
     case .awaited(let request): return "e\(ImageDigest(bytes: request.bytes)?.hex ?? "")"
     case .originPaused(let origin, let time): return "o\(time.inMilliseconds) \(origin)"
     case .changed(let id): return "c\(id)"
-    case .removed(let ids) where ids.count <= 200:
+    case .removed(let ids) where ids.count <= News.mostIDs:
       return "r" + ids.map(\.description).joined(separator: ",")
     case .removed: return lost
     case .purged(let id, let partial): return "p\(id) \(partial?.hex ?? "-")"
     case .imagesGone(let images): return "i" + images.map(\.hex).joined(separator: ",")
-    case .followed(let ids) where ids.count <= 200:
+    case .followed(let ids) where ids.count <= News.mostIDs:
       return "f" + ids.map(\.description).joined(separator: ",")
     // Who follows asks again.
     case .followed: return nil

@@ -61,6 +61,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let claims = Atomic<Int64>(0)
   let unknownClaims = UnknownClaims()
   let endingBatches: EndingBatches
+  /// Up to which number open batches were looked at; 0 once all were.
+  let openBatches = Atomic<Int64>(0)
   /// Whose lines were refused lately.
   let refusedLines = Refusals()
   /// See ``Configuration/largestEmbedded``.

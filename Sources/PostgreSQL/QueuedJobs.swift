@@ -148,6 +148,7 @@ extension Transaction {
 
     UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
       WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $13
+        AND \(Transaction.isNotStopped)
       ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
     """
 

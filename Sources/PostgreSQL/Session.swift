@@ -114,6 +114,7 @@ final class Session {
 final class Transaction {
   private let connection: Connection
   private let deadline: Connection.Deadline
+  private let enough: Connection.Deadline
   private let now: WallClock?
   /// How the counts that the database keeps change by it.
   var tallies = Tallies()
@@ -126,12 +127,18 @@ final class Transaction {
 
   init(_ connection: Connection, _ settings: Session.Settings) {
     self.connection = connection
-    deadline = .now + settings.timeout
+    let begun = Connection.Deadline.now
+    deadline = begun + settings.timeout
+    enough = begun + settings.timeout / 50
     now = settings.now
   }
 
   /// The moment that stands for the server's, for the function of that name; NULL as a rule.
   var moment: SQLValue { .int(now?().milliseconds) }
+
+  /// Whether it may do more of what the next transaction can do as well: others wait for the connection meanwhile, and
+  /// beyond its deadline all of it would be undone. Usually for 200 ms.
+  var hasTime: Bool { .now < enough }
 
   @discardableResult
   func execute(_ sql: String, _ values: [SQLValue] = []) throws(Fault) -> Rows {

@@ -153,6 +153,7 @@ extension Transaction {
     let rows = try execute(
       """
       SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
+        AND \(Self.isNotStopped)
         AND EXISTS (SELECT FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
       ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
       """,

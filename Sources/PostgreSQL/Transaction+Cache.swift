@@ -143,7 +143,8 @@ extension Transaction {
     return rows.all.compactMap { rows.digest($0, 0) }
   }
 
-  /// Lets the least recently used entries go until the others fit.
+  /// Lets the least recently used entries go until the others fit, or it has taken enough time: the next that stores or
+  /// completes anything goes on.
   /// - Parameters:
   ///   - spared: one that stays, as long as it is not the only one that is left.
   ///   - lastUse: looked at for each that would go: one used since is noted so, and stays for now.
@@ -151,26 +152,29 @@ extension Transaction {
     to limit: Int, sparing spared: CacheEntry.ID? = nil, _ totals: Totals,
     lastUse: CacheEntry.LastUse
   ) throws {
-    while totals.cacheSize > limit {
+    while totals.cacheSize > limit, hasTime {
       let oldest = try execute(
         """
-        SELECT number, key, selector, used FROM cache
-        WHERE (key, selector) IS DISTINCT FROM ($1::bytea, $2::bytea) ORDER BY used, number LIMIT 32
+        SELECT number, key, selector, used, bytes + octet_length(record) FROM cache
+        WHERE (key, selector) IS DISTINCT FROM ($1::bytea, $2::bytea) ORDER BY used, number LIMIT 256
         """, [.bytes(spared?.key.bytes), .bytes(spared?.selector.bytes)])
       guard !oldest.isEmpty else {
         if spared != nil { return }
         throw StoreError.unavailable(detail: "the cache's bytes were counted wrong")
       }
-      var next = Int64.max
-      for row in oldest.all where totals.cacheSize > limit {
+      // So much at the most: another one may have the same image.
+      var (next, going, bytes) = (Int64.max, [Int64](), 0)
+      for row in oldest.all where totals.cacheSize - bytes > limit {
         // One that stays for now may yet be the oldest.
         guard let used = oldest.int(row, 3), used <= next else { break }
         if let moment = try spare(oldest, row, lastUse) {
           next = min(next, moment)
-        } else {
-          try dropEntries("number = $1", [.int(oldest.int(row, 0))])
+        } else if let number = oldest.int(row, 0) {
+          going.append(number)
+          bytes += Int(oldest.int(row, 4) ?? 0)
         }
       }
+      try dropEntries("number = ANY ($1)", [.ints(going)])
     }
   }
 

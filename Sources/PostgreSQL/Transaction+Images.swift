@@ -108,11 +108,12 @@ extension Transaction {
     return rows.names
   }
 
-  /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once.
+  /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once, as many as it has the
+  /// time for.
   /// - Returns: those whose files are to be removed.
   func leave(abandoned count: Int, for instance: Instance) throws -> [ImageName] {
     var left: [ImageName] = []
-    while left.count < count {
+    while left.count < count, hasTime {
       let candidates = try execute(
         "SELECT digest FROM candidates ORDER BY digest LIMIT $1 FOR UPDATE SKIP LOCKED",
         [.int(Int64(max(64, count)))])
@@ -120,11 +121,13 @@ extension Transaction {
       let digests = candidates.all.compactMap { candidates.bytes($0, 0) }
       let images = try lockedImages(digests)
       let unused = try unreferred(images.filter { !$0.isLeaving }.map(\.digest))
-      var done = Set(digests).subtracting(unused)
-      for image in images where unused.contains(image.digest) && left.count < count {
+      var (done, going, files) = (Set(digests).subtracting(unused), [Image](), left.count)
+      for image in images where unused.contains(image.digest) && files < count {
         done.insert(image.digest)
-        if try remove(image, for: instance), let name = image.name { left.append(name) }
+        going.append(image)
+        if !image.isEmbedded { files += 1 }
       }
+      left += try remove(going, for: instance)
       try execute("DELETE FROM candidates WHERE digest = ANY ($1)", [.byteStrings(Array(done))])
     }
     return left
@@ -175,17 +178,20 @@ extension Transaction {
     try execute("SELECT is_needed($1)", [.bytes(digest)]).bool(0, 0)
   }
 
-  /// - Returns: whether it leaves, as there is a file to be removed.
-  func remove(_ image: Image, for instance: Instance) throws -> Bool {
-    tallies[.images] -= 1
-    tallies[.imageBytes] -= image.bytes
-    guard !image.isEmbedded else {
-      try execute("DELETE FROM images WHERE digest = $1", [.bytes(image.digest)])
-      return false
+  /// - Returns: those that leave, as there are files to be removed.
+  func remove(_ images: [Image], for instance: Instance) throws -> [ImageName] {
+    tallies[.images] -= images.count
+    tallies[.imageBytes] -= images.reduce(0) { $0 + $1.bytes }
+    let embedded = images.filter(\.isEmbedded).map(\.digest)
+    if !embedded.isEmpty {
+      try add("DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(embedded)])
     }
-    try execute(
-      "UPDATE images SET leaving = true, leaving_for = $2, cached = 0 WHERE digest = $1",
-      [.bytes(image.digest), .int(instance.number)])
-    return true
+    let files = images.filter { !$0.isEmbedded }
+    if !files.isEmpty {
+      try add(
+        "UPDATE images SET leaving = true, leaving_for = $2, cached = 0 WHERE digest = ANY ($1)",
+        [.byteStrings(files.map(\.digest)), .int(instance.number)])
+    }
+    return files.compactMap(\.name)
   }
 }

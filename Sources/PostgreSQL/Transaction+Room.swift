@@ -14,7 +14,8 @@ struct GivingWay {
 
 /// Room for images: those give way that finished jobs and the cache have had for the longest.
 ///
-/// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them.
+/// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them, and
+/// for as many images as it has the time for.
 /// An image that more refer to is passed over, so that others make room at once, and a portion of its jobs and entries
 /// lose it by each transaction that passes it. Until few are left it is kept, and new ones may refer to it.
 extension Transaction {
@@ -23,8 +24,8 @@ extension Transaction {
 
   /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
   /// its responses no more.
-  /// - Returns: whether there is a file to be removed.
-  func evict(_ image: Image, for instance: Instance) throws -> Bool {
+  /// - Returns: the file that is to be removed.
+  func evict(_ image: Image, for instance: Instance) throws -> ImageName? {
     let digest = SQLValue.bytes(image.digest)
     try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = $1", [digest])
@@ -34,7 +35,7 @@ extension Transaction {
     tallies[.recordBytes] -= entries.all.reduce(0) { $0 + Int(entries.int($1, 0) ?? 0) }
     if !entries.isEmpty { tallies[.entryBytes] -= image.bytes }
     try execute("DELETE FROM candidates WHERE digest = $1", [digest])
-    return try remove(image, for: instance)
+    return try remove([image], for: instance).first
   }
 
   /// Lets images go until the others fit, or a transaction can do no more for that.
@@ -44,13 +45,17 @@ extension Transaction {
   ) throws -> [ImageName] {
     var gone: [ImageName] = []
     while totals[.imageBytes] > limit {
+      guard hasTime else {
+        givingWay.isOver = true
+        break
+      }
       if let name = try leave(abandoned: 1, for: instance).first {
         gone.append(name)
         continue
       }
       // What is embedded leaves no name.
       guard totals[.imageBytes] > limit, let image = try nextToGiveWay() else { break }
-      if try evict(image, for: instance), let name = image.name { gone.append(name) }
+      if let name = try evict(image, for: instance) { gone.append(name) }
     }
     return gone
   }

@@ -32,11 +32,25 @@ struct BatchRow {
     return try Row.fetchOne(statement, arguments: [number]).map(BatchRow.init)
   }
 
-  static func fetchAll(
+  /// Those that can be read: one that can't is not to stop what is done for all the others.
+  static func fetchReadable(
     _ condition: String, _ arguments: StatementArguments, _ db: Database
   ) throws -> [BatchRow] {
+    try fetchAll(condition, arguments, db, unreadable: { _ in })
+  }
+
+  /// - Parameter unreadable: is told of one that can't be read.
+  static func fetchAll(
+    _ condition: String, _ arguments: StatementArguments, _ db: Database,
+    unreadable: (StoreError) throws -> Void = { throw $0 }
+  ) throws -> [BatchRow] {
     let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM batches WHERE \(condition)")
-    return try Row.fetchAll(statement, arguments: arguments).map(BatchRow.init)
+    return try Row.fetchAll(statement, arguments: arguments).compactMap { row in
+      do { return try BatchRow(row) } catch let error as StoreError {
+        try unreadable(error)
+        return nil
+      }
+    }
   }
 }
 

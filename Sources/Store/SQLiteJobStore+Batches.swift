@@ -123,16 +123,26 @@ struct BatchListing {
     let stages = Set((query.states.isEmpty ? Set(Batch.State.allCases) : query.states).map(stages))
     let wanted = stages.reduce(into: Set<Int>()) { $0.formUnion($1) }.sorted()
       .map(String.init).joined(separator: ", ")
+    var found: [Batch] = []
     // Every id is less than seventeen such bytes.
-    let before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
-    let rows = try BatchRow.fetchAll(
-      """
-      (?1 IS NULL OR owner = ?1) AND stage IN (\(wanted)) AND id < ?2
-        AND (expires_at IS NULL OR expires_at > ?3) ORDER BY id DESC LIMIT ?4
-      """,
-      [query.owner?.data, before, query.now.milliseconds, query.limit + 1], db)
+    var before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
+    // Another time only where some can't be read: they end no listing.
+    while true {
+      var unreadable = 0
+      let rows = try BatchRow.fetchAll(
+        """
+        (?1 IS NULL OR owner = ?1) AND stage IN (\(wanted)) AND id < ?2
+          AND (expires_at IS NULL OR expires_at > ?3) ORDER BY id DESC LIMIT ?4
+        """,
+        [query.owner?.data, before, query.now.milliseconds, query.limit + 1], db,
+        unreadable: { _ in unreadable += 1 })
+      found += rows.map(\.batch)
+      guard found.count <= query.limit, rows.count + unreadable > query.limit, let last = rows.last
+      else { break }
+      before = last.batch.id.data
+    }
     return BatchPage(
-      batches: rows.prefix(query.limit).map(\.batch), hasMore: rows.count > query.limit)
+      batches: Array(found.prefix(query.limit)), hasMore: found.count > query.limit)
   }
 
   private func stages(_ state: Batch.State) -> [Int] {

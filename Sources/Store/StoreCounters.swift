@@ -11,6 +11,8 @@ struct StoreCounters: Sendable {
   var lines = SharedCapacity<Data>()
   /// What has been done to them, for their batches.
   var batches = BatchChanges()
+  /// Up to which number batches that still receive lines were looked at; 0 once all were.
+  var openBatches: Int64 = 0
   /// Ends of batches that somebody is told of, since the start.
   var toldBatches = 0
   /// Images that are not leaving.

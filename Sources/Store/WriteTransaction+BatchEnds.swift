@@ -11,25 +11,26 @@ extension WriteTransaction {
   ) throws -> BatchEnds {
     try settleBatches()
     var ends = BatchEnds()
-    for (number, _) in try stoppedBatches() where ends.count < count {
-      guard let row = try BatchRow.fetch(number: number, db) else { continue }
-      if row.batch.isPurged {
-        try forgetJobs(of: row, &ends, upTo: count, cached)
+    for batch in try stoppedBatches() where ends.count < count {
+      if batch.isPurged {
+        try forgetJobs(of: batch, &ends, upTo: count, cached)
       } else {
-        try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
+        try cancelJobs(of: batch.number, &ends, upTo: count, at: moment, keptFor: retention)
       }
     }
-    ends.batches = try stoppedBatches().map { $0.id }
+    ends.batches = try stoppedBatches().map(\.id)
     ends.isMore = ends.count >= count
     return ends
   }
 
-  /// Batches that were cancelled, and then those that were purged.
-  private func stoppedBatches() throws -> [(number: Int64, id: BatchID)] {
+  /// Batches that were cancelled, and then those that were purged: by what is beside their records.
+  private func stoppedBatches() throws -> [(number: Int64, id: BatchID, isPurged: Bool)] {
     let rows = try all(
-      "SELECT number, id FROM batches WHERE stage >= 4 ORDER BY stage, number")
+      "SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number")
     return rows.compactMap { row in
-      BatchID(data: row[1]).map { (number: row[0] as Int64, id: $0) }
+      BatchID(data: row[1]).map {
+        (number: row[0] as Int64, id: $0, isPurged: row[2] as Int == BatchStage.purged.rawValue)
+      }
     }
   }
 
@@ -56,8 +57,8 @@ extension WriteTransaction {
   }
 
   private mutating func forgetJobs(
-    of batch: BatchRow, _ ends: inout BatchEnds, upTo count: Int,
-    _ cached: (Job) -> CachedImage?
+    of batch: (number: Int64, id: BatchID, isPurged: Bool), _ ends: inout BatchEnds,
+    upTo count: Int, _ cached: (Job) -> CachedImage?
   ) throws {
     let rows = try JobRow.fetchAll(
       "batch = ? AND line > 0 AND phase <> 1 ORDER BY line LIMIT ?",
@@ -71,7 +72,7 @@ extension WriteTransaction {
     ends.removed += jobs
     let isAny = try exists(
       "SELECT 1 FROM jobs WHERE batch = ? AND line > 0 LIMIT 1", [batch.number])
-    if !isAny { try forget(batch) }
+    if !isAny { try forget(batch.number, batch.id) }
   }
 
   /// Closes batches that nobody goes on with, and forgets those whose time has come.
@@ -80,17 +81,19 @@ extension WriteTransaction {
   ) throws -> Int {
     try settleBatches()
     var tidied = 0
-    let receiving = try BatchRow.fetchAll(
-      "stage = ? LIMIT 1000", [BatchStage.receiving.rawValue], db)
+    let receiving = try BatchRow.fetchReadable(
+      "stage = ? AND number > ? ORDER BY number LIMIT 1000",
+      [BatchStage.receiving.rawValue, counters.openBatches], db)
+    counters.openBatches = receiving.count < 1_000 ? 0 : receiving.last?.number ?? 0
     for var row in receiving where row.batch.receivedAt < moment && tidied < count {
       _ = row.batch.close(at: now)
       try write(row)
       tidied += 1
     }
-    let over = try BatchRow.fetchAll(
+    let over = try BatchRow.fetchReadable(
       "stage IN (2, 3) AND expires_at <= ? LIMIT ?", [now.milliseconds, count - tidied], db)
     for row in over {
-      try forget(row)
+      try forget(row.number, row.batch.id)
       tidied += 1
     }
     return tidied

@@ -82,7 +82,11 @@ extension WriteTransaction {
   mutating func settleBatches() throws {
     for number in counters.batches.numbers {
       let change = counters.batches.take(number)
-      guard var row = try BatchRow.fetch(number: number, db) else { continue }
+      var row: BatchRow?
+      do { row = try BatchRow.fetch(number: number, db) } catch StoreError.unreadable {
+        // Its jobs, and whatever else this transaction writes, don't wait for it.
+      }
+      guard var row else { continue }
       try save(&row, with: change, at: row.batch.receivedAt)
     }
   }
@@ -122,19 +126,19 @@ extension WriteTransaction {
   /// Forgets a batch of which no line came, and its key: who sends the same again begins another one.
   mutating func abandon(_ id: BatchID) throws {
     guard let row = try batch(id), row.batch.counts.all == 0 else { return }
-    try forget(row)
+    try forget(row.number, id)
     guard let key = row.batch.key else { return }
     try execute(
       "DELETE FROM keys WHERE owner = ? AND key = ?", [row.batch.owner.data, Data(key.utf8)])
   }
 
   /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent.
-  mutating func forget(_ row: BatchRow) throws {
-    counters.lanes.stopped.remove(row.number)
-    _ = counters.batches.take(row.number)
-    try execute("DELETE FROM rejected_lines WHERE batch = ?", [row.number])
-    try execute("DELETE FROM batches WHERE number = ?", [row.number])
-    try forgetMessages(of: row.batch.id.data, waiting: false)
+  mutating func forget(_ number: Int64, _ id: BatchID) throws {
+    counters.lanes.stopped.remove(number)
+    _ = counters.batches.take(number)
+    try execute("DELETE FROM rejected_lines WHERE batch = ?", [number])
+    try execute("DELETE FROM batches WHERE number = ?", [number])
+    try forgetMessages(of: id.data, waiting: false)
   }
 }
 

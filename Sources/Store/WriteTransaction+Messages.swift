@@ -41,7 +41,8 @@ extension WriteTransaction {
     let row = try one(
       "SELECT record FROM messages WHERE subject = ? AND number = ?",
       [message.id.subject.data, message.id.number])
-    if let row, try MessageRecord.message(row).isAskedFor { message.sendAgain(at: moment) }
+    let asked = try? row.map(MessageRecord.message)
+    if asked?.isAskedFor == true { message.sendAgain(at: moment) }
     try write(message)
   }
 
@@ -79,14 +80,19 @@ extension WriteTransaction {
       guard room > 0 else { continue }
       let rows = try all(
         """
-        SELECT record, owner FROM messages WHERE host = ? AND next_at <= ? ORDER BY next_at LIMIT ?
+        SELECT record, owner, subject, number FROM messages WHERE host = ? AND next_at <= ?
+        ORDER BY next_at LIMIT ?
         """,
         [found, moment.milliseconds, shares.full.isEmpty ? room + busy : Self.mostOfHost])
       let end = taken.messages.count + room
       for row in rows where taken.messages.count < end {
         let owner: Data? = row[1]
         if let owner, !shares.hasPlace(for: Owner(owner)) { continue }
-        let message = try MessageRecord.message(from: row[0])
+        guard let message = try? MessageRecord.message(row) else {
+          taken.unreadable += 1
+          try putAside(row)
+          continue
+        }
         guard held[message.id] == nil, shares.take(for: message.owner) else { continue }
         taken.messages.append(message)
       }
@@ -96,8 +102,16 @@ extension WriteTransaction {
     return taken
   }
 
+  /// What can't be read is never due again: nothing else waits for it.
+  private func putAside(_ row: Row) throws {
+    let name: (subject: Data, number: Int64) = (row[2], row[3])
+    try execute(
+      "UPDATE messages SET next_at = NULL WHERE subject = ? AND number = ?",
+      [name.subject, name.number])
+  }
+
   /// Of a host, where there may be some to be passed over: an owner that sent thousands to one receiver makes no look long.
-  private static let mostOfHost = 32
+  private static let mostOfHost = 1_000
 
   /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
   private func isAnyoneServed(_ shares: MessageShares) throws -> Bool {
@@ -140,6 +154,6 @@ enum MessageRecord {
     try RecordDecoder.decode(WebhookMessage.self, from: Array(data))
   }
 
-  /// - Parameter row: a message's record alone.
+  /// - Parameter row: a message's record, and what else was asked for.
   static func message(_ row: Row) throws -> WebhookMessage { try message(from: row[0]) }
 }

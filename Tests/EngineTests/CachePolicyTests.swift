@@ -23,9 +23,10 @@ struct CachePolicyTests {
 
   /// - Parameter isOwn: whether the entries are under the key of the job and its like.
   private func answer(
-    _ mode: CacheMode, _ stored: [CacheEntry], isOwn: Bool = true
+    _ mode: CacheMode, _ stored: [CacheEntry], isOwn: Bool = true, headers: [HeaderField] = []
   ) -> String {
     var submission = Submission(source: .url(SourceURL("http://a.example/")!, lowData: nil))
+    submission.headers = headers
     submission.cacheMode = mode
     let job = Job(
       id: JobIDSequence().next(at: Self.now), owner: .anonymous, submission: submission,
@@ -61,6 +62,21 @@ struct CachePolicyTests {
       [Self.entry("max-age=60, no-cache", age: 10)],
     ]
     #expect(stored.map { answer(mode, $0) } == answers)
+  }
+
+  @Test("what somebody's credentials brought is nobody else's once it is stale")
+  func credentials() {
+    let own = [HeaderField(name: "Authorization", value: "a")]
+    let credentials = Fingerprint(of: [Owner.anonymous.name, "authorization", "a"])
+    for (mode, others) in [(CacheMode.forceCache, "validate"), (.onlyIfCached, "not cached")] {
+      for (age, expected) in [(10 as Int64, "hit"), (100, others)] {
+        var entry = Self.entry("max-age=60, must-revalidate", age: age)
+        entry.credentials = credentials
+        #expect(answer(mode, [entry]) == expected)
+        #expect(answer(mode, [entry], headers: [own[0], own[0]]) == expected)
+        #expect(answer(mode, [entry], headers: own) == (age == 10 ? "hit" : "stale"))
+      }
+    }
   }
 
   /// By what the origin says: that it may be stored, and that it is for everyone.

@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import Jobs
+import TestSupport
 import Testing
 
 @testable import Store
@@ -86,6 +87,99 @@ struct UnreadableTests {
     let page = try await jobs.store.jobs(JobQuery(owner: nil, now: .at(9), limit: 2))
     #expect(page.jobs.map(\.id) == [batch[0].id] && !page.hasMore)
     await jobs.store.close()
+  }
+
+  @Test(
+    "a message that makes no sense waits no more, and holds up no other one",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func message(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let batch = (0..<3 as Range<Int64>).map { number in
+      let plain = Job.sample(number)
+      var submission = plain.submission
+      let host = number == 2 ? "b" : "a"
+      submission.webhook = Webhook(
+        url: SourceURL("https://\(host).example/hook")!, events: WebhookEvent.jobEnds)
+      return Job(
+        id: plain.id, owner: plain.owner, submission: submission, priority: .normal, tags: [],
+        createdAt: plain.createdAt)
+    }
+    _ = try await store.submit(batch, key: nil, capacity: 9)
+    store.clock.set(.at(10))
+    for job in batch {
+      _ = try await store.update(job.id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(9)) }
+    }
+    try await jobs.damage("messages", "subject", of: batch[0].id)
+    func take(_ sending: [WebhookMessage]) async throws -> TakenMessages {
+      try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2))
+    }
+    let taken = try await take([])
+    #expect(taken.messages.map(\.id.subject) == [batch[1].id, batch[2].id])
+    #expect(taken.unreadable == 1)
+    #expect(try await take(taken.messages) == TakenMessages())
+    #expect(try await store.base.waitingMessages() == 2)
+    // What is asked for by its name says why it can't be had.
+    await #expect(throws: StoreError.self) { try await store.base.messages(of: batch[0].id) }
+    // Not even one that was spoilt while it was sent.
+    try await jobs.damage("messages", "subject", of: batch[1].id)
+    var told = taken.messages[0]
+    told.note(
+      WebhookAnswer(at: .at(20), time: .zero, status: 200, error: nil), under: .standard, dice: 0)
+    try await store.base.settle(told, by: instance)
+    #expect(try await store.base.messages(of: batch[1].id) == [told])
+    await store.close()
+  }
+
+  @Test(
+    "a batch that makes no sense holds up neither its jobs nor another batch",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func batch(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    var all: [(batch: Batch, jobs: [Job])] = []
+    for number in 1...4 as ClosedRange<Int64> {
+      let batch = Batch.sample(number)
+      _ = try await store.base.open(batch, key: nil)
+      let lines = BatchLines.sample(batch, after: 0, lines: [1, 2])
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+      if number != 2 { _ = try await store.base.close(batch.id) }
+      all.append((batch, lines.jobs))
+    }
+    _ = try await store.base.cancel(all[2].batch.id)
+    for number in [0, 2] { try await jobs.damage("batches", "id", of: all[number].batch.id) }
+
+    let ends = try await store.base.endStopped(99, keptFor: .seconds(9)) { _ in nil }
+    if adapter == .sqlite { #expect(Set(ends.cancelled.map(\.id)) == Set(all[2].jobs.map(\.id))) }
+    _ = try await store.base.cancel(all[3].batch.id)
+    let others = try await store.base.endStopped(99, keptFor: .seconds(9)) { _ in nil }
+    #expect(Set(others.cancelled.map(\.id)) == Set(all[3].jobs.map(\.id)))
+
+    let claims = try await store.claim(9, at: .at(10)).jobs.filter {
+      $0.job.batch?.id == all[0].batch.id || $0.job.batch?.id == all[1].batch.id
+    }
+    #expect(claims.count == 4)
+    let completed = try await store.complete(
+      Completion(claims.map(\.claim)) {
+        $0.fail(.notCached, at: .at(30), keptFor: .seconds(60))
+        return true
+      })
+    #expect(completed.jobs.compactMap(\.self).count == 4)
+    _ = try await store.base.finishBatches()
+
+    store.clock.set(.at(100_000))
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) > 0)
+    #expect(try await store.base.batch(all[1].batch.id)?.state == .finished)
+    var query = BatchQuery(owner: nil, now: .at(10), limit: 1)
+    let first = try await store.base.batches(query)
+    #expect(first.batches.map(\.id) == [all[3].batch.id] && first.hasMore)
+    query.before = all[3].batch.id
+    let second = try await store.base.batches(query)
+    #expect(second.batches.map(\.id) == [all[1].batch.id] && !second.hasMore)
+    await #expect(throws: StoreError.self) { try await store.base.batch(all[0].batch.id) }
+    await store.close()
   }
 
   @Test("with a priority that there is none of keeps its origin's other jobs from nothing")

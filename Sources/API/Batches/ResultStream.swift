@@ -80,9 +80,9 @@ final class ResultStream: ContentStream {
 
   /// Reads until there is something to send. Whoever lets go of the stream ends that.
   private static func read(for stream: () -> ResultStream?) async {
-    guard let (service, batch, caller) = stream()?.subject else { return }
-    // The stream is held while it looks, and let go of while it waits.
-    while let next = await stream()?.look() {
+    guard let (service, batch, caller, turns) = stream()?.subject else { return }
+    // The stream is held while it looks, and let go of while it waits, for its turn too.
+    while let next = await look(by: turns, stream) {
       switch next {
       case .sent: return
       case .again: break
@@ -95,7 +95,15 @@ final class ResultStream: ContentStream {
     }
   }
 
-  private var subject: (any BatchService, BatchID, Caller) { (service, batch, caller) }
+  private static func look(by turns: AsyncSemaphore, _ stream: () -> ResultStream?) async -> Next? {
+    guard let turn = await turns.acquire() else { return nil }
+    defer { withExtendedLifetime(turn) {} }
+    return await stream()?.look()
+  }
+
+  private var subject: (any BatchService, BatchID, Caller, AsyncSemaphore) {
+    (service, batch, caller, turns)
+  }
 
   private func look() async -> Next {
     do throws(JobsError) { return try await readPage() } catch {
@@ -109,8 +117,6 @@ final class ResultStream: ContentStream {
   }
 
   private func readPage() async throws(JobsError) -> Next {
-    let turn = await turns.acquire()
-    defer { withExtendedLifetime(turn) {} }
     var (query, lines) = state.withLock { ($0.query, $0.lines) }
     query.through = query.after + lines
     if !query.isInOrder { query.through = min(query.through, last) }

@@ -61,7 +61,7 @@ extension Routes {
     let page = try await asking { [wanted] () throws(JobsError) in
       try await service.batches(wanted)
     }
-    let cursor = page.hasMore ? page.batches.last.map { Self.cursor(after: $0.id) } : nil
+    let cursor = page.hasMore ? (page.last ?? page.batches.last?.id).map(Self.cursor(after:)) : nil
     var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
     if let cursor {
       let states = Batch.State.allCases.filter(wanted.states.contains).map {

@@ -20,7 +20,15 @@ extension Routes {
     }
     var batch = begun.batch
     guard begun.isNew else { return answer(batch, .ok) }
-    if let format { batch = try await receive(exchange, format, into: batch) }
+    if let format {
+      do throws(Problem) { batch = try await receive(exchange, format, into: batch) } catch {
+        // Nobody was told of it, and what is wrong with its beginning is wrong again. One that has lines stays.
+        if batch.isOpen, error.status == .unprocessableContent {
+          try? await service.abandon(batch.id)
+        }
+        throw error
+      }
+    }
     var response = answer(batch, .accepted)
     response.fields[.location] = "/batches/\(batch.id)"
     return response

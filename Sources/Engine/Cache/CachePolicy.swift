@@ -10,6 +10,7 @@ struct CachePolicy: Sendable {
   let lifetime: Int?
   /// The digest that the image must have.
   let integrity: ImageDigest?
+  private let credentials: Fingerprint?
   /// The URL that is asked for.
   private let url: SourceURL?
   /// Where the entries are that are for this job and its like; others have to be for everyone.
@@ -20,6 +21,7 @@ struct CachePolicy: Sendable {
     fields = job.submission.headers.map(Field.init)
     lifetime = job.submission.cacheTTL
     integrity = job.submission.integrity
+    credentials = job.credentials
     url = job.url
     key = job.cacheKey
   }
@@ -46,6 +48,9 @@ struct CachePolicy: Sendable {
     let freshness = freshness(of: entry, at: now, fallback: fallback)
     switch mode {
     case .forceCache, .onlyIfCached:
+      guard freshness.isFresh || isOwn(entry) else {
+        return mode == .onlyIfCached ? .notCached : .validate(entry)
+      }
       return .use(entry, CacheOutcome(freshness.isFresh ? .hit : .stale, freshness), isStale: false)
     case .noStore, .reload, .noCache: return .validate(entry)
     case .default: break
@@ -53,6 +58,11 @@ struct CachePolicy: Sendable {
     if freshness.isFresh { return .use(entry, CacheOutcome(.hit, freshness), isStale: false) }
     guard freshness.permitsStaleWhileRevalidating else { return .validate(entry) }
     return .use(entry, CacheOutcome(.stale, freshness), isStale: true)
+  }
+
+  /// Whether it may be used without the origin's word: it may be stored for everyone, or for this job's credentials.
+  private func isOwn(_ entry: CacheEntry) -> Bool {
+    entry.credentials == nil || entry.credentials == credentials
   }
 
   func freshness(of entry: CacheEntry, at now: Timestamp, fallback: Int?) -> Freshness {

@@ -165,6 +165,7 @@ final class ResponseCache: Sendable {
     guard !uses.isEmpty else { return }
     do throws(StoreError) { try await store.touch(uses) } catch {
       log.error("the cache's uses can't be noted", metadata: ["error": "\(error)"])
+      return
     }
     state.withLock { state in
       for (id, moment) in uses where state.uses[id] == moment { state.uses[id] = nil }
@@ -233,8 +234,10 @@ final class ResponseCache: Sendable {
       path.permitsStoring(response, status: 200, client: CachePolicy(job).fields)
     else { return nil }
     let id = CacheEntry.ID(key: key, selector: Fingerprint(of: [path.selector(of: response)]))
-    return CacheEntry(
+    var entry = CacheEntry(
       id: id, resource: Job.cacheKey(of: url), response: response, path: path, image: image)
+    if !path.isPublic(response), path.everHadFields { entry.credentials = job.credentials }
+    return entry
   }
 
   func outcome(

@@ -27,7 +27,7 @@ struct JobDeliveries: Sendable {
       label: "imagefetch_deliveries_total", dimensions: [("outcome", "delivered")]),
     failed: Counter(label: "imagefetch_deliveries_total", dimensions: [("outcome", "failed")])
   )
-  /// Jobs of one load whose images are on their way at the same time.
+  /// Jobs of one load whose images are on their way, or brought and not yet told as such, at the same time.
   private static let atOnce = 8
 
   init(
@@ -48,31 +48,40 @@ struct JobDeliveries: Sendable {
     for waiters: [Load.Waiter], _ made: JobVariants,
     _ complete: @escaping @Sendable (Load.Waiter, Outcome) async -> Void
   ) async -> Through? {
-    // Nil: a job was completed.
-    await withTaskGroup(of: Through?.self, returning: Through?.self) { group in
+    await withTaskGroup(of: Step.self, returning: Through?.self) { group in
       var turns = DeliveryTurns(waiters)
       var left = waiters.count
       var last: Through?
       for _ in 0..<Self.atOnce {
         guard let next = turns.next() else { break }
-        group.addTask { await self.through(next, made) }
+        group.addTask { .through(await self.through(next, made)) }
       }
       while let step = await group.next() {
-        guard let ended = step else { continue }
-        turns.end(ended.waiter)
-        if let next = turns.next() { group.addTask { await self.through(next, made) } }
-        left -= 1
-        if left == 0 {
-          last = ended
-        } else {
-          group.addTask {
-            await complete(ended.waiter, ended.outcome)
-            return nil
+        switch step {
+        case .through(let ended):
+          left -= 1
+          if left == 0 {
+            last = ended
+          } else {
+            group.addTask {
+              await complete(ended.waiter, ended.outcome)
+              return .completed(ended.waiter)
+            }
           }
+        case .completed(let waiter):
+          // Only now: what is brought while the store is away would all be brought again after a crash.
+          turns.end(waiter)
+          if let next = turns.next() { group.addTask { .through(await self.through(next, made)) } }
         }
       }
       return last
     }
+  }
+
+  /// What a job has come to.
+  private enum Step: Sendable {
+    case through(Through)
+    case completed(Load.Waiter)
   }
 
   private func through(_ waiter: Load.Waiter, _ made: JobVariants) async -> Through {

@@ -68,7 +68,10 @@ struct Housekeeping: Sendable {
         expired = try await store.expire(Self.batch)
         if !expired.isEmpty {
           snapshots.remove(expired)
-          lease.membership.tell(.removed(expired))
+          // What is longer is told as lost, and others forget all that they have.
+          for some in stride(from: 0, to: expired.count, by: News.mostIDs) {
+            lease.membership.tell(.removed(Array(expired[some...].prefix(News.mostIDs))))
+          }
         }
       } while expired.count == Self.batch && !Task.isCancelled
       try await removeAbandonedImages()

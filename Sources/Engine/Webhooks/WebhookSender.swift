@@ -112,6 +112,8 @@ extension WebhookSender {
   private func look(after host: String?) async -> Look {
     var look = Look(host: host)
     var isRound = host == nil
+    // Where an owner's places ran out.
+    var short: String?
     while let (sending, room) = openRoom {
       let (taken, instance): (TakenMessages, Instance)
       do throws(StoreError) {
@@ -121,11 +123,16 @@ extension WebhookSender {
         look.next = clock() + .seconds(1)
         return look
       }
+      if taken.unreadable > 0 {
+        log.error(
+          "messages can't be read and are not sent", metadata: ["count": "\(taken.unreadable)"])
+      }
       let new = state.withLock { state in
         // One that was asked for during its try may be due before that try's task is over, which then rings: the next look
         // has it again.
         let new = taken.messages.filter { state.sending[$0.id] == nil }
         for message in new { state.sending[message.id] = message.owner }
+        short = shortage(among: new, state) ?? short
         return new
       }
       look.taken += new.map { ($0, instance) }
@@ -137,7 +144,16 @@ extension WebhookSender {
       if isRound { break }
       isRound = true
     }
+    // Else the places that it gets back would always be its first hosts', however many wait behind them.
+    if look.host == nil { look.host = short }
     return look
+  }
+
+  /// The last host of an owner that has its share now.
+  private func shortage(among new: [WebhookMessage], _ state: State) -> String? {
+    let free = rules.atOnce - state.sending.count
+    let byOwner = state.sending.values.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }
+    return new.last { byOwner[$0.owner, default: 0] >= free }?.host
   }
 
   private func take(

@@ -77,6 +77,22 @@ struct TenantTests {
     }
   }
 
+  @Test(
+    "with credentials is no other's once it is stale, unless it is public",
+    arguments: [
+      "max-age=0, must-revalidate", "s-maxage=0", "public, max-age=0",
+    ])
+  func stale(control: String) async throws {
+    try await withPipeline(twoOwners) { service, origin async throws in
+      origin.on("/x", .ok(image("x"), headers: [("Cache-Control", control)]))
+      let (url, own) = (origin.url("/x"), ["Cookie": "a=b"])
+      #expect(try await status(service, url, own, by: anna) == "miss")
+      #expect(try await status(service, url, own, mode: "only-if-cached", by: anna) == "stale")
+      let others = try await status(service, url, mode: "only-if-cached", by: bert)
+      #expect(others == (control.hasPrefix("public") ? "stale" : "not_cached"))
+    }
+  }
+
   @Test("with a field that may choose another picture decides nothing for others, public or not")
   func poisoned() async throws {
     try await withPipeline(twoOwners) { service, origin async throws in

@@ -1,3 +1,5 @@
+import Foundation
+import GRDB
 import Jobs
 import PostgreSQL
 import TestSupport
@@ -46,6 +48,19 @@ struct OpenJobs {
   init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
     folder = try TemporaryFolder()
     store = try folder.openJobs(change)
+  }
+
+  /// Spoils a record, as a disk, a person or another program may.
+  func damage(_ table: String, _ column: String, of id: JobID) async throws {
+    let bytes = id.data.map { String(format: "%02x", $0) }.joined()
+    if let database {
+      try database.server.run(
+        "UPDATE \(table) SET record = '\\x7b' WHERE \(column) = '\(bytes)'", in: database.name)
+    } else {
+      try store.onWriter {
+        try $0.execute(sql: "UPDATE \(table) SET record = x'7B' WHERE \(column) = x'\(bytes)'")
+      }
+    }
   }
 
   /// The same place after the service stopped, however it did, and came again.
