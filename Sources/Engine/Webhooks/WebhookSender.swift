@@ -112,8 +112,8 @@ extension WebhookSender {
   private func look(after host: String?) async -> Look {
     var look = Look(host: host)
     var isRound = host == nil
-    // Where an owner's places ran out.
-    var short: String?
+    // Where an owner's places ran out, first in this look, or else before it.
+    var (short, isNew) = (host, false)
     while let (sending, room) = openRoom {
       let (taken, instance): (TakenMessages, Instance)
       do throws(StoreError) {
@@ -132,10 +132,14 @@ extension WebhookSender {
         // has it again.
         let new = taken.messages.filter { state.sending[$0.id] == nil }
         for message in new { state.sending[message.id] = message.owner }
-        short = shortage(among: new, state) ?? short
         return new
       }
       look.taken += new.map { ($0, instance) }
+      let full = full(with: taken.messages.map(\.owner) + sending.values)
+      if !isNew {
+        let last = new.last { full.contains($0.owner) }?.host
+        (short, isNew) = (full.isEmpty ? nil : last ?? short, last != nil)
+      }
       let hasMoved = taken.after != look.host
       (look.host, look.next) = (taken.after, taken.nextDue)
       // Whoever waits has its share: the end of one of theirs rings.
@@ -149,11 +153,11 @@ extension WebhookSender {
     return look
   }
 
-  /// The last host of an owner that has its share now.
-  private func shortage(among new: [WebhookMessage], _ state: State) -> String? {
-    let free = rules.atOnce - state.sending.count
-    let byOwner = state.sending.values.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }
-    return new.last { byOwner[$0.owner, default: 0] >= free }?.host
+  /// Owners that have their share, where messages of these are on their way.
+  private func full(with owners: [Owner]) -> Set<Owner> {
+    let free = rules.atOnce - owners.count
+    let byOwner = owners.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }
+    return Set(byOwner.filter { $0.value >= free }.keys)
   }
 
   private func take(

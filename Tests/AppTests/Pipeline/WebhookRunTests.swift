@@ -210,6 +210,42 @@ struct WebhookRunTests {
     }
   }
 
+  @Test("of an owner whose first receivers are all silent go to its last one, too")
+  func lastHost() async throws {
+    let receivers = try ScriptedOrigin(host: "0.0.0.0")
+    defer { receivers.stop() }
+    receivers.on("/hang", .silent)
+    receivers.on("/later", .status(503, headers: [("Retry-After", "600")]))
+    receivers.on("/hook", .status(200))
+    func hook(_ host: Int, _ path: String) -> [String: Any] {
+      Self.notify("http://127.0.0.\(host):\(receivers.port)\(path)")
+    }
+    let keys = Self.keys.merging(["webhooks.timeout": "300ms"]) { $1 }.merging(twoOwners) { $1 }
+    try await withPipeline(keys) { service, origin async throws in
+      func submit(_ jobs: [[String: Any]], by owner: [String: String]) async throws {
+        let answer = try await service.send(
+          "POST", "/jobs", headers: owner.merging(["Content-Type": "application/json"]) { $1 },
+          body: JSONSerialization.data(withJSONObject: jobs))
+        try #require(answer.status == 202)
+      }
+      // Somebody else's wait: else one owner has to share with nobody.
+      try await submit([["url": origin.url("/no"), "notify": hook(200, "/later")]], by: bert)
+      #expect(await receivers.waitForRequests(to: "/later", count: 1))
+      // Each is tried six times, so that there is always more for the first ones.
+      try await submit(
+        (0..<300).map { number in
+          ["url": origin.url("/no\(number)"), "notify": hook(100 + number % 20, "/hang")]
+        }, by: anna)
+      #expect(await receivers.waitForRequests(to: "/hang", count: 32))
+      let last: [String: Any] = ["url": origin.url("/no"), "notify": hook(199, "/hook")]
+      _ = try await service.outcome(service.post(last, headers: anna), headers: anna)
+      let before = receivers.requests(to: "/hang").count
+      #expect(await receivers.waitForRequests(to: "/hook", count: 1))
+      // Once around is forty.
+      #expect(receivers.requests(to: "/hang").count - before < 300)
+    }
+  }
+
   @Test("go to no address that is not allowed to receivers, whatever is to origins")
   func guarded() async throws {
     var keys = Self.keys

@@ -422,6 +422,23 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test("one that nobody goes on with is closed however many others are open", arguments: adapters)
+  func crowded(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for number in 1...1_005 as ClosedRange<Int64> {
+      _ = try await store.base.open(.sample(100_000 + number), key: nil)
+    }
+    let idle = Batch.sample(1)
+    _ = try await store.base.open(idle, key: nil)
+    store.clock.set(.at(50_000))
+    var tidied = 0
+    for _ in 0..<2 { tidied += try await store.base.tidyBatches(idleFor: .seconds(1), 9) }
+    #expect(tidied == 1)
+    #expect(try await store.base.batch(idle.id)?.state == .finished)
+    await store.close()
+  }
+
   @Test(
     "owners and batches take turns, whatever the priority and however much waits",
     arguments: StoreAdapter.allCases)

@@ -78,6 +78,26 @@ struct CacheStoreTests {
   }
 
   @Test(
+    "those for which a lowered limit has no room go, the least recently used first, in a few transactions",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func loweredLimit(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter, at: .at(0))
+    let store = jobs.store
+    let entries = try (0..<600).map { try CacheEntry.sample($0, .sample($0), bytes: 10) }
+    for entry in entries { try await Self.keep(entry, limit: .max, store) }
+    try await store.touch([entries[0].id: .at(5)])
+    for _ in 0..<99 {
+      _ = try await store.complete(Completion([], cacheLimit: 100) { _ in false })
+      if try await store.cacheCounts().bytes <= 100 { break }
+    }
+    #expect(try await store.cacheCounts() == (10, 100))
+    let left = try await store.entries(for: entries.map(\.id.key)).flatMap(\.self)
+    #expect(Set(left.map(\.id)) == Set([entries[0].id] + entries[591...].map(\.id)))
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
     "one that is larger than the limit is not stored, and the others stay",
     arguments: StoreAdapter.allCases)
   func tooLarge(adapter: StoreAdapter) async throws {
