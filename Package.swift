@@ -153,7 +153,7 @@ let package = Package(
     .testTarget(
       name: "EngineTests",
       dependencies: [
-        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", .grdb,
+        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", "Waiting", .grdb,
         .log,
       ],
       swiftSettings: house),

@@ -114,10 +114,15 @@ extension JobEngine {
     await variants?.close()
   }
 
-  /// Sets the gauges that are only known by counting.
+  /// Sets the gauges that are only known by counting. Where the store takes longer than two seconds for that, they stay
+  /// what they were, and whoever reads them sees the others at least.
   public func observe() async {
     membership.metrics.observe(
       configuration.name, release: configuration.version, leads: lease.leads)
+    await counting.run(atMost: .seconds(2)) { [self] in await count() }
+  }
+
+  private func count() async {
     do throws(StoreError) {
       metrics.observe(
         JobMetrics.Counts(

@@ -30,6 +30,7 @@ public final class JobEngine: Sendable {
 
   // Events: what is known of jobs, and who wants to know it.
   let metrics = JobMetrics()
+  let counting = SharedLook()
   let snapshots: JobSnapshots
   let publisher: JobPublisher
   let batchWatches: BatchWatches

@@ -77,9 +77,9 @@ extension Transaction {
     let over = try readableBatchRows(
       "b.stage IN (2, 3) AND b.expires_at <= $1 ORDER BY b.number LIMIT $2 FOR UPDATE",
       [.int(moment.milliseconds), .int(Int64(count))])
-    let open = try readableBatchRows(
-      "b.stage < 2 AND b.number > $1 ORDER BY b.number LIMIT 1000 FOR UPDATE", [.int(after)])
-    after = open.count < 1_000 ? 0 : open.last?.number ?? 0
+    let open = try openBatches(after: after)
+    // Where none is left it begins anew the next time.
+    after = open.last?.number ?? 0
     let rows = over + open
     for var row in rows where tidied < count {
       if row.base.state == .receiving {
@@ -100,6 +100,12 @@ extension Transaction {
       }
     }
     return tidied
+  }
+
+  private func openBatches(after number: Int64) throws -> [BatchRow] {
+    let rows = try readableBatchRows(
+      "b.stage < 2 AND b.number > $1 ORDER BY b.number LIMIT 1000 FOR UPDATE", [.int(number)])
+    return rows.isEmpty && number > 0 ? try openBatches(after: 0) : rows
   }
 
   /// Those of which no job has not ended.

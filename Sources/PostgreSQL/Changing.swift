@@ -267,7 +267,8 @@ extension Transaction {
       throw StoreError.full
     }
     return try makeRoom(
-      within: completion.imageLimit - coming, totals, for: completion.instance)
+      within: completion.imageLimit - coming, atLeast: image.content.count, totals,
+      for: completion.instance)
   }
 
   /// What follows once the jobs and the entries are written.

@@ -98,7 +98,9 @@ extension Transaction {
     }
     // Or it might give way to itself.
     if known != nil { try insert([request]) }
-    let evicted = try makeRoom(within: request.limit - added, totals, for: request.instance)
+    // One that takes the room of thousands comes again for the rest.
+    let evicted = try makeRoom(
+      within: request.limit - added, atLeast: min(added, 1 << 20), totals, for: request.instance)
     if let known {
       return .reserved(
         ImageName(request.image, generation: known.generation), evicted: evicted)

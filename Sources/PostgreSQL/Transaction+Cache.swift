@@ -152,7 +152,9 @@ extension Transaction {
     to limit: Int, sparing spared: CacheEntry.ID? = nil, _ totals: Totals,
     lastUse: CacheEntry.LastUse
   ) throws {
-    while totals.cacheSize > limit, hasTime {
+    // So many that no more come than go.
+    while totals.cacheSize > limit, hasTime || givingWay.trims < 4 {
+      givingWay.trims += 1
       let oldest = try execute(
         """
         SELECT number, key, selector, used, bytes + octet_length(record) FROM cache

@@ -113,7 +113,8 @@ extension Transaction {
   /// - Returns: those whose files are to be removed.
   func leave(abandoned count: Int, for instance: Instance) throws -> [ImageName] {
     var left: [ImageName] = []
-    while left.count < count, hasTime {
+    guard count > 0 else { return left }
+    repeat {
       let candidates = try execute(
         "SELECT digest FROM candidates ORDER BY digest LIMIT $1 FOR UPDATE SKIP LOCKED",
         [.int(Int64(max(64, count)))])
@@ -129,7 +130,7 @@ extension Transaction {
       }
       left += try remove(going, for: instance)
       try execute("DELETE FROM candidates WHERE digest = ANY ($1)", [.byteStrings(Array(done))])
-    }
+    } while left.count < count && hasTime
     return left
   }
 

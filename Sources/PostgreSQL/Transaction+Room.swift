@@ -6,6 +6,8 @@ struct GivingWay {
   var left = Transaction.portion
   /// Images that have to give way and that more refer to than one transaction can have let go of them.
   var crowded: [[UInt8]] = []
+  /// How often it has let entries of the cache go.
+  var trims = 0
   /// How far it has looked.
   var looked = 16
   /// Whether it can do no more.
@@ -39,16 +41,14 @@ extension Transaction {
   }
 
   /// Lets images go until the others fit, or a transaction can do no more for that.
+  /// - Parameter least: bytes that go however long that takes: those of what comes, else what is kept would grow.
   /// - Returns: those whose files are to be removed.
   func makeRoom(
-    within limit: Int, _ totals: Totals, for instance: Instance
+    within limit: Int, atLeast least: Int, _ totals: Totals, for instance: Instance
   ) throws -> [ImageName] {
     var gone: [ImageName] = []
-    while totals[.imageBytes] > limit {
-      guard hasTime else {
-        givingWay.isOver = true
-        break
-      }
+    let begun = totals[.imageBytes]
+    while totals[.imageBytes] > limit, hasTime || begun - totals[.imageBytes] < least {
       if let name = try leave(abandoned: 1, for: instance).first {
         gone.append(name)
         continue

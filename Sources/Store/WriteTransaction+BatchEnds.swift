@@ -81,10 +81,9 @@ extension WriteTransaction {
   ) throws -> Int {
     try settleBatches()
     var tidied = 0
-    let receiving = try BatchRow.fetchReadable(
-      "stage = ? AND number > ? ORDER BY number LIMIT 1000",
-      [BatchStage.receiving.rawValue, counters.openBatches], db)
-    counters.openBatches = receiving.count < 1_000 ? 0 : receiving.last?.number ?? 0
+    let receiving = try openBatches(after: counters.openBatches)
+    // Where none is left it begins anew the next time.
+    counters.openBatches = receiving.last?.number ?? 0
     for var row in receiving where row.batch.receivedAt < moment && tidied < count {
       _ = row.batch.close(at: now)
       try write(row)
@@ -97,6 +96,13 @@ extension WriteTransaction {
       tidied += 1
     }
     return tidied
+  }
+
+  private func openBatches(after number: Int64) throws -> [BatchRow] {
+    let rows = try BatchRow.fetchReadable(
+      "stage = ? AND number > ? ORDER BY number LIMIT 1000",
+      [BatchStage.receiving.rawValue, number], db)
+    return rows.isEmpty && number > 0 ? try openBatches(after: 0) : rows
   }
 
   /// Changes failed jobs of a batch, in the order of their lines.

@@ -78,12 +78,7 @@ extension WriteTransaction {
       let room = min(request.perHost - busy, request.count - taken.messages.count)
       taken.after = name
       guard room > 0 else { continue }
-      let rows = try all(
-        """
-        SELECT record, owner, subject, number FROM messages WHERE host = ? AND next_at <= ?
-        ORDER BY next_at LIMIT ?
-        """,
-        [found, moment.milliseconds, shares.full.isEmpty ? room + busy : Self.mostOfHost])
+      let rows = try due(to: found, at: moment, room + busy, but: shares.full)
       let end = taken.messages.count + room
       for row in rows where taken.messages.count < end {
         let owner: Data? = row[1]
@@ -110,8 +105,29 @@ extension WriteTransaction {
       [name.subject, name.number])
   }
 
-  /// Of a host, where there may be some to be passed over: an owner that sent thousands to one receiver makes no look long.
-  private static let mostOfHost = 1_000
+  /// So many messages to a host that are due, the oldest first.
+  /// - Parameter full: owners that are passed over: among some hundred, so that thousands of one's make no look long.
+  private func due(
+    to host: Data, at moment: Timestamp, _ count: Int, but full: [Owner]
+  ) throws -> [Row] {
+    guard !full.isEmpty else {
+      return try all(
+        """
+        SELECT record, owner, subject, number FROM messages WHERE host = ? AND next_at <= ?
+        ORDER BY next_at LIMIT ?
+        """, [host, moment.milliseconds, count])
+    }
+    let marks = full.map { _ in "?" }.joined(separator: ", ")
+    var values: [(any DatabaseValueConvertible)?] = [host, moment.milliseconds]
+    for owner in full { values.append(owner.data) }
+    return try all(
+      """
+      SELECT m.record, m.owner, m.subject, m.number
+      FROM (SELECT rowid AS place FROM messages WHERE host = ? AND next_at <= ?
+        ORDER BY next_at LIMIT 256) AS oldest JOIN messages m ON m.rowid = oldest.place
+      WHERE m.owner IS NULL OR m.owner NOT IN (\(marks)) ORDER BY m.next_at LIMIT ?
+      """, StatementArguments(values + [count]))
+  }
 
   /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
   private func isAnyoneServed(_ shares: MessageShares) throws -> Bool {

@@ -23,10 +23,11 @@ struct CachePolicyTests {
 
   /// - Parameter isOwn: whether the entries are under the key of the job and its like.
   private func answer(
-    _ mode: CacheMode, _ stored: [CacheEntry], isOwn: Bool = true, headers: [HeaderField] = []
+    _ mode: CacheMode, _ stored: [CacheEntry], isOwn: Bool = true, headers: [HeaderField] = [],
+    lifetime: Int? = nil
   ) -> String {
     var submission = Submission(source: .url(SourceURL("http://a.example/")!, lowData: nil))
-    submission.headers = headers
+    (submission.headers, submission.cacheTTL) = (headers, lifetime)
     submission.cacheMode = mode
     let job = Job(
       id: JobIDSequence().next(at: Self.now), owner: .anonymous, submission: submission,
@@ -77,6 +78,11 @@ struct CachePolicyTests {
         #expect(answer(mode, [entry], headers: own) == (age == 10 ? "hit" : "stale"))
       }
     }
+    // A job's own word makes fresh what is its own.
+    var entry = Self.entry("must-revalidate", age: 100)
+    entry.credentials = credentials
+    #expect(answer(.default, [entry], lifetime: 1_000) == "validate")
+    #expect(answer(.default, [entry], headers: own, lifetime: 1_000) == "hit")
   }
 
   /// By what the origin says: that it may be stored, and that it is for everyone.

@@ -66,9 +66,10 @@ struct CachePolicy: Sendable {
   }
 
   func freshness(of entry: CacheEntry, at now: Timestamp, fallback: Int?) -> Freshness {
+    // What others' credentials brought is fresh by the origin's word, not by this job's.
     Freshness(
-      of: entry.response, over: entry.path ?? .direct, at: now.milliseconds, assigned: lifetime,
-      fallback: fallback)
+      of: entry.response, over: entry.path ?? .direct, at: now.milliseconds,
+      assigned: isOwn(entry) ? lifetime : nil, fallback: fallback)
   }
 
   /// The newest that the job may take, as it is or once it is confirmed.

@@ -114,6 +114,7 @@ extension WebhookSender {
     var isRound = host == nil
     // Where an owner's places ran out, first in this look, or else before it.
     var (short, isNew) = (host, false)
+    var wasUnreadable = false
     while let (sending, room) = openRoom {
       let (taken, instance): (TakenMessages, Instance)
       do throws(StoreError) {
@@ -124,6 +125,7 @@ extension WebhookSender {
         return look
       }
       if taken.unreadable > 0 {
+        wasUnreadable = true
         log.error(
           "messages can't be read and are not sent", metadata: ["count": "\(taken.unreadable)"])
       }
@@ -150,6 +152,8 @@ extension WebhookSender {
     }
     // Else the places that it gets back would always be its first hosts', however many wait behind them.
     if look.host == nil { look.host = short }
+    // What was behind those is looked for at once.
+    if wasUnreadable { look.next = clock() }
     return look
   }
 
