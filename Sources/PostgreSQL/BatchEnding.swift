@@ -70,7 +70,7 @@ extension Transaction {
     }
   }
 
-  /// - Parameter after: up to which number those that are open were looked at; 0 once all were.
+  /// - Parameter after: up to which number those that are open were looked at.
   func tidyBatches(idleFor idle: Duration, _ count: Int, after: inout Int64) throws -> Int {
     let moment = try clock()
     var tidied = 0
@@ -78,7 +78,6 @@ extension Transaction {
       "b.stage IN (2, 3) AND b.expires_at <= $1 ORDER BY b.number LIMIT $2 FOR UPDATE",
       [.int(moment.milliseconds), .int(Int64(count))])
     let open = try openBatches(after: after)
-    // Where none is left it begins anew the next time.
     after = open.last?.number ?? 0
     let rows = over + open
     for var row in rows where tidied < count {

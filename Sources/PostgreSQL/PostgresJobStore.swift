@@ -61,7 +61,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let claims = Atomic<Int64>(0)
   let unknownClaims = UnknownClaims()
   let endingBatches: EndingBatches
-  /// Up to which number open batches were looked at; 0 once all were.
+  /// Up to which number open batches were looked at; where none is beyond it, the next look begins anew.
   let openBatches = Atomic<Int64>(0)
   /// Whose lines were refused lately.
   let refusedLines = Refusals()

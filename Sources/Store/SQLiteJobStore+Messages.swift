@@ -5,7 +5,8 @@ internal import Synchronization
 
 /// Messages to be sent. Who holds one is known in memory alone, as leases are: a start finds all of them free.
 extension SQLiteJobStore: WebhookOutbox {
-  /// Looks along the index of hosts, in turn with what changes messages; it writes nothing.
+  /// Looks along the index of hosts, in turn with what changes messages; it writes nothing but that one can't be
+  /// read.
   public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
     let moment = now()
     return try await writer.perform(isSynced: false) { [leases, heldMessages] transaction in

@@ -11,7 +11,7 @@ struct StoreCounters: Sendable {
   var lines = SharedCapacity<Data>()
   /// What has been done to them, for their batches.
   var batches = BatchChanges()
-  /// Up to which number batches that still receive lines were looked at; 0 once all were.
+  /// Up to which number batches that still receive lines were looked at; where none is beyond it, the next look begins anew.
   var openBatches: Int64 = 0
   /// Ends of batches that somebody is told of, since the start.
   var toldBatches = 0

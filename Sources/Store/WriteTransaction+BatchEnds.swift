@@ -82,7 +82,6 @@ extension WriteTransaction {
     try settleBatches()
     var tidied = 0
     let receiving = try openBatches(after: counters.openBatches)
-    // Where none is left it begins anew the next time.
     counters.openBatches = receiving.last?.number ?? 0
     for var row in receiving where row.batch.receivedAt < moment && tidied < count {
       _ = row.batch.close(at: now)
