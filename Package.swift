@@ -143,8 +143,11 @@ let package = Package(
       providers: [.apt(["libbrotli-dev"])]),
     .target(
       name: "TestSupport",
-      dependencies: ["CCompressors", "Fetch", "Jobs", "S3", .crypto, .log],
+      dependencies: ["CCompressors", "CSpawn", "Fetch", "Jobs", "S3", .crypto, .log],
       path: "Tests/TestSupport", swiftSettings: house),
+    .target(
+      name: "CSpawn", path: "Tests/CSpawn",
+      cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror"])]),
     .target(
       name: "CCounting", path: "Tests/CCounting",
       linkerSettings: [.linkedLibrary("sqlite3"), .linkedLibrary("microhttpd")]),
@@ -164,7 +167,8 @@ let package = Package(
       name: "Interleavings",
       dependencies: ["CInterleavings", "Engine", "Jobs", "TestSupport", .log],
       path: "Tests/Interleavings", swiftSettings: house),
-    .testTarget(name: "HTTPTests", dependencies: ["HTTP", .httpTypes], swiftSettings: house),
+    .testTarget(
+      name: "HTTPTests", dependencies: ["HTTP", "TestSupport", .httpTypes], swiftSettings: house),
     .testTarget(
       name: "FetchTests", dependencies: ["CMalloc", "Fetch", "Jobs", "TestSupport"],
       swiftSettings: house),

@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// The built command, run to its end.
 struct CommandRun {
@@ -7,20 +8,11 @@ struct CommandRun {
   let error: String
 
   init(_ arguments: [String], _ environment: [String: String] = [:]) throws {
-    let process = Process()
-    let products = URL(filePath: ProcessInfo.processInfo.arguments[0]).deletingLastPathComponent()
-    process.executableURL = products.appending(path: "imagefetch")
-    process.arguments = arguments
-    process.environment = environment
-    let (output, error) = (Pipe(), Pipe())
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = output
-    process.standardError = error
-    try process.run()
-    // Both are shorter than a pipe, so that neither waits for the other to be read.
-    self.output = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    let error = Pipe()
+    let ended = try ChildProcess.run(
+      [RunningService.executable] + arguments, environment: environment, input: Data(),
+      errors: .pipe(error))
+    (status, output) = (ended.status, ended.text)
     self.error = String(decoding: error.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    status = process.terminationStatus
   }
 }

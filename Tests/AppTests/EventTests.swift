@@ -5,24 +5,18 @@ import Testing
 
 /// A client that listens, as a process of its own: what it prints is its lines so far.
 final class Listener: Sendable {
-  private let process: Process
+  private let process: ChildProcess
   private let text: Mutex<Data>
 
   private init(_ executable: String, _ arguments: [String]) throws {
-    let (process, pipe) = (Process(), Pipe())
-    process.executableURL = URL(fileURLWithPath: executable)
-    process.arguments = arguments
-    process.standardOutput = pipe
-    process.standardError = FileHandle.nullDevice
-    self.process = process
+    let pipe = Pipe()
+    process = try ChildProcess(
+      [executable] + arguments, output: .pipe(pipe), errors: .null, endsWithOwner: true)
     text = Mutex(Data())
     pipe.fileHandleForReading.readPieces { [weak self] piece in
       self?.text.withLock { $0.append(piece) }
     }
-    try process.run()
   }
-
-  deinit { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
 
   static func curl(_ url: String, _ arguments: [String] = []) throws -> Listener {
     try Listener("/usr/bin/curl", ["-sN", "--max-time", "100"] + arguments + [url])
@@ -41,12 +35,12 @@ final class Listener: Sendable {
       .map { String(decoding: $0, as: UTF8.self) }
   }
 
-  func leave() { kill(process.processIdentifier, SIGKILL) }
+  func leave() { process.signal(SIGKILL) }
 
   /// Its exit status, once it has one.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
-    return process.terminationStatus
+    return process.wait()
   }
 }
 

@@ -1,10 +1,11 @@
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 
 /// A running `imagefetch get`, as its user started it.
 final class GetCommand: Sendable {
-  private let process: Process
+  private let process: ChildProcess
   private let input: Pipe
   private let output: Collected
   private let errors: Collected
@@ -54,22 +55,16 @@ final class GetCommand: Sendable {
     _ arguments: [String], in folder: String, settings: [String: String] = [:],
     command: [String] = GetCommand.command
   ) throws {
-    process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = command + arguments
-    process.currentDirectoryURL = URL(filePath: folder)
     var environment = ProcessInfo.processInfo.environment
     environment["IMAGEFETCH_FETCH_ALLOW_NETWORKS"] = "127.0.0.1/32"
     environment["IMAGEFETCH_FETCH_ALLOW_PORTS"] = ""
     environment["SWIFT_BACKTRACE"] = "enable=no"
     environment.merge(settings) { $1 }
-    process.environment = environment
     let (standardOutput, standardError) = (Pipe(), Pipe())
     input = Pipe()
-    process.standardInput = input
-    process.standardOutput = standardOutput
-    process.standardError = standardError
-    try process.run()
+    process = try ChildProcess(
+      command + arguments, environment: environment, in: folder, input: .pipe(input),
+      output: .pipe(standardOutput), errors: .pipe(standardError))
     output = Collected(standardOutput)
     errors = Collected(standardError)
   }
@@ -98,7 +93,7 @@ final class GetCommand: Sendable {
   /// Ends the list.
   func endList() throws { try input.fileHandleForWriting.close() }
 
-  func signal(_ signal: Int32) { kill(process.processIdentifier, signal) }
+  func signal(_ signal: Int32) { process.signal(signal) }
 
   /// Waits for its end.
   func ended() async throws -> Result {
@@ -106,13 +101,13 @@ final class GetCommand: Sendable {
     let deadline = ContinuousClock.now + .seconds(280)
     while process.isRunning || !output.isWhole || !errors.isWhole {
       guard ContinuousClock.now < deadline else {
-        kill(process.processIdentifier, SIGKILL)
+        process.signal(SIGKILL)
         throw Unended(output: outputSoFar, errors: String(decoding: errors.data, as: UTF8.self))
       }
       try await Task.sleep(for: .milliseconds(5))
     }
     return Result(
-      status: process.terminationStatus, output: output.data,
+      status: process.wait(), output: output.data,
       errors: String(decoding: errors.data, as: UTF8.self).withoutAdvisories)
   }
 

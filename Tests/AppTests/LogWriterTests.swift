@@ -190,13 +190,11 @@ struct UnreadLogTests {
   func refusal() async throws {
     let pipe = TightPipe()
     try pipe.fill()
-    let process = Process()
-    process.executableURL = URL(filePath: RunningService.executable)
-    process.arguments = ["serve", "--config", "/nowhere"]
-    process.standardError = FileHandle(fileDescriptor: pipe.writer)
-    try process.run()
+    let process = try ChildProcess(
+      [RunningService.executable, "serve", "--config", "/nowhere"],
+      errors: .descriptor(pipe.writer))
     try await eventually { !process.isRunning }
-    #expect(process.terminationStatus == 1)
+    #expect(process.status == 1)
   }
 
   @Test("writes into none of its files where it has no standard error")

@@ -234,18 +234,12 @@ struct MigrateTests {
     // Of each batch's 64 images some 43 are objects.
     for (reached, allowed) in [(0, 20), (64, 60), (128, 105)] {
       uploads.allow(allowed)
-      let process = Process()
-      process.executableURL = URL(filePath: RunningService.executable)
-      process.arguments = move
-      process.environment = target
-      (process.standardOutput, process.standardError) = (
-        FileHandle.nullDevice, FileHandle.nullDevice
-      )
-      try process.run()
+      let process = try ChildProcess(
+        [RunningService.executable] + move, environment: target, output: .null, errors: .null)
       try await eventually { try there() >= reached && proxy.stalled > 0 }
       #expect(process.isRunning)
-      Foundation.kill(process.processIdentifier, SIGKILL)
-      process.waitUntilExit()
+      process.signal(SIGKILL)
+      process.wait()
       #expect(try there() == reached)
     }
     uploads.allow(.max)

@@ -123,7 +123,7 @@ struct OperatingTests {
 private struct Proxy {
   /// Where it listens, in its folder.
   static let socket = "nginx.socket"
-  private let process = Process()
+  private let process: ChildProcess
 
   init(to service: String, folder: String) async throws {
     let lines = try #require(Documentation.operating.blocks("nginx").first)
@@ -146,10 +146,9 @@ private struct Proxy {
       openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=images.example.org \
         -addext subjectAltName=DNS:images.example.org -keyout key.pem -out cert.pem 2>/dev/null
       """, in: folder)
-    process.executableURL = URL(filePath: "/usr/sbin/nginx")
-    process.arguments = ["-p", folder, "-e", "stderr", "-c", folder + "/nginx.conf"]
-    process.standardError = FileHandle.nullDevice
-    try process.run()
+    process = try ChildProcess(
+      ["/usr/sbin/nginx", "-p", folder, "-e", "stderr", "-c", folder + "/nginx.conf"],
+      errors: .null, endsWithOwner: true)
     let ask = "curl -sk -o /dev/null --unix-socket \(Self.socket) https://a/livez; echo $?"
     do {
       try await eventually { try await Shell.run(ask, in: folder) == "0\n" }
@@ -159,5 +158,5 @@ private struct Proxy {
     }
   }
 
-  func stop() { kill(process.processIdentifier, SIGKILL) }
+  func stop() { process.signal(SIGKILL) }
 }

@@ -8,7 +8,7 @@ import Testing
 final class RunningService: Sendable {
   let base: String
   let folder: String
-  private let process: Process
+  private let process: ChildProcess
   private let output: Output
   /// By which its clients asked last.
   private let lastToken = Mutex<String?>(nil)
@@ -52,10 +52,6 @@ final class RunningService: Sendable {
     program: String = executable, arguments: [String] = [], directory: String? = nil
   ) async throws {
     self.folder = folder
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: program)
-    process.arguments = ["serve"] + arguments
-    if let directory { process.currentDirectoryURL = URL(filePath: directory) }
     var environment = ProcessInfo.processInfo.environment
     environment["IMAGEFETCH_SERVER_PORT"] = "0"
     environment["IMAGEFETCH_STORAGE_PATH"] = folder + "/data"
@@ -66,19 +62,10 @@ final class RunningService: Sendable {
     environment.merge(Self.planted(beside: settings, arguments)) { $1 }
     environment.merge(settings) { $1 }
     SecretWatch.shared.plant(environment: environment)
-    process.environment = environment
-    process.standardOutput = FileHandle.nullDevice
-    let output = Output()
-    if let log {
-      process.standardError = FileHandle(fileDescriptor: log.writer)
-    } else {
-      let pipe = Pipe()
-      process.standardError = pipe
-      pipe.fileHandleForReading.readPieces { piece in
-        output.text.withLock { $0 += String(decoding: piece, as: UTF8.self) }
-      }
-    }
-    try process.run()
+    let (output, pipe) = (Output(), Pipe())
+    process = try ChildProcess(
+      [program, "serve"] + arguments, environment: environment, in: directory, output: .null,
+      errors: log.map { .descriptor($0.writer) } ?? .pipe(pipe))
     if let log {
       Thread.detachNewThread {
         var text = ""
@@ -87,14 +74,17 @@ final class RunningService: Sendable {
         }
         output.text.withLock { $0 = text }
       }
+    } else {
+      pipe.fileHandleForReading.readPieces { piece in
+        output.text.withLock { $0 += String(decoding: piece, as: UTF8.self) }
+      }
     }
-    self.process = process
     self.output = output
     base = try await Self.address(output, process)
     try await eventually { try await self.get("/readyz").status == 200 }
   }
 
-  private static func address(_ output: Output, _ process: Process) async throws -> String {
+  private static func address(_ output: Output, _ process: ChildProcess) async throws -> String {
     let pattern = #/"message":"listening".*"port":"?(\d+)/#
     let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
@@ -113,20 +103,20 @@ final class RunningService: Sendable {
 
   /// Ends it as a power cut would.
   func kill() async throws {
-    Foundation.kill(process.processIdentifier, SIGKILL)
+    process.signal(SIGKILL)
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
   }
 
   /// Sends SIGTERM.
-  func terminate() { process.terminate() }
+  func terminate() { process.signal(SIGTERM) }
 
   /// Waits for its end.
   /// - Returns: the exit status.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
-    return process.terminationStatus
+    return process.wait()
   }
 
   /// SIGTERM, and waits for the end.
@@ -137,7 +127,7 @@ final class RunningService: Sendable {
     return try await ended()
   }
 
-  var processIdentifier: Int32 { process.processIdentifier }
+  var processIdentifier: Int32 { process.id }
 
   /// What it has of the machine's memory, in MiB, its decoders apart.
   func residentMegabytes() throws -> Int {

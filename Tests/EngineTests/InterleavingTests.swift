@@ -53,24 +53,12 @@ private struct Interleavings {
   let output: String
 
   init(seed: String? = nil, first: Int = 1, _ count: Int = 1, plant: String? = nil) async throws {
-    let process = Process()
-    process.executableURL = Self.program
-    process.arguments = ["\(first)", "\(count)"] + (plant.map { [$0] } ?? [])
     var environment = ProcessInfo.processInfo.environment
     environment["SEED"] = seed
-    process.environment = environment
-    let pipe = Pipe()
-    process.standardOutput = pipe
-    try process.run()
-    let said = await withCheckedContinuation { continuation in
-      // Minutes, in the long form: none of Swift's threads may wait so long.
-      Thread.detachNewThread {
-        continuation.resume(returning: pipe.fileHandleForReading.readDataToEndOfFile())
-      }
-    }
-    output = String(decoding: said, as: UTF8.self)
-    process.waitUntilExit()
-    code = process.terminationStatus
+    let ended = try await ChildProcess.run(
+      [Self.program.path, "\(first)", "\(count)"] + (plant.map { [$0] } ?? []),
+      environment: environment)
+    (code, output) = (ended.status, ended.text)
   }
 
   var counts: Counts? {

@@ -73,7 +73,9 @@ private final class NginxServer: Sendable {
     for (name, size) in [("a", 3_000_000), ("large", 40_000_000)] {
       try Data(bytes(size)).write(to: URL(fileURLWithPath: "\(folder)/\(name)"))
     }
-    child = try ChildProcess(["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"])
+    child = try ChildProcess(
+      ["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"], errors: .null,
+      endsWithOwner: true)
     guard await poll({ sockets(inState: "0A") == 1 }) else {
       throw CocoaError(.executableLoad)
     }

@@ -12,8 +12,11 @@ final class PythonServer: Sendable {
   let port: Int
 
   init(_ script: String, arguments: [String] = []) async throws {
+    _ = FileManager.default.createFile(atPath: log, contents: nil)
+    guard let file = FileHandle(forWritingAtPath: log) else { throw CocoaError(.fileNoSuchFile) }
     child = try ChildProcess(
-      ["/usr/bin/python3", "-u", "-c", watchdog + script] + arguments, output: log)
+      ["/usr/bin/python3", "-u", "-c", watchdog + script] + arguments,
+      output: .descriptor(file.fileDescriptor), errors: .null, endsWithOwner: true)
     var port: Int?
     await poll { [log] in
       port = Self.lines(of: log).first.flatMap { Int($0) }
@@ -75,6 +78,8 @@ final class TestCertificates: Sendable {
   deinit { try? FileManager.default.removeItem(atPath: folder) }
 
   private func run(_ arguments: String) throws {
-    try ChildProcess.run(["/bin/sh", "-c", "cd '\(folder)' && exec openssl \(arguments)"])
+    let ended = try ChildProcess.run(
+      ["/bin/sh", "-c", "exec openssl \(arguments)"], in: folder, errors: .null)
+    guard ended.status == 0 else { throw CocoaError(.executableLoad) }
   }
 }

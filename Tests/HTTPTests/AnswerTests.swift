@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import HTTP
 import HTTPTypes
+import TestSupport
 import Testing
 
 /// A file that is deleted with its owner.
@@ -213,9 +214,10 @@ struct ServerTests {
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
     let (key, certificate) = (folder.appending(path: "key.pem"), folder.appending(path: "cert.pem"))
-    _ = try await run(
+    try await ChildProcess.run([
       "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-      "-keyout", key.path, "-out", certificate.path, "-days", "2", "-subj", "/CN=localhost")
+      "-keyout", key.path, "-out", certificate.path, "-days", "2", "-subj", "/CN=localhost",
+    ])
     let tls = (
       try String(contentsOf: certificate, encoding: .utf8),
       try String(contentsOf: key, encoding: .utf8)
@@ -234,38 +236,9 @@ struct ServerTests {
       return await echo(request)
     }
     let base = "https://127.0.0.1:\(served.port)"
-    #expect(try await run("curl", "-sk", "\(base)/a?b", "-d", "text") == "POST /a b text")
-    #expect(try await run("curl", "-sk", "\(base)/file").utf8.count == 200_000)
+    let posted = try await ChildProcess.run(["curl", "-sk", "\(base)/a?b", "-d", "text"])
+    #expect(posted.text == "POST /a b text")
+    #expect(try await ChildProcess.run(["curl", "-sk", "\(base)/file"]).output.count == 200_000)
     await served.server.stop(within: .seconds(1))
-  }
-
-  /// Runs a command and gives what it printed. Not by `Process`, which reads beyond a directory
-  /// entry when it looks for open descriptors, as AddressSanitizer finds.
-  private func run(_ command: String...) async throws -> String {
-    try await blocking {
-      var ends: [Int32] = [0, 0]
-      guard pipe2(&ends) == 0 else { throw RawClient.Failure(what: "pipe") }
-      var actions = posix_spawn_file_actions_t()
-      posix_spawn_file_actions_init(&actions)
-      defer { posix_spawn_file_actions_destroy(&actions) }
-      posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
-      posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
-      var arguments: [UnsafeMutablePointer<CChar>?] = command.map { strdup($0) } + [nil]
-      defer { arguments.forEach { free($0) } }
-      var child = pid_t()
-      let code = posix_spawnp(&child, command[0], &actions, nil, &arguments, environ)
-      close(ends[1])
-      let output = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
-      guard code == 0 else { throw RawClient.Failure(what: "spawn: \(code)") }
-      let data = try output.readToEnd() ?? Data()
-      waitpid(child, nil, 0)
-      return String(decoding: data, as: UTF8.self)
-    }
-  }
-
-  private func pipe2(_ ends: inout [Int32]) -> Int32 {
-    let code = pipe(&ends)
-    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-    return code
   }
 }

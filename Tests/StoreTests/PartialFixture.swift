@@ -47,12 +47,7 @@ final class PartialFixture {
   ) throws {
     crashes += 1
     let copy = folder.path + "/after-\(crashes)"
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/bin/cp")
-    process.arguments = ["-a", path, copy]
-    try process.run()
-    process.waitUntilExit()
-    #expect(process.terminationStatus == 0)
+    #expect(try ChildProcess.run(["/bin/cp", "-a", path, copy]).status == 0)
     try harm(copy)
     path = copy
     store = try Self.open(

@@ -10,7 +10,7 @@ public final class Browser: Sendable {
     public let description: String
   }
 
-  private let driver: Process
+  private let driver: ChildProcess
   private let base: String
   private let session: String
   private let isClosed = Mutex(false)
@@ -24,14 +24,16 @@ public final class Browser: Sendable {
     var tries = 0
     while true {
       tries += 1
-      let driver = Process()
+      let output = Pipe()
+      let driver = try ChildProcess(
+        ["/usr/bin/chromedriver", "--port=0"], output: .pipe(output), errors: .null)
       do {
-        let base = try await Self.start(driver)
+        let base = try await Self.address(in: output)
         session = try await Self.open(at: base, width: width, height: height)
         (self.driver, self.base) = (driver, base)
         break
       } catch {
-        if driver.isRunning { Self.kill(driver) }
+        driver.signal(SIGKILL)
         // Drivers that start at the same time may want the same port, and then one of them gives up.
         guard tries < 5 else { throw error }
       }
@@ -42,11 +44,9 @@ public final class Browser: Sendable {
   /// A test that failed has not closed it, and nothing here may wait: another process asks the driver to end the browser.
   deinit {
     if isClosed.withLock({ $0 }) { return }
-    let cleaner = Process()
-    cleaner.executableURL = URL(filePath: "/bin/sh")
     let end = "curl --silent --max-time 20 --request DELETE \(base)/session/\(session)"
-    cleaner.arguments = ["-c", "\(end) >/dev/null 2>&1; kill -9 \(driver.processIdentifier)"]
-    do { try cleaner.run() } catch { Self.kill(driver) }
+    let script = "\(end) >/dev/null 2>&1; kill -9 \(driver.id)"
+    do { _ = try ChildProcess(["/bin/sh", "-c", script]) } catch { driver.signal(SIGKILL) }
   }
 
   /// Ends browser and driver.
@@ -57,11 +57,8 @@ public final class Browser: Sendable {
     }
     if wasClosed { return }
     _ = try? await Self.send("DELETE", base + "/session/\(session)")
-    Self.kill(driver)
+    driver.signal(SIGKILL)
   }
-
-  /// The driver inherits that SIGTERM is blocked on the threads here.
-  private static func kill(_ driver: Process) { Foundation.kill(driver.processIdentifier, SIGKILL) }
 
   /// Goes to a page and waits until it is loaded.
   public func open(_ url: String) async throws {
@@ -147,13 +144,7 @@ public final class Browser: Sendable {
 extension Browser {
   /// Starts the driver on a free port.
   /// - Returns: where it is.
-  private static func start(_ driver: Process) async throws -> String {
-    driver.executableURL = URL(filePath: "/usr/bin/chromedriver")
-    driver.arguments = ["--port=0"]
-    let pipe = Pipe()
-    driver.standardOutput = pipe
-    driver.standardError = FileHandle.nullDevice
-    try driver.run()
+  private static func address(in pipe: Pipe) async throws -> String {
     let output = Mutex("")
     for try await line in lines(of: pipe.fileHandleForReading) {
       output.withLock { $0 += line + "\n" }
@@ -216,29 +207,12 @@ extension Browser {
       arguments += ["--header", "Content-Type: application/json", "--data-binary", "@-"]
     }
     let input = try body.map { try JSONSerialization.data(withJSONObject: $0) }
-    let data = try await output(of: arguments, input: input ?? Data())
-    let answer = try? JSONSerialization.jsonObject(with: data) as? [String: Any]
+    let said = try await ChildProcess.run(arguments, input: input ?? Data()).output
+    let answer = try? JSONSerialization.jsonObject(with: said) as? [String: Any]
     guard let value = answer?["value"] else { throw Failure(description: "no answer") }
     if let failure = value as? [String: Any], let error = failure["error"] as? String {
       throw Failure(description: "\(error): \(failure["message"] ?? "")")
     }
     return value
-  }
-
-  private static func output(of arguments: [String], input: Data) async throws -> Data {
-    let process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = arguments
-    let (standardInput, standardOutput) = (Pipe(), Pipe())
-    process.standardInput = standardInput
-    process.standardOutput = standardOutput
-    try process.run()
-    return await withCheckedContinuation { continuation in
-      Thread.detachNewThread {
-        try? standardInput.fileHandleForWriting.write(contentsOf: input)
-        try? standardInput.fileHandleForWriting.close()
-        continuation.resume(returning: standardOutput.fileHandleForReading.readDataToEndOfFile())
-      }
-    }
   }
 }

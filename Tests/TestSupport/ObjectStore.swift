@@ -53,11 +53,9 @@ public struct ObjectStore: Sendable {
       """
     try identities.write(
       to: folder.appending(path: "s3.json"), atomically: true, encoding: .utf8)
-    let shell = Process()
-    shell.executableURL = URL(filePath: "/bin/sh")
     // Each bucket takes several volumes, and each test a bucket: where they run out, what is put is refused.
-    shell.arguments = [
-      "-c",
+    let shell = [
+      "/bin/sh", "-c",
       """
       "$@" >"$FOLDER/log" 2>&1 & store=$!
       while kill -0 "$OWNER" 2>/dev/null && kill -0 $store 2>/dev/null; do sleep 1; done
@@ -70,14 +68,12 @@ public struct ObjectStore: Sendable {
       "-filer.port.grpc=\(port + 6)", "-s3", "-s3.port=\(port)", "-s3.port.grpc=\(port + 7)",
       "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.config=\(folder.path)/s3.json",
     ]
-    shell.environment = ProcessInfo.processInfo.environment.merging([
+    let environment = ProcessInfo.processInfo.environment.merging([
       "FOLDER": folder.path, "OWNER": "\(getpid())",
     ]) { $1 }
     // Whoever reads this process's output to its end must not wait for the store's.
-    shell.standardInput = FileHandle.nullDevice
-    shell.standardOutput = FileHandle.nullDevice
-    shell.standardError = FileHandle.nullDevice
-    try shell.run()
+    _ = try ChildProcess(
+      shell, environment: environment, input: .null, output: .null, errors: .null)
   }
 
   /// Waits until a server answers a request without a signature as it does, which is its first answer that says
@@ -92,20 +88,11 @@ public struct ObjectStore: Sendable {
   }
 
   private static func status(of url: URL) async -> Int32 {
-    await Task.detached {
-      let curl = Process()
-      curl.executableURL = URL(filePath: "/usr/bin/curl")
-      curl.arguments = [
-        "--silent", "--max-time", "5", "--output", "/dev/null", "--write-out", "%{http_code}",
-        url.absoluteString,
-      ]
-      let output = Pipe()
-      curl.standardOutput = output
-      do { try curl.run() } catch { return -1 }
-      let told = (try? output.fileHandleForReading.readToEnd()) ?? Data()
-      curl.waitUntilExit()
-      return Int32(String(decoding: told, as: UTF8.self)) ?? -1
-    }.value
+    let ended = try? await ChildProcess.run([
+      "curl", "--silent", "--max-time", "5", "--output", "/dev/null", "--write-out",
+      "%{http_code}", url.absoluteString,
+    ])
+    return ended.flatMap { Int32($0.text) } ?? -1
   }
 
   /// The first of so many ports in a row that nobody listens on at the moment.

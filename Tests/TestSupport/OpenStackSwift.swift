@@ -26,14 +26,10 @@ public struct OpenStackSwift: Sendable {
     port = ObjectStore.freePorts(4)
     let folder = FileManager.default.temporaryDirectory.appending(
       path: "openstack-\(UUID().uuidString)")
-    let shell = Process()
-    shell.executableURL = URL(filePath: "/bin/sh")
-    shell.arguments = ["-c", Self.script, "sh", folder.path, "\(port)"]
-    shell.environment = ProcessInfo.processInfo.environment.merging(["OWNER": "\(getpid())"]) { $1 }
-    shell.standardInput = FileHandle.nullDevice
-    shell.standardOutput = FileHandle.nullDevice
-    shell.standardError = FileHandle.nullDevice
-    try shell.run()
+    _ = try ChildProcess(
+      ["/bin/sh", "-c", Self.script, "sh", folder.path, "\(port)"],
+      environment: ProcessInfo.processInfo.environment.merging(["OWNER": "\(getpid())"]) { $1 },
+      input: .null, output: .null, errors: .null)
     guard await ObjectStore.isReady(endpoint, saying: 404) else {
       let log = folder.appending(path: "proxy.log").path
       let said = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""

@@ -21,8 +21,8 @@ public final class PostgresServer: Sendable {
   private let running = Mutex<Running?>(nil)
 
   private final class Running: Sendable {
-    let process = Mutex<Process?>(nil)
-    var identifier: pid_t { process.withLock { $0?.processIdentifier ?? 0 } }
+    let process = Mutex<ChildProcess?>(nil)
+    var identifier: pid_t { process.withLock { $0?.id ?? 0 } }
   }
 
   private static let one = Result { try PostgresServer() }
@@ -142,12 +142,13 @@ public final class PostgresServer: Sendable {
     let started = Running()
     // The thread that starts it has to last as long as the server: the kernel takes its end for the process's.
     Thread.detachNewThread {
-      let process = Self.process(arguments)
-      process.standardError = FileHandle(forWritingAtPath: log)
-      process.standardOutput = process.standardError
-      do { try process.run() } catch { return }
+      guard let file = FileHandle(forWritingAtPath: log),
+        let process = try? ChildProcess(
+          arguments, in: "/", input: .null, output: .descriptor(file.fileDescriptor),
+          errors: .descriptor(file.fileDescriptor))
+      else { return }
       started.process.withLock { $0 = process }
-      process.waitUntilExit()
+      process.wait()
       while true { sleep(1_000) }
     }
     running.withLock { $0 = started }
@@ -162,8 +163,9 @@ public final class PostgresServer: Sendable {
   /// Ends it as a crash does: nothing is written any more, and every connection breaks.
   public func crash() {
     guard let running = running.withLock({ $0 }), running.identifier > 0 else { return }
-    kill(running.identifier, SIGQUIT)
-    running.process.withLock { $0 }?.waitUntilExit()
+    let process = running.process.withLock { $0 }
+    process?.signal(SIGQUIT)
+    process?.wait()
     self.running.withLock { $0 = nil }
   }
 
@@ -249,28 +251,15 @@ extension PostgresServer {
     return newest.map { "/usr/lib/postgresql/\($0)/bin/\(name)" } ?? name
   }
 
-  private static func process(_ arguments: [String]) -> Process {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    process.arguments = arguments
-    process.currentDirectoryURL = URL(fileURLWithPath: "/")
-    process.standardInput = FileHandle.nullDevice
-    return process
-  }
-
   @discardableResult
   private static func run(_ arguments: [String]) throws -> String {
-    let process = process(arguments)
-    let (output, errors) = (Pipe(), Pipe())
-    (process.standardOutput, process.standardError) = (output, errors)
-    try process.run()
-    let said = output.fileHandleForReading.readDataToEndOfFile()
-    let complaint = errors.fileHandleForReading.readDataToEndOfFile()
-    process.waitUntilExit()
-    guard process.terminationStatus == 0 else {
+    let errors = Pipe()
+    let ended = try ChildProcess.run(arguments, in: "/", input: Data(), errors: .pipe(errors))
+    guard ended.status == 0 else {
+      let complaint = errors.fileHandleForReading.readDataToEndOfFile()
       let text = String(decoding: complaint, as: UTF8.self)
       throw Failure(description: "\(arguments[0]): \(text.suffix(500))")
     }
-    return String(decoding: said, as: UTF8.self)
+    return ended.text
   }
 }

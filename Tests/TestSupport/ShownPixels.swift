@@ -54,15 +54,9 @@ public struct ShownPixels: Sendable {
   }
 
   private static func run(_ arguments: [String]) async throws {
-    let process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/python3")
     let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .appending(path: "Fixtures/show-pixels.py")
-    process.arguments = [script.path] + arguments
-    try await withCheckedThrowingContinuation { (done: CheckedContinuation<Void, any Error>) in
-      process.terminationHandler = { _ in done.resume() }
-      do { try process.run() } catch { done.resume(throwing: error) }
-    }
+    try await ChildProcess.run(["/usr/bin/python3", script.path] + arguments)
   }
 
   private init?(takenFrom output: inout Data.SubSequence) throws {

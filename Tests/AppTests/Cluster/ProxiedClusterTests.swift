@@ -115,7 +115,7 @@ struct ProxiedClusterTests {
 private struct ClusterProxy: Sendable {
   let command = "curl -sS -m 60 --noproxy '*' --unix-socket nginx.socket"
   private let folder: String
-  private let process = Process()
+  private let process: ChildProcess
 
   init(to services: [String], folder: String) throws {
     self.folder = folder
@@ -139,13 +139,12 @@ private struct ClusterProxy: Sendable {
     http { access_log off; \(temporary.joined(separator: " "))
     \(lines) }
     """.write(toFile: folder + "/nginx.conf", atomically: true, encoding: .utf8)
-    process.executableURL = URL(filePath: "/usr/sbin/nginx")
-    process.arguments = ["-p", folder, "-e", "stderr", "-c", folder + "/nginx.conf"]
-    process.standardError = FileHandle.nullDevice
-    try process.run()
+    process = try ChildProcess(
+      ["/usr/sbin/nginx", "-p", folder, "-e", "stderr", "-c", folder + "/nginx.conf"],
+      errors: .null, endsWithOwner: true)
   }
 
-  func stop() { kill(process.processIdentifier, SIGKILL) }
+  func stop() { process.signal(SIGKILL) }
 
   func shell(_ script: String) async throws -> String { try await Shell.run(script, in: folder) }
 

@@ -13,17 +13,7 @@ struct VariantRunTests {
       image.load()
       print(image.format, "%dx%d" % image.size, end="")
       """
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/python3")
-    process.arguments = ["-c", script]
-    let (input, output) = (Pipe(), Pipe())
-    (process.standardInput, process.standardOutput) = (input, output)
-    try process.run()
-    try input.fileHandleForWriting.write(contentsOf: picture)
-    try input.fileHandleForWriting.close()
-    let text = try output.fileHandleForReading.readToEnd() ?? Data()
-    process.waitUntilExit()
-    return String(decoding: text, as: UTF8.self)
+    return try ChildProcess.run(["/usr/bin/python3", "-c", script], input: picture).text
   }
 
   private static func variants(
@@ -154,14 +144,6 @@ struct VariantRunTests {
       Image.linear_gradient("L").resize((8000, 6000)).convert("RGB").save(
           sys.stdout.buffer, "PNG", compress_level=1)
       """
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/python3")
-    process.arguments = ["-c", script]
-    let output = Pipe()
-    process.standardOutput = output
-    try process.run()
-    let bytes = try output.fileHandleForReading.readToEnd() ?? Data()
-    process.waitUntilExit()
-    return Array(bytes)
+    return Array(try ChildProcess.run(["/usr/bin/python3", "-c", script]).output)
   }
 }

@@ -1,0 +1,164 @@
+import CSpawn
+public import Foundation
+import Synchronization
+
+/// A program that a test needs beside it.
+///
+/// Not Foundation's `Process`: that may miss a program's end and then spins for ever, it waits for an inherited descriptor
+/// to close which another long-lived child holds open, and it hands on the signals that the calling thread blocks.
+public final class ChildProcess: Sendable {
+  /// Where one of its three streams leads.
+  public enum Stream: Sendable {
+    /// Where ours does.
+    case inherited
+    /// Nowhere.
+    case null
+    /// To a descriptor of ours.
+    case descriptor(Int32)
+    /// To the other end of a pipe; the end that it takes is closed here.
+    case pipe(Pipe)
+  }
+
+  /// Why it doesn't run.
+  public struct Failure: Error, CustomStringConvertible {
+    public let description: String
+  }
+
+  /// Its number; another's, perhaps, once it was found to have ended.
+  public let id: Int32
+  /// What `waitpid` said of its end.
+  private let end = Mutex<Int32?>(nil)
+  private let endsWithOwner: Bool
+
+  /// Starts it, with no descriptor but its three streams and with no signal blocked.
+  /// - Parameters:
+  ///   - arguments: a path first, or a name that is looked for as a shell does.
+  ///   - environment: nil: ours.
+  ///   - directory: where it works; nil: where we do.
+  ///   - endsWithOwner: whether it is killed when nobody holds this any more.
+  public init(
+    _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
+    input: Stream = .inherited, output: Stream = .inherited, errors: Stream = .inherited,
+    endsWithOwner: Bool = false
+  ) throws {
+    let null = open("/dev/null", O_RDWR | O_CLOEXEC)
+    defer { close(null) }
+    let streams = [(input, true), (output, false), (errors, false)]
+    let descriptors: [Int32] = streams.map { stream, isInput in
+      switch stream {
+      case .inherited: -1
+      case .null: null
+      case .descriptor(let descriptor): descriptor
+      case .pipe(let pipe): Self.end(of: pipe, isInput).fileDescriptor
+      }
+    }
+    let environment = environment ?? ProcessInfo.processInfo.environment
+    let (words, settings) = (
+      Self.words(arguments), Self.words(environment.map { "\($0)=\($1)" })
+    )
+    defer { for word in words + settings { free(word) } }
+    let id = spawn_program(words, settings, directory, descriptors)
+    guard id > 0 else {
+      throw Failure(description: "\(arguments[0]): \(String(cString: strerror(-id)))")
+    }
+    (self.id, self.endsWithOwner) = (id, endsWithOwner)
+    for case (.pipe(let pipe), let isInput) in streams { try Self.end(of: pipe, isInput).close() }
+  }
+
+  deinit {
+    guard endsWithOwner, isRunning else { return }
+    signal(SIGKILL)
+    _ = wait()
+  }
+
+  private static func end(of pipe: Pipe, _ isInput: Bool) -> FileHandle {
+    isInput ? pipe.fileHandleForReading : pipe.fileHandleForWriting
+  }
+
+  private static func words(_ words: [String]) -> [UnsafeMutablePointer<CChar>?] {
+    words.map { strdup($0) } + [nil]
+  }
+
+  /// Whether it has not ended.
+  public var isRunning: Bool { reap(WNOHANG) == nil }
+
+  /// Its exit status, or the number of the signal that ended it; nil until then.
+  public var status: Int32? { reap(WNOHANG).map(Self.status) }
+
+  /// Blocks the thread until it has ended.
+  /// - Returns: its exit status, or the number of the signal that ended it.
+  @discardableResult
+  public func wait() -> Int32 {
+    // Left to be reaped under the lock: until then its number is its own, and others can ask and signal meanwhile.
+    var info = siginfo_t()
+    while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) == -1, errno == EINTR {}
+    return reap(0).map(Self.status) ?? -1
+  }
+
+  /// Sends it a signal, unless it has ended.
+  public func signal(_ number: Int32) {
+    end.withLock { if $0 == nil { kill(id, number) } }
+  }
+
+  private func reap(_ options: Int32) -> Int32? {
+    end.withLock { end in
+      var word: Int32 = 0
+      if end == nil, waitpid(id, &word, options) == id { end = word }
+      return end
+    }
+  }
+
+  private static func status(_ word: Int32) -> Int32 {
+    word & 0x7f == 0 ? (word >> 8) & 0xff : word & 0x7f
+  }
+
+  /// What a program left that ran to its end.
+  public struct Ended: Sendable {
+    /// Its exit status, or the number of the signal that ended it.
+    public let status: Int32
+    /// What it printed.
+    public let output: Data
+
+    /// The same, as text.
+    public var text: String { String(decoding: output, as: UTF8.self) }
+  }
+
+  /// Runs a program to its end, and blocks the thread until then.
+  /// - Parameters:
+  ///   - input: what it reads, all of it before it prints more than a pipe holds; nil: what we would.
+  ///   - errors: a pipe has to hold all of them.
+  @discardableResult
+  public static func run(
+    _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
+    input: Data? = nil, errors: Stream = .inherited
+  ) throws -> Ended {
+    let (source, output) = (input.map { _ in Pipe() }, Pipe())
+    let child = try ChildProcess(
+      arguments, environment: environment, in: directory,
+      input: source.map { .pipe($0) } ?? .inherited, output: .pipe(output), errors: errors)
+    if let source, let input {
+      // One that wants no more of it says so by its status.
+      try? source.fileHandleForWriting.write(contentsOf: input)
+      try source.fileHandleForWriting.close()
+    }
+    let printed = try output.fileHandleForReading.readToEnd() ?? Data()
+    return Ended(status: child.wait(), output: printed)
+  }
+
+  /// Runs a program to its end; a thread of its own waits, as Swift's shared ones must not.
+  @discardableResult
+  public static func run(
+    _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
+    input: Data? = nil, errors: Stream = .inherited
+  ) async throws -> Ended {
+    try await withCheckedThrowingContinuation { continuation in
+      Thread.detachNewThread {
+        continuation.resume(
+          with: Result {
+            try run(
+              arguments, environment: environment, in: directory, input: input, errors: errors)
+          })
+      }
+    }
+  }
+}
