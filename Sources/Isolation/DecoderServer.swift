@@ -9,19 +9,23 @@ public enum DecoderServer {
   /// The hidden command that the program is started with.
   public static let argument = "decoder"
 
+  /// Written before there is any decoder.
+  nonisolated(unsafe) private static var warm: WarmDecoder?
+
   /// Forks decoders for the service that started this process, until it has gone. Called before anything has started a
   /// thread.
   public static func run() -> Never {
-    WarmDecoder.prepare()
+    warm = WarmDecoder()
     CIsolation_serve { channel, memory, count in
       guard let memory, count == SharedMemory.count else { return }
-      WarmDecoder.touch()
-      Server(channel: channel, memory: memory).serve()
+      DecoderServer.warm?.touch()
+      PictureServer(memory: memory).serve(channel)
     }
   }
 }
 
-private final class Server {
+/// Does what it is asked for with one picture after the other.
+final class PictureServer {
   private enum Picture {
     case none
     case decoding(any ImageDecoder)
@@ -30,7 +34,6 @@ private final class Server {
     case rendering(any Rendering)
   }
 
-  private let channel: Int32
   private let all: UnsafeMutableRawPointer
   private let bytes: UnsafeMutableRawBufferPointer
   private let results: UnsafeMutableRawBufferPointer
@@ -42,8 +45,8 @@ private final class Server {
   /// Of the picture.
   private var memory = 0
 
-  init(channel: Int32, memory: UnsafeMutablePointer<UInt8>) {
-    self.channel = channel
+  /// - Parameter memory: shared, of ``SharedMemory/count`` bytes.
+  init(memory: UnsafeMutablePointer<UInt8>) {
     let room = SharedMemory.room
     all = UnsafeMutableRawPointer(memory)
     bytes = UnsafeMutableRawBufferPointer(start: all, count: room)
@@ -51,32 +54,38 @@ private final class Server {
   }
 
   /// Ends when the service has gone, or says what is no request.
-  func serve() {
-    while let message = receive(), (try? answer(message)) != nil {}
+  func serve(_ channel: Int32) {
+    while let message = Self.receive(channel) {
+      do throws(MalformedMessage) {
+        guard let answer = try answer(message) else { continue }
+        _ = CIsolation_send(channel, answer, answer.count)
+      } catch { return }
+    }
   }
 
-  private func answer(_ message: [UInt8]) throws(MalformedMessage) {
+  /// - Returns: nil where the request is not answered.
+  func answer(_ message: [UInt8]) throws(MalformedMessage) -> [UInt8]? {
     var reader = MessageReader(message)
     let number = try reader.integer()
     switch try DecoderRequest(&reader) {
-    case .step(let step): send(reply(to: step).message(number: number))
+    case .step(let step): return reply(to: step).message(number: number)
     case .take(let file, let offset):
       var writer = MessageWriter()
       writer.add(number)
       writer.add(place(file, from: offset))
-      send(writer.bytes)
-    case .drop: drop()
+      return writer.bytes
+    case .drop:
+      drop()
+      return nil
     }
   }
 
-  private func receive() -> [UInt8]? {
+  private static func receive(_ channel: Int32) -> [UInt8]? {
     let message = [UInt8](unsafeUninitializedCapacity: SharedMemory.largestMessage) { room, count in
       count = max(0, recv(channel, room.baseAddress, room.count, 0))
     }
     return message.isEmpty ? nil : message
   }
-
-  private func send(_ message: [UInt8]) { _ = CIsolation_send(channel, message, message.count) }
 
   private func drop() {
     (picture, files, preview) = (.none, [], [])

@@ -1,65 +1,61 @@
 internal import Codec
 internal import Jobs
 
-/// What each decoder would do for the first time, done once before they are forked: types are looked up, libraries fill their
-/// tables, memory is had. Of pictures that are drawn here: no byte of anybody's.
-enum WarmDecoder {
-  /// A small picture that each decoder decodes before its first one: what a process that was just forked touches is mapped
-  /// page by page, which takes as long as a small picture. Written before there is any decoder.
-  nonisolated(unsafe) private static var first: [UInt8] = []
+/// What each decoder would do for the first time, done once before they are forked: types are looked up, symbols bound,
+/// libraries fill their tables, memory is had. Of pictures that are drawn here: no byte of anybody's.
+struct WarmDecoder {
+  private let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: SharedMemory.count)
+  private let server: PictureServer
+  private var first: [UInt8] = []
 
-  static func prepare() {
+  /// Once: it is for as long as the process.
+  init() {
+    server = PictureServer(memory: memory)
     for format in [OutputFormat.jpeg, .png, .webp] {
-      var variant = Variant(format: format)
-      (variant.width, variant.height) = (48, 32)
-      guard let file = file(of: StreamingRenderer().draw(.loading, as: variant)) else { continue }
-      if format == .jpeg { first = file }
       var request = VariantRequest(name: "")
       (request.width, request.format) = (24, format)
-      guard let image = image(of: file, as: [request]) else { continue }
-      variant.width = 20
-      _ = self.file(of: StreamingRenderer().render(file, of: image, as: [variant]))
-      exchange(image, [request])
+      let file = Self.picture(480, 320, format)
+      guard case .decoded(let image) = perform(.decode(DecodeLimits(), [request]), on: file) else {
+        continue
+      }
+      request.width = 20
+      _ = perform(.render(image, bytes: file.count, [request]), on: file)
     }
+    first = Self.picture(48, 32, .jpeg)
   }
 
-  /// Within a decoder, while nobody waits for it yet.
-  static func touch() {
-    guard let image = image(of: first, as: []) else { return }
-    exchange(image, [])
-  }
+  /// Within a decoder, while nobody waits for it yet: what a process that was just forked touches is mapped page by page,
+  /// which takes as long as a small picture.
+  func touch() { _ = perform(.decode(DecodeLimits(), []), on: first) }
 
-  private static func file(of rendering: any Rendering) -> [UInt8]? {
+  private static func picture(_ width: Int, _ height: Int, _ format: OutputFormat) -> [UInt8] {
+    var variant = Variant(format: format)
+    (variant.width, variant.height) = (width, height)
+    let rendering = StreamingRenderer().draw(.loading, as: variant)
     do throws(CodecError) {
       while true {
-        if let made = try rendering.step() { return try made.first?.get() }
+        if let made = try rendering.step() { return try made.first?.get() ?? [] }
       }
-    } catch { return nil }
+    } catch { return [] }
   }
 
-  private static func image(of file: [UInt8], as requests: [VariantRequest]) -> ImageDescription? {
-    let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: requests)
-    decoder.append(file)
-    decoder.end()
-    while let step = try? decoder.step() {
-      switch step {
-      case .finished(let image): return image
-      case .needsBytes: return nil
-      case .hasMore, .header: break
+  /// As the service asks for it, to its end.
+  private func perform(
+    _ task: DecoderRequest.Task, on file: [UInt8]
+  ) -> DecoderReply.Outcome? {
+    guard file.count <= SharedMemory.room else { return nil }
+    memory.update(from: file, count: file.count)
+    var step = DecoderRequest.Step(task: task, count: file.count, hasEnded: true)
+    while true {
+      guard let answer = try? server.answer(DecoderRequest.step(step).message(number: 1)) else {
+        return nil
       }
+      var reader = MessageReader(answer)
+      guard (try? reader.integer()) != nil, let reply = try? DecoderReply(&reader) else {
+        return nil
+      }
+      guard case .hasMore = reply.outcome else { return reply.outcome }
+      step = DecoderRequest.Step(hasEnded: true)
     }
-    return nil
-  }
-
-  /// What a picture is asked and answered with.
-  private static func exchange(_ image: ImageDescription, _ requests: [VariantRequest]) {
-    var step = DecoderRequest.Step(count: 1, hasEnded: true)
-    step.task = .decode(DecodeLimits(), requests)
-    var reader = MessageReader(DecoderRequest.step(step).message(number: 1))
-    _ = try? reader.integer()
-    _ = try? DecoderRequest(&reader)
-    var reply = DecoderReply(.decoded(image))
-    reply.header = ImageHeader(format: image.format, width: 1, height: 1, decodingMemory: 1)
-    _ = reply.message(number: 1)
   }
 }
