@@ -221,7 +221,7 @@ bench-crashes: build-packages ## measure jobs beside images that crash their dec
 
 .PHONY: overload
 overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')
-	@.ci/install nginx-light python3 python3-pil
+	@.ci/install gcc nginx-light python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/overload.py --service .build/release/imagefetch $(ARGS)
 

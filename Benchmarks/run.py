@@ -11,7 +11,6 @@ import contextlib
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +21,9 @@ import measures
 import peers
 from origin import Nginx, Stalled
 from pictures import photograph, write_distinct
+from programs import compile_c
 from service import DEFAULTS, Service
 
-HERE = pathlib.Path(__file__).parent
-LARGE, SMALL = 400, 6_000
 SUBMITS, BATCH = 40_000, 100
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
@@ -33,14 +31,6 @@ LISTENERS = 5_000
 # As many workers as there may be; a quarter of them is kept for origins that have answered.
 WORKERS = 10_000
 DRIPPING = WORKERS * 3 // 4
-
-
-def compile_c(source, target, *libraries):
-    subprocess.run(
-        ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", target, HERE / source,
-         *libraries],
-        check=True)
-    return target
 
 
 class Benchmark:
