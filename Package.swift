@@ -207,7 +207,9 @@ let package = Package(
     .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),
     .testTarget(
       name: "APITests",
-      dependencies: ["API", "HTTP", "Jobs", "TestSupport", "YAML", .crypto, .httpTypes, .log],
+      dependencies: [
+        "API", "HTTP", "Jobs", "TestSupport", "Waiting", "YAML", .crypto, .httpTypes, .log,
+      ],
       swiftSettings: house),
     .testTarget(
       name: "AppTests",

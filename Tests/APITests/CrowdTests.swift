@@ -4,6 +4,7 @@ import HTTPTypes
 import Jobs
 import TestSupport
 import Testing
+import Waiting
 
 @testable import API
 
@@ -36,6 +37,33 @@ struct CrowdTests {
     #expect(await client.get("/jobs/\(id)?wait=0.001").status == 200)
     withExtendedLifetime(other) {}
     #expect(routes.connections.held == 1)
+  }
+
+  @Test("one that leaves before its turn at a page of results stands in the line no more")
+  func leaves() async throws {
+    let client = Client()
+    let turns = client.routes.resultPages
+    let list: HTTPFields = [.contentType: "text/plain"]
+    let upload = await client.send(.post, "/batches", list, body: Array("http://a/".utf8))
+    let id = try #require(upload.json?["id"]?.string)
+    let others = await turns.acquire(2)
+    var streams = [try await Self.results(of: id, client.routes)]
+    let first = streams[0].next()
+    #expect(first == .nothingYet)
+    try await Self.until { turns.waiting == 1 }
+    streams.removeAll()
+    try await Self.until { turns.waiting == 0 }
+    withExtendedLifetime(others) {}
+  }
+
+  private static func results(
+    of batch: String, _ routes: Routes
+  ) async throws -> any ContentStream {
+    let request = Request(method: .get, path: "/batches/\(batch)/results")
+    guard case .stream(let stream) = await routes.respond(to: request).content else {
+      throw JobsError.unknownBatch
+    }
+    return stream
   }
 
   @Test("none can have more gathered than fits, and a refused one may come again")

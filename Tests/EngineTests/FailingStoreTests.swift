@@ -99,6 +99,34 @@ struct FailingStoreTests {
     }
   }
 
+  @Test("has no more delivered meanwhile than is under way at once")
+  func delivering() async throws {
+    let receiver = SlowReceiver()
+    try await Workshop.open(destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      let target = DeliveryRequest.Target.put(SourceURL("http://receiver.example/x")!, headers: [])
+      var ids: [JobID] = []
+      for _ in 0..<20 {
+        ids.append(
+          try await shop.submit(url) { $0.deliveries = [DeliveryRequest(target, variant: nil)] })
+      }
+      for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
+      shop.codec.hangs(false)
+      try await until { receiver.begun == 8 }
+      await shop.store.hold()
+      receiver.open()
+      // All that was brought is to be written now, and nothing is.
+      try await until { await shop.store.heldCalls >= 8 }
+      try await Task.sleep(for: .milliseconds(100))
+      let begun = receiver.begun
+      await shop.store.letGo()
+      #expect(begun == 8)
+      for id in ids { #expect(try await shop.finished(id).phase == .success) }
+      #expect(receiver.begun == 20 && shop.fetcher.requests.count == 1)
+    }
+  }
+
   @Test("ends each reservation all the same, later")
   func released() async throws {
     let store = MemoryJobStore()

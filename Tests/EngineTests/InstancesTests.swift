@@ -232,6 +232,30 @@ struct InstancesTests {
     }
   }
 
+  @Test("what has expired is told in parts, none of them too long to be told as it is")
+  func manyExpired() async throws {
+    let store = MemoryJobStore(isExclusive: false)
+    // It hears, and has no lease by which it would be the one that looks for what has expired.
+    let heard = store.news(for: Instance(number: 1_000))
+    try await Workshop.open(store: store, { $0.retention = .seconds(60) }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let jobs = try await shop.engine.submit(
+        [NewJob](repeating: NewJob(submission: submission), count: 300), by: Workshop.me,
+        key: nil)
+      for job in jobs { #expect(try await shop.finished(job.id).phase == .success) }
+      shop.clock.advance(by: .seconds(61))
+      var told: [[JobID]] = []
+      for await news in heard {
+        guard case .removed(let ids) = news else { continue }
+        told.append(ids)
+        if told.joined().count >= jobs.count { break }
+      }
+      #expect(told.allSatisfy { $0.count <= News.mostIDs }, "\(told.map(\.count))")
+      #expect(told.joined().count == jobs.count && Set(told.joined()) == Set(jobs.map(\.id)))
+    }
+  }
+
   @Test("the network's state and what was dropped from the cache hold for both")
   func settings() async throws {
     try await Pair.open { pair in

@@ -280,6 +280,23 @@ struct PostgresOutageTests {
     await store.close()
   }
 
+  @Test("passes on as many jobs as one tells of at once, and what is too long as lost")
+  func longNews() async throws {
+    let database = try TestDatabase(in: .shared)
+    let (store, other) = (try Self.open(database), try Self.open(database))
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    let removed = News.removed((0..<News.mostIDs).map { JobID(at: .at(Int64($0))) })
+    store.tell(removed, from: instance)
+    store.tell(.imagesGone((0..<500).map { ImageDigest.sample($0) }), from: instance)
+    store.tell(.queued, from: instance)
+    // In this order: a store that has just connected hears that some were lost, too.
+    for news in [removed, .lost, .queued] { #expect(await hears(news, in: heard)) }
+    await store.close()
+    await other.close()
+  }
+
   @Test("two stores tell each other, and each hears nothing of its own")
   func news() async throws {
     let database = try TestDatabase(in: .shared)

@@ -137,6 +137,36 @@ struct SharedQueueTests {
     try await two.close()
   }
 
+  @Test(
+    "hands over no job of a cancelled batch to the load that it waits for, nor as that ends",
+    arguments: StoreAdapter.shared)
+  func stopped(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter)
+    let (a, b) = (two.a, two.b)
+    let batch = Batch.sample(1)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1])
+    let job = Job.sample(9, url: "https://example.org/1")
+    let request = try #require(job.request)
+    #expect(lines.jobs.map(\.request) == [request])
+    _ = try await a.submit(job)
+    let (_, claim) = try #require(await a.claimOne(at: .at(10)))
+    _ = try await a.base.open(batch, key: nil)
+    _ = try await a.base.add(lines, to: batch.id, capacity: 9)
+    let claimed = try await b.claim(9, at: .at(11))
+    #expect(claimed.jobs.isEmpty && claimed.awaited == [request])
+    _ = try await a.base.cancel(batch.id)
+    #expect(try await a.claim(9, at: .at(12)).jobs.isEmpty)
+    var completion = Completion([claim], change: Self.fail)
+    completion.gathers = true
+    let ended = try await a.complete(completion)
+    #expect(ended.jobs.map { $0?.phase } == [.failure])
+    #expect(ended.gathered.isEmpty)
+    for store in [a, b] { #expect(try await store.claim(9, at: .at(13)).jobs.isEmpty) }
+    let ends = try await a.base.endStopped(9, keptFor: .seconds(60))
+    #expect(ends.cancelled.map(\.id) == lines.jobs.map(\.id))
+    try await two.close()
+  }
+
   @Test("gives an origin no more transfers than it may have of all", arguments: StoreAdapter.shared)
   func transfers(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
