@@ -260,7 +260,7 @@ fuzz-codecs: build-packages # those of them alone that need no Swift
 sanitize-address sanitize-thread: export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH := 2
 
 .PHONY: sanitize-address
-sanitize-address: export ASAN_OPTIONS := detect_leaks=0:suppressions=$(CURDIR)/.ci/asan.supp
+sanitize-address: export ASAN_OPTIONS := detect_leaks=0
 sanitize-address: test-tools ## run every test under AddressSanitizer (FILTER=… for some)
 	swift test --sanitize=address --scratch-path .build-asan $(if $(FILTER),--filter '$(FILTER)')
 

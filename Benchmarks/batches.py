@@ -17,7 +17,7 @@ import time
 
 import peers
 from origin import Stalled
-from run import compile_c
+from programs import compile_c
 from service import Service
 
 MIB = 1 << 20

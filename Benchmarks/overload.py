@@ -39,8 +39,10 @@ class Answers:
         text = subprocess.run(
             [client, str(service.port), str(rate), str(seconds), str(CONNECTIONS), str(PICTURES), origin.url("")[:-1], tag],
             check=True, stdout=subprocess.PIPE, text=True).stdout
-        *lines, cpu = text.splitlines()
-        self.cpu = float(cpu.split()[1]) / seconds
+        *lines, last = text.splitlines()
+        cpu, skipped, drain, unanswered = last.split()
+        self.cpu, self.drain = float(cpu) / seconds, float(drain)
+        self.skipped, self.unanswered = int(skipped), int(unanswered)
         self.of = {status: (int(count), *times) for status, count, *times in map(str.split, lines)}
 
 
@@ -109,7 +111,9 @@ def measure(service, origin, client, options):
     peak, each = rate_while(service, lambda: offer("p", 1.3 * capacity, 20))
     warm_client = answers.cpu
     goodput, each_beside = rate_while(service, lambda: offer("o", options.times * peak, options.seconds))
-    start, offered = time.monotonic(), answers
+    offered = answers
+    # Until all that had been offered was answered is a part of it.
+    start = time.monotonic() - offered.drain
     while True:
         job = json.loads(ask(service, "POST", "/jobs?wait=30", json.dumps({"url": origin.url("0.jpg?last")})))
         if job.get("phase") == "success":
@@ -125,12 +129,14 @@ def measure(service, origin, client, options):
     burning.kill()
     burning.join()
     others = {status: many[0] for status, many in offered.of.items() if status not in ("202", "429", "503")}
+    if offered.unanswered:
+        others["unanswered"] = offered.unanswered
     print(f"at its best {peak:.0f} jobs/s; offered {options.times * peak:.0f}/s for {options.seconds:.0f} s, "
           f"by a client that used {offered.cpu:.2f} of a core, {warm_client:.2f} at the best")
     print(f"goodput {goodput:.0f} jobs/s: {goodput / peak:.2f} of the best (goal 0.9), {goodput / beside:.2f} of the {beside:.0f} "
           f"that are the best beside as busy a client")
     print(f"the service used {each * 1000:.2f} ms of CPU a job at its best, {each_beside * 1000:.2f} with its part of the refusals")
-    print(f"anything but 202, 429 and 503: {others or 'none'}")
+    print(f"anything but 202, 429 and 503: {others or 'none'}; not offered, as too many were unanswered: {offered.skipped:,}")
     for status, (count, median, late) in sorted(offered.of.items()):
         print(f"{count:,} × {status}, after {median} ms, p99 {late} ms")
     print(f"a job submitted at the end was done after {recovery:.2f} s (goal 5)")

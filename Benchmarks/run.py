@@ -24,6 +24,7 @@ from pictures import photograph, write_distinct
 from programs import compile_c
 from service import DEFAULTS, Service
 
+LARGE, SMALL = 400, 6_000
 SUBMITS, BATCH = 40_000, 100
 # Origins that answer and that never do, and jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100

@@ -25,10 +25,10 @@ from lastbyte import delays
 from measures import CORES, Rate
 from origin import Nginx
 from pictures import photograph, progressive, png, write_distinct
+from programs import compile_c
 from service import Service, batches_of
 from thumbnailers import QUALITY, SIDE, gets, image_filter, thumbor, vips
 
-HERE = pathlib.Path(__file__).parent
 THUMB = {"name": "thumb", "width": SIDE, "height": SIDE, "format": "jpeg", "quality": QUALITY}
 SRCSET = [THUMB | {"name": f"w{side}", "width": side, "height": side}
           for side in (SIDE, SIDE // 2, SIDE // 4)]
@@ -65,10 +65,7 @@ class Sides:
         self.servers = []
         self.programs = {}
         for name in ("decode", "thumbnail"):
-            self.programs[name] = folder / name
-            subprocess.run(
-                ["cc", "-O2", "-pthread", "-o", folder / name, HERE / f"codec/{name}.c", "-ljpeg",
-                 "-lpng", "-lz"], check=True)
+            self.programs[name] = compile_c(f"codec/{name}.c", folder / name, "-ljpeg", "-lpng", "-lz")
 
     def service(self):
         self.started += 1

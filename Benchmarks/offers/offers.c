@@ -3,7 +3,9 @@
 //
 //   cc -O2 offers.c -o offers && ./offers PORT RATE SECONDS CONNECTIONS PICTURES URL TAG
 //
-// Of each status a line: how many, and the median and the 99th percentile in ms; then a line with its CPU seconds.
+// Of each status a line: how many, and the median and the 99th percentile in ms from when it was handed to the kernel. Then
+// its CPU seconds, how many were not offered as too many were unanswered, the seconds until all answers were there, and how
+// many have none.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +43,7 @@ typedef struct {
 static Times times[600];
 
 static void fail(const char *what) {
-  perror(what);
+  fprintf(stderr, "%s: %s\n", what, errno ? strerror(errno) : "that can't be");
   exit(1);
 }
 
@@ -83,6 +85,7 @@ static void take(Connection *connection) {
   ssize_t count = recv(
       connection->socket, connection->text + connection->text_count, ROOM - 1 - connection->text_count, MSG_DONTWAIT);
   if (count < 0 && errno == EAGAIN) return;
+  errno = 0;
   if (count <= 0) fail("the service closed a connection");
   connection->text_count += (size_t)count;
   connection->text[connection->text_count] = 0;
@@ -93,6 +96,7 @@ static void take(Connection *connection) {
     if (!length || length > head) fail("an answer without a length");
     char *next = head + 4 + atoi(length + strlen("Content-Length: "));
     if (next > end) break;
+    if (connection->waiting == 0) fail("an answer to nothing");
     note(atoi(at + strlen("HTTP/1.1 ")), moment - connection->sent[connection->first]);
     connection->first = (connection->first + 1) % MOST_WAITING;
     connection->waiting--;
@@ -130,14 +134,17 @@ int main(int count, char **arguments) {
     if (epoll_ctl(ready, EPOLL_CTL_ADD, all[i].socket, &event) != 0) fail("epoll_ctl");
   }
   const double start = now(), end = start + seconds;
-  long sent = 0, unanswered = 1;
+  long sent = 0, unanswered = 1, skipped = 0;
   for (double moment; (moment = now()) < end + DRAIN_SECONDS && (moment < end || unanswered > 0);) {
     if (moment < end) {
       for (long due = (long)((moment - start) * rate); sent < due; sent++) {
         // What nobody reads for seconds is no longer offered by anybody.
         Connection *connection = &all[sent % connections];
         char body[512], request[1024];
-        if (connection->waiting >= MOST_WAITING || connection->waiting > 2 * rate / connections) continue;
+        if (connection->waiting >= MOST_WAITING || connection->waiting > 2 * rate / connections) {
+          skipped++;
+          continue;
+        }
         int length = snprintf(
             body, sizeof body, "{\"url\": \"%s/%ld.jpg?%s%ld\", \"cache\": \"no-store\"}", arguments[6], sent % pictures,
             arguments[7], sent);
@@ -145,7 +152,10 @@ int main(int count, char **arguments) {
             request, sizeof request,
             "POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
             length, body);
-        if (connection->unsent_count + (size_t)size > ROOM) continue;
+        if (connection->unsent_count + (size_t)size > ROOM) {
+          skipped++;
+          continue;
+        }
         memcpy(connection->unsent + connection->unsent_count, request, (size_t)size);
         connection->unsent_count += (size_t)size;
         connection->sent[(connection->first + connection->waiting++) % MOST_WAITING] = moment;
@@ -162,6 +172,7 @@ int main(int count, char **arguments) {
       unanswered += all[i].waiting;
     }
   }
+  const double drain = now() - end;
   for (int status = 0; status < 600; status++) {
     Times *of_status = &times[status];
     if (of_status->count == 0) continue;
@@ -171,7 +182,9 @@ int main(int count, char **arguments) {
   }
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  printf("cpu %.3f\n", (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
-  return unanswered > 0;
+  printf("%.3f %ld %.3f %ld\n",
+         (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+             (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6,
+         skipped, drain, unanswered);
+  return 0;
 }

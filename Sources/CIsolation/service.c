@@ -157,9 +157,6 @@ int CIsolation_reap(int control, pid_t process, int *status) {
 }
 
 int CIsolation_kill(int control, pid_t process) {
-    // The kernel takes its memory back in its own time, for which no other picture has to wait. It was not reaped yet, so
-    // the number is its own.
-    setpriority(PRIO_PROCESS, process, 19);
     return order(control, &(Order){.what = KILL, .process = process}, NULL, 0);
 }
 

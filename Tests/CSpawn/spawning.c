@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <spawn.h>
 
-pid_t spawn_program(char *const arguments[], char *const environment[], const char *directory,
-                    const int streams[3]) {
+int spawn_program(char *const arguments[], char *const environment[], const char *directory,
+                  const int streams[3]) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     if (directory) posix_spawn_file_actions_addchdir_np(&actions, directory);
@@ -19,7 +19,8 @@ pid_t spawn_program(char *const arguments[], char *const environment[], const ch
     sigset_t none;
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    // In a group of its own: what is typed at the terminal is not for it, as some tidy up behind us.
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     pid_t child;
     int code = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);

@@ -74,7 +74,7 @@ private final class NginxServer: Sendable {
       try Data(bytes(size)).write(to: URL(fileURLWithPath: "\(folder)/\(name)"))
     }
     child = try ChildProcess(
-      ["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"], errors: .null,
+      ["/usr/sbin/nginx", "-p", folder, "-c", "\(folder)/nginx.conf"], output: .null, errors: .null,
       endsWithOwner: true)
     guard await poll({ sockets(inState: "0A") == 1 }) else {
       throw CocoaError(.executableLoad)

@@ -142,8 +142,7 @@ public final class Browser: Sendable {
 }
 
 extension Browser {
-  /// Starts the driver on a free port.
-  /// - Returns: where it is.
+  /// Where the driver says that it is, once it does.
   private static func address(in pipe: Pipe) async throws -> String {
     let output = Mutex("")
     for try await line in lines(of: pipe.fileHandleForReading) {

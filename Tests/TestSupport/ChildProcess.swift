@@ -32,7 +32,7 @@ public final class ChildProcess: Sendable {
 
   /// Starts it, with no descriptor but its three streams and with no signal blocked.
   /// - Parameters:
-  ///   - arguments: a path first, or a name that is looked for as a shell does.
+  ///   - arguments: a path first, or a name that is looked for in our `PATH`.
   ///   - environment: nil: ours.
   ///   - directory: where it works; nil: where we do.
   ///   - endsWithOwner: whether it is killed when nobody holds this any more.
@@ -42,6 +42,7 @@ public final class ChildProcess: Sendable {
     endsWithOwner: Bool = false
   ) throws {
     let null = open("/dev/null", O_RDWR | O_CLOEXEC)
+    guard null >= 0 else { throw Failure(description: "no descriptor is left") }
     defer { close(null) }
     let streams = [(input, true), (output, false), (errors, false)]
     let descriptors: [Int32] = streams.map { stream, isInput in
@@ -89,6 +90,7 @@ public final class ChildProcess: Sendable {
   /// - Returns: its exit status, or the number of the signal that ended it.
   @discardableResult
   public func wait() -> Int32 {
+    if let status { return status }
     // Left to be reaped under the lock: until then its number is its own, and others can ask and signal meanwhile.
     var info = siginfo_t()
     while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) == -1, errno == EINTR {}
@@ -138,11 +140,21 @@ public final class ChildProcess: Sendable {
       input: source.map { .pipe($0) } ?? .inherited, output: .pipe(output), errors: errors)
     if let source, let input {
       // One that wants no more of it says so by its status.
-      try? source.fileHandleForWriting.write(contentsOf: input)
+      withoutPipeSignal { try? source.fileHandleForWriting.write(contentsOf: input) }
       try source.fileHandleForWriting.close()
     }
     let printed = try output.fileHandleForReading.readToEnd() ?? Data()
     return Ended(status: child.wait(), output: printed)
+  }
+
+  private static func withoutPipeSignal(_ body: () -> Void) {
+    var (signals, before, now) = (sigset_t(), sigset_t(), timespec())
+    sigemptyset(&signals)
+    sigaddset(&signals, SIGPIPE)
+    pthread_sigmask(SIG_BLOCK, &signals, &before)
+    body()
+    while sigtimedwait(&signals, nil, &now) > 0 {}
+    pthread_sigmask(SIG_SETMASK, &before, nil)
   }
 
   /// Runs a program to its end; a thread of its own waits, as Swift's shared ones must not.
