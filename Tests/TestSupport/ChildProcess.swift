@@ -6,6 +6,9 @@ import Synchronization
 ///
 /// Not Foundation's `Process`: that may miss a program's end and then spins for ever, it waits for an inherited descriptor
 /// to close which another long-lived child holds open, and it hands on the signals that the calling thread blocks.
+///
+/// A thread of its own waits for each one's end: one that has ended and isn't reaped has Swift Testing spin, which looks for
+/// the ends of its own and finds that one again and again.
 public final class ChildProcess: Sendable {
   /// Where one of its three streams leads.
   public enum Stream: Sendable {
@@ -25,10 +28,38 @@ public final class ChildProcess: Sendable {
   }
 
   /// Its number; another's, perhaps, once it was found to have ended.
-  public let id: Int32
-  /// What `waitpid` said of its end.
-  private let end = Mutex<Int32?>(nil)
+  public var id: Int32 { life.id }
+  private let life: Life
   private let endsWithOwner: Bool
+
+  private final class Life: Sendable {
+    let id: Int32
+    /// What `waitpid` said of its end.
+    private let end = Mutex<Int32?>(nil)
+
+    init(_ id: Int32) { self.id = id }
+
+    /// Blocks the thread until it has ended.
+    func wait() {
+      // Left to be reaped under the lock: until then its number is its own, and others can ask and signal meanwhile. Whoever
+      // finds that it was reaped finds its end there, too.
+      var info = siginfo_t()
+      while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) == -1, errno == EINTR {}
+      _ = reap()
+    }
+
+    func reap() -> Int32? {
+      end.withLock { end in
+        var word: Int32 = 0
+        if end == nil, waitpid(id, &word, WNOHANG) == id { end = word }
+        return end
+      }
+    }
+
+    func signal(_ number: Int32) {
+      end.withLock { if $0 == nil { kill(id, number) } }
+    }
+  }
 
   /// Starts it, with no descriptor but its three streams and with no signal blocked.
   /// - Parameters:
@@ -62,12 +93,14 @@ public final class ChildProcess: Sendable {
     guard id > 0 else {
       throw Failure(description: "\(arguments[0]): \(String(cString: strerror(-id)))")
     }
-    (self.id, self.endsWithOwner) = (id, endsWithOwner)
+    let life = Life(id)
+    (self.life, self.endsWithOwner) = (life, endsWithOwner)
+    Thread.detachNewThread { life.wait() }
     for case (.pipe(let pipe), let isInput) in streams { try Self.end(of: pipe, isInput).close() }
   }
 
   deinit {
-    guard endsWithOwner, isRunning else { return }
+    guard endsWithOwner else { return }
     signal(SIGKILL)
     _ = wait()
   }
@@ -81,34 +114,22 @@ public final class ChildProcess: Sendable {
   }
 
   /// Whether it has not ended.
-  public var isRunning: Bool { reap(WNOHANG) == nil }
+  public var isRunning: Bool { status == nil }
 
   /// Its exit status, or the number of the signal that ended it; nil until then.
-  public var status: Int32? { reap(WNOHANG).map(Self.status) }
+  public var status: Int32? { life.reap().map(Self.status) }
 
   /// Blocks the thread until it has ended.
   /// - Returns: its exit status, or the number of the signal that ended it.
   @discardableResult
   public func wait() -> Int32 {
     if let status { return status }
-    // Left to be reaped under the lock: until then its number is its own, and others can ask and signal meanwhile.
-    var info = siginfo_t()
-    while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) == -1, errno == EINTR {}
-    return reap(0).map(Self.status) ?? -1
+    life.wait()
+    return status ?? -1
   }
 
   /// Sends it a signal, unless it has ended.
-  public func signal(_ number: Int32) {
-    end.withLock { if $0 == nil { kill(id, number) } }
-  }
-
-  private func reap(_ options: Int32) -> Int32? {
-    end.withLock { end in
-      var word: Int32 = 0
-      if end == nil, waitpid(id, &word, options) == id { end = word }
-      return end
-    }
-  }
+  public func signal(_ number: Int32) { life.signal(number) }
 
   private static func status(_ word: Int32) -> Int32 {
     word & 0x7f == 0 ? (word >> 8) & 0xff : word & 0x7f
