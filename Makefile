@@ -214,10 +214,10 @@ bench-hostile: build-packages ## measure what clients that mean harm cost the ot
 	$(PYTHON) Benchmarks/hostile.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: bench-crashes
-bench-crashes: build-packages ## measure jobs beside images that crash their decoders (ARGS='--hanging 100' …)
+bench-crashes: dist-packages ## measure jobs beside images that crash their decoders (ARGS='--hanging 100' …)
 	@.ci/install nginx-light python3
-	swift build -c release --product PlantedService
-	$(PYTHON) Benchmarks/crashes.py .build/release/PlantedService $(ARGS)
+	deploy/dist/build $(DIST)/planted PlantedService
+	$(PYTHON) Benchmarks/crashes.py $(DIST)/planted $(ARGS)
 
 .PHONY: overload
 overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')

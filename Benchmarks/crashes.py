@@ -6,8 +6,7 @@ it was due, and the others are, by turns, good small pictures and such as crash,
 eight clients each submit a job and wait for its end, so that both cores are busy and what a crash costs is felt by all. The
 rounds come by turns, as the machine changes; README.md says what the figures mean.
 
-    swift build -c release --product PlantedService
-    Benchmarks/crashes.py .build/release/PlantedService
+    make bench-crashes
 """
 
 import argparse

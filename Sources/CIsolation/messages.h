@@ -49,6 +49,10 @@ void crashes_begin(void);
 /// Bytes of address space in use; to be asked before files are denied.
 uint64_t sandbox_address_space(void);
 
+/// Keeps libraries that no decoder calls from being forked into any; to be called when all symbols are bound.
+/// - Returns: bytes of address space that decoders don't have.
+uint64_t libraries_leave_out(void);
+
 /// Compiles the filter of system calls, once for all that are forked.
 void sandbox_prepare(void);
 

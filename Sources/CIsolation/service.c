@@ -35,7 +35,8 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
     posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
     char *const arguments[] = {(char *)"imagefetch", (char *)argument, NULL};
-    char *const environment[] = {NULL};
+    // As libraries_leave_out() needs it; forgotten after that.
+    char *const environment[] = {(char *)"LD_BIND_NOW=1", NULL};
     int code = posix_spawn(process, program, &actions, &attributes, arguments, environment);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);

@@ -92,6 +92,12 @@ static void prefer_to_be_killed(void) {
 
 static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
 
+/// What the loader was told is nobody's any more.
+static void forget_environment(void) {
+    for (char **word = environ; *word; word++) memset(*word, 0, strlen(*word));
+    clearenv();
+}
+
 static void prepare(void) {
     // A runtime's handler would want to tell people of a crash; the service does.
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
@@ -114,7 +120,8 @@ static void prepare(void) {
 
 _Noreturn void CIsolation_serve(Decode *decode) {
     prepare();
-    uint64_t space = sandbox_address_space();
+    uint64_t space = sandbox_address_space() - libraries_leave_out();
+    forget_environment();
     CIsolationLayers layers = {.landlock = sandbox_landlock()};
     pid_t self = getpid();
     Order order;
@@ -129,7 +136,8 @@ _Noreturn void CIsolation_serve(Decode *decode) {
             Answer answer = reap(order.process);
             if (send(CHANNEL, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
         } else if (order.what == FORK && descriptors[1] >= 0) {
-            pid_t child = fork();
+            // fork() would call handlers of libraries that are not there.
+            pid_t child = _Fork();
             if (child == 0) live(&order, descriptors, self, layers, space, decode);
             Introduction of_child = {.process = child < 0 ? -errno : child};
             // Where nobody wants it any more its socket is closed, which ends it.

@@ -16,13 +16,34 @@ struct DecoderProcessTests {
       #expect(try Self.file("/proc/\(service.processIdentifier)/environ") != "")
       for decoder in decoders {
         #expect(Self.memory(of: decoder, holds: Self.canary) != true)
-        #expect(try Self.file("/proc/\(decoder)/environ") == "")
+        #expect(try Self.file("/proc/\(decoder)/environ").allSatisfy { $0 == "\0" })
       }
       let last = try #require(decoders.last)
       let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(last)/fd")
       #expect(descriptors.count == 1)
       let status = try Self.file("/proc/\(last)/status")
       #expect(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"))
+    }
+  }
+
+  @Test(
+    "have what codecs need, and no code of transfers, databases or answers, which the service has",
+    .disabled(if: Sanitizer.isHere, "its reports look at all that is loaded"))
+  func libraries() async throws {
+    try await withService { service in
+      try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
+      let decoder = try #require(Self.descendants(of: service.processIdentifier).last)
+      let (maps, own) = (Self.maps(of: service.processIdentifier), Self.maps(of: decoder))
+      let (theirs, ours) = try (#require(maps), #require(own))
+      for library in ["libc", "libavif", "libdav1d", "libjpeg", "libjxl", "libstdc++", "libwebp"] {
+        #expect(ours.contains("/\(library).so"))
+      }
+      for library in [
+        "libcrypto", "libcurl", "libgav1", "libgnutls", "libkrb5", "libldap-2.5", "libmicrohttpd",
+        "libnghttp2", "libpq", "libsqlite3", "libssh2", "libssl", "libyaml-0",
+      ] {
+        #expect(theirs.contains("/\(library).so") && !ours.contains("/\(library).so"), "\(library)")
+      }
     }
   }
 
@@ -129,15 +150,20 @@ struct DecoderProcessTests {
   }
 
   /// - Returns: nil where the kernel lets nobody but root look.
-  private static func memory(of process: Int32, holds secret: String) -> Bool? {
-    let memory = open("/proc/\(process)/mem", O_RDONLY | O_CLOEXEC)
+  private static func maps(of process: Int32) -> String? {
     // A file of /proc has no size, and comes in pieces.
-    let handle = FileHandle(forReadingAtPath: "/proc/\(process)/maps")
-    guard memory >= 0, let handle else { return nil }
+    guard let handle = FileHandle(forReadingAtPath: "/proc/\(process)/maps") else { return nil }
     var text = Data()
     while let piece = try? handle.read(upToCount: 4096), !piece.isEmpty { text += piece }
-    let maps = String(decoding: text, as: UTF8.self)
+    return String(decoding: text, as: UTF8.self)
+  }
+
+  /// - Returns: nil where the kernel lets nobody but root look.
+  private static func memory(of process: Int32, holds secret: String) -> Bool? {
+    let memory = open("/proc/\(process)/mem", O_RDONLY | O_CLOEXEC)
+    guard memory >= 0 else { return nil }
     defer { close(memory) }
+    guard let maps = maps(of: process) else { return nil }
     for line in maps.split(separator: "\n") where line.contains(" rw") {
       let ends = line.prefix { $0 != " " }.split(separator: "-").compactMap { Int($0, radix: 16) }
       guard ends.count == 2, ends[1] - ends[0] < 1 << 30 else { continue }
