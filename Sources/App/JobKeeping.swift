@@ -89,7 +89,11 @@ struct JobKeeping: Sendable {
     _ url: String, _ storage: Configuration.Storage
   ) throws(StartError) -> PostgresJobStore.Configuration {
     var configuration = PostgresJobStore.Configuration(url: url)
-    configuration.password = try storage.jobsPasswordFile.map(password)
+    if let path = storage.jobsPasswordFile {
+      let first = try password(path)
+      // It may change while the service runs; until the new file is there, it is the old one's.
+      configuration.password = { (try? password(path)) ?? first }
+    }
     return configuration
   }
 

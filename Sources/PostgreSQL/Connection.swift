@@ -10,8 +10,8 @@ final class Connection {
   struct Address: Sendable {
     /// `postgresql://user@host/database?…`
     var url: String
-    /// Nil: as libpq finds one (PGPASSWORD, ~/.pgpass), or none.
-    var password: String?
+    /// Asked for each connection; nil: as libpq finds one (PGPASSWORD, ~/.pgpass), or none.
+    var password: @Sendable () -> String? = { nil }
     /// For one host of the URL to be connected with, in whole seconds; libpq waits for two at least.
     var connectTimeout = 3
     /// What the server calls the connection (pg_stat_activity), where the URL says nothing.
@@ -50,7 +50,7 @@ final class Connection {
       [
         ("dbname", address.url), ("connect_timeout", "\(address.connectTimeout)"),
         ("fallback_application_name", address.application), ("client_encoding", "UTF8"),
-      ] + (address.password.map { [("password", $0)] } ?? [])
+      ] + (address.password().map { [("password", $0)] } ?? [])
     let names = options.map { strdup($0.0) } + [nil]
     let values = options.map { strdup($0.1) } + [nil]
     defer { (names + values).forEach { free($0) } }

@@ -13,8 +13,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   public struct Configuration: Sendable {
     /// `postgresql://user@host1,host2/database?…`, as libpq takes it.
     public var url: String
-    /// Nil: the URL's, PGPASSWORD's or that of ~/.pgpass.
-    public var password: String?
+    /// Asked for each connection, on a thread of the store's; nil: the URL's, PGPASSWORD's or that of ~/.pgpass.
+    public var password: @Sendable () -> String? = { nil }
     /// For a transaction, or a look, to be done; after that the call fails and its connection is closed.
     public var timeout: Duration = .seconds(10)
     /// For a lease to be renewed: within it, or others take over while this one waits for an answer that is lost.

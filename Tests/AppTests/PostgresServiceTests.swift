@@ -79,6 +79,42 @@ struct PostgresServiceTests {
     #expect(try await next.stop() == 0)
   }
 
+  @Test("takes the password of its file anew for each connection, as it may be changed under way")
+  func password() async throws {
+    let database = try TestDatabase(in: .shared)
+    let (server, user) = (database.server, PostgresServer.secured)
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    _ = try? server.run("CREATE ROLE \(user) SUPERUSER LOGIN")
+    func change(to password: String) throws {
+      try server.run("ALTER ROLE \(user) PASSWORD '\(password)'")
+      try "\(password)\n".write(toFile: folder + "/password", atomically: true, encoding: .utf8)
+    }
+    try change(to: "first-of-the-database")
+    let settings = [
+      "IMAGEFETCH_STORAGE_JOBS": database.url.replacing("//imagefetch@", with: "//\(user)@"),
+      "IMAGEFETCH_STORAGE_JOBS_PASSWORD_FILE": folder + "/password",
+    ]
+    let service = try await RunningService(folder: folder, settings: settings)
+    try change(to: "second-of-the-database")
+    let lost = try server.run(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '\(user)'")
+    #expect(lost.contains("t"))
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/small.png", .ok(Fixtures.smallPNG))
+    let body = try JSONSerialization.data(withJSONObject: ["url": origin.url("/small.png")])
+    var id = ""
+    try await eventually {
+      let answer = try await service.send(
+        "POST", "/jobs", headers: ["Content-Type": "application/json"], body: body)
+      id = answer.status == 202 ? try answer.json()["id"] as? String ?? "" : ""
+      return id != ""
+    }
+    #expect(try await service.finished(id)["phase"] as? String == "success")
+    #expect(try await service.stop() == 0)
+  }
+
   @Test("says at the start that the server can't be reached, and not by which password")
   func unreachable() async throws {
     let folder = try RunningService.makeFolder()

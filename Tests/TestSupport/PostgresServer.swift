@@ -25,6 +25,9 @@ public final class PostgresServer: Sendable {
     var identifier: pid_t { process.withLock { $0?.id ?? 0 } }
   }
 
+  /// Who needs a password, once there is such a user.
+  public static let secured = "secured"
+
   private static let one = Result { try PostgresServer() }
 
   /// One that many tests share, each with a database of its own. A crash of the machine may lose what it keeps.
@@ -71,6 +74,10 @@ public final class PostgresServer: Sendable {
           + (small.map {
             ["--waldir", ($0 == .log ? SmallDisk.place(in: folder) : folder) + "/log-files"]
           } ?? []))
+      let rules = data + "/pg_hba.conf"
+      let all = try String(contentsOfFile: rules, encoding: .utf8)
+      try "host all \(Self.secured) 127.0.0.1/32 scram-sha-256\n\(all)".write(
+        toFile: rules, atomically: false, encoding: .utf8)
     }
     let kept = folder
     Self.folders.withLock { $0.append(kept) }

@@ -27,8 +27,9 @@ typedef struct {
 
 // Of the service.
 
-/// Starts the process that decoders are forked from: a program of our own, with an empty environment and no descriptor but
-/// its end of `control`, in a session of its own (what is typed at the terminal is not for it).
+/// Starts the process that decoders are forked from: a program of our own, with nothing in its environment but a word for the
+/// loader, which it forgets, and no descriptor but its end of `control`, in a session of its own (what is typed at the
+/// terminal is not for it).
 int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process);
 
 /// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more; waits for nothing.
