@@ -219,6 +219,12 @@ bench-crashes: dist-packages ## measure jobs beside images that crash their deco
 	deploy/dist/build $(DIST)/planted PlantedService
 	$(PYTHON) Benchmarks/crashes.py $(DIST)/planted $(ARGS)
 
+.PHONY: bench-isolation
+bench-isolation: build-packages ## measure what decoding in processes of their own costs (ARGS='--rounds …')
+	@.ci/install nginx-light python3 python3-pil
+	swift build -c release --product imagefetch
+	$(PYTHON) Benchmarks/isolation.py --service .build/release/imagefetch $(ARGS)
+
 .PHONY: overload
 overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')
 	@.ci/install gcc nginx-light python3 python3-pil

@@ -22,13 +22,13 @@ class Rate:
     cpu: float
 
 
-def jobs(service, urls):
-    """Jobs from the first byte submitted until none is unfinished. All have to succeed."""
-    batches = batches_of(100, urls)
+def jobs(service, urls, before=0, seconds=60, **members):
+    """Jobs from the first byte submitted until none is unfinished. All have to succeed, as so many did before."""
+    batches = batches_of(100, urls, **members)
     cpu, clock = service.cpu_seconds(), time.monotonic()
-    service.wait_until_idle(service.submit(batches))
+    service.wait_until_idle(service.submit(batches), seconds)
     clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
-    service.expect_successes(len(urls))
+    service.expect_successes(before + len(urls))
     return Rate(len(urls) / clock, len(urls) / cpu)
 
 

@@ -18,8 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
+import measures
 import peers
 from lastbyte import delays
 from measures import CORES, Rate
@@ -87,13 +87,7 @@ class Sides:
         """Jobs from the first byte submitted to the last one's end."""
         service = self.service()
         try:
-            urls = self.pictures.urls(kind)
-            batches = batches_of(100, urls, variants=list(variants))
-            cpu, clock = service.cpu_seconds(), time.monotonic()
-            service.wait_until_idle(service.submit(batches), 600)
-            clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
-            service.expect_successes(len(urls))
-            return Rate(len(urls) / clock, len(urls) / max(cpu, 1e-6))
+            return measures.jobs(service, self.pictures.urls(kind), seconds=600, variants=list(variants))
         finally:
             service.stop()
 
