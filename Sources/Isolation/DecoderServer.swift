@@ -89,8 +89,9 @@ final class PictureServer {
 
   private func drop() {
     (picture, files, preview) = (.none, [], [])
-    // What a large picture took goes back to the system: the next ones may be small for long.
-    if memory > 16 << 20 { malloc_trim(0) }
+    // What a large picture took goes back to the system: the next ones may be small for long. Little is kept, as it would
+    // be mapped anew, page by page, for each photo.
+    if memory > 16 << 20, mallinfo2().fordblks > 4 << 20 { malloc_trim(0) }
     memory = 0
   }
 
@@ -146,7 +147,7 @@ final class PictureServer {
   }
 
   /// A slice is some 10 ms at the most; what is small is done in one.
-  private static let slice = Duration.milliseconds(6)
+  private static let slice = Duration.milliseconds(10)
 
   private func decode(
     _ piece: [UInt8], _ step: DecoderRequest.Step, _ decoder: any ImageDecoder

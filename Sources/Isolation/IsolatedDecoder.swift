@@ -64,7 +64,9 @@ final class IsolatedDecoder: ImageDecoder {
     do throws(CodecError) {
       if let told = next {
         next = nil
-        return try told.get()
+        let step = try told.get()
+        // The header alone took no time: others have their turn after the first slice.
+        if step != .hasMore { return step }
       }
       switch state {
       case .finished(let description): return .finished(description)

@@ -214,6 +214,28 @@ struct IsolatedCodecTests {
     }
   }
 
+  @Test("a photo with a thumbnail goes on behind its header, without a turn for others in between")
+  func behindTheHeader() throws {
+    func steps() throws -> [DecodeStep] {
+      let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [Self.thumbnail])
+      decoder.append(Fixtures.jpeg)
+      decoder.end()
+      var steps: [DecodeStep] = []
+      while true {
+        steps.append(try decoder.step())
+        if case .finished = steps.last { return steps }
+      }
+    }
+    guard case .header(let header) = try steps().first else {
+      Issue.record("no header came first")
+      return
+    }
+    #expect(header.decodingMemory > SharedMemory.smallDecode)
+    // A slice that is over has more steps, where the machine is busy.
+    let shortest = try (0..<20).map { _ in try steps().count }.min()
+    #expect(shortest == 2)
+  }
+
   @Test("in a crowd, what still arrives waits for more of its bytes, and misses nothing")
   func crowd() throws {
     let codec = IsolatedCodec { $0.crowd = 2 }
