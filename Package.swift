@@ -226,16 +226,17 @@ let package = Package(
   swiftLanguageModes: [.v6]
 )
 
-// What Fuzz/run builds, with a main of the sanitizer's.
-if Context.environment["FUZZ"] == "1" {
-  package.targets.append(
-    .executableTarget(
-      name: "FuzzTargets",
-      dependencies: [
-        "API", "Caching", "Codec", "Fetch", "HTTP", "Isolation", "Jobs", "YAML", .httpTypes,
-      ],
-      path: "Fuzz/Swift", swiftSettings: house + [.unsafeFlags(["-parse-as-library"])]))
-}
+// What Fuzz/run builds, with a main of the sanitizer's. Without, it is compiled beside the tests, so that it stays in step.
+let fuzzed: [Target.Dependency] = [
+  "API", "Caching", "Codec", "Fetch", "HTTP", "Isolation", "Jobs", "YAML", .httpTypes,
+]
+package.targets.append(
+  Context.environment["FUZZ"] == "1"
+    ? .executableTarget(
+      name: "FuzzTargets", dependencies: fuzzed, path: "Fuzz/Swift",
+      swiftSettings: house + [.unsafeFlags(["-parse-as-library"])])
+    : .target(
+      name: "FuzzTargets", dependencies: fuzzed, path: "Fuzz/Swift", swiftSettings: house))
 
 // The image's build (see the Dockerfile) has the sources alone: another test is not to have them built anew.
 if Context.environment["WITHOUT_TESTS"] == "1" {

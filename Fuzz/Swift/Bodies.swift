@@ -86,10 +86,10 @@ private func lines(_ format: some BatchFormat, _ bytes: [[UInt8]]) -> [Int] {
     try format.end(into: &reader)
   } catch { hasFailed = true }
   let read = reader.take()
-  expect(read.jobs.count <= read.count, "no more jobs than lines")
-  expect(
-    read.jobs.allSatisfy { (1...max(1, read.count)).contains($0.line) }, "lines that there are")
-  return [read.count, read.bytes, read.jobs.count, hasFailed ? 1 : 0]
+  let (count, jobs) = (read.reduce(0) { $0 + $1.count }, read.flatMap(\.jobs))
+  expect(jobs.count <= count, "no more jobs than lines")
+  expect(jobs.allSatisfy { (1...max(1, count)).contains($0.line) }, "lines that there are")
+  return [count, read.reduce(0) { $0 + $1.bytes }, jobs.count, hasFailed ? 1 : 0]
 }
 
 func fuzzLines(_ bytes: [UInt8]) {
