@@ -95,6 +95,7 @@ final class DecoderPool: Sendable {
     let isKept = state.withLock { state in
       guard state.idle.count + state.coming.count < configuration.mostIdle else { return false }
       state.idle.append(process)
+      process.becomeIdle()
       return true
     }
     if !isKept { end(process, .idle) }

@@ -12,6 +12,8 @@ final class DecoderSession {
   private var (hadOthers, isAgain) = (false, false)
   /// Whether the one that was lost went on for ever.
   private var wasEndless = false
+  /// Asked for, and not told yet.
+  private var previews = 0
   /// Whether there was a pause since the last look for an answer.
   private var hasRested = false
 
@@ -92,13 +94,30 @@ final class DecoderSession {
     }
     var message = message
     guard let reply = try? DecoderReply(&message) else { throw .lied("a message") }
+    try hold(reply, of: process)
     answer = try DecoderAnswer(reply, from: process, most: most, wantsPreview: wantsPreview)
+  }
+
+  /// Quick answers that bring nothing on would go on for ever, as each is in time.
+  private func hold(
+    _ reply: DecoderReply, of process: DecoderProcess
+  ) throws(DecoderLoss) {
+    if reply.preview != nil {
+      guard previews > 0 else { throw .lied("a preview that nobody wants") }
+      previews -= 1
+    } else if case .hasMore = reply.outcome, reply.header == nil {
+      // Both look at the same clock, and it begins later and ends earlier by that.
+      guard process.sinceAsked >= SharedMemory.slice else {
+        throw .lied("more to compute, too soon")
+      }
+    }
   }
 
   private func ask(
     _ step: DecoderRequest.Step, _ piece: ArraySlice<UInt8>
   ) throws(CodecError) {
     guard step.task != nil else {
+      if step.preview == .begin { previews += 1 }
       try guarded { process throws(DecoderLoss) in try process.ask(.step(step), with: piece) }
       isAsked = true
       return
@@ -113,7 +132,7 @@ final class DecoderSession {
       do throws(DecoderLoss) {
         if isAgain, wasEndless { process.putBack(entirely: true) }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
-        (self.process, isAsked) = (process, true)
+        (self.process, isAsked, previews) = (process, true, 0)
         return
       } catch { _ = pool.lost(process, error) }
     }

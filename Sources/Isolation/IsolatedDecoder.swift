@@ -46,7 +46,7 @@ final class IsolatedDecoder: ImageDecoder {
   }
 
   func beginPreview() {
-    guard !hasEnded, hasBegun else { return }
+    guard !hasEnded, hasBegun, header != nil else { return }
     (wish, wantsPreview) = (.begin, true)
   }
 
@@ -138,7 +138,8 @@ final class IsolatedDecoder: ImageDecoder {
 
   private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
     let reply = answer.reply
-    hasMoreToShow = reply.hasMoreToShow && !hasEnded
+    // While a preview is made, nobody takes memory for a header.
+    hasMoreToShow = reply.hasMoreToShow && header != nil && !hasEnded
     if let made = answer.preview, !hasEnded {
       guard OutputFormat(rawValue: made.format.rawValue) != nil, made.format.begins(made.bytes)
       else {
