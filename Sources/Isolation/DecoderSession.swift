@@ -12,6 +12,8 @@ final class DecoderSession {
   private var (hadOthers, isAgain) = (false, false)
   /// Whether the one that was lost went on for ever.
   private var wasEndless = false
+  /// Of the picture's bytes, those held for a second decoder that others pay for.
+  private var remembered = 0
   /// Asked for, and not told yet.
   private var previews = 0
   /// Whether there was a pause since the last look for an answer.
@@ -20,6 +22,7 @@ final class DecoderSession {
   init(_ pool: DecoderPool) { self.pool = pool }
 
   deinit {
+    forget()
     guard let process else { return }
     if isAsked {
       pool.discard(process)
@@ -148,11 +151,43 @@ final class DecoderSession {
     return true
   }
 
+  /// Whether it could, if its decoder were lost now.
+  var mayBeginAgain: Bool { !isAgain && (process?.pictures ?? .max) > 1 }
+
+  /// Has it do so before anything went wrong.
+  func changeDecoder() {
+    leaveDecoder(isForgotten: false)
+    isAgain = true
+  }
+
+  /// - Parameter count: of the picture's bytes, all so far.
+  /// - Returns: whether they may be held for a second decoder.
+  func remember(_ count: Int) -> Bool {
+    let more = max(0, count - Self.rememberedFreely) - remembered
+    guard more > 0 else { return true }
+    guard pool.remember(more) else { return false }
+    remembered += more
+    return true
+  }
+
+  private static let rememberedFreely = 256 << 10
+
+  func forget() {
+    guard remembered > 0 else { return }
+    _ = pool.remember(-remembered)
+    remembered = 0
+  }
+
   /// What can't be ends the decoder.
   func accuse(_ what: String) -> CodecError { lose(.lied(what)) }
 
   /// The picture has come to its end, and the decoder has forgotten it or is told to.
   func finish(isForgotten: Bool) {
+    forget()
+    leaveDecoder(isForgotten: isForgotten)
+  }
+
+  private func leaveDecoder(isForgotten: Bool) {
     guard let process else { return }
     self.process = nil
     giveBack(process, isClean: isForgotten)

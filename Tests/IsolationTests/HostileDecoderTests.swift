@@ -179,6 +179,60 @@ struct HostileDecoderTests {
     #expect(Self.end(of: "exit", by: codec) == .crashed(how: "it ended by itself"))
   }
 
+  @Test(
+    "has no picture that it gets later fail, however large that is, and however many others there are",
+    arguments: [0, 32 << 20])
+  func large(mostRemembered: Int) {
+    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.mostRemembered) = (1, mostRemembered) }
+    #expect(Self.end(of: "plant a late crash", by: codec) != nil)
+    let end = Self.end(of: "write", by: codec, size: 600_000, pieces: 65_536)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  @Test("has no picture fail by a header that it made up: another decoder's is not held against it")
+  func madeUpHeader() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "plant a header", by: codec) != nil)
+    // What follows the header comes later.
+    #expect(Self.end(of: "a header", by: codec, pieces: 32) == .noDecoder)
+  }
+
+  @Test("finds nothing of the pictures before its own in the memory that it shares")
+  func remains() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "write", by: codec, size: 100_000, of: 0xA5) != nil)
+    #expect(Self.end(of: "a variant", by: codec, variants: [Self.small]) == nil)
+    let end = Self.end(of: "find remains", by: codec)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  @Test("that spins once it is idle is ended, long before it would be within an image's time")
+  func spinning() async throws {
+    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.maxTime) = (1, .seconds(3_600)) }
+    guard case .broken(_, let detail) = Self.end(of: "spin once it is idle", by: codec) else {
+      Issue.record("no answer")
+      return
+    }
+    let process = try #require(pid_t(detail))
+    while let computed = Self.computed(by: process), computed < 10 {
+      try await Task.sleep(for: .milliseconds(10))
+    }
+    #expect(Self.computed(by: process) == nil)
+    let end = Self.end(of: "write", by: codec)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  /// Seconds of CPU time; nil once it has ended.
+  private static func computed(by process: pid_t) -> Int? {
+    guard let file = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8) else {
+      return nil
+    }
+    // What follows its name: the state first, the time as the 12th and 13th, in hundredths.
+    let fields = file.split(separator: ")").last?.split(separator: " ") ?? []
+    guard fields.count > 12, fields[0] != "Z" else { return nil }
+    return fields[11...12].reduce(0) { $0 + (Int($1) ?? 0) } / 100
+  }
+
   @Test("leaves nothing to the next rendering")
   func nextRendering() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
@@ -214,6 +268,14 @@ struct HostileDecoderTests {
     #expect(decoder.takePreview() == nil)
   }
 
+  @Test("shows nothing before its header: memory is taken by that, and not while previews are made")
+  func previewBeforeHeader() throws {
+    let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
+    decoder.append(Self.bytes("lie: more to show"))
+    while try decoder.step() != .needsBytes {}
+    #expect(!decoder.hasMoreToShow)
+  }
+
   private static let small: VariantRequest = {
     var request = VariantRequest(name: "small")
     (request.width, request.format) = (10, .jpeg)
@@ -231,11 +293,3 @@ struct HostileDecoderTests {
     }
   }
 }
-  @Test("shows nothing before its header: memory is taken by that, and not while previews are made")
-  func previewBeforeHeader() throws {
-    let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
-    decoder.append(Self.bytes("lie: more to show"))
-    while try decoder.step() != .needsBytes {}
-    #expect(!decoder.hasMoreToShow)
-  }
-
