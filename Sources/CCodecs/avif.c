@@ -7,6 +7,8 @@
 #include "avif_decoder.h"
 #include "avif_thumb.h"
 #include "frame_budget.h"
+#include "gathered.h"
+#include "heif_turn.h"
 #include "slice.h"
 
 #include <stdio.h>
@@ -121,14 +123,9 @@ static bool open_decoder(AVIFReader *reader) {
     return reader->decoder != NULL;
 }
 
-// irot turns anticlockwise, then imir mirrors (ISO/IEC 23008-12, 6.5.10 and 6.5.12).
 static uint8_t orientation_of(const avifImage *image) {
-    static const uint8_t turned[4] = {1, 8, 3, 6};
-    static const uint8_t top_to_bottom[4] = {4, 5, 2, 7};
-    static const uint8_t left_to_right[4] = {2, 7, 4, 5};
     int angle = image->transformFlags & AVIF_TRANSFORM_IROT ? image->irot.angle & 3 : 0;
-    if (!(image->transformFlags & AVIF_TRANSFORM_IMIR)) return turned[angle];
-    return image->imir.mode ? left_to_right[angle] : top_to_bottom[angle];
+    return heif_orientation(angle, image->transformFlags & AVIF_TRANSFORM_IMIR ? image->imir.mode != 0 : -1);
 }
 
 static size_t bytes_needed(AVIFReader *reader) {
@@ -199,18 +196,8 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (count > reader->capacity - reader->source.count) {
-        size_t capacity = reader->source.count + count + reader->capacity / 2;
-        uint8_t *grown = realloc(reader->bytes, capacity);
-        if (!grown) {
-            fail(reader, CodecFaultTooMuchMemory, "out of memory");
-            return;
-        }
-        reader->bytes = grown;
-        reader->capacity = capacity;
-    }
-    if (count) memcpy(reader->bytes + reader->source.count, bytes, count);
-    reader->source.count += count;
+    if (!gathered_append(&reader->bytes, &reader->source.count, &reader->capacity, bytes, count))
+        fail(reader, CodecFaultTooMuchMemory, "out of memory");
 }
 
 // Every byte is there: begins to decode them, with what the header told as the limit.

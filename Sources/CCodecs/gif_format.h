@@ -82,6 +82,46 @@ static inline void gif_set_colours(GIFColours *colours, const uint8_t *table, ui
     }
 }
 
+/// A look through a file's bytes.
+typedef struct {
+    const uint8_t *at, *end;
+} GIFCursor;
+
+static inline bool gif_has(const GIFCursor *cursor, size_t count) {
+    return (size_t)(cursor->end - cursor->at) >= count;
+}
+
+/// The length of the next data block, whose bytes follow; 0: there is none.
+static inline size_t gif_take_block(GIFCursor *cursor) {
+    if (!gif_has(cursor, 1) || !gif_has(cursor, 1 + (size_t)*cursor->at)) return 0;
+    return *cursor->at++;
+}
+
+/// Passes over data blocks, up to the one that ends them. False: there is none.
+static inline bool gif_skip_blocks(GIFCursor *cursor) {
+    while (gif_has(cursor, 1)) {
+        size_t length = *cursor->at++;
+        if (!length) return true;
+        if (!gif_has(cursor, length)) return false;
+        cursor->at += length;
+    }
+    return false;
+}
+
+/// A colour table of `size` bytes; 0: there is none, and colours stay. False: it is cut.
+static inline bool gif_take_table(GIFCursor *cursor, GIFColours *colours, uint32_t size) {
+    if (!gif_has(cursor, size)) return false;
+    if (size) gif_set_colours(colours, cursor->at, size);
+    cursor->at += size;
+    return true;
+}
+
+/// Of a side that begins there, what is on the canvas.
+static inline uint32_t gif_seen(uint32_t start, uint32_t length, uint32_t side) {
+    uint32_t room = start < side ? side - start : 0;
+    return length < room ? length : room;
+}
+
 /// Where a row of an image is. The first one is all 0.
 typedef struct {
     int pass;

@@ -17,7 +17,7 @@
 
 typedef struct {
     Frames frames;
-    const uint8_t *at, *end;
+    GIFCursor cursor;
     GIFColours colours;          // of the file
     uint8_t *canvas, *saved;     // RGBA
     // The frame there.
@@ -33,48 +33,22 @@ typedef struct {
     uint64_t indices_left;
 } Context;
 
-static bool has(const Context *context, size_t count) {
-    return (size_t)(context->end - context->at) >= count;
-}
-
-static bool skip_blocks(Context *context) {
-    while (has(context, 1)) {
-        size_t length = *context->at++;
-        if (!length) return true;
-        if (!has(context, length)) return false;
-        context->at += length;
-    }
-    return false;
-}
-
-static bool take_table(Context *context, GIFColours *colours, uint32_t size) {
-    if (!has(context, size)) return false;
-    if (size) gif_set_colours(colours, context->at, size);
-    context->at += size;
-    return true;
-}
-
 // An extension: how the next frame is shown, or how often all are.
 static bool take_extension(Context *context) {
-    const uint8_t *at = context->at;
-    if (!has(context, 2)) return false;
-    if (at[1] == GIF_CONTROL && has(context, GIF_CONTROL_SIZE) && at[2] == 4) {
+    const uint8_t *at = context->cursor.at;
+    if (!gif_has(&context->cursor, 2)) return false;
+    if (at[1] == GIF_CONTROL && gif_has(&context->cursor, GIF_CONTROL_SIZE) && at[2] == 4) {
         uint32_t hundredths = gif_u16(at + 4);
         context->disposal = at[3] >> 2 & 7;
         context->transparent = gif_transparent_index(at);
         context->milliseconds = hundredths < LEAST_HUNDREDTHS ? USUAL_MILLISECONDS : 10 * hundredths;
     }
-    if (at[1] == 0xFF && has(context, 19) && at[2] == 11 && !memcmp(at + 3, "NETSCAPE2.0", 11) && at[14] == 3 && at[15] == 1) {
+    if (at[1] == 0xFF && gif_has(&context->cursor, 19) && at[2] == 11 && !memcmp(at + 3, "NETSCAPE2.0", 11) && at[14] == 3 && at[15] == 1) {
         uint32_t again = gif_u16(at + 16);
         context->frames.loops = again ? again + 1 : 0;
     }
-    context->at += 2;
-    return skip_blocks(context);
-}
-
-static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
-    uint32_t room = start < side ? side - start : 0;
-    return length < room ? length : room;
+    context->cursor.at += 2;
+    return gif_skip_blocks(&context->cursor);
 }
 
 // What the frame that was shown leaves.
@@ -82,8 +56,8 @@ static void dispose(Context *context) {
     size_t canvas = (size_t)context->frames.width * context->frames.height * 4;
     if (context->disposal == DISPOSE_RESTORES) memcpy(context->canvas, context->saved, canvas);
     if (context->disposal != DISPOSE_CLEARS) return;
-    uint32_t width = seen(context->image.left, context->image.width, context->frames.width);
-    uint32_t height = seen(context->image.top, context->image.height, context->frames.height);
+    uint32_t width = gif_seen(context->image.left, context->image.width, context->frames.width);
+    uint32_t height = gif_seen(context->image.top, context->image.height, context->frames.height);
     for (uint32_t row = 0; row < height; row++) {
         size_t place = (size_t)(context->image.top + row) * context->frames.width + context->image.left;
         memset(context->canvas + 4 * place, 0, 4 * (size_t)width);
@@ -91,12 +65,13 @@ static void dispose(Context *context) {
 }
 
 static bool begin_frame(Context *context) {
-    if (!has(context, GIF_IMAGE_SIZE)) return false;
-    context->image = gif_image(context->at);
-    context->at += GIF_IMAGE_SIZE;
+    if (!gif_has(&context->cursor, GIF_IMAGE_SIZE)) return false;
+    context->image = gif_image(context->cursor.at);
+    context->cursor.at += GIF_IMAGE_SIZE;
     context->own = context->colours;
-    if (!take_table(context, &context->own, context->image.table_size) || !has(context, 1)) return false;
-    int code_size = *context->at++;
+    if (!gif_take_table(&context->cursor, &context->own, context->image.table_size)) return false;
+    if (!gif_has(&context->cursor, 1)) return false;
+    int code_size = *context->cursor.at++;
     context->indices_left = (uint64_t)context->image.width * context->image.height;
     if (code_size < 1 || code_size > 8 || !context->indices_left) return false;
     gif_lzw_start(&context->lzw, code_size);
@@ -125,23 +100,23 @@ static void paint(Context *context, const uint8_t *indices, size_t count) {
 static bool decode_some(Context *context) {
     uint8_t indices[RUN];
     if (!context->block_left) {
-        if (!has(context, 1) || !*context->at || !has(context, 1 + (size_t)*context->at)) return false;
-        context->block_left = *context->at++;
+        context->block_left = gif_take_block(&context->cursor);
+        if (!context->block_left) return false;
     }
-    const uint8_t *start = context->at;
+    const uint8_t *start = context->cursor.at;
     size_t room = context->indices_left < RUN ? (size_t)context->indices_left : RUN;
     size_t written;
     do {
-        written = gif_lzw_decode(&context->lzw, &context->at, start + context->block_left, indices, room);
+        written = gif_lzw_decode(&context->lzw, &context->cursor.at, start + context->block_left, indices, room);
         paint(context, indices, written);
         context->indices_left -= written;
         room = context->indices_left < RUN ? (size_t)context->indices_left : RUN;
     } while (written == RUN && room);
-    context->block_left -= (size_t)(context->at - start);
+    context->block_left -= (size_t)(context->cursor.at - start);
     if (!context->indices_left) {
-        context->at += context->block_left;
+        context->cursor.at += context->block_left;
         context->is_decoding = false;
-        return skip_blocks(context);
+        return gif_skip_blocks(&context->cursor);
     }
     return context->lzw.state == GIFCodesGoOn;
 }
@@ -153,10 +128,10 @@ static int find_frame(Context *context) {
     context->transparent = -1;
     context->disposal = 0;
     context->milliseconds = USUAL_MILLISECONDS;
-    while (has(context, 1)) {
-        if (*context->at == GIF_TRAILER) return 0;
-        if (*context->at == GIF_IMAGE) return begin_frame(context) ? 1 : -1;
-        if (*context->at != GIF_EXTENSION || !take_extension(context)) return -1;
+    while (gif_has(&context->cursor, 1)) {
+        if (*context->cursor.at == GIF_TRAILER) return 0;
+        if (*context->cursor.at == GIF_IMAGE) return begin_frame(context) ? 1 : -1;
+        if (*context->cursor.at != GIF_EXTENSION || !take_extension(context)) return -1;
     }
     return -1;
 }
@@ -189,12 +164,12 @@ static void close_frames(Frames *frames) {
 }
 
 static CodecFault start(Context *context, const CheckedPicture *checked) {
-    if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
-    GIFArea screen = gif_screen(context->at);
+    if (!gif_has(&context->cursor, GIF_SCREEN_SIZE) || !gif_is_screen(context->cursor.at)) return CodecFaultBroken;
+    GIFArea screen = gif_screen(context->cursor.at);
     if (!screen.width || screen.width != checked->width || screen.height != checked->height) return CodecFaultBroken;
-    context->at += GIF_SCREEN_SIZE;
+    context->cursor.at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
-    if (!take_table(context, &context->colours, screen.table_size)) return CodecFaultBroken;
+    if (!gif_take_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
     context->frames.width = screen.width;
     context->frames.height = screen.height;
     context->frames.loops = 1;
@@ -202,9 +177,9 @@ static CodecFault start(Context *context, const CheckedPicture *checked) {
     context->saved = malloc((size_t)screen.width * screen.height * 4 + 1);
     if (!context->canvas || !context->saved) return CodecFaultTooMuchMemory;
     // How often all are shown is asked before the first is; what else extensions tell is read again with that.
-    const uint8_t *first = context->at;
-    while (has(context, 1) && *context->at == GIF_EXTENSION && take_extension(context)) continue;
-    context->at = first;
+    const uint8_t *first = context->cursor.at;
+    while (gif_has(&context->cursor, 1) && *context->cursor.at == GIF_EXTENSION && take_extension(context)) continue;
+    context->cursor.at = first;
     return CodecFaultNone;
 }
 
@@ -213,8 +188,7 @@ Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture check
     *fault = CodecFaultTooMuchMemory;
     if (!context) return NULL;
     context->frames = (Frames){.context = context, .next = next_frame, .close = close_frames};
-    context->at = bytes;
-    context->end = bytes + count;
+    context->cursor = (GIFCursor){bytes, bytes + count};
     *fault = start(context, &checked);
     if (!*fault) return &context->frames;
     close_frames(&context->frames);

@@ -13,7 +13,7 @@ typedef struct {
     uint32_t seen_width, seen_height; // of the frame, what is on the canvas
     int transparent;
     GIFColours colours;
-    const uint8_t *at, *end;          // of the data blocks
+    GIFCursor cursor;                 // in the data blocks
     size_t block_left;
     GIFLZW lzw;
     uint8_t *row;                     // of the frame, being decoded
@@ -24,64 +24,38 @@ typedef struct {
     uint32_t next_row;
 } Context;
 
-static bool has(const Context *context, size_t count) {
-    return (size_t)(context->end - context->at) >= count;
-}
-
-// Passes over data blocks, up to the one that ends them.
-static bool skip_blocks(Context *context) {
-    while (has(context, 1)) {
-        size_t length = *context->at++;
-        if (!length) return true;
-        if (!has(context, length)) return false;
-        context->at += length;
-    }
-    return false;
-}
-
-static bool take_table(Context *context, uint32_t size) {
-    if (!has(context, size)) return false;
-    if (size) gif_set_colours(&context->colours, context->at, size);
-    context->at += size;
-    return true;
-}
-
 // Goes to the first image's codes.
 static bool find_image(Context *context) {
-    while (has(context, GIF_CONTROL_SIZE) && *context->at == GIF_EXTENSION) {
-        if (context->at[1] == GIF_CONTROL)
-            context->transparent = gif_transparent_index(context->at);
-        context->at += 2;
-        if (!skip_blocks(context)) return false;
+    while (gif_has(&context->cursor, GIF_CONTROL_SIZE) && *context->cursor.at == GIF_EXTENSION) {
+        if (context->cursor.at[1] == GIF_CONTROL)
+            context->transparent = gif_transparent_index(context->cursor.at);
+        context->cursor.at += 2;
+        if (!gif_skip_blocks(&context->cursor)) return false;
     }
-    if (!has(context, GIF_IMAGE_SIZE) || *context->at != GIF_IMAGE) return false;
-    context->image = gif_image(context->at);
-    context->at += GIF_IMAGE_SIZE;
-    if (!take_table(context, context->image.table_size) || !has(context, 1)) return false;
-    int code_size = *context->at++;
+    if (!gif_has(&context->cursor, GIF_IMAGE_SIZE) || *context->cursor.at != GIF_IMAGE) return false;
+    context->image = gif_image(context->cursor.at);
+    context->cursor.at += GIF_IMAGE_SIZE;
+    if (!gif_take_table(&context->cursor, &context->colours, context->image.table_size)) return false;
+    if (!gif_has(&context->cursor, 1)) return false;
+    int code_size = *context->cursor.at++;
     if (code_size < 1 || code_size > 8 || !context->image.width || !context->image.height)
         return false;
     gif_lzw_start(&context->lzw, code_size);
     return true;
 }
 
-static uint32_t seen(uint32_t start, uint32_t length, uint32_t side) {
-    uint32_t room = start < side ? side - start : 0;
-    return length < room ? length : room;
-}
-
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
     const CheckedPicture *checked = &file->checked;
     context->transparent = -1;
-    context->at = file->bytes;
-    context->end = file->bytes + file->count;
+    context->cursor = (GIFCursor){file->bytes, file->bytes + file->count};
     Pixels *pixels = &context->pixels;
-    if (!has(context, GIF_SCREEN_SIZE) || !gif_is_screen(context->at)) return CodecFaultBroken;
-    GIFArea screen = gif_screen(context->at);
-    context->at += GIF_SCREEN_SIZE;
+    if (!gif_has(&context->cursor, GIF_SCREEN_SIZE) || !gif_is_screen(context->cursor.at)) return CodecFaultBroken;
+    GIFArea screen = gif_screen(context->cursor.at);
+    context->cursor.at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
-    if (!take_table(context, screen.table_size) || !find_image(context)) return CodecFaultBroken;
+    if (!gif_take_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
+    if (!find_image(context)) return CodecFaultBroken;
     bool has_alpha = context->transparent >= 0 || !gif_covers(context->image, screen);
     if (!checked_is(checked, screen.width, screen.height, has_alpha, context->image.is_interlaced))
         return CodecFaultBroken;
@@ -89,8 +63,8 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     pixels->height = screen.height;
     pixels->channels = has_alpha ? 4 : 3;
     if (context->transparent >= 0) memset(context->colours.rgba[context->transparent], 0, 4);
-    context->seen_width = seen(context->image.left, context->image.width, screen.width);
-    context->seen_height = seen(context->image.top, context->image.height, screen.height);
+    context->seen_width = gif_seen(context->image.left, context->image.width, screen.width);
+    context->seen_height = gif_seen(context->image.top, context->image.height, screen.height);
     context->row = malloc(context->image.width);
     context->indices = malloc((size_t)context->seen_width * context->seen_height + 1);
     return context->row && context->indices ? CodecFaultNone : CodecFaultTooMuchMemory;
@@ -109,19 +83,19 @@ static void keep_row(Context *context) {
 // The next data block, where the last one is used up. False: there is none.
 static bool enter_block(Context *context) {
     if (context->block_left) return true;
-    if (!has(context, 1) || !*context->at || !has(context, 1 + (size_t)*context->at)) return false;
-    context->block_left = *context->at++;
+    context->block_left = gif_take_block(&context->cursor);
+    if (!context->block_left) return false;
     return true;
 }
 
 // Decodes to the end of the row or of the block. False: it failed.
 static bool decode_some(Context *context) {
-    const uint8_t *start = context->at;
+    const uint8_t *start = context->cursor.at;
     size_t room = context->image.width - context->row_count;
     size_t written = gif_lzw_decode(
-        &context->lzw, &context->at, start + context->block_left,
+        &context->lzw, &context->cursor.at, start + context->block_left,
         context->row + context->row_count, room);
-    context->block_left -= (size_t)(context->at - start);
+    context->block_left -= (size_t)(context->cursor.at - start);
     context->row_count += (uint32_t)written;
     if (written == room) keep_row(context);
     else if (context->lzw.state != GIFCodesGoOn || !enter_block(context)) return false;

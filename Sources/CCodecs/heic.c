@@ -244,7 +244,7 @@ static bool take_slices(HEICReader *reader) {
     const HEVCFormat *format = &reader->file.layers[reader->layer].format;
     uint64_t pixels = (uint64_t)format->width * format->height;
     for (uint64_t left = hevc_slices(reader->decoder); left; left--)
-        if (!frame_budget_take(&reader->slices, pixels, reader->needed)) return false;
+        if (!frame_budget_take(&reader->slices, pixels, reader->count)) return false;
     return true;
 }
 

@@ -1,9 +1,30 @@
 #include "heic_file.h"
 
+#include "CCodecs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-HEIFFinding heic_find(HEICFile *file) {
+uint64_t heic_strip_bytes(const HEICFile *file, int layer) {
+    const HEIFPicture *picture = &file->layers[layer];
+    uint32_t rows = picture->tile_height < picture->height ? picture->tile_height : picture->height;
+    return (uint64_t)rows * picture->width * (layer ? 1 : 3);
+}
+
+// Whether reading the pixels holds no more than is reckoned for them by what is shown: a tile, and the row of tiles that
+// it is in, may be larger by far.
+static bool is_as_reckoned(const HEICFile *file) {
+    uint64_t strips = 0, tile = 0;
+    for (int layer = 0; layer < file->layer_count; layer++) {
+        uint64_t memory = hevc_memory(&file->layers[layer].format);
+        if (memory > tile) tile = memory;
+        strips += heic_strip_bytes(file, layer);
+    }
+    const HEIFPicture *picture = &file->layers[0];
+    return tile + strips <= heic_pixels_memory(picture->shown_width, picture->shown_height, file->layer_count > 1);
+}
+
+static HEIFFinding find(HEICFile *file) {
     HEIFPicture *picture = &file->layers[0], *alpha = &file->layers[1];
     HEIFFinding finding = file->boxes.primary ? heif_picture(&file->boxes, file->boxes.primary, picture) : HEIFNotThere;
     file->layer_count = 1;
@@ -14,6 +35,11 @@ HEIFFinding heic_find(HEICFile *file) {
     if (finding != HEIFFound) return finding == HEIFNotThere ? HEIFBroken : finding;
     file->layer_count = 2;
     return alpha->width == picture->width && alpha->height == picture->height ? HEIFFound : HEIFUnknown;
+}
+
+HEIFFinding heic_find(HEICFile *file) {
+    HEIFFinding finding = find(file);
+    return finding == HEIFFound && !is_as_reckoned(file) ? HEIFUnknown : finding;
 }
 
 uint32_t heic_tiles(const HEICFile *file, int layer) {

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// What is shown may be a small part of a camera's picture: a tile of that, and the row that it is in, 9,000 pixels wide.
+#define LARGER_TILES ((uint64_t)16 * 1024 * 1024)
+
 // A row of tiles of one layer, converted.
 typedef struct {
     uint8_t *pixels;
@@ -46,11 +49,9 @@ static CodecFault start(void *reader, const PixelsFile *opened) {
         pixels->icc_count = (size_t)picture->icc.count;
     }
     for (int layer = 0; layer < file->layer_count; layer++) {
-        const HEIFPicture *of = &file->layers[layer];
         Strip *strip = &context->strips[layer];
         strip->channels = layer ? 1 : 3;
-        uint32_t rows = of->tile_height < of->height ? of->tile_height : of->height;
-        strip->pixels = calloc(rows, (size_t)of->width * (size_t)strip->channels);
+        strip->pixels = calloc(1, (size_t)heic_strip_bytes(file, layer));
         if (!strip->pixels) return CodecFaultTooMuchMemory;
     }
     return CodecFaultNone;
@@ -205,6 +206,6 @@ Pixels *heic_pixels_open(
 size_t heic_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
     // A picture without tiles, of the deepest samples, none of them left out.
     HEVCFormat worst = {.width = width, .height = height, .chroma = 3, .depth = 12};
-    uint64_t sum = hevc_memory(&worst) + (uint64_t)width * height * (has_alpha ? 4 : 3);
+    uint64_t sum = LARGER_TILES + hevc_memory(&worst) + (uint64_t)width * height * (has_alpha ? 4 : 3);
     return sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;
 }

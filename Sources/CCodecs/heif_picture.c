@@ -1,5 +1,6 @@
 #include "heif_picture.h"
 
+#include "heif_turn.h"
 #include "profile.h"
 
 #include <string.h>
@@ -88,16 +89,6 @@ static bool crop(const HEIFFile *file, HEIFPart part, HEIFPicture *picture) {
     return true;
 }
 
-// irot turns anticlockwise, imir mirrors (ISO/IEC 23008-12, 6.5.10 and 6.5.12), in the order in which they are listed.
-static uint8_t orientation(int angle, int mirror, bool mirrors_first) {
-    static const uint8_t turned[4] = {1, 8, 3, 6};
-    static const uint8_t top_to_bottom[4] = {4, 5, 2, 7};
-    static const uint8_t left_to_right[4] = {2, 7, 4, 5};
-    if (mirrors_first) angle = (4 - angle) & 3;
-    if (mirror < 0) return turned[angle];
-    return mirror ? left_to_right[angle] : top_to_bottom[angle];
-}
-
 static void read_colours(const HEIFFile *file, HEIFPart part, HEIFPicture *picture) {
     HEIFCursor cursor = heif_cursor(file, part);
     uint32_t kind = (uint32_t)heif_take(&cursor, 4);
@@ -149,7 +140,7 @@ static HEIFFinding read_properties(const HEIFFile *file, const HEIFProperties *p
             if (properties->all[index].is_essential) return HEIFUnknown;
         }
     }
-    picture->orientation = orientation(angle, mirror, mirrors_first);
+    picture->orientation = heif_orientation(mirrors_first ? (4 - angle) & 3 : angle, mirror);
     return HEIFFound;
 }
 

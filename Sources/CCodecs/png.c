@@ -222,6 +222,10 @@ CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count,
     return run(reader, bytes, count, ended);
 }
 
+void png_reader_want_no_previews(PNGReader *reader) {
+    reader->has_no_previews = true;
+}
+
 void png_reader_want_preview(PNGReader *reader, int orientation) {
     reader->orientation = orientation;
     reader->preview_wanted = passes_to_show(reader) > 0;

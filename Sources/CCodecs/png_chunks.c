@@ -77,7 +77,7 @@ static void begin_chunk(PNGReader *reader) {
     bool data = is_type(reader, "IDAT");
     reader->after_data = reader->after_data || (reader->in_data && !data);
     reader->in_data = data;
-    if (data) hold_frames(reader, png_frames_see_data(&reader->frames));
+    if (data) png_frames_see_data(&reader->frames);
     if (reader->stage == PASS) pass_on(reader, head, sizeof reader->head);
 }
 

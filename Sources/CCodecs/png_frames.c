@@ -88,11 +88,10 @@ static bool begin_frame(PNGFrames *frames, uint64_t offset) {
     return true;
 }
 
-bool png_frames_see_data(PNGFrames *frames) {
+void png_frames_see_data(PNGFrames *frames) {
     frames->has_data = true;
     // libpng holds that picture to its last row.
     if (frames->state == PNGFrameAwaited) frames->state = PNGFrameDone;
-    return true;
 }
 
 // Passes over rows, each after its filter.

@@ -51,8 +51,8 @@ bool png_frames_begins(PNGFrames *frames, const uint8_t head[8], uint32_t length
 /// Takes bytes of that chunk, its checksum too. False: see `fault`.
 /// - Parameter offset: bytes of the file that came before.
 bool png_frames_take(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset);
-/// The file's own picture begins. False: see `fault`.
-bool png_frames_see_data(PNGFrames *frames);
+/// The file's own picture begins.
+void png_frames_see_data(PNGFrames *frames);
 /// The file ends. False: see `fault`.
 bool png_frames_end(PNGFrames *frames);
 void png_frames_free(PNGFrames *frames);

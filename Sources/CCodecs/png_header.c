@@ -24,7 +24,7 @@ static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
 // Previews are an addition: they never make a picture need more than it may.
 static void allow_previews(PNGReader *reader) {
     CodecPicture *picture = &reader->picture;
-    if (!picture->isProgressive) return;
+    if (!picture->isProgressive || reader->has_no_previews) return;
     PassGrid grid = pass_grid_plan(picture->width, picture->height, MAX_GRID);
     if (!grid.passes) return;
     size_t pixels = pass_grid_bytes(&grid), bytes = pixels + MIN_PREVIEW;

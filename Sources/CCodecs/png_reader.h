@@ -40,7 +40,7 @@ struct PNGReader {
     PassGrid grid;
     int whole_passes; // that were read to their end
     int shown_passes; // of which there was a preview
-    bool preview_wanted, is_last_bytes;
+    bool has_no_previews, preview_wanted, is_last_bytes;
     int orientation;  // for the preview
     size_t max_preview;
     PNGPreview *preview;

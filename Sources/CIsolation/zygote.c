@@ -140,8 +140,9 @@ _Noreturn void CIsolation_serve(Decode *decode) {
             pid_t child = _Fork();
             if (child == 0) live(&order, descriptors, self, layers, space, decode);
             Introduction of_child = {.process = child < 0 ? -errno : child};
-            // Where nobody wants it any more its socket is closed, which ends it.
-            send(descriptors[0], &of_child, sizeof of_child, MSG_NOSIGNAL);
+            // Where nobody wants it any more, nobody would have it ended either.
+            bool is_told = send(descriptors[0], &of_child, sizeof of_child, MSG_NOSIGNAL) == sizeof of_child;
+            if (!is_told && child > 0) end(child);
         }
         for (int i = 0; i < 2; i++)
             if (descriptors[i] >= 0) close(descriptors[i]);

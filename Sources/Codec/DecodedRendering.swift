@@ -16,7 +16,7 @@ final class DecodedRendering: Rendering {
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
       maxFrames: max(1, image.frames), maxScans: 10_000, maxMemory: .max / 2)
-    decoder = StreamingDecoder(limits: limits, plan: plan)
+    decoder = StreamingDecoder(limits: limits, plan: plan, makesPreviews: false)
     decoder.append(bytes)
     decoder.end()
   }

@@ -1,5 +1,5 @@
 /// What a file of ISO 14496-12 says that it is: its first box, "ftyp", has a major brand, a version and
-/// compatible brands.
+/// compatible brands. So many of them are looked at as ``ImageSignature/length`` has room for, however long the box is.
 struct ISOMediaBrands {
   private let major: String
   private let compatible: Set<String>
@@ -8,7 +8,7 @@ struct ISOMediaBrands {
   init?(_ start: [UInt8]) {
     guard start.count >= 12, start[4..<8].elementsEqual("ftyp".utf8) else { return nil }
     let size = start[..<4].reduce(0) { $0 << 8 | Int($1) }
-    let end = min(max(size, 16), start.count)
+    let end = min(max(size, 16), start.count, ImageSignature.length)
     major = String(decoding: start[8..<12], as: UTF8.self)
     compatible = Set(
       stride(from: 16, through: end - 4, by: 4).map {

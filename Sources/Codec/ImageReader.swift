@@ -11,6 +11,8 @@ protocol ImageReader: AnyObject {
   var message: String { get }
   /// Bounds what the file can make the reader do again and again, once the header is known.
   func bound(_ header: ImageHeader, by limits: DecodeLimits)
+  /// Has it hold nothing for previews; to be called before the first step.
+  func wantNoPreviews()
   /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
   func wantPreview(orientation: Int)
   /// The preview, once it is whole; its pointer lives until the reader is used again.
@@ -31,6 +33,7 @@ protocol ImageReader: AnyObject {
 }
 
 extension ImageReader {
+  func wantNoPreviews() {}
   func wantPreview(orientation: Int) {}
   var preview: CodecPreview { CodecPreview() }
   var previewFormat: ImageFormat? { nil }

@@ -19,9 +19,10 @@ final class StreamingDecoder: ImageDecoder {
 
   /// Nil where none are wanted.
   private let plan: VariantPlan?
+  private let makesPreviews: Bool
 
-  init(limits: DecodeLimits, plan: VariantPlan? = nil) {
-    (self.limits, self.plan) = (limits, plan)
+  init(limits: DecodeLimits, plan: VariantPlan? = nil, makesPreviews: Bool = true) {
+    (self.limits, self.plan, self.makesPreviews) = (limits, plan, makesPreviews)
   }
 
   func append(_ bytes: [UInt8]) {
@@ -68,6 +69,7 @@ final class StreamingDecoder: ImageDecoder {
       guard let reader = format.traits.reader(limits) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
+      if !makesPreviews { reader.wantNoPreviews() }
       if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
       state = .reading(reader, format)
       return try read(with: reader, format)

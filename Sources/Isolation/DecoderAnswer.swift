@@ -12,7 +12,7 @@ struct DecoderAnswer {
   private var part: [UInt8] = []
 
   /// - Parameters:
-  ///   - most: bytes of all files.
+  ///   - most: bytes of all files, and of a preview.
   ///   - wantsPreview: whether one is taken.
   init(
     _ reply: DecoderReply, from process: DecoderProcess, most: Int, wantsPreview: Bool
@@ -34,7 +34,9 @@ struct DecoderAnswer {
         place += count
       }
     }
-    if wantsPreview, let note = reply.preview { missing.append((SharedMemory.preview, note.count)) }
+    guard wantsPreview, let note = reply.preview else { return }
+    guard note.count <= most else { throw .lied("a preview of \(note.count) bytes") }
+    missing.append((SharedMemory.preview, note.count))
   }
 
   /// What has to be asked for; nil once all of it is here.

@@ -13,6 +13,8 @@ final class DecoderPool: Sendable {
     /// Forked ahead, and perhaps not ready yet.
     var coming: [DecoderProcess] = []
     var lent = 0
+    /// Bytes of pictures that are held for other decoders.
+    var remembered = 0
   }
 
   let configuration: IsolatedCodec.Configuration
@@ -56,6 +58,15 @@ final class DecoderPool: Sendable {
   /// Whether so many are lent that a picture which is still arriving waits for more of its bytes: each is a process.
   var isCrowded: Bool { state.withLock { $0.lent >= configuration.crowd } }
 
+  /// - Returns: whether so many bytes more may be held; to be given up by the same number below 0.
+  func remember(_ count: Int) -> Bool {
+    state.withLock { state in
+      guard count <= configuration.mostRemembered - state.remembered else { return false }
+      state.remembered += count
+      return true
+    }
+  }
+
   private func isBack() { state.withLock { $0.lent -= 1 } }
 
   private func fresh() throws(DecoderUnavailable) -> DecoderProcess {
@@ -84,6 +95,7 @@ final class DecoderPool: Sendable {
   func giveBack(_ process: DecoderProcess) {
     isBack()
     if process.pictures < configuration.picturesPerProcess, !process.isPutBack {
+      process.becomeIdle()
       keep(process)
     } else {
       end(process, .used)

@@ -18,8 +18,10 @@ final class DecoderProcess: @unchecked Sendable {
   private var number = 0
   /// Since when it owes an answer, and how long it had computed when its first slice was over.
   private var (asked, began) = (ContinuousClock.now, Int64?.none)
+  /// Bytes of both halves of the memory that were used since it was last idle.
+  private var (given, taken) = (0, 0)
   /// When it was last seen to compute, and how long it had done so then.
-  private var (seen, computed) = (ContinuousClock.now, Int64?.none)
+  private var (seen, computed) = (ContinuousClock.now, Int64(0))
 
   /// 0 until it was met.
   var id: pid_t { decoder.process }
@@ -60,11 +62,13 @@ final class DecoderProcess: @unchecked Sendable {
   func ask(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = []) throws(DecoderLoss) {
     piece.withUnsafeBytes { bytes in
       guard let start = bytes.baseAddress else { return }
-      memcpy(decoder.memory, start, min(bytes.count, SharedMemory.room))
+      let count = min(bytes.count, SharedMemory.room)
+      memcpy(decoder.memory, start, count)
+      given = max(given, count)
     }
     number += 1
     asked = .now
-    (seen, began, computed) = (asked, nil, nil)
+    began = nil
     try say(request)
   }
 
@@ -116,7 +120,7 @@ final class DecoderProcess: @unchecked Sendable {
     let now = ContinuousClock.now
     let used = CIsolation_time(decoder.process)
     guard let began else {
-      began = used
+      (began, seen, computed) = (used, now, used)
       return
     }
     let (step, most) = (Duration.nanoseconds(used - began), longestStep(configuration))
@@ -126,7 +130,7 @@ final class DecoderProcess: @unchecked Sendable {
     // By its own time: one that hardly gets any keeps a worker for as long.
     if setbacks == 1, step > .seconds(1) { putBack() }
     guard now - seen > configuration.patience else { return }
-    if let computed, used <= computed { throw .hung }
+    guard used > computed else { throw .hung }
     (seen, computed) = (now, used)
   }
 
@@ -158,8 +162,22 @@ final class DecoderProcess: @unchecked Sendable {
   func results(_ range: Range<Int>) -> [UInt8] {
     let all = UnsafeRawBufferPointer(
       start: decoder.memory + SharedMemory.room, count: SharedMemory.room)
-    return Array(all[range.clamped(to: all.indices)])
+    let range = range.clamped(to: all.indices)
+    taken = max(taken, range.upperBound)
+    return Array(all[range])
   }
+
+  /// To be called before it waits for another picture: takes what it was given and what it gave from the memory, and has the
+  /// kernel end it where it computes on, in a second or two.
+  func becomeIdle() {
+    memset(decoder.memory, 0, given)
+    memset(decoder.memory + SharedMemory.room, 0, taken)
+    (given, taken) = (0, 0)
+    CIsolation_allow_seconds(decoder.process, 1)
+  }
+
+  /// Since it was asked for what it owes or has just answered.
+  var sinceAsked: Duration { ContinuousClock.now - asked }
 }
 
 /// How a picture loses its decoder.

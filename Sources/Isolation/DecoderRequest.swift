@@ -31,7 +31,8 @@ enum DecoderRequest {
   case drop
 }
 
-/// How the two processes share their memory: the service's bytes first, then the decoder's, then a number of it.
+/// How the two processes share their memory: the service's bytes first, then the decoder's, then a number of it; and how
+/// they share a picture's work.
 enum SharedMemory {
   /// Of each.
   static let room = 1 << 20
@@ -43,6 +44,9 @@ enum SharedMemory {
   static let largestMessage = 16 << 10
   /// What is decoded without asking whether there is memory for it: in one answer with its header.
   static let smallDecode = 4 << 20
+  /// How long a decoder computes before it says that there is more to compute: what is small is done in one, and so is a
+  /// photo with a thumbnail.
+  static let slice = Duration.milliseconds(8)
   /// The file that is a preview; the others are numbered from 0.
   static let preview = -1
 }

@@ -146,9 +146,6 @@ final class PictureServer {
     all.storeBytes(of: milliseconds, toByteOffset: SharedMemory.longestStep, as: UInt32.self)
   }
 
-  /// A slice is some 10 ms at the most; what is small is done in one.
-  private static let slice = Duration.milliseconds(10)
-
   private func decode(
     _ piece: [UInt8], _ step: DecoderRequest.Step, _ decoder: any ImageDecoder
   ) -> DecoderReply {
@@ -173,7 +170,7 @@ final class PictureServer {
   private func run(
     _ decoder: any ImageDecoder, _ reply: inout DecoderReply
   ) throws(CodecError) {
-    let end = ContinuousClock.now + Self.slice
+    let end = ContinuousClock.now + SharedMemory.slice
     steps: while true {
       switch try decoder.step() {
       case .needsBytes:
@@ -206,7 +203,7 @@ final class PictureServer {
   }
 
   private func render(_ rendering: any Rendering) throws(CodecError) -> DecoderReply {
-    let end = ContinuousClock.now + Self.slice
+    let end = ContinuousClock.now + SharedMemory.slice
     repeat {
       guard let made = try rendering.step() else { continue }
       var reply = DecoderReply(.rendered)

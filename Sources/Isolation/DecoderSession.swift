@@ -12,12 +12,17 @@ final class DecoderSession {
   private var (hadOthers, isAgain) = (false, false)
   /// Whether the one that was lost went on for ever.
   private var wasEndless = false
+  /// Of the picture's bytes, those held for a second decoder that others pay for.
+  private var remembered = 0
+  /// Asked for, and not told yet.
+  private var previews = 0
   /// Whether there was a pause since the last look for an answer.
   private var hasRested = false
 
   init(_ pool: DecoderPool) { self.pool = pool }
 
   deinit {
+    forget()
     guard let process else { return }
     if isAsked {
       pool.discard(process)
@@ -92,13 +97,30 @@ final class DecoderSession {
     }
     var message = message
     guard let reply = try? DecoderReply(&message) else { throw .lied("a message") }
+    try hold(reply, of: process)
     answer = try DecoderAnswer(reply, from: process, most: most, wantsPreview: wantsPreview)
+  }
+
+  /// Quick answers that bring nothing on would go on for ever, as each is in time.
+  private func hold(
+    _ reply: DecoderReply, of process: DecoderProcess
+  ) throws(DecoderLoss) {
+    if reply.preview != nil {
+      guard previews > 0 else { throw .lied("a preview that nobody wants") }
+      previews -= 1
+    } else if case .hasMore = reply.outcome, reply.header == nil {
+      // Both look at the same clock, and it begins later and ends earlier by that.
+      guard process.sinceAsked >= SharedMemory.slice else {
+        throw .lied("more to compute, too soon")
+      }
+    }
   }
 
   private func ask(
     _ step: DecoderRequest.Step, _ piece: ArraySlice<UInt8>
   ) throws(CodecError) {
     guard step.task != nil else {
+      if step.preview == .begin { previews += 1 }
       try guarded { process throws(DecoderLoss) in try process.ask(.step(step), with: piece) }
       isAsked = true
       return
@@ -113,7 +135,7 @@ final class DecoderSession {
       do throws(DecoderLoss) {
         if isAgain, wasEndless { process.putBack(entirely: true) }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
-        (self.process, isAsked) = (process, true)
+        (self.process, isAsked, previews) = (process, true, 0)
         return
       } catch { _ = pool.lost(process, error) }
     }
@@ -129,11 +151,43 @@ final class DecoderSession {
     return true
   }
 
+  /// Whether it could, if its decoder were lost now.
+  var mayBeginAgain: Bool { !isAgain && (process?.pictures ?? .max) > 1 }
+
+  /// Has it do so before anything went wrong.
+  func changeDecoder() {
+    leaveDecoder(isForgotten: false)
+    isAgain = true
+  }
+
+  /// - Parameter count: of the picture's bytes, all so far.
+  /// - Returns: whether they may be held for a second decoder.
+  func remember(_ count: Int) -> Bool {
+    let more = max(0, count - Self.rememberedFreely) - remembered
+    guard more > 0 else { return true }
+    guard pool.remember(more) else { return false }
+    remembered += more
+    return true
+  }
+
+  private static let rememberedFreely = 256 << 10
+
+  func forget() {
+    guard remembered > 0 else { return }
+    _ = pool.remember(-remembered)
+    remembered = 0
+  }
+
   /// What can't be ends the decoder.
   func accuse(_ what: String) -> CodecError { lose(.lied(what)) }
 
   /// The picture has come to its end, and the decoder has forgotten it or is told to.
   func finish(isForgotten: Bool) {
+    forget()
+    leaveDecoder(isForgotten: isForgotten)
+  }
+
+  private func leaveDecoder(isForgotten: Bool) {
     guard let process else { return }
     self.process = nil
     giveBack(process, isClean: isForgotten)

@@ -23,6 +23,8 @@ public struct IsolatedCodec: Sendable {
     public var patience = Duration.seconds(5)
     /// After so many a process is replaced.
     public var picturesPerProcess = 100
+    /// Bytes of pictures held in all for decoders that may have to take the place of another, beyond 256 KiB of each.
+    public var mostRemembered = 32 << 20
     /// Processes kept for the next picture.
     public var mostIdle = 16
 

@@ -23,7 +23,7 @@ final class IsolatedDecoder: ImageDecoder {
   /// What came in one answer with the header.
   private var next: Result<DecodeStep, CodecError>?
   private var (preview, wantsPreview) = (Preview?.none, false)
-  /// What a second decoder would have to be given, as long as it is little.
+  /// What a second decoder would have to be given; nil: there can be none.
   private var sent: [UInt8]? = []
   /// That a first decoder told, where this is the second.
   private var toldHeader: ImageHeader?
@@ -46,7 +46,7 @@ final class IsolatedDecoder: ImageDecoder {
   }
 
   func beginPreview() {
-    guard !hasEnded, hasBegun else { return }
+    guard !hasEnded, hasBegun, header != nil else { return }
     (wish, wantsPreview) = (.begin, true)
   }
 
@@ -113,13 +113,14 @@ final class IsolatedDecoder: ImageDecoder {
     guard hasEnded || pending.count >= Self.mostHeld || !session.isCrowded else {
       return nil
     }
-    let isLast = hasEnded && pending.count <= SharedMemory.room
-    guard !pending.isEmpty || (isLast && !isToldOfEnd) || goesOn || wish == .begin else {
+    guard !pending.isEmpty || (hasEnded && !isToldOfEnd) || goesOn || wish == .begin else {
       return nil
     }
+    makeRoomToRemember()
+    let isLast = hasEnded && pending.count <= SharedMemory.room
     let piece = pending.prefix(SharedMemory.room)
     pending = pending.dropFirst(piece.count)
-    remember(piece)
+    sent?.append(contentsOf: piece)
     var step = DecoderRequest.Step(count: piece.count, hasEnded: isLast, preview: wish)
     if !hasBegun { step.task = .decode(limits, wanted) }
     (hasBegun, isToldOfEnd, wish) = (true, isLast, .none)
@@ -128,19 +129,24 @@ final class IsolatedDecoder: ImageDecoder {
 
   private static let mostHeld = 64 << 10
 
-  private func remember(_ piece: ArraySlice<UInt8>) {
-    if let count = sent?.count, count + piece.count <= Self.mostRemembered {
-      sent?.append(contentsOf: piece)
-    } else {
-      sent = nil
+  /// Where a second decoder may be needed, what comes next has to be held for it, too. Where others hold too much for that, it
+  /// begins at once: so no picture depends on a decoder that had others before.
+  private func makeRoomToRemember() {
+    guard let sent else { return }
+    guard session.mayBeginAgain else {
+      self.sent = nil
+      session.forget()
+      return
     }
+    guard !session.remember(sent.count + min(pending.count, SharedMemory.room)) else { return }
+    session.changeDecoder()
+    beginAgain(with: sent)
   }
-
-  private static let mostRemembered = 256 << 10
 
   private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
     let reply = answer.reply
-    hasMoreToShow = reply.hasMoreToShow && !hasEnded
+    // While a preview is made, nobody takes memory for a header.
+    hasMoreToShow = reply.hasMoreToShow && header != nil && !hasEnded
     if let made = answer.preview, !hasEnded {
       guard OutputFormat(rawValue: made.format.rawValue) != nil, made.format.begins(made.bytes)
       else {
@@ -183,7 +189,12 @@ final class IsolatedDecoder: ImageDecoder {
 
   /// A header is believed once, and within the limits that it should have been held to: the engine takes memory for it.
   private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
-    guard header == nil, toldHeader == nil || toldHeader == told,
+    if let toldHeader, header == nil, told != toldHeader {
+      // One of two has lied, and more likely the one that had others before: so it is nothing that the picture fails by.
+      session.finish(isForgotten: false)
+      throw .noDecoder
+    }
+    guard header == nil,
       limits.formats.contains(told.format),
       told.width <= limits.maxDimension, told.height <= limits.maxDimension,
       told.width.multipliedReportingOverflow(by: told.height).partialValue <= limits.maxPixels,

@@ -43,6 +43,7 @@ final class IsolatedRendering: Rendering {
 
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
+    guard answer.reply.header == nil else { throw session.accuse("a header of a rendering") }
     switch answer.reply.outcome {
     case .needsBytes where count == bytes.count: throw session.accuse("a wish for more bytes")
     case .needsBytes, .hasMore: return nil

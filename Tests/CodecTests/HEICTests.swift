@@ -135,6 +135,31 @@ struct HEICTests {
     #expect(Decoding(grid.bytes).headers.count == 1)
   }
 
+  @Test("of which little is shown is refused where reading it takes more memory than that tells")
+  func smallPart() {
+    var fixture = HEICFixture()
+    (fixture.isGrid, fixture.tileSide, fixture.crop) = (true, 512, (1, 1))
+    func decoding(tiles: Int) -> Decoding {
+      (fixture.tiles, fixture.width, fixture.height) = (tiles, tiles * 512, 512)
+      return Decoding(fixture.bytes)
+    }
+    /// 0 where it was not opened.
+    func openedWidth() -> Int {
+      let part = ImageDescription(format: .heic, width: 1, height: 1)
+      return ReadPixels(fixture.bytes, as: part, by: heic_pixels_open).width
+    }
+    let refused = decoding(tiles: 100)
+    #expect(refused.error == .unsupportedFormat(name: "HEIC (of a kind that is not decoded)"))
+    #expect(openedWidth() == 0)
+    // As of a camera with 48 megapixels: only its slices are none.
+    #expect(decoding(tiles: 16).headers.count == 1)
+    #expect(openedWidth() == 1)
+    // All of a tile is decoded, whatever a grid takes of it.
+    (fixture.tileSide, fixture.tiles, fixture.crop) = (4096, 1, nil)
+    (fixture.width, fixture.height) = (1, 1)
+    #expect(Decoding(fixture.bytes).error == refused.error)
+  }
+
   @Test("of sides that its parameter set alone has is refused before anything is allocated")
   func bomb() {
     for (width, height) in [(16_888, 16_888), (65_535, 65_535), (1 << 30, 8)] {
@@ -157,6 +182,22 @@ struct HEICTests {
     #expect(decoding.description == nil)
     #expect(decoding.headers.count == 1)
     #expect(decoding.longestStep < .seconds(3))
+  }
+
+  @Test("of more slices than the bytes allow that came is refused, whatever it says will come")
+  func slicesOfBytesToCome() {
+    var fixture = HEICFixture()
+    (fixture.isGrid, fixture.tileSide, fixture.tiles) = (true, 4096, 2)
+    (fixture.width, fixture.height) = (8192, 4096)
+    (fixture.slices, fixture.lastTile) = (20, 30_000_000)
+    let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
+    decoder.append(fixture.bytes)
+    #expect {
+      while try decoder.step() != .needsBytes {}
+    } throws: { error in
+      guard case CodecError.tooMuchMemory = error else { return false }
+      return true
+    }
   }
 
   @Test("that has a thumbnail shows it, turned, while the rest is on its way")

@@ -45,6 +45,22 @@ struct LimitTests {
     #expect(less.error == .tooMuchMemory(bytes: least, limit: least - 1))
   }
 
+  @Test("that is interlaced takes no memory for previews where nobody can ask for one")
+  func previews() throws {
+    var png = PNGFixture(width: 400, height: 300)
+    png.isInterlaced = true
+    let file = png.start
+    func memory(_ prepare: (OpaquePointer) -> Void) throws -> Int {
+      let reader = try #require(png_reader_create(.max))
+      defer { png_reader_destroy(reader) }
+      prepare(reader)
+      #expect(png_reader_step(reader, file, file.count, false).status == .header)
+      return png_reader_picture(reader).decodingMemory
+    }
+    let (with, without) = try (memory { _ in }, memory(png_reader_want_no_previews))
+    #expect(without < with)
+  }
+
   @Test(
     "in arithmetic coding may wait with 8 MiB of bytes, which its header's memory counts",
     arguments: [65_536, .max])

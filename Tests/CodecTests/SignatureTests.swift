@@ -46,6 +46,17 @@ struct SignatureTests {
     }
   }
 
+  @Test("is looked for in the first bytes alone, however long a box says that it is")
+  func length() {
+    var file = [0, 0, 1, 0] + Array("ftypmif1".utf8) + [UInt8](repeating: 0, count: 1000)
+    file.replaceSubrange(252..<256, with: "avif".utf8)
+    file[2] = 4
+    #expect(ImageFormat.avif.begins(file))
+    file.insert(contentsOf: [0, 0, 0, 0], at: 12)
+    #expect(!ImageFormat.avif.begins(file))
+    #expect(Decoding(file).error == .unsupportedFormat(name: "HEIF"))
+  }
+
   @Test("of ours that is not all there is cut short")
   func cut() {
     for name in ["small.webp", "small.gif"] {

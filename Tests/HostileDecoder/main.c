@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -84,6 +85,13 @@ static void say_last_word(int32_t number) {
     CIsolation_send(channel, word, sizeof word);
 }
 
+/// Looks for what was planted in pictures before.
+static long find_remains(void) {
+    for (size_t i = 64; i < (size_t)2 << 20; i++)
+        if (memory[i] == 0xA5) return 0;
+    return -1;
+}
+
 /// - Returns: 0 or more where it got what it tried for.
 static long attempt(const char *what) {
     pthread_t thread;
@@ -155,6 +163,7 @@ static long attempt(const char *what) {
     if (IS("a loop after others")) return -1;
     if (IS("a long step that was told")) allow(60000);
     if (IS("a long step") || IS("a long step that was told")) return compute(1000);
+    if (IS("find remains")) return find_remains();
     if (IS("say nothing")) for (;;) recv(channel, memory, 1, 0);
     return -2;
 }
@@ -202,6 +211,26 @@ static void add_files(Reply *reply, int count, int64_t length, uint8_t placed) {
     add_byte(reply, placed);
 }
 
+/// A preview of so many bytes, once a header was told.
+static void add_preview(Reply *reply, int64_t count) {
+    if (answers == 0) {
+        add_header(reply, 0, 10, 10, 1 << 20);
+        add_byte(reply, 0);
+        add_byte(reply, 1);
+        add_byte(reply, 0);
+    } else {
+        add_byte(reply, 0);
+        add_byte(reply, 1);
+        add_byte(reply, 1);
+        add_byte(reply, 1);
+        add_byte(reply, 0);
+        add_number(reply, 1);
+        add_number(reply, count);
+    }
+    add_number(reply, 0);
+    add_byte(reply, 0);
+}
+
 /// - Returns: whether there is such a lie.
 static bool lie(const char *what, Reply *reply) {
     if (IS("lie: garbage")) memset(reply->bytes + 8, 0xEE, 40), reply->count = 48;
@@ -218,14 +247,23 @@ static bool lie(const char *what, Reply *reply) {
         add_byte(reply, 1);
         add_files(reply, 0, 0, 0);
     } else if (IS("lie: preview")) {
+        add_preview(reply, 20);
+    } else if (IS("lie: long preview")) {
+        add_preview(reply, 2 << 20);
+    } else if (IS("lie: preview that nobody wants")) {
+        answers = 1;
+        add_preview(reply, 20);
+    } else if (IS("lie: more to show")) {
+        add_byte(reply, 0);
         add_byte(reply, 0);
         add_byte(reply, 1);
-        add_byte(reply, 1);
-        add_byte(reply, 1);
         add_byte(reply, 0);
-        for (int i = 0; i < 2; i++) add_number(reply, 20);
         add_number(reply, 0);
         add_byte(reply, 0);
+    } else if (IS("lie: more to compute")) {
+        add_byte(reply, 0);
+        add_byte(reply, 1);
+        add_files(reply, 0, 0, 0);
     }
     else if (IS("lie: huge")) {
         add_header(reply, 0, 2000000000, 2000000000, 1);
@@ -270,11 +308,23 @@ static bool lie(const char *what, Reply *reply) {
     } else if (strncmp(what, "lie: variant", 12) == 0) {
         // One was asked for: as long as the memory and beyond, negative, of no format, or never to be had.
         int64_t length = IS("lie: variant long") ? 1LL << 40 : IS("lie: variant negative") ? -5
-            : IS("lie: variant beyond") ? (1 << 20) + 1 : 20;
+            : IS("lie: variant beyond") ? (1 << 20) + 1 : IS("lie: variant brands") ? 400 : 20;
         add_header(reply, 0, 10, 10, 1);
         add_decoded(reply, 0, 10, 10, 1);
         add_files(reply, 1, length, !IS("lie: variant taken"));
         memset(memory + (1 << 20), 'x', 20);
+        // A box as long as the file, whose brand comes late.
+        if (IS("lie: variant brands")) {
+            memset(memory + (1 << 20), 0, 400);
+            memcpy(memory + (1 << 20), "\0\0\x01\x90" "ftypmif1", 12);
+            memcpy(memory + (1 << 20) + 300, "avif", 4);
+        }
+    } else if (IS("a variant")) {
+        add_header(reply, 0, 10, 10, 1);
+        add_decoded(reply, 0, 10, 10, 1);
+        add_files(reply, 1, 100000, 1);
+        memset(memory + (1 << 20), 0xA5, 100000);
+        memcpy(memory + (1 << 20), "\xff\xd8\xff\xe0", 4);
     } else {
         return false;
     }
@@ -292,16 +342,48 @@ static void add_broken(Reply *reply, const char *detail) {
     add_files(reply, 0, 0, 0);
 }
 
+static void add_wish_for_bytes(Reply *reply) {
+    add_byte(reply, 0);
+    add_files(reply, 0, 0, 0);
+}
+
 /// Answers more than it was asked, and reads none of it.
 static void flood(Reply *reply) {
     const size_t start = reply->count;
     for (int64_t number;; memcpy(&number, reply->bytes, 8), number++, memcpy(reply->bytes, &number, 8)) {
         reply->count = start;
         add_byte(reply, 0);
-        add_byte(reply, 1);
-        add_files(reply, 0, 0, 0);
+        add_wish_for_bytes(reply);
         while (CIsolation_send(channel, reply->bytes, reply->count) == -EAGAIN) {}
     }
+}
+
+/// What it does to the pictures that follow: crashes at once or after some of their pieces, or once it has told a header
+/// that is not theirs.
+static enum { NONE, CRASH, LATE_CRASH, HEADER } plant;
+static int planted_at;
+
+static void strike(Reply *reply) {
+    int strikes = answers - planted_at - 1;
+    if (plant == CRASH || strikes == (plant == HEADER ? 1 : 5)) abort();
+    if (plant == HEADER) add_header(reply, 0, 20, 20, 1);
+    else add_byte(reply, 0);
+    add_wish_for_bytes(reply);
+}
+
+/// - Returns: whether that is what it is told to do.
+static bool is_plant(const char *what) {
+    plant = IS("plant") ? CRASH : IS("plant a late crash") ? LATE_CRASH : IS("plant a header") ? HEADER : NONE;
+    planted_at = answers;
+    return plant != NONE;
+}
+
+static void spin(Reply *reply) {
+    char own[16];
+    snprintf(own, sizeof own, "%d", getpid());
+    add_broken(reply, own);
+    CIsolation_send(channel, reply->bytes, reply->count);
+    for (volatile int i = 0;; i++) {}
 }
 
 static void decode(int socket, uint8_t *shared, size_t count) {
@@ -309,7 +391,6 @@ static void decode(int socket, uint8_t *shared, size_t count) {
     channel = socket;
     memory = shared;
     static uint8_t message[16 << 10];
-    int is_planted = 0;
     while (recv(channel, message, sizeof message, 0) > 0) {
         char what[64];
         memcpy(what, memory, sizeof what - 1);
@@ -317,16 +398,21 @@ static void decode(int socket, uint8_t *shared, size_t count) {
         static Reply reply;
         // The request's number, then what it is.
         memcpy(reply.bytes, message, reply.count = 8);
+        if (message[8] == 2) continue;
         if (message[8] == 1) {
             if (!IS("lie: preview")) continue;
             add_number(&reply, 20);
-        } else if (is_planted) {
-            abort();
+        } else if (plant != NONE) {
+            strike(&reply);
         } else if (IS("flood")) {
             flood(&reply);
-        } else if (IS("plant")) {
-            is_planted = 1;
+        } else if (IS("spin once it is idle")) {
+            spin(&reply);
+        } else if (is_plant(what)) {
             add_broken(&reply, "planted");
+        } else if (IS("a header")) {
+            add_header(&reply, 0, 10, 10, 1);
+            add_wish_for_bytes(&reply);
         } else if (IS("steps")) {
             compute(50);
             add_byte(&reply, 0);

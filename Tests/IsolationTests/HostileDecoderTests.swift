@@ -15,14 +15,16 @@ struct HostileDecoderTests {
   /// What it does, as the "image" says.
   private static func end(
     of attempt: String, by codec: IsolatedCodec = codec, variants: [VariantRequest] = [],
-    size: Int = 64
+    size: Int = 64, of byte: UInt8 = 0, pieces: Int = .max
   ) -> CodecError? {
     let limits = DecodeLimits(formats: [.jpeg], maxPixels: 1_000_000)
-    return Decoding(bytes(attempt, size), by: codec, limits: limits, variants: variants).error
+    return Decoding(
+      bytes(attempt, size, of: byte), by: codec, pieces: pieces, limits: limits, variants: variants
+    ).error
   }
 
-  private static func bytes(_ attempt: String, _ size: Int = 64) -> [UInt8] {
-    Array(attempt.utf8) + [UInt8](repeating: 0, count: size)
+  private static func bytes(_ attempt: String, _ size: Int = 64, of byte: UInt8 = 0) -> [UInt8] {
+    Array(attempt.utf8) + [0] + [UInt8](repeating: byte, count: size)
   }
 
   @Test(
@@ -101,8 +103,11 @@ struct HostileDecoderTests {
 
   @Test("that does nothing has so much time, too")
   func nothing() {
-    let impatient = IsolatedCodec.hostile { $0.patience = .seconds(1) }
+    let patience = Duration.seconds(3)
+    let impatient = IsolatedCodec.hostile { $0.patience = patience }
+    let start = ContinuousClock.now
     #expect(Self.end(of: "say nothing", by: impatient) == .crashed(how: "no answer"))
+    #expect(ContinuousClock.now - start < patience * 2)
   }
 
   @Test(
@@ -112,6 +117,7 @@ struct HostileDecoderTests {
       "format", "forbidden format", "files", "early files", "endless list", "rendered",
       "nothing",
       "another's answer", "header again", "memory", "a last word of no fault",
+      "preview that nobody wants", "more to compute",
     ])
   func lies(lie: String) {
     guard case .crashed(let how) = Self.end(of: "lie: " + lie) else {
@@ -122,9 +128,12 @@ struct HostileDecoderTests {
   }
 
   @Test(
-    "that lies about a variant is ended", arguments: ["long", "negative", "beyond", "format"])
+    "that lies about a variant is ended",
+    arguments: ["long", "negative", "beyond", "format", "brands"])
   func variantLies(lie: String) {
-    let end = Self.end(of: "lie: variant " + lie, variants: [Self.small])
+    var variant = Self.small
+    if lie == "brands" { variant.format = .avif }
+    let end = Self.end(of: "lie: variant " + lie, variants: [variant])
     guard case .crashed(let how) = end else {
       Issue.record("\(lie) was believed")
       return
@@ -151,7 +160,7 @@ struct HostileDecoderTests {
 
   @Test("that reads nothing of what it is sent keeps no thread waiting for that")
   func flood() {
-    let end = Self.end(of: "flood")
+    let end = Self.end(of: "flood", size: 200_000, pieces: 64)
     #expect(end == .crashed(how: "an answer that can't be: answers to what it has not read"))
   }
 
@@ -170,6 +179,60 @@ struct HostileDecoderTests {
     #expect(Self.end(of: "exit", by: codec) == .crashed(how: "it ended by itself"))
   }
 
+  @Test(
+    "has no picture that it gets later fail, however large that is, and however many others there are",
+    arguments: [0, 32 << 20])
+  func large(mostRemembered: Int) {
+    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.mostRemembered) = (1, mostRemembered) }
+    #expect(Self.end(of: "plant a late crash", by: codec) != nil)
+    let end = Self.end(of: "write", by: codec, size: 600_000, pieces: 65_536)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  @Test("has no picture fail by a header that it made up: another decoder's is not held against it")
+  func madeUpHeader() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "plant a header", by: codec) != nil)
+    // What follows the header comes later.
+    #expect(Self.end(of: "a header", by: codec, pieces: 32) == .noDecoder)
+  }
+
+  @Test("finds nothing of the pictures before its own in the memory that it shares")
+  func remains() {
+    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    #expect(Self.end(of: "write", by: codec, size: 100_000, of: 0xA5) != nil)
+    #expect(Self.end(of: "a variant", by: codec, variants: [Self.small]) == nil)
+    let end = Self.end(of: "find remains", by: codec)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  @Test("that spins once it is idle is ended, long before it would be within an image's time")
+  func spinning() async throws {
+    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.maxTime) = (1, .seconds(3_600)) }
+    guard case .broken(_, let detail) = Self.end(of: "spin once it is idle", by: codec) else {
+      Issue.record("no answer")
+      return
+    }
+    let process = try #require(pid_t(detail))
+    while let computed = Self.computed(by: process), computed < 10 {
+      try await Task.sleep(for: .milliseconds(10))
+    }
+    #expect(Self.computed(by: process) == nil)
+    let end = Self.end(of: "write", by: codec)
+    #expect(end == .broken(format: .jpeg, detail: "denied"))
+  }
+
+  /// Seconds of CPU time; nil once it has ended.
+  private static func computed(by process: pid_t) -> Int? {
+    guard let file = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8) else {
+      return nil
+    }
+    // What follows its name: the state first, the time as the 12th and 13th, in hundredths.
+    let fields = file.split(separator: ")").last?.split(separator: " ") ?? []
+    guard fields.count > 12, fields[0] != "Z" else { return nil }
+    return fields[11...12].reduce(0) { $0 + (Int($1) ?? 0) } / 100
+  }
+
   @Test("leaves nothing to the next rendering")
   func nextRendering() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
@@ -186,19 +249,31 @@ struct HostileDecoderTests {
     #expect(Self.end(of: "text") == .broken(format: .jpeg, detail: "a[31mb"))
   }
 
-  @Test("gives no preview that is none")
-  func preview() {
+  @Test(
+    "gives no preview that is none",
+    arguments: [
+      ("preview", "a preview"), ("long preview", "a preview of 2097152 bytes"),
+    ])
+  func preview(lie: String, told: String) throws {
     // A decoder that had others before would be replaced, and asked for no preview.
     let decoder = IsolatedCodec.hostile().makeDecoder(limits: DecodeLimits())
-    decoder.append(Self.bytes("lie: preview"))
-    // Nobody has asked for one.
-    for _ in 0..<3 { #expect((try? decoder.step()) == .hasMore) }
+    decoder.append(Self.bytes("lie: " + lie))
+    while try decoder.step() != .needsBytes {}
+    #expect(decoder.hasMoreToShow)
     #expect(decoder.takePreview() == nil)
     decoder.beginPreview()
-    #expect(throws: CodecError.crashed(how: "an answer that can't be: a preview")) {
+    #expect(throws: CodecError.crashed(how: "an answer that can't be: \(told)")) {
       while true { _ = try decoder.step() }
     }
     #expect(decoder.takePreview() == nil)
+  }
+
+  @Test("shows nothing before its header: memory is taken by that, and not while previews are made")
+  func previewBeforeHeader() throws {
+    let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
+    decoder.append(Self.bytes("lie: more to show"))
+    while try decoder.step() != .needsBytes {}
+    #expect(!decoder.hasMoreToShow)
   }
 
   private static let small: VariantRequest = {

@@ -8,8 +8,16 @@ public struct HEICFixture {
   public var slices = 1
   /// Sides that its boxes say; nil: those.
   public var boxSides: (Int, Int)?
-  /// A grid of one tile, which is 64 pixels a side.
+  /// A grid of tiles in a row, each the same coded picture.
   public var isGrid = false
+  /// Of a grid.
+  public var tileSide = 64
+  /// Of a grid.
+  public var tiles = 1
+  /// Where the last tile's bytes would be; nil: where those of the others are.
+  public var lastTile: Int?
+  /// What is shown of it, of a grid: in its middle; nil: all.
+  public var crop: (Int, Int)?
 
   public init() {}
 
@@ -30,11 +38,13 @@ public struct HEICFixture {
 
   private func meta(start: Int) -> [UInt8] {
     let sides = boxSides ?? (width, height)
-    let coded = isGrid ? (64, 64) : sides
+    let coded = isGrid ? (tileSide, tileSide) : sides
     func sidesBox(_ sides: (Int, Int)) -> [UInt8] {
       Self.full("ispe", Self.number(sides.0, 4) + Self.number(sides.1, 4))
     }
-    let grid = [0, 0, 0, 0] + Self.number(width & 0xFFFF, 2) + Self.number(height & 0xFFFF, 2)
+    let grid =
+      [0, 0, 0, UInt8(tiles - 1)] + Self.number(width & 0xFFFF, 2)
+      + Self.number(height & 0xFFFF, 2)
     let primary = isGrid ? 2 : 1
     var infos = Self.full("infe", version: 2, Self.number(1, 2) + [0, 0] + Array("hvc1\0".utf8))
     var places =
@@ -46,11 +56,18 @@ public struct HEICFixture {
       places +=
         Self.number(2, 2) + [0, 1, 0, 0] + Self.number(1, 2) + Self.number(0, 4)
         + Self.number(grid.count, 4)
-      lists += Self.number(2, 2) + [1, 3]
+      lists += Self.number(2, 2) + (crop == nil ? [1, 3] : [2, 3, 0x84])
     }
-    let count = Self.number(isGrid ? 2 : 1, 2)
+    if let lastTile {
+      infos += Self.full("infe", version: 2, Self.number(3, 2) + [0, 0] + Array("hvc1\0".utf8))
+      places +=
+        Self.number(3, 2) + [0, 0, 0, 0] + Self.number(1, 2) + Self.number(lastTile, 4)
+        + Self.number(data.count, 4)
+      lists += Self.number(3, 2) + [2, 0x81, 2]
+    }
+    let count = Self.number(lastTile != nil ? 3 : isGrid ? 2 : 1, 2)
     let properties = Self.box(
-      "ipco", Self.box("hvcC", setup(coded)) + sidesBox(coded) + sidesBox(sides))
+      "ipco", Self.box("hvcC", setup(coded)) + sidesBox(coded) + sidesBox(sides) + cropBox)
     return Self.full(
       "meta",
       Self.full("hdlr", Array("\0\0\0\0pict".utf8) + [UInt8](repeating: 0, count: 13))
@@ -59,7 +76,19 @@ public struct HEICFixture {
         + Self.full("iinf", count + infos)
         + Self.box("iprp", properties + Self.full("ipma", [0, 0] + count + lists))
         + (isGrid ? Self.box("idat", grid) : [])
-        + (isGrid ? Self.full("iref", Self.box("dimg", [0, 2, 0, 1, 0, 1])) : []))
+        + (isGrid ? Self.full("iref", Self.box("dimg", references)) : []))
+  }
+
+  /// Of the grid, to its tiles.
+  private var references: [UInt8] {
+    let items = (1...tiles).map { $0 == tiles && lastTile != nil ? 3 : 1 }
+    return [0, 2] + Self.number(tiles, 2) + items.flatMap { Self.number($0, 2) }
+  }
+
+  private var cropBox: [UInt8] {
+    guard let crop else { return [] }
+    let values = [crop.0, 1, crop.1, 1, 0, 1, 0, 1]
+    return Self.box("clap", values.flatMap { Self.number($0, 4) })
   }
 
   /// A decoder configuration record with one sequence parameter set.
