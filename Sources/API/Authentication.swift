@@ -39,7 +39,8 @@ final class Authentication: Sendable {
 
   /// What a request without a token of ours is answered with (RFC 6750 section 3).
   static func refusal(_ fields: HTTPFields) -> Problem {
-    let wrong = fields[.authorization] != nil
+    // Who tried by another scheme sent no token (section 3.1).
+    let wrong = fields[.authorization].flatMap(bearer) != nil
     let detail =
       wrong ? "The token is not one of this service's." : "Send a token: Authorization: Bearer …"
     let challenge = #"Bearer realm="imagefetch""# + (wrong ? #", error="invalid_token""# : "")

@@ -42,9 +42,15 @@ enum Conditions {
 
   /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
   /// representation by strong comparison.
-  static func rangeHolds(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
+  /// - Parameter modifiedAt: nil where bytes of the same date may be others. A date names them a second after it at the
+  ///   earliest (RFC 9110 section 8.8.2.2): until then they may change again within it.
+  static func rangeHolds(
+    _ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp?, at now: Timestamp
+  ) -> Bool {
     guard let field = fields[.ifRange] else { return true }
-    return field == entityTag || field == modifiedAt.httpDate
+    if field == entityTag { return true }
+    guard let modifiedAt, modifiedAt + .seconds(1) <= now else { return false }
+    return field == modifiedAt.httpDate
   }
 
   /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.

@@ -23,13 +23,13 @@ struct CrossOrigin: Sendable {
   func admits(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin) }
 
   /// Adds what lets a script of the request's origin read the answer.
-  func admit(_ requestFields: HTTPFields, to fields: inout HTTPFields) {
+  func admit(_ origin: String?, to fields: inout HTTPFields) {
     guard isEnabled else { return }
     if origins.contains("*") {
       fields[.accessControlAllowOrigin] = "*"
     } else {
       fields.append(HTTPField(name: .vary, value: "Origin"))
-      guard let origin = requestFields[.origin], origins.contains(origin) else { return }
+      guard let origin, origins.contains(origin) else { return }
       fields[.accessControlAllowOrigin] = origin
     }
     fields[.accessControlExposeHeaders] = Self.exposed

@@ -17,7 +17,7 @@ struct Mistakes {
   }
 
   mutating func add(_ location: Location, _ code: RequestCode, _ detail: String) {
-    add(location.place, code, detail)
+    add(location.place, code, location.told(detail))
   }
 
   /// Adds another's behind these.
@@ -59,12 +59,15 @@ struct Location {
   }
   var root: Root
   var member: String?
-  var child: String?
+  /// From the member on to the value within it.
+  private var children: [String] = []
 
-  /// The same with a value within it.
+  init(root: Root, member: String? = nil) { (self.root, self.member) = (root, member) }
+
+  /// A value within it.
   func child(_ name: String) -> Location {
     var copy = self
-    copy.child = name
+    copy.children.append(name)
     return copy
   }
 
@@ -73,9 +76,18 @@ struct Location {
     switch root {
     case .query: return .parameter(Self.cut(member ?? ""))
     case .body(let index):
-      let tokens = [index.map(String.init), member, child].compactMap { $0 }
-      return .pointer(tokens.map { "/" + Self.escaped(Self.cut($0)) }.joined())
+      return .pointer(Self.pointer([index.map(String.init), member].compactMap { $0 } + children))
     }
+  }
+
+  /// What is said of the value: of one within a query's member, where it stands there, too.
+  func told(_ detail: String) -> String {
+    guard case .query = root, !children.isEmpty else { return detail }
+    return "\(Self.pointer(children)): \(detail)"
+  }
+
+  private static func pointer(_ tokens: [String]) -> String {
+    tokens.map { "/" + escaped(cut($0)) }.joined()
   }
 
   private static func escaped(_ token: String) -> String {

@@ -9,15 +9,12 @@ extension Routes {
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    let request = ImageRequest(&query, self, hasNames: true)
+    let request = ImageRequest(&query, self, isOfJob: true)
     try query.finish()
 
-    if let name = request.name { _ = try variantRequest(named: name, of: snapshot.job) }
+    let named = try request.named(of: snapshot.job.submission)
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
-      throw Problem(.imageUnavailable, "The job's image has the SHA-256 \(image.digest.hex).")
-    }
-    var response = try await picture(of: snapshot, request, exchange)
+    var response = try await picture(of: snapshot, request, named: named, exchange)
     if let applied = wait?.preferenceApplied {
       response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
     }
@@ -26,11 +23,14 @@ extension Routes {
 
   /// The job's image, what stands in for it, or that there is none yet.
   func picture(
-    of snapshot: JobSnapshot, _ request: ImageRequest, _ exchange: Exchange
+    of snapshot: JobSnapshot, _ request: ImageRequest, named: VariantRequest?, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     do throws(Problem) {
+      if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
+        throw Problem(.imageUnavailable, "The job's image has the SHA-256 \(image.digest.hex).")
+      }
       if var response = try await image(
-        of: snapshot.job, as: request.variant, named: request.name, exchange)
+        of: snapshot.job, as: request.variant, named: named, exchange)
       {
         if request.digest != nil {
           response.fields[.cacheControl] = "private, max-age=31536000, immutable"
@@ -50,7 +50,8 @@ extension Routes {
 
   /// The finished job's image, or a variant of it; nil while it isn't finished.
   func image(
-    of job: Job, as request: VariantQuery? = nil, named name: String? = nil, _ exchange: Exchange
+    of job: Job, as request: VariantQuery? = nil, named: VariantRequest? = nil,
+    _ exchange: Exchange
   ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
@@ -59,7 +60,7 @@ extension Routes {
     }
     guard let image = job.image, image.isKept else { throw Problem(JobsError.imageGone) }
     let rendition =
-      if let name { try rendition(of: image, named: name, of: job) } else {
+      if let named { try rendition(of: image, named) } else {
         try rendition(of: image, request, exchange)
       }
     if rendition == nil, image.bundle != nil { throw Self.dropped(job) }
@@ -78,7 +79,11 @@ extension Routes {
       return Response(status: .notModified, fields: fields)
     }
     let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
-    return try Self.answer(bytes, exchange, fields, entityTag, modifiedAt: image.modifiedAt)
+    // Variants are rendered anew, and have the image's date.
+    let mayBePart = Conditions.rangeHolds(
+      exchange.fields, entityTag, modifiedAt: rendered == nil ? image.modifiedAt : nil,
+      at: service.now())
+    return try Self.answer(bytes, exchange, fields, mayBePart: mayBePart)
   }
 
   private func bytes(
@@ -97,18 +102,10 @@ extension Routes {
     }
   }
 
-  /// - Throws: `not_found`.
-  private func variantRequest(named name: String, of job: Job) throws(Problem) -> VariantRequest {
-    guard let request = job.submission.variants.first(where: { $0.name == name }) else {
-      throw Problem(.notFound, "The job wanted no variant of that name.")
-    }
-    return request
-  }
-
   private func rendition(
-    of image: StoredImage, named name: String, of job: Job
+    of image: StoredImage, _ request: VariantRequest
   ) throws(Problem) -> Rendition {
-    let variant = try variantRequest(named: name, of: job).variant(
+    let variant = request.variant(
       of: image.description.format, isTransparent: image.description.hasAlpha,
       formats: service.outputFormats)
     guard let rendition = service.rendition(of: image, as: variant) else {
@@ -151,14 +148,11 @@ extension Routes {
   }
 
   private static func answer(
-    _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, _ entityTag: String,
-    modifiedAt: Timestamp
+    _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, mayBePart: Bool
   ) throws(Problem) -> Response {
     var fields = fields
     // Ranges are defined for GET alone (RFC 9110 section 14.2).
-    let mayBePart =
-      exchange.request.method == .get
-      && Conditions.rangeHolds(exchange.fields, entityTag, modifiedAt: modifiedAt)
+    let mayBePart = mayBePart && exchange.request.method == .get
     switch ByteRange(mayBePart ? exchange.fields[.range] : nil, count: bytes.count) {
     case .whole:
       return Response(status: .ok, fields: fields, content: bytes.content(0..<bytes.count))
@@ -204,7 +198,8 @@ extension Routes {
     let ending = format?.fileExtension ?? own.fileExtension
     return [
       .contentType: format?.contentType ?? own.contentType,
-      .lastModified: image.modifiedAt.httpDate,
+      // Never later than `Date` (RFC 9110 section 8.8.2.1), whatever the origin said.
+      .lastModified: min(image.modifiedAt, now).httpDate,
       .acceptRanges: "bytes",
       // The same path may have another image after the job was fetched again.
       .cacheControl: "private, no-cache",

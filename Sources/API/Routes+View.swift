@@ -10,15 +10,15 @@ extension Routes {
     let job = [
       "url", "low_data_url", "alternatives", "cache_key", "integrity", "priority", "cache",
       "cache_ttl",
-      "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "tags",
+      "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "tags", "variants",
     ]
-    return Set(job + VariantQuery.names + ["wait", "placeholder"])
+    return Set(job + VariantQuery.names + ["variant", "wait", "placeholder"])
   }
 
   func view(_ exchange: Exchange) async throws(Problem) -> Response {
-    guard configuration.view.isEnabled else { throw Problem(.notFound, "There is no such path.") }
     let expires = try checkSignature(exchange)
     let (job, request, wait) = try viewRequest(exchange)
+    let named = try request.named(of: job.submission)
 
     // Who has no place to wait gets what there is.
     let place = try? place(for: exchange)
@@ -28,7 +28,8 @@ extension Routes {
       try await service.view(job, atMost: limit)
     }
     var response = try await described(snapshot.job) { () async throws(Problem) in
-      try await picture(of: snapshot, request, exchange)
+      // Its own words: the job may be one that somebody made who calls it otherwise.
+      try await picture(of: snapshot, request, named: named, exchange)
     }
     if response.fields[.eTag] != nil {
       response.fields[.cacheControl] = cacheControl(of: snapshot.job, until: expires)
@@ -74,7 +75,9 @@ extension Routes {
     try query.finish(with: decoder.mistakes)
     // Without one there was a mistake.
     guard var job = viewed else { throw Problem(.missingURL, "A view needs a url.") }
-    if let variant = picture.variant?.request(within: configuration.limits) {
+    if job.submission.variants.isEmpty,
+      let variant = picture.variant?.request(within: configuration.limits)
+    {
       job.submission.variants = [variant]
     }
     return (job, picture, wait)

@@ -79,7 +79,7 @@ public struct Routes: Sendable {
       response.fields[.rateLimit] = allowance.state
     }
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
-    crossOrigin.admit(request.fields, to: &response.fields)
+    crossOrigin.admit(request.fields[.origin], to: &response.fields)
     if let origin = crossOrigin.newlyRefused(request.fields) {
       log.notice(
         "a page's origin is not in server.cors_origins", metadata: ["origin": "\(origin)"])
@@ -97,10 +97,12 @@ public struct Routes: Sendable {
   }
 
   /// What a request that the server refused is answered with.
-  public func refuse(_ refusal: Refusal) -> Response {
+  /// - Parameter origin: whose page sent it, where that is known.
+  public func refuse(_ refusal: Refusal, origin: String?) -> Response {
     let requestID = requestIDs.next()
     var response = answer(Problem(refusal), requestID)
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
+    crossOrigin.admit(origin, to: &response.fields)
     requestMetrics.record(.unknown, .get, response.status, took: .zero)
     return response
   }
@@ -114,9 +116,10 @@ public struct Routes: Sendable {
       let makesJobs = route == .view && !configuration.signsViews
       try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs)
     }
-    if request.method == .options, route != .unknown { return options(request, route) }
+    let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
+    if request.method == .options, isThere { return options(request, route) }
     let (caller, client) = try admit(request, to: route, &allowance)
-    guard route != .unknown else { throw Problem(.notFound, "There is no such path.") }
+    guard isThere else { throw Problem(.notFound, "There is no such path.") }
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
     }

@@ -17,7 +17,7 @@ extension SubmissionDecoder {
     let names = Set(job.submission.variants.map(\.name))
     for (index, delivery) in job.submission.deliveries.enumerated() {
       guard let name = delivery.variant, !names.contains(name) else { continue }
-      wrong(location.child("\(index)"), "what: the job has no variant of that name.")
+      wrong(location.child("\(index)").child("what"), "The job has no variant of that name.")
     }
   }
 
@@ -32,25 +32,25 @@ extension SubmissionDecoder {
     case nil, .string("original"): variant = nil
     case .string(let name): variant = name
     default:
-      wrong(location, "what: it is original or a variant's name.")
+      wrong(location.child("what"), "It is original or a variant's name.")
       return nil
     }
     for member in members where !Self.deliveryMembers.contains(member.name) {
       let hint = mistakes.hint(for: member.name, among: Self.deliveryMembers)
-      wrong(location, "\(member.name.prefix(bytes: 64)): a place has no such member.\(hint)")
+      wrong(location.child(member.name), "A place has no such member.\(hint)")
     }
     switch (member("put"), member("to")) {
     case (let put?, nil):
       guard member("key") == nil else {
-        wrong(location, "key: a presigned URL names its object itself.")
+        wrong(location.child("key"), "A presigned URL names its object itself.")
         return nil
       }
-      guard let url = url(put, at: location) else { return nil }
-      let fields = member("headers").map { headers($0, at: location) } ?? []
+      guard let url = url(put, at: location.child("put")) else { return nil }
+      let fields = member("headers").map { headers($0, at: location.child("headers")) } ?? []
       return DeliveryRequest(.put(url, headers: fields), variant: variant)
     case (nil, let name?):
       guard member("headers") == nil else {
-        wrong(location, "headers: they go with put only.")
+        wrong(location.child("headers"), "They go with put only.")
         return nil
       }
       return profile(name, key: member("key"), variant, at: location)
@@ -64,7 +64,7 @@ extension SubmissionDecoder {
     _ name: JSONValue, key: JSONValue?, _ variant: String?, at location: Location
   ) -> DeliveryRequest? {
     guard let name = name.string, destinations.contains(name) else {
-      wrong(location, "to: this service has no destination of that name.")
+      wrong(location.child("to"), "This service has no destination of that name.")
       return nil
     }
     guard let key else {
@@ -74,8 +74,8 @@ extension SubmissionDecoder {
     guard let key = key.string.flatMap({ DeliveryKey($0) }) else {
       let names = DeliveryKey.Placeholder.allCases.map { "{\($0.rawValue)}" }.joined(separator: " ")
       wrong(
-        location,
-        "key: it is a path of up to \(DeliveryKey.longest) bytes without empty parts, . and ..; in braces may stand \(names)."
+        location.child("key"),
+        "It is a path of up to \(DeliveryKey.longest) bytes without empty parts, . and ..; in braces may stand \(names)."
       )
       return nil
     }

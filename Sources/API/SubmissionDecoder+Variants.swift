@@ -16,7 +16,7 @@ extension SubmissionDecoder {
       let location = location.child("\(index)")
       guard let variant = variant(element, named: "v\(index)", at: location) else { continue }
       if variants.contains(where: { $0.name == variant.name }) {
-        wrong(location, "There is one of that name already.")
+        wrong(location.child("name"), "There is one of that name already.")
       } else {
         variants.append(variant)
       }
@@ -35,16 +35,17 @@ extension SubmissionDecoder {
     var density = 1.0
     for member in members {
       guard let wrong = set(member, of: &request, &density) else { continue }
-      self.wrong(location, "\(member.name.prefix(bytes: 64)): \(wrong)")
+      self.wrong(location.child(member.name), wrong)
     }
     if request.isAnimated == true, let format = request.format, format != .webp {
-      wrong(location, "animated: Animations are written as WebP alone.")
+      wrong(location.child("animated"), "Animations are written as WebP alone.")
     }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
-    guard sides.allSatisfy({ ($0 ?? 1) <= Double(limits.maxDimension) }) else {
-      wrong(location, "A side is longer than \(limits.maxDimension) pixels.")
-      return nil
+    let isTooLong = sides.map { ($0 ?? 1) > Double(limits.maxDimension) }
+    for (name, isTooLong) in zip(["width", "height"], isTooLong) where isTooLong {
+      wrong(location.child(name), "Times dpr it is more than \(limits.maxDimension) pixels.")
     }
+    if isTooLong.contains(true) { return nil }
     (request.width, request.height) = (sides[0].map { Int($0) }, sides[1].map { Int($0) })
     if let width = request.width, let height = request.height,
       request.fit == .fill || request.fit == .cover, width > limits.maxPixels / max(1, height)

@@ -41,10 +41,7 @@ struct SubmissionDecoder {
   /// A captured image's job, whose options stand in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
-    for name in ["variants", "notify", "deliver"] {
-      guard let text = query.one(name) else { continue }
-      members.append(.init(name: name, value: Self.json(text)))
-    }
+    members += Self.json(["variants", "notify", "deliver"], of: &query)
     if let word = query.one("original") {
       members.append(.init(name: "original", value: .string(word)))
     }
@@ -58,7 +55,8 @@ struct SubmissionDecoder {
     if !members.contains(where: { $0.name == "priority" }) {
       members.append(.init(name: "priority", value: .string("high")))
     }
-    var job = job(from: members + Self.list("alternatives", of: &query), at: .query)
+    members += Self.list("alternatives", of: &query) + Self.json(["variants"], of: &query)
+    var job = job(from: members, at: .query)
     // It has to be there while it is looked at.
     if let retention = job?.submission.retention {
       job?.submission.retention = max(retention, .seconds(10))
@@ -81,9 +79,13 @@ struct SubmissionDecoder {
     return members + list("tags", of: &query)
   }
 
-  /// What a member of a query says in JSON; what is none is a text, which no such member may be.
-  private static func json(_ text: String) -> JSONValue {
-    (try? JSONParser.parse(Array(text.utf8), maxValues: 200)) ?? .string(text)
+  /// Members of a query that stand there in JSON; what is none is a text, which no such member may be.
+  private static func json(_ names: [String], of query: inout Query) -> [JSONValue.Member] {
+    names.compactMap { name in
+      guard let text = query.one(name) else { return nil }
+      let value = try? JSONParser.parse(Array(text.utf8), maxValues: 200)
+      return .init(name: name, value: value ?? .string(text))
+    }
   }
 
   /// A member that may stand there many times.
@@ -116,10 +118,7 @@ struct SubmissionDecoder {
   mutating func template(
     from members: [JSONValue.Member], at root: Location.Root, over former: NewJob? = nil
   ) -> NewJob {
-    let url = SourceURL("http://localhost/")!  // a legal URL
-    let source = Source.url(url, lowData: nil)
-    var job =
-      former ?? NewJob(submission: Submission(source: source), priority: usualPriority)
+    var job = former ?? plainJob
     job.submission.savesData = savesData
     for member in members {
       let location = Location(root: root, member: member.name)
@@ -146,10 +145,11 @@ struct SubmissionDecoder {
     from members: [JSONValue.Member], at root: Location.Root, over template: NewJob? = nil
   ) -> NewJob? {
     let source = source(of: members, at: root)
-    // Without a usable source the other members are still looked at: all mistakes are told at once.
-    var job =
-      template ?? NewJob(submission: Submission(source: .local("")), priority: usualPriority)
-    job.submission.source = source ?? .local("")
+    // Without a usable source the other members are still looked at, by the one that it was to be: all mistakes are told
+    // at once.
+    let isLocal = members.contains { $0.name == "local" }
+    var job = template ?? plainJob
+    job.submission.source = source ?? (isLocal ? .local("") : Self.anyURL)
     job.submission.savesData = savesData
     for member in members where !Self.sourceMembers.contains(member.name) {
       set(member, of: &job, at: Location(root: root, member: member.name))
@@ -159,6 +159,12 @@ struct SubmissionDecoder {
     return source == nil ? nil : job
   }
 
+  /// A job of which nothing is said; its source stands for none.
+  private var plainJob: NewJob {
+    NewJob(submission: Submission(source: Self.anyURL), priority: usualPriority)
+  }
+
+  private static let anyURL = Source.url(SourceURL("http://localhost/")!, lowData: nil)  // legal
   private static let sourceMembers: [String] = ["url", "low_data_url", "local"]
 }
 

@@ -75,7 +75,7 @@ struct Parts: Sendable {
       }, activity: { recorder.activity }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
-      refusal: routes.refuse(_:),
+      refusal: routes.refuse(_:origin:),
       log: log)
   }
 

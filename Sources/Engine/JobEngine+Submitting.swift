@@ -33,6 +33,7 @@ extension JobEngine {
     new.submission.spellHosts(by: fetcher)
     var job = Job(new, id: ids.next(at: moment), owner: owner, createdAt: moment, batch: batch)
     job.target = network.firstCandidate(of: job.submission)
+    job.skipsCache = !cache.isOn
     return loads.rules.sharing(job)
   }
 

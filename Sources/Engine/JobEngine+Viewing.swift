@@ -7,21 +7,21 @@ extension JobEngine {
 
   private static let viewer = Caller(owner: .view, isAdmin: false)
 
-  /// The view's job for what is asked, once it has finished or the time is over: the one that others were given, as long
-  /// as it answers for it, else a new one. Its priority is as high as any of theirs. When all who wait for it have left
-  /// (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
+  /// The view's job for what is asked, once it has finished or the time is over: the one that others were given, in
+  /// whatever size, as long as it answers for it, else a new one. Its priority is as high as any of theirs. When all who
+  /// wait for it have left (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
   public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     var snapshot = try await given(new)
-    if try await awaited(&snapshot, atMost: limit) { return snapshot }
-    // Cancelled because others left, while this one came.
+    if try await awaited(&snapshot, new, atMost: limit) { return snapshot }
+    // Cancelled because others left, while this one came, or failed by the size that they wanted.
     snapshot = try await given(new)
-    _ = try await awaited(&snapshot, atMost: limit)
+    _ = try await awaited(&snapshot, new, atMost: limit)
     return snapshot
   }
 
-  /// - Returns: false where the job was cancelled meanwhile.
+  /// - Returns: false where the job came to nothing meanwhile that says nothing of this view.
   private func awaited(
-    _ snapshot: inout JobSnapshot, atMost limit: Duration
+    _ snapshot: inout JobSnapshot, _ new: NewJob, atMost limit: Duration
   ) async throws(JobsError) -> Bool {
     let id = snapshot.job.id
     guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
@@ -38,13 +38,16 @@ extension JobEngine {
     if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
       snapshot = try await cancel(id, for: Self.viewer)
     }
-    return snapshot.job.phase != .cancelled || Task.isCancelled
+    let job = snapshot.job
+    return Task.isCancelled || job.phase != .cancelled && !job.mayHaveFailedByVariants(notOf: new)
   }
 
   private func given(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
-    let view = new.fingerprint
-    if let id = views.job(for: view), let snapshot = try await joined(id, new) {
-      return snapshot
+    var view = new.fingerprint
+    if let snapshot = try await known(view, new) {
+      guard snapshot.job.mayHaveFailedByVariants(notOf: new) else { return snapshot }
+      view = new.fingerprintWithVariants
+      if let snapshot = try await known(view, new) { return snapshot }
     }
     return try await views.submit(view) {
       do throws(JobsError) {
@@ -59,7 +62,8 @@ extension JobEngine {
     }.get()
   }
 
-  private func joined(_ id: JobID, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
+  private func known(_ view: Fingerprint, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
+    guard let id = views.job(for: view) else { return nil }
     do throws(JobsError) {
       let snapshot = try await job(id, for: Self.viewer)
       guard snapshot.job.answersViews(at: now()) else { return nil }
@@ -91,6 +95,12 @@ extension Job {
       }
     }
   }
+
+  /// Whether it was to make other variants than that one, and might have an image without them.
+  fileprivate func mayHaveFailedByVariants(notOf new: NewJob) -> Bool {
+    guard case .codec? = failure, !submission.variants.isEmpty else { return false }
+    return submission.variants.map(\.recipe) != new.submission.variants.map(\.recipe)
+  }
 }
 
 extension CacheOutcome {
@@ -99,8 +109,15 @@ extension CacheOutcome {
 }
 
 extension NewJob {
-  /// Equal for views that one job can answer: all but the priority.
-  fileprivate var fingerprint: Fingerprint {
+  /// Equal for views that one job can answer: all but the priority and the sizes, which its image has.
+  fileprivate var fingerprint: Fingerprint { Fingerprint(of: parts) }
+
+  /// Equal where the sizes are, too.
+  fileprivate var fingerprintWithVariants: Fingerprint {
+    Fingerprint(of: parts + ["variants"] + submission.variants.map { "\($0.recipe)" })
+  }
+
+  private var parts: [String] {
     let asked = submission
     let source: [String] =
       switch asked.source {
@@ -117,6 +134,6 @@ extension NewJob {
       [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
     ]
     // Each list after its count, so that nothing moves from one to the next.
-    return Fingerprint(of: lists.flatMap { ["\($0.count)"] + $0 })
+    return lists.flatMap { ["\($0.count)"] + $0 }
   }
 }

@@ -219,8 +219,7 @@ public final class JobEngine: Sendable {
     case .starting: throw .starting
     // The next one may find room, or need none.
     case .ready, .full, .stuck: return
-    // Others work on what this one takes while it stops, so that a proxy's clients see nothing of that.
-    case .draining: if membership.isAlone { throw .draining }
+    case .draining: throw .draining
     }
   }
 

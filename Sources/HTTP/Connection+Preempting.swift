@@ -45,7 +45,7 @@ extension Connection {
       _ = shutdown(descriptor, Int32(SHUT_RDWR))
       return
     }
-    let bytes = service.refusal(refusal).encoded(at: time(nil))
+    let bytes = service.refusal(refusal, nil).encoded(at: time(nil))
     // As little as this finds room in the kernel, unless answers before it were not read.
     _ = bytes.withUnsafeBytes {
       send(

@@ -65,7 +65,8 @@ extension Connection {
     } catch {
       service.log.debug(
         "refused", metadata: ["client": "\(remoteAddress)", "why": "\(error.refusal)"])
-      return answerEarly(service.refusal(error.refusal))
+      let origin = MHD_lookup_connection_value(handle, .HEADER_KIND, "Origin")
+      return answerEarly(service.refusal(error.refusal, origin.map { String(cString: $0) }))
     }
   }
 

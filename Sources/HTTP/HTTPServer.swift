@@ -22,7 +22,7 @@ public final class HTTPServer: Sendable {
   ///   - refusal: words the answer to a request that is not; the connection is closed after it.
   public init(
     _ configuration: Configuration, handler: @escaping RequestHandler,
-    refusal: @escaping @Sendable (Refusal) -> Response, log: Logger = Logger(label: "http")
+    refusal: @escaping RefusalHandler, log: Logger = Logger(label: "http")
   ) {
     service = Service(configuration, handler: handler, refusal: refusal, log: log)
   }

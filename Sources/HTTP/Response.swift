@@ -47,6 +47,9 @@ public protocol SendableFile: AnyObject, Sendable {
 /// and when the client goes away its task is cancelled.
 public typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response
 
+/// Words the answer to a request that is refused; with what its `Origin` said, where that was found.
+public typealias RefusalHandler = @Sendable (Refusal, _ origin: String?) -> Response
+
 /// A request that the server refuses before anyone handles it.
 public enum Refusal: Sendable, Equatable {
   /// Its framing or header section breaks RFC 9112; `detail` says where.

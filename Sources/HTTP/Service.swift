@@ -5,7 +5,7 @@ import Synchronization
 final class Service: Sendable {
   let configuration: HTTPServer.Configuration
   let handler: RequestHandler
-  let refusal: @Sendable (Refusal) -> Response
+  let refusal: RefusalHandler
   let log: Logger
 
   private let open = Mutex<[UInt64: Connection]>([:])
@@ -13,7 +13,7 @@ final class Service: Sendable {
 
   init(
     _ configuration: HTTPServer.Configuration, handler: @escaping RequestHandler,
-    refusal: @escaping @Sendable (Refusal) -> Response, log: Logger
+    refusal: @escaping RefusalHandler, log: Logger
   ) {
     (self.configuration, self.handler) = (configuration, handler)
     (self.refusal, self.log) = (refusal, log)

@@ -171,7 +171,7 @@ extension Job {
     notBefore = nil
     lastFailure = nil
     if case .url = submission.source {
-      cache = CacheOutcome(submission.cacheMode == .noStore ? .bypass : .miss)
+      cache = CacheOutcome(skipsCache || submission.cacheMode == .noStore ? .bypass : .miss)
     }
     move(to: phase)
   }

@@ -21,6 +21,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   @Sparse public package(set) var previews = 0
   /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
   @Sparse public package(set) var isApart = false
+  /// Whether nothing goes through the cache (`cache.enabled`).
+  @Sparse public package(set) var skipsCache = false
   /// What was brought where, once `success`, in the order asked for.
   @Sparse public package(set) var deliveries: [Delivered] = []
   private var ownRevision: Int?
@@ -117,6 +119,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     case target = "otherTarget"
     case previews = "newPreviews"
     case isApart = "apart"
+    case skipsCache = "uncached"
     case deliveries = "delivered"
     case ownRevision = "revision"
     case version010 = "version"

@@ -61,6 +61,6 @@ private struct Picture: Equatable {
 
 extension Job {
   /// Whether nothing will happen to it any more, unless its owner wants something else. A low-data image is replaced by
-  /// the regular one as soon as the network allows.
-  public var isFinal: Bool { phase.isFinished && image?.variant != .lowData }
+  /// the regular one as soon as the network allows, unless its client saves data.
+  public var isFinal: Bool { phase.isFinished && !hasLowDataImage }
 }

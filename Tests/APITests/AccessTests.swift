@@ -38,7 +38,11 @@ struct AccessTests {
       let answer = await client.get(path, fields)
       #expect(answer.status == 401, "\(path)")
       #expect(answer.code == "unauthorized")
-      #expect(answer.fields[.wwwAuthenticate]?.hasPrefix("Bearer realm=") == true)
+      let challenge = answer.fields[.wwwAuthenticate]
+      #expect(challenge?.hasPrefix("Bearer realm=") == true)
+      // Of no token that was sent nothing is wrong (RFC 6750 section 3.1).
+      let isToken = field.hasPrefix("Bearer ") && field != "Bearer "
+      #expect(challenge?.contains("invalid_token") == isToken, "\(field)")
     }
     for path in [
       "/livez", "/readyz", "/openapi.yaml", "/openapi.json", "/problems/timeout", "/",

@@ -204,6 +204,46 @@ struct BatchTests {
     #expect(batch?["counts"]?["queued"] == .number(2))
   }
 
+  @Test(
+    "miss no line beyond the most, also where the content ends with it",
+    arguments: [
+      (Form.ndjson, "\"http://a/1\"\n\"http://a/2\"\n\"http://a/3\""),
+      (.uris, "http://a/1\nhttp://a/2\nhttp://a/3"), (.plain, "http://a/1\n\nhttp://a/3"),
+      (.csv, "url\nhttp://a/2\nhttp://a/3"),
+      (.json, #"{"jobs":["http://a/1","http://a/2","http://a/3"]}"#),
+    ])
+  func lastLine(form: Form, text: String) async throws {
+    let client = Client { $0.maxBatchLines = 2 }
+    #expect(await send(client, "/batches", text, form.type).status == 413)
+    let batch = await client.get("/batches").json?["batches"]?[0]
+    #expect(batch?["state"] == .string("receiving") && batch?["received"] == .number(2))
+    let lines = try #require(batch?["links"]?["self"]?.string) + "/lines?from=2"
+    let more = await send(client, lines, form == .csv ? "url" : text, form.type)
+    #expect(more.status == 413)
+  }
+
+  @Test("that there is no room to receive leave nothing behind, and may come again by their key")
+  func noRoom() async throws {
+    let client = Client { $0.maxConnections = 2 }
+    let hogs = [client.routes.memory, client.routes.connections].map {
+      $0.lease(for: .behind("192.0.2.9"))
+    }
+    for (budget, status) in [(hogs[0], 503), (hogs[1], 429)] {
+      budget.hold(1 << 40)
+      let refused = await send(client, "/batches", "http://a/", key: "k")
+      #expect(refused.status == status)
+      budget.release()
+      #expect(await client.get("/batches").json?["batches"] == .array([]))
+    }
+    client.service.with { $0.capacity = 0 }
+    #expect(await send(client, "/batches", "http://a/", key: "k").status == 503)
+    client.service.with { $0.capacity = 1 }
+    #expect(await client.get("/batches").json?["batches"] == .array([]))
+    let begun = await send(client, "/batches", "http://a/", key: "k")
+    #expect(begun.status == 202 && begun.json?["received"] == .number(1))
+    #expect(client.routes.memory.held == 0 && client.routes.connections.held == 0)
+  }
+
   @Test("are written in parts by what is kept of their jobs, however little the lines say")
   func parts() async throws {
     let client = Client()

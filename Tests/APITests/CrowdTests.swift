@@ -180,7 +180,7 @@ struct CrowdTests {
     var configuration = HTTPServer.Configuration()
     (configuration.port, configuration.threads) = (0, 2)
     let server = HTTPServer(
-      configuration, handler: routes.respond(to:), refusal: routes.refuse(_:))
+      configuration, handler: routes.respond(to:), refusal: routes.refuse(_:origin:))
     return (server, try server.start().port)
   }
 

@@ -51,4 +51,18 @@ struct DeliverTests {
     #expect(answer.status == 422 && deliveries.isEmpty, "\(answer.text)")
     #expect(answer.mistakes.allSatisfy { $0.hasPrefix("/deliver") }, "\(answer.mistakes)")
   }
+
+  @Test("is told by the member that is wrong")
+  func places() async {
+    let (answer, _) = await submitted(
+      #"""
+      [{"to":"other"}, {"to":"shop","key":"../x"}, {"put":"x"},
+       {"put":"https://a.example/","headers":{"Content-Length":"1"}}]
+      """#)
+    let wrong = ["0/to", "1/key", "2/put", "3/headers/Content-Length"]
+    let code = ["invalid_option", "invalid_option", "invalid_url", "invalid_option"]
+    #expect(answer.mistakes == zip(wrong, code).map { "/deliver/\($0) \($1)" })
+    let (unmade, _) = await submitted(#"[{"to":"shop","what":"thumb"}]"#)
+    #expect(unmade.mistakes == ["/deliver/0/what invalid_option"])
+  }
 }

@@ -45,7 +45,7 @@ struct DescribedErrorTests {
       answers.append(await client.post(body))
     }
     for refusal in [Refusal.targetTooLong(limit: 1), .headerTooLarge(limit: 1)] {
-      answers.append(Answer(client.routes.refuse(refusal)))
+      answers.append(Answer(client.routes.refuse(refusal, origin: nil)))
     }
     for state in [ServiceState.starting, .stuck, .full, .draining] {
       client.service.with { $0.state = state }

@@ -51,7 +51,7 @@ struct EventTests {
   @Test("of a finished job are none, and for good, for a client that has heard of its end")
   func heardOfTheEnd() async throws {
     let id = try await client.succeeded()
-    let version = try #require(client.service.peek(id, for: .all)?.job.version)
+    let version = try #require(client.service.peek(id, for: .everyone)?.job.version)
     #expect(await client.get("/jobs/\(id)/events", [.lastEventID: "\(version)"]).status == 204)
     #expect(await client.get("/jobs/\(id)/events", [.lastEventID: "\(version - 1)"]).status == 200)
   }
@@ -92,12 +92,12 @@ struct EventTests {
     #expect(answer.text == "event: phase\nid: 1\ndata: \(document)\n\nid: at-\(now)\n\n")
     _ = await client.get("/events", [.lastEventID: "at-\(now)"])
     _ = await client.get("/events", [.lastEventID: "7"])
-    var first = SubscriptionQuery(caller: .all)
+    var first = SubscriptionQuery(caller: .everyone)
     first.phases = [.queued, .loading]
     first.tag = "x"
-    var second = SubscriptionQuery(caller: .all)
+    var second = SubscriptionQuery(caller: .everyone)
     second.seenUntil = Timestamp(milliseconds: now)
-    var third = SubscriptionQuery(caller: .all)
+    var third = SubscriptionQuery(caller: .everyone)
     third.seenUntil = Timestamp(milliseconds: 0)
     #expect(client.service.with { $0.listening } == [.many(first), .many(second), .many(third)])
   }
@@ -105,5 +105,5 @@ struct EventTests {
 
 extension Caller {
   /// Who asks where there are no tokens.
-  fileprivate static let all = Caller(owner: .anonymous, isAdmin: true)
+  static let everyone = Caller(owner: .anonymous, isAdmin: true)
 }

@@ -38,10 +38,12 @@ struct ImageTests {
     #expect(answer.bytes == bytes)
     #expect(answer.fields[.cacheControl] == "private, max-age=31536000, immutable")
     let other = String(repeating: "0", count: 64)
-    for query in ["", "&width=5", "&placeholder=true"] {
+    for query in ["", "&width=5"] {
       let gone = await client.get("/jobs/\(id)/image?sha256=\(other)\(query)")
       #expect(gone.status == 404 && gone.code == "image_unavailable")
     }
+    let standing = await client.get("/jobs/\(id)/image?sha256=\(other)&placeholder=true")
+    #expect(standing.status == 200 && standing.fields[.cacheControl] == "no-store")
     #expect(await client.get("/jobs/\(id)/image?sha256=1234").status == 422)
   }
 
@@ -111,6 +113,26 @@ struct ImageTests {
       let fields: HTTPFields = [.range: "bytes=0-9", .ifRange: field]
       #expect(await client.get("/jobs/\(id)/image", fields).status == status)
     }
+  }
+
+  @Test("If-Range: a date names an image a second after it at the earliest")
+  func ifRangeSoon() async throws {
+    let id = try await client.succeeded(bytes)
+    let modified = try #require(client.service.peek(id, for: .everyone)?.job.image?.modifiedAt)
+    let date = try #require(await client.get("/jobs/\(id)/image").fields[.lastModified])
+    for (later, status) in [(Int64(999), 200), (1_000, 206)] {
+      client.service.with { $0.milliseconds = modified.milliseconds + later }
+      let fields: HTTPFields = [.range: "bytes=0-9", .ifRange: date]
+      #expect(await client.get("/jobs/\(id)/image", fields).status == status)
+    }
+  }
+
+  @Test("Last-Modified is never later than now, whatever the origin said")
+  func fromTheFuture() async throws {
+    let id = try await client.succeeded(bytes)
+    client.service.with { $0.milliseconds = 1_600_000_000_000 }
+    let answer = await client.get("/jobs/\(id)/image")
+    #expect(answer.fields[.lastModified] == "Sun, 13 Sep 2020 12:26:40 GMT")
   }
 
   @Test("who goes on with another image is refused, before a range is looked at")

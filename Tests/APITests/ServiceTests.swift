@@ -96,7 +96,7 @@ struct ServiceTests {
       (.headerTooLarge(limit: 1), 431), (.bodyTooLarge(limit: 1), 413),
       (.unknownTransferCoding, 501), (.unknownExpectation, 417),
     ] {
-      let answer = Answer(client.routes.refuse(refusal))
+      let answer = Answer(client.routes.refuse(refusal, origin: nil))
       #expect(answer.status == status)
       #expect(answer.json?["status"] == .number(Double(status)))
       #expect(answer.fields[.requestID]?.isEmpty == false)
@@ -127,6 +127,17 @@ struct CrossOriginTests {
     #expect(answer.status == 200)
     #expect(answer.fields[.accessControlAllowOrigin] == nil)
     #expect(answer.fields[.vary] == "Origin")
+  }
+
+  @Test("a known origin may read what the server refused, too")
+  func refusals() {
+    for (origin, admitted) in [
+      ("https://app.example", "https://app.example"), ("https://evil.example", nil), (nil, nil),
+    ] {
+      let answer = Answer(client.routes.refuse(.bodyTooLarge(limit: 1), origin: origin))
+      #expect(answer.status == 413 && answer.fields[.vary] == "Origin")
+      #expect(answer.fields[.accessControlAllowOrigin] == admitted)
+    }
   }
 
   @Test("a preflight is answered without a token")

@@ -80,6 +80,19 @@ struct SubmitTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
+  @Test("a source that can't be used is told alone, with whatever goes with its kind beside it")
+  func toldAlone() async {
+    let others =
+      #""alternatives":["http://b/"],"cache_key":"k","headers":{"A":"1"},"low_data_url":"http://c/""#
+    for (source, mistake) in [
+      (#""url":"x","#, "/url invalid_url"), ("", "/url missing_url"),
+    ] {
+      #expect(await client.post("{\(source)\(others)}").mistakes == [mistake])
+    }
+    let local = await client.post(#"{"local":"../x","cache_key":"k"}"#)
+    #expect(local.mistakes == ["/local invalid_local_name", "/cache_key invalid_option"])
+  }
+
   @Test("no source is missing_url")
   func needsSource() async {
     for json in ["{}", #"{"tags":[]}"#, #"{"url":null}"#, #"{"low_data_url":"http://a.example/"}"#]
@@ -320,7 +333,10 @@ struct SubmitTests {
   func draining() async throws {
     let id = try await client.submitted()
     client.service.with { $0.state = .draining }
-    for target in ["/jobs", "/jobs/\(id)/fetch"] {
+    let batch = "/batches/\(id)"
+    for target in [
+      "/jobs", "/jobs/\(id)/fetch", "/batches", "\(batch)/lines?from=0", "\(batch)/retry",
+    ] {
       let answer = await client.post("{}", to: target)
       #expect(answer.status == 503)
       #expect(answer.code == "draining")

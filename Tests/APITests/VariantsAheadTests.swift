@@ -28,6 +28,20 @@ struct VariantsAheadTests {
     #expect(variants[2].enlarge && variants[2].quality == 7 && variants[2].format == nil)
   }
 
+  @Test("that are wrong are told member by member, in a query by words")
+  func places() async {
+    let text = #"[{"width":0,"fit":"x"},{"widht":1},{"height":20000,"dpr":2},{"name":"v1"},7]"#
+    let wrong = [
+      "/variants/0/width", "/variants/0/fit", "/variants/1/widht", "/variants/2/height",
+      "/variants/3/name", "/variants/4",
+    ]
+    #expect(await post(text).mistakes == wrong.map { "\($0) invalid_option" })
+    let query = "variants=%5B%7B%22width%22:0%7D%5D"
+    let upload = await client.send(.post, "/jobs/upload?\(query)", [.contentType: "image/png"])
+    #expect(upload.mistakes == ["variants invalid_option"])
+    #expect(upload.detail?.hasPrefix("/0/width: It is a whole number") == true)
+  }
+
   @Test("are none where the list is empty")
   func none() async {
     #expect(await post("[]").status == 202)

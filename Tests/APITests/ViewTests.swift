@@ -32,7 +32,9 @@ struct ViewTests {
   @Test("is not there unless it is switched on")
   func off() async {
     for client in [Client(), Client { $0.tokens = [.of("web", [.jobs])] }] {
-      #expect(await client.get("/image?url=\(source)").status == 404)
+      for method: HTTPRequest.Method in [.get, .post, .options] {
+        #expect(await client.send(method, "/image?url=\(source)").status == 404, "\(method)")
+      }
     }
   }
 
@@ -120,6 +122,37 @@ struct ViewTests {
     #expect(failure.status == 404 && failure.code == "image_unavailable")
     #expect(failure.fields[.link] == "</jobs/\(other)>; rel=\"describedby\"")
     #expect(failure.json?["error"]?["code"]?.string == "timeout")
+  }
+
+  @Test("makes variants ahead as a job does, and answers with one of them by its name")
+  func variants() async throws {
+    let variants = "%5B%7B%22width%22:4%7D,%7B%22name%22:%22big%22,%22width%22:8%7D%5D"
+    let target = "/image?url=\(source)&variants=\(variants)"
+    // The job that others were given answers by its image, whatever they call their sizes.
+    _ = await open.get("/image?url=\(source)")
+    #expect(await open.get("\(target)&variant=big").status == 202)
+    let other = await open.get(target.replacing("cat.jpg", with: "dog.jpg"))
+    let names = open.service.with { $0.jobs.values.map { $0.submission.variants.map(\.name) } }
+    #expect(other.status == 202 && Set(names) == [[], ["v0", "big"]])
+
+    let image = try await StoredImage.of([1, 2, 3], url: #require(SourceURL(source)))
+    open.service.with { $0.images[image.digest] = [1, 2, 3] }
+    for id in open.service.with({ Array($0.jobs.keys) }) {
+      open.service.change(id) { job in
+        job.start(at: job.createdAt)
+        job.succeed(with: image, cache: nil, at: job.createdAt, keptFor: .seconds(3600))
+      }
+    }
+    for (name, width) in [("v0", 4), ("big", 8)] {
+      #expect(await open.get("\(target)&variant=\(name)").status == 200)
+      #expect(open.service.with { $0.opened.last?.rendition.width } == width)
+    }
+    #expect(await open.get(target).bytes == [1, 2, 3])
+    #expect(await open.get("\(target)&variant=none").code == "not_found")
+    for (query, mistake) in [("variants=x", "variants"), ("variant=big&width=4", "variant")] {
+      let answer = await open.get("/image?url=\(source)&\(query)")
+      #expect(answer.mistakes == ["\(mistake) invalid_option"])
+    }
   }
 
   @Test(

@@ -15,6 +15,30 @@ struct ConfigurationSourceTests {
     #expect(server.host == "127.0.0.1")
   }
 
+  @Test("what is usual may be called by its name, where others are URLs")
+  func usual() throws {
+    let configuration = try Configuration.load(
+      yaml: "storage: { jobs: sqlite, images: files }", name: "f")
+    #expect(configuration == Configuration())
+    #expect(configuration.effective().contains("  jobs: sqlite\n"))
+    #expect(configuration.effective().contains("  images: files\n"))
+  }
+
+  @Test(
+    "AWS_REGION is the object store's region where no key says otherwise",
+    arguments: [
+      ("s3://pics/p", "", "", "eu-west-1"), ("s3://pics/p", "eu-1", "", "eu-1"),
+      ("s3://pics/p", "eu-1", "eu-2", "eu-2"), ("files", "", "", "us-east-1"),
+    ])
+  func awsRegion(images: String, file: String, variable: String, region: String) throws {
+    let s3 = file.isEmpty ? "" : ", s3: { region: \(file) }"
+    var environment = ["AWS_REGION": "eu-west-1"]
+    if !variable.isEmpty { environment["IMAGEFETCH_STORAGE_S3_REGION"] = variable }
+    let configuration = try Configuration.load(
+      yaml: "storage: { images: \(images)\(s3) }", name: "f", environment: environment)
+    #expect(configuration.storage.s3.region == region)
+  }
+
   @Test("a variable says what the key would, lists between commas")
   func variables() throws {
     let hash = String(repeating: "12", count: 32)

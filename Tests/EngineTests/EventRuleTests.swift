@@ -94,8 +94,19 @@ struct EventRuleTests {
     #expect(changes.events.ordered(for: regular, isFirst: false) == [.progress, .image, .phase])
   }
 
-  @Test("nothing more is to come of a finished job but of one that has its low-data image")
+  @Test("nothing more is to come of a finished job but of one whose low-data image is replaced")
   func settled() {
+    var saving = queued.submission
+    saving.savesData = true
+    let saver = Job(
+      id: queued.id, owner: .anonymous, submission: saving, priority: .normal, tags: [],
+      createdAt: moment)
+    let saved = changed(saver) { job in
+      job.start(at: moment)
+      job.succeed(with: image(.lowData), cache: nil, at: moment, keptFor: .seconds(9))
+    }
+    #expect(saved.isFinal)
+    #expect(changed(succeeded(image(.lowData))) { $0.loseImage() }.isFinal)
     #expect(!queued.isFinal && !loading.isFinal && !succeeded(image(.lowData)).isFinal)
     #expect(succeeded(image()).isFinal)
     #expect(changed(queued) { _ = $0.cancel(at: moment, keptFor: .zero) }.isFinal)

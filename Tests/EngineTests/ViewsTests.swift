@@ -110,6 +110,23 @@ struct ViewsTests {
     }
   }
 
+  @Test("that failed in one size stands for that, and says nothing of others")
+  func failedVariant() async throws {
+    // Nothing renders here: no job with variants comes to an image.
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      var animated = VariantRequest(name: "v0")
+      animated.isAnimated = true
+      let moving = new { [animated] in $0.variants = [animated] }
+      let failed = try await finished(shop, moving)
+      #expect(failed.failure?.code == .unsupportedFormat)
+      let plain = try await finished(shop, new())
+      #expect(plain.phase == .success)
+      #expect(try await shop.engine.view(moving, atMost: .zero).job.id == failed.id)
+      #expect(try await shop.engine.view(new(), atMost: .zero).job.id == plain.id)
+    }
+  }
+
   @Test("raises its job's priority, and never lowers it")
   func priority() async throws {
     try await Workshop.open { shop in

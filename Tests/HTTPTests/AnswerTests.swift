@@ -176,18 +176,18 @@ struct ServerTests {
     let served = try Served(handler: echo)
     var configuration = HTTPServer.Configuration()
     configuration.port = served.port
-    let twice = HTTPServer(configuration, handler: echo, refusal: { _ in .text("") })
+    let twice = HTTPServer(configuration, handler: echo, refusal: { _, _ in .text("") })
     #expect(
       throws: ServerError.addressUnavailable(
         host: "127.0.0.1", port: served.port, errno: EADDRINUSE)
     ) { try twice.start() }
     configuration.host = "not an address"
-    let lost = HTTPServer(configuration, handler: echo, refusal: { _ in .text("") })
+    let lost = HTTPServer(configuration, handler: echo, refusal: { _, _ in .text("") })
     #expect(throws: ServerError.unknownHost("not an address")) { try lost.start() }
     configuration.host = "127.0.0.1"
     configuration.port = 0
     configuration.tls = (certificate: "no PEM", key: "none")
-    let bare = HTTPServer(configuration, handler: echo, refusal: { _ in .text("") })
+    let bare = HTTPServer(configuration, handler: echo, refusal: { _, _ in .text("") })
     #expect(throws: ServerError.self) { try bare.start() }
     await served.server.stop(within: .zero)
   }

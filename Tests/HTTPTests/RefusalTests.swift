@@ -84,6 +84,16 @@ struct RefusalTests {
     try await expect("targetTooLong(limit: 8192)", "GET \(target) HTTP/1.1\r\n\(Self.host)\r\n")
   }
 
+  @Test("with word of whose page sent it")
+  func origin() async throws {
+    let origin = try await Served.with(handler: { _ in .text("handled") }) { port in
+      try RawClient(port).exchange(
+        "POST / HTTP/1.1\r\n\(Self.host)Origin: https://a.example\r\nContent-Length: 33554433\r\n\r\n"
+      ).field("access-control-allow-origin")
+    }
+    #expect(origin == "https://a.example")
+  }
+
   @Test("without being told to go on, if its content would be too large")
   func expectation() async throws {
     let request =

@@ -18,8 +18,9 @@ struct Served {
     configure(&configuration)
     server = HTTPServer(
       configuration, handler: handler,
-      refusal: { refusal in
+      refusal: { refusal, origin in
         var fields = HTTPFields()
+        fields[.accessControlAllowOrigin] = origin
         fields[.contentType] = "application/problem+json"
         return Response(
           status: .badRequest, fields: fields, content: .bytes(Array("\(refusal)".utf8)))

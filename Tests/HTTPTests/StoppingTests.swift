@@ -96,7 +96,7 @@ struct StoppingTests {
     async let second: Void = server.stop(within: .seconds(1))
     _ = await (first, second)
     await server.stop(within: .zero)
-    let never = HTTPServer(.init(), handler: echo, refusal: { _ in .text("") })
+    let never = HTTPServer(.init(), handler: echo, refusal: { _, _ in .text("") })
     await never.stop(within: .zero)
     #expect(throws: ServerError.alreadyStarted) { try server.start() }
   }

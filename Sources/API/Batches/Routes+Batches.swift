@@ -14,6 +14,9 @@ extension Routes {
     decoder.mistakes = Mistakes()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
+    // Before the batch is durable: one that can't be received is none.
+    let room = format == nil ? [] : try room(for: exchange)
+    defer { for lease in room { lease.release() } }
     let begun = try await asking { () throws(JobsError) in
       try await service.begin(
         new, by: exchange.caller, key: key.map { exchange.key($0, content: []) })
@@ -22,8 +25,10 @@ extension Routes {
     guard begun.isNew else { return answer(batch, .ok) }
     if let format {
       do throws(Problem) { batch = try await receive(exchange, format, into: batch) } catch {
-        // Nobody was told of it, and what is wrong with its beginning is wrong again. One that has lines stays.
-        if batch.isOpen, error.status == .unprocessableContent {
+        // Nobody was told of it: an open one may be asked for by its key, but what is wrong with its beginning is wrong
+        // again. One that has lines stays.
+        let isEmpty = try? await service.batch(batch.id, for: exchange.caller).received == 0
+        if error.status == .unprocessableContent || isEmpty == true && !batch.isOpen {
           try? await service.abandon(batch.id)
         }
         throw error
@@ -73,6 +78,7 @@ extension Routes {
 
   /// `POST /batches/{id}/lines`.
   func addLines(_ exchange: Exchange) async throws(Problem) -> Response {
+    guard service.state != .draining else { throw Problem(JobsError.draining) }
     var query = Query(exchange.request.query)
     let from = query.int("from", in: 0...Self.mostLines)
     if from == nil, query.mistakes.isEmpty {
@@ -84,6 +90,8 @@ extension Routes {
     guard let format, batch.state == .receiving, batch.received == from else {
       throw Problem(JobsError.batchGoesOnElsewhere(batch))
     }
+    let room = try room(for: exchange)
+    defer { for lease in room { lease.release() } }
     return answer(try await receive(exchange, format, into: batch), .accepted)
   }
 
@@ -109,36 +117,36 @@ extension Routes {
     }
   }
 
+  /// A place to send from, and the memory that an upload takes.
+  private func room(for exchange: Exchange) throws(Problem) -> [Lease] {
+    let place = try place(for: exchange)
+    let lease = memory.lease(for: exchange.client)
+    guard lease.take(BatchWriter.memory) else {
+      throw .noRoom("As much is being received as fits into memory; try again later.")
+    }
+    return [place, lease]
+  }
+
   /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it. A batch that is
   /// not open ends with it.
   private func receive(
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch
   ) async throws(Problem) -> Batch {
-    let place = try place(for: exchange)
-    defer { place.release() }
-    let lease = memory.lease(for: exchange.client)
-    guard lease.take(BatchWriter.memory) else {
-      throw .noRoom("As much is being received as fits into memory; try again later.")
-    }
-    defer { lease.release() }
     let writer = BatchWriter(service, batch, by: exchange.caller)
     var reader = reader(of: batch, exchange)
     do throws(Problem) {
       var format = format
       while let piece = try await Self.next(of: exchange.request.body) {
         try format.read(piece, into: &reader)
-        try await Self.add(reader.take(), to: writer)
-        if reader.isOverfull {
-          throw Problem(.bodyTooLarge, "A batch has at most \(configuration.maxBatchLines) lines.")
-        }
+        try await add(&reader, to: writer)
       }
+      // The last line may end with the content.
       try format.end(into: &reader)
-      try await Self.add(reader.take(), to: writer)
+      try await add(&reader, to: writer)
       return try await ended(try await finished(writer), exchange)
     } catch {
-      try? await Self.add(reader.take(), to: writer)
-      let received = (try? await writer.finish())?.received
-      if received == 0, !batch.isOpen { try? await service.abandon(batch.id) }
+      try? await add(&reader, to: writer)
+      _ = try? await writer.finish()
       throw error
     }
   }
@@ -160,9 +168,13 @@ extension Routes {
     do { return try await body.next() } catch { throw Problem(error) }
   }
 
-  private static func add(_ parts: [NewLines], to writer: BatchWriter) async throws(Problem) {
-    for lines in parts {
+  /// Has what was read written; what came beyond the most lines was passed over.
+  private func add(_ reader: inout LineReader, to writer: BatchWriter) async throws(Problem) {
+    for lines in reader.take() {
       do { try await writer.add(lines) } catch { throw Problem(error) }
+    }
+    guard !reader.isOverfull else {
+      throw Problem(.bodyTooLarge, "A batch has at most \(configuration.maxBatchLines) lines.")
     }
   }
 

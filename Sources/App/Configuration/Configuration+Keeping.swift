@@ -38,7 +38,7 @@ extension Configuration {
   public struct ObjectStore: Sendable, Equatable {
     /// Its URL, without a path; nil: AWS's of that region.
     public var endpoint: String?
-    /// What requests are signed for.
+    /// What requests are signed for; where the key isn't given, `AWS_REGION` if that is.
     public var region = "us-east-1"
     /// Whether the bucket's name stands in the path; else in the host's name.
     public var isPathStyle = true

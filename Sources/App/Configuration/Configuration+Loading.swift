@@ -52,6 +52,7 @@ extension Configuration {
   ) throws(Mistakes) -> Configuration {
     loader.read(environment: environment)
     loader.read(flags: flags)
+    loader.complete(from: environment)
     loader.finish()
     guard loader.mistakes.isEmpty else { throw Mistakes(all: loader.mistakes) }
     return loader.configuration

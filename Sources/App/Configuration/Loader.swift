@@ -66,6 +66,15 @@ struct Loader {
     }
   }
 
+  /// Reads what AWS's tools go by, where no key says otherwise.
+  mutating func complete(from environment: [String: String]) {
+    let (path, name) = ("storage.s3.region", "AWS_REGION")
+    guard configuration.storage.images != nil, places[path] == nil, let key = Loader.keys[path],
+      let region = environment[name], !region.isEmpty
+    else { return }
+    set(key, to: region, from: .variable(name))
+  }
+
   /// Judges what keys say together.
   mutating func finish() {
     for rule in Rule.all where mistaken.isDisjoint(with: rule.keys) {

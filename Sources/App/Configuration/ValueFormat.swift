@@ -109,13 +109,18 @@ func shown(_ scalar: Scalar) -> String {
 
 extension ValueFormat {
   /// Null is a value too.
-  static func optional<Wrapped>(_ wrapped: ValueFormat<Wrapped>) -> ValueFormat
-  where Value == Wrapped? {
-    ValueFormat(wrapped.takes, form: wrapped.form) { node, complaints in
-      if node.scalar?.kind == .null { return .some(nil) }
-      return wrapped.read(node, &complaints).map { .some($0) }
+  /// - Parameter word: what it is also called.
+  static func optional<Wrapped>(
+    _ wrapped: ValueFormat<Wrapped>, named word: String? = nil
+  ) -> ValueFormat where Value == Wrapped? {
+    let takes = word.map { "\($0) or \(wrapped.takes)" } ?? wrapped.takes
+    return ValueFormat(takes, form: wrapped.form) { node, complaints in
+      guard let scalar = node.scalar, scalar.kind == .null || scalar.text == word else {
+        return wrapped.read(node, &complaints).map { .some($0) }
+      }
+      return .some(nil)
     } show: { value in
-      value.map(wrapped.show) ?? "null"
+      value.map(wrapped.show) ?? word ?? "null"
     }
   }
 

@@ -107,7 +107,7 @@ struct CountedService {
       activity: { Activity(end: .wallClock) }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
-      refusal: routes.refuse(_:), log: log)
+      refusal: routes.refuse(_:origin:), log: log)
   }
 
   /// Runs while the body does, on a thread of its own that Swift's don't count.

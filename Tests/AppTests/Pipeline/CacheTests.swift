@@ -358,6 +358,8 @@ struct CacheTests {
         #expect(try await service.run(["url": origin.url("/x")]).cache?.status == "bypass")
       }
       #expect(origin.requests.count == 2)
+      let failed = try await service.run(["url": origin.url("/none")])
+      #expect(failed.phase == "failure" && failed.cache?.status == "bypass")
     }
   }
 
