@@ -5,22 +5,36 @@ public protocol ExportedStore: JobRecords, InstanceLeases, EmbeddedImages {
   func queueOrder() async throws(StoreError) -> [JobID]
 
   /// Up to `count` idempotency keys after the one of that number.
-  func keys(after number: Int64, count: Int) async throws(StoreError) -> [ExportedKey]
+  func keys(after number: Int64, count: Int) async throws(StoreError) -> [Exported<ExportedKey>]
 
   /// Up to `count` entries of the cache, responses and variants alike, after the one of that number.
-  func entries(after number: Int64, count: Int) async throws(StoreError) -> [ExportedEntry]
+  func entries(after number: Int64, count: Int) async throws(StoreError)
+    -> [Exported<ExportedEntry>]
 
-  /// Up to `count` batches after the one of that number; with each its own.
-  func batches(after number: Int64, count: Int) async throws(StoreError)
-    -> [(number: Int64, batch: Batch)]
+  /// Up to `count` batches after the one of that number.
+  func batches(after number: Int64, count: Int) async throws(StoreError) -> [Exported<Batch>]
 
   /// Up to `count` lines after that one of which no job could be made, of the batch of that number, in their order.
-  func rejectedLines(of number: Int64, after line: Int, count: Int) async throws(StoreError)
-    -> [RejectedLine]
+  func rejectedLines(of number: Int64, after line: Int64, count: Int) async throws(StoreError)
+    -> [Exported<RejectedLine>]
 
-  /// Up to `count` messages, sent or not, after the one of that number; with each its own.
+  /// Up to `count` messages, sent or not, after the one of that number.
   func messages(after number: Int64, count: Int) async throws(StoreError)
-    -> [(number: Int64, message: WebhookMessage)]
+    -> [Exported<WebhookMessage>]
+}
+
+/// What a store has at one place among all of a kind.
+public struct Exported<Value: Sendable>: Sendable {
+  /// The place.
+  public let number: Int64
+  /// Nil where it can't be read.
+  public let value: Value?
+
+  /// At a place, what can be read there.
+  public init(_ number: Int64, _ read: () throws -> Value) {
+    self.number = number
+    value = try? read()
+  }
 }
 
 /// A store that takes over what another one kept. What it has already it leaves as it is, so that a move which was cut short
@@ -74,8 +88,6 @@ public struct ImportedImages: Sendable {
 
 /// A client's word that two requests are one, as it is kept.
 public struct ExportedKey: Sendable {
-  /// Its place among the others.
-  public var number: Int64
   /// The key, with its request's digest.
   public var key: IdempotencyKey
   /// Since when it is known.
@@ -84,8 +96,7 @@ public struct ExportedKey: Sendable {
   public var jobs: [JobID]
 
   /// A key.
-  public init(number: Int64, key: IdempotencyKey, since: Timestamp, jobs: [JobID]) {
-    self.number = number
+  public init(key: IdempotencyKey, since: Timestamp, jobs: [JobID]) {
     self.key = key
     self.since = since
     self.jobs = jobs
@@ -94,8 +105,6 @@ public struct ExportedKey: Sendable {
 
 /// An entry of the cache as it is kept: a response's or a variant's.
 public struct ExportedEntry: Sendable {
-  /// Its place among the others.
-  public var number: Int64
   /// What tells it from the others.
   public var id: CacheEntry.ID
   /// ``CacheEntry/resource``, where it is another one than the key.
@@ -111,10 +120,9 @@ public struct ExportedEntry: Sendable {
 
   /// An entry.
   public init(
-    number: Int64, id: CacheEntry.ID, resource: Fingerprint?, image: ImageDigest, bytes: Int,
+    id: CacheEntry.ID, resource: Fingerprint?, image: ImageDigest, bytes: Int,
     moments: (stored: Timestamp, used: Timestamp), record: [UInt8]
   ) {
-    self.number = number
     self.id = id
     self.resource = resource
     self.image = image

@@ -8,6 +8,8 @@ struct BatchChanges {
   /// Notes that a job's row was written or deleted; nil where there is none before or after.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let batch = (new ?? old)?.batch else { return }
+    // What had ended counts as what it had come to, also once it is gone.
+    if new == nil, old?.phase.isFinished == true { return }
     if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
       old.image == new.image
     {

@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Logging
 
 /// What happens to many jobs of a batch at once, some at a time.
 extension Transaction {
@@ -7,16 +8,24 @@ extension Transaction {
   ) throws -> BatchEnds {
     var ends = BatchEnds()
     let moment = try clock()
-    // Cancelled ones come before purged ones.
-    let rows = try readableBatchRows(
-      "b.stage >= 4 ORDER BY b.stage, b.number LIMIT 100 FOR UPDATE", [])
-    for row in rows where ends.count < count {
-      if row.isPurged {
-        try forgetJobs(of: row, &ends, upTo: count, cached)
-      } else if row.batch.counts.unfinished == 0 {
+    // Cancelled ones come before purged ones. What is beside their records tells which they are.
+    let found = try execute(
+      """
+      SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number LIMIT 100
+      FOR UPDATE
+      """)
+    let numbers = found.all.compactMap { found.int($0, 0) }
+    let rows = try readableBatchRows("b.number = ANY ($1)", [.ints(numbers)])
+    for (place, number) in numbers.enumerated() where ends.count < count {
+      guard let id = found.id(place, 1) else { continue }
+      if found.int(place, 2) == BatchStage.purged.rawValue {
+        try forgetJobs(of: number, id, &ends, upTo: count, cached)
+      } else if let row = rows.first(where: { $0.number == number }),
+        row.batch.counts.unfinished == 0
+      {
         try end(row)
       } else {
-        try cancelJobs(of: row, &ends, upTo: count, at: moment, keptFor: retention)
+        try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
       }
     }
     let stopped = try execute("SELECT id FROM batches WHERE stage >= 4")
@@ -26,12 +35,12 @@ extension Transaction {
   }
 
   private func cancelJobs(
-    of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
+    of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
     keptFor retention: Duration
   ) throws {
     let found = try execute(
       "SELECT id FROM queue WHERE batch = $1 AND state <> 4 LIMIT $2",
-      [.int(row.number), .int(Int64(count - ends.count))])
+      [.int(number), .int(Int64(count - ends.count))])
     let ids = found.all.compactMap { found.id($0, 0) }.sorted()
     var changes = try JobChanges(to: Set(ids), in: self)
     for id in ids {
@@ -50,13 +59,14 @@ extension Transaction {
   }
 
   private func forgetJobs(
-    of row: BatchRow, _ ends: inout BatchEnds, upTo count: Int, _ cached: (Job) -> CachedImage?
+    of number: Int64, _ id: BatchID, _ ends: inout BatchEnds, upTo count: Int,
+    _ cached: (Job) -> CachedImage?
   ) throws {
     let found = try execute(
       """
       SELECT j.id FROM jobs j WHERE j.batch = $1
         AND NOT EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
-      """, [.int(row.number), .int(Int64(count - ends.count))])
+      """, [.int(number), .int(Int64(count - ends.count))])
     let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
       .compactMap { try? $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
     let jobs = rows.compactMap { try? $0.job() }
@@ -64,9 +74,9 @@ extension Transaction {
     try delete(rows)
     ends.removed += jobs
     try forgetMessages(of: rows.map(\.id), waiting: true)
-    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(row.number)]).isEmpty {
-      batches.forget(row.number)
-      try forget(row)
+    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty {
+      batches.forget(number)
+      try forget(number, id)
     }
   }
 
@@ -75,7 +85,7 @@ extension Transaction {
     let moment = try clock()
     var tidied = 0
     let over = try readableBatchRows(
-      "b.stage IN (2, 3) AND b.expires_at <= $1 ORDER BY b.number LIMIT $2 FOR UPDATE",
+      "\(Self.overBatches) ORDER BY b.number LIMIT $2 FOR UPDATE",
       [.int(moment.milliseconds), .int(Int64(count))])
     let open = try openBatches(after: after)
     after = open.last?.number ?? 0
@@ -87,11 +97,12 @@ extension Transaction {
         if row.batch.state.isOver { try end(row) } else { try write(row) }
         tidied += 1
       } else if row.batch.state.isOver, let end = row.batch.expiresAt {
-        if row.isEnding { try self.end(row) }
-        if end <= moment {
-          try forget(row)
+        if row.isEnding {
+          try self.end(row)
+        } else if end <= moment {
+          try forget(row.number, row.base.id)
           tidied += 1
-        } else if !row.isEnding {
+        } else {
           try write(row, stage: BatchStage(row.batch), expiresAt: end)
         }
       } else if row.stage != .running {
@@ -159,11 +170,15 @@ extension Transaction {
     var changes = try JobChanges(to: Set(ids), in: self)
     for id in ids {
       var isChanged = false
-      let job = try changes.change(id, under: nil) { job in
-        isChanged = change(&job)
-        return isChanged
+      do {
+        let job = try changes.change(id, under: nil) { job in
+          isChanged = change(&job)
+          return isChanged
+        }
+        if isChanged, let job { retry.jobs.append(job) }
+      } catch let StoreError.unreadable(detail) {
+        Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
       }
-      if isChanged, let job { retry.jobs.append(job) }
     }
     try changes.write()
     try noteCandidates(changes.dropped)

@@ -17,30 +17,6 @@ struct BatchRow {
   var isPurged: Bool { base.isPurged }
 }
 
-/// Which batches there is still something to be done for.
-enum BatchStage: Int64 {
-  case receiving = 0, running, finished, cancelled
-  /// Cancelled, and there are jobs to be ended.
-  case cancelling
-  /// All of it is to be forgotten.
-  case purged
-
-  init(_ batch: Batch) {
-    if batch.isPurged {
-      self = .purged
-    } else if batch.isCancelling {
-      self = .cancelling
-    } else {
-      switch batch.state {
-      case .receiving: self = .receiving
-      case .running: self = .running
-      case .finished: self = .finished
-      case .cancelled: self = .cancelled
-      }
-    }
-  }
-}
-
 extension Transaction {
   /// The batches that a condition over `batches AS b` chooses, as they are.
   /// - Parameter unreadable: is told of one that can't be read.
@@ -91,11 +67,11 @@ extension Transaction {
   }
 
   /// Forgets a batch, what it counts, and the lines that were rejected; not its jobs, nor what waits to be sent.
-  func forget(_ row: BatchRow) throws {
+  func forget(_ number: Int64, _ id: BatchID) throws {
     for table in ["rejected_lines", "batch_tallies"] {
-      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(row.number)])
+      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(number)])
     }
-    try execute("DELETE FROM batches WHERE number = $1", [.int(row.number)])
-    try forgetMessages(of: [row.base.id], waiting: false)
+    try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
+    try forgetMessages(of: [id], waiting: false)
   }
 }

@@ -1,4 +1,5 @@
 public import Jobs
+internal import Logging
 internal import Records
 internal import Synchronization
 
@@ -65,7 +66,7 @@ extension PostgresJobStore: BatchStore {
       guard let row = try transaction.batchRow(id, isLocked: true), row.batch.counts.all == 0 else {
         return
       }
-      try transaction.forget(row)
+      try transaction.forget(row.number, row.base.id)
       guard let key = row.base.key else { return }
       try transaction.execute(
         "DELETE FROM keys WHERE owner = $1 AND key = $2",
@@ -135,10 +136,7 @@ extension PostgresJobStore: BatchStore {
   /// Looks first where others may look.
   public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
     let isAny = try await read { transaction in
-      try !transaction.execute(
-        "SELECT FROM batches WHERE stage < 2 OR stage < 4 AND expires_at <= moment($1) LIMIT 1",
-        [transaction.moment]
-      ).isEmpty
+      try !transaction.execute(Transaction.untidyBatches, [transaction.moment]).isEmpty
     }
     guard isAny else { return 0 }
     let (tidied, after) = try await write { [after = openBatches.load(ordering: .relaxed)] in
@@ -172,6 +170,18 @@ extension PostgresJobStore: BatchStore {
 }
 
 extension Transaction {
+  /// Whose time has come. Nobody is shown them any more; they are kept for as long as there are jobs that name them.
+  static let overBatches = """
+    b.stage IN (2, 3) AND b.expires_at <= (SELECT moment($1))
+      AND NOT EXISTS (SELECT FROM jobs j WHERE j.batch = b.number)
+    """
+
+  /// Tells whether some are to be closed, ended or forgotten.
+  static let untidyBatches = """
+    SELECT WHERE EXISTS (SELECT FROM batches WHERE stage < 2)
+      OR EXISTS (SELECT FROM batches b WHERE \(overBatches))
+    """
+
   /// The store's clock.
   func clock() throws -> Timestamp {
     Timestamp(milliseconds: try execute("SELECT moment($1)", [moment]).int(0, 0) ?? 0)
@@ -263,6 +273,13 @@ extension Transaction {
     return page
   }
 
+  private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {
+    do { return try line() } catch {
+      Logger(label: "store").error("a line is passed over", metadata: ["error": "\(error)"])
+      return nil
+    }
+  }
+
   fileprivate func results(_ query: ResultQuery) throws -> BatchResults? {
     guard let row = try batchRow(query.batch) else { return nil }
     var results = BatchResults(lines: [], through: min(query.through, row.base.received))
@@ -284,16 +301,19 @@ extension Transaction {
       SELECT id FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4)
       """, range() + [.ints(wanted.map { Int64($0.code) })])
     let jobs = try self.jobs(found.all.compactMap { found.id($0, 0) })
-    results.lines = try jobs.values.map { row in
-      let row = try row.get()
-      return .job(try row.job(), line: Int(row.line ?? 0))
+    // Who waits for the others' results waits for none that can't be read.
+    results.lines = jobs.values.compactMap { row in
+      readable {
+        let row = try row.get()
+        return .job(try row.job(), line: Int(row.line ?? 0))
+      }
     }
     if query.withRejected {
       let rejected = try execute(
         "SELECT record FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3", range())
-      results.lines += try rejected.all.compactMap { row in
-        try rejected.bytes(row, 0).map {
-          .rejected(try RecordDecoder.decode(RejectedLine.self, from: $0))
+      results.lines += rejected.all.compactMap { row in
+        rejected.bytes(row, 0).flatMap { record in
+          readable { .rejected(try RecordDecoder.decode(RejectedLine.self, from: record)) }
         }
       }
     }

@@ -102,7 +102,7 @@ extension PostgresJobStore {
   /// Numbers for so many claims: never given before, whatever becomes of the transaction.
   @Sendable func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
     let last = claims.add(Int64(count), ordering: .relaxed).newValue
-    return (0..<Int64(count)).map { ClaimNumbers.first(of: instance, after: last - $0) }.reversed()
+    return (0..<Int64(count)).map { ClaimNumbers.number(last - $0, of: instance) }.reversed()
   }
 }
 

@@ -181,13 +181,3 @@ struct QueueRow: Sendable {
 
   static let recordPerPlace = 4_096
 }
-
-/// Numbers of claims. Each begins with its instance's, which the server had on its disk before the instance claimed
-/// anything: a claim that a crash undid is taken for no later one, and no version of its job is shown twice.
-enum ClaimNumbers {
-  static func first(of instance: Instance, after count: Int64) -> Int64 {
-    instance.number << 32 | count
-  }
-
-  static func instance(of claim: Int64) -> Instance { Instance(number: claim >> 32) }
-}

@@ -13,6 +13,7 @@ enum Schema {
     messages,
     batches,
     lanes + messageOwners,
+    pinned,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -261,6 +262,12 @@ enum Schema {
   private static let messageOwners = """
     ALTER TABLE messages ADD COLUMN owner bytea;
     CREATE INDEX messages_owner ON messages (owner) WHERE next_at IS NOT NULL AND owner IS NOT NULL;
+
+    """
+
+  // Images that jobs which have not ended keep whatever happens: they are few among all that clients sent.
+  private static let pinned = """
+    CREATE INDEX jobs_pinned ON jobs (source) WHERE source IS NOT NULL AND phase = 0;
 
     """
 

@@ -110,10 +110,7 @@ extension PostgresJobStore {
     try await write { transaction in
       try transaction.forgetOrigins(256)
       return try transaction.execute(
-        """
-        DELETE FROM keys WHERE (owner, key) IN (SELECT owner, key FROM keys
-          WHERE created_at < moment($1) - $2 ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-        """,
+        Transaction.forgetKeys,
         [transaction.moment, .int(age.inMilliseconds), .int(Int64(count))]
       ).changes
     }
@@ -221,6 +218,11 @@ extension Transaction {
     let fingerprint: [UInt8]
     let ids: [JobID]
   }
+
+  static let forgetKeys = """
+    DELETE FROM keys WHERE (owner, key) IN (SELECT owner, key FROM keys
+      WHERE created_at < (SELECT moment($1)) - $2 ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+    """
 
   func knownKeys(_ keys: [IdempotencyKey]) throws -> [KeyName: KnownKey] {
     guard !keys.isEmpty else { return [:] }

@@ -94,12 +94,13 @@ extension Transaction {
 
   /// Forgets origins that may be asked again: they are as those that never were.
   func forgetOrigins(_ count: Int) throws {
-    try add(
-      """
-      DELETE FROM origins WHERE origin IN (SELECT origin FROM origins WHERE next_at <= moment($1) * 1000
-        ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-      """, [moment, .int(Int64(count))])
+    try add(Self.forgetOrigins, [moment, .int(Int64(count))])
   }
+
+  static let forgetOrigins = """
+    DELETE FROM origins WHERE origin IN (SELECT origin FROM origins
+      WHERE next_at <= (SELECT moment($1)) * 1000 ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    """
 
   /// What is asked for by jobs that are queued, or loading without standing for it.
   func stillAsked(_ requests: Set<[UInt8]>) throws -> Set<[UInt8]> {

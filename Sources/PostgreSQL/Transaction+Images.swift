@@ -85,14 +85,14 @@ extension Transaction {
 
   /// The bytes of images that can't give way.
   func pinnedBytes(with digest: [UInt8]) throws -> Int {
-    let rows = try execute(
-      """
-      SELECT coalesce(sum(bytes), 0)::bigint FROM images WHERE NOT leaving AND digest IN (
-        SELECT digest FROM reservations UNION SELECT source FROM jobs
-          WHERE source IS NOT NULL AND phase = 0 UNION SELECT $1)
-      """, [.bytes(digest)])
-    return Int(rows.int(0, 0) ?? 0)
+    Int(try execute(Self.pinnedBytes, [.bytes(digest)]).int(0, 0) ?? 0)
   }
+
+  static let pinnedBytes = """
+    SELECT coalesce(sum(bytes), 0)::bigint FROM images WHERE NOT leaving AND digest IN (
+      SELECT digest FROM reservations UNION SELECT source FROM jobs
+        WHERE source IS NOT NULL AND phase = 0 UNION SELECT $1)
+    """
 
   /// Takes over marks of instances that are gone. Their images don't come back before the bytes are removed: nobody
   /// knows whether the lost one has asked for that.

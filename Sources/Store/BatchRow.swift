@@ -56,28 +56,4 @@ struct BatchRow {
 
 extension Batch {
   var record: Data { get throws { Data(try RecordEncoder.encode(self)) } }
-
-  /// What the column `stage` tells: never another number. ``BatchStage`` has what they are for.
-  var stage: Int {
-    (isPurged ? BatchStage.purged : isCancelling ? .cancelling : .init(state)).rawValue
-  }
-}
-
-/// Which batches there is still something to be done for.
-enum BatchStage: Int {
-  case receiving = 0, running, finished, cancelled
-  /// Cancelled, and there are jobs to be ended.
-  case cancelling
-  /// All of it is to be forgotten.
-  case purged
-
-  init(_ state: Batch.State) {
-    self =
-      switch state {
-      case .receiving: .receiving
-      case .running: .running
-      case .finished: .finished
-      case .cancelled: .cancelled
-      }
-  }
 }

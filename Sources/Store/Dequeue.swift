@@ -91,7 +91,7 @@ extension Dequeue {
       let parked = Set(open.flatMap { transaction.counters.parked.places(of: $0) })
       places += parked.subtracting(places)
     }
-    return places.filter { !exhausted.contains($0) && !lanes.stopped.contains($0.lane.batch) }
+    return places.filter { !exhausted.contains($0) && lanes.stopped[$0.lane.batch] == nil }
   }
 
   /// The first job of a place that may go, ready or parked.

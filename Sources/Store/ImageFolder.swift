@@ -162,9 +162,9 @@ extension ImageFolder {
   private func shelf(_ folder: String) -> Shelf { shelves[Int(folder, radix: 16) ?? 0] }
 
   /// Whether the image is there already, whole. Then its name is made durable, as whoever published it may not have
-  /// come that far; where that can't be relied on, the file is to be published anew.
+  /// come that far; where that can't be relied on, or it can't be read, the file is to be published anew.
   func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
-    guard try verify(digest, bytes: bytes) else { return false }
+    guard (try? verify(digest, bytes: bytes)) == true else { return false }
     let folder = Self.path(digest).folder
     return try shelf(folder).hasFailed.withLock { hasFailed throws(StoreError) in
       guard !hasFailed else { return false }
@@ -242,7 +242,7 @@ extension ImageFolder {
     }
     defer { close(descriptor) }
     var hash = PrefixHash()
-    guard hash.read(descriptor, upTo: stamp.size), hash.digest == digest else { return false }
+    guard try hash.read(descriptor, upTo: stamp.size), hash.digest == digest else { return false }
     // Replaced or written to meanwhile, the next look reads it again.
     if FileStamp(descriptor) == stamp { verified.note(digest, stamp) }
     return true

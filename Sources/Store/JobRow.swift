@@ -148,6 +148,12 @@ struct JobRow: Sendable {
     return Claim(job: jobID, instance: ClaimNumbers.instance(of: claim), number: claim)
   }
 
+  /// Its tags, as the record tells where their column can't be read; none where neither can: nothing else waits for them.
+  var readableTags: Set<Data> {
+    if let tags = try? JobRecord.tags(from: tags) { return tags }
+    return Set((try? job().tags)?.map { Data($0.utf8) } ?? [])
+  }
+
   var originData: Data? { origin.map { Data($0.utf8) } }
 
   /// When its job was submitted and which it is: ids sort by their creation.

@@ -27,8 +27,8 @@ struct Lanes: Sendable {
   /// When each owner had one last.
   private var servedOwner: [Data: Int] = [:]
   private var turns = 0
-  /// Batches of which no job is to be handed over.
-  var stopped: Set<Int64> = []
+  /// Batches of which no job is to be handed over, each with the line up to which its jobs were ended.
+  var stopped: [Int64: Int] = [:]
 
   /// Gives queued jobs with a priority that there is none of, in damaged rows, the nearest one: they have their turn, too.
   static func mend(_ db: Database) throws {
@@ -59,8 +59,9 @@ struct Lanes: Sendable {
       loading[Lane(owner: row[0], batch: row[1])] = row[2]
     }
     let stages = "\(BatchStage.cancelling.rawValue), \(BatchStage.purged.rawValue)"
-    stopped = Set(
-      try Int64.fetchAll(db, sql: "SELECT number FROM batches WHERE stage IN (\(stages))"))
+    for number in try Int64.fetchAll(
+      db, sql: "SELECT number FROM batches WHERE stage IN (\(stages))")
+    { stopped[number] = 0 }
   }
 
   /// Notes that a row is in the table.

@@ -101,10 +101,9 @@ final class PartialFolder: Sendable {
     guard count > 0, count <= record.response.total ?? .max else { return nil }
     var hash = PrefixHash()
     if let whole = record.whole {
-      guard hash.read(descriptor, upTo: whole.count), hash.digest == whole.digest else {
-        return nil
-      }
+      guard (try? hash.read(descriptor, upTo: whole.count)) == true, hash.digest == whole.digest
+      else { return nil }
     }
-    return hash.read(descriptor, upTo: count) ? hash : nil
+    return (try? hash.read(descriptor, upTo: count)) == true ? hash : nil
   }
 }

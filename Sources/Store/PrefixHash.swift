@@ -23,16 +23,19 @@ struct PrefixHash: Sendable {
 
   /// Takes an open file's bytes from ``count`` on. Blocks.
   /// - Returns: whether the file has so many.
-  mutating func read(_ descriptor: Int32, upTo end: Int) -> Bool {
+  /// - Throws: where it can't be read, which tells nothing of its bytes.
+  mutating func read(_ descriptor: Int32, upTo end: Int) throws(StoreError) -> Bool {
     let size = min(256 << 10, max(1, end - count))
-    return withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { buffer in
+    let failure = withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { buffer in
       while count < end {
         let got = pread(descriptor, buffer.baseAddress, min(size, end - count), off_t(count))
         if got < 0 && errno == EINTR { continue }
-        guard got > 0 else { return false }
+        guard got > 0 else { return got < 0 ? errno : 0 }
         take(UnsafeRawBufferPointer(rebasing: buffer[..<got]))
       }
-      return true
+      return 0
     }
+    guard failure == 0 else { throw StoreError(errno: failure, "reading an image") }
+    return count >= end
   }
 }

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 public import Jobs
+internal import Logging
 internal import Records
 internal import Synchronization
 
@@ -71,7 +72,9 @@ extension SQLiteJobStore: BatchStore {
     let moment = now()
     let isAny = try await read { db in
       let look = try db.cachedStatement(
-        sql: "SELECT 1 FROM batches WHERE stage = 0 OR stage IN (2, 3) AND expires_at <= ? LIMIT 1")
+        sql: """
+          SELECT 1 FROM batches WHERE stage = 0 OR \(WriteTransaction.overBatches) LIMIT 1
+          """)
       return try Int.fetchOne(look, arguments: [moment.milliseconds]) != nil
     }
     guard isAny else { return 0 }
@@ -121,7 +124,7 @@ struct BatchListing {
   func page(_ db: Database) throws -> BatchPage {
     guard query.limit > 0 else { return BatchPage(batches: [], hasMore: false) }
     let stages = Set((query.states.isEmpty ? Set(Batch.State.allCases) : query.states).map(stages))
-    let wanted = stages.reduce(into: Set<Int>()) { $0.formUnion($1) }.sorted()
+    let wanted = stages.reduce(into: Set<Int64>()) { $0.formUnion($1) }.sorted()
       .map(String.init).joined(separator: ", ")
     var found: [Batch] = []
     // Every id is less than seventeen such bytes.
@@ -145,7 +148,7 @@ struct BatchListing {
       batches: Array(found.prefix(query.limit)), hasMore: found.count > query.limit)
   }
 
-  private func stages(_ state: Batch.State) -> [Int] {
+  private func stages(_ state: Batch.State) -> [Int64] {
     let stage = BatchStage(state).rawValue
     return state == .cancelled ? [stage, BatchStage.cancelling.rawValue] : [stage]
   }
@@ -167,11 +170,12 @@ struct BatchLook {
             """), arguments: [row.number, query.after, results.through])
       if let first { results.through = first - 1 }
     }
-    for job in try JobRow.fetchAll(
+    // Who waits for the others' results waits for none that can't be read.
+    results.lines = try JobRow.fetchAll(
       "batch = ? AND line > ? AND line <= ? AND phase > 1 ORDER BY line",
-      [row.number, query.after, results.through], db) where query.wants(job.phase)
-    {
-      results.lines.append(.job(try job.job(), line: job.line ?? 0))
+      [row.number, query.after, results.through], db
+    ).filter { query.wants($0.phase) }.compactMap { job in
+      readable { .job(try job.job(), line: job.line ?? 0) }
     }
     guard query.withRejected else { return results }
     let rejected = try Data.fetchAll(
@@ -180,10 +184,17 @@ struct BatchLook {
           SELECT record FROM rejected_lines WHERE batch = ? AND line > ? AND line <= ? ORDER BY line
           """), arguments: [row.number, query.after, results.through])
     guard !rejected.isEmpty else { return results }
-    results.lines += try rejected.map {
-      .rejected(try RecordDecoder.decode(RejectedLine.self, from: Array($0)))
+    results.lines += rejected.compactMap { record in
+      readable { .rejected(try RecordDecoder.decode(RejectedLine.self, from: Array(record))) }
     }
     results.lines.sort { $0.number < $1.number }
     return results
+  }
+
+  private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {
+    do { return try line() } catch {
+      Logger(label: "store").error("a line is passed over", metadata: ["error": "\(error)"])
+      return nil
+    }
   }
 }

@@ -192,12 +192,22 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Lets the image go in one commit, however many jobs had it.
+  /// Lets the image go by as many commits as it takes: whoever comes to it in between has it for as long.
   public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
     -> LostImage?
   {
-    try await writer.perform {
-      try $0.lose(image.data, for: instance).map { LostImage(ImageName(image), jobs: $0) }
+    var jobs: [JobID] = []
+    while true {
+      let step: ImageLoss?
+      do throws(StoreError) {
+        step = try await writer.perform { try $0.lose(image.data, for: instance) }
+      } catch {
+        guard !jobs.isEmpty else { throw error }
+        return LostImage(nil, jobs: jobs)
+      }
+      guard let step else { return jobs.isEmpty ? nil : LostImage(nil, jobs: jobs) }
+      jobs += step.jobs
+      if !step.isMore { return LostImage(ImageName(image), jobs: jobs) }
     }
   }
 

@@ -15,7 +15,9 @@ extension SQLiteJobStore: ExportedStore {
   }
 
   /// By the table's own order.
-  public func keys(after number: Int64, count: Int) async throws(StoreError) -> [ExportedKey] {
+  public func keys(
+    after number: Int64, count: Int
+  ) async throws(StoreError) -> [Exported<ExportedKey>] {
     try await read { db in
       try Row.fetchAll(
         db,
@@ -23,25 +25,14 @@ extension SQLiteJobStore: ExportedStore {
           SELECT number, owner, key, fingerprint, created_at, jobs FROM keys
           WHERE number > ? ORDER BY number LIMIT ?
           """, arguments: [number, count]
-      ).map { row in
-        guard let fingerprint = ImageDigest(bytes: row[3] as Data) else {
-          throw StoreError.unreadable(
-            detail: "the key of row \(row[0] as Int64) has no fingerprint")
-        }
-        return ExportedKey(
-          number: row[0],
-          key: IdempotencyKey(
-            owner: Owner(String(decoding: row[1] as Data, as: UTF8.self)),
-            key: String(decoding: row[2] as Data, as: UTF8.self), fingerprint: fingerprint),
-          since: Timestamp(milliseconds: row[4]), jobs: IdempotencyKeys.ids(row[5]))
-      }
+      ).map { row in Exported(row[0]) { try ExportedKey(row) } }
     }
   }
 
   /// By the table's own order, in which the entries of one key are looked at.
   public func entries(
     after number: Int64, count: Int
-  ) async throws(StoreError) -> [ExportedEntry] {
+  ) async throws(StoreError) -> [Exported<ExportedEntry>] {
     try await read { db in
       try Row.fetchAll(
         db,
@@ -49,20 +40,7 @@ extension SQLiteJobStore: ExportedStore {
           SELECT number, key, selector, resource, digest, bytes, stored, used, record FROM cache
           WHERE number > ? ORDER BY number LIMIT ?
           """, arguments: [number, count]
-      ).map { row in
-        guard let key = Fingerprint(bytes: row[1] as Data),
-          let selector = Fingerprint(bytes: row[2] as Data),
-          let image = ImageDigest(bytes: row[4] as Data)
-        else {
-          throw StoreError.unreadable(detail: "the cache's row \(row[0] as Int64) makes no sense")
-        }
-        return ExportedEntry(
-          number: row[0], id: CacheEntry.ID(key: key, selector: selector),
-          resource: (row[3] as Data?).flatMap { Fingerprint(bytes: $0) }, image: image,
-          bytes: row[5],
-          moments: (Timestamp(milliseconds: row[6]), Timestamp(milliseconds: row[7])),
-          record: [UInt8](row[8] as Data))
-      }
+      ).map { row in Exported(row[0]) { try ExportedEntry(row) } }
     }
   }
 }
@@ -71,37 +49,74 @@ extension SQLiteJobStore {
   /// By the table's own order.
   public func batches(
     after number: Int64, count: Int
-  ) async throws(StoreError) -> [(number: Int64, batch: Batch)] {
+  ) async throws(StoreError) -> [Exported<Batch>] {
     try await read { db in
-      try BatchRow.fetchAll("number > ? ORDER BY number LIMIT ?", [number, count], db)
-        .map { (number: $0.number, batch: $0.batch) }
+      try Row.fetchAll(
+        db, sql: "SELECT number, record FROM batches WHERE number > ? ORDER BY number LIMIT ?",
+        arguments: [number, count]
+      ).map { row in
+        Exported(row[0]) { try RecordDecoder.decode(Batch.self, from: Array(row[1] as Data)) }
+      }
     }
   }
 
   /// By the table's own order.
   public func rejectedLines(
-    of number: Int64, after line: Int, count: Int
-  ) async throws(StoreError) -> [RejectedLine] {
+    of number: Int64, after line: Int64, count: Int
+  ) async throws(StoreError) -> [Exported<RejectedLine>] {
     try await read { db in
-      let records = try Data.fetchAll(
+      try Row.fetchAll(
         db,
         sql: """
-          SELECT record FROM rejected_lines WHERE batch = ? AND line > ? ORDER BY line LIMIT ?
-          """, arguments: [number, line, count])
-      return try records.map { try RecordDecoder.decode(RejectedLine.self, from: Array($0)) }
+          SELECT line, record FROM rejected_lines WHERE batch = ? AND line > ? ORDER BY line LIMIT ?
+          """, arguments: [number, line, count]
+      ).map { row in
+        Exported(row[0]) {
+          try RecordDecoder.decode(RejectedLine.self, from: Array(row[1] as Data))
+        }
+      }
     }
   }
 
   /// By the table's own order.
   public func messages(
     after number: Int64, count: Int
-  ) async throws(StoreError) -> [(number: Int64, message: WebhookMessage)] {
+  ) async throws(StoreError) -> [Exported<WebhookMessage>] {
     try await read { db in
       try Row.fetchAll(
         db, sql: "SELECT record, rowid FROM messages WHERE rowid > ? ORDER BY rowid LIMIT ?",
         arguments: [number, count]
-      ).map { (number: $0[1], message: try MessageRecord.message($0)) }
+      ).map { row in Exported(row[1]) { try MessageRecord.message(row) } }
     }
+  }
+}
+
+extension ExportedKey {
+  fileprivate init(_ row: Row) throws {
+    guard let fingerprint = ImageDigest(bytes: row[3] as Data) else {
+      throw StoreError.unreadable(detail: "the key of row \(row[0] as Int64) has no fingerprint")
+    }
+    self.init(
+      key: IdempotencyKey(
+        owner: Owner(String(decoding: row[1] as Data, as: UTF8.self)),
+        key: String(decoding: row[2] as Data, as: UTF8.self), fingerprint: fingerprint),
+      since: Timestamp(milliseconds: row[4]), jobs: IdempotencyKeys.ids(row[5]))
+  }
+}
+
+extension ExportedEntry {
+  fileprivate init(_ row: Row) throws {
+    guard let key = Fingerprint(bytes: row[1] as Data),
+      let selector = Fingerprint(bytes: row[2] as Data),
+      let image = ImageDigest(bytes: row[4] as Data)
+    else {
+      throw StoreError.unreadable(detail: "the cache's row \(row[0] as Int64) makes no sense")
+    }
+    self.init(
+      id: CacheEntry.ID(key: key, selector: selector),
+      resource: (row[3] as Data?).flatMap { Fingerprint(bytes: $0) }, image: image, bytes: row[5],
+      moments: (Timestamp(milliseconds: row[6]), Timestamp(milliseconds: row[7])),
+      record: [UInt8](row[8] as Data))
   }
 }
 

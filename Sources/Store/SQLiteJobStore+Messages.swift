@@ -21,9 +21,17 @@ extension SQLiteJobStore: WebhookOutbox {
   /// Lost in a power cut, it is sent once more.
   public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
     let moment = now()
-    try await writer.perform(isSynced: false) { [heldMessages] transaction in
-      guard heldMessages.letGo(message.id, by: instance) else { return }
-      try transaction.settle(message, at: moment)
+    let isLetGo = Atomic(false)
+    do throws(StoreError) {
+      try await writer.perform(isSynced: false) { [heldMessages] transaction in
+        guard heldMessages.letGo(message.id, by: instance) else { return }
+        isLetGo.store(true, ordering: .relaxed)
+        try transaction.settle(message, at: moment)
+      }
+    } catch {
+      // Who settles it again is to find it held: it would go out again and again otherwise.
+      if isLetGo.load(ordering: .relaxed) { heldMessages.takeBack(message, by: instance) }
+      throw error
     }
   }
 
@@ -107,6 +115,13 @@ final class HeldMessages: Sendable {
       guard held[message]?.by == instance else { return false }
       held[message] = nil
       return true
+    }
+  }
+
+  /// What was to let it go did not come to pass.
+  func takeBack(_ message: WebhookMessage, by instance: Instance) {
+    held.withLock { held in
+      if held[message.id] == nil { held[message.id] = (instance, message.host) }
     }
   }
 

@@ -48,8 +48,8 @@ struct StoreCounters: Sendable {
   var ranks = NumberSequence(name: "rank")
   /// Places ahead of the queue, counted downwards.
   var ranksAhead = NumberSequence(name: "rank ahead")
-  /// Claims' numbers.
-  var claims = ClaimNumbers()
+  /// Claims made, since the start.
+  var claims: Int64 = 0
 
   /// Takes places of the queue for a job, or of what batches have beside it.
   private mutating func hold(_ places: Int, for owner: Data, ofBatch: Bool) {
@@ -137,20 +137,6 @@ struct StoreCounters: Sendable {
       try self[keyPath: sequence].load(db)
     }
   }
-}
-
-/// Numbers of claims. Each begins with its instance's, which the disk has before the instance claims anything, as a power
-/// cut may undo a claim: no later one is taken for it, and no version of its job is shown twice (``Job/start(at:by:)``).
-struct ClaimNumbers: Sendable {
-  private var count: Int64 = 0
-
-  mutating func next(of instance: Instance) -> Int64 {
-    count += 1
-    return instance.number << 32 | count
-  }
-
-  /// Who made the claim.
-  static func instance(of claim: Int64) -> Instance { Instance(number: claim >> 32) }
 }
 
 /// Numbers that are never given twice, also after a crash: they are set aside in the database by the thousands, so

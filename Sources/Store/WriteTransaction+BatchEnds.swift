@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 internal import Jobs
+internal import Logging
 
 /// What happens to many jobs of a batch at once, some at a time.
 extension WriteTransaction {
@@ -29,7 +30,7 @@ extension WriteTransaction {
       "SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number")
     return rows.compactMap { row in
       BatchID(data: row[1]).map {
-        (number: row[0] as Int64, id: $0, isPurged: row[2] as Int == BatchStage.purged.rawValue)
+        (number: row[0] as Int64, id: $0, isPurged: row[2] as Int64 == BatchStage.purged.rawValue)
       }
     }
   }
@@ -38,9 +39,14 @@ extension WriteTransaction {
     of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
     keptFor retention: Duration
   ) throws {
+    // What is still loading ends by itself, and may be queued again.
+    if let row = try? BatchRow.fetch(number: number, db), row.batch.counts[.queued] == 0 { return }
+    let limit = count - ends.count
     let rows = try JobRow.fetchAll(
-      "batch = ? AND line > 0 AND phase = 0 ORDER BY line LIMIT ?", [number, count - ends.count], db
-    )
+      "batch = ? AND line > ? AND phase = 0 ORDER BY line LIMIT ?",
+      [number, counters.lanes.stopped[number] ?? 0, limit], db)
+    // Those that have ended are not gone through again for each portion of the others.
+    counters.lanes.stopped[number] = rows.count < limit ? 0 : rows.last?.line
     var references = ReferenceChanges()
     for row in rows {
       do {
@@ -75,6 +81,13 @@ extension WriteTransaction {
     if !isAny { try forget(batch.number, batch.id) }
   }
 
+  /// Whose time has come. Nobody is shown them any more; they are kept for as long as there are jobs that name them, as
+  /// the next batch would have the number of one that is forgotten.
+  static let overBatches = """
+    stage IN (2, 3) AND expires_at <= ?
+      AND NOT EXISTS (SELECT 1 FROM jobs WHERE batch = batches.number AND line > 0)
+    """
+
   /// Closes batches that nobody goes on with, and forgets those whose time has come.
   mutating func tidyBatches(
     idleSince moment: Timestamp, at now: Timestamp, count: Int
@@ -89,7 +102,7 @@ extension WriteTransaction {
       tidied += 1
     }
     let over = try BatchRow.fetchReadable(
-      "stage IN (2, 3) AND expires_at <= ? LIMIT ?", [now.milliseconds, count - tidied], db)
+      "\(Self.overBatches) LIMIT ?", [now.milliseconds, count - tidied], db)
     for row in over {
       try forget(row.number, row.batch.id)
       tidied += 1
@@ -114,7 +127,11 @@ extension WriteTransaction {
     var references = ReferenceChanges()
     var retry = BatchRetry(next: rows.count < query.count ? nil : rows.last?.line)
     for row in rows {
-      let made = try JobChange(of: row, by: change)
+      let made: JobChange
+      do { made = try JobChange(of: row, by: change) } catch let StoreError.unreadable(detail) {
+        Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
+        continue
+      }
       guard made.row != nil else { continue }
       try save(made, &references)
       retry.jobs.append(made.after)

@@ -28,7 +28,7 @@ extension WriteTransaction {
     if let key { try remember(key, for: [batch.id], at: batch.createdAt) }
     try execute(
       "INSERT INTO batches (id, owner, stage, expires_at, record) VALUES (?, ?, ?, NULL, ?)",
-      [batch.id.data, batch.owner.data, batch.stage, try batch.record])
+      [batch.id.data, batch.owner.data, BatchStage(batch).rawValue, try batch.record])
     return .opened
   }
 
@@ -99,14 +99,14 @@ extension WriteTransaction {
   }
 
   mutating func write(_ row: BatchRow) throws {
-    if row.batch.isCancelling {
-      counters.lanes.stopped.insert(row.number)
-    } else {
-      counters.lanes.stopped.remove(row.number)
-    }
+    counters.lanes.stopped[row.number] =
+      row.batch.isCancelling ? counters.lanes.stopped[row.number] ?? 0 : nil
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
-      [row.batch.stage, row.batch.expiresAt?.milliseconds, try row.batch.record, row.number])
+      [
+        BatchStage(row.batch).rawValue, row.batch.expiresAt?.milliseconds, try row.batch.record,
+        row.number,
+      ])
     guard let message = WebhookMessage(endOf: row.batch, wasOver: row.wasOver) else { return }
     try tell(message)
     counters.toldBatches += 1
@@ -134,7 +134,7 @@ extension WriteTransaction {
 
   /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent.
   mutating func forget(_ number: Int64, _ id: BatchID) throws {
-    counters.lanes.stopped.remove(number)
+    counters.lanes.stopped[number] = nil
     _ = counters.batches.take(number)
     try execute("DELETE FROM rejected_lines WHERE batch = ?", [number])
     try execute("DELETE FROM batches WHERE number = ?", [number])
@@ -151,6 +151,8 @@ struct BatchChanges: Sendable {
   /// Notes that a job's row was written or deleted; nil where there is none before or after.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let number = (new ?? old)?.batch, number > 0 else { return }
+    // What had ended counts as what it had come to, also once it is gone.
+    if new == nil, old?.phase.isFinished == true { return }
     if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
       old.image == new.image
     {

@@ -3,7 +3,7 @@ internal import GRDB
 internal import Jobs
 
 /// An image and what refers to it.
-private struct ImageRow {
+struct ImageRow {
   var bytes: Int
   var hard: Int
   var soft: Int
@@ -35,73 +35,22 @@ extension WriteTransaction {
     if known?.isPendingDeletion == true { return .pendingDeletion }
     let newlyPinned = known.map { $0.hard > 0 ? 0 : $0.bytes } ?? bytes
     guard counters.pinnedBytes + newlyPinned <= limit else { return .full }
+    var evicted: [ImageDigest] = []
+    if known == nil {
+      let isDone = try makeRoom(within: limit - bytes, for: instance, &evicted)
+      guard isDone else { return .noRoomYet(evicted: evicted.map { ImageName($0) }) }
+    }
     let added = try execute(
       "INSERT OR IGNORE INTO reservations (holder, digest, instance) VALUES (?, ?, ?)",
       [holder, digest, instance.number])
     if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
-    let evicted = try makeRoom(within: limit, for: instance)
+    // What is there already is reserved first, or it might give way to itself.
+    if known != nil { _ = try makeRoom(within: limit, for: instance, &evicted) }
     guard let image = ImageDigest(bytes: digest) else { return .full }
     return .reserved(ImageName(image), evicted: evicted.map { ImageName($0) })
   }
 
-  /// Lets the oldest finished jobs' images go until the others fit.
-  /// - Returns: those whose bytes are files, which are still to be removed.
-  private mutating func makeRoom(
-    within limit: Int, for instance: Instance
-  ) throws -> [ImageDigest] {
-    var gone: [ImageDigest] = []
-    while counters.imageBytes > limit {
-      if let digest = try leave(abandoned: 1, for: instance).first {
-        gone.append(digest)
-        continue
-      }
-      let found = try one(
-        """
-        SELECT digest, bytes, embedded FROM images WHERE hard = 0 AND soft > 0 AND leaving = 0
-        ORDER BY finished_at LIMIT 1
-        """)
-      guard let found, let digest = ImageDigest(bytes: found[0] as Data) else {
-        throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
-      }
-      let isFile = try evict(
-        digest.data, bytes: found[1], isEmbedded: found[2], for: instance)
-      if isFile { gone.append(digest) }
-    }
-    return gone
-  }
-
-  /// Has an image give way whatever room there is, unless something needs it.
-  /// - Returns: the jobs that had it; nil where it stays or isn't there.
-  mutating func lose(_ digest: Data, for instance: Instance) throws -> [JobID]? {
-    guard let known = try image(digest), !known.isPendingDeletion, known.hard == 0 else {
-      return nil
-    }
-    let jobs = try all("SELECT id FROM jobs WHERE image = ?", [digest]).compactMap {
-      JobID(data: $0[0])
-    }
-    _ = try evict(digest, bytes: known.bytes, isEmbedded: known.isEmbedded, for: instance)
-    return jobs
-  }
-
-  /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
-  /// - Returns: whether there is a file to be removed.
-  private mutating func evict(
-    _ digest: Data, bytes: Int, isEmbedded: Bool, for instance: Instance
-  ) throws -> Bool {
-    try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
-    try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
-    // Its references are all gone with it: none of them is to be noted.
-    var references = ReferenceChanges()
-    _ = try dropRows("digest = ?", [digest], &references)
-    if isEmbedded {
-      try removeEmbedded(digest, bytes: bytes)
-    } else {
-      try leave(digest, bytes: bytes, for: instance)
-    }
-    return !isEmbedded
-  }
-
-  private mutating func leave(_ digest: Data, bytes: Int, for instance: Instance) throws {
+  mutating func leave(_ digest: Data, bytes: Int, for instance: Instance) throws {
     try execute(
       """
       UPDATE images SET leaving = 1, leaving_for = ?, soft = 0, finished_at = NULL WHERE digest = ?
@@ -110,7 +59,7 @@ extension WriteTransaction {
     counters.imageBytes -= bytes
   }
 
-  private mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
+  mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
     try execute(
       "DELETE FROM contents WHERE number = (SELECT embedded FROM images WHERE digest = ?)", [digest]
     )
@@ -119,7 +68,8 @@ extension WriteTransaction {
     counters.imageBytes -= bytes
   }
 
-  /// Takes in an image whose bytes are kept in the database. The same operation must begin a reference to it.
+  /// Takes in an image whose bytes are kept in the database, also where its room takes several transactions: those that
+  /// come next make it. The same operation must begin a reference to it.
   mutating func embed(
     _ image: EmbeddedImage, limit: Int, for instance: Instance
   ) throws -> Embedding {
@@ -127,7 +77,8 @@ extension WriteTransaction {
     let known = try self.image(digest)
     if let known, !known.isPendingDeletion { return Embedding() }
     guard counters.pinnedBytes + bytes <= limit else { throw StoreError.full }
-    let gone = try makeRoom(within: limit - bytes, for: instance)
+    var gone: [ImageDigest] = []
+    _ = try makeRoom(within: limit - bytes, for: instance, &gone)
     guard known != nil else { return Embedding(evicted: gone, arriving: image) }
     // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
     try execute(
@@ -279,14 +230,14 @@ extension WriteTransaction {
     if change.hard > 0 { counters.pinnedBytes += bytes }
   }
 
-  private func image(_ digest: Data) throws -> ImageRow? {
+  func image(_ digest: Data) throws -> ImageRow? {
     try one(
       "SELECT bytes, hard, soft, finished_at, leaving, embedded FROM images WHERE digest = ?",
       [digest]
     ).map(ImageRow.init)
   }
 
-  private func oldestFinish(of digest: Data) throws -> Int64? {
+  func oldestFinish(of digest: Data) throws -> Int64? {
     let results = try one("SELECT min(finished_at) FROM jobs WHERE image = ?", [digest])
     let sources = try one("SELECT min(finished_at) FROM jobs WHERE source = ?", [digest])
     let entries = try one("SELECT min(stored) FROM cache WHERE digest = ?", [digest])

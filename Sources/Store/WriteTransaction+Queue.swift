@@ -95,7 +95,7 @@ extension WriteTransaction {
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
     // Those of batches that were cancelled are few, and about to be ended.
-    return try rows.prefix(count).filter { !counters.lanes.stopped.contains($0.batch) }
+    return try rows.prefix(count).filter { counters.lanes.stopped[$0.batch] == nil }
       .map { try take($0, for: instance, at: moment) }
   }
 
@@ -104,19 +104,27 @@ extension WriteTransaction {
   mutating func wakeDue(at moment: Timestamp) throws -> Bool {
     guard counters.nextDue.mayHaveCome(at: moment) else { return true }
     counters.nextDue.forget()
-    let woken = try all(
-      """
-      UPDATE jobs SET waiting = 0 WHERE number IN
-        (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND (not_before <= ? OR not_before > ?)
-          LIMIT ?)
-      RETURNING priority, owner, batch
-      """,
-      [moment.milliseconds, counters.nextDue.latest(at: moment), Dequeue.maxLooks])
-    for row in woken {
-      let lane = Lanes.Lane(owner: row[1], batch: row[2])
-      counters.lanes.wake(Lanes.Place(priority: JobRow.level(row[0]), lane: lane))
+    var looks = Dequeue.maxLooks
+    for (condition, bound) in [
+      ("<= ?", moment.milliseconds), ("> ?", counters.nextDue.latest(at: moment)),
+    ] where looks > 0 {
+      let woken = try all(Self.wake(whose: condition), [bound, looks])
+      for row in woken {
+        let lane = Lanes.Lane(owner: row[1], batch: row[2])
+        counters.lanes.wake(Lanes.Place(priority: JobRow.level(row[0]), lane: lane))
+      }
+      looks -= woken.count
     }
-    return woken.count < Dequeue.maxLooks
+    return looks > 0
+  }
+
+  /// - Parameter condition: one range of `not_before`: of two in one statement no index would tell.
+  static func wake(whose condition: String) -> String {
+    """
+    UPDATE jobs SET waiting = 0 WHERE number IN
+      (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before \(condition) LIMIT ?)
+    RETURNING priority, owner, batch
+    """
   }
 
   /// Lets a queued job wait for something else than it does.
@@ -134,7 +142,8 @@ extension WriteTransaction {
   ) throws -> JobRow {
     var taken = row
     (taken.phase, taken.waiting, taken.notBefore) = (.loading, .ready, nil)
-    taken.claim = counters.claims.next(of: instance)
+    counters.claims += 1
+    taken.claim = ClaimNumbers.number(counters.claims, of: instance)
     taken.claimedAt = moment.milliseconds
     try execute(
       """

@@ -7,6 +7,8 @@ struct WriteTransaction {
   let db: Database
   var counters: StoreCounters
   let held: HeldRows
+  /// How many jobs and entries may still let go of their images in it.
+  var yielding = Self.portion
 
   /// - Returns: how many rows changed.
   @discardableResult
@@ -87,7 +89,7 @@ extension WriteTransaction {
   }
 
   func addTags(of row: JobRow) throws {
-    for tag in try JobRecord.tags(from: row.tags) {
+    for tag in row.readableTags {
       try execute(
         "INSERT INTO tags (owner, tag, phase, id, expires_at) VALUES (?, ?, ?, ?, ?)",
         [row.owner, tag, row.phase.code, row.id, row.expiresAt])
@@ -95,7 +97,7 @@ extension WriteTransaction {
   }
 
   func removeTags(of row: JobRow) throws {
-    for tag in try JobRecord.tags(from: row.tags) {
+    for tag in row.readableTags {
       try execute(
         "DELETE FROM tags WHERE owner = ? AND tag = ? AND phase = ? AND id = ?",
         [row.owner, tag, row.phase.code, row.id])

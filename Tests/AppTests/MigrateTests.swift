@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import Synchronization
 import TestSupport
 import Testing
@@ -175,6 +176,48 @@ struct MigrateTests {
       return counts?["success"] == 81 && counts?["failure"] == 0
     }
     #expect(try await new.stop() == 0)
+  }
+
+  @Test("passes over what can't be read, and tells how much that is")
+  func unreadable() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for number in 0..<2 {
+      origin.on("/\(number)", .ok(Fixtures.smallPNG, headers: [("Cache-Control", "max-age=600")]))
+    }
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let settings = environment([:])
+    let old = try await RunningService(folder: folders[0], settings: settings)
+    for number in 0..<2 {
+      let headers = ["Idempotency-Key": "\"\(number)\""]
+      _ = try await old.run(["url": origin.url("/\(number)")], headers: headers)
+      _ = try await list(["none", "neither"], to: old)
+    }
+    #expect(try await old.stop() == 0)
+    let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
+    try await source.write { db in
+      for change in [
+        "UPDATE batches SET record = x'7B' WHERE number = 1",
+        "UPDATE rejected_lines SET record = x'7B' WHERE batch = 2 AND line = 1",
+        "UPDATE keys SET fingerprint = x'7B' WHERE number = 1",
+        "UPDATE cache SET selector = x'7B' WHERE number = 1",
+        "INSERT INTO messages (subject, number, host, record) VALUES (x'61', 1, x'61', x'7B')",
+      ] { try db.execute(sql: change) }
+    }
+    try source.close()
+
+    let target = settings.merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let run = try CommandRun(
+      ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"], target)
+    #expect(run.status == 0, "\(run)")
+    for line in [
+      "jobs: 2 moved", "batches: 1 moved", "cache entries: 1 moved", "idempotency keys: 1 moved",
+      "others that can't be read: 5;",
+    ] { #expect(run.output.contains(line), "\(run)") }
   }
 
   /// Lets so many objects through to a bucket, each as often as it comes.

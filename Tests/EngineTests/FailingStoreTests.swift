@@ -82,6 +82,33 @@ struct FailingStoreTests {
     #expect(again != .pendingDeletion)
   }
 
+  @Test("removes all other images where one can't be removed, and that one once it can")
+  func stuck() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
+    let all = (0..<20).map { images.leaveOrphan([UInt8($0)]) }
+    images.stick(all[7])
+    await keeper.remove(all.map { ImageName($0) })
+    #expect(await keeper.retry() != nil)
+    #expect(images.digests == [all[7]])
+    images.stick(nil)
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests.isEmpty)
+  }
+
+  @Test("removes nothing that was marked under a lease which is over")
+  func marked() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let image = images.leaveOrphan(ok)
+    images.stick(image)
+    await keeper.remove([ImageName(image)])
+    try await lease.begin()
+    images.stick(nil)
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests == [image], "it may be in use again")
+  }
+
   @Test("ends no purge by halves: what failed can be asked for again")
   func purged() async throws {
     try await Workshop.open { shop in

@@ -25,6 +25,14 @@ extension SQLiteJobStore {
     }
   }
 
+  /// How many jobs have the image.
+  func jobs(having image: ImageDigest) async throws -> Int {
+    try await read { db in
+      try Int.fetchOne(
+        db, sql: "SELECT count(*) FROM jobs WHERE image = ?", arguments: [image.data]) ?? 0
+    }
+  }
+
   /// Counts anew what the store keeps count of, and expects the same.
   func audit(_ location: SourceLocation = #_sourceLocation) throws {
     let counts = writer.counts

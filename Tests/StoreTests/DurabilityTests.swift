@@ -248,6 +248,46 @@ struct DurabilityTests {
     await store.close()
   }
 
+  @Test("what a full disk took nothing of is still held: a message isn't sent again for that")
+  func fullOutbox() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let instance = try await store.instance
+    var job = Job.sample(1)
+    var submission = job.submission
+    submission.webhook = Webhook(
+      url: SourceURL("https://a.example/hook")!, events: WebhookEvent.jobEnds)
+    job = Job(
+      id: job.id, owner: job.owner, submission: submission, priority: .normal, tags: [],
+      createdAt: job.createdAt)
+    _ = try await store.submit(job)
+    _ = try await store.update(job.id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(9)) }
+    func take(_ sending: [WebhookMessage]) async throws -> [WebhookMessage] {
+      try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2)
+      ).messages
+    }
+    store.clock.set(.at(10))
+    let taken = try await take([])
+    var message = try #require(taken.first)
+    message.note(
+      WebhookAnswer(
+        at: .at(20), time: .zero, status: nil, error: String(repeating: "x", count: 100_000)),
+      under: .standard, dice: 0)
+    try store.onWriter { db in
+      let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0
+      try db.execute(sql: "PRAGMA max_page_count = \(pages)")
+    }
+    for _ in 0..<3 {
+      await #expect(throws: StoreError.full) { try await store.base.settle(message, by: instance) }
+      #expect(try await take(taken).isEmpty)
+    }
+    try store.onWriter { try $0.execute(sql: "PRAGMA max_page_count = 1000000") }
+    try await store.base.settle(message, by: instance)
+    #expect(try await store.base.messages(of: job.id) == [message])
+    await store.close()
+  }
+
   @Test("a database that a newer release wrote is refused")
   func newer() async throws {
     let jobs = try OpenJobs()

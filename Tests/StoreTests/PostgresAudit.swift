@@ -31,6 +31,15 @@ extension PostgresJobStore {
     }
   }
 
+  /// How many jobs have the image.
+  func jobs(having image: ImageDigest) async throws -> Int {
+    try await read {
+      let rows = try $0.execute(
+        "SELECT count(*) FROM jobs WHERE image = $1", [.bytes(image.bytes)])
+      return Int(rows.int(0, 0) ?? 0)
+    }
+  }
+
   /// Counts anew what the database keeps count of, and expects the same.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await read { transaction in
@@ -91,6 +100,10 @@ extension PostgresJobStore {
     ),
     ("parked jobs without an origin", "SELECT id FROM queue WHERE state = 2 AND origin IS NULL"),
     ("tags of no job", "SELECT id FROM tags WHERE id NOT IN (SELECT id FROM jobs)"),
+    (
+      "counts of no batch",
+      "SELECT batch FROM batch_tallies WHERE batch NOT IN (SELECT number FROM batches)"
+    ),
     (
       "small images' bytes",
       """

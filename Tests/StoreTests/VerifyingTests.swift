@@ -73,6 +73,17 @@ struct VerifyingTests {
     #expect(folder.files(below: "images") == [])
   }
 
+  @Test("what can't be read tells nothing of its bytes")
+  func unreadable() throws {
+    let descriptor = Glibc.open(path, O_WRONLY)
+    defer { close(descriptor) }
+    var hash = PrefixHash()
+    #expect(throws: StoreError.self) { try hash.read(descriptor, upTo: bytes.count) }
+    let file = try #require(FileHandle(forReadingAtPath: path))
+    #expect(try hash.read(file.fileDescriptor, upTo: bytes.count) && hash.digest == digest)
+    #expect(try !hash.read(file.fileDescriptor, upTo: bytes.count + 1))
+  }
+
   @Test("touched but not changed, it stays")
   func touched() async throws {
     try write(bytes[7], at: 7)

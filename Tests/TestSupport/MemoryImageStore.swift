@@ -8,6 +8,7 @@ public final class MemoryImageStore: ImageStore {
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
   private let room = Mutex(true)
   private let isFailing = Mutex(false)
+  private let stuck = Mutex<ImageDigest?>(nil)
 
   public init() {}
 
@@ -57,7 +58,11 @@ public final class MemoryImageStore: ImageStore {
     images.withLock { $0[digest] = bytes }
   }
 
+  /// Which image can't be removed.
+  public func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
+
   public func remove(_ name: ImageName) async throws(StoreError) {
+    if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "told to fail") }
     images.withLock { $0[name.digest] = nil }
   }
 

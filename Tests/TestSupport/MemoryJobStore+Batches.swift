@@ -132,7 +132,9 @@ extension MemoryJobStore: BatchStore {
       if batch.state == .receiving, batch.receivedAt + idle < now {
         _ = change(batch.id) { $0.close(at: now) }
         tidied += 1
-      } else if batch.state.isOver, !batch.isCancelling, let end = batch.expiresAt, end <= now {
+      } else if batch.state.isOver, !batch.isCancelling, let end = batch.expiresAt, end <= now,
+        !rows.values.contains(where: { $0.job.batch?.id == batch.id })
+      {
         forget(batch.id)
         tidied += 1
       }

@@ -31,10 +31,19 @@ public struct MoveTotals: Sendable, Equatable {
   public var messages = Things()
   /// Images, equal ones once.
   public var images = Things()
+  /// What of all but jobs can't be read.
+  public var unreadable = 0
   /// Bytes of those that this run moved.
   public var bytes = 0
   /// Images whose bytes were missing or harmed: jobs and entries go without them.
   var lost: Set<ImageDigest> = []
+
+  /// Those that can be read.
+  mutating func readable<Value>(_ all: [Exported<Value>]) -> [Value] {
+    let readable = all.compactMap(\.value)
+    unreadable += all.count - readable.count
+    return readable
+  }
 
   mutating func move(_ bytes: Int) {
     images.moved += 1
@@ -60,6 +69,9 @@ public struct MoveTotals: Sendable, Equatable {
     }
     if jobs.all < expected {
       lines.append("jobs that can't be read: \(expected - jobs.all); they stay behind")
+    }
+    if unreadable > 0 {
+      lines.append("others that can't be read: \(unreadable); they stay behind")
     }
     return lines
   }

@@ -82,22 +82,26 @@ struct StoreMove: Sendable {
       let batches = try await source.records.batches(after: last, count: Self.batch)
       guard let number = batches.last?.number else { return }
       last = number
-      let new = try await target.records.take(batches.map(\.batch))
-      for (number, batch) in batches where batch.counts.rejected > 0 {
-        try await moveRejectedLines(of: batch.id, number)
+      let readable = totals.readable(batches)
+      let new = try await target.records.take(readable)
+      for found in batches {
+        guard let batch = found.value, batch.counts.rejected > 0 else { continue }
+        try await moveRejectedLines(of: batch.id, found.number, &totals)
       }
-      totals.batches.count(batches.count, new: new)
+      totals.batches.count(readable.count, new: new)
       report(totals)
     }
   }
 
-  private func moveRejectedLines(of batch: BatchID, _ number: Int64) async throws(StoreError) {
-    var last = 0
+  private func moveRejectedLines(
+    of batch: BatchID, _ number: Int64, _ totals: inout MoveTotals
+  ) async throws(StoreError) {
+    var last: Int64 = 0
     while true {
       let lines = try await source.records.rejectedLines(of: number, after: last, count: 512)
-      guard let line = lines.last?.line else { return }
+      guard let line = lines.last?.number else { return }
       last = line
-      try await target.records.take(lines, of: batch)
+      try await target.records.take(totals.readable(lines), of: batch)
     }
   }
 
@@ -150,9 +154,10 @@ struct StoreMove: Sendable {
   ) async throws(StoreError) {
     var last = Int64.min
     while true {
-      let entries = try await source.records.entries(after: last, count: Self.batch)
-      guard let number = entries.last?.number else { return }
+      let found = try await source.records.entries(after: last, count: Self.batch)
+      guard let number = found.last?.number else { return }
       last = number
+      let entries = totals.readable(found)
       // A name that nobody else uses; the moment tells nothing.
       let holder = JobID(at: Timestamp(milliseconds: 0))
       let wanted = entries.map {
@@ -171,10 +176,11 @@ struct StoreMove: Sendable {
   private func moveMessages(_ totals: inout MoveTotals) async throws(StoreError) {
     var last = Int64.min
     while true {
-      let messages = try await source.records.messages(after: last, count: 512)
-      guard let number = messages.last?.number else { return }
+      let found = try await source.records.messages(after: last, count: 512)
+      guard let number = found.last?.number else { return }
       last = number
-      let new = try await target.records.take(messages.map(\.message))
+      let messages = totals.readable(found)
+      let new = try await target.records.take(messages)
       totals.messages.count(messages.count, new: new)
       report(totals)
     }
@@ -183,9 +189,10 @@ struct StoreMove: Sendable {
   private func moveKeys(_ totals: inout MoveTotals) async throws(StoreError) {
     var last = Int64.min
     while true {
-      let keys = try await source.records.keys(after: last, count: 512)
-      guard let number = keys.last?.number else { return }
+      let found = try await source.records.keys(after: last, count: 512)
+      guard let number = found.last?.number else { return }
       last = number
+      let keys = totals.readable(found)
       totals.keys.count(keys.count, new: try await target.records.take(keys))
       report(totals)
     }

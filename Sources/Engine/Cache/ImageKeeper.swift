@@ -9,8 +9,8 @@ final class ImageKeeper: Sendable {
   private let images: any ImageStore
   private let uploads: UploadQuota
   private let lease: Lease
-  /// Images marked for deletion whose bytes are still to be removed, and whether a task is doing that.
-  private let pendingDeletion = Mutex<[ImageName: Bool]>([:])
+  /// Images marked for deletion whose bytes are still to be removed.
+  private let pendingDeletion = Mutex<[ImageName: Pending]>([:])
   /// When the store is to be asked next for marks whose answers were lost.
   private let nextLook = Mutex(ContinuousClock.now)
   /// Holders whose reservations have still to end.
@@ -18,6 +18,15 @@ final class ImageKeeper: Sendable {
   private let log: Logger
   private static let lookInterval = Duration.seconds(10)
   private static let lookSize = 256
+
+  private struct Pending {
+    /// For whom it was marked.
+    let instance: Instance
+    /// Whether a task is removing them.
+    var isUnderWay = false
+    /// How often they could not be removed.
+    var failures = 0
+  }
 
   init(
     store: any ImageReferences, images: any ImageStore, uploads: UploadQuota, lease: Lease,
@@ -104,9 +113,8 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``, also
-  /// where the lease under which they were marked is over by then: others may do the same, and what came back has another
-  /// name.
+  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``, for as
+  /// long as the lease lasts under which they were marked: after that they are anybody's to remove, or in use again.
   func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
@@ -114,8 +122,9 @@ final class ImageKeeper: Sendable {
   }
 
   private func note(_ images: [ImageName]) {
+    let new = Pending(instance: lease.instance)
     pendingDeletion.withLock { pendingDeletion in
-      for image in images { pendingDeletion[image] = pendingDeletion[image] ?? false }
+      for image in images { pendingDeletion[image] = pendingDeletion[image] ?? new }
     }
   }
 
@@ -153,17 +162,22 @@ final class ImageKeeper: Sendable {
   }
 
   private func removeAgain() async -> StoreError? {
-    // Only one may be at an image: once forgotten it may come back, and another must not remove it then.
+    // Only one may be at an image: once forgotten it may come back, and another must not remove it then. One that can't be
+    // removed comes behind all others.
+    let instance = lease.instance
     let mine = pendingDeletion.withLock { pendingDeletion in
-      let free = pendingDeletion.filter { !$0.value }.keys
-      for image in free { pendingDeletion[image] = true }
-      return free
+      pendingDeletion = pendingDeletion.filter {
+        $0.value.isUnderWay || $0.value.instance == instance
+      }
+      let free = pendingDeletion.filter { !$0.value.isUnderWay }
+      for image in free.keys { pendingDeletion[image]?.isUnderWay = true }
+      return free.sorted { $0.value.failures < $1.value.failures }.map(\.key)
     }
     guard !mine.isEmpty else { return nil }
     var removed: [ImageName] = []
     var failure: StoreError?
     do throws(StoreError) {
-      for image in mine {
+      for image in mine where lease.instance == instance {
         try await images.remove(image)
         removed.append(image)
       }
@@ -172,15 +186,14 @@ final class ImageKeeper: Sendable {
     }
     tell(removed)
     // Out of the list before the store lets them come back.
-    let done = Set(removed)
     pendingDeletion.withLock { pendingDeletion in
-      for image in mine { pendingDeletion[image] = done.contains(image) ? nil : false }
+      for image in mine { pendingDeletion[image]?.isUnderWay = false }
+      for image in removed { pendingDeletion[image] = nil }
+      if failure != nil { pendingDeletion[mine[removed.count]]?.failures += 1 }
     }
     do throws(StoreError) { try await store.forget(removed) } catch {
       failure = error
-      pendingDeletion.withLock { pendingDeletion in
-        for image in done { pendingDeletion[image] = false }
-      }
+      note(removed)
     }
     return failure
   }

@@ -50,15 +50,27 @@ struct OpenJobs {
     store = try folder.openJobs(change)
   }
 
-  /// Spoils a record, as a disk, a person or another program may.
-  func damage(_ table: String, _ column: String, of id: JobID) async throws {
+  /// Spoils a row, as a disk, a person or another program may.
+  /// - Parameter change: nil: of its record.
+  func damage(
+    _ table: String, _ column: String, of id: JobID, _ change: String? = nil
+  ) async throws {
     let bytes = id.data.map { String(format: "%02x", $0) }.joined()
+    try damage(table, "\(column) = \(database == nil ? "x" : "")'\(bytes)'", change)
+  }
+
+  /// Spoils the record of a line.
+  func damage(_ table: String, _ column: String, of line: Int) async throws {
+    try damage(table, "\(column) = \(line)", nil)
+  }
+
+  private func damage(_ table: String, _ row: String, _ change: String?) throws {
     if let database {
       try database.server.run(
-        "UPDATE \(table) SET record = '\\x7b' WHERE \(column) = '\(bytes)'", in: database.name)
+        "UPDATE \(table) SET \(change ?? "record = '\\x7b'") WHERE \(row)", in: database.name)
     } else {
       try store.onWriter {
-        try $0.execute(sql: "UPDATE \(table) SET record = x'7B' WHERE \(column) = x'\(bytes)'")
+        try $0.execute(sql: "UPDATE \(table) SET \(change ?? "record = x'7B'") WHERE \(row)")
       }
     }
   }

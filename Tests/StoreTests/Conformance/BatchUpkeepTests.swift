@@ -1,0 +1,123 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Store
+
+@Suite("What is left to do of batches")
+struct BatchUpkeepTests {
+  /// A batch whose lines have failed, to be kept for a minute, and that has ended.
+  private static func ended(_ store: StoreUnderTest, lines: [Int]) async throws -> Batch {
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: lines, rejected: [9]), to: batch.id, capacity: 9)
+    _ = try await store.base.close(batch.id)
+    let claims = try await store.claim(9, at: .at(10)).jobs.map(\.claim)
+    _ = try await store.complete(
+      Completion(claims) {
+        $0.fail(.notCached, at: .at(30), keptFor: .seconds(60))
+        return true
+      })
+    _ = try await store.base.finishBatches()
+    return try #require(try await store.base.batch(batch.id))
+  }
+
+  @Test(
+    "one whose time has come is kept, and not shown, for as long as there are jobs of it",
+    arguments: BatchStoreTests.adapters)
+  func lastJob(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = try await Self.ended(store, lines: [1, 2])
+    let end = try #require(batch.expiresAt) + .seconds(1)
+    store.clock.set(end)
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 0)
+    let query = BatchQuery(owner: nil, now: end, limit: 9)
+    #expect(try await store.base.batches(query).batches.isEmpty)
+
+    // Another one is another one, however its lines are told apart from those.
+    let next = Batch.sample(2, owner: "ben")
+    _ = try await store.base.open(next, key: nil)
+    _ = try await store.base.add(
+      .sample(next, after: 0, lines: [1, 2]), to: next.id, capacity: 9)
+    #expect(
+      try await store.base.results(ResultQuery(next.id, after: 0, through: 9))?.lines == [])
+    #expect(try await store.expire(9, at: end).count == 2)
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(9_000), 9) == 1)
+    #expect(try await store.base.batch(batch.id) == nil)
+    #expect(try await store.base.batch(next.id)?.counts[.queued] == 2)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "jobs whose time has come change nothing of what their batch is known by",
+    arguments: BatchStoreTests.adapters)
+  func expired(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = try await Self.ended(store, lines: [1, 2, 3])
+    #expect(try await store.expire(9, at: .at(60_031)).count == 3)
+    #expect(try await store.base.batch(batch.id) == batch)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
+    "of a cancelled one jobs are ended that were loading and are queued again, wherever others are",
+    arguments: BatchStoreTests.adapters)
+  func requeued(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: Array(1...7)), to: batch.id, capacity: 9)
+    let claims = try await store.claim(2, at: .at(10)).jobs.map(\.claim)
+    _ = try await store.base.cancel(batch.id)
+    #expect(try await store.base.endStopped(2, keptFor: .seconds(9)).cancelled.count == 2)
+    _ = try await store.update(claims[0].job, under: claims[0]) {
+      $0.requeue()
+      return true
+    }
+    var (cancelled, calls) = (2, 0)
+    while cancelled < 6, calls < 9 {
+      cancelled += try await store.base.endStopped(2, keptFor: .seconds(9)).cancelled.count
+      calls += 1
+    }
+    #expect(cancelled == 6)
+    // Nothing is found while another one is loading, however often one looks.
+    for _ in 0..<3 {
+      #expect(try await store.base.endStopped(2, keptFor: .seconds(9)).cancelled.isEmpty)
+    }
+    _ = try await store.update(claims[1].job, under: claims[1]) {
+      $0.requeue()
+      return true
+    }
+    #expect(try await store.base.endStopped(2, keptFor: .seconds(9)).cancelled.count == 1)
+    #expect(try await store.base.batch(batch.id)?.counts[.cancelled] == 7)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("ending jobs of a cancelled one takes no longer behind thousands that have ended")
+  func manyEnded() async throws {
+    let jobs = try OpenJobs()
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: Array(1...5_100)), to: batch.id, capacity: .max)
+    _ = try await store.base.cancel(batch.id)
+    func steps(_ count: Int) async throws -> Int {
+      let before = try await store.work().steps
+      #expect(try await store.base.endStopped(count, keptFor: .seconds(9)).cancelled.count == count)
+      return try await store.work().steps - before
+    }
+    let first = try await steps(10)
+    for _ in 0..<10 { _ = try await steps(500) }
+    #expect(try await steps(10) < 2 * first)
+    await store.close()
+  }
+}

@@ -1,0 +1,38 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+/// What is asked once a second, or by each request: the statements that are run, as the server would go about them.
+@Suite("How PostgreSQL looks for what is over")
+struct PostgresPlanTests {
+  private static let statements: [(sql: String, values: [SQLValue], condition: String)] = [
+    (Transaction.expired, [.int(nil), .int(9)], "Index Cond: (expires_at <="),
+    (Transaction.forgetKeys, [.int(nil), .int(60), .int(9)], "Index Cond: (created_at <"),
+    (Transaction.forgetOrigins, [.int(nil), .int(9)], "Index Cond: (next_at <="),
+    (
+      Transaction.untidyBatches, [.int(nil)],
+      "Index Cond: ((stage = ANY ('{2,3}'::integer[])) AND (expires_at <="
+    ),
+    (Transaction.pinnedBytes, [.bytes([1])], "jobs_pinned"),
+  ]
+
+  @Test("is by the part of an index that is over, and by nothing else of it")
+  func indexes() async throws {
+    let database = try TestDatabase(in: .shared)
+    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: database.url))
+    for (sql, values, condition) in Self.statements {
+      let plan = try await store.read { transaction in
+        // As in a large table: these are empty.
+        for way in ["seqscan", "bitmapscan"] {
+          try transaction.run("SET LOCAL enable_\(way) = off")
+        }
+        let rows = try transaction.execute("EXPLAIN " + sql, values)
+        return rows.all.compactMap { rows.bytes($0, 0) }.map { String(decoding: $0, as: UTF8.self) }
+      }.map { $0.replacing(/\b[a-z]+\./, with: "") }
+      #expect(plan.contains { $0.contains(condition) }, "\(plan.joined(separator: "\n"))")
+    }
+    await store.close()
+  }
+}
