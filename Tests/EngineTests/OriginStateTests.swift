@@ -305,16 +305,16 @@ struct OriginLimitsTests {
     for _ in 0..<5 { try origins.enter(origin)?.note(.unreached) }
     moment.withLock { $0 += .seconds(6) }
     var trying: OriginPermit? = try origins.enter(origin)
-    let waits = (0..<7).map { _ in
+    var waits = (0..<7).map { _ in
       Task.immediate { [origin] in try await origins.admit(origin) }
     }
     trying?.note(.answered)
     trying = nil
     var permits: [OriginPermit] = []
-    for wait in waits.prefix(6) { permits.append(try await wait.value) }
+    for _ in 0..<6 { permits.append(try await waits.removeFirst().value) }
     #expect(origins.room(at: origins.now, isSpare: true)[origin] == 0)
     permits = []
-    _ = try await waits[6].value
+    _ = try await waits[0].value
   }
 
   @Test("a cancelled wait ends at once")

@@ -186,7 +186,10 @@ struct BackgroundLoader: Sendable {
     guard let permit = await permit(for: job) else { return }
     let worker = BackgroundTransfer(on: threads.workerLane(at: job.priority), urls, log: log)
     guard let load = loads.beginInBackground(for: job, on: worker.lane) else { return }
-    if let loaded = await worker.obtain(load, OriginPermits(permit)) {
+    let permits = OriginPermits(permit)
+    let loaded = await worker.obtain(load, permits)
+    permits.release()
+    if let loaded {
       await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
       await use(load, loaded)
     }
