@@ -111,6 +111,7 @@ extension JobEngine {
     let outcome = ChangeOutcome()
     let job = try await storing { [snapshots] () async throws(StoreError) in
       try await store.update(id, under: nil) { job in
+        guard outcome.begins(with: job) else { return false }
         guard job.isAt(expected) else {
           outcome.note(.versionDiffers)
           return false
@@ -119,7 +120,8 @@ extension JobEngine {
         changed.keepProgress(of: snapshots.peek(id)?.job)
         guard change(&changed) else { return false }
         let hasEnded = changed.phase.isFinished && !job.phase.isFinished
-        outcome.note(hasEnded ? .ended(from: job.phase) : .changed)
+        outcome.note(
+          hasEnded ? .ended(from: job.phase) : .changed, finished: hasEnded ? changed : nil)
         job = changed
         return true
       }
@@ -143,11 +145,28 @@ final class ChangeOutcome: Sendable {
     var isEnd: Bool { if case .ended = self { true } else { false } }
   }
 
-  private let state = Mutex(Value.unchanged)
+  private let state = Mutex((value: Value.unchanged, finished: Job?.none))
 
-  var value: Value { state.withLock { $0 } }
+  var value: Value { state.withLock { $0.value } }
 
-  func note(_ value: Value) { state.withLock { $0 = value } }
+  /// The store comes to make the change, perhaps once more: what it found before was not committed.
+  /// - Returns: false where this is the finished job that was noted: it was, and only the answer was lost.
+  func begins(with job: Job) -> Bool {
+    state.withLock { state in
+      if let finished = state.finished, finished.phase == job.phase,
+        finished.finishedAt == job.finishedAt, finished.revision == job.revision
+      {
+        return false
+      }
+      state = (.unchanged, nil)
+      return true
+    }
+  }
+
+  /// - Parameter finished: the job, where the change finishes it or is made of what has finished.
+  func note(_ value: Value, finished: Job? = nil) {
+    state.withLock { $0 = (value, finished) }
+  }
 }
 
 /// The cache and the network, for operators.

@@ -109,6 +109,8 @@ extension JobEngine {
     await loads.emptied.wait(until: deadline)
     await sent
     loads.close()
+    // Longer than they may take to write down how they ended.
+    await loads.emptied.wait(until: .now + Loads.grace + .milliseconds(100))
     snapshots.close()
     batchWatches.close()
     await variants?.close()

@@ -182,7 +182,7 @@ public final class JobEngine: Sendable {
       cache: cache,
       requests: OriginRequests(
         fetcher: parts.fetcher, origins: origins, tracing: configuration.tracing,
-        maxBytes: configuration.maxBytes),
+        maxBytes: configuration.maxBytes, timeout: configuration.timeout),
       kept: kept, ingest: ingest, background: background, bytes: dailyBytes, now: now)
     makers = VariantMakers(
       variants: variants, staging: ingest.staging, isShared: configuration.cache.isShared)
@@ -192,7 +192,8 @@ public final class JobEngine: Sendable {
     loader = Loader(
       loads: loads, urls: urls, files: files, makers: makers,
       deliveries: JobDeliveries(
-        destinations: parts.destinations, images: parts.images, snapshots: snapshots, log: log),
+        destinations: parts.destinations, images: parts.images, threads: threads,
+        snapshots: snapshots, log: log),
       completer: completer)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,

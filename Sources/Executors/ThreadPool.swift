@@ -25,7 +25,7 @@ public final class ThreadPool: TaskExecutor {
           switch work {
           case .job(let job, nil): job.runSynchronously(on: executor.reference)
           case .job(let job, let lane?): job.runSynchronously(on: lane.reference)
-          case .turn(let lane): lane.runNext()
+          case .turn(let lane, let number): lane.runNext(number)
           case .closure(let body): body()
           }
         }
@@ -81,46 +81,59 @@ public final class ThreadPool: TaskExecutor {
   public final class SerialLane: SerialExecutor {
     private struct State {
       var jobs = Deque<UnownedJob>()
-      /// Whether the lane waits for a thread, or has one.
-      var isScheduled = false
+      var priority: UInt8
+      /// Whether the lane has a thread.
+      var isRunning = false
+      /// The priority at which the lane waits for a thread; nil: it doesn't.
+      var waitsAt: UInt8?
+      /// The turn that it waits for: those before it were overtaken.
+      var turn: UInt64 = 0
+
+      /// A turn to be waited for, where there is something to do and none is waited for that comes as soon.
+      mutating func nextTurn() -> Turn? {
+        guard !jobs.isEmpty, !isRunning, waitsAt.map({ $0 < priority }) ?? true else { return nil }
+        waitsAt = priority
+        turn += 1
+        return (turn, priority)
+      }
     }
+    private typealias Turn = (number: UInt64, priority: UInt8)
 
     private let pool: ThreadPool
     private let line: WaitingLine
-    private let priority: Atomic<UInt8>
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
     fileprivate init(of pool: ThreadPool, _ line: WaitingLine, priority: UInt8) {
       self.pool = pool
       self.line = line
-      self.priority = Atomic(priority)
+      state = Mutex(State(priority: priority))
     }
 
     public func enqueue(_ job: consuming ExecutorJob) {
       let job = UnownedJob(job)
-      let begins = state.withLock { state in
-        state.jobs.append(job)
-        defer { state.isScheduled = true }
-        return !state.isScheduled
-      }
-      if begins { schedule() }
+      change { $0.jobs.append(job) }
     }
 
-    /// Orders what is enqueued from now on by another priority.
-    public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
+    /// Orders what is enqueued from now on by another priority; by a higher one also what waits for a thread already.
+    public func move(to priority: UInt8) { change { $0.priority = priority } }
 
-    private func schedule() {
-      line.add(.turn(self), priority: priority.load(ordering: .relaxed))
+    private func change(_ body: (inout State) -> Void) {
+      let turn = state.withLock { state in
+        body(&state)
+        return state.nextTurn()
+      }
+      if let turn { line.add(.turn(self, turn.number), priority: turn.priority) }
     }
 
-    fileprivate func runNext() {
-      let job = state.withLock { $0.jobs.popFirst() }
-      job?.runSynchronously(on: asUnownedSerialExecutor())
-      let goesOn = state.withLock { state in
-        state.isScheduled = !state.jobs.isEmpty
-        return state.isScheduled
+    fileprivate func runNext(_ number: UInt64) {
+      let job = state.withLock { state -> UnownedJob? in
+        guard number == state.turn else { return nil }
+        (state.isRunning, state.waitsAt) = (true, nil)
+        return state.jobs.popFirst()
       }
-      if goesOn { schedule() }
+      guard let job else { return }
+      job.runSynchronously(on: asUnownedSerialExecutor())
+      change { $0.isRunning = false }
     }
   }
 
@@ -142,7 +155,7 @@ private struct Unowned: Sendable {
 
 private enum Work {
   case job(UnownedJob, Unowned?)
-  case turn(ThreadPool.SerialLane)
+  case turn(ThreadPool.SerialLane, UInt64)
   case closure(() -> Void)
 }
 

@@ -42,7 +42,7 @@ public struct OutgoingRequest: Sendable {
 }
 
 /// Bytes to be sent: read a piece at a time on the thread of the transfers, which all of them share. A file that is read
-/// so should be one that was just written, and lies in memory still.
+/// so should be one that was just written or read, and lies in memory still.
 public struct OutgoingContent: Sendable {
   /// How many.
   public let count: Int

@@ -17,6 +17,12 @@ public struct ImageDigest: Hashable, Sendable, Codable {
   /// The strong entity tag of the bytes (RFC 9110 section 8.8.3).
   public var entityTag: String { "\"sha256-\(hex)\"" }
 
+  /// Reads what ``entityTag`` gave.
+  public init?(entityTag: String) {
+    guard entityTag.hasPrefix("\"sha256-"), entityTag.hasSuffix("\"") else { return nil }
+    self.init(hex: entityTag.dropFirst(8).dropLast())
+  }
+
   /// Reads 64 hexadecimal digits.
   public init?(hex: some StringProtocol) {
     let digits = hex.utf8.map(hexValue)

@@ -38,6 +38,9 @@ public final class AsyncSemaphore: Sendable {
   /// How many tasks wait.
   public var waiting: Int { state.withLock { $0.waiters.count } }
 
+  /// How many permits the first one in the line waits for.
+  public var wanted: Int? { state.withLock { $0.waiters.first?.count } }
+
   /// Waits until so many permits are free, or all of them where more are asked for; nil when the task is cancelled.
   public func acquire(_ count: Int = 1) async -> Permit? {
     let count = min(max(0, count), total)
@@ -54,6 +57,16 @@ public final class AsyncSemaphore: Sendable {
     if let permit = await turn.value() { return permit }
     leave(turn)
     return nil
+  }
+
+  /// Takes so many permits where as many as `rest` stay free and nobody waits; else nil.
+  public func acquire(_ count: Int, leaving rest: Int) -> Permit? {
+    let isGranted = state.withLock { state in
+      guard state.waiters.isEmpty, state.free - count >= rest else { return false }
+      state.free -= count
+      return true
+    }
+    return isGranted ? Permit(count, of: self) : nil
   }
 
   /// Takes permits without waiting, also where none is free: others then wait the longer.

@@ -138,6 +138,15 @@ struct MetricsTests {
     #expect(values["g"] == -Double.infinity)
   }
 
+  @Test("counts a commit's changes as such, and not as bytes")
+  func commits() throws {
+    let registry = PrometheusRegistry()
+    let size = Recorder(label: "imagefetch_store_commit_operations", factory: registry)
+    for count in [1, 3, 512, 600] { size.record(count) }
+    let buckets = try Exposition(registry.render()).samples.filter { $0.id.contains("_bucket") }
+    #expect(buckets.map(\.value) == [1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 4])
+  }
+
   @Test("tells of the process what Linux does")
   func process() throws {
     let samples = try Exposition(ProcessMetrics.render()).samples

@@ -78,4 +78,63 @@ struct CacheKeepingTests {
       }
     }
   }
+
+  @Test("is freshened within the time of any transfer, the wait for the origin's room included")
+  func freshenedInTime() async throws {
+    try await Workshop.open {
+      $0.cache.defaultTTL = .seconds(60)
+      ($0.timeout, $0.maxPerOrigin) = (.milliseconds(50), 1)
+    } _: { shop in
+      shop.fetcher.answer(
+        "http://a.example/x", with: .pieces([ok], total: ok.count), .silent)
+      let job = try await shop.finished(shop.submit("http://a.example/x"))
+      shop.clock.advance(by: .seconds(61))
+      await shop.engine.freshener.freshen(job)
+      #expect(shop.fetcher.requests.map(\.timeout).last == .milliseconds(50))
+      let place = try await shop.engine.origins.admit("http://a.example")
+      await shop.engine.freshener.freshen(job)
+      #expect(shop.fetcher.requests.count == 2, "it was not asked")
+      withExtendedLifetime(place) {}
+    }
+  }
+
+  @Test("answers in the place of an origin that is silent for a job's time, where it may")
+  func staleInTime() async throws {
+    for (field, isStale) in [("stale-if-error=86400", true), ("must-revalidate", false)] {
+      try await Workshop.open { shop in
+        let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, \(field)")]
+        shop.fetcher.answer(
+          "http://a.example/x", with: .responds(200, fields, ok), .silent)
+        let first = try await shop.finished(shop.submit("http://a.example/x"))
+        #expect(first.cache?.status == .miss)
+        shop.clock.advance(by: .seconds(5))
+        let job = try await shop.finished(
+          shop.submit("http://a.example/x") {
+            ($0.timeout, $0.maxAttempts) = (.seconds(2), 1)
+          })
+        #expect(job.phase == (isStale ? .success : .failure))
+        #expect((job.cache?.status == .stale) == isStale)
+        #expect(shop.fetcher.requests.count == 2)
+      }
+    }
+  }
+
+  @Test("does not end those early who came with more time, nor the others late")
+  func staleTogether() async throws {
+    try await Workshop.open { shop in
+      let fields = [
+        HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")
+      ]
+      shop.fetcher.answer("http://a.example/x", with: .responds(200, fields, ok), .silent)
+      _ = try await shop.finished(shop.submit("http://a.example/x"))
+      shop.clock.advance(by: .seconds(5))
+      let patient = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      let hurried = try await shop.submit("http://a.example/x") {
+        ($0.timeout, $0.maxAttempts) = (.milliseconds(50), 1)
+      }
+      #expect(try await shop.finished(hurried).phase == .failure)
+      #expect(try await shop.finished(patient).cache?.status == .stale)
+    }
+  }
 }

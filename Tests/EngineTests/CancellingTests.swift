@@ -230,4 +230,21 @@ struct CancellingTests {
       #expect(try await shop.finished(id).phase == .cancelled)
     }
   }
+
+  @Test("a stop returns once what it cancelled is written down, where that takes a moment")
+  func drainWrites() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      let id = try await shop.submit(url)
+      _ = try await shop.reached(.loading, id)
+      await shop.store.hold()
+      async let drained: Void = shop.engine.drain(within: .zero)
+      try await until { await shop.store.heldCalls > 0 }
+      #expect(shop.engine.loads.count == 1)
+      await shop.store.letGo()
+      await drained
+      #expect(shop.engine.loads.count == 0)
+      #expect(try await shop.store.job(id)?.phase == .queued)
+    }
+  }
 }

@@ -92,6 +92,30 @@ struct ChangingTests {
     }
   }
 
+  @Test("an end is told by who made it, however often the store makes the change")
+  func madeAgain() async throws {
+    let lines = LogLines()
+    try await Workshop.open(log: lines.logger, { $0.workers = 1 }) { shop in
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      _ = try await shop.reached(.loading, shop.submit("http://busy.example/"))
+      let moment = shop.clock.now + .seconds(1)
+      for (tryAgain, told) in [
+        (.afterAnother { $0.cancel(at: moment, keptFor: .seconds(60)) }, []),
+        (.afterCommit, ["cancelled"]),
+      ] as [(MemoryJobStore.TryAgain, [String])] {
+        let id = try await shop.submit(url)
+        await shop.store.makeAgain(tryAgain)
+        #expect(try await shop.engine.cancel(id, for: Workshop.me).job.phase == .cancelled)
+        #expect(lines.ends(of: id) == told)
+      }
+      let id = try await shop.submit(url)
+      let version = try await shop.engine.job(id, for: Workshop.me).job.version
+      await shop.store.makeAgain(.afterCommit)
+      let job = try await shop.engine.cancel(id, for: Workshop.me, ifVersion: [version]).job
+      #expect(job.phase == .cancelled, "what it changed itself is no other change")
+    }
+  }
+
   @Test("a job ends once in the log, however it ends and however many end it")
   func logged() async throws {
     let lines = LogLines()

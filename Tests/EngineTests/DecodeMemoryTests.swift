@@ -1,4 +1,6 @@
+import TestSupport
 import Testing
+import Waiting
 
 @testable import Engine
 @testable import Jobs
@@ -45,5 +47,85 @@ struct DecodeMemoryTests {
     #expect(await second.value)
     #expect(await third.value)
     _ = first
+  }
+
+  @Test("whoever's bytes are still coming takes half at the most, and nothing while others wait")
+  func whileLoading() async {
+    let memory = DecodeMemory(bytes: 1000)
+    var first = memory.shareWhileLoading(500)
+    #expect(first != nil)
+    #expect(memory.shareWhileLoading(4) == nil)
+    #expect(memory.shareWhileLoading(3) != nil, "little is always to be had")
+    first = nil
+    #expect(memory.shareWhileLoading(501) == nil)
+    var most = await memory.share(900)
+    let waits = Task { await memory.share(200) != nil }
+    while memory.waiting < 1 { await Task.yield() }
+    #expect(memory.shareWhileLoading(100) == nil)
+    #expect(!memory.isWanted)
+    most = nil
+    #expect(await waits.value)
+    most = await memory.share(900)
+    let large = Task { await memory.share(251) != nil }
+    while memory.waiting < 1 { await Task.yield() }
+    #expect(memory.isWanted)
+    most = nil
+    #expect(await large.value && most == nil)
+  }
+
+  private func loads(_ shop: Workshop, after count: Int) async throws {
+    while shop.fetcher.requests.count < count { await Task.yield() }
+  }
+
+  @Test("an origin that sends a large picture's beginning has no other one wait")
+  func slowOrigin() async throws {
+    try await Workshop.open({ $0.limits.maxMemory = 1500 }) { shop in
+      for number in 0..<3 {
+        shop.fetcher.answer("http://slow\(number).example/", with: .hangs(after: ok))
+        let slow = try await shop.submit("http://slow\(number).example/")
+        while try await shop.engine.job(slow, for: Workshop.me).job.progress.completed < ok.count {
+          try await Task.sleep(for: .milliseconds(2))
+        }
+      }
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
+      #expect(try await shop.finished(shop.submit("http://b.example/")).phase == .success)
+    }
+  }
+
+  @Test("a picture that was put off is decoded once its bytes are there, from all of them")
+  func putOff() async throws {
+    let goesOn = Latch()
+    try await Workshop.open({ $0.limits.maxMemory = 1500 }) { shop in
+      let rest = Array(" and more".utf8)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: ok, { await goesOn.wait() }, then: rest))
+      let id = try await shop.submit("http://a.example/")
+      try await loads(shop, after: 1)
+      goesOn.open()
+      let job = try await shop.finished(id)
+      #expect(job.phase == .success && job.image?.digest == MemoryImageStore.digest(of: ok + rest))
+    }
+  }
+
+  @Test("what is held while bytes come is given back to who needs more than is left")
+  func givenBack() async throws {
+    let goesOn = Latch()
+    try await Workshop.open({ $0.limits.maxMemory = 3000 }) { shop in
+      let rest = Array(" and more".utf8)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: ok, { await goesOn.wait() }, then: rest))
+      let slow = try await shop.submit("http://a.example/")
+      while try await shop.engine.job(slow, for: Workshop.me).job.progress.completed < ok.count {
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      shop.codec.needs(memory: 3000)
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
+      let large = try await shop.submit("http://b.example/")
+      while shop.engine.loader.urls.ingest.memory.waiting < 1 { await Task.yield() }
+      goesOn.open()
+      #expect(try await shop.finished(large).phase == .success)
+      let job = try await shop.finished(slow)
+      #expect(job.phase == .success && job.image?.digest == MemoryImageStore.digest(of: ok + rest))
+    }
   }
 }

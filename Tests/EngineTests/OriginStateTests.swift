@@ -286,6 +286,37 @@ struct OriginLimitsTests {
     #expect(others.room(at: later, isSpare: false)[origin] == 1, "one request tries again")
   }
 
+  @Test("a wait that has a time ends with it", .timeLimit(.minutes(1)))
+  func inTime() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 1
+    let origins = OriginLimits(rules) {}
+    let first = try origins.enter(origin)
+    await #expect(throws: FetchError.timeout(seconds: 0.02)) {
+      try await origins.admit(origin, within: .milliseconds(20))
+    }
+    withExtendedLifetime(first) {}
+  }
+
+  @Test("once an origin answers again, all go on who wait and have room", .timeLimit(.minutes(1)))
+  func several() async throws {
+    let moment = Mutex(ContinuousClock.now)
+    let origins = OriginLimits(OriginRules(), clock: { moment.withLock { $0 } }) {}
+    for _ in 0..<5 { try origins.enter(origin)?.note(.unreached) }
+    moment.withLock { $0 += .seconds(6) }
+    var trying: OriginPermit? = try origins.enter(origin)
+    var waits = (0..<7).map { _ in
+      Task.immediate { [origin] in try await origins.admit(origin) }
+    }
+    trying?.note(.answered)
+    trying = nil
+    var permits: [OriginPermit] = []
+    for _ in 0..<6 { permits.append(try await waits.removeFirst().value) }
+    #expect(origins.room(at: origins.now, isSpare: true)[origin] == 0)
+    permits = []
+    _ = try await waits[0].value
+  }
+
   @Test("a cancelled wait ends at once")
   func cancelled() async throws {
     var rules = OriginRules()

@@ -142,3 +142,21 @@ struct ResumingRuleTests {
     #expect(!kept.isContinued(by: other))
   }
 }
+
+@Suite("Asking an origin again", .timeLimit(.minutes(5)))
+struct AskingAgainTests {
+  @Test(
+    "waits for no place that the load itself holds where a redirect led to", arguments: [206, 304])
+  func places(status: Int) async throws {
+    try await Workshop.open({ $0.maxPerOrigin = 1 }) { shop in
+      let url = "http://a.example/x"
+      shop.fetcher.answer(url, with: .responds(status), .pieces([ok], total: ok.count))
+      let redirect = FetchedRedirect(
+        url: SourceURL(url)!, status: 302, headers: [], hadFields: true, asked: .zero,
+        answered: .zero)
+      shop.fetcher.redirect(url, over: [redirect], to: "http://b.example/y")
+      let job = try await shop.finished(shop.submit(url))
+      #expect(job.phase == .success && shop.fetcher.requests.count == 2)
+    }
+  }
+}

@@ -380,4 +380,32 @@ struct ManyJobsSubscriptionTests {
       #expect(ended == ids)
     }
   }
+
+  @Test("takes no page of a listing that it gave up, however alike the new one is")
+  func stalePage() async throws {
+    let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
+    let start = Timestamp(milliseconds: 1)
+    func job(_ number: Int) -> Job {
+      var job = Job(
+        NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil))),
+        id: JobID(high: 1, low: UInt64(number)), owner: Workshop.me.owner, createdAt: start)
+      job.start(at: start)
+      return job
+    }
+    let subscription = snapshots.subscribers.subscribe(
+      query { $0.seenUntil = start }, now: { start })
+    let listing = try #require(subscription.wanted)
+    subscription.deliver(
+      (0...ManyJobsSubscription.maxPending).map {
+        Change(
+          snapshot: JobSnapshot(job($0)), events: JobEvents(from: nil, to: job($0)))
+      })
+    subscription.take([JobSnapshot(job(1))], of: listing, next: nil)
+    guard case .nothing = subscription.next(), let next = subscription.wanted else {
+      Issue.record("a page from before is taken")
+      return
+    }
+    subscription.take([JobSnapshot(job(2))], of: next, next: nil)
+    #expect(try await hearAll(subscription) == ["phase loading"])
+  }
 }

@@ -91,4 +91,25 @@ struct VitalityTests {
       #expect(lines.count("a worker is stuck") == 1)
     }
   }
+
+  @Test("a load of the background is counted like a worker's")
+  func stuckInBackground() async throws {
+    try await Workshop.open {
+      Self.quick(&$0)
+      $0.lease = .seconds(3_600)
+      $0.cache.defaultTTL = .seconds(60)
+    } _: { shop in
+      shop.fetcher.answer(
+        "http://a.example/", with: .pieces([ok], total: ok.count), .hangs(after: ok))
+      let job = try await shop.finished(shop.submit("http://a.example/"))
+      shop.clock.advance(by: .seconds(61))
+      async let freshening: Void = shop.engine.freshener.freshen(job)
+      try await Self.until { shop.engine.loads.count == 1 }
+      #expect(shop.engine.vitality.stuck(at: shop.clock.now).isEmpty)
+      shop.clock.advance(by: .seconds(301))
+      #expect(shop.engine.vitality.stuck(at: shop.clock.now).count == 1)
+      shop.engine.loads.stop()
+      await freshening
+    }
+  }
 }

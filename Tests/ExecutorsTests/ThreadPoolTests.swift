@@ -77,6 +77,32 @@ struct ThreadPoolTests {
     await blocked
     #expect(order.names.withLock { $0 } == ["raised", "high", "low"])
   }
+
+  @Test("an actor whose lane is raised while it waits for a thread goes first, and runs once")
+  func raisedWhileWaiting() async {
+    let pool = ThreadPool(name: "test-pool", threads: 1)
+    let open = Gate()
+    async let blocked: Void = pool.run { open.wait() }
+    await open.entered()
+    let order = Order()
+    let before = pool.handedOver
+    let lane = pool.serialLane(priority: 1)
+    let namers = [
+      Namer("low", on: pool.serialLane(priority: 2), order), Namer("raised", on: lane, order),
+    ]
+    let tasks = namers.map { namer in Task { await namer.tell() } }
+    while pool.handedOver < before + 2 { await Task.yield() }
+    lane.move(to: 1)
+    #expect(pool.handedOver == before + 2)
+    for priority: UInt8 in [3, 2, 4] { lane.move(to: priority) }
+    #expect(pool.handedOver == before + 4, "only a higher one is another turn")
+    open.open()
+    for task in tasks { await task.value }
+    await blocked
+    #expect(order.names.withLock { $0 } == ["raised", "low"])
+    await namers[1].tell()
+    #expect(order.names.withLock { $0 } == ["raised", "low", "raised"])
+  }
 }
 
 /// Counts without a lock, and would count wrongly if two of its jobs ran at a time.

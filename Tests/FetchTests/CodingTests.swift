@@ -288,7 +288,7 @@ struct CodingTests {
     await FetchTests.failure(of: fetcher, request(url, maxBytes: .max))
   }
 
-  @Test("of the transfer are refused: libcurl would undo them unbounded")
+  @Test("of the transfer are refused, however they are hidden: nobody undoes them")
   func transferCodings() async throws {
     let gzip = Compressed.gzip(plain)
     for value in ["gzip, chunked", "gzip", "deflate,chunked", "br, chunked", "x"] {
@@ -305,5 +305,41 @@ struct CodingTests {
     let head = ScriptedReply.head(200, [("Transfer-Encoding", "Chunked")])
     let body = ScriptedReply.chunk(plain) + ScriptedReply.chunk([])
     #expect(try await fetched(ScriptedReply(.send(head + body))) == plain)
+  }
+
+  @Test(
+    "of the transfer are found wherever a line may seem to end, or a response to begin",
+    arguments: [
+      "Transfer-Encoding: chunked\r,gzip\r\n", "Transfer-Encoding: gzip,chunked\r, chunked\r\n",
+      "Transfer-Encoding: gzip,chunked\r\nHTTP/1.1 200 OK: x\r\n",
+      "Transfer-Encoding: gzip,chunked\r\nHTTP/1.1 200 OK: x\r\nTransfer-Encoding: chunked\r\n",
+      "A: b\rTransfer-Encoding: gzip,chunked\r\n", "\rTransfer-Encoding: gzip,chunked\r\n",
+    ])
+  func hiddenTransferCodings(fields: String) async {
+    let head = Array("HTTP/1.1 200 OK\r\n\(fields)\r\n".utf8)
+    let body = ScriptedReply.chunk(Compressed.gzip(plain)) + ScriptedReply.chunk([])
+    switch await failure(ScriptedReply(.send(head + body), .close)) {
+    case .connectFailure("127.0.0.1", "a transfer coding that was not asked for"),
+      .noResponse("127.0.0.1", "a malformed header section"):
+      break
+    case let other: Issue.record("\(other as Any)")
+    }
+  }
+
+  @Test("lines that look like a response's first one make no other response of it")
+  func secondStatusLine() async throws {
+    let body = Array("\(plain.count)".utf8)
+    let head = Array(
+      "HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\nHTTP/1.1 404 No: x\r\n\r\n".utf8)
+    #expect(try await fetched(ScriptedReply(.send(head + body))) == body)
+    let lengths = Array(
+      "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nHTTP/1.1 200 OK: x\r\nContent-Length: 5\r\n\r\n".utf8
+    )
+    #expect(
+      await failure(ScriptedReply(.send(lengths + bytes(9)), .close))
+        == .noResponse(host: "127.0.0.1", detail: "two lengths"))
+    let interim = Array("HTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n".utf8)
+    let rest = Array("Content-Length: \(body.count)\r\n\r\n".utf8)
+    #expect(try await fetched(ScriptedReply(.send(interim + rest + body))) == body)
   }
 }

@@ -12,12 +12,16 @@ public final class FakeCodec: ImageCodec {
     let crashes = Atomic(false)
     let hangs = Atomic(false)
     let isElsewhere = Atomic(false)
+    let memory = Atomic(1000)
   }
 
   public init() {}
 
   /// Images whose decoding was begun.
   public var begun: Int { decoders.load(ordering: .relaxed) }
+
+  /// What pictures need by their header from now on.
+  public func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
 
   /// From now on each step of a decoder crashes, or not.
   public func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
@@ -71,7 +75,9 @@ public final class FakeCodec: ImageCodec {
         guard limits.maxPixels >= 100 else {
           throw .tooManyPixels(width: 10, height: 10, limit: limits.maxPixels)
         }
-        return .header(ImageHeader(format: .png, width: 10, height: 10, decodingMemory: 1000))
+        let memory = state.memory.load(ordering: .relaxed)
+        return .header(
+          ImageHeader(format: .png, width: 10, height: 10, decodingMemory: memory))
       }
       guard isEnded else { return .needsBytes }
       if state.isElsewhere.load(ordering: .relaxed), looks < 5 {

@@ -56,6 +56,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public internal(set) var looksForOrphans = 0
   private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
   private var isTorn = false
+  private var tryAgain: TryAgain?
   private var isHeld = false
   private var heldCall: Call?
   private var held: [CheckedContinuation<Void, Never>] = []
@@ -340,8 +341,27 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       await Task.yield()
       rows[id] = row
     }
+    switch tryAgain.take() {
+    case nil: break
+    case .afterAnother(let another):
+      var undone = rows[id]?.job
+      if undone != nil { _ = change(&undone!) }
+      _ = try make(another, to: id, under: nil)
+    case .afterCommit: _ = try make(change, to: id, under: claim)
+    }
     return try make(change, to: id, under: claim)
   }
+
+  /// Why a store makes a change again.
+  public enum TryAgain: Sendable {
+    /// Another change came first: what was made is undone.
+    case afterAnother(@Sendable (inout Job) -> Bool)
+    /// Whether it was committed was not known: it was.
+    case afterCommit
+  }
+
+  /// Has the next update be made twice.
+  public func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
 
   func make(
     _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?, isRepeated: Bool = false

@@ -13,6 +13,12 @@ public final class ScriptedFetcher: ImageFetcher {
     case fails(FetchError)
     /// The body starts with these bytes, then fails.
     case breaks(after: [UInt8], FetchError)
+    /// The body starts with these bytes, waits, and goes on with those.
+    case waits(after: [UInt8], @Sendable () async -> Void, then: [UInt8])
+    /// No response comes before the request's time is over, or the task is cancelled.
+    case silent
+    /// A response with this status and these fields.
+    case responds(Int, [HeaderField] = [], [UInt8] = [])
   }
 
   private struct State {
@@ -51,10 +57,20 @@ public final class ScriptedFetcher: ImageFetcher {
       return first
     }
     if Task.isCancelled { throw .cancelled }
+    let way = state.withLock { $0.redirects[request.url.string] }
+    if let way { try await request.admission?(way.target.origin) }
     let body: Body
     var total: Int?
+    var (status, fields) = (200, [HeaderField]())
     switch answer {
     case .fails(let error): throw error
+    case .silent:
+      try? await Task.sleep(for: request.timeout)
+      throw Task.isCancelled ? .cancelled : .timeout(seconds: 0)
+    case .responds(let code, let sent, let bytes):
+      (status, fields) = (code, sent)
+      body = Body([bytes], then: .ends)
+    case .waits(let first, let wait, let rest): body = Body([first], then: .goesOn(wait, rest))
     case .pieces(let pieces, let length):
       body = Body(pieces, then: .ends)
       total = length
@@ -62,32 +78,42 @@ public final class ScriptedFetcher: ImageFetcher {
     case .breaks(let bytes, let error): body = Body([bytes], then: .breaks(error))
     }
     var response = FetchedResponse(
-      url: request.url, status: 200, headers: [], contentLength: total, body: body,
+      url: request.url, status: status, headers: fields, contentLength: total, body: body,
       timings: TransferTimings())
-    if let way = state.withLock({ $0.redirects[request.url.string] }) {
-      (response.redirects, response.url) = way
-    }
+    if let way { (response.redirects, response.url) = way }
     return response
   }
 
   private final class Body: ImageBytes {
-    enum Ending { case ends, hangs, breaks(FetchError) }
+    enum Ending: Sendable {
+      case ends, hangs, breaks(FetchError)
+      case goesOn(@Sendable () async -> Void, [UInt8])
+    }
     private let pieces: Mutex<[[UInt8]]>
-    private let ending: Ending
+    private let ending: Mutex<Ending>
 
     init(_ pieces: [[UInt8]], then ending: Ending) {
       self.pieces = Mutex(pieces.filter { !$0.isEmpty })
-      self.ending = ending
+      self.ending = Mutex(ending)
+    }
+
+    static func hang() async throws(FetchError) {
+      while !Task.isCancelled { try? await Task.sleep(for: .seconds(60)) }
+      throw .cancelled
     }
 
     func next() async throws(FetchError) -> [UInt8]? {
       if let piece = pieces.withLock({ $0.isEmpty ? nil : $0.removeFirst() }) { return piece }
-      switch ending {
+      switch ending.withLock({ $0 }) {
       case .ends: return nil
       case .breaks(let error): throw error
       case .hangs:
-        while !Task.isCancelled { try? await Task.sleep(for: .seconds(60)) }
-        throw .cancelled
+        try await Self.hang()
+        return nil
+      case .goesOn(let wait, let rest):
+        await wait()
+        ending.withLock { $0 = .ends }
+        return rest
       }
     }
   }

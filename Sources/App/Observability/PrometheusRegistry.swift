@@ -13,7 +13,9 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     /// Sentences for `# HELP`, at first for all of this service's; a metric without one has its label there.
     public var help: [String: String] = MetricHelp.sentences
     /// Upper bounds of histograms, rising.
-    public var buckets: [String: [Double]] = [:]
+    public var buckets = [
+      "imagefetch_store_commit_operations": (0...9).map { Double(1 << $0) }
+    ]
     /// Bounds of timers that have none of their own, in seconds: from 1 ms to 60 s.
     public var durationBuckets = [
       0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,

@@ -6,6 +6,7 @@ internal import Synchronization
 struct JobMetrics: Sendable {
   private let finished = CounterFamily("imagefetch_jobs_finished_total", ["phase", "code"])
   private let outcomes = CounterFamily("imagefetch_cache_outcomes_total", ["status"])
+  private let variants = CounterFamily("imagefetch_variants_total", ["format", "outcome"])
   private let submitted = Counter(label: "imagefetch_jobs_submitted_total")
   private let running = Gauge(label: "imagefetch_jobs_running")
   private let workers = Gauge(label: "imagefetch_workers")
@@ -47,10 +48,7 @@ struct JobMetrics: Sendable {
   }
 
   func variant(_ format: OutputFormat, _ outcome: VariantOutcome) {
-    Counter(
-      label: "imagefetch_variants_total",
-      dimensions: [("format", format.rawValue), ("outcome", outcome.rawValue)]
-    ).increment()
+    variants.increment([format.rawValue, outcome.rawValue])
   }
 
   func rendered(_ format: OutputFormat, in time: Duration) {

@@ -22,6 +22,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     /// The versions that the client has, of jobs that change often.
     var seen: [JobID: Int] = [:]
     var listing: Listing?
+    var round = 0
     var page: ArraySlice<JobSnapshot> = []
     /// Whether a page is being read.
     var isListing = false
@@ -48,6 +49,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     /// Nil: only jobs that have not finished.
     var since: Timestamp?
     var before: JobID?
+    /// How often it began anew before: a page of an earlier round is of no use.
+    var round = 0
   }
 
   let query: SubscriptionQuery
@@ -149,7 +152,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
 
   private static func beginAnew(_ state: inout State) {
     (state.pending, state.pendingWeight, state.order, state.page) = ([:], 0, [], [])
-    state.listing = Listing(since: state.upToDate)
+    state.round += 1
+    state.listing = Listing(since: state.upToDate, round: state.round)
   }
 
   /// Jobs are gone: nothing of them is delivered any more.

@@ -153,15 +153,16 @@ struct LowDataReplacer: Sendable {
   private func replaceImage(
     of id: JobID, by image: StoredImage, _ cache: CacheOutcome?
   ) async {
-    let hasChanged = Mutex(false)
+    let outcome = ChangeOutcome()
     do throws(StoreError) {
       let job = try await store.update(id, under: nil) { job in
-        guard job.image?.variant == .lowData, job.phase == .success else { return false }
+        guard outcome.begins(with: job), job.image?.variant == .lowData, job.phase == .success
+        else { return false }
         job.replaceImage(with: image, cache: cache)
-        hasChanged.withLock { $0 = true }
+        outcome.note(.changed, finished: job)
         return true
       }
-      guard let job, hasChanged.withLock({ $0 }) else { return }
+      guard let job, outcome.value == .changed else { return }
       publisher.publishReplacedImage(of: job)
     } catch {
       log.error(
@@ -185,7 +186,10 @@ struct BackgroundLoader: Sendable {
     guard let permit = await permit(for: job) else { return }
     let worker = BackgroundTransfer(on: threads.workerLane(at: job.priority), urls, log: log)
     guard let load = loads.beginInBackground(for: job, on: worker.lane) else { return }
-    if let loaded = await worker.obtain(load, OriginPermits(permit)) {
+    let permits = OriginPermits(permit)
+    let loaded = await worker.obtain(load, permits)
+    permits.release()
+    if let loaded {
       await completer.complete([], of: load, entry: loaded.entry) { _ in .requeue }
       await use(load, loaded)
     }
@@ -193,10 +197,12 @@ struct BackgroundLoader: Sendable {
     loads.end(load)
   }
 
-  /// Waits for room at the origin for a while, at no worker's cost.
+  /// Waits for room at the origin for as long as the transfer may take then, at no worker's cost.
   private func permit(for job: Job) async -> OriginPermit? {
     guard let origin = job.origin else { return nil }
-    do throws(FetchError) { return try await origins.admit(origin) } catch { return nil }
+    do throws(FetchError) {
+      return try await origins.admit(origin, within: loads.rules.timeout)
+    } catch { return nil }
   }
 }
 

@@ -2,12 +2,23 @@ internal import Jobs
 internal import Synchronization
 
 /// One decode under way, with its share of the memory.
+///
+/// It goes along with the bytes as they come. Where its share can't be had, or held on to, while they do, it is put off until
+/// they are all there: they are staged, and decoded from there.
 struct Decode {
-  private let decoder: any ImageDecoder
+  private let makeDecoder: () -> any ImageDecoder
+  private var decoder: any ImageDecoder
   private let memory: DecodeMemory
   private let load: Load
   private let completer: JobCompleter
   private var share: DecodeMemory.Share?
+  /// By its header.
+  private var neededMemory = 0
+  /// Bytes that the decoder was given: those before them are not decoded again.
+  private var given = 0
+  private var isPutOff = false
+  /// Whether all bytes are there.
+  private var isWhole = false
   private var makesPreviews: Bool
   private var pace = PreviewThrottle(from: .now)
   /// When the preview under way was begun, by the computing time.
@@ -15,26 +26,53 @@ struct Decode {
   /// Computing time so far.
   private(set) var time: Duration = .zero
 
-  init(decoder: any ImageDecoder, memory: DecodeMemory, load: Load, completer: JobCompleter) {
-    self.decoder = decoder
+  init(
+    memory: DecodeMemory, load: Load, completer: JobCompleter,
+    _ makeDecoder: @escaping () -> any ImageDecoder
+  ) {
+    self.makeDecoder = makeDecoder
+    decoder = makeDecoder()
     self.memory = memory
     self.load = load
     self.completer = completer
     makesPreviews = !load.isBackground
   }
 
+  /// The variants that it made on its way.
+  var variants: [[UInt8]?] { decoder.variants }
+
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
-    decoder.append(piece)
+    if share != nil, !memory.isSmall(neededMemory), memory.isWanted { beginAgainLater() }
+    guard !isPutOff else { return }
+    give(piece)
     _ = try await steps()
   }
 
   /// They are decoded together with their end: a small picture in one step. No preview begins any more, and one under way is
   /// dropped.
   mutating func take(last piece: [UInt8]) {
+    isWhole = true
+    stopPreviews()
+    if !isPutOff { give(piece) }
+  }
+
+  private mutating func give(_ piece: [UInt8]) {
+    given += piece.count
+    decoder.append(piece)
+  }
+
+  private mutating func stopPreviews() {
     makesPreviews = false
     previewBegan = nil
     decoder.dropPreview()
-    decoder.append(piece)
+  }
+
+  private mutating func beginAgainLater() {
+    stopPreviews()
+    isPutOff = true
+    given = 0
+    decoder = makeDecoder()
+    share = nil
   }
 
   /// The next bytes. While they are waited for a preview may be made: so the final picture waits for none.
@@ -49,11 +87,26 @@ struct Decode {
     do throws(FetchError) { return try await source?.next() } catch { throw .fetch(error) }
   }
 
-  mutating func finish() async throws(JobFailure) -> ImageDescription {
+  /// - Parameter staged: has all bytes.
+  mutating func finish(from staged: any StagedImage) async throws(JobFailure) -> ImageDescription {
+    isWhole = true
+    if isPutOff { try await catchUp(from: staged) }
     decoder.end()
     // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
     guard let description = try await steps() else { throw .codec(.cutShort) }
     return description
+  }
+
+  private mutating func catchUp(from staged: any StagedImage) async throws(JobFailure) {
+    isPutOff = false
+    await awaitShare()
+    let bytes: StoredBytes
+    do throws(StoreError) { bytes = try staged.bytes() } catch { throw JobFailure(error) }
+    let rest = StoredImageReader(bytes, from: given)
+    while let piece = try await Self.next(of: rest) {
+      give(piece)
+      _ = try await steps()
+    }
   }
 
   /// Lets other images have a turn between the slices, each of some 10 ms.
@@ -63,7 +116,9 @@ struct Decode {
       case .needsBytes: return nil
       case .finished(let description): return description
       case .hasMore: time += await decoder.pause()
-      case .header(let header): await take(header)
+      case .header(let header):
+        await take(header)
+        if isPutOff { return nil }
       }
       if Task.isCancelled { throw .fetch(.cancelled) }
     }
@@ -72,9 +127,19 @@ struct Decode {
   private mutating func take(_ header: ImageHeader) async {
     load.received(header)
     await completer.completeEarlyEnds(of: load)
+    guard share == nil else { return }
+    neededMemory = header.decodingMemory
+    if isWhole { return await awaitShare() }
+    share = memory.shareWhileLoading(neededMemory)
+    guard share == nil else { return }
+    isPutOff = true
+    stopPreviews()
+  }
+
+  private mutating func awaitShare() async {
     // The origin isn't to blame for this wait.
     load.pause()
-    share = await memory.share(header.decodingMemory)
+    share = await memory.share(neededMemory)
     load.resume()
   }
 

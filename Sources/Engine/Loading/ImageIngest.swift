@@ -59,8 +59,9 @@ struct ImageIngest: Sendable {
     for load: Load
   ) async throws(JobFailure) -> Ingested {
     let wanted = Array(load.wantedVariants.prefix(VariantRequest.most))
-    let decoder = codec.makeDecoder(limits: limits, variants: wanted)
-    var decode = Decode(decoder: decoder, memory: memory, load: load, completer: completer)
+    var decode = Decode(memory: memory, load: load, completer: completer) {
+      codec.makeDecoder(limits: limits, variants: wanted)
+    }
     var count = 0
     load.stages?.begin(.decode)
     while let piece = try await Decode.next(of: kept) {
@@ -83,11 +84,11 @@ struct ImageIngest: Sendable {
     guard count > 0 else { throw .fetch(.noData) }
     load.tracker.bodyCame()
     load.stages?.end(.fetch)
-    let description = try await decode.finish()
+    let description = try await decode.finish(from: staged)
     load.stages?.end(.decode)
     lastDecode.note()
     load.tracker.advance(to: count, decodeTime: decode.time)
-    let made = zip(wanted, decoder.variants).compactMap { request, file in
+    let made = zip(wanted, decode.variants).compactMap { request, file in
       file.map { (request, $0) }
     }
     return Ingested(

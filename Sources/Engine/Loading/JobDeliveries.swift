@@ -20,6 +20,7 @@ struct JobDeliveries: Sendable {
   /// Nil: nothing is brought anywhere.
   let destinations: (any ImageDestinations)?
   let images: any ImageStore
+  let threads: any ComputeThreads
   let snapshots: JobSnapshots
   let log: Logger
   private let counters = (
@@ -31,10 +32,10 @@ struct JobDeliveries: Sendable {
   private static let atOnce = 8
 
   init(
-    destinations: (any ImageDestinations)?, images: any ImageStore, snapshots: JobSnapshots,
-    log: Logger
+    destinations: (any ImageDestinations)?, images: any ImageStore, threads: any ComputeThreads,
+    snapshots: JobSnapshots, log: Logger
   ) {
-    (self.destinations, self.images) = (destinations, images)
+    (self.destinations, self.images, self.threads) = (destinations, images, threads)
     (self.snapshots, self.log) = (snapshots, log)
   }
 
@@ -112,6 +113,7 @@ struct JobDeliveries: Sendable {
     var delivered: [Delivered] = []
     for request in job.submission.deliveries {
       let content = try await content(of: request, of: job, made)
+      await read(content.bytes, at: job.priority)
       let (parcel, key) = try parcel(content, for: request, of: job)
       do throws(DeliveryError) {
         let tag = try await send(parcel)
@@ -161,6 +163,20 @@ struct JobDeliveries: Sendable {
     throw .internal
   }
 
+  /// Reads a file once where that may wait for the disk: it is sent on the thread of all transfers, from memory then.
+  private func read(_ bytes: StoredBytes, at priority: Priority) async {
+    guard case .file = bytes else { return }
+    await Task(executorPreference: threads.lane(at: priority)) {
+      var offset = 0
+      while offset < bytes.count {
+        let count = bytes.read(at: offset, count: 1 << 20).count
+        guard count > 0 else { return }
+        offset += count
+        await Task.yield()
+      }
+    }.value
+  }
+
   private func send(_ parcel: Parcel) async throws(DeliveryError) -> String? {
     guard let destinations else { throw .unknown(to: parcel.target.name) }
     return try await destinations.deliver(parcel)
@@ -205,9 +221,9 @@ struct DeliveredContent: Sendable {
   }
 
   /// A variant's.
-  init(_ bytes: StoredBytes, _ format: OutputFormat) {
-    (self.bytes, contentType, ending) = (bytes, format.contentType, format.fileExtension)
-    digest = ImageDigest(of: bytes.read(at: 0, count: bytes.count))
+  init(_ bytes: StoredBytes, _ digest: ImageDigest, _ format: OutputFormat) {
+    (self.bytes, self.digest) = (bytes, digest)
+    (contentType, ending) = (format.contentType, format.fileExtension)
   }
 
   func parcel(to target: Parcel.Target) -> Parcel {

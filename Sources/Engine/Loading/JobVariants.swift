@@ -98,7 +98,9 @@ struct JobVariants {
       let outcome = outcomes[request.recipe]
     else { throw .internal }
     let made = try outcome.get()
-    return DeliveredContent(made.bytes.bytes, made.rendition.variant.format)
+    // Not hashed again: whoever delivers it has no thread for that.
+    guard let digest = ImageDigest(entityTag: made.bytes.entityTag) else { throw .internal }
+    return DeliveredContent(made.bytes.bytes, digest, made.rendition.variant.format)
   }
 
   /// The image as the job has it: with the variants that it wants.

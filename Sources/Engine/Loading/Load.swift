@@ -45,6 +45,8 @@ final class Load: Sendable {
     var isCancelled = false
     var reserves = false
     var pausedSince: Instant?
+    /// When a stored response takes the place of the origin's, for all whose time is not over before.
+    var fallback: Instant?
 
     /// The highest of those who wait.
     var priority: Priority? {
@@ -236,6 +238,7 @@ final class Load: Sendable {
       guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
       var next: Instant?
       for waiter in state.waiters.values {
+        if let fallback = state.fallback, waiter.deadline >= fallback { continue }
         if waiter.deadline <= now {
           let failure = FetchError.timeout(seconds: waiter.limits.timeout.inSeconds)
           state.endEarly(waiter, .fetch(failure))
@@ -243,8 +246,21 @@ final class Load: Sendable {
           next = min(next ?? waiter.deadline, waiter.deadline)
         }
       }
-      state.firstDeadline = next
+      // What a fallback holds back is looked at again, whatever becomes of that.
+      state.firstDeadline = state.fallback.map { min(next ?? $0, $0) } ?? next
     }
+  }
+
+  /// A stored response may take the place of the origin's where that is not there when the first job's time is over: the
+  /// transfer ends then, and nobody's wait.
+  func beginFallback() { state.withLock { $0.fallback = $0.firstDeadline } }
+
+  /// The stored response is not wanted, or of no use.
+  func endFallback() { state.withLock { $0.fallback = nil } }
+
+  /// How long a transfer may take; nil: for as long as a job waits.
+  var timeLeft: Duration? {
+    state.withLock { $0.fallback }.map { max(.milliseconds(1), Instant.now.duration(to: $0)) }
   }
 
   func pause() { state.withLock { $0.pausedSince = .now } }

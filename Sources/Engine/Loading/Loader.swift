@@ -187,7 +187,7 @@ extension StoredImage {
   }
 }
 
-/// Reads a stored image's bytes from their start, a piece at a time.
+/// Reads a stored image's bytes, a piece at a time.
 final class StoredImageReader: ImageBytes {
   private let stored: StoredBytes
   private let position = Position()
@@ -196,7 +196,10 @@ final class StoredImageReader: ImageBytes {
   /// One task reads: the contract of ``ImageBytes``.
   private final class Position: @unchecked Sendable { var offset = 0 }
 
-  init(_ stored: StoredBytes) { self.stored = stored }
+  init(_ stored: StoredBytes, from offset: Int = 0) {
+    self.stored = stored
+    position.offset = offset
+  }
 
   func next() async throws(FetchError) -> [UInt8]? {
     if Task.isCancelled { throw .cancelled }

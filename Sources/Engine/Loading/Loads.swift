@@ -25,7 +25,7 @@ final class Loads: ClaimedJobs {
   }
 
   /// How long it may take to store the ends of cancelled loads, before the rest is left to the next start.
-  private static let grace = Duration.milliseconds(500)
+  static let grace = Duration.milliseconds(500)
 
   /// Yields when a load begins.
   let beginnings: AsyncStream<Void>
@@ -57,22 +57,21 @@ final class Loads: ClaimedJobs {
     let entry = state.withLock { state -> Entry in
       if state.closedAt != nil { return .refused }
       if let request, let load = state.byRequest[request], load.join([waiter]).isEmpty {
-        Self.note(waiter, in: load, &state)
+        note(waiter, in: load, &state)
         return .joined(load)
       }
       let load = factory.load(for: waiter.job, request: request, on: lane)
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
-      Self.note(waiter, in: load, &state)
+      note(waiter, in: load, &state)
       return .began(load)
     }
     switch entry {
-    case .refused: return entry
+    case .refused: break
     case .began: signal.yield()
     case .joined: metrics.joined(1)
     }
-    snapshots.pin(waiter.job.id)
     return entry
   }
 
@@ -82,13 +81,11 @@ final class Loads: ClaimedJobs {
     let refused = state.withLock { state in
       if state.closedAt != nil { return waiters }
       let refused = load.join(waiters)
-      if refused.isEmpty { for waiter in waiters { Self.note(waiter, in: load, &state) } }
+      if refused.isEmpty { for waiter in waiters { note(waiter, in: load, &state) } }
       return refused
     }
-    guard refused.isEmpty else { return refused }
-    metrics.joined(waiters.count)
-    for waiter in waiters { snapshots.pin(waiter.job.id) }
-    return []
+    if refused.isEmpty { metrics.joined(waiters.count) }
+    return refused
   }
 
   /// Notes jobs that end with a load which takes no more, so that they are shown, kept and cancelled like those that
@@ -97,18 +94,17 @@ final class Loads: ClaimedJobs {
     let waiters = jobs.map { waiter($0.job, $0.claim) }
     guard !waiters.isEmpty else { return [] }
     state.withLock { state in
-      for waiter in waiters { Self.note(waiter, in: load, &state) }
+      for waiter in waiters { note(waiter, in: load, &state) }
     }
     metrics.joined(waiters.count)
-    for waiter in waiters {
-      snapshots.pin(waiter.job.id)
-      show(waiter, in: load)
-    }
+    for waiter in waiters { show(waiter, in: load) }
     return waiters
   }
 
-  private static func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
+  private func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
     state.byJob[waiter.job.id, default: [:]][waiter.claim] = (load, waiter.job.version)
+    // Under the lock, so that whoever takes it out again unpins it after this.
+    snapshots.pin(waiter.job.id)
   }
 
   /// Begins a load that freshens the cache, for which no job waits.
@@ -243,9 +239,6 @@ final class Loads: ClaimedJobs {
 
   var all: [Load] { state.withLock { Array($0.all.values) } }
   var count: Int { state.withLock { $0.all.count } }
-
-  /// Jobs that wait, in all loads.
-  var waiters: Int { state.withLock { $0.byJob.count } }
 
   /// When the one that runs longest began.
   var oldest: Timestamp? { state.withLock { $0.all.values.map(\.since).min() } }

@@ -70,16 +70,25 @@ private struct URLLoad: Sendable {
   /// - Parameter known: a stored response to be validated.
   private func ask(_ url: SourceURL, _ known: CacheEntry?) async throws(JobFailure) -> LoadedImage {
     guard job.submission.asksOrigin else { throw .notCached }
+    if outcome(of: known, replacing: .timeout(seconds: 0)) != nil { load.beginFallback() }
     do throws(JobFailure) {
       if let refusal { throw .fetch(refusal) }
-      return try await exchange(url, known, await parts.kept.take(for: load))
+      let loaded = try await exchange(url, known, await parts.kept.take(for: load))
+      load.endFallback()
+      return loaded
     } catch .fetch(let error) {
-      guard let known,
-        let outcome = cache.outcome(of: known, replacing: error, for: job, at: parts.now()),
+      guard let known, let outcome = outcome(of: known, replacing: error),
         let loaded = try await reuse(known, outcome)
-      else { throw .fetch(error) }
+      else {
+        load.endFallback()
+        throw .fetch(error)
+      }
       return loaded
     }
+  }
+
+  private func outcome(of known: CacheEntry?, replacing error: FetchError) -> CacheOutcome? {
+    known.flatMap { cache.outcome(of: $0, replacing: error, for: job, at: parts.now()) }
   }
 
   /// One request, or two where the first one's answer to a range or to a condition is of no use.
@@ -96,7 +105,7 @@ private struct URLLoad: Sendable {
         url, conditions.compactMap(\.self), elsewhere, for: load, permits)
     } catch {
       if kept != nil, case .originStatus(416, _) = error {
-        return try await exchange(url, known, nil)
+        return try await exchangeAgain(url, known)
       }
       if let kept { await parts.kept.setAside(kept.staged, of: load, after: .fetch(error)) }
       throw .fetch(error)
@@ -107,18 +116,26 @@ private struct URLLoad: Sendable {
       guard let confirmed = elsewhere?.entry(at: response.url) ?? known,
         let loaded = await confirm(confirmed, by: response, began)
       else {
-        return try await exchange(url, nil, nil, looksElsewhere: false)
+        return try await exchangeAgain(url, nil, looksElsewhere: false)
       }
       return loaded
     case 206:
       guard let kept, kept.isContinued(by: response) else {
         // Its transfer ends before the next one begins: there is one place for both.
         _ = consume response
-        return try await exchange(url, known, nil)
+        return try await exchangeAgain(url, known)
       }
       return try await ingest(response, began, continuing: kept)
     default: return try await ingest(response, began, continuing: nil)
     }
+  }
+
+  /// From the first origin on: a place that a redirect led to, still held, may be the only one that it can lead to again.
+  private func exchangeAgain(
+    _ url: SourceURL, _ known: CacheEntry?, looksElsewhere: Bool = true
+  ) async throws(JobFailure) -> LoadedImage {
+    permits.releaseRedirects()
+    return try await exchange(url, known, nil, looksElsewhere: looksElsewhere)
   }
 
   // MARK: The answer
@@ -191,6 +208,8 @@ struct OriginRequests: Sendable {
   let tracing: TraceRules?
   /// Of a response, at the most; each job's own limit is narrower, and watched by its load.
   let maxBytes: Int
+  /// Of a request that no job waits for; jobs' own time is watched by their load.
+  let timeout: Duration
 
   /// Sends one request, and follows its redirects as far as the origins' limits let it. Notes what came of it in the
   /// load's progress, and for the circuit breakers of the origins.
@@ -200,7 +219,7 @@ struct OriginRequests: Sendable {
   ) async throws(FetchError) -> FetchedResponse {
     var request = FetchRequest(
       url: url, headers: load.leader.submission.headers, conditions: conditions,
-      timeout: .seconds(86_400), maxBytes: maxBytes)
+      timeout: load.isBackground ? timeout : load.timeLeft ?? .seconds(86_400), maxBytes: maxBytes)
     if let elsewhere {
       request.conditionsElsewhere = { await elsewhere.conditions(at: $0, hasFields: $1) }
     }
@@ -211,7 +230,8 @@ struct OriginRequests: Sendable {
       request.headers.append(trace.field(of: load.leader))
     }
     if permits.isEmpty {
-      permits.add(try await origins.admit(load.leader.submission.origin(of: url)))
+      let origin = load.leader.submission.origin(of: url)
+      permits.add(try await origins.admit(origin, within: request.timeout))
     }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)

@@ -42,6 +42,8 @@ final class Dispatcher: Sendable {
     /// Whether jobs are being claimed.
     var isLooking = false
     var look: Task<Void, Never>?
+    /// How many were begun.
+    var looks = 0
     /// Something changed since that began.
     var looksAgain = false
     var alarm: Task<Void, Never>?
@@ -133,21 +135,22 @@ final class Dispatcher: Sendable {
 
   /// Looks for jobs unless that is pointless; a look that is under way goes round once more.
   private func look(_ note: (inout State) -> Void) {
-    let begins = state.withLock { state in
+    let number = state.withLock { state -> Int? in
       note(&state)
       if state.isLooking {
         state.looksAgain = true
-        return false
+        return nil
       }
-      guard !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return false }
+      guard !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return nil }
       state.isLooking = true
-      return true
+      state.looks += 1
+      return state.looks
     }
-    guard begins else { return }
+    guard let number else { return }
     let task = Task.immediate { await lookAround() }
     let isLate = state.withLock { state in
-      // It may be over by now.
-      if state.isLooking { state.look = task }
+      // It may be over by now, and the next one under way.
+      if state.isLooking, state.looks == number { state.look = task }
       return state.isStopped
     }
     if isLate { task.cancel() }

@@ -25,13 +25,17 @@ final class OriginLimits: Sendable {
     mutating func tryBegin(
       _ origin: String, isWaiting: Bool = false, at now: Instant, _ rules: OriginRules
     ) -> Bool {
-      var known = origins[origin] ?? OriginState()
-      if isWaiting { known.waiting = 0 }
-      guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0 else {
-        return false
-      }
+      guard hasRoom(origin, isWaiting: isWaiting, at: now, rules) else { return false }
       origins[origin, default: OriginState()].begin(at: now, rules)
       return true
+    }
+
+    func hasRoom(
+      _ origin: String, isWaiting: Bool = true, at now: Instant, _ rules: OriginRules
+    ) -> Bool {
+      var known = origins[origin] ?? OriginState()
+      if isWaiting { known.waiting = 0 }
+      return known.pause(at: now) == nil && known.room(at: now, rules, isSpare: true) > 0
     }
 
     mutating func nextWaiter(at origin: String) -> OneShot<Void>? {
@@ -43,7 +47,8 @@ final class OriginLimits: Sendable {
 
   /// What becomes of one who wants to begin a transfer.
   private enum Admission {
-    case begun
+    /// There is room for the next one that waits, too.
+    case begun(next: OneShot<Void>?)
     case refused(FetchError)
     /// Until a transfer ends, or a rate may have come to allow one.
     case waits(Duration?)
@@ -144,19 +149,30 @@ final class OriginLimits: Sendable {
   /// Begins a transfer that a redirect leads to, or one whose room went to another, once there is room: such waits hold a
   /// worker, which bounds them.
   ///
-  /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled.
-  func admit(_ origin: String) async throws(FetchError) -> OriginPermit {
+  /// - Parameter timeout: for the wait; nil: that is for the task's owner to bound.
+  /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled, `.timeout`.
+  func admit(
+    _ origin: String, within timeout: Duration? = nil
+  ) async throws(FetchError) -> OriginPermit {
+    let deadline = timeout.map { ContinuousClock.now + $0 }
     while true {
       let turn = OneShot<Void>()
       switch enter(origin, orWaitFor: turn) {
-      case .begun: return OriginPermit(origin, self)
+      case .begun(let next):
+        next?.fulfil()
+        return OriginPermit(origin, self)
       case .refused(let error):
         passOn(origin)  // what it waited for is somebody else's
         throw error
-      case .waits(nil): _ = await turn.value()
-      case .waits(let time?): _ = await turn.value(before: .now + time)
+      case .waits(let time):
+        let end = [time.map { .now + $0 }, deadline].compactMap(\.self).min()
+        if let end { _ = await turn.value(before: end) } else { _ = await turn.value() }
       }
       leave(turn, at: origin)
+      if let timeout, let deadline, deadline <= .now {
+        passOn(origin)
+        throw .timeout(seconds: timeout.inSeconds)
+      }
     }
   }
 
@@ -164,7 +180,10 @@ final class OriginLimits: Sendable {
     let now = clock()
     return state.withLock { state in
       if Task.isCancelled { return .refused(.cancelled) }
-      if state.tryBegin(origin, isWaiting: true, at: now, rules) { return .begun }
+      if state.tryBegin(origin, isWaiting: true, at: now, rules) {
+        return .begun(
+          next: state.hasRoom(origin, at: now, rules) ? state.nextWaiter(at: origin) : nil)
+      }
       if let refusal = Self.refusal(of: origin, in: state, at: now) { return .refused(refusal) }
       state.waiters[origin, default: []].append(turn)
       state.origins[origin, default: OriginState()].waiting += 1
@@ -269,10 +288,15 @@ final class OriginPermits: Sendable {
   }
 
   /// The transfer is over.
-  func release() {
+  func release() { release(after: 0) }
+
+  /// The first origin is about to be asked again.
+  func releaseRedirects() { release(after: 1) }
+
+  private func release(after count: Int) {
     let permits = held.withLock { held in
-      defer { held = [] }
-      return held
+      defer { held = Array(held.prefix(count)) }
+      return held.dropFirst(count)
     }
     _ = consume permits  // their ends take another lock
   }

@@ -89,7 +89,7 @@ final class Vitality: Sendable {
 
   /// Loads that have been under way for longer than any should.
   func stuck(at moment: Timestamp) -> [Load] {
-    loads.all.filter { !$0.isBackground && moment - $0.since > rules.longest }
+    loads.all.filter { moment - $0.since > rules.longest }
   }
 
   /// Tells of each once.

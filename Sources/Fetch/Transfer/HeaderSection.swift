@@ -7,6 +7,8 @@ struct HeaderSection {
   /// What a line made of the section.
   enum Step: Equatable {
     case more, complete, tooLarge
+    /// Nobody can tell where its lines end, or what they belong to: libcurl may have read another one.
+    case malformed
   }
 
   /// The newest status line's; 0 before the first.
@@ -16,6 +18,8 @@ struct HeaderSection {
   private let maxFields: Int
   private var bytes = 0
   private var lines = 0
+  /// A line that looks like one elsewhere is a field's: libcurl obeys what came before it, too.
+  private var expectsStatusLine = true
 
   init(maxBytes: Int, maxFields: Int = 256) {
     self.maxBytes = maxBytes
@@ -27,10 +31,17 @@ struct HeaderSection {
     bytes += line.count
     lines += 1
     guard bytes <= maxBytes, lines <= maxFields + 8 else { return .tooLarge }
-    let content = line.prefix { $0 != 0x0D && $0 != 0x0A }
-    if content.isEmpty { return 100...199 ~= status ? .more : .complete }
-    if content.starts(with: "HTTP/".utf8) {
+    var content = line[...]
+    if content.last == 0x0A { content = content.dropLast() }
+    if content.last == 0x0D { content = content.dropLast() }
+    // To libcurl one within a line is a character like others.
+    if content.contains(0x0D) { return .malformed }
+    if expectsStatusLine {
+      guard content.starts(with: "HTTP/".utf8) else { return .malformed }
       begin(content)
+    } else if content.isEmpty {
+      expectsStatusLine = 100...199 ~= status
+      return expectsStatusLine ? .more : .complete
     } else {
       add(content)
     }
@@ -46,6 +57,7 @@ struct HeaderSection {
     let digits = line.drop { $0 != 0x20 }.dropFirst().prefix { 0x30...0x39 ~= $0 }
     status = digits.prefix(3).reduce(0) { $0 * 10 + Int($1 - 0x30) }
     fields = []
+    expectsStatusLine = false
   }
 
   private mutating func add(_ line: Slice<UnsafeBufferPointer<UInt8>>) {

@@ -82,6 +82,9 @@ extension Transfer {
     case .tooLarge:
       failure = .tooLarge(limit: settings.maxHeaderBytes)
       return Self.stop
+    case .malformed:
+      failure = .noResponse(host: plan.route.host, detail: "a malformed header section")
+      return Self.stop
     }
   }
 

@@ -11,6 +11,8 @@ extension Transfer {
     CCurl_setLong(easy, CURLOPT_BUFFERSIZE, 65_536)
     CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
+    // Also of the transfer, which libcurl would undo on the loop's thread and however much comes out. Chunks stay undone.
+    CCurl_setLong(easy, CURLOPT_HTTP_CONTENT_DECODING, 0)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
     CCurl_setLong(easy, CURLOPT_FOLLOWLOCATION, 0)
     CCurl_setLong(easy, CURLOPT_UNRESTRICTED_AUTH, 0)

@@ -72,8 +72,7 @@ extension Transfer {
 }
 
 extension HeaderSection {
-  /// Whether it has a transfer coding that was not asked for: libcurl would undo it, on the loop's thread and however
-  /// much comes out.
+  /// Whether it has a transfer coding that was not asked for (RFC 9112 section 7.4), which nobody undoes here.
   var hasUnaskedCoding: Bool {
     values(of: "transfer-encoding").contains { value in
       value.lowercased().split { ", \t".contains($0) }.contains {
