@@ -7,7 +7,6 @@ public struct OutgoingRequest: Sendable {
   public enum Method: String, Sendable {
     /// These have no content.
     case get = "GET"
-    case head = "HEAD"
     case delete = "DELETE"
     /// These have.
     case put = "PUT"

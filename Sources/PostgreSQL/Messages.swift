@@ -148,8 +148,8 @@ extension Transaction {
     var taken = TakenMessages()
     var shares = MessageShares(request)
     let full = shares.full.map { Array($0.name.utf8) }
-    guard try isAnyoneServed(but: full) else {
-      taken.after = request.after
+    guard try isAnyoneServed(but: full, at: moment) else {
+      (taken.after, taken.nextDue) = (request.after, try nextDueMessage(after: moment))
       return taken
     }
     let hosts = try self.hosts(after: request.after)
@@ -179,14 +179,18 @@ extension Transaction {
     } else if hosts.count == MessageRequest.mostHosts {
       taken.after = hosts.last.map { String(decoding: $0, as: UTF8.self) }
     } else {
-      taken.nextDue = try execute(
-        """
-        SELECT next_at FROM messages
-        WHERE next_at > $1 AND next_at IS NOT NULL AND instance IS NULL ORDER BY next_at LIMIT 1
-        """, [.int(moment.milliseconds)]
-      ).int(0, 0).map { Timestamp(milliseconds: $0) }
+      taken.nextDue = try nextDueMessage(after: moment)
     }
     return taken
+  }
+
+  private func nextDueMessage(after moment: Timestamp) throws -> Timestamp? {
+    try execute(
+      """
+      SELECT next_at FROM messages
+      WHERE next_at > $1 AND next_at IS NOT NULL AND instance IS NULL ORDER BY next_at LIMIT 1
+      """, [.int(moment.milliseconds)]
+    ).int(0, 0).map { Timestamp(milliseconds: $0) }
   }
 
   /// What can't be read is never due again: nothing else waits for it.
@@ -203,20 +207,21 @@ extension Transaction {
   }
 
   /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
-  private func isAnyoneServed(but full: [[UInt8]]) throws -> Bool {
+  private func isAnyoneServed(but full: [[UInt8]], at moment: Timestamp) throws -> Bool {
     guard !full.isEmpty else { return true }
     return try !execute(
       """
-      WITH RECURSIVE owners (owner, place) AS (
-        (SELECT owner, 1 FROM messages
+      WITH RECURSIVE owners (owner) AS (
+        (SELECT owner FROM messages
           WHERE next_at IS NOT NULL AND owner IS NOT NULL ORDER BY owner LIMIT 1)
         UNION ALL SELECT (SELECT m.owner FROM messages m
             WHERE m.next_at IS NOT NULL AND m.owner IS NOT NULL AND m.owner > o.owner
-            ORDER BY m.owner LIMIT 1),
-          place + 1
-          FROM owners o WHERE o.owner IS NOT NULL AND place <= $2)
-      SELECT FROM owners WHERE owner IS NOT NULL AND owner <> ALL ($1) LIMIT 1
-      """, [.byteStrings(full), .int(Int64(full.count))]
+            ORDER BY m.owner LIMIT 1)
+          FROM owners o WHERE o.owner IS NOT NULL)
+      SELECT FROM owners o WHERE o.owner IS NOT NULL AND o.owner <> ALL ($1)
+        AND EXISTS (SELECT FROM messages m WHERE m.owner = o.owner AND m.next_at <= $2
+          AND m.next_at IS NOT NULL AND m.instance IS NULL) LIMIT 1
+      """, [.byteStrings(full), .int(moment.milliseconds)]
     ).isEmpty
   }
 

@@ -13,7 +13,7 @@ enum Schema {
     messages,
     batches,
     lanes + messageOwners,
-    pinned,
+    pinned + dueOfOwners,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -268,6 +268,13 @@ enum Schema {
   // Images that jobs which have not ended keep whatever happens: they are few among all that clients sent.
   private static let pinned = """
     CREATE INDEX jobs_pinned ON jobs (source) WHERE source IS NOT NULL AND phase = 0;
+
+    """
+
+  private static let dueOfOwners = """
+    DROP INDEX messages_owner;
+    CREATE INDEX messages_owner ON messages (owner, next_at)
+      WHERE next_at IS NOT NULL AND owner IS NOT NULL;
 
     """
 

@@ -56,11 +56,11 @@ public struct BucketOwner: Sendable {
   private func isFree(for store: any ImageOwner) async throws(Refusal) -> Bool {
     var (next, pages, isEmpty): (String?, Int, Bool) = (nil, 0, true)
     repeat {
-      let page: (objects: [S3Bucket.Object], next: String?)
+      let page: (keys: [String], next: String?)
       do throws(S3Error) { page = try await bucket.list(after: next) } catch {
         throw .bucket(error)
       }
-      let images = page.objects.compactMap { S3ImageStore.name(of: $0.key)?.digest }
+      let images = page.keys.compactMap { S3ImageStore.name(of: $0)?.digest }
       if !images.isEmpty {
         isEmpty = false
         pages += 1

@@ -13,7 +13,7 @@ extension S3Bucket {
   /// Stores an object in the place of what was there.
   /// - Returns: its entity tag, if it was told.
   public func store(
-    _ key: String, _ content: StoredBytes, digest: ImageDigest, type: String
+    _ key: String, _ content: StoredBytes, digest: ImageDigest, type: String? = nil
   ) async throws(S3Error) -> String? {
     guard content.count > Self.largestWhole else {
       return try await put(key, Self.outgoing(content), digest: digest, type: type)
@@ -52,13 +52,11 @@ extension S3Bucket {
     OutgoingContent(count: content.count) { content.read(at: $0, count: $1) }
   }
 
-  private func begin(_ key: String, type: String) async throws(S3Error) -> Upload {
+  private func begin(_ key: String, type: String?) async throws(S3Error) -> Upload {
     var request = Request(.post, key: key)
     request.query = [("uploads", "")]
-    request.fields = [
-      HeaderField(name: "Content-Type", value: type),
-      HeaderField(name: "x-amz-checksum-algorithm", value: "SHA256"),
-    ]
+    request.fields = [HeaderField(name: "x-amz-checksum-algorithm", value: "SHA256")]
+    if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
     let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
     guard let id = answer.first("UploadId"), 1...1_024 ~= id.utf8.count else {
       throw .unexpected("an upload in parts has no name")

@@ -34,14 +34,6 @@ public final class S3Bucket: Sendable {
     }
   }
 
-  /// An object of a listing.
-  public struct Object: Sendable, Equatable {
-    /// Without the bucket's prefix.
-    public var key: String
-    /// Its bytes.
-    public var count: Int
-  }
-
   /// As much of an error's content as is read.
   private static let longestError = 65_536
 
@@ -121,11 +113,10 @@ public final class S3Bucket: Sendable {
   /// - Parameter limit: where there are more, and more than an error takes to tell, they end with `.tooLarge`.
   public func get(
     _ key: String, atMost limit: Int
-  ) async throws(S3Error) -> (count: Int?, bytes: any ImageBytes)? {
+  ) async throws(S3Error) -> (any ImageBytes)? {
     var request = Request(.get, key: key)
     request.maxBytes = max(limit, Self.longestError)
-    guard let response = try await found(request) else { return nil }
-    return (response.contentLength, response.body)
+    return try await found(request)?.body
   }
 
   /// A small object's bytes, of which no more than the limit are read; nil when there is none.
@@ -139,7 +130,7 @@ public final class S3Bucket: Sendable {
     _ = try await found(Request(.delete, key: key))
   }
 
-  /// Objects below the prefix, in the order of their keys.
+  /// Keys of objects below the prefix, without that, in their order.
   ///
   /// - Parameters:
   ///   - token: of the page before; nil: the first.
@@ -147,21 +138,19 @@ public final class S3Bucket: Sendable {
   /// - Returns: the next page's token; nil after the last.
   public func list(
     after token: String? = nil, atMost limit: Int = 1_000
-  ) async throws(S3Error) -> (objects: [Object], next: String?) {
+  ) async throws(S3Error) -> (keys: [String], next: String?) {
     var request = Request(.get, key: nil)
     request.query = [("list-type", "2"), ("max-keys", "\(limit)"), ("prefix", place.prefix)]
     if let token { request.query.append(("continuation-token", token)) }
     request.maxBytes = 16 << 20
     let response = try await send(request)
     let page = S3XML(try await Self.content(of: response))
-    let objects = page.all("Contents").compactMap { entry -> Object? in
-      guard let key = entry.first("Key"), key.hasPrefix(place.prefix),
-        let size = entry.first("Size").flatMap(Int.init)
-      else { return nil }
-      return Object(key: String(key.dropFirst(place.prefix.count)), count: size)
+    let keys = page.all("Contents").compactMap { entry -> String? in
+      guard let key = entry.first("Key"), key.hasPrefix(place.prefix) else { return nil }
+      return String(key.dropFirst(place.prefix.count))
     }
     let isTruncated = page.first("IsTruncated") == "true"
-    return (objects, isTruncated ? page.first("NextContinuationToken") : nil)
+    return (keys, isTruncated ? page.first("NextContinuationToken") : nil)
   }
 }
 
@@ -191,7 +180,7 @@ extension S3Bucket {
     do throws(S3Error) { return try await send(request) } catch {
       guard case .refused(404, let code, _) = error else { throw error }
       // A 404 of whatever stands before the store, which may be away, says nothing of the object: who believed it would
-      // let the image go. HEAD has no content that could tell.
+      // let the image go.
       let isMissing = request.method == .get ? code == "NoSuchKey" : code != "NoSuchBucket"
       if isMissing { return nil }
       throw error
@@ -235,10 +224,8 @@ extension S3Bucket {
     if !isMoved, learnRegion(from: response, signedFor: region) {
       return try await sendOnce(request, isMoved: true)
     }
-    let answer =
-      request.method == .head
-      ? [] : ((try? await Self.content(of: response, atMost: Self.longestError)) ?? [])
-    let xml = S3XML(answer)
+    let answer = try? await Self.content(of: response, atMost: Self.longestError)
+    let xml = S3XML(answer ?? [])
     throw .refused(
       status: response.status, code: Self.told(xml.first("Code")),
       message: Self.told(xml.first("Message")))

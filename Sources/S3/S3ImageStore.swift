@@ -46,11 +46,11 @@ public final class S3ImageStore: ImageStore {
     held = Mutex(LRUCache(capacity: maxCopyBytes))
   }
 
-  /// Stores the object, in one request, and then keeps the spooled bytes as its copy.
+  /// Stores the object, a large one in parts, and then keeps the spooled bytes as its copy.
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let bytes = try staged.bytes()
     do throws(S3Error) {
-      try await bucket.put(Self.key(of: name), OutgoingContent(bytes), digest: name.digest)
+      _ = try await bucket.store(Self.key(of: name), bytes, digest: name.digest)
     } catch { throw StoreError(error) }
     do throws(StoreError) {
       try await copies.put(staged, as: name)
@@ -94,11 +94,11 @@ public final class S3ImageStore: ImageStore {
     var removed = 0
     var next: String?
     repeat {
-      let page: (objects: [S3Bucket.Object], next: String?)
+      let page: (keys: [String], next: String?)
       do throws(S3Error) { page = try await bucket.list(after: next) } catch {
         throw StoreError(error)
       }
-      let found = page.objects.compactMap { Self.name(of: $0.key) }
+      let found = page.keys.compactMap { Self.name(of: $0) }
       for start in stride(from: 0, to: found.count, by: 256) where !Task.isCancelled {
         removed += await remove(Array(found[start..<min(found.count, start + 256)]))
       }
@@ -200,7 +200,7 @@ extension S3ImageStore {
       do throws(S3Error) {
         let object = try await bucket.get(Self.key(of: image.name), atMost: image.bytes)
         guard let object else { return .missing }
-        found = try await spooled(object.bytes, of: image)
+        found = try await spooled(object, of: image)
       } catch .unreachable(.tooLarge) {
         return .harmed(nil)
       } catch {
@@ -272,11 +272,5 @@ extension S3ImageStore {
 extension StoreError {
   fileprivate init(_ error: S3Error) {
     self = error.isFull ? .full : .unavailable(detail: "\(error)")
-  }
-}
-
-extension OutgoingContent {
-  fileprivate init(_ bytes: StoredBytes) {
-    self.init(count: bytes.count) { bytes.read(at: $0, count: $1) }
   }
 }

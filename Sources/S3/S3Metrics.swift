@@ -7,7 +7,7 @@ struct S3Metrics: Sendable {
 
   init() {
     durations = Dictionary(
-      uniqueKeysWithValues: ["GET", "HEAD", "PUT", "POST", "DELETE"].map { method in
+      uniqueKeysWithValues: ["GET", "PUT", "POST", "DELETE"].map { method in
         let timer = Timer(
           label: "imagefetch_object_store_seconds", dimensions: [("method", method)])
         return (method, timer)

@@ -49,6 +49,9 @@ enum Schema {
     migrator.registerMigration("13 equal requests by the block") { db in
       try db.execute(sql: requests)
     }
+    migrator.registerMigration("14 owners' messages by their time") { db in
+      try db.execute(sql: dueOfOwners)
+    }
     return migrator
   }()
 
@@ -250,6 +253,12 @@ enum Schema {
   private static let messageOwners = """
     ALTER TABLE messages ADD COLUMN owner BLOB;
     CREATE INDEX messages_owner ON messages (owner) WHERE next_at IS NOT NULL AND owner IS NOT NULL;
+    """
+
+  private static let dueOfOwners = """
+    DROP INDEX messages_owner;
+    CREATE INDEX messages_owner ON messages (owner, next_at)
+      WHERE next_at IS NOT NULL AND owner IS NOT NULL;
     """
 
   // `stage` is BatchStage. A job's `batch` is its batch's number, 0 where it is of none, and `line` its place there; `code`

@@ -60,7 +60,10 @@ extension WriteTransaction {
     var taken = TakenMessages()
     var shares = MessageShares(request)
     taken.after = request.after
-    guard try isAnyoneServed(shares) else { return taken }
+    guard try isAnyoneServed(shares, at: moment) else {
+      taken.nextDue = try nextDueMessage(after: moment)
+      return taken
+    }
     var host = request.after.map { Data($0.utf8) }
     for _ in 0..<MessageRequest.mostHosts {
       let next = try one(
@@ -92,7 +95,7 @@ extension WriteTransaction {
         taken.messages.append(message)
       }
       if taken.messages.count == request.count { break }
-      guard try isAnyoneServed(shares) else { break }
+      guard try isAnyoneServed(shares, at: moment) else { break }
     }
     return taken
   }
@@ -129,18 +132,19 @@ extension WriteTransaction {
       """, StatementArguments(values + [count]))
   }
 
-  /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
-  private func isAnyoneServed(_ shares: MessageShares) throws -> Bool {
+  /// Whether somebody's messages are due who has not its share: else there is no host to be looked at.
+  private func isAnyoneServed(_ shares: MessageShares, at moment: Timestamp) throws -> Bool {
     guard !shares.full.isEmpty else { return true }
     var least = Data()
     while let row = try one(
       """
-      SELECT owner FROM messages WHERE next_at IS NOT NULL AND owner IS NOT NULL AND owner >= ?
-      ORDER BY owner LIMIT 1
+      SELECT owner, next_at FROM messages
+      WHERE next_at IS NOT NULL AND owner IS NOT NULL AND owner >= ?
+      ORDER BY owner, next_at LIMIT 1
       """, [least])
     {
-      let owner: Data = row[0]
-      if shares.hasPlace(for: Owner(owner)) { return true }
+      let (owner, next): (Data, Int64) = (row[0], row[1])
+      if next <= moment.milliseconds, shares.hasPlace(for: Owner(owner)) { return true }
       // The next name there can be.
       least = owner
       least.append(0)

@@ -72,7 +72,7 @@ struct BucketOwnerTests {
     await #expect(throws: refusal) { try await place.settle(for: Store(called: "new")) }
     #expect("\(refusal)".contains("nothing was removed"))
     #expect(try await Self.owner(of: bucket) == nil)
-    #expect(try await bucket.list().objects.count == 3)
+    #expect(try await bucket.list().keys.count == 3)
     try await place.settle(for: Store(called: "old", known: [images[1]]))
     #expect(try await Self.owner(of: bucket) == "old\n")
   }

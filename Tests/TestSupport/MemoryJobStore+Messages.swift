@@ -32,8 +32,16 @@ extension MemoryJobStore: WebhookOutbox {
     var shares = MessageShares(request)
     let waiting = messages.values.map(\.message).filter { $0.nextTry != nil }
     taken.after = request.after
-    guard shares.full.isEmpty || waiting.contains(where: { shares.hasPlace(for: $0.owner) })
-    else { return taken }
+    func isAnyoneServed() -> Bool {
+      shares.full.isEmpty
+        || waiting.contains { $0.nextTry! <= moment && shares.hasPlace(for: $0.owner) }
+    }
+    let nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
+      .filter { $0 > moment }.min()
+    guard isAnyoneServed() else {
+      taken.nextDue = nextDue
+      return taken
+    }
     let hosts = Set(waiting.map(\.host)).sorted().filter { $0 > request.after ?? "" }
     for host in hosts.prefix(MessageRequest.mostHosts) {
       let here = messages.values.filter { $0.message.host == host }
@@ -49,13 +57,10 @@ extension MemoryJobStore: WebhookOutbox {
       }
       taken.after = host
       if taken.messages.count == request.count { return taken }
-      guard shares.full.isEmpty || waiting.contains(where: { shares.hasPlace(for: $0.owner) })
-      else { return taken }
+      guard isAnyoneServed() else { return taken }
     }
     if hosts.count <= MessageRequest.mostHosts {
-      taken.after = nil
-      taken.nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
-        .filter { $0 > moment }.min()
+      (taken.after, taken.nextDue) = (nil, nextDue)
     }
     return taken
   }

@@ -47,7 +47,7 @@ public struct TestBucket: Sendable {
       var (keys, next): ([String], String?) = ([], nil)
       repeat {
         let page = try await bucket.list(after: next)
-        keys += page.objects.map(\.key)
+        keys += page.keys
         next = page.next
       } while next != nil
       return keys.filter { $0 != BucketOwner.key }
@@ -91,12 +91,12 @@ extension S3Bucket {
 
   /// How many bytes an object has; nil when there is none.
   public func count(of key: String) async throws(S3Error) -> Int? {
-    guard let response = try await found(Request(.head, key: key)) else { return nil }
-    let length = response.headers.first { $0.name.lowercased() == "content-length" }.flatMap {
-      Int($0.value)
-    }
-    guard let length else { throw .unexpected("no Content-Length") }
-    return length
+    guard let bytes = try await get(key, atMost: .max) else { return nil }
+    var count = 0
+    do throws(FetchError) {
+      while let piece = try await bytes.next() { count += piece.count }
+    } catch { throw .unreachable(error) }
+    return count
   }
 
   /// Makes the bucket.

@@ -34,7 +34,6 @@ extension Transfer {
     CCurl_setLong(easy, CURLOPT_HTTPGET, 1)
     switch plan.method {
     case .get: return
-    case .head: CCurl_setLong(easy, CURLOPT_NOBODY, 1)
     case .delete: set(CURLOPT_CUSTOMREQUEST, "DELETE")
     case .put, .post:
       CCurl_setLong(easy, CURLOPT_UPLOAD, 1)

@@ -237,13 +237,14 @@ struct MessageTests {
     let others = taken.filter { $0.owner == other.owner }
     #expect(after == nil && taken.count == 5 && others.map(\.id.subject) == [other.id])
 
-    // Nobody else's wait: no host is looked at.
+    // Nobody else's are due: no host is looked at.
     var told = try #require(others.first)
-    told.note(Self.taken(), under: .standard, dice: 0)
+    told.note(
+      Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
     try await store.base.settle(told, by: instance)
     (taken, after) = (taken.filter { $0.id != told.id }, "host110.example")
     let none = try await store.base.takeMessages(request())
-    #expect(none.messages.isEmpty && none.after == after)
+    #expect(none.messages.isEmpty && none.after == after && none.nextDue == told.nextTry)
     await store.close()
   }
 

@@ -1,0 +1,108 @@
+internal import Jobs
+internal import Logging
+internal import Records
+
+/// What only looks at batches and their lines.
+extension Transaction {
+  private static let mostLooks = 16
+
+  func page(_ query: BatchQuery) throws -> BatchPage {
+    var page = BatchPage(batches: [], hasMore: false)
+    var before = query.before ?? JobID(high: .max, low: .max)
+    // What the tallies tell is told apart here: so many at once that a search is few looks, and so few looks that nobody
+    // waits long.
+    let most = max(query.limit + 1, query.states.isEmpty ? 0 : 256)
+    var looks = 0
+    while true {
+      looks += 1
+      var unreadable = 0
+      let rows = try batchRows(
+        """
+        b.id < $1 AND ($2::bytea IS NULL OR b.owner = $2) AND b.stage = ANY ($4) ORDER BY b.id DESC LIMIT $3
+        """,
+        [
+          .id(before), .bytes(query.owner.map { Array($0.name.utf8) }),
+          .int(Int64(most)), .ints(query.stages),
+        ], unreadable: { _ in unreadable += 1 })
+      let fitting = rows.map(\.batch).filter { batch in
+        (query.states.isEmpty || query.states.contains(batch.state))
+          && (batch.expiresAt.map { $0 > query.now } ?? true)
+      }
+      page.batches += fitting
+      guard page.batches.count <= query.limit, rows.count + unreadable == most,
+        let last = rows.last
+      else { break }
+      before = last.base.id
+      guard looks < Self.mostLooks else {
+        (page.hasMore, page.last) = (true, before)
+        return page
+      }
+    }
+    page.hasMore = page.batches.count > query.limit
+    page.batches = Array(page.batches.prefix(query.limit))
+    return page
+  }
+
+  private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {
+    do { return try line() } catch {
+      Logger(label: "store").error("a line is passed over", metadata: ["error": "\(error)"])
+      return nil
+    }
+  }
+
+  func results(_ query: ResultQuery) throws -> BatchResults? {
+    guard let row = try batchRow(query.batch) else { return nil }
+    var results = BatchResults(lines: [], through: min(query.through, row.base.received))
+    guard results.through > query.after else { return results }
+    func range() -> [SQLValue] {
+      [.int(row.number), .int(Int64(query.after)), .int(Int64(results.through))]
+    }
+    if query.isInOrder {
+      let first = try execute(
+        """
+        SELECT line FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = 0
+        ORDER BY line LIMIT 1
+        """, range())
+      if let line = first.int(0, 0) { results.through = Int(line) - 1 }
+    }
+    let wanted = Phase.allCases.filter(query.wants)
+    let found = try execute(
+      """
+      SELECT id FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4)
+      """, range() + [.ints(wanted.map { Int64($0.code) })])
+    let jobs = try self.jobs(found.all.compactMap { found.id($0, 0) })
+    // Who waits for the others' results waits for none that can't be read.
+    results.lines = jobs.values.compactMap { row in
+      readable {
+        let row = try row.get()
+        return .job(try row.job(), line: Int(row.line ?? 0))
+      }
+    }
+    if query.withRejected {
+      let rejected = try execute(
+        "SELECT record FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3", range())
+      results.lines += rejected.all.compactMap { row in
+        rejected.bytes(row, 0).flatMap { record in
+          readable { .rejected(try RecordDecoder.decode(RejectedLine.self, from: record)) }
+        }
+      }
+    }
+    results.lines.sort { $0.number < $1.number }
+    return results
+  }
+}
+
+extension BatchQuery {
+  /// In which stages those may be that are wanted: whether one runs or has finished its tallies tell.
+  fileprivate var stages: [Int64?] {
+    let wanted = states.isEmpty ? Set(Batch.State.allCases) : states
+    let stages = wanted.flatMap { state -> [BatchStage] in
+      switch state {
+      case .receiving: [.receiving]
+      case .running, .finished: [.running, .finished]
+      case .cancelled: [.cancelled, .cancelling]
+      }
+    }
+    return Set(stages.map(\.rawValue)).sorted()
+  }
+}
