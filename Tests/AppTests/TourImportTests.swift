@@ -24,7 +24,7 @@ struct TourImportTests {
       for key in ["1.webp", "500.webp", "1000.webp"] {
         let got = try #require(try await bucket.bucket.get(key, atMost: 1 << 20))
         var bytes: [UInt8] = []
-        while let piece = try await got.bytes.next() { bytes += piece }
+        while let piece = try await got.next() { bytes += piece }
         // A lossy frame's header has the size (RFC 6386 section 9.1).
         #expect(String(decoding: bytes[8..<16], as: UTF8.self) == "WEBPVP8 ")
         #expect(bytes[26..<30].map { $0 & 0x3F } == [0, 1, 0, 1].map { $0 & 0x3F })

@@ -41,7 +41,7 @@ struct DeliveryRunTests {
   private static func stored(_ key: String, in bucket: TestBucket) async throws -> [UInt8]? {
     guard let got = try await bucket.bucket.get(key, atMost: .max) else { return nil }
     var all: [UInt8] = []
-    while let piece = try await got.bytes.next() { all += piece }
+    while let piece = try await got.next() { all += piece }
     return all
   }
 
