@@ -23,8 +23,9 @@ final class IsolatedDecoder: ImageDecoder {
   /// What came in one answer with the header.
   private var next: Result<DecodeStep, CodecError>?
   private var (preview, wantsPreview) = (Preview?.none, false)
-  /// What a second decoder would have to be given; nil: there can be none.
-  private var sent: [UInt8]? = []
+  /// All that came, which a second decoder would have to be given; nil: there can be none.
+  private var kept: [[UInt8]]? = []
+  private var keptCount = 0
   /// That a first decoder told, where this is the second.
   private var toldHeader: ImageHeader?
   private(set) var hasMoreToShow = false
@@ -38,6 +39,8 @@ final class IsolatedDecoder: ImageDecoder {
   func append(_ bytes: [UInt8]) {
     guard case .decoding = state else { return }
     if pending.isEmpty { pending = bytes[...] } else { pending += bytes }
+    kept?.append(bytes)
+    keptCount += bytes.count
   }
 
   func end() {
@@ -74,22 +77,22 @@ final class IsolatedDecoder: ImageDecoder {
       case .decoding: return try advance()
       }
     } catch {
-      if let sent, session.beginsAgain(after: error) {
-        beginAgain(with: sent)
+      if let kept, session.beginsAgain(after: error) {
+        beginAgain(with: kept)
         return .hasMore
       }
       state = .failed(error)
-      (pending, sent) = ([], nil)
+      (pending, kept) = ([], nil)
       throw error
     }
   }
 
   func pause() async -> Duration { await session.pause() }
 
-  private func beginAgain(with bytes: [UInt8]) {
-    pending = bytes[...] + pending
+  private func beginAgain(with all: [[UInt8]]) {
+    pending = all.reduce(into: []) { $0 += $1 }
     (hasBegun, isToldOfEnd, goesOn, wish) = (false, false, false, .none)
-    (sent, wantsPreview, hasMoreToShow) = (nil, false, false)
+    (kept, wantsPreview, hasMoreToShow) = (nil, false, false)
     (toldHeader, header) = (header, nil)
   }
 
@@ -120,7 +123,6 @@ final class IsolatedDecoder: ImageDecoder {
     let isLast = hasEnded && pending.count <= SharedMemory.room
     let piece = pending.prefix(SharedMemory.room)
     pending = pending.dropFirst(piece.count)
-    sent?.append(contentsOf: piece)
     var step = DecoderRequest.Step(count: piece.count, hasEnded: isLast, preview: wish)
     if !hasBegun { step.task = .decode(limits, wanted) }
     (hasBegun, isToldOfEnd, wish) = (true, isLast, .none)
@@ -129,18 +131,18 @@ final class IsolatedDecoder: ImageDecoder {
 
   private static let mostHeld = 64 << 10
 
-  /// Where a second decoder may be needed, what comes next has to be held for it, too. Where others hold too much for that, it
-  /// begins at once: so no picture depends on a decoder that had others before.
+  /// Where a second decoder may be needed, what came is held for it. Where others hold too much for that, it begins at once:
+  /// so no picture depends on a decoder that had others before.
   private func makeRoomToRemember() {
-    guard let sent else { return }
+    guard let kept else { return }
     guard session.mayBeginAgain else {
-      self.sent = nil
+      self.kept = nil
       session.forget()
       return
     }
-    guard !session.remember(sent.count + min(pending.count, SharedMemory.room)) else { return }
+    guard !session.remember(keptCount) else { return }
     session.changeDecoder()
-    beginAgain(with: sent)
+    beginAgain(with: kept)
   }
 
   private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
@@ -184,7 +186,7 @@ final class IsolatedDecoder: ImageDecoder {
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     state = .finished(found)
-    (pending, sent) = ([], nil)
+    (pending, kept) = ([], nil)
   }
 
   /// A header is believed once, and within the limits that it should have been held to: the engine takes memory for it.
