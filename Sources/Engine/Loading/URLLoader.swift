@@ -53,6 +53,8 @@ private struct URLLoad: Sendable {
   private func reuse(
     _ entry: CacheEntry, _ outcome: CacheOutcome
   ) async throws(JobFailure) -> LoadedImage? {
+    // Nobody is left to have it: a reservation would only be one more that has to end.
+    guard !load.isCancelled else { throw .fetch(.cancelled) }
     switch await cache.hold(entry, as: load.reserving()) {
     case .whole:
       cache.used(entry, outcome.status, at: parts.now())
