@@ -65,6 +65,13 @@ extension Configuration {
     return isolation
   }
 
+  /// While a decoder computes, a thread waits for it: with one more, no core idles from an answer to the next request.
+  var decodeThreads: Int {
+    guard decode.threads == 0 else { return decode.threads }
+    let cores = ProcessInfo.processInfo.activeProcessorCount
+    return decode.isolation == .process ? cores + 1 : cores
+  }
+
   /// Decoder processes that are kept for the next image.
   var idleDecoders: Int {
     decode.processes > 0

@@ -61,7 +61,7 @@ struct Parts: Sendable {
         tracer: tracer,
         // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
         threads: ThreadPool(
-          name: "decode", threads: configuration.decode.threads, niceness: 5)),
+          name: "decode", threads: configuration.decodeThreads, niceness: 5)),
       now: Self.now, log: log)
     let (engine, recorder) = (engine, ActivityRecorder(at: Self.now()))
     self.recorder = recorder

@@ -95,7 +95,7 @@ extension Configuration {
     public var maxTime = Duration.seconds(60)
     /// Formats decoded.
     public var formats: [ImageFormat] = ImageFormat.usual
-    /// Threads that decode; 0 is one a core.
+    /// Threads that decode; 0 is one a core, one more with decoder processes.
     public var threads = 0
     /// Pixels of an image.
     public var maxPixels = 50_000_000
