@@ -101,6 +101,9 @@ public struct JobPage: Sendable, Equatable {
 }
 
 extension JobQuery {
+  /// Lines of a batch that are looked at for a page: one that finds too few among them is short, however many there are.
+  package static let maxLines = 16_384
+
   /// Whether it asks for what no index tells of a job.
   package var isSelective: Bool { host != nil || code != nil }
 

@@ -77,24 +77,35 @@ extension Transaction {
   fileprivate func page(_ query: JobQuery, _ log: Logger) throws -> JobPage {
     var query = query
     var page = JobPage(jobs: [], hasMore: false)
-    var looked = 0
+    var (looked, bytes) = (0, 0)
+    // Lines of a batch: those of a page, and ever more where too few of them are what is asked for.
+    var (lines, allLines) = (query.limit + 1, 0)
     while true {
-      let found = try listed(query)
-      var (ids, bytes): ([JobID], Int) = ([], 0)
+      let (found, last) = try listed(query, among: lines)
+      var ids: [JobID] = []
       for (id, size) in found.prefix(query.limit) where bytes < Self.maxPageBytes {
         ids.append(id)
         bytes += size
       }
-      let isAfter = query.start.map { start in ids.contains { $0 < start } } ?? false
+      let rest = ids.count == found.count ? last : nil
+      let hasMore = rest != nil || found.count > ids.count
+      let isAfter =
+        query.start.map { start in ids.contains { $0 < start } || rest.map { $0 < start } ?? false }
+        ?? false
       if let start = query.start { ids.removeAll { $0 < start } }
       let fitting = readable(ids, try self.jobs(ids), log).filter(query.selects)
       page.jobs += fitting.prefix(query.limit - page.jobs.count)
       looked += ids.count
-      page.hasMore = !isAfter && found.count > ids.count || page.jobs.count < fitting.count
-      page.last = page.jobs.count == query.limit ? page.jobs.last?.id : ids.last
+      allLines += lines
+      lines = min(lines * 4, JobQuery.maxLines - allLines)
+      page.hasMore = hasMore && !isAfter || page.jobs.count < fitting.count
+      page.last = page.jobs.count == query.limit ? page.jobs.last?.id : rest ?? ids.last
       // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
-      let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
-      guard page.hasMore, !isEnough, looked < Self.maxLooks else { break }
+      let isEnough =
+        rest == nil ? !page.jobs.isEmpty && !query.isSelective : allLines >= JobQuery.maxLines
+      guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < Self.maxPageBytes,
+        looked < Self.maxLooks
+      else { break }
       query.before = page.last
     }
     if !page.hasMore || page.last == page.jobs.last?.id { page.last = nil }
@@ -113,8 +124,11 @@ extension Transaction {
     }
   }
 
-  /// One more than the page has, where there are more, each with its record's size.
-  private func listed(_ query: JobQuery) throws -> [(id: JobID, bytes: Int)] {
+  /// One more than the page has, where there are more, each with its record's size; and the last one that was looked at,
+  /// where others were not.
+  private func listed(_ query: JobQuery, among lines: Int) throws -> (
+    [(id: JobID, bytes: Int)], rest: JobID?
+  ) {
     let before = query.end ?? JobID(high: .max, low: .max)
     let common: [SQLValue] = [
       .id(before), .int(query.now.milliseconds), .int(Int64(query.limit + 1)),
@@ -124,8 +138,9 @@ extension Transaction {
       rows = try execute(
         Self.ofBatch,
         common + [
-          .bytes(query.owner.map { Array($0.name.utf8) }), .id(batch), phases(query),
-          .bytes(query.code.map { Array($0.rawValue.utf8) }),
+          .bytes(query.owner.map { Array($0.name.utf8) }), .id(batch),
+          query.phases.isEmpty ? .ints([]) : phases(query),
+          .bytes(query.code.map { Array($0.rawValue.utf8) }), .int(Int64(lines)), .id(query.before),
         ])
     } else if let tag = query.tag {
       rows = try execute(
@@ -141,9 +156,12 @@ extension Transaction {
         Self.chosen,
         common + [.bytes(query.owner.map { Array($0.name.utf8) }), phases(query)])
     }
-    return rows.all.compactMap { row in
-      rows.id(row, 0).map { ($0, Int(rows.int(row, 1) ?? 0)) }
+    var (found, rest): ([(id: JobID, bytes: Int)], JobID?) = ([], nil)
+    for row in rows.all {
+      guard let id = rows.id(row, 0) else { continue }
+      if let bytes = rows.int(row, 1) { found.append((id, Int(bytes))) } else { rest = id }
     }
+    return (found, rest)
   }
 
   private func phases(_ query: JobQuery) -> SQLValue {
@@ -151,13 +169,30 @@ extension Transaction {
     return .ints(phases.map { Int64($0.code) })
   }
 
-  /// Later lines have greater ids.
-  private static let ofBatch = """
-    SELECT j.id, octet_length(j.record) FROM batches b JOIN jobs j ON j.batch = b.number
-      LEFT JOIN queue q ON q.id = j.id
-    WHERE b.id = $5 AND b.stage < 5 AND ($4::bytea IS NULL OR b.owner = $4) AND \(isListed)
-      AND CASE WHEN q.state = 4 THEN 1 ELSE j.phase END = ANY ($6) AND ($7::bytea IS NULL OR j.code = $7)
-    ORDER BY j.line DESC LIMIT $3
+  /// Later lines have greater ids. Of the last so many lines, whatever the server believes of how many there are in a
+  /// batch; of all behind one that is gone, as who goes on with the last of a part would begin again. The last row, without a size, is the last one that was looked at, where there are more.
+  static let ofBatch = """
+    WITH named AS MATERIALIZED (
+      SELECT b.number, (SELECT line FROM jobs WHERE id = $9) AS before
+      FROM batches b WHERE b.id = $5 AND b.stage < 5 AND ($4::bytea IS NULL OR b.owner = $4)
+    ), last AS MATERIALIZED (
+      SELECT number, (SELECT max(line) FROM jobs
+        WHERE batch = number AND line < COALESCE(before, 9223372036854775807)) AS line,
+        CASE WHEN before IS NULL AND $9 IS NOT NULL THEN 9223372036854775807 ELSE $8 END AS count
+      FROM named
+    ), lines AS MATERIALIZED (
+      SELECT j.id, octet_length(j.record) AS bytes,
+        \(isListed) AND ($7::bytea IS NULL OR j.code = $7) AND (cardinality($6) = 0 OR CASE
+          WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
+          ELSE j.phase END = ANY ($6)) AS fits
+      FROM last l JOIN jobs j ON j.batch = l.number AND j.line <= l.line AND j.line > l.line - l.count
+    )
+    SELECT id, bytes FROM (
+      (SELECT id, bytes FROM lines WHERE fits ORDER BY id DESC LIMIT $3) UNION ALL
+      (SELECT id, NULL FROM lines WHERE (SELECT (SELECT max(line) FROM jobs
+        WHERE batch = l.number AND line <= l.line - l.count) FROM last l) IS NOT NULL
+        ORDER BY id LIMIT 1)) found
+    ORDER BY bytes IS NULL, id DESC
     """
 
   private static let isListed = "j.id < $1 AND (j.expires_at IS NULL OR j.expires_at > $2)"

@@ -18,7 +18,7 @@ struct JobListing {
     var listing = self
     var (looked, bytes) = (0, 0)
     while true {
-      let ids = try listing.ids(db)
+      let (ids, rest) = try listing.ids(db)
       let before = looked
       for id in ids.prefix(query.limit) where bytes < Self.maxBytes && page.jobs.count < query.limit
       {
@@ -29,6 +29,10 @@ struct JobListing {
         page.jobs.append(job)
       }
       page.hasMore = ids.count > looked - before
+      if let rest, !page.hasMore {
+        (page.hasMore, page.last) = (true, rest)
+        break
+      }
       // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
       let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
       guard page.hasMore, !isEnough, bytes < Self.maxBytes, looked < Self.maxLooks else { break }
@@ -87,9 +91,13 @@ struct JobListing {
     return claims
   }
 
-  /// One more than the page has, where there are more.
-  private func ids(_ db: Database) throws -> [Data] {
+  /// One more than the page has, where there are more; and the last one that was looked at, where others were not.
+  private func ids(_ db: Database) throws -> ([Data], rest: JobID?) {
     if let batch = query.batch { return try ids(of: batch, db) }
+    return (try indexedIDs(db), nil)
+  }
+
+  private func indexedIDs(_ db: Database) throws -> [Data] {
     if query.owner == nil, query.tag == nil, query.phases.isEmpty {
       return try ids(db, "SELECT id FROM jobs WHERE", [])
     }
@@ -128,30 +136,41 @@ struct JobListing {
         arguments + [before, from, query.now.milliseconds, query.limit + 1]))
   }
 
-  /// Of a batch, by the index of its lines, in which later ones have greater ids.
-  private func ids(of batch: BatchID, _ db: Database) throws -> [Data] {
+  /// Of a batch, by the index of its lines, in which later ones have greater ids. It tells nothing else of them.
+  private func ids(of batch: BatchID, _ db: Database) throws -> ([Data], rest: JobID?) {
     guard let row = try BatchRow.fetch(batch, db), !row.batch.isPurged,
       query.owner == nil || query.owner == row.batch.owner
-    else { return [] }
+    else { return ([], nil) }
     let last = try query.before.flatMap {
       try Int.fetchOne(
         db.cachedStatement(sql: "SELECT line FROM jobs WHERE id = ? AND batch = ?"),
         arguments: [$0.data, row.number])
     }
-    var condition = "batch = ? AND line < ?"
+    var condition = "id < ?"
     if let code = query.code { condition += " AND code = '\(code.rawValue)'" }
     if !query.phases.isEmpty {
       condition +=
         " AND phase IN (\(query.phases.map { "\($0.code)" }.sorted().joined(separator: ", ")))"
     }
     let statement = try db.cachedStatement(
-      sql:
-        "SELECT id FROM jobs WHERE \(condition) AND id < ? AND id >= ? ORDER BY line DESC LIMIT ?")
-    return try Data.fetchAll(
-      statement,
-      arguments: [
-        row.number, last ?? Int.max, query.end?.data ?? Data(repeating: 0xFF, count: 17),
-        query.start?.data ?? Data(), query.limit + 1,
-      ])
+      sql: """
+        SELECT id, \(condition) FROM jobs WHERE batch = ? AND line < ?
+        ORDER BY line DESC LIMIT ?
+        """)
+    // Behind one that is gone, all are looked at: who goes on with the last of a part would begin again.
+    let most = query.before != nil && last == nil ? Int.max : JobQuery.maxLines
+    let (start, end) = (
+      query.start?.data ?? Data(), query.end?.data ?? Data(repeating: 0xFF, count: 17)
+    )
+    let rows = try Row.fetchCursor(statement, arguments: [end, row.number, last ?? Int.max, most])
+    var (ids, looked): ([Data], Int) = ([], 0)
+    while ids.count <= query.limit, let row = try rows.next() {
+      let id: Data = row[0]
+      guard !id.lexicographicallyPrecedes(start) else { break }
+      looked += 1
+      if row[1] { ids.append(id) }
+      if looked == most, ids.count <= query.limit { return (ids, JobID(data: id)) }
+    }
+    return (ids, nil)
   }
 }

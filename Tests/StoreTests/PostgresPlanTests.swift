@@ -16,6 +16,13 @@ struct PostgresPlanTests {
       "Index Cond: ((stage = ANY ('{2,3}'::integer[])) AND (expires_at <="
     ),
     (Transaction.pinnedBytes, [.bytes([1])], "jobs_pinned"),
+    (
+      Transaction.ofBatch,
+      [
+        .id(JobID(at: .at(1))), .int(1), .int(9), .bytes(nil), .id(JobID(at: .at(1))), .ints([3]),
+        .bytes(nil), .int(9), .id(JobID(at: .at(1))),
+      ], "Index Cond: ((batch = number) AND (line <= line) AND (line > (line - count"
+    ),
   ]
 
   @Test("is by the part of an index that is over, and by nothing else of it")

@@ -166,6 +166,82 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test(
+    "a page of few among many lines is short, and the next goes on behind what was looked at",
+    arguments: adapters)
+  func fewOfMany(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let count = JobQuery.maxLines + 100
+    for start in stride(from: 0, to: count, by: 1_000) {
+      let numbers = Array(start + 1...min(count, start + 1_000))
+      let lines = BatchLines.sample(batch, after: start, lines: numbers)
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99_999)
+    }
+    let claimed = try await store.claim(3, at: .at(10)).jobs
+    _ = try await store.complete(
+      Completion(claimed.map(\.claim)) {
+        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+        return true
+      })
+    for phases: Set<Phase> in [[.failure], [.queued, .failure], [.success]] {
+      var query = JobQuery(owner: nil, now: .at(1), limit: 2)
+      (query.batch, query.phases) = (batch.id, phases)
+      if phases.count > 1 { query.limit = 10_000 }
+      var (lines, pages): ([Int?], Int) = ([], 0)
+      while true {
+        let page = try await store.base.jobs(query)
+        lines += page.jobs.map { $0.batch?.line }
+        pages += 1
+        guard page.hasMore, pages < 9 else { break }
+        query.before = try #require(page.last ?? page.jobs.last?.id)
+      }
+      let expected =
+        phases.count > 1 ? Array((1...count).reversed()) : phases == [.failure] ? [3, 2, 1] : []
+      #expect(lines == expected)
+      #expect(pages <= 3)
+      if adapter != .memory { #expect(pages > 1) }
+    }
+    // Ids tell when: those of the first fifty lines are before this moment.
+    var query = JobQuery(owner: nil, now: .at(1), limit: 100)
+    (query.batch, query.until) = (batch.id, .at(1_051))
+    var page = try await store.base.jobs(query)
+    if let last = page.last { query.before = last }
+    if page.jobs.isEmpty { page = try await store.base.jobs(query) }
+    #expect(page.jobs.map { $0.batch?.line } == Array((1...50).reversed()))
+    await store.close()
+  }
+
+  @Test("who goes on behind a job that is gone begins at none before it", arguments: adapters)
+  func goneLine(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: Array(1...9))
+    _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    let claimed = try await store.claim(6, at: .at(10)).jobs
+    _ = try await store.complete(
+      Completion(claimed.map(\.claim)) {
+        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+        return true
+      })
+    var query = JobQuery(owner: nil, now: .at(1), limit: 4)
+    query.batch = batch.id
+    let page = try await store.base.jobs(query)
+    #expect(page.jobs.map { $0.batch?.line } == [9, 8, 7, 6])
+    #expect(try await store.remove(lines.jobs[5].id))
+    #expect(try await store.job(lines.jobs[5].id) == nil)
+    query.before = lines.jobs[5].id
+    for phases: Set<Phase> in [[], [.failure]] {
+      query.phases = phases
+      #expect(try await store.base.jobs(query).jobs.map { $0.batch?.line } == [5, 4, 3, 2])
+    }
+    await store.close()
+  }
+
   @Test("results come in the order of the lines", arguments: adapters)
   func results(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
