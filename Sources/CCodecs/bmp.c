@@ -108,6 +108,7 @@ static bool look_at_png(BMPReader *reader) {
         return true;
     }
     reader->png = png;
+    png_reader_want_no_previews(png);
     size_t consumed = 0;
     CodecStep step = run_png(reader, &consumed, false);
     CodecPicture inner = png_reader_picture(png);
@@ -160,6 +161,7 @@ static void decode_png(BMPReader *reader) {
     size_t consumed = 0;
     CodecStep step = {CodecStatusFailed, CodecFaultTooMuchMemory, 0};
     if (reader->png) {
+        png_reader_want_no_previews(reader->png);
         step = run_png(reader, &consumed, true);
         if (step.status == CodecStatusHeader) step = run_png(reader, &consumed, true);
     }

@@ -21,6 +21,7 @@ static CodecFault read_png(Context *context, const PixelsFile *file) {
     context->png = png_reader_create(SIZE_MAX / 2);
     if (!context->png) return CodecFaultTooMuchMemory;
     png_reader_want_rows(context->png);
+    png_reader_want_no_previews(context->png);
     for (;;) {
         CodecStep step = png_reader_step(context->png, bytes + at, count - at, true);
         at += step.consumed;

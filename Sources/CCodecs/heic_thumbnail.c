@@ -18,7 +18,9 @@ void heic_thumbnail_find(HEICThumbnail *thumbnail, const HEIFFile *boxes) {
     HEIFPicture *picture = &thumbnail->picture;
     if (!item || heif_picture(boxes, item, picture) != HEIFFound) return;
     uint64_t pixels = (uint64_t)picture->width * picture->height;
-    bool is_whole = picture->shown_width == picture->width && picture->shown_height == picture->height;
+    // A grid of one tile may have a larger one.
+    bool is_whole = picture->shown_width == picture->width && picture->shown_height == picture->height
+        && picture->tile_width == picture->width && picture->tile_height == picture->height;
     if (picture->columns * picture->rows > 1 || pixels > MAX_PIXELS || !is_whole) return;
     thumbnail->is_there = true;
     // Its pixels and its file, which has no more bytes than they do.

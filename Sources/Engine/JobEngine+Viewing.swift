@@ -11,11 +11,12 @@ extension JobEngine {
   /// whatever size, as long as it answers for it, else a new one. Its priority is as high as any of theirs. When all who
   /// wait for it have left (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
   public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
+    let end = ContinuousClock.now + limit
     var snapshot = try await given(new)
     if try await awaited(&snapshot, new, atMost: limit) { return snapshot }
     // Cancelled because others left, while this one came, or failed by the size that they wanted.
     snapshot = try await given(new)
-    _ = try await awaited(&snapshot, new, atMost: limit)
+    _ = try await awaited(&snapshot, new, atMost: ContinuousClock.now.duration(to: end))
     return snapshot
   }
 

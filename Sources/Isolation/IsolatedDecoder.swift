@@ -39,9 +39,23 @@ final class IsolatedDecoder: ImageDecoder {
   func append(_ bytes: [UInt8]) {
     guard case .decoding = state else { return }
     if pending.isEmpty { pending = bytes[...] } else { pending += bytes }
-    kept?.append(bytes)
-    keptCount += bytes.count
+    keep(bytes)
   }
+
+  /// Small pieces are joined: each has a buffer of its own, which may be far larger, and a stranger says how many there are.
+  private func keep(_ bytes: [UInt8]) {
+    guard var pieces = kept.take() else { return }
+    keptCount += bytes.count
+    if bytes.count >= Self.keptAsItIs {
+      pieces.append(bytes)
+    } else {
+      if pieces.last.map({ $0.count >= Self.keptAsItIs }) ?? true { pieces.append([]) }
+      pieces[pieces.count - 1] += bytes
+    }
+    kept = pieces
+  }
+
+  private static let keptAsItIs = 32 << 10
 
   func end() {
     hasEnded = true
@@ -90,7 +104,10 @@ final class IsolatedDecoder: ImageDecoder {
   func pause() async -> Duration { await session.pause() }
 
   private func beginAgain(with all: [[UInt8]]) {
-    pending = all.reduce(into: []) { $0 += $1 }
+    var joined: [UInt8] = []
+    joined.reserveCapacity(keptCount)
+    for piece in all { joined += piece }
+    pending = joined[...]
     (hasBegun, isToldOfEnd, goesOn, wish) = (false, false, false, .none)
     (kept, wantsPreview, hasMoreToShow) = (nil, false, false)
     (toldHeader, header) = (header, nil)
@@ -193,7 +210,7 @@ final class IsolatedDecoder: ImageDecoder {
   private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
     if let toldHeader, header == nil, told != toldHeader {
       // One of two has lied, and more likely the one that had others before: so it is nothing that the picture fails by.
-      session.finish(isForgotten: false)
+      _ = session.accuse("another header than the decoder's before it")
       throw .noDecoder
     }
     guard header == nil,

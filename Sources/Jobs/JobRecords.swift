@@ -104,6 +104,26 @@ extension JobQuery {
   /// Lines of a batch that are looked at for a page: one that finds too few among them is short, however many there are.
   package static let maxLines = 16_384
 
+  /// Finds the line of a batch before which all ids are before that one, whose job may be gone: later lines have greater
+  /// ids. That takes as many looks as the number of lines has bits.
+  /// - Parameters:
+  ///   - end: a number that no line has, nor any after it.
+  ///   - first: the first job of lines from the first number on, up to the second.
+  package static func line(
+    of id: JobID, upTo end: Int, first: (Int, Int) throws -> (line: Int, id: JobID)?
+  ) rethrows -> Int {
+    var (low, high) = (0, end)
+    while low < high {
+      let middle = low + (high - low) / 2
+      if let job = try first(middle, high), job.id < id {
+        low = job.line + 1
+      } else {
+        high = middle
+      }
+    }
+    return low
+  }
+
   /// Whether it asks for what no index tells of a job.
   package var isSelective: Bool { host != nil || code != nil }
 

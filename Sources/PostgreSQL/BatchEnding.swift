@@ -6,7 +6,7 @@ extension Transaction {
   func endStopped(
     _ count: Int, keptFor retention: Duration, forgetting cached: (Job) -> CachedImage?
   ) throws -> BatchEnds {
-    var ends = BatchEnds()
+    var (ends, wasFull) = (BatchEnds(), false)
     let moment = try clock()
     // Cancelled ones come before purged ones. What is beside their records tells which they are.
     let found = try execute(
@@ -25,22 +25,26 @@ extension Transaction {
       {
         try end(row)
       } else {
-        try cancelJobs(of: number, &ends, upTo: count, at: moment, keptFor: retention)
+        let isFull = try cancelJobs(
+          of: number, &ends, upTo: count, at: moment, keptFor: retention)
+        if isFull { wasFull = true }
       }
     }
     let stopped = try execute("SELECT id FROM batches WHERE stage >= 4")
     ends.batches = stopped.all.compactMap { stopped.id($0, 0) }
-    ends.isMore = ends.count >= count
+    ends.isMore = ends.count >= count || wasFull && ends.count > 0
     return ends
   }
 
+  /// - Returns: whether there are as many as were asked for, though some may not be readable.
   private func cancelJobs(
     of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
     keptFor retention: Duration
-  ) throws {
+  ) throws -> Bool {
+    let wanted = count - ends.count
     let found = try execute(
       "SELECT id FROM queue WHERE batch = $1 AND state <> 4 LIMIT $2",
-      [.int(number), .int(Int64(count - ends.count))])
+      [.int(number), .int(Int64(wanted))])
     let ids = found.all.compactMap { found.id($0, 0) }.sorted()
     var changes = try JobChanges(to: Set(ids), in: self)
     for id in ids {
@@ -56,6 +60,7 @@ extension Transaction {
     }
     try changes.write()
     try noteCandidates(changes.dropped)
+    return ids.count == wanted
   }
 
   private func forgetJobs(

@@ -94,19 +94,19 @@ extension Transaction {
         ?? false
       if let start = query.start { ids.removeAll { $0 < start } }
       let fitting = readable(ids, try self.jobs(ids), log).filter(query.selects)
-      page.jobs += fitting.prefix(query.limit - page.jobs.count)
+      let room = query.limit - page.jobs.count
+      page.jobs += fitting.prefix(room)
       looked += ids.count
-      allLines += lines
-      lines = min(lines * 4, JobQuery.maxLines - allLines)
-      page.hasMore = hasMore && !isAfter || page.jobs.count < fitting.count
+      page.hasMore = hasMore && !isAfter || fitting.count > room
       page.last = page.jobs.count == query.limit ? page.jobs.last?.id : rest ?? ids.last
       // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
-      let isEnough =
-        rest == nil ? !page.jobs.isEmpty && !query.isSelective : allLines >= JobQuery.maxLines
+      let isEnough = rest == nil && !page.jobs.isEmpty && !query.isSelective
       guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < Self.maxPageBytes,
-        looked < Self.maxLooks
+        looked < Self.maxLooks, query.batch == nil || allLines + lines < JobQuery.maxLines
       else { break }
       query.before = page.last
+      allLines += lines
+      if rest != nil { lines = min(lines * 4, JobQuery.maxLines - allLines) }
     }
     if !page.hasMore || page.last == page.jobs.last?.id { page.last = nil }
     return page
@@ -135,12 +135,12 @@ extension Transaction {
     ]
     let rows: Rows
     if let batch = query.batch {
+      guard let (number, end) = try place(of: query, in: batch) else { return ([], nil) }
       rows = try execute(
         Self.ofBatch,
         common + [
-          .bytes(query.owner.map { Array($0.name.utf8) }), .id(batch),
-          query.phases.isEmpty ? .ints([]) : phases(query),
-          .bytes(query.code.map { Array($0.rawValue.utf8) }), .int(Int64(lines)), .id(query.before),
+          .int(number), .int(end), query.phases.isEmpty ? .ints([]) : phases(query),
+          .bytes(query.code.map { Array($0.rawValue.utf8) }), .int(Int64(lines)),
         ])
     } else if let tag = query.tag {
       rows = try execute(
@@ -169,28 +169,44 @@ extension Transaction {
     return .ints(phases.map { Int64($0.code) })
   }
 
-  /// Later lines have greater ids. Of the last so many lines, whatever the server believes of how many there are in a
-  /// batch; of all behind one that is gone, as who goes on with the last of a part would begin again. The last row, without a size, is the last one that was looked at, where there are more.
+  /// The batch's number, and a line that is after all that are asked for; nil where it is none of theirs.
+  private func place(of query: JobQuery, in batch: BatchID) throws -> (number: Int64, end: Int64)? {
+    let found = try execute(
+      """
+      SELECT number, (SELECT line FROM jobs WHERE id = $3 AND batch = number),
+        (SELECT max(line) FROM jobs WHERE batch = number)
+      FROM batches WHERE id = $1 AND stage < 5 AND ($2::bytea IS NULL OR owner = $2)
+      """, [.id(batch), .bytes(query.owner.map { Array($0.name.utf8) }), .id(query.end)])
+    guard let number = found.int(0, 0), let last = found.int(0, 2) else { return nil }
+    guard let end = query.end else { return (number, last + 1) }
+    if let line = found.int(0, 1) { return (number, line) }
+    let line = try JobQuery.line(of: end, upTo: Int(last) + 1) { low, high in
+      let first = try execute(
+        """
+        SELECT line, id FROM jobs WHERE batch = $1 AND line >= $2 AND line < $3 ORDER BY line LIMIT 1
+        """, [.int(number), .int(Int64(low)), .int(Int64(high))])
+      return first.int(0, 0).flatMap { line in first.id(0, 1).map { (Int(line), $0) } }
+    }
+    return (number, Int64(line))
+  }
+
+  /// Of the last so many lines before one, whatever the server believes of how many there are in a batch. The last row,
+  /// without a size, is the last one that was looked at, where there are more.
   static let ofBatch = """
-    WITH named AS MATERIALIZED (
-      SELECT b.number, (SELECT line FROM jobs WHERE id = $9) AS before
-      FROM batches b WHERE b.id = $5 AND b.stage < 5 AND ($4::bytea IS NULL OR b.owner = $4)
-    ), last AS MATERIALIZED (
-      SELECT number, (SELECT max(line) FROM jobs
-        WHERE batch = number AND line < COALESCE(before, 9223372036854775807)) AS line,
-        CASE WHEN before IS NULL AND $9 IS NOT NULL THEN 9223372036854775807 ELSE $8 END AS count
-      FROM named
+    WITH last AS MATERIALIZED (
+      SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
       SELECT j.id, octet_length(j.record) AS bytes,
-        \(isListed) AND ($7::bytea IS NULL OR j.code = $7) AND (cardinality($6) = 0 OR CASE
-          WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
-          ELSE j.phase END = ANY ($6)) AS fits
-      FROM last l JOIN jobs j ON j.batch = l.number AND j.line <= l.line AND j.line > l.line - l.count
+        \(isListed) AND ($7::bytea IS NULL OR j.code IS NOT DISTINCT FROM $7)
+          AND (cardinality($6) = 0 OR CASE
+            WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
+            ELSE j.phase END = ANY ($6)) AS fits
+      FROM last l JOIN jobs j ON j.batch = $4 AND j.line <= l.line AND j.line > l.line - $8
     )
     SELECT id, bytes FROM (
       (SELECT id, bytes FROM lines WHERE fits ORDER BY id DESC LIMIT $3) UNION ALL
-      (SELECT id, NULL FROM lines WHERE (SELECT (SELECT max(line) FROM jobs
-        WHERE batch = l.number AND line <= l.line - l.count) FROM last l) IS NOT NULL
+      (SELECT id, NULL FROM lines WHERE (SELECT max(line) FROM jobs
+        WHERE batch = $4 AND line <= (SELECT line FROM last) - $8) IS NOT NULL
         ORDER BY id LIMIT 1)) found
     ORDER BY bytes IS NULL, id DESC
     """

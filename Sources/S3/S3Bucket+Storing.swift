@@ -20,10 +20,13 @@ extension S3Bucket {
     }
     let upload = try await begin(key, type: type)
     do throws(S3Error) {
-      var parts: [Part] = []
+      var (parts, whole): ([Part], SHA256) = ([], SHA256())
       for start in stride(from: 0, to: content.count, by: Self.part) {
         let part = content.part(start..<min(content.count, start + Self.part))
-        parts.append(try await send(part, number: parts.count + 1, of: upload))
+        parts.append(try await send(part, number: parts.count + 1, of: upload, &whole))
+      }
+      guard ImageDigest(bytes: whole.finalize()) == digest else {
+        throw .unexpected("what is to be stored has become something else")
       }
       return try await complete(upload, parts)
     } catch {
@@ -65,12 +68,14 @@ extension S3Bucket {
   }
 
   private func send(
-    _ content: StoredBytes, number: Int, of upload: Upload
+    _ content: StoredBytes, number: Int, of upload: Upload, _ whole: inout SHA256
   ) async throws(S3Error) -> Part {
     let disk = ThreadPool(name: "s3-parts", threads: 1)
-    guard let digest = await disk.run({ Self.digest(of: content) }) else {
+    let before = whole
+    guard let (digest, after) = await disk.run({ Self.digest(of: content, after: before) }) else {
       throw .unexpected("what is to be stored can't be read")
     }
+    whole = after
     var request = Request(.put, key: upload.key)
     request.query = [("partNumber", "\(number)"), ("uploadId", upload.id)]
     request.content = Self.outgoing(content)
@@ -82,15 +87,19 @@ extension S3Bucket {
     return Part(number: number, entityTag: tag, digest: digest)
   }
 
-  private static func digest(of content: StoredBytes) -> ImageDigest? {
-    var hash = SHA256()
+  /// Its own, and that of all before it with it.
+  private static func digest(
+    of content: StoredBytes, after before: SHA256
+  ) -> (ImageDigest, whole: SHA256)? {
+    var (hash, whole) = (SHA256(), before)
     for start in stride(from: 0, to: content.count, by: 1 << 20) {
       let count = min(1 << 20, content.count - start)
       let piece = content.read(at: start, count: count)
       guard piece.count == count else { return nil }
       hash.update(data: piece)
+      whole.update(data: piece)
     }
-    return ImageDigest(bytes: hash.finalize())
+    return ImageDigest(bytes: hash.finalize()).map { ($0, whole) }
   }
 
   private func complete(_ upload: Upload, _ parts: [Part]) async throws(S3Error) -> String? {

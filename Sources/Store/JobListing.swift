@@ -141,13 +141,8 @@ struct JobListing {
     guard let row = try BatchRow.fetch(batch, db), !row.batch.isPurged,
       query.owner == nil || query.owner == row.batch.owner
     else { return ([], nil) }
-    let last = try query.before.flatMap {
-      try Int.fetchOne(
-        db.cachedStatement(sql: "SELECT line FROM jobs WHERE id = ? AND batch = ?"),
-        arguments: [$0.data, row.number])
-    }
-    var condition = "id < ?"
-    if let code = query.code { condition += " AND code = '\(code.rawValue)'" }
+    var condition = "TRUE"
+    if let code = query.code { condition += " AND code IS '\(code.rawValue)'" }
     if !query.phases.isEmpty {
       condition +=
         " AND phase IN (\(query.phases.map { "\($0.code)" }.sorted().joined(separator: ", ")))"
@@ -155,22 +150,32 @@ struct JobListing {
     let statement = try db.cachedStatement(
       sql: """
         SELECT id, \(condition) FROM jobs WHERE batch = ? AND line < ?
-        ORDER BY line DESC LIMIT ?
+        ORDER BY line DESC LIMIT \(JobQuery.maxLines)
         """)
-    // Behind one that is gone, all are looked at: who goes on with the last of a part would begin again.
-    let most = query.before != nil && last == nil ? Int.max : JobQuery.maxLines
-    let (start, end) = (
-      query.start?.data ?? Data(), query.end?.data ?? Data(repeating: 0xFF, count: 17)
-    )
-    let rows = try Row.fetchCursor(statement, arguments: [end, row.number, last ?? Int.max, most])
+    let end = try query.end.map { try line(of: $0, in: row, db) } ?? Int.max
+    let rows = try Row.fetchCursor(statement, arguments: [row.number, end])
+    let start = query.start?.data ?? Data()
     var (ids, looked): ([Data], Int) = ([], 0)
     while ids.count <= query.limit, let row = try rows.next() {
       let id: Data = row[0]
       guard !id.lexicographicallyPrecedes(start) else { break }
       looked += 1
       if row[1] { ids.append(id) }
-      if looked == most, ids.count <= query.limit { return (ids, JobID(data: id)) }
+      if looked == JobQuery.maxLines, ids.count <= query.limit { return (ids, JobID(data: id)) }
     }
     return (ids, nil)
+  }
+
+  /// Lines before this one have ids before that one, whose job may be gone, or of no line at all.
+  private func line(of id: JobID, in row: BatchRow, _ db: Database) throws -> Int {
+    let first = try db.cachedStatement(
+      sql: """
+        SELECT line, id FROM jobs WHERE batch = ? AND line >= ? AND line < ? ORDER BY line LIMIT 1
+        """)
+    return try JobQuery.line(of: id, upTo: row.batch.received + 1) { low, high in
+      try Row.fetchOne(first, arguments: [row.number, low, high]).flatMap { row in
+        JobID(data: row[1]).map { (row[0], $0) }
+      }
+    }
   }
 }

@@ -181,11 +181,17 @@ extension JobRow {
     return try Row.fetchOne(statement, arguments: [number]).map(JobRow.init)
   }
 
-  /// The rows that `condition` chooses, without any that can't be read.
+  /// The rows that `condition` chooses, without any that can't be read: one of a phase that there is not is not chosen, as it
+  /// would take the place of another each time.
   static func fetchAll(_ condition: String, _ arguments: StatementArguments, _ db: Database)
     throws -> [JobRow]
   {
-    let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE \(condition)")
+    // `+`: no index is chosen by this.
+    let statement = try db.cachedStatement(
+      sql: """
+        SELECT \(columns) FROM jobs
+        WHERE +phase BETWEEN 0 AND 4 AND +waiting BETWEEN 0 AND 2 AND \(condition)
+        """)
     let rows = try Row.fetchCursor(statement, arguments: arguments)
     var all: [JobRow] = []
     while let row = try rows.next() {

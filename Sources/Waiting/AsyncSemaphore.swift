@@ -38,9 +38,6 @@ public final class AsyncSemaphore: Sendable {
   /// How many tasks wait.
   public var waiting: Int { state.withLock { $0.waiters.count } }
 
-  /// How many permits the first one in the line waits for.
-  public var wanted: Int? { state.withLock { $0.waiters.first?.count } }
-
   /// Waits until so many permits are free, or all of them where more are asked for; nil when the task is cancelled.
   public func acquire(_ count: Int = 1) async -> Permit? {
     let count = min(max(0, count), total)

@@ -242,6 +242,12 @@ struct BatchTests {
     let begun = await send(client, "/batches", "http://a/", key: "k")
     #expect(begun.status == 202 && begun.json?["received"] == .number(1))
     #expect(client.routes.memory.held == 0 && client.routes.connections.held == 0)
+    for budget in hogs {
+      budget.hold(1 << 40)
+      let repeated = await send(client, "/batches", "http://a/", key: "k")
+      #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
+      budget.release()
+    }
   }
 
   @Test("are written in parts by what is kept of their jobs, however little the lines say")

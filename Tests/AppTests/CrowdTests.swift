@@ -35,9 +35,9 @@ struct CrowdTests {
         "POST", "/batches", headers: ["Content-Type": "text/csv"],
         body: Data("url\n\(commas)\n".utf8))
       #expect(answer.status == 202)
-      // 16 bytes a comma, and as much again while an array grows.
+      // 16 bytes a comma, and as much again while an array grows. What AddressSanitizer holds back is with it.
       let most = try service.mostResidentMegabytes()
-      #expect(most - before < (Sanitizer.isHere ? 150 : 60), "\(before) to \(most) MiB")
+      #expect(most - before < (Sanitizer.isHere ? 556 : 60), "\(before) to \(most) MiB")
     }
   }
 

@@ -301,7 +301,8 @@ struct GetCommandTests {
         peaks.append(try #require(Int(result.errors.filter(\.isNumber))))
       }
       // The list is 20 MB, and what is told of its jobs as much again.
-      #expect(peaks[1] - peaks[0] < 16_384, "\(peaks) KiB")
+      // AddressSanitizer holds back what was freed.
+      if !Sanitizer.isHere { #expect(peaks[1] - peaks[0] < 16_384, "\(peaks) KiB") }
     }
   }
 }

@@ -137,4 +137,23 @@ struct CacheKeepingTests {
       #expect(try await shop.finished(patient).cache?.status == .stale)
     }
   }
+
+  @Test("is nobody's who came with more time, however soon it is somebody else's")
+  func hurriedFirst() async throws {
+    try await Workshop.open { shop in
+      let fields = [
+        HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")
+      ]
+      shop.fetcher.answer(
+        "http://a.example/x", with: .responds(200, fields, ok), .silent, .responds(200, fields, ok))
+      _ = try await shop.finished(shop.submit("http://a.example/x"))
+      shop.clock.advance(by: .seconds(5))
+      let hurried = try await shop.submit("http://a.example/x") { $0.timeout = .milliseconds(300) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      let patient = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(30) }
+      let image = try #require(try await shop.finished(patient).cache)
+      #expect(image.status != .stale)
+      #expect(try await shop.finished(hurried).cache?.status == .stale)
+    }
+  }
 }

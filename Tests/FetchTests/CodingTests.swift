@@ -1,7 +1,9 @@
-import Fetch
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
+
+@testable import Fetch
 
 /// What an origin may do to bytes that it was asked for as they are.
 enum AppliedCoding: String, CaseIterable {
@@ -341,5 +343,28 @@ struct CodingTests {
     let interim = Array("HTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n".utf8)
     let rest = Array("Content-Length: \(body.count)\r\n\r\n".utf8)
     #expect(try await fetched(ScriptedReply(.send(interim + rest + body))) == body)
+  }
+
+  @Test("a body that drips is held in no more than its bytes take")
+  func dripping() async throws {
+    let source = Drops(Compressed.gzip(bytes(2_000)))
+    let content = DecodedContent(source, coding: .gzip, maxBytes: 1 << 20)
+    var (all, most): ([UInt8], Int) = ([], 0)
+    while let piece = try await content.next() {
+      all += piece
+      if piece.count < 1_000 { most = max(most, piece.capacity) }
+    }
+    #expect(all == bytes(2_000))
+    #expect((1..<4_000).contains(most))
+  }
+
+  private final class Drops: ImageBytes {
+    private let bytes: Mutex<ArraySlice<UInt8>>
+
+    init(_ bytes: [UInt8]) { self.bytes = Mutex(bytes[...]) }
+
+    func next() async throws(FetchError) -> [UInt8]? {
+      bytes.withLock { $0.popFirst() }.map { [$0] }
+    }
   }
 }

@@ -37,6 +37,28 @@ struct IsolatedCodecTests {
     }
   }
 
+  @Test("holds of many small pieces their bytes, however large a buffer each came in")
+  func smallPieces() throws {
+    let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [])
+    let before = try Self.residentPages()
+    for byte in Fixtures.jpeg.prefix(10_000) {
+      decoder.append(
+        [UInt8](unsafeUninitializedCapacity: 65_536) { buffer, count in
+          buffer.initialize(repeating: byte)
+          count = 1
+        })
+    }
+    // 655 MB of buffers; what other tests take meanwhile is less.
+    #expect(try Self.residentPages() < before + (300 << 20) / 4096)
+    withExtendedLifetime(decoder) {}
+  }
+
+  private static func residentPages() throws -> Int {
+    let numbers = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(
+      separator: " ")
+    return try #require(Int(numbers[1]))
+  }
+
   @Test("refuses what the codec in this process refuses")
   func refusals() {
     let photo = Fixtures.jpeg

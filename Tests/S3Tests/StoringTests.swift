@@ -54,8 +54,11 @@ struct StoringTests {
     let bytes = Self.bytes(S3Bucket.largestWhole + 1)
     let staged = try await copies.spool.stage()
     try staged.write(bytes)
-    let name = ImageName(staged.finish(), generation: 5)
-    // Sent whole it would be refused: in memory names are no SHA-256.
+    // In memory names are no SHA-256: what becomes something else on its way, such as on a disk that is broken, is refused.
+    let other = ImageName(staged.finish(), generation: 5)
+    await #expect(throws: StoreError.self) { try await store.put(staged, as: other) }
+    #expect(try await bucket.get(S3ImageStore.key(of: other), atMost: .max) == nil)
+    let name = ImageName(TestBucket.digest(of: bytes), generation: 5)
     try await store.put(staged, as: name)
     let got = try #require(try await bucket.get(S3ImageStore.key(of: name), atMost: .max))
     #expect(try await S3BucketTests.read(got) == bytes)

@@ -49,13 +49,16 @@ struct PostgresPipelineTests {
 
   @Test("more than the sockets hold comes and goes")
   func many() throws {
+    // 24 MB, and a sanitizer's patience.
+    let count: Int64 = Sanitizer.isHere ? 80_000 : 200_000
     _ = try transaction { transaction in
-      for start in stride(from: Int64(0), to: 2_000_000, by: 200_000) {
+      for number in 0..<Int64(10) {
+        let start = number * count
         try transaction.add(
-          "INSERT INTO t SELECT unnest($1)", [.ints((start..<start + 200_000).map { $0 })])
+          "INSERT INTO t SELECT unnest($1)", [.ints((start..<start + count).map { $0 })])
       }
       let rows = try transaction.execute("SELECT n FROM t")
-      #expect(rows.all.count == 2_000_000)
+      #expect(rows.all.count == 10 * Int(count))
     }
   }
 

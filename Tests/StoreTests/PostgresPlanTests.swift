@@ -19,9 +19,9 @@ struct PostgresPlanTests {
     (
       Transaction.ofBatch,
       [
-        .id(JobID(at: .at(1))), .int(1), .int(9), .bytes(nil), .id(JobID(at: .at(1))), .ints([3]),
-        .bytes(nil), .int(9), .id(JobID(at: .at(1))),
-      ], "Index Cond: ((batch = number) AND (line <= line) AND (line > (line - count"
+        .id(JobID(at: .at(1))), .int(1), .int(9), .int(1), .int(9), .ints([3]), .bytes(nil),
+        .int(9),
+      ], "Index Cond: ((batch = '1'::bigint) AND (line <= line) AND (line > (line - '9'::bigint"
     ),
   ]
 

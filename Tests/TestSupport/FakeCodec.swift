@@ -13,12 +13,16 @@ public final class FakeCodec: ImageCodec {
     let hangs = Atomic(false)
     let isElsewhere = Atomic(false)
     let memory = Atomic(1000)
+    let decoded = Mutex<[[UInt8]]>([])
   }
 
   public init() {}
 
   /// Images whose decoding was begun.
   public var begun: Int { decoders.load(ordering: .relaxed) }
+
+  /// What those that came to their end were given, in the order of their ends.
+  public var decoded: [[UInt8]] { state.decoded.withLock { $0 } }
 
   /// What pictures need by their header from now on.
   public func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
@@ -85,6 +89,7 @@ public final class FakeCodec: ImageCodec {
         looks += 1
         return .hasMore
       }
+      state.decoded.withLock { $0.append(bytes) }
       return .finished(ImageDescription(format: .png, width: 10, height: 10))
     }
   }

@@ -14,8 +14,8 @@ extension Routes {
     decoder.mistakes = Mistakes()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
-    // Before the batch is durable: one that can't be received is none.
-    let room = format == nil ? [] : try room(for: exchange)
+    // Before the batch is durable: one that can't be received is none. A repetition needs no room.
+    var room = format == nil || key != nil ? [] : try self.room(for: exchange)
     defer { for lease in room { lease.release() } }
     let begun = try await asking { () throws(JobsError) in
       try await service.begin(
@@ -23,6 +23,12 @@ extension Routes {
     }
     var batch = begun.batch
     guard begun.isNew else { return answer(batch, .ok) }
+    if format != nil, key != nil {
+      do throws(Problem) { room = try self.room(for: exchange) } catch {
+        try? await service.abandon(batch.id)
+        throw error
+      }
+    }
     if let format {
       do throws(Problem) { batch = try await receive(exchange, format, into: batch) } catch {
         // Nobody was told of it: an open one may be asked for by its key, but what is wrong with its beginning is wrong

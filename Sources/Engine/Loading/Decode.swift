@@ -127,7 +127,9 @@ struct Decode {
   private mutating func take(_ header: ImageHeader) async {
     load.received(header)
     await completer.completeEarlyEnds(of: load)
-    guard share == nil else { return }
+    // Another decoder than the first may tell of more.
+    guard share == nil || header.decodingMemory > neededMemory else { return }
+    share = nil
     neededMemory = header.decodingMemory
     if isWhole { return await awaitShare() }
     share = memory.shareWhileLoading(neededMemory)

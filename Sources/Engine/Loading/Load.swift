@@ -45,8 +45,9 @@ final class Load: Sendable {
     var isCancelled = false
     var reserves = false
     var pausedSince: Instant?
-    /// When a stored response takes the place of the origin's, for all whose time is not over before.
-    var fallback: Instant?
+    /// When a stored response takes the place of the origin's, for all whose time is not over before; and how much time who
+    /// joins may have at the most, as it is over for all then.
+    var fallback: (deadline: Instant, timeout: Duration)?
 
     /// The highest of those who wait.
     var priority: Priority? {
@@ -128,7 +129,10 @@ final class Load: Sendable {
   /// - Returns: the jobs that come too late.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
-      guard !state.isSealed, !state.isCancelled else { return waiters }
+      let longest = state.fallback?.timeout ?? .seconds(Int64.max)
+      guard !state.isSealed, !state.isCancelled,
+        waiters.allSatisfy({ $0.limits.timeout <= longest })
+      else { return waiters }
       let received = tracker.received
       for waiter in waiters {
         state.add(waiter)
@@ -238,7 +242,7 @@ final class Load: Sendable {
       guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
       var next: Instant?
       for waiter in state.waiters.values {
-        if let fallback = state.fallback, waiter.deadline >= fallback { continue }
+        if let fallback = state.fallback, waiter.deadline >= fallback.deadline { continue }
         if waiter.deadline <= now {
           let failure = FetchError.timeout(seconds: waiter.limits.timeout.inSeconds)
           state.endEarly(waiter, .fetch(failure))
@@ -247,20 +251,27 @@ final class Load: Sendable {
         }
       }
       // What a fallback holds back is looked at again, whatever becomes of that.
-      state.firstDeadline = state.fallback.map { min(next ?? $0, $0) } ?? next
+      state.firstDeadline = state.fallback.map { min(next ?? $0.deadline, $0.deadline) } ?? next
     }
   }
 
-  /// A stored response may take the place of the origin's where that is not there when the first job's time is over: the
-  /// transfer ends then, and nobody's wait.
-  func beginFallback() { state.withLock { $0.fallback = $0.firstDeadline } }
+  /// A stored response may take the place of the origin's where that is not there when the time of the most patient job is
+  /// over: the transfer ends then, and its wait does not.
+  func beginFallback() {
+    state.withLock { state in
+      let last = state.waiters.values.max { $0.deadline < $1.deadline }
+      state.fallback = last.map { ($0.deadline, $0.limits.timeout) }
+    }
+  }
 
   /// The stored response is not wanted, or of no use.
   func endFallback() { state.withLock { $0.fallback = nil } }
 
   /// How long a transfer may take; nil: for as long as a job waits.
   var timeLeft: Duration? {
-    state.withLock { $0.fallback }.map { max(.milliseconds(1), Instant.now.duration(to: $0)) }
+    state.withLock { $0.fallback }.map {
+      max(.milliseconds(1), Instant.now.duration(to: $0.deadline))
+    }
   }
 
   func pause() { state.withLock { $0.pausedSince = .now } }

@@ -174,11 +174,12 @@ private struct URLLoad: Sendable {
       throw error
     }
     permits.release()
+    let moment = parts.now()
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes,
       url: response.url, variant: .regular,
-      modifiedAt: response.lastModified(now: parts.now()) ?? parts.now())
-    var loaded = cache.obtained(image, by: response, for: job, began: began, at: parts.now())
+      modifiedAt: min(response.lastModified(now: moment) ?? moment, moment))
+    var loaded = cache.obtained(image, by: response, for: job, began: began, at: moment)
     if load.dropsOriginal { loaded.forgetResponse() }
     try await parts.ingest.staging.keep(ingested, in: &loaded, for: load)
     return loaded
@@ -234,6 +235,7 @@ struct OriginRequests: Sendable {
     if permits.isEmpty {
       let origin = load.leader.submission.origin(of: url)
       permits.add(try await origins.admit(origin, within: request.timeout))
+      if let left = load.timeLeft { request.timeout = left }
     }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)

@@ -4,8 +4,8 @@ internal import Waiting
 /// The memory that decodes may hold at once. Who needs more than is left waits its turn: first come, first served.
 ///
 /// An origin that sends no more than a large picture's first bytes must not have others wait for it. So pictures whose
-/// bytes are still coming hold no more than half of the memory, and give that back where somebody may need more than
-/// they and those that never wait leave.
+/// bytes are still coming hold no more than half of the memory, and give that back with their next piece, or when none
+/// came for long, where anybody waits.
 struct DecodeMemory: Sendable {
   /// A part of it, given back when let go.
   typealias Share = AsyncSemaphore.Permit
@@ -27,7 +27,7 @@ struct DecodeMemory: Sendable {
   }
 
   /// Whether pictures whose bytes are not all there have to give back what they hold.
-  var isWanted: Bool { free.wanted.map { $0 > total / 4 } ?? false }
+  var isWanted: Bool { free.waiting > 0 }
 
   /// Waits until `bytes` are free (all of it, where that is less) and takes them; nil when the task was cancelled.
   func share(_ bytes: Int) async -> Share? {

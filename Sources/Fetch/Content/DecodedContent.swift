@@ -103,6 +103,11 @@ final class DecodedContent: ImageBytes {
       throw .brokenCoding(coding.name)
     }
     guard state.produced <= maxBytes else { throw .tooLarge(limit: maxBytes) }
-    return piece
+    // A stranger says how many pieces there are, and whoever holds one holds its room.
+    guard piece.count < room / 2 else { return piece }
+    var small: [UInt8] = []
+    small.reserveCapacity(piece.count)
+    small += piece
+    return small
   }
 }

@@ -55,7 +55,9 @@ struct PowerCutTests {
 
   @Test("takes nothing for durable after a sync that failed")
   func failedSyncs() async throws {
-    let recording = try await DiskRecording(lasting: .seconds(Self.isLong ? 10 : 1)) { disk in
+    // A slow one has few changes in a second.
+    let time = Duration.seconds(Self.isLong ? 10 : Sanitizer.isHere ? 4 : 1)
+    let recording = try await DiskRecording(lasting: time) { disk in
       disk[.failingSyncs] = 1
     }
     defer { recording.end() }

@@ -204,6 +204,22 @@ struct BatchStoreTests {
       #expect(pages <= 3)
       if adapter != .memory { #expect(pages > 1) }
     }
+    // What no index tells is looked for among fewer; each page goes on where the one before ended, until all were looked at.
+    for isByHost in [false, true] {
+      var query = JobQuery(owner: nil, now: .at(1), limit: 50)
+      query.batch = batch.id
+      if isByHost { query.host = "example.net" } else { query.code = .timeout }
+      var (lines, pages): ([Int?], Int) = ([], 0)
+      while true {
+        let page = try await store.base.jobs(query)
+        lines += page.jobs.map { $0.batch?.line }
+        pages += 1
+        guard page.hasMore, pages < 99 else { break }
+        query.before = try #require(page.last ?? page.jobs.last?.id)
+      }
+      #expect(lines == (isByHost ? [] : [3, 2, 1]))
+      if adapter != .memory { #expect(pages == (isByHost ? 9 : 2)) }
+    }
     // Ids tell when: those of the first fifty lines are before this moment.
     var query = JobQuery(owner: nil, now: .at(1), limit: 100)
     (query.batch, query.until) = (batch.id, .at(1_051))
