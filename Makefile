@@ -272,6 +272,8 @@ sanitize-address: test-tools ## run every test under AddressSanitizer (FILTER=â€
 
 .PHONY: sanitize-thread
 sanitize-thread: export TSAN_OPTIONS := suppressions=$(CURDIR)/.ci/tsan.supp
+# No decoder's process was seen to come up beside it.
+sanitize-thread: export IMAGEFETCH_DECODE_ISOLATION := none
 sanitize-thread: test-tools ## run every test under ThreadSanitizer (FILTER=â€¦ for some)
 	swift test --sanitize=thread --scratch-path .build-tsan $(if $(FILTER),--filter '$(FILTER)')
 

@@ -230,6 +230,33 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test("no job is left out between pages that few lines are for", arguments: adapters)
+  func rareLines(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let sample = BatchLines.sample(batch, after: 0, lines: Array(1...7))
+    _ = try await store.base.add(sample, to: batch.id, capacity: 99)
+    for claimed in try await store.claim(7, at: .at(10)).jobs {
+      let isRare = [1, 2, 7].contains(claimed.job.batch?.line)
+      _ = try await store.complete(
+        Completion([claimed.claim]) {
+          $0.fail(
+            isRare ? .fetch(.timeout(seconds: 1)) : .internal, at: .at(30), keptFor: .seconds(60))
+          return true
+        })
+    }
+    var query = JobQuery(owner: nil, now: .at(1), limit: 2)
+    (query.batch, query.code) = (batch.id, .timeout)
+    let first = try await store.base.jobs(query)
+    #expect(first.jobs.map { $0.batch?.line } == [7, 2] && first.hasMore)
+    query.before = first.last ?? first.jobs.last?.id
+    let second = try await store.base.jobs(query)
+    #expect(second.jobs.map { $0.batch?.line } == [1] && !second.hasMore)
+    await store.close()
+  }
+
   @Test("who goes on behind a job that is gone begins at none before it", arguments: adapters)
   func goneLine(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
