@@ -10,7 +10,8 @@ struct CommandRun {
   init(_ arguments: [String], _ environment: [String: String] = [:]) throws {
     let error = Pipe()
     let ended = try ChildProcess.run(
-      [RunningService.executable] + arguments, environment: environment, input: Data(),
+      [RunningService.executable] + arguments,
+      environment: environment.merging(Sanitizer.environment) { $1 }, input: Data(),
       errors: .pipe(error))
     (status, output) = (ended.status, ended.text)
     self.error = String(decoding: error.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)

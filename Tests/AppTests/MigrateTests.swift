@@ -278,7 +278,9 @@ struct MigrateTests {
     for (reached, allowed) in [(0, 20), (64, 60), (128, 105)] {
       uploads.allow(allowed)
       let process = try ChildProcess(
-        [RunningService.executable] + move, environment: target, output: .null, errors: .null)
+        [RunningService.executable] + move,
+        environment: target.merging(Sanitizer.environment) { $1 },
+        output: .null, errors: .null)
       try await eventually { try there() >= reached && proxy.stalled > 0 }
       #expect(process.isRunning)
       process.signal(SIGKILL)
