@@ -197,7 +197,7 @@ extension Transaction {
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
       SELECT j.id, octet_length(j.record) AS bytes,
-        \(isListed) AND ($7::bytea IS NULL OR j.code IS NOT DISTINCT FROM $7)
+        \(isListed) AND ($7::bytea IS NULL OR j.code = $7)
           AND (cardinality($6) = 0 OR CASE
             WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
             ELSE j.phase END = ANY ($6)) AS fits

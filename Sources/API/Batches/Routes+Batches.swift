@@ -14,7 +14,7 @@ extension Routes {
     decoder.mistakes = Mistakes()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
-    // Before the batch is durable: one that can't be received is none. A repetition needs no room.
+    // Before the batch is durable: one that can't be received is none. By a key it may be a repetition, which needs no room.
     var room = format == nil || key != nil ? [] : try self.room(for: exchange)
     defer { for lease in room { lease.release() } }
     let begun = try await asking { () throws(JobsError) in

@@ -172,32 +172,14 @@ struct BatchStoreTests {
   func fewOfMany(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let batch = Batch.sample(1)
-    _ = try await store.base.open(batch, key: nil)
     let count = JobQuery.maxLines + 100
-    for start in stride(from: 0, to: count, by: 1_000) {
-      let numbers = Array(start + 1...min(count, start + 1_000))
-      let lines = BatchLines.sample(batch, after: start, lines: numbers)
-      _ = try await store.base.add(lines, to: batch.id, capacity: 99_999)
-    }
-    let claimed = try await store.claim(3, at: .at(10)).jobs
-    _ = try await store.complete(
-      Completion(claimed.map(\.claim)) {
-        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
-        return true
-      })
+    let batch = try await Self.opened(count, in: store)
+    try await Self.fail(try await store.claim(3, at: .at(10)).jobs, in: store)
     for phases: Set<Phase> in [[.failure], [.queued, .failure], [.success]] {
       var query = JobQuery(owner: nil, now: .at(1), limit: 2)
       (query.batch, query.phases) = (batch.id, phases)
       if phases.count > 1 { query.limit = 10_000 }
-      var (lines, pages): ([Int?], Int) = ([], 0)
-      while true {
-        let page = try await store.base.jobs(query)
-        lines += page.jobs.map { $0.batch?.line }
-        pages += 1
-        guard page.hasMore, pages < 9 else { break }
-        query.before = try #require(page.last ?? page.jobs.last?.id)
-      }
+      let (lines, pages) = try await Self.turned(query, in: store)
       let expected =
         phases.count > 1 ? Array((1...count).reversed()) : phases == [.failure] ? [3, 2, 1] : []
       #expect(lines == expected)
@@ -209,35 +191,60 @@ struct BatchStoreTests {
       var query = JobQuery(owner: nil, now: .at(1), limit: 50)
       query.batch = batch.id
       if isByHost { query.host = "example.net" } else { query.code = .timeout }
-      var (lines, pages): ([Int?], Int) = ([], 0)
-      while true {
-        let page = try await store.base.jobs(query)
-        lines += page.jobs.map { $0.batch?.line }
-        pages += 1
-        guard page.hasMore, pages < 99 else { break }
-        query.before = try #require(page.last ?? page.jobs.last?.id)
-      }
+      let (lines, pages) = try await Self.turned(query, in: store)
       #expect(lines == (isByHost ? [] : [3, 2, 1]))
       if adapter != .memory { #expect(pages == (isByHost ? 9 : 2)) }
     }
     // Ids tell when: those of the first fifty lines are before this moment.
     var query = JobQuery(owner: nil, now: .at(1), limit: 100)
     (query.batch, query.until) = (batch.id, .at(1_051))
-    var page = try await store.base.jobs(query)
-    if let last = page.last { query.before = last }
-    if page.jobs.isEmpty { page = try await store.base.jobs(query) }
-    #expect(page.jobs.map { $0.batch?.line } == Array((1...50).reversed()))
+    #expect(try await Self.turned(query, in: store).lines == Array((1...50).reversed()))
     await store.close()
+  }
+
+  /// Turns the pages of a batch's jobs to their end.
+  private static func turned(
+    _ query: JobQuery, in store: StoreUnderTest
+  ) async throws -> (lines: [Int?], pages: Int) {
+    var query = query
+    var (lines, pages): ([Int?], Int) = ([], 0)
+    while true {
+      let page = try await store.base.jobs(query)
+      lines += page.jobs.map { $0.batch?.line }
+      pages += 1
+      guard page.hasMore, pages < 99 else { return (lines, pages) }
+      query.before = try #require(page.last ?? page.jobs.last?.id)
+    }
+  }
+
+  /// A batch of so many jobs.
+  private static func opened(_ count: Int, in store: StoreUnderTest) async throws -> Batch {
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    for start in stride(from: 0, to: count, by: 1_000) {
+      let numbers = Array(start + 1...min(count, start + 1_000))
+      let lines = BatchLines.sample(batch, after: start, lines: numbers)
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99_999)
+    }
+    return batch
+  }
+
+  /// Jobs that have begun fail.
+  private static func fail(
+    _ jobs: [(job: Job, claim: Claim)], in store: StoreUnderTest
+  ) async throws {
+    _ = try await store.complete(
+      Completion(jobs.map(\.claim)) {
+        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+        return true
+      })
   }
 
   @Test("no job is left out between pages that few lines are for", arguments: adapters)
   func rareLines(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let batch = Batch.sample(1)
-    _ = try await store.base.open(batch, key: nil)
-    let sample = BatchLines.sample(batch, after: 0, lines: Array(1...7))
-    _ = try await store.base.add(sample, to: batch.id, capacity: 99)
+    let batch = try await Self.opened(7, in: store)
     for claimed in try await store.claim(7, at: .at(10)).jobs {
       let isRare = [1, 2, 7].contains(claimed.job.batch?.line)
       _ = try await store.complete(
@@ -249,11 +256,8 @@ struct BatchStoreTests {
     }
     var query = JobQuery(owner: nil, now: .at(1), limit: 2)
     (query.batch, query.code) = (batch.id, .timeout)
-    let first = try await store.base.jobs(query)
-    #expect(first.jobs.map { $0.batch?.line } == [7, 2] && first.hasMore)
-    query.before = first.last ?? first.jobs.last?.id
-    let second = try await store.base.jobs(query)
-    #expect(second.jobs.map { $0.batch?.line } == [1] && !second.hasMore)
+    let (found, pages) = try await Self.turned(query, in: store)
+    #expect(found == [7, 2, 1] && pages == 2)
     await store.close()
   }
 
@@ -261,23 +265,17 @@ struct BatchStoreTests {
   func goneLine(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let batch = Batch.sample(1)
-    _ = try await store.base.open(batch, key: nil)
-    let lines = BatchLines.sample(batch, after: 0, lines: Array(1...9))
-    _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+    let batch = try await Self.opened(9, in: store)
     let claimed = try await store.claim(6, at: .at(10)).jobs
-    _ = try await store.complete(
-      Completion(claimed.map(\.claim)) {
-        $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
-        return true
-      })
+    try await Self.fail(claimed, in: store)
     var query = JobQuery(owner: nil, now: .at(1), limit: 4)
     query.batch = batch.id
     let page = try await store.base.jobs(query)
     #expect(page.jobs.map { $0.batch?.line } == [9, 8, 7, 6])
-    #expect(try await store.remove(lines.jobs[5].id))
-    #expect(try await store.job(lines.jobs[5].id) == nil)
-    query.before = lines.jobs[5].id
+    let gone = claimed[5].job.id
+    #expect(try await store.remove(gone))
+    #expect(try await store.job(gone) == nil)
+    query.before = gone
     for phases: Set<Phase> in [[], [.failure]] {
       query.phases = phases
       #expect(try await store.base.jobs(query).jobs.map { $0.batch?.line } == [5, 4, 3, 2])
