@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import selectors
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 CONFIGURATION = """\
@@ -131,14 +133,37 @@ class Delayed:
 
 
 class Stalled:
-    """Its connections are made by the kernel and never served: whoever asks waits."""
+    """Whoever asks waits: connections are taken and never answered, for as long as the client keeps them. Left to the kernel
+    they would fill its queue, and the next ones would not come about."""
 
     def __init__(self, address="127.0.0.1"):
         self.listener = socket.create_server((address, 0), backlog=128)
+        self.is_stopped = False
+        threading.Thread(target=self.wait, daemon=True).start()
+
+    def wait(self):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.listener, selectors.EVENT_READ)
+            while not self.is_stopped:
+                for key, _ in selector.select(timeout=1):
+                    if key.fileobj is self.listener:
+                        selector.register(self.listener.accept()[0], selectors.EVENT_READ)
+                    elif not self.is_asked(key.fileobj):
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()
+            for key in list(selector.get_map().values()):
+                key.fileobj.close()
+
+    @staticmethod
+    def is_asked(connection):
+        try:
+            return connection.recv(65_536)
+        except ConnectionError:
+            return False
 
     def url(self, path):
         address, port = self.listener.getsockname()
         return f"http://{address}:{port}/{path}"
 
     def stop(self):
-        self.listener.close()
+        self.is_stopped = True

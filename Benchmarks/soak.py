@@ -6,7 +6,7 @@
 The kinds: new photos and thumbnails, equal URLs, variants, uploads, broken and cut images, statuses, refused addresses, stalls
 that are cancelled, priorities that change. So many clients each have one under way (--rate 0), or so many begin a second.
 Beside them one client asks for a job's state every 20 ms. Memory, descriptors and threads are noted every second, in a file if
-wanted. Finished jobs are kept for 30 seconds, images for as long as their room lasts.
+wanted, which can be read meanwhile. Finished jobs are kept for 30 seconds, images for as long as their room lasts.
 
 Exits with 1 where a job ended otherwise than its kind does, where memory, descriptors or threads of the last quarter are beyond those of the second one by more than a tenth and
 a little, or where the 99th percentile of the states is above 20 ms.
@@ -209,17 +209,18 @@ def run(soak, options):
     asker, samples = Asker(soak), []
     for thread in [asker, *clients]:
         thread.start()
+    curve = open(options.curve or os.devnull, "w", buffering=1)
+    print("seconds,MiB,descriptors,threads", file=curve)
     while any(client.is_alive() for client in clients):
         samples.append(soak.sample())
+        print("{:.0f},{:.1f},{},{}".format(*samples[-1]), file=curve)
         time.sleep(1)
+    curve.close()
     asker.stopped.set()
     asker.join()
     faults = [fault for client in clients for fault in client.faults]
     for fault in faults:
         print(f"FAULT at {fault}")
-    if options.curve:
-        lines = ["seconds,MiB,descriptors,threads"] + [f"{a:.0f},{b:.1f},{c},{d}" for a, b, c, d in samples]
-        options.curve.write_text("\n".join(lines) + "\n")
     seconds = samples[-1][0]
     print(f"{soak.jobs:,} jobs in {seconds:.0f} s, {soak.jobs / seconds:.0f}/s")
     ends = sum((client.ends for client in clients), collections.Counter())
