@@ -1,10 +1,6 @@
 // Whether any bytes as a colour profile have its reader do what it may not, for pixels of each kind.
 #include "CCodecs.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+#include "target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     uint8_t in[4 * 64], out[4 * 64];

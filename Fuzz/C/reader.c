@@ -1,18 +1,19 @@
-// Whether any bytes have a reader, or what reads pixels again, do what it may not. Compiled once for each format; the bytes are
-// a file as it came, so that what is found is one, and how it comes in pieces follows from its length.
+// Whether any bytes have a reader, or what reads pixels again, do what it may not. Compiled once for each format; the
+// bytes are a file as it came, so that what is found is one; how it comes in pieces, and what is asked for beside it,
+// follows from its length and last bytes.
 //
-// Beside what the sanitizers see these are held to: a picture that comes in pieces is the same, or fails the same; whether
-// somebody wants rows makes no difference; nothing is larger than its limits; pixels are as many as the header says.
+// Beside what the sanitizers see these are held to: a picture is the same, or fails the same, however its bytes come,
+// whoever wants rows or previews, however long a slice is; nothing is larger than its limits, nor than the header told;
+// pixels and frames are as many as were told; what was decoded once has pixels.
 #include "CCodecs.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "target.h"
 
 #define MAX_PIXELS (1u << 20)
 #define MAX_SIDE 20000u
 #define MAX_MEMORY ((size_t)128 * 1024 * 1024)
 #define MAX_STEPS 1000000
+// Of two looks at the clock one ends the slice.
+#define SHORT_SLICES 12000000
 
 #define JOINED(one, other) one##other
 #define NAMED(one, other) JOINED(one, other)
@@ -20,122 +21,174 @@
 
 #ifdef IS_ICON
 typedef BMPReader Reader;
-#else
-typedef READER Reader;
-#endif
-
-static void expect(bool is_so, const char *what) {
-    if (is_so) return;
-    fprintf(stderr, "not held: %s\n", what);
-    abort();
-}
-
-static volatile uint8_t sink;
-
-static void touch(const uint8_t *bytes, size_t count) {
-    uint8_t sum = 0;
-    for (size_t index = 0; index < count; index++) sum ^= bytes[index];
-    sink = sum;
-}
-
-static Reader *create(void) {
-#if defined(IS_ICON)
-    return bmp_reader_create(true, MAX_MEMORY);
-#elif defined(IS_BITMAP)
-    return bmp_reader_create(false, MAX_MEMORY);
-#elif defined(IS_AVIF)
-    return avif_reader_create(MAX_MEMORY, 100);
-#else
-    return OF(_reader_create)(MAX_MEMORY);
-#endif
-}
-
-#ifdef IS_ICON
 #define READ(name) NAMED(bmp, name)
 #else
+typedef READER Reader;
 #define READ(name) OF(name)
 #endif
 
-static void bound(Reader *reader) {
-    (void)reader;
+#if defined(IS_JPEG) || defined(IS_PNG)
+#define HAS_ROWS
+#endif
+
+// How a file comes, and what is asked for beside it.
+typedef struct {
+    size_t piece, max_memory;
+    bool is_careless;  // goes on where more memory is needed than there may be
+    bool ends_apart;   // that there is no more is told after the last byte
+    bool wants_rows, wants_previews, wants_no_previews;
+    int eighths;       // 0: not said
+    uint64_t max_frames;
+    uint64_t pace;     // of the clock
+    uint64_t steps;    // after so many it is left
+    Chance chance;
+} Manner;
+
+typedef struct {
+    CodecStatus status; // NeedsBytes: over a limit of ours, or left
+    CodecFault fault;
+    bool is_odd;        // see tells_oddly
+    bool is_within;     // the limits, as far as the header tells
+    CodecPicture header, picture;
+    uint8_t thumbnail[4 * 32 * 32];
+    // Of each plane: those that came, of so many.
+    uint32_t rows[CODEC_MAX_PLANES], heights[CODEC_MAX_PLANES];
+} Verdict;
+
+// What libraries tell of only as bytes come: libjpeg-turbo of such a code where it has few at once, with many it is a
+// 0; libpng of a damaged end of deflated data, unless what is too much of it came before: then it looks no further.
+static bool tells_oddly(const char *message) {
+    return strstr(message, "bad Huffman code") || strstr(message, "Truncated compressed data");
+}
+
+static Reader *create(size_t max_memory) {
+#if defined(IS_ICON)
+    return bmp_reader_create(true, max_memory);
+#elif defined(IS_BITMAP)
+    return bmp_reader_create(false, max_memory);
+#elif defined(IS_AVIF)
+    return avif_reader_create(max_memory, 100);
+#else
+    return OF(_reader_create)(max_memory);
+#endif
+}
+
+static void prepare(Reader *reader, const Manner *manner) {
+    (void)reader, (void)manner;
+#ifdef HAS_ROWS
+    if (manner->wants_rows) READ(_reader_want_rows)(reader);
+#endif
+#ifdef IS_PNG
+    if (manner->wants_no_previews) png_reader_want_no_previews(reader);
+#endif
+}
+
+// After the header.
+static void bound(Reader *reader, const Manner *manner) {
+    (void)reader, (void)manner;
 #if defined(HAS_FRAMES)
-    READ(_reader_allow_frames)(reader, (CodecFrameLimits){100, MAX_PIXELS, 16 * (uint64_t)MAX_PIXELS});
+    CodecFrameLimits limits = {manner->max_frames, MAX_PIXELS, 16 * (uint64_t)MAX_PIXELS};
+    READ(_reader_allow_frames)(reader, limits);
 #elif defined(IS_JPEG)
-    jpeg_reader_allow_scans(reader, 20);
+    jpeg_reader_allow_scans(reader, manner->max_frames < 20 ? (int)manner->max_frames : 20);
+    if (manner->eighths) jpeg_reader_scale(reader, manner->eighths);
 #endif
 }
 
-static void want_preview(Reader *reader) {
-    (void)reader;
-#if defined(IS_JPEG) || defined(IS_PNG)
-    READ(_reader_want_preview)(reader, 1);
-#elif defined(IS_HEIC)
-    heic_reader_want_preview(reader);
-#endif
-}
-
-static void take_preview(Reader *reader) {
-    (void)reader;
+// Asks for previews, takes them, drops them while they are made: at any time.
+static void try_previews(Reader *reader, const CodecPicture *picture, Manner *manner) {
+    (void)reader, (void)picture, (void)manner;
 #if defined(IS_JPEG) || defined(IS_PNG) || defined(IS_HEIC)
+    if (!manner->wants_previews) return;
+    uint64_t what = chance_below(&manner->chance, 16);
     CodecPreview preview = READ(_reader_preview)(reader);
-    if (!preview.bytes) return;
-    touch(preview.bytes, preview.count);
-    READ(_reader_drop_preview)(reader);
+    if (preview.bytes) touch(preview.bytes, preview.count);
+    expect(!preview.bytes || preview.count, "bytes of a preview");
+    if ((preview.bytes && what < 12) || !what) READ(_reader_drop_preview)(reader);
+    if (!picture->scansToShow && what != 15) return;
+#ifdef IS_HEIC
+    heic_reader_want_preview(reader);
+#else
+    READ(_reader_want_preview)(reader, (int)chance_below(&manner->chance, 10));
+#endif
 #endif
 }
 
-static void take_rows(Reader *reader) {
-    (void)reader;
-#if defined(IS_JPEG) || defined(IS_PNG)
+static void take_rows(Reader *reader, Verdict *verdict) {
+    (void)reader, (void)verdict;
+#ifdef HAS_ROWS
     CodecPixels pixels = READ(_reader_pixels)(reader);
     if (pixels.icc) touch(pixels.icc, pixels.icc_count);
     expect(pixels.planes > 0 && pixels.planes <= CODEC_MAX_PLANES, "planes");
     for (int plane = 0; plane < pixels.planes; plane++) {
         CodecRows rows = READ(_reader_rows)(reader, plane);
         for (int row = 0; row < rows.count; row++) touch(rows.rows[row], (size_t)rows.width * (size_t)pixels.channels);
+        verdict->rows[plane] += (uint32_t)rows.count;
+        verdict->heights[plane] = rows.height;
     }
 #endif
 }
 
-typedef struct {
-    CodecStatus status; // NeedsBytes: over a limit of ours
-    CodecFault fault;
-    // libjpeg-turbo warns of such a one only where it has few bytes at once: with many it is a 0.
-    bool is_odd_code;
-    CodecPicture picture;
-    uint8_t thumbnail[4 * 32 * 32];
-} Verdict;
-
-static Verdict read_all(const uint8_t *bytes, size_t count, size_t piece, bool wants) {
-    Verdict verdict = {.status = CodecStatusNeedsBytes};
-    Reader *reader = create();
-    if (!reader) return verdict;
-#if defined(IS_JPEG) || defined(IS_PNG)
-    if (wants) READ(_reader_want_rows)(reader);
+// All rows came, or none where there was no memory for them.
+static void check_rows(const Verdict *verdict, const Manner *manner) {
+    (void)verdict, (void)manner;
+#ifdef HAS_ROWS
+    if (!manner->wants_rows) return;
+    expect(verdict->heights[0] || manner->max_memory < MAX_MEMORY, "rows");
+    for (int plane = 0; plane < CODEC_MAX_PLANES; plane++)
+        expect(verdict->rows[plane] == verdict->heights[plane], "all rows");
 #endif
-    // A block of its own, so that a byte beyond it is seen.
+}
+
+// What the header tells is an upper bound.
+static void check_memory(const Verdict *verdict, const Manner *manner) {
+    (void)verdict, (void)manner;
+#ifdef HAS_ROWS
+    bool is_held = verdict->is_within && !manner->is_careless;
+    expect(!is_held || verdict->fault != CodecFaultTooMuchMemory, "no more memory than the header tells");
+#endif
+}
+
+static bool is_within(const CodecPicture *picture, const Manner *manner) {
+    bool is_held = manner->is_careless || picture->decodingMemory <= manner->max_memory;
+    return is_held && (uint64_t)picture->width * picture->height <= MAX_PIXELS && picture->width <= MAX_SIDE
+        && picture->height <= MAX_SIDE;
+}
+
+// After the header.
+static void check_facts(const CodecPicture *header, const CodecPicture *picture, const Manner *manner) {
+    expect(picture->width == header->width && picture->height == header->height, "the sides that the header told");
+    expect(picture->frames <= manner->max_frames, "no more frames than allowed");
+}
+
+static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
+    Verdict verdict = {.status = CodecStatusNeedsBytes};
+    machine_set_pace(manner.pace, chance_below(&manner.chance, UINT32_MAX));
+    Reader *reader = create(manner.max_memory);
+    if (!reader) return verdict;
+    prepare(reader, &manner);
     size_t start = 0, end = 0;
-    uint8_t *part = malloc(1);
-    bool is_over = false;
+    bool is_over = false, has_ended = false;
     int headers = 0;
-    for (int steps = 0; !is_over; steps++) {
+    for (uint64_t steps = 0; !is_over && steps < manner.steps; steps++) {
         expect(steps < MAX_STEPS, "an end");
-        CodecStep step = READ(_reader_step)(reader, part, end - start, end == count);
+        // A block of its own, so that a byte beyond it is seen; of no bytes now and then none.
+        uint8_t *part = end > start || chance_below(&manner.chance, 2) ? malloc(end - start) : NULL;
+        if (end > start) memcpy(part, bytes + start, end - start);
+        CodecStep step = READ(_reader_step)(reader, part, end - start, has_ended);
         expect(step.consumed <= end - start, "no more consumed than was given");
         CodecPicture picture = READ(_reader_picture)(reader);
         switch (step.status) {
-        case CodecStatusNeedsBytes:
-            expect(end < count, "nothing is wanted beyond the end");
-            if (picture.scansToShow && wants) want_preview(reader);
-            break;
+        case CodecStatusNeedsBytes: expect(!has_ended, "nothing is wanted beyond the end"); break;
         case CodecStatusHeader:
             expect(++headers == 1, "one header");
             expect(picture.width && picture.height, "sides");
-            is_over = (uint64_t)picture.width * picture.height > MAX_PIXELS || picture.width > MAX_SIDE
-                || picture.height > MAX_SIDE || picture.decodingMemory > MAX_MEMORY;
-            bound(reader);
+            verdict.header = picture;
+            verdict.is_within = is_within(&picture, &manner);
+            is_over = !verdict.is_within;
+            bound(reader, &manner);
             break;
-        case CodecStatusRows: take_rows(reader); break;
+        case CodecStatusRows: take_rows(reader, &verdict); break;
         case CodecStatusHasMore: break;
         case CodecStatusFinished:
             expect(headers == 1 && picture.thumbnail, "a header and a tiny picture before the end");
@@ -143,45 +196,57 @@ static Verdict read_all(const uint8_t *bytes, size_t count, size_t piece, bool w
             memcpy(verdict.thumbnail, picture.thumbnail, 4 * picture.thumbnailColumns * picture.thumbnailRows);
             verdict.status = step.status;
             is_over = true;
+            check_rows(&verdict, &manner);
             break;
         case CodecStatusFailed:
-            touch((const uint8_t *)READ(_reader_message)(reader), strlen(READ(_reader_message)(reader)));
+            verdict.is_odd = tells_oddly(READ(_reader_message)(reader));
+            expect(step.fault != CodecFaultNone, "a fault of what failed");
             verdict.status = step.status;
             verdict.fault = step.fault;
-            verdict.is_odd_code = strstr(READ(_reader_message)(reader), "bad Huffman code");
             is_over = true;
+            check_memory(&verdict, &manner);
         }
-        take_preview(reader);
+        if (headers && step.status != CodecStatusFailed) check_facts(&verdict.header, &picture, &manner);
+        try_previews(reader, &picture, &manner);
         if (picture.exif) touch(picture.exif, picture.exifCount);
+        free(part);
         verdict.picture = picture;
         start += step.consumed;
-        if (step.status == CodecStatusNeedsBytes) end = piece < count - end ? end + piece : count;
-        free(part);
-        part = malloc(end - start ? end - start : 1);
-        memcpy(part, bytes + start, end - start);
+        if (step.status != CodecStatusNeedsBytes) continue;
+        // Now and then there is nothing new, as where somebody wants a preview while bytes are awaited.
+        if (manner.wants_previews && !chance_below(&manner.chance, 4)) continue;
+        has_ended = end == count;
+        end = manner.piece < count - end ? end + manner.piece : count;
+        if (end == count && !manner.ends_apart) has_ended = true;
     }
-    free(part);
     READ(_reader_destroy)(reader);
     return verdict;
 }
 
-#ifndef IS_JPEG
-#ifndef IS_PNG
-static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture checked) {
+#ifndef HAS_ROWS
+// - Parameter is_sound: `checked` is what was found in bytes that were decoded to their end.
+static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
-    Pixels *pixels = OF(_pixels_open)(bytes, count, checked, count % 3 ? 0 : 8, count % 3 ? 0 : 8, &fault);
+    uint32_t least = (uint32_t)(chance_below(chance, 2) ? 0 : 1 + chance_below(chance, 64));
+    Pixels *pixels = OF(_pixels_open)(bytes, count, checked, least, least, &fault);
     expect(pixels || fault, "a fault where there are no pixels");
+    expect(pixels || !is_sound || fault == CodecFaultTooMuchMemory, "pixels of what was decoded");
     if (!pixels) return;
+    bool is_whole = pixels->width == checked.width && pixels->height == checked.height;
+    bool is_within = pixels->width <= checked.width && pixels->height <= checked.height;
+    expect(is_whole || (least && is_within), "the picture that was checked, scaled where it may be");
     if (pixels->icc) touch(pixels->icc, pixels->icc_count);
     size_t stride = (size_t)pixels->width * (size_t)pixels->channels;
-    uint8_t *rows = malloc(7 * stride);
-    uint32_t sum = 0;
-    for (int steps = 0;; steps++) {
+    int batch = 1 + (int)chance_below(chance, 8);
+    uint8_t *rows = malloc((size_t)batch * stride);
+    uint32_t sum = 0, left_at = chance_below(chance, 16) ? UINT32_MAX : (uint32_t)chance_below(chance, 64);
+    for (uint32_t steps = 0; steps < left_at; steps++) {
         expect(steps < MAX_STEPS, "an end of rows");
-        int got = pixels->rows(pixels, rows, stride, 7);
+        int got = pixels->rows(pixels, rows, stride, batch);
         if (got == PIXELS_NOT_YET) continue;
+        expect(got <= batch, "no more rows than were asked for");
         if (got <= 0) {
-            expect(got < 0 || sum == pixels->height, "all rows, or a failure");
+            expect((got < 0 && !is_sound) || sum == pixels->height, "all rows, or a failure");
             break;
         }
         touch(rows, (size_t)got * stride);
@@ -191,51 +256,112 @@ static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture check
     pixels->close(pixels);
 }
 #endif
-#endif
 
 #ifdef IS_ANIMATED
-static void read_frames(const uint8_t *bytes, size_t count, CheckedPicture checked) {
+static void read_frames(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
     Frames *frames = OF(_frames_open)(bytes, count, checked, &fault);
+    expect(frames || fault, "a fault where there are no frames");
+    // libwebpdemux takes fewer files than webp.c does: not those with a picture between frames.
     if (!frames) return;
+    expect(frames->width == checked.width && frames->height == checked.height, "the canvas that was checked");
+    if (frames->icc) touch(frames->icc, frames->icc_count);
     const uint8_t *rgba;
     uint32_t milliseconds;
-    for (int number = 0; number < 1000; number++) {
-        int got = frames->next(frames, &rgba, &milliseconds);
-        if (got == PIXELS_NOT_YET) continue;
-        if (got <= 0) break;
+    uint64_t shown = 0, left_at = chance_below(chance, 16) ? 1000 : chance_below(chance, 4);
+    int got = 1;
+    for (int steps = 0; got != 0 && got != -1 && shown < left_at; steps++) {
+        expect(steps < MAX_STEPS, "an end of frames");
+        got = frames->next(frames, &rgba, &milliseconds);
+        if (got != 1) continue;
         touch(rgba, (size_t)4 * frames->width * frames->height);
+        shown++;
     }
+    if (is_sound) expect(got != -1 && (got || shown == checked.frames), "as many frames as were decoded");
     frames->close(frames);
 }
 #endif
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+static Manner manner_of(Chance *chance, size_t count, const Verdict *whole, const Manner *plain) {
     static const size_t pieces[] = {1, 13, 700, 5000};
-    if (count < 4) return 0;
-    size_t piece = count > 4000 ? pieces[2 + count % 2] : pieces[count % 4];
-    Verdict whole = read_all(bytes, count, count, false), parts = read_all(bytes, count, piece, true);
-    bool is_within = whole.status != CodecStatusNeedsBytes && parts.status != CodecStatusNeedsBytes;
-    if (is_within && !whole.is_odd_code && !parts.is_odd_code) {
-        expect(whole.status == parts.status, "the same end in pieces");
-        if (whole.status == CodecStatusFinished) {
-            expect(whole.picture.width == parts.picture.width && whole.picture.height == parts.picture.height, "sides");
-            expect(whole.picture.frames == parts.picture.frames && whole.picture.hasAlpha == parts.picture.hasAlpha, "facts");
-            expect(!memcmp(whole.thumbnail, parts.thumbnail, sizeof whole.thumbnail), "the same tiny picture");
+    static const int scales[] = {0, 0, 0, 0, 1, 2, 4, 8};
+    Manner manner = *plain;
+    manner.piece = count > 4000 ? pieces[2 + chance_below(chance, 2)] : pieces[chance_below(chance, 4)];
+    manner.ends_apart = chance_below(chance, 2);
+    manner.wants_rows = chance_below(chance, 4);
+    manner.wants_previews = chance_below(chance, 4);
+    manner.wants_no_previews = !manner.wants_previews && chance_below(chance, 2);
+    manner.eighths = scales[chance_below(chance, 8)];
+    manner.pace = chance_below(chance, 2) ? SHORT_SLICES : 0;
+    // So little that previews and rows have to be left out, and libraries to do without.
+    if (!chance_below(chance, 4) && whole->picture.decodingMemory < MAX_MEMORY)
+        manner.max_memory = whole->picture.decodingMemory / 8 * (1 + chance_below(chance, 8));
+    manner.is_careless = manner.max_memory < MAX_MEMORY && chance_below(chance, 2);
+    if (!chance_below(chance, 16)) manner.steps = chance_below(chance, 64);
+    manner.chance = (Chance){chance_below(chance, UINT32_MAX)};
+    return manner;
+}
+
+// What is found in pieces, beside what is found at once.
+static void compare(const Verdict *whole, const Verdict *parts, const Manner *manner) {
+    bool is_told = whole->status != CodecStatusNeedsBytes && parts->status != CodecStatusNeedsBytes;
+    bool lacks_memory = parts->fault && (manner->is_careless || parts->fault == CodecFaultTooMuchMemory);
+    if (!is_told || lacks_memory || whole->is_odd || parts->is_odd) return;
+    expect(whole->status == parts->status, "the same end in pieces");
+    if (whole->status != CodecStatusFinished) return;
+    const CodecPicture *one = &whole->picture, *other = &parts->picture;
+    expect(one->width == other->width && one->height == other->height, "sides");
+    expect(one->frames == other->frames && one->hasAlpha == other->hasAlpha, "facts");
+    expect(one->isProgressive == other->isProgressive && one->extraMemory == other->extraMemory, "more facts");
+    // It is made of what is decoded.
+    if (manner->eighths) return;
+    expect(!memcmp(whole->thumbnail, parts->thumbnail, sizeof whole->thumbnail), "the same tiny picture");
+}
+
+#ifndef HAS_ROWS
+// A description that somebody else's decoder told, who may lie: of bytes that were refused, or not of these.
+static void read_again(const uint8_t *bytes, size_t count, const Verdict *whole, Chance *chance) {
+    const CodecPicture *picture = &whole->picture;
+    CheckedPicture checked = {
+        picture->width, picture->height, picture->hasAlpha, picture->isProgressive,
+        picture->frames ? picture->frames : 1, picture->extraMemory};
+    bool is_sound = whole->status == CodecStatusFinished;
+    if (!is_sound) {
+        checked.has_alpha = chance_below(chance, 2);
+        checked.is_progressive = !chance_below(chance, 4);
+        if (!chance_below(chance, 4)) checked.frames = chance_below(chance, 4);
+    } else if (!chance_below(chance, 8)) {
+        is_sound = false;
+        switch (chance_below(chance, 6)) {
+        case 0: checked.width = (uint32_t)(checked.width * (1 + chance_below(chance, 3)) + 1); break;
+        case 1: checked.height = (uint32_t)chance_below(chance, checked.height); break;
+        case 2: checked.has_alpha = !checked.has_alpha; break;
+        case 3: checked.is_progressive = !checked.is_progressive; break;
+        case 4: checked.extra_memory = chance_below(chance, 2 * checked.extra_memory + 1); break;
+        default: checked.frames = chance_below(chance, 2 * checked.frames + 2);
         }
     }
-    if (whole.status != CodecStatusFinished) return 0;
-    CheckedPicture checked = {
-        whole.picture.width, whole.picture.height, whole.picture.hasAlpha, whole.picture.isProgressive,
-        whole.picture.frames ? whole.picture.frames : 1};
-    (void)checked;
-#if !defined(IS_JPEG) && !defined(IS_PNG)
-    read_pixels(bytes, count, checked);
-#endif
+    machine_set_pace(chance_below(chance, 2) ? SHORT_SLICES : 0, count);
+    read_pixels(bytes, count, checked, is_sound, chance);
 #ifdef IS_ANIMATED
-    read_frames(bytes, count, checked);
+    // Nobody asks for a single one.
+    read_frames(bytes, count, checked, is_sound && checked.frames > 1, chance);
+#endif
+}
+#endif
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+    if (count < 4) return 0;
+    Chance chance = chance_of(bytes, count);
+    Manner plain = {.piece = count, .max_memory = MAX_MEMORY, .steps = UINT64_MAX, .max_frames = 100};
+    plain.ends_apart = chance_below(&chance, 2);
+    if (!chance_below(&chance, 8)) plain.max_frames = 1 + chance_below(&chance, 3);
+    Verdict whole = read_all(bytes, count, plain);
+    Manner manner = manner_of(&chance, count, &whole, &plain);
+    Verdict parts = read_all(bytes, count, manner);
+    compare(&whole, &parts, &manner);
+#ifndef HAS_ROWS
+    if (whole.is_within) read_again(bytes, count, &whole, &chance);
 #endif
     return 0;
 }

@@ -1,4 +1,5 @@
 internal import Crypto
+internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 internal import Synchronization
@@ -13,28 +14,70 @@ final class Authentication: Sendable {
     var token: Token?
   }
 
-  private let tokens: Mutex<[Token]>
+  private struct Weak: Sendable { weak let stream: AuthorizedStream? }
+
+  private struct State {
+    var tokens: [Token]
+    /// Those under way, each until it is let go of.
+    var streams: [ObjectIdentifier: Weak] = [:]
+  }
+
+  private let state: Mutex<State>
   private static let everyone = Identity(
     caller: Caller(owner: .anonymous, isAdmin: true), scopes: [.jobs, .admin], token: nil)
 
-  init(tokens: [Token]) { self.tokens = Mutex(tokens) }
+  init(tokens: [Token]) { state = Mutex(State(tokens: tokens)) }
 
-  /// From now on these are the tokens.
-  func replace(_ tokens: [Token]) { self.tokens.withLock { $0 = tokens } }
+  /// From now on these are the tokens; streams end whose request they would refuse, or take for another's.
+  func replace(_ tokens: [Token]) {
+    // Ended outside the lock, which whoever lets go of one takes.
+    let streams = state.withLock { state in
+      state.tokens = tokens
+      return state.streams.values.compactMap(\.stream)
+    }
+    for stream in streams where !Self.holds(stream.identity, among: tokens) { stream.revoke() }
+  }
+
+  /// The stream, for as long as its request would be let in to the same.
+  func bind(_ stream: any ContentStream, to identity: Identity) -> any ContentStream {
+    let stream = AuthorizedStream(stream, of: identity, self)
+    let tokens = state.withLock { state in
+      state.streams[ObjectIdentifier(stream)] = Weak(stream: stream)
+      return state.tokens
+    }
+    // They may have become others since the request was let in.
+    if !Self.holds(identity, among: tokens) { stream.revoke() }
+    return stream
+  }
+
+  /// A stream was let go of.
+  func forget(_ stream: ObjectIdentifier) { state.withLock { $0.streams[stream] = nil } }
 
   /// Who asks: everyone where no tokens are configured; nil without a token of ours.
   func identify(_ fields: HTTPFields) -> Identity? {
-    let tokens = tokens.withLock { $0 }
+    let tokens = state.withLock { $0.tokens }
     if tokens.isEmpty { return Self.everyone }
     guard let field = fields[.authorization], let secret = Self.bearer(field),
       let token = Self.token(of: secret, among: tokens)
     else { return nil }
+    return Self.identity(of: token)
+  }
+
+  private static func identity(of token: Token) -> Identity {
     var scopes = token.scopes
     // Everyone's jobs include the admin's own.
     if scopes.contains(.admin) { scopes.insert(.jobs) }
     let caller = Caller(
       owner: token.owner, isAdmin: scopes.contains(.admin), limits: token.limits)
     return Identity(caller: caller, scopes: scopes, token: token)
+  }
+
+  /// Whether who was let in so is let in to the same by these tokens. A token's limits are for what is asked next.
+  private static func holds(_ identity: Identity, among tokens: [Token]) -> Bool {
+    guard let token = identity.token else { return tokens.isEmpty }
+    guard let known = tokens.last(where: { $0.digest == token.digest }) else { return false }
+    let now = Self.identity(of: known)
+    return now.caller.owner == identity.caller.owner && now.scopes == identity.scopes
   }
 
   /// What a request without a token of ours is answered with (RFC 6750 section 3).

@@ -35,6 +35,9 @@ final class EventStream: ContentStream {
   /// A comment, so that the line is used every 15 s.
   var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
 
+  /// Its end cancels nothing any more.
+  func letJobGoOn() { subscription?.letJobGoOn() }
+
   private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
     // One line: JSON text of ours has no line breaks.
     let document = snapshot.document(waiting(snapshot.job))

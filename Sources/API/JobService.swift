@@ -100,8 +100,8 @@ public protocol JobService: BatchService {
   /// time. A caller whose task is cancelled waits no more.
   func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> RenderedBytes
 
-  /// The bytes of what stands in for an image, likewise.
-  func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8]
+  /// The bytes of what stands in for the job's image, likewise.
+  func openPlaceholder(_ rendition: Rendition, for job: Job) async throws(JobsError) -> [UInt8]
 
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts

@@ -201,11 +201,26 @@ extension DeliveryError {
   }
 }
 
+extension WebhookMessage.Try {
+  /// Why it was not taken, in the client's words; nil: it was.
+  var described: String? {
+    switch failure {
+    case .blocked(let target, let reason)?:
+      "\(target.shortened) \(reason.described("send", "to"))"
+    case .timeout?, .stalled?: "The receiver did not answer in time."
+    case let failure?: failure.described.detail
+    // The operator's words of an earlier release.
+    case nil where status == nil && error != nil: "The receiver was not reached."
+    case nil: error
+    }
+  }
+}
+
 extension FetchError {
   fileprivate var described: (detail: String, originStatus: Int?) {
     switch self {
     case .blocked(let target, let reason):
-      return ("\(target.shortened) \(reason.described)", nil)
+      return ("\(target.shortened) \(reason.described("fetch", "from"))", nil)
     case .dnsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .connectFailure(let host, let detail), .noResponse(let host, let detail):
@@ -275,12 +290,13 @@ extension BlockReason {
   }
 
   /// Never the address itself: who may not go there may not learn what a name stands for inside.
-  fileprivate var described: String {
+  fileprivate func described(_ verb: String, _ preposition: String) -> String {
     switch self {
-    case .address: "is at an address that this service does not fetch from."
-    case .host: "is a host that this service does not fetch from."
-    case .port(let port): "uses port \(port), which this service does not fetch from."
-    case .scheme(let scheme): "uses \(scheme.shortened), which this service does not fetch by."
+    case .address: "is at an address that this service does not \(verb) \(preposition)."
+    case .host: "is a host that this service does not \(verb) \(preposition)."
+    case .port(let port):
+      "uses port \(port), which this service does not \(verb) \(preposition)."
+    case .scheme(let scheme): "uses \(scheme.shortened), which this service does not \(verb) by."
     }
   }
 }

@@ -14,7 +14,7 @@ final class RequestMetrics: Sendable {
   func record(
     _ route: Route, _ method: HTTPRequest.Method, _ status: HTTPResponse.Status, took: Duration
   ) {
-    let label = Self.label(of: method)
+    let label = Self.label(of: method, at: route)
     let pair = route.rawValue * 8 + label.index
     let (counter, timer) = instruments.withLock { made in
       (
@@ -46,9 +46,13 @@ final class RequestMetrics: Sendable {
     return instrument
   }
 
-  /// Methods of a client's own invention are all one, or it could make any number of labels.
-  private static func label(of method: HTTPRequest.Method) -> (index: Int, word: String) {
-    switch method {
+  /// Methods that mean nothing at the route are all one: else anybody could make more series than are kept apart, and
+  /// a first failure would be lost among the others.
+  private static func label(
+    of method: HTTPRequest.Method, at route: Route
+  ) -> (index: Int, word: String) {
+    guard route.methods.contains(method) else { return (6, "other") }
+    return switch method {
     case .get: (0, "GET")
     case .head: (1, "HEAD")
     case .post: (2, "POST")

@@ -22,7 +22,7 @@ extension Routes {
     // A drawing is never too large: it is made no larger than need be.
     if picture != nil { try check(rendition, wish) }
     let content = try await asking { () throws(JobsError) in
-      try await service.openPlaceholder(rendition)
+      try await service.openPlaceholder(rendition, for: job)
     }
     var response = answer(content, rendition.variant.format.contentType, for: job)
     if wish.format == .auto { response.fields[.vary] = "Accept" }

@@ -88,7 +88,7 @@ enum WebhookDocument {
       json.object { json in
         json.member("at", one.moment.description)
         json.member("status", one.status)
-        json.member("error", one.error)
+        json.member("error", one.described)
         json.member("ms", Int(one.time.inMilliseconds))
       }
     }

@@ -59,7 +59,7 @@ public struct Routes: Sendable {
     connections = Budget(configuration.maxConnections) { service.now() }
   }
 
-  /// From now on these are the tokens; there are some, as there were.
+  /// From now on these are the tokens; there are some, as there were. Streams of others end.
   public func replaceTokens(_ tokens: [Token]) { authentication.replace(tokens) }
 
   /// Answers one request; without suspending wherever the engine has the answer in memory.
@@ -118,13 +118,19 @@ public struct Routes: Sendable {
     }
     let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
     if request.method == .options, isThere { return options(request, route) }
-    let (caller, client) = try admit(request, to: route, &allowance)
+    let (identity, client) = try admit(request, to: route, &allowance)
     guard isThere else { throw Problem(.notFound, "There is no such path.") }
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
     }
-    return try await handle(
+    let caller = identity?.caller ?? Caller(owner: .anonymous, isAdmin: false)
+    var response = try await handle(
       Exchange(request: request, id: destination.id, caller: caller, client: client), at: route)
+    // Here, so that no route's stream outlasts its token.
+    if let identity, case .stream(let stream) = response.content {
+      response.content = .stream(authentication.bind(stream, to: identity))
+    }
+    return response
   }
 
   private func handle(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
@@ -168,10 +174,10 @@ public struct Routes: Sendable {
     }
   }
 
-  /// Who asks, if they may ask this, and now.
+  /// Who asks, nil where nobody need say, if they may ask this, and now.
   private func admit(
     _ request: Request, to route: Route, _ allowance: inout Allowance?
-  ) throws(Problem) -> (Caller, RateLimiter.Client) {
+  ) throws(Problem) -> (Authentication.Identity?, RateLimiter.Client) {
     let identity = authentication.identify(request.fields)
     let token = identity?.token
     let client =
@@ -188,7 +194,7 @@ public struct Routes: Sendable {
       guard let identity else { throw Authentication.refusal(request.fields) }
       guard identity.scopes.contains(scope) else { throw Authentication.refusal(lacking: scope) }
     }
-    return (identity?.caller ?? Caller(owner: .anonymous, isAdmin: false), client)
+    return (identity, client)
   }
 
   private func options(_ request: Request, _ route: Route) -> Response {

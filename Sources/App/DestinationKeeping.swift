@@ -41,7 +41,7 @@ struct DestinationKeeping: ImageDestinations {
         return try await bucket.store(
           key, parcel.content, digest: parcel.digest, type: parcel.contentType)
       } catch {
-        // What the service says in words may name the operator's key.
+        // What the service says in words may name the operator's key, what libcurl says its endpoint.
         log.info("a destination refuses", metadata: ["to": "\(name)", "error": "\(error)"])
         throw DeliveryError(error, to: name)
       }
@@ -53,7 +53,7 @@ extension DeliveryError {
   fileprivate init(_ error: S3Error, to name: String) {
     switch error {
     case .unreachable(.cancelled): self = .cancelled
-    case .unreachable(let error): self = .unreachable(to: name, error)
+    case .unreachable(let error): self = .unreachable(to: name, error.naming(name))
     case .refused(let status, let code, _):
       let isWord =
         (1...64).contains(code.utf8.count) && code.allSatisfy { $0.isASCII && $0.isLetter }
@@ -62,6 +62,24 @@ extension DeliveryError {
     case .unexpected(let what):
       self = .unreachable(to: name, .noResponse(host: name, detail: what))
     case .noCredentials: self = .noCredentials(to: name)
+    }
+  }
+}
+
+extension FetchError {
+  /// The same of a destination: its endpoint is the operator's, and clients are told its name alone.
+  fileprivate func naming(_ name: String) -> FetchError {
+    switch self {
+    case .blocked(_, let reason): .blocked(target: name, reason)
+    case .dnsFailure: .dnsFailure(host: name, detail: "no address")
+    case .connectFailure: .connectFailure(host: name, detail: "no connection")
+    case .noResponse: .noResponse(host: name, detail: "no response")
+    case .tlsFailure: .tlsFailure(host: name, detail: "no trusted TLS session")
+    case .unreachable(_, let failures, let seconds):
+      .unreachable(origin: name, failures: failures, seconds: seconds)
+    case .timeout, .stalled, .tooManyRedirects, .badRedirect, .originStatus, .noData, .tooLarge,
+      .truncated, .unsupportedCoding, .brokenCoding, .cancelled:
+      self
     }
   }
 }

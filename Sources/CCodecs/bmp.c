@@ -4,6 +4,7 @@
 #include "gathered.h"
 #include "avif_decoder.h"
 #include "bmp_file.h"
+#include "frame_budget.h"
 #include "thumb.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 // A PNG in an icon has a reader of its own, with rows for previews and variants left out.
 #define PNG_MEMORY ((size_t)64 * 1024 * 1024)
 
-typedef enum { LOOK, GATHER, FINISHED, FAILED } Stage;
+typedef enum { LOOK, GATHER, DECODE, FINISHED, FAILED } Stage;
 
 struct BMPReader {
     Stage stage;
@@ -25,6 +26,8 @@ struct BMPReader {
     uint8_t *bytes;
     size_t count, capacity, max_memory;
     PNGReader *png;
+    size_t png_taken; // of its bytes
+    CodecFrameLimits frames;
     Thumb thumb;
     char message[80];
 };
@@ -42,7 +45,12 @@ BMPReader *bmp_reader_create(bool is_icon, size_t max_memory) {
     if (!reader) return NULL;
     reader->is_icon = is_icon;
     reader->max_memory = max_memory;
+    reader->frames = frame_budget_unbounded().limits;
     return reader;
+}
+
+void bmp_reader_allow_frames(BMPReader *reader, CodecFrameLimits limits) {
+    reader->frames = limits;
 }
 
 void bmp_reader_destroy(BMPReader *reader) {
@@ -55,6 +63,7 @@ void bmp_reader_destroy(BMPReader *reader) {
 
 CodecPicture bmp_reader_picture(const BMPReader *reader) {
     CodecPicture picture = reader->picture;
+    if (reader->png) picture.maxFrames = png_reader_picture(reader->png).maxFrames;
     if (reader->stage != FINISHED) return picture;
     if (reader->png) {
         CodecPicture inner = png_reader_picture(reader->png);
@@ -87,30 +96,32 @@ static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
     }
 }
 
-// Has the reader of PNG take as much as there is; its header is this one's.
-static CodecStep run_png(BMPReader *reader, size_t *consumed, bool ended) {
+static bool open_png(BMPReader *reader) {
+    reader->png_taken = 0;
+    reader->png = png_reader_create(PNG_MEMORY);
+    if (reader->png) png_reader_want_no_previews(reader->png);
+    else fail(reader, CodecFaultTooMuchMemory, "out of memory");
+    return reader->png != NULL;
+}
+
+// A slice of what there is.
+static CodecStep step_png(BMPReader *reader, bool ended) {
     const BMPFile *file = &reader->file;
     uint64_t end = file->png + file->png_count;
     size_t seen = end < reader->count ? (size_t)end : reader->count;
-    CodecStep step;
-    do {
-        size_t at = (size_t)file->png + *consumed;
-        step = png_reader_step(reader->png, reader->bytes + at, seen - at, ended || seen == end);
-        *consumed += step.consumed;
-    } while (step.status == CodecStatusHasMore || step.status == CodecStatusRows);
+    size_t at = (size_t)file->png + reader->png_taken;
+    CodecStep step = png_reader_step(reader->png, reader->bytes + at, seen - at, ended || seen == end);
+    reader->png_taken += step.consumed;
     return step;
 }
 
+// Its header is this one's.
 static bool look_at_png(BMPReader *reader) {
-    PNGReader *png = png_reader_create(PNG_MEMORY);
-    if (!png) {
-        fail(reader, CodecFaultTooMuchMemory, "out of memory");
-        return true;
-    }
-    reader->png = png;
-    png_reader_want_no_previews(png);
-    size_t consumed = 0;
-    CodecStep step = run_png(reader, &consumed, false);
+    if (!open_png(reader)) return true;
+    PNGReader *png = reader->png;
+    CodecStep step;
+    do step = step_png(reader, false);
+    while (step.status == CodecStatusHasMore);
     CodecPicture inner = png_reader_picture(png);
     if (step.status == CodecStatusHeader) {
         reader->picture.width = inner.width;
@@ -156,24 +167,23 @@ static bool look(BMPReader *reader, bool ended) {
     return true;
 }
 
-static void decode_png(BMPReader *reader) {
-    reader->png = png_reader_create(PNG_MEMORY);
-    size_t consumed = 0;
-    CodecStep step = {CodecStatusFailed, CodecFaultTooMuchMemory, 0};
-    if (reader->png) {
-        png_reader_want_no_previews(reader->png);
-        step = run_png(reader, &consumed, true);
-        if (step.status == CodecStatusHeader) step = run_png(reader, &consumed, true);
-    }
-    if (step.status == CodecStatusFinished) reader->stage = FINISHED;
-    else fail(reader, step.fault ? step.fault : CodecFaultBroken, reader->png ? png_reader_message(reader->png) : "out of memory");
+// An animation's frames are decoded, as by any reader, though the icon is its own picture alone.
+static void start_png(BMPReader *reader) {
+    if (!open_png(reader)) return;
+    png_reader_allow_frames(reader->png, reader->frames);
+    reader->stage = DECODE;
 }
 
-static void decode(BMPReader *reader) {
-    if (reader->file.is_png) {
-        decode_png(reader);
-        return;
-    }
+static void decode_png(BMPReader *reader) {
+    CodecStep step;
+    do step = step_png(reader, true);
+    while (step.status == CodecStatusHeader);
+    if (step.status == CodecStatusHasMore) return;
+    if (step.status == CodecStatusFinished) reader->stage = FINISHED;
+    else fail(reader, step.fault ? step.fault : CodecFaultBroken, png_reader_message(reader->png));
+}
+
+static void decode_bitmap(BMPReader *reader) {
     Bitmap *bitmap = &reader->file.bitmap;
     size_t seen = reader->file.end < reader->count ? (size_t)reader->file.end : reader->count;
     CodecFault fault = bitmap_open(bitmap, reader->bytes, seen);
@@ -200,11 +210,17 @@ static CodecStatus run(BMPReader *reader, bool ended) {
         if (!look(reader, ended)) return CodecStatusNeedsBytes;
         return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
     }
-    if (reader->count < reader->file.end && !ended) return CodecStatusNeedsBytes;
-    if (reader->count < reader->file.end && reader->file.end != UINT64_MAX)
-        fail(reader, CodecFaultCutShort, "the bytes end before the image");
-    else decode(reader);
-    return reader->stage == FINISHED ? CodecStatusFinished : CodecStatusFailed;
+    if (reader->stage == GATHER) {
+        if (reader->count < reader->file.end && !ended) return CodecStatusNeedsBytes;
+        if (reader->count < reader->file.end && reader->file.end != UINT64_MAX)
+            fail(reader, CodecFaultCutShort, "the bytes end before the image");
+        else if (reader->file.is_png) start_png(reader);
+        else decode_bitmap(reader);
+    }
+    if (reader->stage == DECODE) decode_png(reader);
+    return reader->stage == FINISHED ? CodecStatusFinished
+        : reader->stage == FAILED    ? CodecStatusFailed
+                                     : CodecStatusHasMore;
 }
 
 CodecStep bmp_reader_step(BMPReader *reader, const uint8_t *bytes, size_t count, bool ended) {

@@ -1,55 +1,85 @@
 #include "CCodecs.h"
 #include "bmp_file.h"
 #include "pixels_open.h"
+#include "slice.h"
 
 #include <string.h>
 
 typedef struct {
     Pixels pixels;
     BMPFile file;
-    PNGReader *png;
+    PNGReader *png;   // until it is read
+    const uint8_t *bytes;
+    size_t count;     // of a PNG's bytes, those that it has not taken
     uint8_t *row;     // RGBA, of a bitmap
     uint8_t *picture; // RGBA, of a PNG within an icon
+    uint32_t png_rows;
+    bool has_failed;
     uint32_t next_row;
 } Context;
 
-// All rows of a PNG, which may come in any number of channels.
-static CodecFault read_png(Context *context, const PixelsFile *file) {
-    const uint8_t *bytes = file->bytes + context->file.png;
-    size_t count = (size_t)context->file.png_count, at = 0;
-    uint32_t y = 0, width = file->checked.width, height = file->checked.height;
+static CodecStep step_png(Context *context) {
+    CodecStep step = png_reader_step(context->png, context->bytes, context->count, true);
+    context->bytes += step.consumed;
+    context->count -= step.consumed;
+    return step;
+}
+
+// As far as its header, before anything of the picture's size.
+static CodecFault open_png(Context *context, const PixelsFile *file) {
+    context->bytes = file->bytes + context->file.png;
+    context->count = (size_t)context->file.png_count;
     context->png = png_reader_create(SIZE_MAX / 2);
     if (!context->png) return CodecFaultTooMuchMemory;
     png_reader_want_rows(context->png);
     png_reader_want_no_previews(context->png);
-    for (;;) {
-        CodecStep step = png_reader_step(context->png, bytes + at, count - at, true);
-        at += step.consumed;
-        CodecPicture picture = png_reader_picture(context->png);
-        if (step.status == CodecStatusHeader) {
-            if (!checked_is(&file->checked, picture.width, picture.height, true, false)) return CodecFaultBroken;
-            context->picture = calloc((size_t)width * height, 4);
-            if (!context->picture) return CodecFaultTooMuchMemory;
-        } else if (step.status == CodecStatusRows) {
-            CodecRows rows = png_reader_rows(context->png, 0);
-            int channels = png_reader_pixels(context->png).channels;
-            for (int row = 0; row < rows.count && y < height; row++, y++) {
-                const uint8_t *from = rows.rows[row];
-                uint8_t *out = context->picture + (size_t)4 * width * y;
-                for (uint32_t x = 0; x < width; x++, from += channels, out += 4) {
-                    bool is_grey = channels < 3;
-                    out[0] = from[0];
-                    out[1] = from[is_grey ? 0 : 1];
-                    out[2] = from[is_grey ? 0 : 2];
-                    out[3] = channels % 2 ? 255 : from[channels - 1];
-                }
-            }
-        } else if (step.status == CodecStatusFinished) {
-            return y == height ? CodecFaultNone : CodecFaultBroken;
-        } else if (step.status != CodecStatusHasMore) {
-            return CodecFaultBroken;
+    CodecStep step;
+    do step = step_png(context);
+    while (step.status == CodecStatusHasMore);
+    if (step.status != CodecStatusHeader) return CodecFaultBroken;
+    CodecPicture picture = png_reader_picture(context->png);
+    if (!checked_is(&file->checked, picture.width, picture.height, true, false)) return CodecFaultBroken;
+    context->picture = calloc((size_t)picture.width * picture.height, 4);
+    return context->picture ? CodecFaultNone : CodecFaultTooMuchMemory;
+}
+
+// They may come in any number of channels.
+static void take_png_rows(Context *context) {
+    CodecRows rows = png_reader_rows(context->png, 0);
+    int channels = png_reader_pixels(context->png).channels;
+    uint32_t width = context->pixels.width;
+    for (int row = 0; row < rows.count && context->png_rows < context->pixels.height; row++, context->png_rows++) {
+        const uint8_t *from = rows.rows[row];
+        uint8_t *out = context->picture + (size_t)4 * width * context->png_rows;
+        for (uint32_t x = 0; x < width; x++, from += channels, out += 4) {
+            bool is_grey = channels < 3;
+            out[0] = from[0];
+            out[1] = from[is_grey ? 0 : 1];
+            out[2] = from[is_grey ? 0 : 2];
+            out[3] = channels % 2 ? 255 : from[channels - 1];
         }
     }
+}
+
+// Decodes for some milliseconds. False: it failed.
+static bool read_png(Context *context) {
+    Slice slice = slice_start();
+    do {
+        switch (step_png(context).status) {
+        case CodecStatusRows:
+            take_png_rows(context);
+            break;
+        case CodecStatusHasMore:
+            return true;
+        case CodecStatusFinished:
+            png_reader_destroy(context->png);
+            context->png = NULL;
+            return context->png_rows == context->pixels.height;
+        default:
+            return false;
+        }
+    } while (!slice_is_over(slice));
+    return true;
 }
 
 static CodecFault start(void *reader, const PixelsFile *file, bool is_icon) {
@@ -61,7 +91,7 @@ static CodecFault start(void *reader, const PixelsFile *file, bool is_icon) {
     pixels->width = file->checked.width;
     pixels->height = file->checked.height;
     pixels->channels = file->checked.has_alpha ? 4 : 3;
-    if (found->is_png) return read_png(context, file);
+    if (found->is_png) return open_png(context, file);
     const Bitmap *bitmap = &found->bitmap;
     if (!checked_is(&file->checked, bitmap->width, bitmap->height, bitmap->has_alpha, false)) return CodecFaultBroken;
     context->row = malloc((size_t)4 * bitmap->width);
@@ -80,6 +110,11 @@ static CodecFault start_icon(void *reader, const PixelsFile *file) {
 
 static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
     Context *context = pixels->context;
+    if (context->has_failed) return -1;
+    if (context->png) {
+        context->has_failed = !read_png(context);
+        return context->has_failed ? -1 : PIXELS_NOT_YET;
+    }
     int written = 0;
     for (; written < count && context->next_row < pixels->height; written++, context->next_row++, out += stride) {
         const uint8_t *row = context->row;

@@ -116,6 +116,24 @@ static CodecStatus out_of_bytes(JPEGReader *reader) {
     return CodecStatusNeedsBytes;
 }
 
+static JPEGFrame frame_of(const struct jpeg_decompress_struct *cinfo) {
+    return (JPEGFrame){cinfo->image_width, cinfo->image_height, cinfo->num_components, cinfo->data_precision,
+        cinfo->progressive_mode, cinfo->arith_code};
+}
+
+// The library refuses a second frame, but not before it has noted what the header of that says. Where the bytes end
+// within it, all that goes by the sides would go by those: a preview would be made of what lies behind the rows.
+static void forget_other_frame(JPEGReader *reader) {
+    if (reader->frame.width == 0) return;
+    struct jpeg_decompress_struct *cinfo = &reader->cinfo;
+    cinfo->image_width = reader->frame.width;
+    cinfo->image_height = reader->frame.height;
+    cinfo->num_components = reader->frame.components;
+    cinfo->data_precision = reader->frame.precision;
+    cinfo->progressive_mode = reader->frame.progressive;
+    cinfo->arith_code = reader->frame.arithmetic;
+}
+
 static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
     Slice slice = slice_start();
     // The picture itself comes first.
@@ -129,12 +147,16 @@ static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
         if (jpeg_reader_advance(reader)) {
             reader->refused = 0;
         } else {
+            forget_other_frame(reader);
             reader->refused = reader->source.bytes_in_buffer;
             if (reader->refused >= MAX_BACKLOG)
                 jpeg_reader_fail(reader, CodecFaultBroken, "a marker without an end");
             if (!unseen) return out_of_bytes(reader);
         }
-        if (stage == HEADER && reader->stage == START) return CodecStatusHeader;
+        if (stage == HEADER && reader->stage == START) {
+            reader->frame = frame_of(&reader->cinfo);
+            return CodecStatusHeader;
+        }
         if (reader->stage == FINISHED) return CodecStatusFinished;
         if (reader->has_rows) return CodecStatusRows;
     } while (!slice_is_over(slice));
@@ -145,6 +167,7 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
     if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
     if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
     if (setjmp(reader->escape)) {
+        forget_other_frame(reader);
         reader->stage = FAILED;
         return (CodecStep){CodecStatusFailed, reader->fault, count};
     }

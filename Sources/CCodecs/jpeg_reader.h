@@ -20,6 +20,13 @@
 
 typedef enum { HEADER, START, ROWS, SCANS, PREVIEW, OUTPUT, FINISH, FINISHED, FAILED } Stage;
 
+// What a frame's header says.
+typedef struct {
+    JDIMENSION width, height;
+    int components, precision;
+    boolean progressive, arithmetic;
+} JPEGFrame;
+
 struct JPEGReader {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr errors;
@@ -27,6 +34,7 @@ struct JPEGReader {
     jmp_buf escape;
     Stage stage;
     CodecFault fault;
+    JPEGFrame frame; // the picture's, once there was its header
     bool many_scans;
     bool in_scan;    // of a picture with many scans: between SOS and the scan's last MCU
     bool ended;      // no bytes follow those in the window

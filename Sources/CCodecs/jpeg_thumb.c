@@ -1,8 +1,10 @@
 #include "jpeg_thumb.h"
 
+#include "CCodecs.h"
 #include "jpeg_planes.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
@@ -36,13 +38,11 @@ static void convert_ycc(uint8_t colour[3]) {
     colour[2] = clamped(light + 1.772 * blue);
 }
 
-// Inks on white, without a profile. Files with Adobe's marker store them inverted, which is light.
-static void convert_inks(uint8_t colour[4], bool inverted) {
-    unsigned black = inverted ? colour[3] : 255u - colour[3];
-    for (int index = 0; index < 3; index++) {
-        unsigned light = inverted ? colour[index] : 255u - colour[index];
-        colour[index] = (uint8_t)((light * black + 127) / 255);
-    }
+// As variants without a profile. Inks are stored inverted, with Adobe's marker or without: so browsers and Pillow have it.
+static void convert_inks(uint8_t colour[4]) {
+    uint8_t light[3];
+    colour_print(colour, light, 1);
+    memcpy(colour, light, sizeof light);
 }
 
 static void convert(uint8_t colour[4], const struct jpeg_decompress_struct *cinfo) {
@@ -56,10 +56,10 @@ static void convert(uint8_t colour[4], const struct jpeg_decompress_struct *cinf
     case JCS_YCCK: // what it makes red, green and blue of are CMY inverted
         convert_ycc(colour);
         for (int index = 0; index < 3; index++) colour[index] = 255 - colour[index];
-        convert_inks(colour, cinfo->saw_Adobe_marker);
+        convert_inks(colour);
         break;
     case JCS_CMYK:
-        convert_inks(colour, cinfo->saw_Adobe_marker);
+        convert_inks(colour);
         break;
     default:
         break;

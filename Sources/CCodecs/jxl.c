@@ -65,6 +65,7 @@ CodecPicture jxl_reader_picture(const JXLReader *reader) {
     CodecPicture picture = reader->picture;
     picture.frames = reader->frames;
     picture.maxFrames = reader->budget.told;
+    if (reader->stage != HEADER) picture.extraMemory = jxl_extra_memory(&reader->info, reader->frames);
     if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
     return picture;
 }

@@ -108,6 +108,12 @@ uint64_t jxl_memory(uint32_t width, uint32_t height, uint32_t extra, bool is_ani
     return BASE_MEMORY + samples * BYTES_A_SAMPLE * (is_animated ? 2 : 1);
 }
 
+uint64_t jxl_extra_memory(const JxlBasicInfo *info, uint64_t frames) {
+    uint64_t all = jxl_memory(info->xsize, info->ysize, info->num_extra_channels, info->have_animation);
+    uint64_t known = jxl_memory(info->xsize, info->ysize, info->alpha_bits > 0, frames > 1);
+    return all > known ? all - known : 0;
+}
+
 const char *codecs_jxl_version(void) {
     static char text[32];
     const uint32_t number = JxlDecoderVersion();

@@ -45,5 +45,8 @@ size_t jxl_profile_size(const JxlDecoder *decoder);
 /// An upper bound of what decoding holds, in bytes.
 /// - Parameter extra: channels beside grey or RGB.
 uint64_t jxl_memory(uint32_t width, uint32_t height, uint32_t extra, bool is_animated);
+/// How much more that is, by the header, than jxl_pixels_memory() counts by what is known of a decoded picture.
+/// - Parameter frames: that are shown.
+uint64_t jxl_extra_memory(const JxlBasicInfo *info, uint64_t frames);
 
 #endif

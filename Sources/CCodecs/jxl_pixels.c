@@ -52,6 +52,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     if (next_event(context) != JXL_DEC_BASIC_INFO) return CodecFaultBroken;
     if (JxlDecoderGetBasicInfo(decoder, info) != JXL_DEC_SUCCESS) return CodecFaultBroken;
     if (!is_checked(info, checked) || !jxl_is_supported(decoder, info)) return CodecFaultBroken;
+    if (jxl_extra_memory(info, checked->frames) > checked->extra_memory) return CodecFaultTooMuchMemory;
     if (next_event(context) != JXL_DEC_COLOR_ENCODING) return CodecFaultBroken;
     jxl_want_srgb(decoder, info);
     Pixels *pixels = &context->pixels;

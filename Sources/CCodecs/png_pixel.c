@@ -34,7 +34,8 @@ static unsigned sample(const PNGPixels *pixels, const uint8_t *row, size_t index
 }
 
 static uint8_t eight_bits(unsigned value, int depth) {
-    if (depth == 16) return (uint8_t)(value >> 8);
+    // Rounded as png_set_scale_16() does, which rows are made by where somebody wants them.
+    if (depth == 16) return (uint8_t)((value * 255 + 32895) >> 16);
     return (uint8_t)(value * 255 / ((1u << depth) - 1));
 }
 

@@ -19,6 +19,9 @@ final class BMPImageReader: ImageReader {
 
   var picture: CodecPicture { bmp_reader_picture(reader) }
   var message: String { String(cString: bmp_reader_message(reader)) }
-  /// There is one picture.
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {}
+
+  /// A PNG in an icon may be an animation.
+  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+    bmp_reader_allow_frames(reader, limits.frames)
+  }
 }

@@ -16,6 +16,11 @@ final class FrameSource {
   private let frames: UnsafeMutablePointer<Frames>
   private let image: ImageDescription
   private var count = 0
+  /// What it gives, one for all frames: tables of a profile are made once. Its bytes live as long as this.
+  private(set) lazy var layout = SampleLayout(
+    colours: .RGB, hasAlpha: true, channels: 4,
+    planes: [VariantGeometry.Size(width: image.width, height: image.height)],
+    profile: UnsafeBufferPointer(start: frames.pointee.icc, count: frames.pointee.icc_count))
 
   init(_ bytes: [UInt8], _ image: ImageDescription) throws(CodecError) {
     (self.bytes, self.image) = (bytes, image)
@@ -33,14 +38,6 @@ final class FrameSource {
   deinit { frames.pointee.close(frames) }
 
   var loops: UInt32 { frames.pointee.loops }
-
-  /// What it gives; the profile's bytes live as long as this.
-  var layout: SampleLayout {
-    SampleLayout(
-      colours: .RGB, hasAlpha: true, channels: 4,
-      planes: [VariantGeometry.Size(width: image.width, height: image.height)],
-      profile: UnsafeBufferPointer(start: frames.pointee.icc, count: frames.pointee.icc_count))
-  }
 
   func next() throws(CodecError) -> Step {
     var pixels: UnsafePointer<UInt8>?

@@ -17,6 +17,7 @@ extension ImageDescription {
     lqip = TinyPicture(picture)?.lqip
     isProgressive = picture.isProgressive
     hasAlpha = picture.hasAlpha
+    extraMemory = picture.extraMemory > 0 ? Int(clamping: picture.extraMemory) : nil
   }
 }
 

@@ -141,7 +141,7 @@ private enum ReadingMemory {
   }
 
   static func jxl(_ image: ImageDescription) -> Int {
-    printing
+    printing + (image.extraMemory ?? 0)
       + jxl_pixels_memory(
         UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha,
         image.frames > 1)

@@ -93,6 +93,7 @@ extension CheckedPicture {
     self.init(
       width: UInt32(exactly: image.width) ?? 0, height: UInt32(exactly: image.height) ?? 0,
       has_alpha: image.hasAlpha, is_progressive: image.isProgressive,
-      frames: UInt64(clamping: image.frames))
+      frames: UInt64(clamping: image.frames),
+      extra_memory: UInt64(clamping: image.extraMemory ?? 0))
   }
 }

@@ -1,5 +1,6 @@
 public import Jobs
 internal import Logging
+internal import Synchronization
 
 /// What happens to many jobs of a batch at once: some hundred in a transaction, behind the answer where that promises it.
 extension JobEngine {
@@ -22,27 +23,38 @@ extension JobEngine {
     batchSignal.continuation.yield()
   }
 
-  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change.
+  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change. Where there is no
+  /// room for the next of them, the others stay queued.
   /// - Parameter codes: empty: the latter.
   public func retry(
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
-    _ = try await batch(id, for: caller)
+    let batch = try await batch(id, for: caller)
+    let isTold = Atomic(true)
     try takeable()
     let wanted = codes.isEmpty ? Set(FailureCode.allCases) : codes
     var query = RetryQuery(id, codes: wanted, count: Self.portion)
     while true {
       let (moment, network) = (now(), network)
+      try dailyBytes.check(caller, at: moment)
+      try await readmit(batch.owner, ofBatch: true, for: caller)
+      let mayBeTold = try await hasRoomForMessages(of: batch.owner)
+      guard mayBeTold || batch.webhook == nil else { throw .tooManyMessages }
       let retry = try await storing { [query] () async throws(StoreError) in
         try await store.retry(query) { job in
           guard !codes.isEmpty || job.failure?.isRetryable == true else { return false }
+          guard mayBeTold || job.submission.webhook == nil else {
+            isTold.store(false, ordering: .relaxed)
+            return false
+          }
           return job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
         }
       }
       guard let retry else { throw .unknownBatch }
       for job in retry.jobs { publisher.publish(job, hasEnded: false) }
       if !retry.jobs.isEmpty { dispatcher.jobsWereQueued() }
-      guard let next = retry.next else { return try await batch(id, for: caller) }
+      guard isTold.load(ordering: .relaxed) else { throw .tooManyMessages }
+      guard let next = retry.next else { return try await self.batch(id, for: caller) }
       query.after = next
     }
   }
@@ -135,8 +147,10 @@ extension JobEngine {
   }
 
   private func tidyBatches() async {
+    let (idle, end) = (configuration.batchIdle, ContinuousClock.now + .seconds(1))
     do throws(StoreError) {
-      while try await store.tidyBatches(idleFor: configuration.batchIdle, 256) == 256 {}
+      // However much there is to forget, ends are told meanwhile: the next round goes on.
+      while try await store.tidyBatches(idleFor: idle, 256) == 256, .now < end {}
     } catch {
       log.error("batches can't be tidied", metadata: ["error": "\(error)"])
     }

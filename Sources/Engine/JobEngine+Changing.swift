@@ -90,15 +90,35 @@ extension JobEngine {
   public func fetchAgain(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
-    _ = try await job(id, for: caller)
+    let found = try await job(id, for: caller).job
     try takeable()
     let moment = now()
-    let snapshot = try await change(id, ifVersion: expected) { [network] job in
+    let again: @Sendable (inout Job) -> Bool = { [network] job in
       job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
     }
+    var queued = found
+    if found.isAt(expected), again(&queued) {
+      try await readmit(found.owner, ofBatch: found.batch != nil, for: caller)
+      if case .url = found.submission.source { try dailyBytes.check(caller, at: moment) }
+      if found.submission.webhook != nil { try await checkMessages(of: found.owner) }
+    }
+    let snapshot = try await change(id, ifVersion: expected, again)
     if let request = snapshot.job.request { await join(request, 1) }
     dispatcher.jobsWereQueued()
     return snapshot
+  }
+
+  /// What is queued again takes a place as what is new does. Those that come at the same time may be given the same one: so
+  /// many more are queued.
+  func readmit(_ owner: Owner, ofBatch: Bool, for caller: Caller) async throws(JobsError) {
+    let capacity = QueueCapacity(
+      ofBatch ? configuration.maxQueuedLines : configuration.maxQueued,
+      ofOwner: caller.limits.maxQueued)
+    let moment = now()
+    let hasRoom = try await storing { () async throws(StoreError) in
+      try await store.hasRoom(for: owner, ofBatch: ofBatch, within: capacity, at: moment)
+    }
+    guard hasRoom else { throw .queueFull }
   }
 
   /// Changes a job as it is at the moment of the change. That is also when it is held to what the client saw: the

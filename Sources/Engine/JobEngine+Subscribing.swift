@@ -50,7 +50,8 @@ extension JobEngine {
       let page = try await jobs(wanted)
       followElsewhere(page.jobs)
       var next = listing
-      next.before = page.jobs.last?.id
+      // A page may be without a job where those that it looked at can't be read.
+      next.before = page.last ?? page.jobs.last?.id
       let jobs = page.jobs.filter { job in
         guard let since = listing.since, let finished = job.finishedAt else { return true }
         return finished + ManyJobsSubscription.slack > since
@@ -89,5 +90,6 @@ extension JobQuery {
     if phases.isEmpty { return nil }
     tag = query.tag
     before = listing.before
+    maxBytes = ManyJobsSubscription.maxPageBytes
   }
 }

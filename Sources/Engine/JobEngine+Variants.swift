@@ -28,7 +28,7 @@ extension JobEngine {
     }
     return try await variants.bytes(
       of: configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),
-      at: job.priority, keeping: job.submission.cacheMode != .noStore)
+      for: job.owner, at: job.priority, keeping: job.submission.cacheMode != .noStore)
   }
 }
 
@@ -41,9 +41,11 @@ extension JobEngine {
 
   /// The bytes of a placeholder's rendition, likewise. Images that people wait for come before placeholders.
   /// - Throws: `.renderingsFull`, `.unrenderable`, `.abandoned`, `.draining`.
-  public func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8] {
+  public func openPlaceholder(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> [UInt8] {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
-    return try await variants.placeholder(rendition, at: .veryLow)
+    return try await variants.placeholder(rendition, for: job.owner, at: .veryLow)
   }
 
   /// What it comes out as; nothing is rendered. Nil where nothing is.

@@ -38,10 +38,13 @@ extension JobEngine {
 
   /// - Throws: `.tooManyMessages` where as many wait for the owner's receivers as may.
   func checkMessages(of owner: Owner) async throws(JobsError) {
-    let hasRoom = try await storing { () async throws(StoreError) in
+    guard try await hasRoomForMessages(of: owner) else { throw .tooManyMessages }
+  }
+
+  func hasRoomForMessages(of owner: Owner) async throws(JobsError) -> Bool {
+    try await storing { () async throws(StoreError) in
       try await waitingMessages.hasRoom(for: owner)
     }
-    guard hasRoom else { throw .tooManyMessages }
   }
 
   private func toldMessages(of subject: JobID) async throws(JobsError) -> [WebhookMessage] {

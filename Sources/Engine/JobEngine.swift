@@ -169,7 +169,8 @@ public final class JobEngine: Sendable {
           maxMemory: configuration.limits.maxMemory),
         renditions: renditions, threads: threads, metrics: metrics,
         queue: VariantQueue(
-          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings))
+          atOnce: configuration.renderingsAtOnce, maxWaiting: configuration.maxWaitingRenderings),
+        now: now)
     }
     self.variants = variants
 

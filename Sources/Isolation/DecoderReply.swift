@@ -132,6 +132,7 @@ extension MessageWriter {
     for value in [image.width, image.height, image.orientation, image.frames] { add(value) }
     add(image.isProgressive)
     add(image.hasAlpha)
+    add(image.extraMemory) { writer, bytes in writer.add(bytes) }
     add(image.lqip) { writer, lqip in
       writer.add(lqip.thumbHash)
       writer.add(lqip.dominantColor)
@@ -196,6 +197,9 @@ extension MessageReader {
     image.frames = try integer(in: 1...most)
     image.isProgressive = try bool()
     image.hasAlpha = try bool()
+    image.extraMemory = try optional { (r) throws(MalformedMessage) in
+      try r.integer(in: 1...(.max))
+    }
     image.lqip = try optional { (r) throws(MalformedMessage) in
       let lqip = LQIP(thumbHash: try r.list(most: 64), dominantColor: try r.list(most: 3))
       guard lqip.thumbHash.count >= 5, lqip.dominantColor.count == 3 else {

@@ -148,6 +148,7 @@ final class DecoderSession {
   func beginsAgain(after error: CodecError) -> Bool {
     guard case .crashed = error, hadOthers, !isAgain else { return false }
     isAgain = true
+    forget()
     return true
   }
 
@@ -158,6 +159,7 @@ final class DecoderSession {
   func changeDecoder() {
     leaveDecoder(isForgotten: false)
     isAgain = true
+    forget()
   }
 
   /// - Parameter count: of the picture's bytes, all so far.
@@ -172,6 +174,7 @@ final class DecoderSession {
 
   private static let rememberedFreely = 256 << 10
 
+  /// Nothing is held for a second decoder any more: it has begun, or none will.
   func forget() {
     guard remembered > 0 else { return }
     _ = pool.remember(-remembered)

@@ -86,7 +86,22 @@ final class DecoderZygote: Sendable {
     Glibc.kill(ended.process, SIGKILL)
     var status: Int32 = 0
     waitpid(ended.process, &status, 0)
+    Self.reapDecoders(of: ended.process)
     state.life = nil
+  }
+
+  /// The first process of a container inherits its decoders, which are killed as it ends, and nobody else would reap them. They
+  /// are of its session's group, as no other child of ours is; elsewhere there are none.
+  private static func reapDecoders(of zygote: pid_t) {
+    let patience = ContinuousClock.now + .seconds(1)
+    var status: Int32 = 0
+    while ContinuousClock.now < patience {
+      switch waitpid(-zygote, &status, WNOHANG) {
+      case 0: usleep(1_000)
+      case -1: return
+      default: break
+      }
+    }
   }
 }
 

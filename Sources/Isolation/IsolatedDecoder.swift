@@ -192,7 +192,7 @@ final class IsolatedDecoder: ImageDecoder {
   private func finish(_ found: ImageDescription, _ answer: DecoderAnswer) throws(CodecError) {
     guard let seen = header,
       (found.format, found.width, found.height) == (seen.format, seen.width, seen.height),
-      found.frames <= max(1, limits.maxFrames)
+      found.frames <= max(1, limits.maxFrames), found.extraMemory ?? 0 <= seen.decodingMemory
     else { throw session.accuse("a description") }
     guard answer.files.count == wanted.count else { throw session.accuse("its files") }
     variants = answer.files.map { try? $0?.get() }

@@ -32,7 +32,8 @@ public protocol BatchStore: Sendable {
   func purge(_ id: BatchID) async throws(StoreError) -> Bool
 
   /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
-  /// ends them. Purged batches get what cancelled ones leave of `count`.
+  /// ends them. Purged batches get what cancelled ones leave of `count`; of rejected lines some thousand go at a time, and the
+  /// batch with the last of them.
   ///
   /// - Parameters:
   ///   - retention: how long one is kept that doesn't say itself.
@@ -44,7 +45,7 @@ public protocol BatchStore: Sendable {
   ) async throws(StoreError) -> BatchEnds
 
   /// Closes batches that have received nothing for so long, and forgets those whose `expiresAt` has come, up to `count`.
-  /// - Returns: how many.
+  /// - Returns: how many; `count` also where it had enough to do with fewer, as of rejected lines some thousand go at a time.
   func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
 
   /// Writes down that batches have ended, where that is not done by the transactions that end their jobs: those whose last
@@ -99,7 +100,7 @@ public struct BatchEnds: Sendable, Equatable {
   public var cancelled: [Job] = []
   /// As they were when they were forgotten.
   public var removed: [Job] = []
-  /// Whether there are others.
+  /// Whether there are others, or rejected lines of purged batches.
   public var isMore = false
 
   /// None.

@@ -118,11 +118,14 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var hasAlpha = false
   /// Pictures in it; 1 unless animated.
   public var frames: Int = 1
+  /// What reading its pixels holds more than one takes that the above describes, in bytes: a JPEG XL may have channels that
+  /// are not shown. Nil: nothing.
+  public var extraMemory: Int?
   /// What to paint while it is on its way; nil where the description was made before there were any.
   public var lqip: LQIP?
 
   private enum CodingKeys: String, CodingKey {
-    case format, width, height, orientation, isProgressive, hasAlpha, frames
+    case format, width, height, orientation, isProgressive, hasAlpha, frames, extraMemory
     /// As records have it.
     case lqip = "placeholder"
   }

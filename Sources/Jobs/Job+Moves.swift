@@ -77,9 +77,14 @@ extension Job {
     succeed(with: image, cache: outcome, at: moment, keptFor: retention)
   }
 
-  /// The regular image takes the place of the low-data one.
+  /// The regular image takes the place of the low-data one. Its date is a later one, whatever its origin says: who asks by
+  /// that alone, `If-Modified-Since`, has to see that there is another.
   public mutating func replaceImage(with image: StoredImage, cache: CacheOutcome?) {
     guard phase == .success else { return }
+    var image = image
+    if let before = self.image, before.digest != image.digest {
+      image.modifiedAt = max(image.modifiedAt, before.modifiedAt + .seconds(1))
+    }
     self.image = image
     self.cache = cache
     target = .regular

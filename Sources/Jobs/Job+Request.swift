@@ -45,13 +45,14 @@ extension Job {
       : Fingerprint(of: [owner.name] + ruled.flatMap { [$0.name.lowercased(), $0.value] })
   }
 
-  /// A `cache_key` stands for URLs of its owner's only: it would else let one owner decide what another one gets.
+  /// A `cache_key` stands for URLs of its owner's only: it would else let one owner decide what another one gets. And for
+  /// each of a job's URLs apart: whoever asks for one must not fail, nor be answered, by what was asked of another.
   private var resource: [String]? {
     guard let url else { return nil }
     guard let key = submission.cacheKey else {
       return Self.resource(url) + (isApart ? ["owner", owner.name] : [])
     }
-    return ["key", owner.name, key, target == .lowData ? "low_data" : "regular"]
+    return ["key", owner.name, key, target.name]
   }
 
   /// The job that would ask for that URL itself, as this one does where a redirect leads there.
@@ -82,6 +83,17 @@ extension Job {
 
   /// Under which the cache keeps a URL's responses that are for everyone, and by which it finds all of them.
   package static func cacheKey(of url: SourceURL) -> Fingerprint { Fingerprint(of: resource(url)) }
+}
+
+extension URLCandidate {
+  /// What it is to a `cache_key`.
+  fileprivate var name: String {
+    switch self {
+    case .regular: "regular"
+    case .lowData: "low_data"
+    case .alternative(let place): "alternative \(place)"
+    }
+  }
 }
 
 extension Submission {

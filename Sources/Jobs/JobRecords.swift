@@ -74,6 +74,8 @@ public struct JobQuery: Sendable, Equatable {
   public var now: Timestamp
   /// At the most.
   public var limit: Int
+  /// Of their records: a page ends early with the one by which it has so many.
+  public var maxBytes = 4 << 20
 
   /// A query.
   public init(owner: Owner?, now: Timestamp, limit: Int) {

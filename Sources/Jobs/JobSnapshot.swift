@@ -9,8 +9,8 @@ public final class JobSnapshot: Sendable {
   /// A snapshot that nobody has encoded yet.
   public init(_ job: Job) {
     self.job = job
-    // The job has each of its texts, and so has the encoding.
-    weight = 1 + 2 * job.textBytes / Self.usualBytes
+    // The encoding has once more what it tells.
+    weight = 1 + (job.textBytes + job.toldBytes) / Self.usualBytes
   }
 
   /// How much memory it takes beside the others: 1 for a job of the usual size, which is ``usualBytes``.
@@ -26,24 +26,4 @@ public final class JobSnapshot: Sendable {
       return made
     }
   }
-}
-
-extension Job {
-  /// Bytes of what clients and origins worded.
-  fileprivate var textBytes: Int {
-    var bytes = submission.headers.reduce(0) { $0 + 32 + $1.name.utf8.count + $1.value.utf8.count }
-    bytes += submission.alternatives.reduce(0) { $0 + 64 + $1.bytes }
-    bytes += submission.cacheKey?.utf8.count ?? 0
-    bytes += tags.reduce(0) { $0 + 16 + $1.utf8.count }
-    switch submission.source {
-    case .url(let url, let lowData): bytes += url.bytes + (lowData?.bytes ?? 0)
-    case .local(let name): bytes += name.utf8.count
-    case .captured(_, _, let contentType): bytes += contentType.utf8.count
-    }
-    return bytes + (image?.url?.bytes ?? 0)
-  }
-}
-
-extension SourceURL {
-  fileprivate var bytes: Int { host.utf8.count + pathAndQuery.utf8.count }
 }

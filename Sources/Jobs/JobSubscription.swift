@@ -8,6 +8,14 @@ public protocol JobSubscription: AnyObject, Sendable {
 
   /// The next update. Never waits.
   func next() -> JobUpdate
+
+  /// Has its end cancel no job from now on: it is the service that ends it.
+  func letJobGoOn()
+}
+
+extension JobSubscription {
+  /// One to many jobs cancels none anyway.
+  public func letJobGoOn() {}
 }
 
 /// What comes from a subscription.

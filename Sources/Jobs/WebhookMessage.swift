@@ -25,14 +25,20 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     public var moment: Timestamp
     /// What the receiver answered; nil: nothing.
     public var status: Int?
-    /// Why it was not taken; nil: it was.
+    /// That the receiver did not take it. Where there is no status, earlier releases have here what the operator is told
+    /// in place of ``failure``: it may name an address.
     public var error: String?
+    /// Why there is no answer.
+    public var failure: FetchError?
     /// How long that took.
     public var time: Duration
 
     /// A try.
-    public init(at moment: Timestamp, status: Int?, error: String?, time: Duration) {
-      (self.moment, self.status, self.error, self.time) = (moment, status, error, time)
+    public init(
+      at moment: Timestamp, status: Int?, error: String?, failure: FetchError?, time: Duration
+    ) {
+      (self.moment, self.status, self.error) = (moment, status, error)
+      (self.failure, self.time) = (failure, time)
     }
   }
 
@@ -68,6 +74,10 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
 
   /// Tries that are told of.
   public static let mostTries = 32
+
+  /// Messages of a job or batch that are kept and told of, beside those that wait to be sent: one may be fetched again and
+  /// cancelled for as long as it is kept.
+  package static let mostOfSubject = 16
 
   /// What a job's new state is to be told as; nil where nobody wants to know, or it had ended before.
   /// - Parameter before: the phase that it comes from; nil: it is new.
@@ -148,12 +158,12 @@ public struct WebhookAnswer: Sendable, Equatable {
   /// Not before this much time it wants to be asked again.
   public var retryAfter: Duration?
   /// Why there is no answer.
-  public var error: String?
+  public var error: FetchError?
 
   /// An answer, or none.
   public init(
     at moment: Timestamp, time: Duration, status: Int?, retryAfter: Duration? = nil,
-    error: String? = nil
+    error: FetchError? = nil
   ) {
     (self.moment, self.time, self.status) = (moment, time, status)
     (self.retryAfter, self.error) = (retryAfter, error)
@@ -166,9 +176,9 @@ public struct WebhookAnswer: Sendable, Equatable {
   public var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Try {
-    var reason = error
-    if reason == nil, !isTaken { reason = status.map { "the receiver answered \($0)" } }
-    return WebhookMessage.Try(at: moment, status: status, error: reason, time: time)
+    let refusal = isTaken ? nil : status.map { "the receiver answered \($0)" }
+    return WebhookMessage.Try(
+      at: moment, status: status, error: refusal, failure: error, time: time)
   }
 }
 

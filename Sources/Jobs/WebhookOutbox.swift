@@ -13,7 +13,7 @@ public protocol WebhookOutbox: Sendable {
   /// holds it no more, or it is gone.
   func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
 
-  /// What was told, or is to be, of a job or batch, the oldest first.
+  /// What was told, or is to be, of a job or batch, the oldest first: the newest ``WebhookMessage/mostOfSubject``.
   func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage]
 
   /// Has the newest message of a job or batch sent again: now, or once the try that is under way is over.

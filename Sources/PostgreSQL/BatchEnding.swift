@@ -3,6 +3,9 @@ internal import Logging
 
 /// What happens to many jobs of a batch at once, some at a time.
 extension Transaction {
+  /// Cancelled and purged batches that one transaction looks at.
+  private static let mostStopped = 100
+
   func endStopped(
     _ count: Int, keptFor retention: Duration, forgetting cached: (Job) -> CachedImage?
   ) throws -> BatchEnds {
@@ -11,15 +14,15 @@ extension Transaction {
     // Cancelled ones come before purged ones. What is beside their records tells which they are.
     let found = try execute(
       """
-      SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number LIMIT 100
-      FOR UPDATE
+      SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number
+      LIMIT \(Self.mostStopped) FOR UPDATE
       """)
     let numbers = found.all.compactMap { found.int($0, 0) }
     let rows = try readableBatchRows("b.number = ANY ($1)", [.ints(numbers)])
     for (place, number) in numbers.enumerated() where ends.count < count {
       guard let id = found.id(place, 1) else { continue }
       if found.int(place, 2) == BatchStage.purged.rawValue {
-        try forgetJobs(of: number, id, &ends, upTo: count, cached)
+        if mayForget() { try forgetJobs(of: number, id, &ends, upTo: count, cached) }
       } else if let row = rows.first(where: { $0.number == number }),
         row.batch.counts.unfinished == 0
       {
@@ -32,7 +35,10 @@ extension Transaction {
     }
     let stopped = try execute("SELECT id FROM batches WHERE stage >= 4")
     ends.batches = stopped.all.compactMap { stopped.id($0, 0) }
-    ends.isMore = ends.count >= count || wasFull && ends.count > 0
+    // Where those that were looked at make room for others, or have lines left.
+    let mayFollow =
+      forgetting.isPart || forgetting.rows > 0 && found.count == Self.mostStopped
+    ends.isMore = ends.count >= count || wasFull && ends.count > 0 || mayFollow
     return ends
   }
 
@@ -79,9 +85,10 @@ extension Transaction {
     try delete(rows)
     ends.removed += jobs
     try forgetMessages(of: rows.map(\.id), waiting: true)
-    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty {
-      batches.forget(number)
+    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty,
       try forget(number, id)
+    {
+      batches.forget(number)
     }
   }
 
@@ -105,8 +112,7 @@ extension Transaction {
         if row.isEnding {
           try self.end(row)
         } else if end <= moment {
-          try forget(row.number, row.base.id)
-          tidied += 1
+          if mayForget(), try forget(row.number, row.base.id) { tidied += 1 }
         } else {
           try write(row, stage: BatchStage(row.batch), expiresAt: end)
         }
@@ -114,7 +120,7 @@ extension Transaction {
         try write(row, stage: .running)
       }
     }
-    return tidied
+    return forgetting.isPart ? count : tidied
   }
 
   private func openBatches(after number: Int64) throws -> [BatchRow] {
@@ -156,15 +162,19 @@ extension Transaction {
     try write(row, stage: BatchStage(row.batch), expiresAt: row.batch.expiresAt)
   }
 
+  /// Of each code the next lines, in their order: of more codes at once the server may look at all lines of the batch.
+  static let failedJobs = """
+    SELECT f.id, f.line FROM unnest($3) AS c CROSS JOIN LATERAL (SELECT id, line FROM jobs
+      WHERE batch = $1 AND code = c AND line > $2 ORDER BY line LIMIT $4) f
+    ORDER BY f.line LIMIT $4
+    """
+
   func retry(
     _ query: RetryQuery, _ change: (inout Job) -> Bool
   ) throws -> BatchRetry? {
     guard let row = try batchRow(query.batch) else { return nil }
     let found = try execute(
-      """
-      SELECT id, line FROM jobs WHERE batch = $1 AND line > $2 AND code = ANY ($3)
-      ORDER BY line LIMIT $4
-      """,
+      Self.failedJobs,
       [
         .int(row.number), .int(Int64(query.after)),
         .byteStrings(query.codes.map { Array($0.rawValue.utf8) }), .int(Int64(query.count)),

@@ -17,6 +17,14 @@ struct BatchRow {
   var isPurged: Bool { base.isPurged }
 }
 
+/// What a transaction has forgotten of batches.
+struct Forgetting {
+  /// Rejected lines, and batches.
+  var rows = 0
+  /// Whether more is left for the next one.
+  var isPart = false
+}
+
 extension Transaction {
   /// The batches that a condition over `batches AS b` chooses, as they are.
   /// - Parameter unreadable: is told of one that can't be read.
@@ -66,12 +74,37 @@ extension Transaction {
       ])
   }
 
-  /// Forgets a batch, what it counts, and the lines that were rejected; not its jobs, nor what waits to be sent.
-  func forget(_ number: Int64, _ id: BatchID) throws {
-    for table in ["rejected_lines", "batch_tallies"] {
-      try execute("DELETE FROM \(table) WHERE batch = $1", [.int(number)])
+  /// Rejected lines that one transaction forgets, at the most.
+  private static let mostForgotten = 5_000
+
+  static let forgetLines = """
+    DELETE FROM rejected_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM
+      (SELECT line FROM rejected_lines WHERE batch = $1 ORDER BY line LIMIT $2) l)
+    """
+
+  /// Whether it may forget another batch, or a part of one; notes where not.
+  func mayForget() -> Bool {
+    let isEnough = forgetting.rows >= Self.mostForgotten || !hasTime
+    if forgetting.rows > 0, isEnough { forgetting.isPart = true }
+    return !forgetting.isPart
+  }
+
+  /// Forgets a batch, what it counts, and the lines that were rejected; not its jobs, nor what waits to be sent. There may be
+  /// a million such lines: a portion of them goes, and the batch with the last one.
+  /// - Returns: whether it is gone.
+  @discardableResult
+  func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
+    let most = max(1, Self.mostForgotten - forgetting.rows)
+    let lines = try execute(Self.forgetLines, [.int(number), .int(Int64(most))]).changes
+    forgetting.rows += lines
+    guard lines < most else {
+      forgetting.isPart = true
+      return false
     }
+    forgetting.rows += 1
+    try execute("DELETE FROM batch_tallies WHERE batch = $1", [.int(number)])
     try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
     try forgetMessages(of: [id], waiting: false)
+    return true
   }
 }

@@ -23,8 +23,9 @@ extension PostgresJobStore: WebhookOutbox {
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await read { transaction in
       let rows = try transaction.execute(
-        "SELECT record FROM messages WHERE subject = $1 ORDER BY number", [.id(subject)])
-      return try rows.all.map { try WebhookMessage(rows, $0) }
+        "SELECT record FROM messages WHERE subject = $1 ORDER BY number DESC LIMIT $2",
+        [.id(subject), .int(Int64(WebhookMessage.mostOfSubject))])
+      return try rows.all.reversed().map { try WebhookMessage(rows, $0) }
     }
   }
 
@@ -95,7 +96,7 @@ extension Transaction {
   @discardableResult
   func tell(_ messages: [WebhookMessage]) throws -> Int {
     guard !messages.isEmpty else { return 0 }
-    return try execute(
+    let told = try execute(
       """
       INSERT INTO messages (subject, number, host, owner, next_at, record)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
@@ -108,6 +109,14 @@ extension Transaction {
         .byteStrings(try messages.map { try RecordEncoder.encode($0) }),
       ]
     ).changes
+    try add(
+      """
+      DELETE FROM messages m
+      WHERE m.subject = ANY ($1) AND m.next_at IS NULL AND m.instance IS NULL AND m.number <=
+        (SELECT n.number FROM messages n WHERE n.subject = m.subject
+          ORDER BY n.number DESC LIMIT 1 OFFSET $2)
+      """, [.ids(messages.map(\.id.subject)), .int(Int64(WebhookMessage.mostOfSubject))])
+    return told
   }
 
   /// Forgets what was told of jobs or batches that are forgotten.

@@ -63,8 +63,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let endingBatches: EndingBatches
   /// Up to which number open batches were looked at; where none is beyond it, the next look begins anew.
   let openBatches = Atomic<Int64>(0)
-  /// Whose lines were refused lately.
-  let refusedLines = Refusals()
+  /// Who was refused a place of the queue lately, and whose lines.
+  let (refusals, refusedLines) = (Refusals(), Refusals())
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection
@@ -90,10 +90,11 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     }
     endingBatches = settings.endingBatches
     let limit = max(1, configuration.maxBatch)
-    let refusals = Refusals()
     submitting = Lane(
       named: "pg-submit", settings,
-      .init(limit: limit, kind: { _ in 0 }) { try $0.submit($1, isRepeated: $2, refusals) })
+      .init(limit: limit, kind: { _ in 0 }) { [refusals] in
+        try $0.submit($1, isRepeated: $2, refusals)
+      })
     writing = Lane(
       named: "pg-write", settings,
       .init(limit: limit, kind: \.kind, pace: .milliseconds(10), isSynced: \.isSynced) {

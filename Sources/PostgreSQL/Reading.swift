@@ -52,8 +52,6 @@ extension PostgresJobStore: EmbeddedImages {
 }
 
 extension Transaction {
-  /// Records of a page: one that has more ends early.
-  private static let maxPageBytes = 4 << 20
   /// Jobs that are looked at for a page which selects by what no index tells.
   private static let maxLooks = 2_000
 
@@ -83,7 +81,7 @@ extension Transaction {
     while true {
       let (found, last) = try listed(query, among: lines)
       var ids: [JobID] = []
-      for (id, size) in found.prefix(query.limit) where bytes < Self.maxPageBytes {
+      for (id, size) in found.prefix(query.limit) where bytes < query.maxBytes {
         ids.append(id)
         bytes += size
       }
@@ -101,7 +99,7 @@ extension Transaction {
       page.last = page.jobs.count == query.limit ? page.jobs.last?.id : rest ?? ids.last
       // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
       let isEnough = rest == nil && !page.jobs.isEmpty && !query.isSelective
-      guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < Self.maxPageBytes,
+      guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < query.maxBytes,
         looked < Self.maxLooks, query.batch == nil || allLines + lines < JobQuery.maxLines
       else { break }
       query.before = page.last

@@ -122,6 +122,8 @@ final class Transaction {
   var givingWay = GivingWay()
   /// What it does to jobs of batches.
   var batches = BatchChanges()
+  /// What it has forgotten of batches.
+  var forgetting = Forgetting()
   /// Jobs that got their turn, which had to wait for what others did.
   var awakened = 0
 

@@ -51,7 +51,7 @@ public final class S3Bucket: Sendable {
 
   /// - Parameters:
   ///   - sender: whose policy lets it go to the endpoint.
-  ///   - timeout: of one try.
+  ///   - timeout: of one try; of an object's content so much longer as it is large.
   ///   - firstPause: before the second try, about; each further one is three times as long.
   public convenience init(
     _ place: Place, sender: CurlFetcher, credentials: S3CredentialSource,
@@ -277,9 +277,10 @@ extension S3Bucket {
     guard let url = SourceURL("\(place.endpoint.scheme)://\(host)\(path)\(suffix)") else {
       throw .unexpected("no URL can be made of the key")
     }
+    // A large object comes in one piece: it may take a second for each MiB, and a day at the most.
     return OutgoingRequest(
-      request.method, url, fields: fields, content: request.content, timeout: timeout,
-      maxBytes: request.maxBytes)
+      request.method, url, fields: fields, content: request.content,
+      timeout: timeout + .seconds(min(request.maxBytes >> 20, 86_400)), maxBytes: request.maxBytes)
   }
 
   static func content(

@@ -20,8 +20,8 @@ struct JobListing {
     while true {
       let (ids, rest) = try listing.ids(db)
       let before = looked
-      for id in ids.prefix(query.limit) where bytes < Self.maxBytes && page.jobs.count < query.limit
-      {
+      for id in ids.prefix(query.limit)
+      where bytes < query.maxBytes && page.jobs.count < query.limit {
         looked += 1
         page.last = JobID(data: id)
         guard let (job, size) = try job(id, db), query.selects(job) else { continue }
@@ -35,7 +35,7 @@ struct JobListing {
       }
       // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
       let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
-      guard page.hasMore, !isEnough, bytes < Self.maxBytes, looked < Self.maxLooks else { break }
+      guard page.hasMore, !isEnough, bytes < query.maxBytes, looked < Self.maxLooks else { break }
       listing = JobListing(query: query)
       listing.query.before = page.last
     }
@@ -55,9 +55,6 @@ struct JobListing {
       return nil
     }
   }
-
-  /// Records of a page: one that has more ends early.
-  static let maxBytes = 4 << 20
 
   /// Of all owners who have jobs; there are few, as each is a token of the configuration.
   static func owners(_ db: Database) throws -> [Data] {

@@ -28,6 +28,15 @@ extension SQLiteJobStore {
     }
   }
 
+  /// Looks at what is counted, between two transactions.
+  public func hasRoom(
+    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
+  ) async throws(StoreError) -> Bool {
+    try await writer.perform(isSynced: false) { transaction in
+      transaction.hasRoom(for: owner.data, ofBatch: ofBatch, within: capacity, at: moment)
+    }
+  }
+
   private enum Prepared: Sendable {
     case answered(SubmitOutcome)
     case new([(row: JobRow, job: Job)])

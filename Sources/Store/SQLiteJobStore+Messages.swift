@@ -39,8 +39,9 @@ extension SQLiteJobStore: WebhookOutbox {
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await read { db in
       let statement = try db.cachedStatement(
-        sql: "SELECT record FROM messages WHERE subject = ? ORDER BY number")
-      return try Row.fetchAll(statement, arguments: [subject.data]).map(MessageRecord.message)
+        sql: "SELECT record FROM messages WHERE subject = ? ORDER BY number DESC LIMIT ?")
+      return try Row.fetchAll(statement, arguments: [subject.data, WebhookMessage.mostOfSubject])
+        .reversed().map(MessageRecord.message)
     }
   }
 

@@ -13,14 +13,14 @@ extension WriteTransaction {
     try settleBatches()
     var ends = BatchEnds()
     for batch in try stoppedBatches() where ends.count < count {
-      if batch.isPurged {
-        try forgetJobs(of: batch, &ends, upTo: count, cached)
-      } else {
+      if !batch.isPurged {
         try cancelJobs(of: batch.number, &ends, upTo: count, at: moment, keptFor: retention)
+      } else if forgettable > 0 {
+        try forgetJobs(of: batch, &ends, upTo: count, cached)
       }
     }
     ends.batches = try stoppedBatches().map(\.id)
-    ends.isMore = ends.count >= count
+    ends.isMore = ends.count >= count || forgettable <= 0
     return ends
   }
 
@@ -103,11 +103,10 @@ extension WriteTransaction {
     }
     let over = try BatchRow.fetchReadable(
       "\(Self.overBatches) LIMIT ?", [now.milliseconds, count - tidied], db)
-    for row in over {
-      try forget(row.number, row.batch.id)
-      tidied += 1
+    for row in over where forgettable > 0 {
+      if try forget(row.number, row.batch.id) { tidied += 1 }
     }
-    return tidied
+    return forgettable > 0 ? tidied : count
   }
 
   private func openBatches(after number: Int64) throws -> [BatchRow] {
@@ -117,18 +116,40 @@ extension WriteTransaction {
     return rows.isEmpty && number > 0 ? try openBatches(after: 0) : rows
   }
 
+  /// Of a code the next lines, in their order: of more codes at once SQLite looks at all lines of the batch.
+  static let failedLines = """
+    SELECT line, number FROM jobs WHERE batch = ? AND code = ? AND line > ? AND line < ?
+    ORDER BY line LIMIT ?
+    """
+
+  /// The next failed lines, with the numbers of their rows, by the index alone.
+  private func failedRows(
+    of batch: Int64, _ query: RetryQuery
+  ) throws -> [(line: Int, number: Int64)] {
+    var (found, end) = ([(line: Int, number: Int64)](), Int.max)
+    for code in query.codes {
+      let rows = try all(
+        Self.failedLines, [batch, code.rawValue, query.after, end, query.count])
+      found += rows.map { (line: $0[0] as Int, number: $0[1] as Int64) }
+      found = Array(found.sorted { $0.line < $1.line }.prefix(query.count))
+      // Of the other codes nothing behind these is wanted.
+      if found.count == query.count, let last = found.last { end = last.line }
+    }
+    return found
+  }
+
   /// Changes failed jobs of a batch, in the order of their lines.
   mutating func retry(_ query: RetryQuery, _ change: (inout Job) -> Bool) throws -> BatchRetry? {
     guard let batch = try batch(query.batch) else { return nil }
-    let codes = query.codes.map { "'\($0.rawValue)'" }.sorted().joined(separator: ", ")
-    let rows = try JobRow.fetchAll(
-      "batch = ? AND line > ? AND code IN (\(codes)) ORDER BY line LIMIT ?",
-      [batch.number, query.after, query.count], db)
+    let found = try failedRows(of: batch.number, query)
     var references = ReferenceChanges()
-    var retry = BatchRetry(next: rows.count < query.count ? nil : rows.last?.line)
-    for row in rows {
+    var retry = BatchRetry(next: found.count < query.count ? nil : found.last?.line)
+    for (_, number) in found {
       let made: JobChange
-      do { made = try JobChange(of: row, by: change) } catch let StoreError.unreadable(detail) {
+      do {
+        guard let row = try JobRow.fetch(number: number, db) else { continue }
+        made = try JobChange(of: row, by: change)
+      } catch let StoreError.unreadable(detail) {
         Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
         continue
       }

@@ -132,13 +132,25 @@ extension WriteTransaction {
       "DELETE FROM keys WHERE owner = ? AND key = ?", [row.batch.owner.data, Data(key.utf8)])
   }
 
-  /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent.
-  mutating func forget(_ number: Int64, _ id: BatchID) throws {
+  /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent. There may be a million such
+  /// lines, and everybody waits for the one who writes: a portion of them goes, and the batch with the last one.
+  /// - Returns: whether it is gone.
+  @discardableResult
+  mutating func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
+    let most = max(1, forgettable)
+    let lines = try execute(
+      """
+      DELETE FROM rejected_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM
+        (SELECT line FROM rejected_lines WHERE batch = ?1 ORDER BY line LIMIT ?2))
+      """, [number, most])
+    forgettable -= lines
+    guard lines < most else { return false }
+    forgettable -= 1
     counters.lanes.stopped[number] = nil
     _ = counters.batches.take(number)
-    try execute("DELETE FROM rejected_lines WHERE batch = ?", [number])
     try execute("DELETE FROM batches WHERE number = ?", [number])
     try forgetMessages(of: id.data, waiting: false)
+    return true
   }
 }
 

@@ -16,6 +16,11 @@ extension WriteTransaction {
         message.id.subject.data, message.id.number, Data(message.host.utf8), message.owner.data,
         message.nextTry?.milliseconds, MessageRecord.data(of: message),
       ])
+    try execute(
+      """
+      DELETE FROM messages WHERE subject = ?1 AND next_at IS NULL AND number <=
+        (SELECT number FROM messages WHERE subject = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
+      """, [message.id.subject.data, WebhookMessage.mostOfSubject])
   }
 
   /// Forgets what was told of a job or batch that is forgotten.

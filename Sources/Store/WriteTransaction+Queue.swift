@@ -51,6 +51,16 @@ extension WriteTransaction {
     return hasRoom ? nil : places
   }
 
+  mutating func hasRoom(
+    for owner: Data, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
+  ) -> Bool {
+    func isThere(_ places: inout SharedCapacity<Data>) -> Bool {
+      places.share(of: owner) < capacity.ofOwner
+        && places.hasRoom(for: 1, of: owner, within: capacity.all, at: moment)
+    }
+    return ofBatch ? isThere(&counters.lines) : isThere(&counters.queue)
+  }
+
   func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {
     try execute(
       "INSERT INTO keys (owner, key, fingerprint, created_at, jobs) VALUES (?, ?, ?, ?, ?)",

@@ -9,6 +9,8 @@ struct WriteTransaction {
   let held: HeldRows
   /// How many jobs and entries may still let go of their images in it.
   var yielding = Self.portion
+  /// How many rejected lines may still be forgotten in it, and batches with them.
+  var forgettable = 5_000
 
   /// - Returns: how many rows changed.
   @discardableResult

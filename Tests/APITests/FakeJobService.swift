@@ -314,7 +314,7 @@ final class FakeJobService: JobService {
     return RenderedBytes(try picture(rendition))
   }
 
-  func openPlaceholder(_ rendition: Rendition) async throws(JobsError) -> [UInt8] {
+  func openPlaceholder(_ rendition: Rendition, for job: Job) async throws(JobsError) -> [UInt8] {
     kept.withLock { $0.opened.append((rendition, .veryLow)) }
     return try picture(rendition)
   }

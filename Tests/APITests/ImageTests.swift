@@ -182,6 +182,21 @@ struct ImageTests {
     }
   }
 
+  @Test("one that takes another's place is seen by its date, though its origin says an earlier one")
+  func replacement() async throws {
+    let id = try await client.succeeded(bytes)
+    let date = try #require(await client.get("/jobs/\(id)/image").fields[.lastModified])
+    let other = Array(bytes.reversed())
+    var regular = try await StoredImage.of(other, url: #require(SourceURL("https://example.org/b")))
+    regular.modifiedAt = Timestamp(milliseconds: 1_000)
+    client.service.with { $0.images[regular.digest] = other }
+    client.service.change(id) { $0.replaceImage(with: regular, cache: nil) }
+    let answer = await client.get("/jobs/\(id)/image", [.ifModifiedSince: date])
+    #expect(answer.status == 200 && answer.bytes == other)
+    let told = try #require(answer.fields[.lastModified])
+    #expect(await client.get("/jobs/\(id)/image", [.ifModifiedSince: told]).status == 304)
+  }
+
   @Test("HEAD has GET's fields, and ranges mean nothing to it")
   func head() async throws {
     let id = try await client.succeeded(bytes)

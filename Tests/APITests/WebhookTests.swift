@@ -1,4 +1,5 @@
 import API
+import Foundation
 import HTTPTypes
 import Jobs
 import TestSupport
@@ -42,6 +43,45 @@ struct WebhookTests {
     #expect(again.json?["id"] == answer.json?["id"])
     #expect(await client.send(.post, "/jobs/\(id)/webhooks").status == 405)
     #expect(await client.get("/jobs/\(id)/webhooks?x=1").status == 422)
+  }
+
+  /// How its last try is told, which brought no answer.
+  private func told(_ failure: FetchError, asEarlier: Bool = false) async throws -> String? {
+    let id = try await told()
+    var message = try #require(client.service.with { $0.messages[id]?.first })
+    message.note(
+      WebhookAnswer(at: message.moment, time: .zero, status: nil, error: failure),
+      under: .standard, dice: 0)
+    if asEarlier {
+      let record = try JSONSerialization.jsonObject(with: JSONEncoder().encode(message))
+      var members = try #require(record as? [String: Any])
+      var tries = try #require(members["tries"] as? [[String: Any]])
+      tries[0]["failure"] = nil
+      tries[0]["error"] = "\(failure)"
+      members["tries"] = tries
+      message = try JSONDecoder().decode(
+        WebhookMessage.self, from: JSONSerialization.data(withJSONObject: members))
+    }
+    client.service.with { [message] in $0.messages[id] = [message] }
+    return await client.get("/jobs/\(id)/webhooks").json?["tries"]?[0]?["error"]?.string
+  }
+
+  @Test("tells why nobody answered, and no address that a name stands for inside")
+  func unanswered() async throws {
+    let inside = FetchError.blocked(
+      target: "db.corp.internal", .address("10.4.7.19", name: "Private-Use"))
+    #expect(
+      try await told(inside)
+        == "db.corp.internal is at an address that this service does not send to.")
+    #expect(
+      try await told(.blocked(target: "a.example", .port(25)))
+        == "a.example uses port 25, which this service does not send to.")
+    #expect(try await told(.timeout(seconds: 15)) == "The receiver did not answer in time.")
+    #expect(
+      try await told(.dnsFailure(host: "a.example", detail: "no address"))
+        == "a.example: no address.")
+    // As earlier releases kept it: in the operator's words.
+    #expect(try await told(inside, asEarlier: true) == "The receiver was not reached.")
   }
 
   @Test("is nobody else's, and nothing where nobody was told")

@@ -1,3 +1,4 @@
+import API
 import Foundation
 import TestSupport
 import Testing
@@ -38,6 +39,31 @@ struct CrowdTests {
       // 16 bytes a comma, and as much again while an array grows. What AddressSanitizer holds back is with it.
       let most = try service.mostResidentMegabytes()
       #expect(most - before < (Sanitizer.isHere ? 556 : 60), "\(before) to \(most) MiB")
+    }
+  }
+
+  @Test("of strangers hides no fault from the alerts, whatever they ask for")
+  func strangers() async throws {
+    let keys = ["jobs.max_queued": "1"].merging(twoOwners) { $1 }
+    try await withService(environment(keys)) { service in
+      for (template, _) in Routes.table {
+        let path = template.replacing("{code}", with: "timeout")
+          .replacing("{id}", with: "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88")
+        for method in ["GET", "HEAD", "POST", "PATCH", "DELETE", "PUT", "OPTIONS"] {
+          _ = try await service.send(method, path)
+        }
+      }
+      let refused = try await service.send(
+        "POST", "/jobs", headers: anna.merging(["Content-Type": "application/json"]) { $1 },
+        body: Data(#"[{"url":"http://a.invalid/"},{"url":"http://b.invalid/"}]"#.utf8))
+      #expect(refused.status == 503)
+      let metrics = String(
+        decoding: try await service.get("/metrics", headers: anna).body, as: UTF8.self)
+      let counted = "imagefetch_http_requests_total{"
+      #expect(metrics.contains(counted + #"method="POST",route="/jobs",status="503"} 1"#))
+      // PATCH, DELETE and PUT mean nothing there.
+      #expect(metrics.contains(counted + #"method="other",route="/jobs",status="401"} 3"#))
+      #expect(!metrics.contains(#"route="other""#))
     }
   }
 

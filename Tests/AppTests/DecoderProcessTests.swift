@@ -92,6 +92,37 @@ struct DecoderProcessTests {
     }
   }
 
+  /// The service as whoever inherits its orphans, as the first process of a container does.
+  private static let heir = """
+    #!/usr/bin/env python3
+    import ctypes, os, sys
+    PR_SET_CHILD_SUBREAPER = 36
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    os.execv("\(RunningService.executable)", ["imagefetch"] + sys.argv[1:])
+    """
+
+  @Test("leave nothing to the first process of a container when what forks them is killed")
+  func orphans() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/0.png", .ok(Fixtures.smallPNG, type: "image/png"))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let program = folder + "/heir"
+    try Self.heir.write(toFile: program, atomically: true, encoding: .utf8)
+    #expect(chmod(program, 0o700) == 0)
+    try await withService(program: program) { service in
+      try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
+      let all = Self.descendants(of: service.processIdentifier)
+      kill(all[0], SIGKILL)
+      try await eventually { all.allSatisfy { Self.hasEnded($0) } }
+      #expect(all.dropFirst().allSatisfy { kill($0, 0) == 0 }, "they are inherited")
+      let id = try await service.submit(url: origin.url("/0.png"))
+      #expect(try await service.finished(id)["phase"] as? String == "success")
+      try await eventually { all.allSatisfy { kill($0, 0) != 0 } }
+    }
+  }
+
   @Test(
     "that answer no more have the service say that it is not ready, until they do",
     .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"),

@@ -49,6 +49,8 @@ struct DocumentedLimitsTests {
       "those of a \(DecodeMemory.smallPart)th, which never wait",
       "`jobs.workers` times `fetch.max_bytes`, \(staged >> 30) GiB",
       "\(fetcher.bufferSize >> 10) KiB each, for up to `jobs.workers`",
+      "has not come | \(Decode.heldFreely >> 20) MiB each, for up to `jobs.workers`",
+      "once those are more than \(Decode.heldFreely >> 20) MiB",
       "\(fetcher.maxIdleConnections) for idle connections to origins",
       "\(HTTPServer.Configuration().poolSize >> 10) KiB each, "
         + "and \(BodyBuffer.capacity >> 10) KiB more",
@@ -57,6 +59,7 @@ struct DocumentedLimitsTests {
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
       "a list of jobs takes \(BatchWriter.memory >> 20) MiB of it",
+      "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
       "one more for each \(JobRow.recordPerPlace / 1000) kB",
@@ -144,7 +147,7 @@ struct DocumentedLimitsTests {
     let fixed = 50_000_000 + 12_000_000
     let sum =
       engine.limits.maxMemory + engine.cache.memory + clients + transfers + shown + fixed
-      + API.Configuration().gathering.budget
+      + API.Configuration().gathering.budget + engine.workers * Decode.heldFreely
     #expect(sum < 2 << 30)
     #expect(Documentation.operating.flowing.contains("with a thousand clients at once"))
   }

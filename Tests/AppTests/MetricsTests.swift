@@ -1,7 +1,10 @@
 import App
 import CoreMetrics
 import Foundation
+import HTTPTypes
 import Testing
+
+@testable import API
 
 @Suite("The metrics' text")
 struct MetricsTests {
@@ -85,6 +88,30 @@ struct MetricsTests {
     let samples = try Exposition(registry.render()).samples
     #expect(samples.map(\.id) == ["0", "1", "2", "other"].map { "x_total{host=\"\($0)\"}" })
     #expect(samples.map(\.value) == [1, 2, 1, 97])
+  }
+
+  @Test("keeps apart every route, method and status of requests, so that alerts see a first fault")
+  func requests() throws {
+    let registry = PrometheusRegistry()
+    let statuses = Set(
+      [200, 202, 204, 206, 304, 417, 501] + ProblemCode.allCases.map(\.row.status.code))
+    for route in Route.allCases {
+      for method in route.methods.map(\.rawValue) + ["other"] {
+        let labels = [("route", route.template), ("method", method)]
+        Timer(
+          label: "imagefetch_http_request_duration_seconds", dimensions: labels, factory: registry
+        ).recordNanoseconds(1)
+        for status in statuses {
+          Counter(
+            label: "imagefetch_http_requests_total", dimensions: labels + [("status", "\(status)")],
+            factory: registry
+          ).increment()
+        }
+      }
+    }
+    let samples = try Exposition(registry.render()).samples
+    #expect(!samples.contains { $0.id.contains(#"route="other""#) })
+    #expect(samples.count { $0.id.contains(#"status="500""#) && $0.value == 1 } > 100)
   }
 
   @Test("bounds the number of metrics")

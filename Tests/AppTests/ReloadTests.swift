@@ -35,13 +35,45 @@ struct ReloadTests {
     }
   }
 
+  @Test("ends the streams of a token that holds no longer, no other's, and cancels nothing by that")
+  func streams() async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let gate = Gate()
+    origin.on("/x", .held(Fixtures.png, after: 1000, by: gate))
+    let (old, new) = (Self.entry("web", secret: "old"), Self.entry("web", secret: "new"))
+    let file = try Self.write([old, new])
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    try await withService(["IMAGEFETCH_AUTH_TOKENS_FILE": file]) { service in
+      let (byOld, byNew) = ("Authorization: Bearer old", "Authorization: Bearer new")
+      let id = try await service.post(
+        ["url": origin.url("/x")], headers: ["Authorization": "Bearer old"])
+      let ending = try ["/events", "/jobs/\(id)/events?cancel_on_disconnect=true"].map {
+        try Listener.curl(service.base + $0, ["-H", byOld])
+      }
+      let going = try Listener.curl(service.base + "/events", ["-H", byNew])
+      for listener in ending + [going] {
+        try await eventually { listener.lines.contains("event: phase") }
+      }
+      try Self.write([new], to: file)
+      kill(service.processIdentifier, SIGHUP)
+      for listener in ending { #expect(try await listener.ended() == 0) }
+      gate.open()
+      try await eventually { going.lines.contains { $0.contains(#""phase":"success""#) } }
+    }
+  }
+
   private static func status(_ secret: String?, _ service: RunningService) async throws -> Int {
     let fields = secret.map { ["Authorization": "Bearer \($0)"] } ?? [:]
     return try await service.get("/jobs", headers: fields).status
   }
 
-  private static func entry(_ name: String, _ limits: String...) -> String {
-    let hash = SHA256.hash(data: Data(name.utf8)).map { String(format: "%02x", $0) }.joined()
+  /// - Parameter secret: nil: its name.
+  private static func entry(
+    _ name: String, secret: String? = nil, _ limits: String...
+  ) -> String {
+    let digest = SHA256.hash(data: Data((secret ?? name).utf8))
+    let hash = digest.map { String(format: "%02x", $0) }.joined()
     let members = ["name: \(name)", "sha256: \(hash)", "scopes: [jobs]"] + limits
     return "{\(members.joined(separator: ", "))}"
   }

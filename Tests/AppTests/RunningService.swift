@@ -259,11 +259,12 @@ func eventually(
 
 /// Runs the body beside a service in a folder of its own; stops and removes both.
 func withService(
-  _ settings: [String: String] = [:], _ body: (RunningService) async throws -> Void
+  _ settings: [String: String] = [:], program: String = RunningService.executable,
+  _ body: (RunningService) async throws -> Void
 ) async throws {
   let folder = try RunningService.makeFolder()
   defer { try? FileManager.default.removeItem(atPath: folder) }
-  let service = try await RunningService(folder: folder, settings: settings)
+  let service = try await RunningService(folder: folder, settings: settings, program: program)
   do {
     try await body(service)
   } catch {

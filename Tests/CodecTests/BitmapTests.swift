@@ -228,6 +228,51 @@ struct BitmapTests {
     #expect(Decoding(long).isBroken)
   }
 
+  /// 10 megapixels, 80 MB of samples.
+  private static let largeIcon: [UInt8] = {
+    var png = PNGFixture(width: 4000, height: 2500)
+    (png.colourType, png.depth) = (6, 16)
+    let rows = [UInt8](repeating: 0, count: 2500 * (1 + 8 * 4000))
+    let data = PNGFixture.chunk("IDAT", Compressed.deflate(rows))
+    return icon([(0, 32, png.start + data + png.end)])
+  }()
+
+  @Test("in which there is a large PNG is decoded in many steps, and so are its variants")
+  func slices() throws {
+    let decoding = Decoding(Self.largeIcon)
+    let image = try #require(decoding.description)
+    #expect((image.width, image.height) == (4000, 2500))
+    #expect(decoding.steps >= 6, "its header, its end, and some 10 ms each in between")
+    var waits = 0
+    Self.largeIcon.withUnsafeBufferPointer { bytes in
+      var fault = CodecFault.none
+      guard
+        let pixels = ico_pixels_open(
+          bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
+      else { return }
+      defer { pixels.pointee.close(pixels) }
+      var row = [UInt8](repeating: 0, count: 4 * 4000)
+      while pixels.pointee.rows(pixels, &row, row.count, 1) == PIXELS_NOT_YET { waits += 1 }
+    }
+    #expect(waits >= 4)
+  }
+
+  @Test("in which there is an animated PNG is held to the frames that it may have, and shows one")
+  func frames() {
+    var animation = AnimatedPNGTests.Animation()
+    animation.frames = Array(repeating: AnimatedPNGTests.Frame(), count: 40)
+    let icon = Self.icon([(4, 32, animation.bytes)])
+    for pieces in [7, .max] {
+      let few = Decoding(icon, pieces: pieces, limits: DecodeLimits(maxFrames: 39))
+      #expect(few.error == .tooManyFrames(limit: 39))
+      let small = Decoding(icon, pieces: pieces, limits: DecodeLimits(maxPixels: 12))
+      #expect(small.error == .tooManyFrames(limit: 16))
+      #expect(Decoding(icon, pieces: pieces).description?.frames == 1)
+    }
+    let shown = ReadPixels(icon, by: ico_pixels_open)
+    #expect(shown.fault == CodecFault.none && shown.rgba.count == 4 * 4 * 3)
+  }
+
   @Test("is taken only where somebody says so, and decoders are held")
   func optional() {
     for (file, format) in [(Self.small, ImageFormat.bmp), (Self.oldIcon, .ico)] {

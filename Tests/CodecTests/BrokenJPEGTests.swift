@@ -1,3 +1,4 @@
+import CCodecs
 import Codec
 import Jobs
 import TestSupport
@@ -26,6 +27,37 @@ struct BrokenJPEGTests {
     for count in firstWhole..<whole.count {
       #expect(Decoding(Array(whole.prefix(count))).description == Decoding(whole).description)
     }
+  }
+
+  @Test("shows no preview by another frame's header, whose bytes end within it", arguments: 0...10)
+  func otherFrame(cut: Int) throws {
+    let jpeg = JPEGFixture(Fixtures.image("small-progressive.jpg"))
+    let scans = jpeg.segments.indices.filter { jpeg.segments[$0].marker == 0xDA }
+    try #require(scans.count > 1)
+    let start = jpeg.segments[..<scans[1]].reduce(0) { $0 + $1.bytes.count }
+    // 16 by 20,000 pixels, and no count of components.
+    let other: [UInt8] = [0xFF, 0xC2, 0, 17, 8, 0, 16, 0x4E, 0x20, 3, 1].dropLast(cut)
+    let bytes = Array(jpeg.bytes.prefix(start)) + other
+    let reader = try #require(jpeg_reader_create(.max))
+    defer { jpeg_reader_destroy(reader) }
+    var (at, hasEnded, picture) = (0, false, CodecPicture())
+    while !hasEnded {
+      let step = bytes[at...].withUnsafeBufferPointer {
+        jpeg_reader_step(reader, $0.baseAddress, $0.count, false)
+      }
+      at += step.consumed
+      if step.status == .header {
+        picture = jpeg_reader_picture(reader)
+        jpeg_reader_allow_scans(reader, 100)
+      }
+      hasEnded = step.status == .needsBytes || step.status == .failed
+    }
+    jpeg_reader_want_preview(reader, 1)
+    _ = jpeg_reader_step(reader, nil, 0, false)
+    let now = jpeg_reader_picture(reader)
+    #expect(now.width == picture.width && now.height == picture.height)
+    let error = Decoding(bytes).error
+    #expect(error != nil && Decoding(bytes, pieces: 1).error == error)
   }
 
   @Test("is broken where an end was put into the middle", arguments: cut.prefix(4))

@@ -1,5 +1,6 @@
 import CCodecs
 import Codec
+import Foundation
 import Jobs
 import TestSupport
 import Testing
@@ -110,6 +111,43 @@ struct JXLTests {
       #expect(tight.error == .tooManyFrames(limit: 16) || tight.error == .tooManyFrames(limit: 1))
       #expect(few.headers.count == 1)
     }
+  }
+
+  /// 1000 × 600 in one colour, lossless, by libjxl's encoder: with 15 channels of depth, with one, and as an animation of one
+  /// frame.
+  private static let costlier = [
+    """
+    /wq6Euh8gLYAAggggAACCCCAAAIIIIAAAgggAQgAAACAAAAAABAAlAAAAMABHMABHMABHMABHEABFEABFABLKDKOHRJXYAI0
+    mACGXf4fWTF4cYxBjr7AEYAAAJBCGQHwFRIhIxado5BoBiMWnaOQaAYjFp2jkGgGk/F/JJBoBiMWnaOQaAYjFp2jkGgGIxad
+    o5BoBpPxfySQaAbzffkiAfN9+SIB8335IgFj0rytAA==
+    """,
+    """
+    /wq6Euh8gAkgAQgIEAB0AAAAwAEcwAEcwAEcwAEcQAEUQAEUAEsoNkTPFZgAYBLmXf7fZReQAABINABAYA/yLYEEozAjpeBf
+    C6MwI6XgXwujMCOl4F8L09zWJOBfC6MwI6XgXwujMCOl4F8LozAjpeBfC9Pc1iTgXwsj1RsjASPVGyMBI9UbIwHjRNGtAA==
+    """,
+    """
+    /wq6Euh8CJoAQEwIAgUAeAAAAEADNEADNEADNEADNMABHMABHABLKDY0zxUwIQDqjTHGjXH3AhEAABLKBAAQQB4BAApT1i4x
+    gAyhkh8QSwECU9YuMYAMoZIfEEsBAlPWLjGADKGSHxBLAQLzX4sAgAyhkh8QSwECU9YuMYAMoZIfEEsBAlPWLjGADKGSHxBL
+    AQJT1i4xgAyhkh8QSwEC81+LAIAMoZIfEEsBAtPc0A9BAQLT3NAPQQEC09zQD0EBApPa1jlAAQI=
+    """,
+  ]
+
+  @Test(
+    "with more to decode than is shown has all of it reckoned for variants, which need no less",
+    arguments: costlier)
+  func extraMemory(file: String) throws {
+    let file = Array(
+      try #require(Data(base64Encoded: file, options: .ignoreUnknownCharacters)))
+    let decoding = Decoding(file)
+    let image = try #require(decoding.description)
+    #expect((image.width, image.height, image.frames) == (1000, 600, 1))
+    let variant = Variant(.png, 10, 6)
+    let needed = try #require(decoding.headers.first).decodingMemory + 1000 * 600 * 3
+    #expect(StreamingRenderer().memory(for: variant, from: image) >= needed)
+    #expect(Rendered(file, as: variant).file != nil)
+    var other = image
+    other.extraMemory = nil
+    #expect(ReadPixels(file, as: other, by: jxl_pixels_open).fault == .tooMuchMemory)
   }
 
   @Test("is decoded only where it may be")

@@ -108,6 +108,28 @@ struct LQIPTests {
     #expect(Decoding(invisible).lqip?.dominantColor == [0, 0, 0])
   }
 
+  @Test("of a JPEG in inks is the same with Adobe's marker and without, as its variants are")
+  func inks() throws {
+    let whole = Fixtures.image("cmyk.jpg")
+    var fixture = JPEGFixture(whole)
+    fixture.segments.removeAll { $0.marker == 0xEE }
+    let plain = fixture.bytes
+    #expect(plain.count < whole.count)
+    #expect(Decoding(plain).lqip == Decoding(whole).lqip)
+    let variants = try [plain, whole].map { try Rendered($0, as: Variant(.png, 20)).result.get() }
+    #expect(variants[0] == variants[1])
+  }
+
+  @Test("of a PNG of 16 bits is rounded alike, whether variants are made on the way or not")
+  func deep() {
+    var png = PNGFixture(width: 40, height: 30)
+    png.depth = 16
+    let file = png.file { _, _ in [100, 255, 100, 0, 99, 128] }.bytes
+    let lqip = Decoding(file).lqip
+    #expect(lqip?.dominantColor == [101, 100, 99])
+    #expect(Decoding(file, variants: [Variant(.png, 10)]).lqip == lqip)
+  }
+
   @Test("is missing from descriptions that were stored before there was one")
   func oldRecords() throws {
     let record = #"""

@@ -74,7 +74,8 @@ extension CheckedPicture {
   init(_ image: ImageDescription) {
     self.init(
       width: UInt32(image.width), height: UInt32(image.height), has_alpha: image.hasAlpha,
-      is_progressive: image.isProgressive, frames: UInt64(image.frames))
+      is_progressive: image.isProgressive, frames: UInt64(image.frames),
+      extra_memory: UInt64(image.extraMemory ?? 0))
   }
 }
 

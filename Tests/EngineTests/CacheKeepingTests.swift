@@ -59,6 +59,22 @@ struct CacheKeepingTests {
     }
   }
 
+  @Test("was changed when the origin says so, and never later than it came")
+  func modified() async throws {
+    try await Workshop.open { shop in
+      for (date, modified) in [
+        ("Thu, 01 Jan 1970 00:00:01 GMT", Timestamp(milliseconds: 1_000)),
+        ("Thu, 01 Jan 2970 00:00:01 GMT", shop.clock.now), ("soon", shop.clock.now),
+      ] {
+        let field = HeaderField(name: "Last-Modified", value: date)
+        shop.fetcher.answer("http://a.example/x", with: .responds(200, [field], ok))
+        let id = try await shop.submit("http://a.example/x") { $0.cacheMode = .reload }
+        let job = try await shop.finished(id)
+        #expect(job.image?.modifiedAt == modified, "\(date)")
+      }
+    }
+  }
+
   @Test("of a redirect is the origin's word alone, whatever freshness a job gives")
   func assignedLifetime() async throws {
     try await Workshop.open({ $0.cache.defaultTTL = .zero }) { shop in
@@ -135,6 +151,28 @@ struct CacheKeepingTests {
       }
       #expect(try await shop.finished(hurried).phase == .failure)
       #expect(try await shop.finished(patient).cache?.status == .stale)
+    }
+  }
+
+  @Test("is nobody's who came later with as much time, for as long as that lasts")
+  func latecomer() async throws {
+    try await Workshop.open { shop in
+      let fields = [
+        HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")
+      ]
+      shop.fetcher.answer(
+        "http://a.example/x", with: .responds(200, fields, ok), .silent, .responds(200, fields, ok))
+      _ = try await shop.finished(shop.submit("http://a.example/x"))
+      shop.clock.advance(by: .seconds(5))
+      let first = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      // Who comes within a second is answered with the first.
+      try await Task.sleep(for: .milliseconds(1_500))
+      let late = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
+      let job = try await shop.finished(late)
+      #expect(job.phase == .success && job.cache?.status == .miss && job.tries == 1)
+      #expect(try await shop.finished(first).cache?.status == .stale)
+      #expect(shop.fetcher.requests.count == 3)
     }
   }
 

@@ -220,6 +220,23 @@ struct RequestTests {
     #expect(one.request != stranger.request && one.cacheKey != stranger.cacheKey)
   }
 
+  @Test("a cache key stands for each of a job's URLs apart")
+  func cacheKeyOfEachURL() {
+    var job = job {
+      $0.source = .url(SourceURL("http://a.example/x")!, lowData: SourceURL("http://a.example/y"))
+      $0.alternatives = ["http://b.example/", "http://c.example/"].map { SourceURL($0)! }
+      $0.cacheKey = "k"
+    }
+    for key in [\Job.request, \.partial, \.cacheKey, \.sharedCacheKey] {
+      var found: [Fingerprint?] = []
+      for target in [URLCandidate.regular, .lowData, .alternative(0), .alternative(1)] {
+        job.target = target
+        found.append(job[keyPath: key])
+      }
+      #expect(Set(found).count == 4 && !found.contains(nil))
+    }
+  }
+
   @Test("other sources share nothing")
   func others() {
     let submission = Submission(source: .local("a.png"))

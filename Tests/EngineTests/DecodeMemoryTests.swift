@@ -125,4 +125,78 @@ struct DecodeMemoryTests {
       #expect(shop.codec.decoded.contains(ok + rest))
     }
   }
+
+  /// More than may be held without a share.
+  private static let start = ok + [UInt8](repeating: 0, count: 2 * Decode.heldFreely)
+
+  @Test("bytes before a header are held by no decoder where no memory is left for them")
+  func lateHeader() async throws {
+    let goesOn = Latch()
+    try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
+      let memory = shop.engine.loader.urls.ingest.memory
+      var all = await memory.share(64 << 20)
+      let (start, rest) = (Self.start, Array(" and more".utf8))
+      shop.codec.headerComes(after: start.count + 1)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: start, { await goesOn.wait() }, then: rest))
+      let id = try await shop.submit("http://a.example/")
+      while try await shop.engine.job(id, for: Workshop.me).job.progress.completed < start.count {
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      try #require(shop.codec.held == 0)
+      goesOn.open()
+      while memory.waiting < 1 { await Task.yield() }
+      #expect(shop.codec.held == 0)
+      all = nil
+      #expect(try await shop.finished(id).phase == .success && all == nil)
+      #expect(shop.codec.decoded.contains(start + rest))
+    }
+  }
+
+  @Test("bytes before a header have a share of their own, which others can have back")
+  func lateShare() async throws {
+    let goesOn = Latch()
+    try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
+      let memory = shop.engine.loader.urls.ingest.memory
+      let (start, rest) = (Self.start, Array(" and more".utf8))
+      shop.codec.headerComes(after: start.count + 1)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: start, { await goesOn.wait() }, then: rest))
+      let id = try await shop.submit("http://a.example/")
+      while try await shop.engine.job(id, for: Workshop.me).job.progress.completed < start.count {
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      #expect(shop.codec.held == start.count)
+      #expect(memory.shareAtOnce(64 << 20) == nil, "some of it is taken")
+      let other = Task { await memory.share(64 << 20) != nil }
+      while memory.waiting < 1 { await Task.yield() }
+      goesOn.open()
+      #expect(await other.value)
+      #expect(try await shop.finished(id).phase == .success)
+      #expect(shop.codec.decoded.contains(start + rest))
+    }
+  }
+
+  @Test("who waits for what a late header asks for holds nothing, so that no two wait for another")
+  func lateHeaders() async throws {
+    try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
+      let memory = shop.engine.loader.urls.ingest.memory
+      // What is left is enough for their bytes, and not for what they need by their headers.
+      var most = await memory.share(8 << 20)
+      let (start, rest) = (Self.start, Array(" and more".utf8))
+      shop.codec.headerComes(after: start.count + rest.count)
+      shop.codec.needs(memory: 60 << 20)
+      var ids: [JobID] = []
+      for number in 0..<3 {
+        let url = "http://\(number).example/"
+        shop.fetcher.answer(
+          url, with: .pieces([start, rest + [UInt8(number)]], total: start.count + rest.count + 1))
+        ids.append(try await shop.submit(url))
+      }
+      while memory.waiting < 3 { await Task.yield() }
+      #expect(shop.codec.held == 0)
+      most = nil
+      for id in ids { #expect(try await shop.finished(id).phase == .success && most == nil) }
+    }
+  }
 }

@@ -96,6 +96,59 @@ struct FailingStoreTests {
     #expect(images.digests.isEmpty)
   }
 
+  @Test("has a worker remove what is its own, and leaves the rest to the next round")
+  func own() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
+    let (left, mine) = (images.leaveOrphan([1]), images.leaveOrphan([2]))
+    images.stick(left)
+    await keeper.remove([ImageName(left)])
+    images.stick(nil)
+    await keeper.remove([ImageName(mine)])
+    #expect(images.digests == [left])
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests.isEmpty)
+  }
+
+  @Test("keeps no job from its end where the images that give way to its own can't be removed")
+  func standingStill() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let old = try #require(try await shop.finished(shop.submit(url)).image)
+      shop.images.holdRemovals()
+      await shop.store.giveWay(old.digest)
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok + [1]], total: nil))
+      let new = try await shop.finished(shop.submit("http://b.example/"))
+      #expect(new.phase == .success && shop.images.digests.contains(old.digest))
+      shop.images.holdRemovals(false)
+      try await until { !shop.images.digests.contains(old.digest) }
+    }
+  }
+
+  @Test("leaves no more to the next round than it may, and nothing that comes back before that")
+  func leftOver() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let image = images.leaveOrphan(ok)
+    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
+    _ = try await store.reserve(
+      image, bytes: ok.count, as: holder, of: lease.instance, limit: 99)
+    try await store.release(holder)
+    let marked = try await store.abandonedImages(9, for: lease.instance)
+    let others = (1..<ImageKeeper.mostLeft).map {
+      ImageName(MemoryImageStore.digest(of: Array("\($0)".utf8)))
+    }
+    await keeper.removeLater(marked + others)
+    let one = images.leaveOrphan([1])
+    await keeper.removeLater([ImageName(one)])
+    #expect(images.digests == [image], "one too many")
+    let staged = try await images.spool.stage()
+    try staged.write(ok)
+    #expect(try await keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99))
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests == [image])
+  }
+
   @Test("removes nothing that was marked under a lease which is over")
   func marked() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())

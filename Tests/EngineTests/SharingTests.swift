@@ -62,6 +62,69 @@ struct SharingTests {
     }
   }
 
+  @Test("by a cache_key share no load of an alternative with one of the URL")
+  func alternative() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
+      shop.fetcher.answer("http://c.example/", with: .pieces([ok], total: nil))
+      let turned = try await shop.submit("http://gone.example/") {
+        ($0.cacheKey, $0.alternatives) = ("k", [SourceURL("http://b.example/")!])
+      }
+      try await until { shop.fetcher.requests.count == 2 }
+      let id = try await shop.submit("http://c.example/") { $0.cacheKey = "k" }
+      #expect(try await shop.finished(id).image?.url?.host == "c.example")
+      #expect(try await shop.engine.job(turned, for: Workshop.me).job.phase == .loading)
+    }
+  }
+
+  /// Has a picture stored, and stale, whose origin is silent once and then has this one.
+  private func storeStale(_ shop: Workshop, then last: [UInt8]) async throws {
+    let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")]
+    shop.fetcher.answer(
+      url, with: .responds(200, fields, ok), .silent, .responds(200, fields, last))
+    _ = try await shop.finished(shop.submit(url))
+    shop.clock.advance(by: .seconds(5))
+  }
+
+  @Test("and are given a stored picture don't fail by it: who named another one asks for that")
+  func integrity() async throws {
+    try await Workshop.open { shop in
+      let other = ok + [1]
+      try await storeStale(shop, then: other)
+      let first = try await shop.submit(url) { $0.timeout = .seconds(1) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      let second = try await shop.submit(url) {
+        ($0.timeout, $0.integrity) = (.seconds(1), MemoryImageStore.digest(of: other))
+      }
+      let job = try await shop.finished(second)
+      #expect(job.phase == .success && job.image?.digest == job.submission.integrity)
+      #expect(try await shop.finished(first).cache?.status == .stale)
+      #expect(shop.fetcher.requests.count == 3)
+    }
+  }
+
+  @Test("share no transfer that ends too soon for them, and are brought to it once; the others do")
+  func patient() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      try await storeStale(shop, then: ok)
+      _ = try await shop.submit(url) { $0.timeout = .seconds(30) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      let timeouts: [Duration] = [.seconds(60), .seconds(30), .seconds(60), .seconds(10)]
+      let jobs = timeouts.map { timeout in
+        var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+        submission.timeout = timeout
+        return NewJob(submission: submission)
+      }
+      let ids = try await shop.engine.submit(jobs, by: Workshop.me, key: nil).map(\.id)
+      var found: [Job] = []
+      for id in ids { found.append(try await shop.engine.job(id, for: Workshop.me).job) }
+      #expect(found.map(\.phase) == [.queued, .loading, .queued, .loading])
+      _ = try await shop.engine.submit([jobs[0]], by: Workshop.me, key: nil)
+      let again = try await shop.engine.job(ids[0], for: Workshop.me).job
+      #expect(again.version == found[0].version)
+    }
+  }
+
   @Test("each ends once its own deliveries are through, however slow another owner's are")
   func deliveries() async throws {
     let receiver = SlowReceiver(host: "slow.example")

@@ -263,6 +263,23 @@ struct SubscriptionTests {
       #expect(try await shop.finished(id).phase == .cancelled)
     }
   }
+
+  @Test("takes no job along that it was told to let go on")
+  func letsGoOn() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
+      let (id, other) = (try await shop.submit(url), try await shop.submit("http://b.example/"))
+      for (id, goesOn) in [(id, true), (other, false)] {
+        let subscription = try await shop.engine.subscribe(
+          to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
+        if goesOn { subscription.letJobGoOn() }
+      }
+      // Whoever left first has been heard of first.
+      #expect(try await shop.finished(other).phase == .cancelled)
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.phase.isFinished == false)
+    }
+  }
 }
 
 @Suite("One who listens to all jobs", .timeLimit(.minutes(5)))
@@ -378,6 +395,53 @@ struct ManyJobsSubscriptionTests {
         if snapshot.job.phase == .success, events.contains(.phase) { ended.insert(snapshot.job.id) }
       }
       #expect(ended == ids)
+    }
+  }
+
+  /// Failed jobs that are in the store, the oldest first; nobody hears of them as they come.
+  private func fill(
+    _ shop: Workshop, _ count: Int, _ adjust: (inout Submission) -> Void = { _ in }
+  ) async throws -> [JobID] {
+    var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+    adjust(&submission)
+    let moment = shop.clock.now
+    let jobs = (1...count).map { number in
+      var job = Job(
+        NewJob(submission: submission), id: JobID(high: 1, low: UInt64(number)),
+        owner: Workshop.me.owner, createdAt: moment)
+      job.fail(.internal, at: moment, keptFor: .seconds(3_600))
+      return job
+    }
+    _ = try await shop.store.submit(jobs, key: nil, capacity: .max)
+    return jobs.map(\.id)
+  }
+
+  @Test("holds few of them at once where they are long, and tells all of them")
+  func longJobs() async throws {
+    try await Workshop.open { shop in
+      let long = SourceURL("http://b.example/" + String(repeating: "x", count: 8_000))!  // legal
+      let ids = try await fill(shop, 20) { $0.alternatives = Array(repeating: long, count: 5) }
+      let subscription = try #require(
+        shop.engine.subscribe(query { $0.seenUntil = Timestamp(milliseconds: 0) })
+          as? ManyJobsSubscription)
+      var (heard, places): ([JobID], Set<JobID?>) = ([], [])
+      while case .job(let snapshot, _) = try await nextUpdate(subscription) {
+        heard.append(snapshot.job.id)
+        // Where the next page begins: it stands still while there is something left of one.
+        places.insert(subscription.wanted?.before)
+      }
+      #expect(heard == Array(ids.reversed()))
+      #expect(places.count == 3, "of twenty with 40 kB each, seven have 256 KiB")
+    }
+  }
+
+  @Test("goes past a page of jobs that can't be read")
+  func unreadable() async throws {
+    try await Workshop.open { shop in
+      let ids = try await fill(shop, 150)
+      await shop.store.spoil(Set(ids.dropFirst()))
+      let subscription = shop.engine.subscribe(query { $0.seenUntil = Timestamp(milliseconds: 0) })
+      #expect(try await hearAll(subscription) == ["phase failure"])
     }
   }
 

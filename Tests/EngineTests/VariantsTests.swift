@@ -30,13 +30,14 @@ struct VariantsTests {
 
     /// A request of its own, which may be cancelled.
     func request(
-      _ rendition: Rendition, at priority: Priority = .normal
+      _ rendition: Rendition, at priority: Priority = .normal, by owner: Owner? = nil
     ) -> Task<Result<[UInt8], JobsError>, Never> {
-      var job = job
-      _ = job.edit(priority: priority, tags: nil)
-      return Task { [job] in
+      let asked = Job(
+        id: id, owner: owner ?? job.owner, submission: job.submission, priority: priority, tags: [],
+        createdAt: job.createdAt)
+      return Task {
         do throws(JobsError) {
-          let stored = try await engine.open(rendition, for: job).bytes
+          let stored = try await engine.open(rendition, for: asked).bytes
           return .success(stored.read(at: 0, count: stored.count))
         } catch {
           return .failure(error)
@@ -211,6 +212,61 @@ struct VariantsTests {
       #expect(studio.renderer.order.map(\.width).prefix(3) == [1, 2, 5])
       #expect(Set(studio.renderer.order.map(\.width)) == [1, 2, 3, 4, 5])
       #expect(try await studio.open(refused) == studio.picture(refused), "there is room again")
+    }
+  }
+
+  @Test("of one owner, however many and urgent, have another's wait for few of them")
+  func owners() async throws {
+    try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
+      $0.renderingsAtOnce = 1
+    } _: { studio in
+      studio.renderer.hold()
+      var requests: [Task<Result<[UInt8], JobsError>, Never>] = []
+      for width in 1...9 {
+        let rendition = try studio.rendition { ($0.width, $0.format) = (width, .avif) }
+        requests.append(
+          width < 9
+            ? studio.request(rendition, at: .veryHigh)
+            : studio.request(rendition, by: Owner("somebody else")))
+        try await Self.eventually {
+          studio.renderer.begun == 1 && studio.engine.variants?.load.waiting == width - 1
+        }
+      }
+      studio.renderer.hold(false)
+      for request in requests { #expect((try? await request.value.get()) != nil) }
+      let place = try #require(studio.renderer.order.map(\.width).firstIndex(of: 9))
+      #expect(place <= 3)
+    }
+  }
+
+  @Test("of one owner, however many wait, leave places to another's")
+  func crowded() async throws {
+    try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
+      $0.renderingsAtOnce = 1
+      $0.maxWaitingRenderings = 4
+    } _: { studio in
+      studio.renderer.hold()
+      func ask(_ width: Int, by owner: String) throws -> Task<Result<[UInt8], JobsError>, Never> {
+        studio.request(
+          try studio.rendition { ($0.width, $0.format) = (width, .avif) }, by: Owner(owner))
+      }
+      var requests = [try ask(1, by: "a")]
+      try await Self.eventually { studio.renderer.begun == 1 }
+      for width in 2...5 { requests.append(try ask(width, by: "a")) }
+      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      let refused = try ask(6, by: "b")
+      #expect(await refused.value == .failure(.renderingsFull))
+      // The next free place is the other's.
+      let left = requests.removeLast()
+      left.cancel()
+      #expect(await left.value == .failure(.abandoned))
+      let again = try ask(5, by: "a")
+      try await Task.sleep(for: .milliseconds(20))
+      requests.append(try ask(6, by: "b"))
+      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      studio.renderer.hold(false)
+      for request in requests { #expect((try? await request.value.get()) != nil) }
+      #expect(await again.value == .failure(.renderingsFull))
     }
   }
 

@@ -274,8 +274,9 @@ def make_jxls():
         "progressive.jxl": jxl("progressive.jxl", large, "-d", "3", "-p", "--progressive_dc=1"),
         "progressive-lossless.jxl": jxl("progressive-lossless.jxl", small, "-d", "0", "-p"),
         "animated.jxl": jxl("animated.jxl", moving(4), "-d", "2"),
-        # Frames of no duration are layers of the one that is shown.
-        "layers.jxl": jxl("layers.jxl", layers, "-d", "0", "-e", "3", duration=0, frames=1),
+        # Frames of no duration are layers of the one that is shown: it takes as much as an animation (jxl_decoder.c).
+        "layers.jxl": jxl(
+            "layers.jxl", layers, "-d", "0", "-e", "3", duration=0, frames=1, extra_memory=232 * 232 * 3 * 18),
         "blinking.jxl": jxl("blinking.jxl", blinking(), "-d", "0"),
     }
     for orientation in range(2, 9):

@@ -196,7 +196,7 @@ static void add_decoded(Reply *reply, uint8_t format, int64_t width, int64_t hei
     add_byte(reply, format);
     const int64_t numbers[] = {width, height, orientation, 1};
     for (int i = 0; i < 4; i++) add_number(reply, numbers[i]);
-    for (int i = 0; i < 3; i++) add_byte(reply, 0);
+    for (int i = 0; i < 4; i++) add_byte(reply, 0);
 }
 
 /// One that claims to have made files of such lengths.
@@ -378,10 +378,15 @@ static bool is_plant(const char *what) {
     return plant != NONE;
 }
 
-static void spin(Reply *reply) {
+/// Tells which process this is.
+static void add_self(Reply *reply) {
     char own[16];
     snprintf(own, sizeof own, "%d", getpid());
     add_broken(reply, own);
+}
+
+static void spin(Reply *reply) {
+    add_self(reply);
     CIsolation_send(channel, reply->bytes, reply->count);
     for (volatile int i = 0;; i++) {}
 }
@@ -408,6 +413,8 @@ static void decode(int socket, uint8_t *shared, size_t count) {
             flood(&reply);
         } else if (IS("spin once it is idle")) {
             spin(&reply);
+        } else if (IS("who")) {
+            add_self(&reply);
         } else if (is_plant(what)) {
             add_broken(&reply, "planted");
         } else if (IS("a header")) {

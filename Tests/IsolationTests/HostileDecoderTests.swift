@@ -200,10 +200,12 @@ struct HostileDecoderTests {
   @Test("finds nothing of the pictures before its own in the memory that it shares")
   func remains() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let before = Self.end(of: "who", by: codec)
     #expect(Self.end(of: "write", by: codec, size: 100_000, of: 0xA5) != nil)
     #expect(Self.end(of: "a variant", by: codec, variants: [Self.small]) == nil)
     let end = Self.end(of: "find remains", by: codec)
     #expect(end == .broken(format: .jpeg, detail: "denied"))
+    #expect(before != nil && Self.end(of: "who", by: codec) == before, "it was one process")
   }
 
   @Test("that spins once it is idle is ended, long before it would be within an image's time")

@@ -21,7 +21,7 @@ struct WebhookMessageTests {
   ) -> WebhookAnswer {
     WebhookAnswer(
       at: moment, time: .milliseconds(20), status: status, retryAfter: retryAfter,
-      error: status == nil ? "no answer" : nil)
+      error: status == nil ? FetchError.stalled(seconds: 1) : nil)
   }
 
   @Test("is sent again as often as the schedule says, never sooner and a quarter later at most")
@@ -51,7 +51,9 @@ struct WebhookMessageTests {
       message.note(answer(status), under: .standard, dice: 0)
       #expect(
         message.state == state && (message.nextTry == nil) == (state != .pending), "\(status ?? 0)")
-      #expect((message.tries[0].error == nil) == (state == .delivered))
+      let made = try #require(message.tries.first)
+      #expect((made.error == nil && made.failure == nil) == (state == .delivered))
+      #expect((made.failure == nil) == (status != nil))
     }
   }
 

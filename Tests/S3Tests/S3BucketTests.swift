@@ -36,6 +36,26 @@ struct S3BucketTests {
     #expect(try await bucket.count(of: key) == nil)
   }
 
+  @Test("gives an object so much time as it is large, and nothing else more")
+  func deadline() async throws {
+    let asked = Mutex<[Duration]>([])
+    let bucket = S3Bucket(
+      S3Bucket.Place(
+        endpoint: SourceURL("http://a.example")!, region: "r", bucket: "b", prefix: "",
+        isPathStyle: true),
+      send: { request throws(FetchError) in
+        asked.withLock { $0.append(request.timeout) }
+        throw .cancelled
+      }, credentials: S3CredentialSource(S3Credentials(accessKey: "A", secretKey: "S")),
+      timeout: .seconds(60), tries: 1, now: { Timestamp(milliseconds: 0) },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    for limit in [1_000, 4 << 30, .max] { _ = try? await bucket.get("k", atMost: limit) }
+    _ = try? await bucket.put("k", OutgoingContent([1]), digest: TestBucket.digest(of: [1]))
+    _ = try? await bucket.remove("k")
+    let seconds = [60, 60 + 4_096, 60 + 86_400, 60, 60] as [Int64]
+    #expect(asked.withLock { $0 } == seconds.map { .seconds($0) })
+  }
+
   @Test("bytes that aren't those of the digest are refused")
   func wrongDigest() async throws {
     let bucket = try await TestBucket().bucket

@@ -121,6 +121,8 @@ extension SQLiteJobStore {
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
     "keys that name no jobs, or parts of names":
       "SELECT number FROM keys WHERE length(jobs) = 0 OR length(jobs) % 16 <> 0",
+    "rejected lines of no batch":
+      "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)",
     "parked jobs without an origin":
       "SELECT id FROM jobs WHERE phase = 0 AND waiting = 2 AND origin IS NULL",
     "what finished jobs ask":

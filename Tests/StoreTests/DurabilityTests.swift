@@ -272,7 +272,8 @@ struct DurabilityTests {
     var message = try #require(taken.first)
     message.note(
       WebhookAnswer(
-        at: .at(20), time: .zero, status: nil, error: String(repeating: "x", count: 100_000)),
+        at: .at(20), time: .zero, status: nil,
+        error: .noResponse(host: "a.example", detail: String(repeating: "x", count: 100_000))),
       under: .standard, dice: 0)
     try store.onWriter { db in
       let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0

@@ -223,8 +223,8 @@ struct MigrationTests {
       ORDER BY rank LIMIT 1
       """: "jobs_queue",
       "SELECT max(line) FROM jobs WHERE batch = 5 AND line > 5": "jobs_batch",
-      "SELECT id FROM jobs WHERE batch = 5 AND line > 5 AND code = 'a' ORDER BY line LIMIT 5":
-        "jobs_failed",
+      WriteTransaction.failedLines.replacing("?", with: "5"):
+        "jobs_failed (batch=? AND code=? AND line>? AND line<?)",
       """
       SELECT rank, number, id FROM jobs
       WHERE phase = 0 AND waiting = 2 AND origin = x'61' AND priority = 1 AND owner = x'61' AND batch = 0

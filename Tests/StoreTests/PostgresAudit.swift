@@ -105,6 +105,10 @@ extension PostgresJobStore {
       "SELECT batch FROM batch_tallies WHERE batch NOT IN (SELECT number FROM batches)"
     ),
     (
+      "rejected lines of no batch",
+      "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)"
+    ),
+    (
       "small images' bytes",
       """
       SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)

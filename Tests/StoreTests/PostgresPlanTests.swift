@@ -15,6 +15,14 @@ struct PostgresPlanTests {
       Transaction.untidyBatches, [.int(nil)],
       "Index Cond: ((stage = ANY ('{2,3}'::integer[])) AND (expires_at <="
     ),
+    (
+      Transaction.forgetLines, [.int(1), .int(9)],
+      "Index Cond: ((batch = '1'::bigint) AND (line <="
+    ),
+    (
+      Transaction.failedJobs, [.int(1), .int(5), .byteStrings([[97], [98]]), .int(9)],
+      "Index Cond: ((batch = '1'::bigint) AND (code = c) AND (line > '5'::bigint))"
+    ),
     (Transaction.pinnedBytes, [.bytes([1])], "jobs_pinned"),
     (
       Transaction.ofBatch,

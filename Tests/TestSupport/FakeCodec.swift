@@ -13,6 +13,8 @@ public final class FakeCodec: ImageCodec {
     let hangs = Atomic(false)
     let isElsewhere = Atomic(false)
     let memory = Atomic(1000)
+    let headerAt = Atomic(2)
+    let held = Atomic(0)
     let decoded = Mutex<[[UInt8]]>([])
   }
 
@@ -26,6 +28,12 @@ public final class FakeCodec: ImageCodec {
 
   /// What pictures need by their header from now on.
   public func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
+
+  /// Headers come once so many bytes did, from now on; of a smaller one with its end.
+  public func headerComes(after count: Int) { state.headerAt.store(count, ordering: .relaxed) }
+
+  /// Bytes that decoders have which somebody still holds.
+  public var held: Int { state.held.load(ordering: .relaxed) }
 
   /// From now on each step of a decoder crashes, or not.
   public func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
@@ -54,7 +62,13 @@ public final class FakeCodec: ImageCodec {
 
     init(limits: DecodeLimits, _ state: State) { (self.limits, self.state) = (limits, state) }
 
-    func append(_ bytes: [UInt8]) { self.bytes += bytes }
+    deinit { state.held.subtract(bytes.count, ordering: .relaxed) }
+
+    func append(_ bytes: [UInt8]) {
+      self.bytes += bytes
+      state.held.add(bytes.count, ordering: .relaxed)
+    }
+
     func end() { isEnded = true }
 
     func pause() async -> Duration {
@@ -75,6 +89,9 @@ public final class FakeCodec: ImageCodec {
         throw .broken(format: .png, detail: "not ok")
       }
       if !hasHeader {
+        guard bytes.count >= state.headerAt.load(ordering: .relaxed) || isEnded else {
+          return .needsBytes
+        }
         hasHeader = true
         guard limits.maxPixels >= 100 else {
           throw .tooManyPixels(width: 10, height: 10, limit: limits.maxPixels)

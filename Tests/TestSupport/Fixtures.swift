@@ -57,6 +57,7 @@ public enum Fixtures {
     var width, height, orientation, frames: Int
     var progressive, has_alpha: Bool
     var pixels: UInt32?
+    var extra_memory: Int?
 
     var description: ImageDescription {
       var description = ImageDescription(format: format, width: width, height: height)
@@ -64,6 +65,7 @@ public enum Fixtures {
       description.isProgressive = progressive
       description.hasAlpha = has_alpha
       description.frames = frames
+      description.extraMemory = extra_memory
       return description
     }
   }

@@ -9,6 +9,7 @@ public final class MemoryImageStore: ImageStore {
   private let room = Mutex(true)
   private let isFailing = Mutex(false)
   private let stuck = Mutex<ImageDigest?>(nil)
+  private let holdsRemovals = Mutex(false)
 
   public init() {}
 
@@ -61,7 +62,13 @@ public final class MemoryImageStore: ImageStore {
   /// Which image can't be removed.
   public func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
 
+  /// Whether each removal waits until that is taken back.
+  public func holdRemovals(_ isHeld: Bool = true) { holdsRemovals.withLock { $0 = isHeld } }
+
   public func remove(_ name: ImageName) async throws(StoreError) {
+    while holdsRemovals.withLock({ $0 }), !Task.isCancelled {
+      try? await Task.sleep(for: .milliseconds(1))
+    }
     if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "told to fail") }
     images.withLock { $0[name.digest] = nil }
   }

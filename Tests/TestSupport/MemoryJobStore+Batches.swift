@@ -40,16 +40,10 @@ extension MemoryJobStore: BatchStore {
     try await mayFail()
     guard var batch = counted(id) else { return .unknown }
     guard batch.state == .receiving, batch.received == lines.offset else { return .refused(batch) }
-    var queue = lineRefusals
-    for row in rows.values where row.job.phase == .queued && row.job.batch != nil {
-      queue.hold(1, for: row.job.owner)
-    }
-    guard lines.jobs.count <= capacity.ofOwner - queue.share(of: batch.owner),
-      queue.hasRoom(for: lines.jobs.count, of: batch.owner, within: capacity.all, at: now)
-    else {
-      _ = lineRefusals.hasRoom(for: .max, of: batch.owner, within: 0, at: now)
-      return .queueFull
-    }
+    guard
+      hasRoom(
+        for: lines.jobs.count, of: batch.owner, ofBatch: true, within: capacity, at: now)
+    else { return .queueFull }
     for job in lines.jobs { append(job) }
     rejectedLines[id, default: []] += lines.rejected
     batch.take(lines, at: now)

@@ -88,7 +88,7 @@ extension MemoryJobStore {
     }
   }
 
-  private func evict(_ image: ImageDigest, for instance: Instance) {
+  func evict(_ image: ImageDigest, for instance: Instance) {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
       if row.job.image?.keptDigest == image, row.job.image?.isKept == true {

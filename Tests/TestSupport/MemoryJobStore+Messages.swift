@@ -9,7 +9,14 @@ extension MemoryJobStore: WebhookOutbox {
 
   /// Has somebody told of an end; nil: nobody wants to know.
   public func tell(_ message: WebhookMessage?) {
-    if let message { messages[message.id] = KeptMessage(message: message) }
+    guard let message else { return }
+    messages[message.id] = KeptMessage(message: message)
+    let all = messages.keys.filter { $0.subject == message.id.subject }
+      .sorted { $0.number < $1.number }
+    for id in all.dropLast(WebhookMessage.mostOfSubject)
+    where messages[id]?.message.nextTry == nil {
+      messages[id] = nil
+    }
   }
 
   func forgetMessages(of subject: JobID, waiting: Bool) {
@@ -80,8 +87,9 @@ extension MemoryJobStore: WebhookOutbox {
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await mayFail()
     countBatches()
-    return messages.values.map(\.message).filter { $0.id.subject == subject }
+    let all = messages.values.map(\.message).filter { $0.id.subject == subject }
       .sorted { $0.id.number < $1.id.number }
+    return Array(all.suffix(WebhookMessage.mostOfSubject))
   }
 
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {

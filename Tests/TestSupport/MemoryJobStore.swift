@@ -35,8 +35,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// When an origin's rate allows the next request, in microseconds.
   var nextAsking: [String: Int64] = [:]
   var constrained: Bool?
-  /// Holds nothing, but knows who was refused.
-  private var refusals = SharedCapacity<Owner>()
+  /// Hold nothing, but know who was refused: of batches' lines, and of other jobs.
+  private var refusals: [Bool: SharedCapacity<Owner>] = [:]
   var batches: [BatchID: Batch] = [:]
   /// Whether somebody is to be told of a batch's end that nobody has asked after.
   var isBatchTold = false
@@ -45,11 +45,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var rejectedLines: [BatchID: [RejectedLine]] = [:]
   /// Jobs of batches, as they were counted last.
   var countedMembers: [BatchID: [JobID: BatchChange.Member]] = [:]
-  var lineRefusals = SharedCapacity<Owner>()
   private var failures: [StoreError] = []
   private var failuresOf: [Call: [StoreError]] = [:]
   /// Images that were marked as leaving by a call whose answer was lost.
   var unheard: [ImageName] = []
+  private var givingWay: ImageDigest?
+  /// Jobs that no page has, as if their records could not be read.
+  private var spoilt: Set<JobID> = []
   /// How often it was asked to take jobs.
   public private(set) var submissions = 0
   /// How often it was asked which images it does not know.
@@ -70,6 +72,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     self.isExclusive = isExclusive
     clock = now
   }
+
+  /// Has no page of jobs list those any more.
+  public func spoil(_ ids: Set<JobID>) { spoilt.formUnion(ids) }
+
+  /// Has an image give way to what the next completion brings.
+  public func giveWay(_ image: ImageDigest) { givingWay = image }
 
   /// Goes by another clock from now on.
   public func use(_ clock: @escaping WallClock) { self.clock = clock }
@@ -189,20 +197,32 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   private func hasRoom(for jobs: [Job], within capacity: QueueCapacity) -> Bool {
-    var queue = refusals
-    for row in rows.values where row.job.phase == .queued && row.job.batch == nil {
-      queue.hold(1, for: row.job.owner)
-    }
     let coming = jobs.filter { $0.phase == .queued }
     guard let first = coming.first else { return true }
-    guard coming.count <= capacity.ofOwner - queue.share(of: first.owner) else { return false }
-    if queue.hasRoom(
-      for: coming.count, of: first.owner, within: capacity.all, at: first.createdAt)
-    {
-      return true
+    return hasRoom(
+      for: coming.count, of: first.owner, ofBatch: false, within: capacity, at: first.createdAt)
+  }
+
+  public func hasRoom(
+    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
+  ) async throws(StoreError) -> Bool {
+    try await mayFail()
+    return hasRoom(for: 1, of: owner, ofBatch: ofBatch, within: capacity, at: moment)
+  }
+
+  func hasRoom(
+    for count: Int, of owner: Owner, ofBatch: Bool, within capacity: QueueCapacity,
+    at moment: Timestamp
+  ) -> Bool {
+    var places = refusals[ofBatch, default: SharedCapacity()]
+    for row in rows.values where row.job.phase == .queued && (row.job.batch != nil) == ofBatch {
+      places.hold(1, for: row.job.owner)
     }
+    guard count <= capacity.ofOwner - places.share(of: owner) else { return false }
+    if places.hasRoom(for: count, of: owner, within: capacity.all, at: moment) { return true }
     // Nothing but the refusal is to be remembered.
-    _ = refusals.hasRoom(for: .max, of: first.owner, within: 0, at: first.createdAt)
+    _ = refusals[ofBatch, default: SharedCapacity()]
+      .hasRoom(for: .max, of: owner, within: 0, at: moment)
     return false
   }
 
@@ -222,8 +242,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
         && (query.batch == nil || job.batch?.id == query.batch) && query.selects(job)
         && (job.expiresAt == nil || job.expiresAt! > query.now)
     }.sorted { $0.id > $1.id }
-    return JobPage(
-      jobs: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
+    var (page, bytes) = (JobPage(jobs: [], hasMore: false), 0)
+    for job in fitting.prefix(query.limit) where bytes < query.maxBytes {
+      // About what others' records have.
+      bytes += 256 + job.textBytes
+      page.last = job.id
+      if !spoilt.contains(job.id) { page.jobs.append(job) }
+    }
+    page.hasMore = page.last != fitting.last?.id
+    if !page.hasMore || page.last == page.jobs.last?.id { page.last = nil }
+    return page
   }
 
   public func claim(
@@ -430,6 +458,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if let holder = completion.releasing, gathered.isEmpty { reservations[holder] = nil }
     var completed = Completed(jobs: jobs)
     completed.gathered = gathered
+    if let image = givingWay.take() {
+      evict(image, for: completion.instance)
+      completed.evicted = [ImageName(image)]
+    }
     try loseAnswer(of: .completeAnswer)
     return completed
   }

@@ -24,6 +24,9 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     public var valueBuckets = (5...13).map { Double(1 << (2 * $0)) }
     /// Series of one metric; what comes beyond it counts together, each label `other`. 200.
     public var maxSeries = 200
+    /// The same for metrics that have more by themselves, whatever clients send: requests have one for each route, each
+    /// of its methods and each status. Alerts look for the first with some status, so that none may be among others.
+    public var maxSeriesOf = ["imagefetch_http_requests": 4_096]
     /// Metrics; more than that are not counted. 1,000.
     public var maxMetrics = 1000
 
@@ -128,7 +131,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
       let key = kind == .counter ? String(name.dropLast("_total".count)) : name
       let family = MetricFamily(
         kind: kind, name: name, help: configuration.help[key] ?? label,
-        maxSeries: configuration.maxSeries)
+        maxSeries: configuration.maxSeriesOf[key] ?? configuration.maxSeries)
       families[name] = family
       return family
     }

@@ -52,6 +52,8 @@ typedef struct {
     uint32_t height;
     /// An upper bound of what decoding holds at once, in bytes; of the bytes given only `maxBacklog`.
     size_t decodingMemory;
+    /// What a reader of its pixels holds beyond what the format's `_pixels_memory` function tells, in bytes.
+    uint64_t extraMemory;
     /// The bytes that the file has up to its last frame's end, where the header tells that; otherwise 0.
     size_t fileBytes;
     /// The most bytes given that may be left unconsumed, where they wait for the last one; 0 where

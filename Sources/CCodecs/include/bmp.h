@@ -7,7 +7,9 @@ typedef struct BMPReader BMPReader;
 /// NULL when there is no memory.
 BMPReader *bmp_reader_create(bool is_icon, size_t max_memory);
 void bmp_reader_destroy(BMPReader *reader);
-/// As `jpeg_reader_step`; bytes are gathered, and looked at once all are there.
+/// As `webp_reader_allow_frames`: those of a PNG in an icon, of which the first is shown.
+void bmp_reader_allow_frames(BMPReader *reader, CodecFrameLimits limits);
+/// As `jpeg_reader_step`; bytes are gathered, and looked at once all are there. A bitmap is decoded in one go.
 CodecStep bmp_reader_step(BMPReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture bmp_reader_picture(const BMPReader *reader);
 /// A word for the fault.

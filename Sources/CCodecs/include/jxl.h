@@ -20,7 +20,8 @@ const char *jxl_reader_message(const JXLReader *reader);
 /// first row.
 Pixels *jxl_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
     uint32_t min_width, uint32_t min_height, CodecFault *fault);
-/// An upper bound of what that holds at once, the file's bytes not counted, in bytes.
+/// An upper bound of what that holds at once, the file's bytes not counted, in bytes: of a picture that has no channels beside
+/// its colours and alpha, and none of an animation that shows one frame. Others' `extraMemory` tells what they take more.
 size_t jxl_pixels_memory(uint32_t width, uint32_t height, bool has_alpha, bool is_animated);
 
 /// libjxl's version as linked, such as `0.7.0`. Call it from one thread at a time.

@@ -14,6 +14,7 @@ typedef struct {
     uint32_t width, height; // as stored; no picture has a side of 0
     bool has_alpha, is_progressive;
     uint64_t frames;
+    uint64_t extra_memory; // that is reckoned beside what a picture of the above takes
 } CheckedPicture;
 
 /// Whether a picture that a reader found is the one that was checked.

@@ -18,6 +18,8 @@ final class ImageKeeper: Sendable {
   private let log: Logger
   private static let lookInterval = Duration.seconds(10)
   private static let lookSize = 256
+  /// So many are left to ``retry()``, and no more.
+  static let mostLeft = 10_000
 
   private struct Pending {
     /// For whom it was marked.
@@ -88,8 +90,8 @@ final class ImageKeeper: Sendable {
         return name
       case .full: throw .full
       case .noRoomYet(let evicted): await remove(evicted)
-      // Equal bytes are being removed at this moment; that takes as long as an unlink.
-      case .pendingDeletion: break
+      // Equal bytes are to be removed, unless they are at this moment; that takes as long as an unlink.
+      case .pendingDeletion: _ = await removeAgain([ImageName(digest)])
       }
       if Task.isCancelled { return nil }
       try? await Task.sleep(for: pause)
@@ -115,10 +117,20 @@ final class ImageKeeper: Sendable {
 
   /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``, for as
   /// long as the lease lasts under which they were marked: after that they are anybody's to remove, or in use again.
+  ///
+  /// It is at these alone: what an object store that stood still has left is many.
   func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
-    _ = await removeAgain()
+    _ = await removeAgain(Set(images))
+  }
+
+  /// Leaves that to the next ``retry()``, for who must not wait for an object store; not where too many are left already, as
+  /// new images must not come faster than the others go.
+  func removeLater(_ images: [ImageName]) async {
+    guard !images.isEmpty else { return }
+    note(images)
+    if pendingDeletion.withLock({ $0.count }) > Self.mostLeft { await remove(images) }
   }
 
   private func note(_ images: [ImageName]) {
@@ -161,7 +173,8 @@ final class ImageKeeper: Sendable {
     for holder in holders { await release(holder) }
   }
 
-  private func removeAgain() async -> StoreError? {
+  /// - Parameter wanted: nil: all that is left.
+  private func removeAgain(_ wanted: Set<ImageName>? = nil) async -> StoreError? {
     // Only one may be at an image: once forgotten it may come back, and another must not remove it then. One that can't be
     // removed comes behind all others.
     let instance = lease.instance
@@ -169,7 +182,9 @@ final class ImageKeeper: Sendable {
       pendingDeletion = pendingDeletion.filter {
         $0.value.isUnderWay || $0.value.instance == instance
       }
-      let free = pendingDeletion.filter { !$0.value.isUnderWay }
+      let free = pendingDeletion.filter {
+        !$0.value.isUnderWay && (wanted?.contains($0.key) ?? true)
+      }
       for image in free.keys { pendingDeletion[image]?.isUnderWay = true }
       return free.sorted { $0.value.failures < $1.value.failures }.map(\.key)
     }

@@ -331,6 +331,8 @@ struct LoadedImage: Sendable {
   var variants: [VariantRequest: [UInt8]] = [:]
   /// Whether its bytes are there until the load ends.
   var isAtHand = true
+  /// Whether it takes the place of a transfer whose time was over, and which may not have been in vain for whoever has more.
+  var wasCut = false
 }
 
 extension FetchedResponse {

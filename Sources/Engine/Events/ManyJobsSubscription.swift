@@ -9,6 +9,8 @@ internal import Synchronization
 final class ManyJobsSubscription: JobSubscription, Subscriber {
   /// Jobs with changes that the client hasn't got yet, at the most; large ones count as several.
   static let maxPending = 1_024
+  /// Bytes of a page of the jobs as they are, of which a client that reads nothing holds one.
+  static let maxPageBytes = 256 << 10
   /// Jobs of which it remembers the version that the client has.
   private static let maxSeen = 256
   /// A job's end is dated before it is stored and delivered: ends that are so much earlier are delivered again.

@@ -42,6 +42,8 @@ final class OneJobSubscription: JobSubscription, Subscriber {
     }
   }
 
+  func letJobGoOn() { registration.letJobGoOn() }
+
   func deliver(_ changes: [Change]) {
     let wake = state.withLock { state -> (@Sendable () -> Void)? in
       for change in changes where change.snapshot.job.version > state.newest.job.version {

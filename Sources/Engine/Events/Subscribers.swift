@@ -42,6 +42,9 @@ final class Subscribers: Sendable {
       (self.job, self.token, self.subscribers) = (job, token, subscribers)
     }
 
+    /// Its leaving cancels nothing from now on.
+    func letJobGoOn() { if let job { subscribers.letGoOn(job, token) } }
+
     deinit { subscribers.leave(token, job) }
   }
 
@@ -154,6 +157,13 @@ final class Subscribers: Sendable {
       return state.isClosed ? nil : caller
     }
     if let job, let caller { abandonments.continuation.yield((job, caller)) }
+  }
+
+  private func letGoOn(_ job: JobID, _ token: UInt64) {
+    state.withLock { state in
+      state.holders[job]?[token] = nil
+      if state.holders[job]?.isEmpty == true { state.holders[job] = nil }
+    }
   }
 
   /// Whether the job has a subscriber again at whose leaving it is to be cancelled.

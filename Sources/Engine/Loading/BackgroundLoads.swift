@@ -80,9 +80,10 @@ struct Freshener: Sendable {
     submission.cacheMode = .noCache
     submission.integrity = nil
     (submission.variants, submission.dropsOriginal) = ([], false)
-    let again = Job(
+    var again = Job(
       id: ids.next(at: now()), owner: job.owner, submission: submission, priority: .veryLow,
       tags: [], createdAt: now())
+    again.target = job.target
     await loader.load(again)
   }
 
@@ -124,6 +125,8 @@ struct LowDataReplacer: Sendable {
   }
 
   private func replaceImage(of job: Job) async {
+    // It has the bytes that it named, and takes no others.
+    guard job.submission.integrity == nil else { return }
     var regular = job
     regular.target = .regular
     await loader.load(regular) { [regular] load, loaded in
@@ -135,14 +138,23 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// The image with the variants that the job wants, made anew; nil where one can't be: the log has why.
+  /// The image with the variants that the job wants, made anew; nil where one can't be, or where the image is more than the
+  /// job takes: the log has why.
   private func replacement(
     for job: Job, _ loaded: LoadedImage, _ load: Load
   ) async -> StoredImage? {
-    var wanted = JobVariants(of: loaded, in: makers)
-    await wanted.make(for: [job])
-    await wanted.keepBundles(for: [job], of: load)
-    do throws(JobFailure) { return try wanted.image(for: job) } catch {
+    do throws(JobFailure) {
+      // No job waited for the load, which would have watched its limits.
+      let limits = JobLimits(of: job, within: loader.loads.rules)
+      let outcomes = loader.completer.outcomes
+      if let objection = outcomes.objection(to: loaded.image, for: job, within: limits) {
+        throw objection
+      }
+      var wanted = JobVariants(of: loaded, in: makers)
+      await wanted.make(for: [job])
+      await wanted.keepBundles(for: [job], of: load)
+      return try wanted.image(for: job)
+    } catch {
       log.info(
         "a low-data image can't be replaced",
         metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])

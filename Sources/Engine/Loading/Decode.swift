@@ -4,7 +4,7 @@ internal import Synchronization
 /// One decode under way, with its share of the memory.
 ///
 /// It goes along with the bytes as they come. Where its share can't be had, or held on to, while they do, it is put off until
-/// they are all there: they are staged, and decoded from there.
+/// they are all there: they are staged, and decoded from there. Whoever waits for a share holds none, and few bytes.
 struct Decode {
   private let makeDecoder: () -> any ImageDecoder
   private var decoder: any ImageDecoder
@@ -12,8 +12,9 @@ struct Decode {
   private let load: Load
   private let completer: JobCompleter
   private var share: DecodeMemory.Share?
-  /// By its header.
+  /// By its header; before there is one, by the bytes that its decoder was given.
   private var neededMemory = 0
+  private var hasHeader = false
   /// Bytes that the decoder was given: those before them are not decoded again.
   private var given = 0
   private var isPutOff = false
@@ -43,8 +44,8 @@ struct Decode {
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
     if share != nil, !memory.isSmall(neededMemory), memory.isWanted { beginAgainLater() }
-    guard !isPutOff else { return }
     give(piece)
+    guard !isPutOff else { return }
     _ = try await steps()
   }
 
@@ -53,12 +54,39 @@ struct Decode {
   mutating func take(last piece: [UInt8]) {
     isWhole = true
     stopPreviews()
-    if !isPutOff { give(piece) }
+    give(piece)
   }
 
   private mutating func give(_ piece: [UInt8]) {
+    if !isPutOff, !hasHeader { hold(unread: given + piece.count) }
+    guard !isPutOff else { return }
     given += piece.count
     decoder.append(piece)
+  }
+
+  /// Bytes that a decoder may have without a share before it has told a header.
+  static let heldFreely = 1 << 20
+  /// No format's reader holds more of them: the others' headers come first, or it takes the file for none (`AVIF_MAX_UNPARSED`).
+  private static let mostUnread = 64 << 20
+
+  /// Some formats' headers may be at a file's end, and all before them is held until then.
+  private static func memory(unread count: Int) -> Int {
+    // In a buffer that grows by half, into which it is copied.
+    2 * min(count, mostUnread)
+  }
+
+  private mutating func hold(unread count: Int) {
+    let needed = Self.memory(unread: count)
+    guard count > Self.heldFreely, needed > neededMemory else { return }
+    share = nil
+    if !takeShare(of: needed) { beginAgainLater() }
+  }
+
+  /// Without waiting.
+  private mutating func takeShare(of bytes: Int) -> Bool {
+    neededMemory = bytes
+    share = isWhole ? memory.shareAtOnce(bytes) : memory.shareWhileLoading(bytes)
+    return share != nil
   }
 
   private mutating func stopPreviews() {
@@ -90,20 +118,27 @@ struct Decode {
   /// - Parameter staged: has all bytes.
   mutating func finish(from staged: any StagedImage) async throws(JobFailure) -> ImageDescription {
     isWhole = true
-    if isPutOff { try await catchUp(from: staged) }
-    decoder.end()
-    // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
-    guard let description = try await steps() else { throw .codec(.cutShort) }
-    return description
+    while true {
+      if isPutOff { try await catchUp(from: staged) }
+      if !isPutOff {
+        decoder.end()
+        if let description = try await steps() { return description }
+        // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
+        if !isPutOff { throw .codec(.cutShort) }
+      }
+    }
   }
 
+  /// As far as its header, where that is put off once more.
   private mutating func catchUp(from staged: any StagedImage) async throws(JobFailure) {
-    isPutOff = false
-    await awaitShare()
     let bytes: StoredBytes
     do throws(StoreError) { bytes = try staged.bytes() } catch { throw JobFailure(error) }
+    if !hasHeader { neededMemory = Self.memory(unread: bytes.count) }
+    await awaitShare()
+    if share == nil { throw .fetch(.cancelled) }
+    isPutOff = false
     let rest = StoredImageReader(bytes, from: given)
-    while let piece = try await Self.next(of: rest) {
+    while !isPutOff, let piece = try await Self.next(of: rest) {
       give(piece)
       _ = try await steps()
     }
@@ -127,13 +162,15 @@ struct Decode {
   private mutating func take(_ header: ImageHeader) async {
     load.received(header)
     await completer.completeEarlyEnds(of: load)
+    let isFirst = !hasHeader
+    hasHeader = true
     // Another decoder than the first may tell of more.
     guard share == nil || header.decodingMemory > neededMemory else { return }
     share = nil
-    neededMemory = header.decodingMemory
+    if takeShare(of: header.decodingMemory) { return }
+    // Once: one that tells of ever more would begin again for ever.
+    if isFirst, given > Self.heldFreely { return beginAgainLater() }
     if isWhole { return await awaitShare() }
-    share = memory.shareWhileLoading(neededMemory)
-    guard share == nil else { return }
     isPutOff = true
     stopPreviews()
   }

@@ -179,7 +179,7 @@ struct CompletionWriter: Sendable {
         lease.membership.metrics.fenced(fenced.count)
         // Whoever ended them may have told nobody: a cancelling, say, of which the answer was lost.
         for claim in fenced { lease.wasLost(claim) }
-        await keeper.remove(completed.evicted)
+        await keeper.removeLater(completed.evicted)
         return .durable(completed)
       } catch {
         if error == .full, image != nil { return .noRoom }
@@ -222,6 +222,13 @@ struct JobOutcomes: Sendable {
     case .requeue: return { $0.requeue() }
     case .success(let image, let cache, let deliveries):
       if let failure = objection(to: image, for: waiter) {
+        // What is stored was another one's choice: by itself it asks the origin. So this comes to an end: no load gives its
+        // first job what that one would not have chosen.
+        if case .integrityMismatch = failure, let status = cache?.status,
+          [.hit, .stale].contains(status)
+        {
+          return { $0.requeue() }
+        }
         return fail(waiter, failure, common)
       }
       return {
@@ -234,13 +241,19 @@ struct JobOutcomes: Sendable {
 
   /// Why an image that was loaded for all is not for this one.
   func objection(to image: StoredImage, for waiter: Load.Waiter) -> JobFailure? {
-    if let expected = waiter.job.submission.integrity, expected != image.digest {
+    objection(to: image, for: waiter.job, within: waiter.limits)
+  }
+
+  func objection(
+    to image: StoredImage, for job: Job, within limits: JobLimits
+  ) -> JobFailure? {
+    if let expected = job.submission.integrity, expected != image.digest {
       return .integrityMismatch(expected: expected, actual: image.digest)
     }
     let header = ImageHeader(
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
-    return waiter.limits.objection(bytes: image.bytes, header: header)
+    return limits.objection(bytes: image.bytes, header: header)
   }
 
   private func fail(

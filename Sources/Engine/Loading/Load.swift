@@ -46,7 +46,7 @@ final class Load: Sendable {
     var reserves = false
     var pausedSince: Instant?
     /// When a stored response takes the place of the origin's, for all whose time is not over before; and how much time who
-    /// joins may have at the most, as it is over for all then.
+    /// joins may have at the most, as the transfer is cut then: else jobs with little time could cut those of others for ever.
     var fallback: (deadline: Instant, timeout: Duration)?
 
     /// The highest of those who wait.
@@ -126,22 +126,23 @@ final class Load: Sendable {
     if isCancelled { task.cancel() }
   }
 
-  /// - Returns: the jobs that come too late.
+  /// - Returns: the jobs that come too late, or with too much time for its fallback.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
+      guard !state.isSealed, !state.isCancelled else { return waiters }
       let longest = state.fallback?.timeout ?? .seconds(Int64.max)
-      guard !state.isSealed, !state.isCancelled,
-        waiters.allSatisfy({ $0.limits.timeout <= longest })
-      else { return waiters }
       let received = tracker.received
-      for waiter in waiters {
+      for waiter in waiters where waiter.limits.timeout <= longest {
         state.add(waiter)
         if let failure = waiter.limits.objection(bytes: received, header: state.header) {
           state.endEarly(waiter, failure)
         }
       }
       lane.move(to: state.priority ?? leader.priority)
-      return []
+      let refused = waiters.filter { $0.limits.timeout > longest }
+      // They would be brought from the queue again and again.
+      if !refused.isEmpty { state.isCoalesced = true }
+      return refused
     }
   }
 
@@ -267,6 +268,21 @@ final class Load: Sendable {
   /// The stored response is not wanted, or of no use.
   func endFallback() { state.withLock { $0.fallback = nil } }
 
+  /// Whoever has no more time left than this stays: jobs that came one behind the other would else go on for ever.
+  private static let slack = Duration.seconds(1)
+
+  /// The transfer was cut for the fallback: no job joins from now on, and those leave that have time left. The caller has
+  /// to queue them again.
+  func takePatient() -> [Waiter] {
+    state.withLock { state in
+      guard let fallback = state.fallback else { return [] }
+      state.isSealed = true
+      let patient = state.waiters.values.filter { $0.deadline > fallback.deadline + Self.slack }
+      for waiter in patient { _ = state.remove(waiter.claim) }
+      return patient
+    }
+  }
+
   /// How long a transfer may take; nil: for as long as a job waits.
   var timeLeft: Duration? {
     state.withLock { $0.fallback }.map {
@@ -282,6 +298,7 @@ final class Load: Sendable {
       let pause = since.duration(to: .now)
       for claim in state.waiters.keys { state.waiters[claim]?.deadline += pause }
       state.firstDeadline? += pause
+      state.fallback?.deadline += pause
     }
   }
 

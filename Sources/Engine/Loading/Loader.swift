@@ -18,13 +18,15 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
+      if loaded.wasCut { await requeuePatient(load, permits) }
       var wanted = JobVariants(of: loaded, in: makers)
       let makes = load.stages != nil && !load.wantedVariants.isEmpty
       if makes { load.stages?.begin(.variants) }
       await wanted.make(for: load.waiters.map(\.job))
       if makes { load.stages?.end(.variants) }
       let waiters = await close(load, permits)
-      let others = await end(waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: true)
+      let others = await end(
+        waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: !loaded.wasCut)
       if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
     } catch {
       let waiters = await close(load, permits)
@@ -38,6 +40,12 @@ struct Loader: Sendable {
       }
     }
     loads.end(load)
+  }
+
+  /// Jobs that have time left have their own transfer, which goes on from what there is.
+  private func requeuePatient(_ load: Load, _ permits: OriginPermits) async {
+    permits.release()
+    await completer.complete(load.takePatient(), of: load) { _ in .requeue }
   }
 
   /// Ends jobs with the image that was loaded for them.

@@ -76,16 +76,17 @@ final class Loads: ClaimedJobs {
   }
 
   /// Puts jobs that ask the same into a load.
-  /// - Returns: all of them where the load takes no more, else none.
+  /// - Returns: those that it takes.
   func enter(_ waiters: [Load.Waiter], _ load: Load) -> [Load.Waiter] {
-    let refused = state.withLock { state in
-      if state.closedAt != nil { return waiters }
-      let refused = load.join(waiters)
-      if refused.isEmpty { for waiter in waiters { note(waiter, in: load, &state) } }
-      return refused
+    let joined = state.withLock { state -> [Load.Waiter] in
+      if state.closedAt != nil { return [] }
+      let refused = Set(load.join(waiters).map(\.claim))
+      let joined = waiters.filter { !refused.contains($0.claim) }
+      for waiter in joined { note(waiter, in: load, &state) }
+      return joined
     }
-    if refused.isEmpty { metrics.joined(waiters.count) }
-    return refused
+    metrics.joined(joined.count)
+    return joined
   }
 
   /// Notes jobs that end with a load which takes no more, so that they are shown, kept and cancelled like those that

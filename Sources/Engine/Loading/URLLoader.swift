@@ -80,11 +80,12 @@ private struct URLLoad: Sendable {
       return loaded
     } catch .fetch(let error) {
       guard let known, let outcome = outcome(of: known, replacing: error),
-        let loaded = try await reuse(known, outcome)
+        var loaded = try await reuse(known, outcome)
       else {
         load.endFallback()
         throw .fetch(error)
       }
+      if case .timeout = error { loaded.wasCut = true }
       return loaded
     }
   }

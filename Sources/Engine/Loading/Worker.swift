@@ -118,13 +118,10 @@ struct Coalescer: Sendable {
 
   private func join(_ jobs: [(job: Job, claim: Claim)], _ load: Load) async -> Bool {
     guard !jobs.isEmpty else { return false }
-    let waiters = jobs.map { loads.waiter($0.job, $0.claim) }
-    let refused = loads.enter(waiters, load)
-    guard refused.isEmpty else {
-      await completer.requeue(refused.map(\.claim))
-      return false
-    }
-    for waiter in waiters { loads.show(waiter, in: load) }
-    return true
+    let joined = loads.enter(jobs.map { loads.waiter($0.job, $0.claim) }, load)
+    for waiter in joined { loads.show(waiter, in: load) }
+    let refused = Set(jobs.map(\.claim)).subtracting(joined.map(\.claim))
+    if !refused.isEmpty { await completer.requeue(Array(refused)) }
+    return refused.isEmpty
   }
 }

@@ -26,6 +26,11 @@ struct DecodeMemory: Sendable {
     isSmall(bytes) ? free.overdraw(bytes) : free.acquire(bytes, leaving: total - total / 2)
   }
 
+  /// Takes `bytes` (all of it, where that is less) where nobody has to wait for that; else nil.
+  func shareAtOnce(_ bytes: Int) -> Share? {
+    isSmall(bytes) ? free.overdraw(bytes) : free.acquire(min(bytes, total), leaving: 0)
+  }
+
   /// Whether pictures whose bytes are not all there have to give back what they hold.
   var isWanted: Bool { free.waiting > 0 }
 

@@ -4,13 +4,14 @@ internal import Waiting
 /// Which renditions are asked for, who waits for each, and which are next: the rules, without computing anything.
 ///
 /// One decode makes all renditions of a picture that wait when it begins; those asked for later wait for its end, and
-/// share the next one.
+/// share the next one. Places and turns are shared among owners, so that none of them has all others wait.
 struct VariantQueue {
   typealias Outcome = Result<RenderedBytes, JobsError>
   typealias Instant = ContinuousClock.Instant
 
   /// A request.
   struct Waiter {
+    let owner: Owner
     let priority: Priority
     /// Whether what comes out may be kept.
     let keeps: Bool
@@ -20,6 +21,8 @@ struct VariantQueue {
   /// One rendition and those who wait for it.
   struct Work {
     let rendition: Rendition
+    /// Who asked first: while it waits for its turn it takes one of that owner's places, whoever joins or leaves.
+    let owner: Owner
     let lane: any TaskLane
     var waiters: [UInt64: Waiter]
     var keeps: Bool
@@ -43,7 +46,7 @@ struct VariantQueue {
     case joined
     /// The same has just been rendered.
     case told(Outcome)
-    /// As many wait as may.
+    /// As many wait as may, of all or of its owner's.
     case refused
   }
 
@@ -55,6 +58,12 @@ struct VariantQueue {
   /// Those that may be joined.
   private var open: [CacheEntry.ID: UInt64] = [:]
   private var count: UInt64 = 0
+  /// Of what waits for its turn.
+  private var places = SharedCapacity<Owner>()
+  /// When owners of what waits had their last turns, or came: by number.
+  private var lastTurns: [Owner: UInt64] = [:]
+  /// Whether the next turn is the most urgent one's, or else the owner's who has waited longest for one.
+  private var isForUrgent = true
 
   /// - Parameters:
   ///   - atOnce: renderings under way.
@@ -64,7 +73,7 @@ struct VariantQueue {
     self.maxWaiting = max(1, maxWaiting)
   }
 
-  var waiting: Int { works.values.count { $0.task == nil } }
+  var waiting: Int { places.held }
   /// Decodes under way.
   var rendering: Int { works.values.count { $0.since != nil && $0.leader == nil } }
   private var keeping: Int { works.values.count { $0.outcome != nil } }
@@ -79,7 +88,8 @@ struct VariantQueue {
 
   /// Takes in a request.
   mutating func enter(
-    _ rendition: Rendition, _ me: UInt64, _ waiter: Waiter, lane: (Priority) -> any TaskLane
+    _ rendition: Rendition, _ me: UInt64, _ waiter: Waiter, at moment: Timestamp,
+    lane: (Priority) -> any TaskLane
   ) -> Entry {
     if let number = open[rendition.id], let work = works[number] {
       if let outcome = work.outcome { return .told(outcome) }
@@ -89,10 +99,12 @@ struct VariantQueue {
       }
       return .joined
     }
-    guard waiting < maxWaiting else { return .refused }
+    guard places.take(1, for: waiter.owner, within: maxWaiting, at: moment) else { return .refused }
+    // Whoever comes anew is behind those who wait.
+    lastTurns[waiter.owner] = lastTurns[waiter.owner] ?? me
     works[me] = Work(
-      rendition: rendition, lane: lane(waiter.priority), waiters: [me: waiter],
-      keeps: waiter.keeps)
+      rendition: rendition, owner: waiter.owner, lane: lane(waiter.priority),
+      waiters: [me: waiter], keeps: waiter.keeps)
     open[rendition.id] = me
     return .added
   }
@@ -110,7 +122,10 @@ struct VariantQueue {
     guard let work = works[number], work.waiters.isEmpty else { return (waiter, nil, false) }
     // Whoever asks from now on must not be given what is being stopped.
     open[id] = nil
-    if work.task == nil { works[number] = nil }
+    if work.task == nil {
+      works[number] = nil
+      release(work.owner)
+    }
     return (waiter, isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
   }
 
@@ -127,19 +142,35 @@ struct VariantQueue {
     works[number] = work
   }
 
+  /// Gives back the place of what waits no more.
+  private mutating func release(_ owner: Owner) {
+    places.release(1, of: owner)
+    if places.share(of: owner) == 0 { lastTurns[owner] = nil }
+  }
+
   /// Begins what is next, if there is room: what can't be kept as fast as it is rendered must not pile up.
   mutating func startNext(_ begin: (UInt64, Work) -> Task<Void, Never>) {
     while rendering < atOnce, keeping < atOnce, let (number, work) = next {
       works[number]?.since = .now
       works[number]?.task = begin(number, work)
+      lastTurns[work.owner] = self.number()
+      release(work.owner)
+      isForUrgent.toggle()
     }
   }
 
+  /// Every other turn looks at owners before priorities, so that nobody's priorities keep another one waiting.
   private var next: (UInt64, Work)? {
     let decodes = Set(works.values.lazy.filter { $0.since != nil }.compactMap(\.rendition.decode))
     return works.filter { _, work in
       work.task == nil && !(work.rendition.decode.map(decodes.contains) ?? false)
-    }.max(by: Self.isLater)
+    }.max { a, b in
+      let (first, second) = (a.value.priority, b.value.priority)
+      let (mine, other) = (lastTurns[a.value.owner] ?? 0, lastTurns[b.value.owner] ?? 0)
+      return isForUrgent
+        ? (second, mine, a.key) > (first, other, b.key)
+        : (mine, second, a.key) > (other, first, b.key)
+    }
   }
 
   private static func isLater(_ a: (key: UInt64, value: Work), _ b: (key: UInt64, value: Work))
@@ -166,6 +197,7 @@ struct VariantQueue {
       works[other]?.leader = number
       works[other]?.since = leader.since
       works[other]?.task = leader.task
+      release(work.owner)
     }
     return gathered
   }
@@ -199,6 +231,8 @@ struct VariantQueue {
     isClosed = true
     let waiters = works.values.flatMap(\.waiters.values)
     works = works.filter { $0.value.task != nil }
+    places = SharedCapacity()
+    lastTurns = [:]
     for number in works.keys { works[number]?.waiters = [:] }
     open = [:]
     return (waiters, works.values.compactMap(\.task))

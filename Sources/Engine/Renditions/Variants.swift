@@ -3,7 +3,8 @@ internal import Synchronization
 internal import Waiting
 
 /// Has variants rendered for requests: equal ones once for all who ask, those of one picture together, so many pictures
-/// at a time as there are threads, the others in the order of their priority. What nobody waits for any more is stopped.
+/// at a time as there are threads, the others in turns of their owners and by priority. What nobody waits for any more is
+/// stopped.
 ///
 /// In comes what is wanted of an image, out go its bytes: kept ones, else rendered on the decode threads.
 final class Variants: Sendable {
@@ -14,33 +15,38 @@ final class Variants: Sendable {
   private let threads: any ComputeThreads
   private let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
+  private let now: WallClock
   /// Placeholders lately asked for: a page of images that are all on their way asks for the same one many times.
   private let placeholders = ImageMemory(capacity: 4 << 20)
 
   init(
     _ rendering: VariantRendering, renditions: RenditionCache, threads: any ComputeThreads,
-    metrics: JobMetrics, queue: VariantQueue
+    metrics: JobMetrics, queue: VariantQueue, now: @escaping WallClock
   ) {
     self.rendering = rendering
     self.renditions = renditions
     self.threads = threads
     self.metrics = metrics
     self.queue = Mutex(queue)
+    self.now = now
   }
 
   /// The rendition's bytes: kept ones, or rendered now.
   ///
-  /// - Parameter keeping: whether the cache may be used. What others ask for at the same time is kept if they may.
+  /// - Parameters:
+  ///   - owner: whose share of the queue it takes, unless somebody waits for it already.
+  ///   - keeping: whether the cache may be used. What others ask for at the same time is kept if they may.
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`; `.draining` once closed; `.abandoned` when the task
   ///   was cancelled.
   func bytes(
-    of rendition: Rendition, at priority: Priority, keeping: Bool
+    of rendition: Rendition, for owner: Owner, at priority: Priority, keeping: Bool
   ) async throws(JobsError) -> RenderedBytes {
     if keeping, let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       return kept
     }
-    return try await wait(for: rendition, at: priority, keeping).get()
+    let waiter = VariantQueue.Waiter(owner: owner, priority: priority, keeps: keeping)
+    return try await wait(for: rendition, waiter).get()
   }
 
   /// Sees to it that a job's variant is there: rendered now, outside the queue, unless it is kept or made already.
@@ -48,7 +54,7 @@ final class Variants: Sendable {
   /// - Parameters:
   ///   - made: its bytes, where the image's decode made them.
   ///   - content: the image's bytes, where nobody can open it yet.
-  /// - Throws: as ``bytes(of:at:keeping:)``.
+  /// - Throws: as ``bytes(of:for:at:keeping:)``.
   func make(
     _ rendition: Rendition, made: [UInt8]?, of content: [UInt8]?, keeping: Bool
   ) async throws(JobsError) -> RenderedBytes {
@@ -66,13 +72,13 @@ final class Variants: Sendable {
   }
 
   /// The bytes of a placeholder's rendition, which is kept in memory alone.
-  /// - Throws: as ``bytes(of:at:keeping:)``.
+  /// - Throws: as ``bytes(of:for:at:keeping:)``.
   func placeholder(
-    _ rendition: Rendition, at priority: Priority
+    _ rendition: Rendition, for owner: Owner, at priority: Priority
   ) async throws(JobsError) -> [UInt8] {
     let name = rendition.digest
     if let bytes = placeholders.bytes(of: name) { return bytes }
-    let stored = try await bytes(of: rendition, at: priority, keeping: false).bytes
+    let stored = try await bytes(of: rendition, for: owner, at: priority, keeping: false).bytes
     let bytes = stored.read(at: 0, count: stored.count)
     placeholders.insert(bytes, as: name)
     return bytes
@@ -96,11 +102,8 @@ final class Variants: Sendable {
 
   // MARK: Waiting
 
-  private func wait(
-    for rendition: Rendition, at priority: Priority, _ keeps: Bool
-  ) async -> Outcome {
+  private func wait(for rendition: Rendition, _ waiter: VariantQueue.Waiter) async -> Outcome {
     let me = queue.withLock { $0.number() }
-    let waiter = VariantQueue.Waiter(priority: priority, keeps: keeps)
     if let answer = enter(rendition, me, waiter) { return answer }
     if let outcome = await waiter.outcome.value() { return outcome }
     leave(me, rendition.id, rendition.variant.format)
@@ -113,7 +116,7 @@ final class Variants: Sendable {
   ) -> Outcome? {
     queue.withLock { queue in
       if queue.isClosed { return .failure(.draining) }
-      let entry = queue.enter(rendition, me, waiter) { threads.lane(at: $0) }
+      let entry = queue.enter(rendition, me, waiter, at: now()) { threads.lane(at: $0) }
       switch entry {
       case .added:
         startNext(&queue)

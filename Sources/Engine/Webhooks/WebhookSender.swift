@@ -215,7 +215,7 @@ extension WebhookSender {
     } catch {
       guard error != .cancelled else { return nil }
       return WebhookAnswer(
-        at: moment, time: ContinuousClock.now - start, status: nil, error: "\(error)")
+        at: moment, time: ContinuousClock.now - start, status: nil, error: error)
     }
   }
 

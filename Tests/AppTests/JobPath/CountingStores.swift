@@ -108,6 +108,13 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.jobs(query)
   }
 
+  func hasRoom(
+    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
+  ) async throws(StoreError) -> Bool {
+    calls.count()
+    return try await store.hasRoom(for: owner, ofBatch: ofBatch, within: capacity, at: moment)
+  }
+
   func claim(
     _ count: Int, for instance: Instance, room: OriginRoom
   ) async throws(StoreError) -> Claimed {

@@ -180,6 +180,29 @@ struct DeliveryRunTests {
     }
   }
 
+  @Test("to a bucket that is not there fail, and nobody is told where it should be")
+  func unreachable() async throws {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    for (file, text) in [("access", "AK"), ("secret", "SK")] {
+      try text.write(toFile: "\(folder)/\(file)", atomically: true, encoding: .utf8)
+    }
+    // Nobody listens at port 1.
+    let destinations = """
+      {shop: {endpoint: "http://127.0.0.1:1", bucket: images, \
+      access_key_file: "\(folder)/access", secret_key_file: "\(folder)/secret"}}
+      """
+    try await withPipeline(["destinations": destinations]) { service, origin in
+      origin.on("/x", .ok(Fixtures.jpeg))
+      let job = try await service.run([
+        "url": origin.url("/x"), "deliver": [["to": "shop"]], "max_attempts": 1,
+      ])
+      #expect(job.error?.code == "delivery_failure")
+      #expect(job.error?.detail == "shop was not reached: shop: no connection.")
+      #expect(service.log.contains("a destination refuses"))
+    }
+  }
+
   @Test("to a bucket with a wrong key fail, and nobody is told the key")
   func wrongKey() async throws {
     let folder = try RunningService.makeFolder()

@@ -472,25 +472,26 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("failed jobs are queued again by their codes", arguments: adapters)
+  @Test(
+    "failed jobs are queued again by their codes, in the order of their lines", arguments: adapters)
   func retried(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = Batch.sample(1)
     _ = try await store.base.open(batch, key: nil)
     _ = try await store.base.add(
-      .sample(batch, after: 0, lines: Array(1...6)), to: batch.id, capacity: 99)
+      .sample(batch, after: 0, lines: Array(1...9)), to: batch.id, capacity: 99)
     _ = try await store.base.close(batch.id)
-    for (index, job) in try await store.claim(6, at: .at(10)).jobs.enumerated() {
+    let failures: [JobFailure] = [.fetch(.timeout(seconds: 1)), .fetch(.noData), .notCached]
+    for (index, job) in try await store.claim(9, at: .at(10)).jobs.enumerated() {
       _ = try await store.complete(
         Completion([job.claim]) {
-          let failure: FetchError = index % 2 == 0 ? .timeout(seconds: 1) : .noData
-          $0.fail(.fetch(failure), at: .at(30), keptFor: .seconds(60))
+          $0.fail(failures[index % 3], at: .at(30), keptFor: .seconds(60))
           return true
         })
     }
     #expect(try await store.base.batch(batch.id)?.state == .finished)
-    var query = RetryQuery(batch.id, codes: [.timeout], count: 2)
+    var query = RetryQuery(batch.id, codes: [.timeout, .noData], count: 2)
     var lines: [Int?] = []
     while let retry = try await store.base.retry(
       query, { $0.fetchAgain(at: .at(40), from: .regular) })
@@ -499,10 +500,11 @@ struct BatchStoreTests {
       guard let next = retry.next else { break }
       query.after = next
     }
-    #expect(lines == [1, 3, 5])
+    #expect(lines == [1, 2, 4, 5, 7, 8])
     let now = try #require(try await store.base.batch(batch.id))
     #expect(now.state == .running)
-    #expect(now.counts[.queued] == 3)
+    #expect(now.counts[.queued] == 6)
+    #expect(now.counts.codes.map(\.code) == [.notCached])
     #expect(now.counts.codes.map(\.count) == [3])
     try await store.audit()
     await store.close()

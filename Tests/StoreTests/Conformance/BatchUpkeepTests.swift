@@ -101,6 +101,110 @@ struct BatchUpkeepTests {
     await store.close()
   }
 
+  @Test(
+    "purged ones go by some thousand rejected lines at a time, also where a crash comes between",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func manyRejected(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    var store = jobs.store
+    let url = try #require(SourceURL("https://a.example/hook"))
+    let webhook = Webhook(url: url, events: [.batchFinished])
+    let batches = [Batch.sample(1, webhook: webhook), .sample(2, webhook: webhook)]
+    for batch in batches {
+      _ = try await store.base.open(batch, key: nil)
+      let lines = BatchLines.sample(batch, after: 0, lines: [1], rejected: Array(2...6_001))
+      _ = try await store.base.add(lines, to: batch.id, capacity: 9)
+      _ = try await store.base.close(batch.id)
+      #expect(try await store.base.purge(batch.id))
+    }
+    var ends = try await store.base.endStopped(9, keptFor: .seconds(9))
+    // As many lines as go at a time are the first one's, whose job went before them.
+    #expect(ends.removed.map { $0.batch?.id } == [batches[0].id])
+    #expect(Set(ends.batches) == Set(batches.map(\.id)) && ends.isMore)
+    store = try await jobs.reopened(after: store)
+    var (calls, removed) = (1, 1)
+    while ends.isMore, calls < 99 {
+      ends = try await store.base.endStopped(9, keptFor: .seconds(9))
+      removed += ends.removed.count
+      calls += 1
+    }
+    #expect(calls > 2 && removed == 2)
+    #expect(ends.batches.isEmpty)
+    #expect(try await store.base.waitingMessages() == 0, "nobody is told of a purged one's end")
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("purged ones without jobs all go, however many", arguments: BatchStoreTests.adapters)
+  func manyPurged(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for number in 1...120 as ClosedRange<Int64> {
+      let batch = Batch.sample(number)
+      _ = try await store.base.open(batch, key: nil)
+      #expect(try await store.base.purge(batch.id))
+    }
+    var (ends, calls) = (BatchEnds(), 0)
+    repeat {
+      ends = try await store.base.endStopped(9, keptFor: .seconds(9))
+      calls += 1
+    } while ends.isMore && calls < 99
+    #expect(ends.batches.isEmpty)
+    await store.close()
+  }
+
+  @Test(
+    "one whose time has come goes by some thousand rejected lines at a time",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func manyRejectedExpired(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: [], rejected: Array(1...12_000)), to: batch.id, capacity: 9)
+    _ = try await store.base.close(batch.id)
+    _ = try await store.base.finishBatches()
+    let end = try #require(try await store.base.batch(batch.id)?.expiresAt)
+    store.clock.set(end + .seconds(1))
+    for _ in 0..<2 {
+      // As many as it was asked for: there is more to do.
+      #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 9)
+      #expect(try await store.base.batch(batch.id) != nil)
+    }
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 1)
+    #expect(try await store.base.batch(batch.id) == nil)
+    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 0)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("a retry looks at failed jobs alone, however long the list and many the codes")
+  func fewFailed() async throws {
+    func steps(ofLines count: Int) async throws -> Int {
+      let jobs = try OpenJobs()
+      let (store, batch) = (jobs.store, Batch.sample(1))
+      _ = try await store.base.open(batch, key: nil)
+      _ = try await store.base.add(
+        .sample(batch, after: 0, lines: Array(1...count)), to: batch.id, capacity: .max)
+      let claims = try await store.claim(3, at: .at(10)).jobs.map(\.claim)
+      _ = try await store.complete(
+        Completion(claims) {
+          $0.fail(.notCached, at: .at(30), keptFor: .seconds(60))
+          return true
+        })
+      let query = RetryQuery(batch.id, codes: Set(FailureCode.allCases), count: 9)
+      let before = try await store.work().steps
+      let retry = try await store.base.retry(query) { $0.fetchAgain(at: .at(40), from: .regular) }
+      let after = try await store.work().steps
+      #expect(retry?.jobs.map { $0.batch?.line } == [1, 2, 3])
+      await store.close()
+      return after - before
+    }
+    let (few, many) = (try await steps(ofLines: 10), try await steps(ofLines: 3_000))
+    #expect(many < 2 * few)
+  }
+
   @Test("ending jobs of a cancelled one takes no longer behind thousands that have ended")
   func manyEnded() async throws {
     let jobs = try OpenJobs()

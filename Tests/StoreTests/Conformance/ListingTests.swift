@@ -109,4 +109,30 @@ struct ListingTests {
     #expect(pages == [2, 2])
     await jobs.store.close()
   }
+
+  @Test(
+    "a page ends with the job by whose record it has as many bytes as it may, and has one always",
+    arguments: [StoreAdapter.sqlite, .postgres, .memory])
+  func fewBytes(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let url = "https://example.org/" + String(repeating: "x", count: 8_000)
+    for number in 0..<7 { _ = try await jobs.store.submit(.sample(Int64(number), url: url)) }
+    let cases: [(bytes: Int, pages: [Int])] = [
+      (1, [1, 1, 1, 1, 1, 1, 1]), (20_000, [3, 3, 1]), (1 << 20, [7]),
+    ]
+    for (bytes, expected) in cases {
+      var query = JobQuery(owner: Owner("anna"), now: .at(0), limit: 500)
+      (query.maxBytes, query.phases) = (bytes, [.queued])
+      var (pages, ids): ([Int], Set<JobID>) = ([], [])
+      while true {
+        let page = try await jobs.store.jobs(query)
+        pages.append(page.jobs.count)
+        ids.formUnion(page.jobs.map(\.id))
+        guard page.hasMore, pages.count < 9 else { break }
+        query.before = page.jobs.last?.id
+      }
+      #expect(pages == expected && ids.count == 7, "\(bytes)")
+    }
+    await jobs.store.close()
+  }
 }

@@ -22,7 +22,8 @@ struct MessageTests {
 
   private static func taken(status: Int? = 200, at moment: Int64 = 20) -> WebhookAnswer {
     WebhookAnswer(
-      at: .at(moment), time: .zero, status: status, error: status == nil ? "no answer" : nil)
+      at: .at(moment), time: .zero, status: status,
+      error: status == nil ? FetchError.stalled(seconds: 1) : nil)
   }
 
   @Test(
@@ -68,6 +69,42 @@ struct MessageTests {
     _ = try await store.update(cancelled.id, under: nil, Self.cancel)
     let both = try await store.base.messages(of: cancelled.id)
     #expect(both.count == 2 && both[0] == told && both[1].id != told.id)
+    await store.close()
+  }
+
+  @Test(
+    "of a job that ends again and again are the newest, beside those that wait",
+    arguments: StoreAdapter.allCases)
+  func bounded(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let (job, most) = (Self.job(1), WebhookMessage.mostOfSubject)
+    func end() async throws {
+      _ = try await store.update(job.id, under: nil, Self.cancel)
+      _ = try await store.update(job.id, under: nil) { $0.fetchAgain(at: .at(8), from: .regular) }
+    }
+    _ = try await store.submit(job)
+    store.clock.set(.at(10))
+    try await end()
+    let first = try #require(try await store.base.messages(of: job.id).first)
+    for _ in 0..<most + 3 {
+      let taken = try await store.base.takeMessages(
+        MessageRequest(by: instance, sending: [], count: 9, perHost: 2))
+      var message = try #require(taken.messages.first)
+      message.note(Self.taken(), under: .standard, dice: 0)
+      try await store.base.settle(message, by: instance)
+      try await end()
+    }
+    let newest = try await store.base.messages(of: job.id)
+    #expect(newest.count == most && newest[0].id.number > first.id.number)
+    #expect(newest.last?.state == .pending)
+    #expect(newest.dropLast().allSatisfy { $0.state == .delivered })
+    #expect(try await jobs.count(of: "messages") ?? most == most, "the others are gone")
+    // Those that wait are sent, however many came after them.
+    for _ in 0..<most + 3 { try await end() }
+    #expect(try await store.base.messages(of: job.id).count == most)
+    #expect(try await store.base.waitingMessages() == most + 4)
     await store.close()
   }
 

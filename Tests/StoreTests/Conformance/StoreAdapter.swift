@@ -64,6 +64,16 @@ struct OpenJobs {
     try damage(table, "\(column) = \(line)", nil)
   }
 
+  /// The rows of a table; nil where there are no tables.
+  func count(of table: String) async throws -> Int? {
+    if let database {
+      let text = try database.server.run("SELECT count(*) FROM \(table)", in: database.name)
+      return Int(text.trimmingCharacters(in: .whitespacesAndNewlines))
+    }
+    guard store.base is SQLiteJobStore else { return nil }
+    return try store.onWriter { try Int.fetchOne($0, sql: "SELECT count(*) FROM \(table)") }
+  }
+
   private func damage(_ table: String, _ row: String, _ change: String?) throws {
     if let database {
       try database.server.run(

@@ -1,0 +1,46 @@
+internal import HTTP
+internal import Synchronization
+
+/// A stream that ends once its request would be let in to the same no longer: else a token that was taken away would be
+/// good for as long as its holder keeps the connection.
+final class AuthorizedStream: ContentStream {
+  private struct State {
+    var isRevoked = false
+    var wake: (@Sendable () -> Void)?
+  }
+
+  /// Who asked for it.
+  let identity: Authentication.Identity
+  private let stream: any ContentStream
+  private let authentication: Authentication
+  private let state = Mutex(State())
+
+  init(
+    _ stream: any ContentStream, of identity: Authentication.Identity,
+    _ authentication: Authentication
+  ) {
+    (self.stream, self.identity, self.authentication) = (stream, identity, authentication)
+  }
+
+  deinit { authentication.forget(ObjectIdentifier(self)) }
+
+  func attach(_ wake: @escaping @Sendable () -> Void) {
+    state.withLock { $0.wake = wake }
+    stream.attach(wake)
+  }
+
+  func next() -> StreamPiece { state.withLock { $0.isRevoked } ? .end : stream.next() }
+
+  var keepAlive: KeepAlive? { stream.keepAlive }
+
+  /// Ends it, however silent it is.
+  func revoke() {
+    // Its client has not gone away: no job is cancelled for that.
+    (stream as? EventStream)?.letJobGoOn()
+    let wake = state.withLock { state in
+      state.isRevoked = true
+      return state.wake
+    }
+    wake?()
+  }
+}

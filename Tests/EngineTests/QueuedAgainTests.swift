@@ -1,0 +1,152 @@
+import TestSupport
+import Testing
+
+@testable import Engine
+@testable import Jobs
+
+@Suite("What is queued again", .timeLimit(.minutes(5)))
+struct QueuedAgainTests {
+  private let busy = "http://busy.example/"
+  private let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)
+
+  /// One worker, which is busy for as long as the test takes.
+  private func occupy(_ shop: Workshop) async throws {
+    shop.fetcher.answer(busy, with: .hangs(after: ok))
+    _ = try await shop.reached(.loading, shop.submit(busy))
+  }
+
+  @Test("takes a place as what is new does, and is refused where there is none")
+  func job() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
+      shop.fetcher.answer("http://a.example/", with: .pieces([ok], total: nil))
+      let done = try await shop.finished(shop.submit("http://a.example/"))
+      try await occupy(shop)
+      let id = try await shop.submit("http://b.example/")
+      _ = try await shop.engine.cancel(id, for: Workshop.me)
+      let other = try await shop.submit("http://c.example/")
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.fetchAgain(id, for: Workshop.me)
+      }
+      #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .cancelled)
+      // What there is nothing to do for needs no place.
+      #expect(try await shop.engine.fetchAgain(done.id, for: Workshop.me).job.phase == .success)
+      #expect(try await shop.engine.fetchAgain(other, for: Workshop.me).job.phase == .queued)
+      _ = try await shop.engine.cancel(other, for: Workshop.me)
+      #expect(try await shop.engine.fetchAgain(id, for: Workshop.me).job.phase == .queued)
+    }
+  }
+
+  @Test("goes by the share of who asks, too")
+  func share() async throws {
+    try await Workshop.open({ $0.workers = 1 }) { shop in
+      try await occupy(shop)
+      let id = try await shop.submit("http://b.example/")
+      _ = try await shop.engine.cancel(id, for: Workshop.me)
+      _ = try await shop.submit("http://c.example/")
+      let bounded = Caller(
+        owner: Workshop.me.owner, isAdmin: false, limits: OwnerLimits(maxQueued: 1))
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.fetchAgain(id, for: bounded)
+      }
+      _ = try await shop.engine.fetchAgain(id, for: Workshop.me)
+    }
+  }
+
+  @Test("of a list goes by what lists may have queued")
+  func lines() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 1) }) { shop in
+      func add(_ url: String) async throws -> BatchID {
+        let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+        var lines = NewLines(after: 0)
+        let job = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+        (lines.count, lines.jobs) = (1, [NewLines.Job(line: 1, job: job)])
+        return try await shop.engine.add(lines, to: batch, by: Workshop.me).id
+      }
+      let failed = try await add("http://nothing.example/")
+      try await until { try await shop.store.batch(failed)?.counts[.failure] == 1 }
+      try await occupy(shop)
+      _ = try await add("http://c.example/")
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.retry(batch: failed, codes: [.originStatus], for: Workshop.me)
+      }
+      let job = try #require(
+        try await shop.store.results(ResultQuery(failed, after: 0, through: 1))?.lines.first)
+      guard case .job(let line, _) = job else {
+        Issue.record("no job")
+        return
+      }
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.fetchAgain(line.id, for: Workshop.me)
+      }
+    }
+  }
+
+  @Test("is refused once the day's bytes are spent, as lines are that come then")
+  func bytes() async throws {
+    try await Workshop.open { shop in
+      let me = Caller(
+        owner: Owner("me"), isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 1))
+      shop.fetcher.answer("http://a.example/", with: .pieces([ok], total: ok.count))
+      func new(_ url: String) -> NewJob {
+        NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      }
+      let batch = try await shop.engine.begin(NewBatch(isOpen: true), by: me, key: nil).batch
+      let failed = try await shop.engine.submit([new("http://b.example/")], by: me, key: nil)[0].id
+      #expect(try await shop.finished(failed).phase == .failure)
+      let done = try await shop.engine.submit([new("http://a.example/")], by: me, key: nil)[0].id
+      #expect(try await shop.finished(done).phase == .success)
+      await #expect(throws: JobsError.self) { try await shop.engine.fetchAgain(failed, for: me) }
+      var lines = NewLines(after: 0)
+      (lines.count, lines.jobs) = (1, [NewLines.Job(line: 1, job: new("http://a.example/"))])
+      let late = lines
+      await #expect(throws: JobsError.self) { try await shop.engine.add(late, to: batch, by: me) }
+    }
+  }
+
+  @Test("is refused where its end could be told to nobody, as too many messages wait")
+  func messages() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxWaitingMessages) = (1, 1) }) { shop in
+      var submission = Submission(source: .url(SourceURL("http://a.example/")!, lowData: nil))
+      submission.webhook = webhook
+      let moment = shop.clock.now
+      let job = Job(
+        NewJob(submission: submission), id: JobID(at: moment), owner: Workshop.me.owner,
+        createdAt: moment)
+      try await occupy(shop)
+      _ = try await shop.store.submit([job], key: nil, capacity: 9)
+      _ = try await shop.engine.cancel(job.id, for: Workshop.me)
+      await #expect(throws: JobsError.tooManyMessages) {
+        try await shop.engine.fetchAgain(job.id, for: Workshop.me)
+      }
+    }
+  }
+
+  @Test("of a list is refused where the next line's end could be told to nobody")
+  func tellingLines() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxWaitingMessages) = (1, 1) }) { shop in
+      let moment = shop.clock.now
+      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let jobs = [1, 2].map { line in
+        var submission = Submission(
+          source: .url(SourceURL("http://nothing.example/\(line)")!, lowData: nil))
+        if line == 2 { submission.webhook = webhook }
+        return Job(
+          NewJob(submission: submission), id: JobID(at: moment), owner: Workshop.me.owner,
+          createdAt: moment, batch: BatchPlace(id: batch.id, line: line))
+      }
+      _ = try await shop.store.add(
+        BatchLines(after: 0, count: 2, jobs: jobs, rejected: [], webhook: nil), to: batch.id,
+        capacity: 9)
+      _ = try await shop.engine.close(batch.id, for: Workshop.me)
+      // What comes this way has the worker look.
+      _ = try await shop.submit("http://nothing.example/3")
+      try await until { try await shop.store.batch(batch.id)?.counts[.failure] == 2 }
+      try await occupy(shop)
+      await #expect(throws: JobsError.tooManyMessages) {
+        try await shop.engine.retry(batch: batch.id, codes: [.originStatus], for: Workshop.me)
+      }
+      #expect(try await shop.store.job(jobs[0].id)?.phase == .queued, "who tells nobody is")
+      #expect(try await shop.store.job(jobs[1].id)?.phase == .failure)
+    }
+  }
+}

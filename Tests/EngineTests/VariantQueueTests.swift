@@ -1,0 +1,133 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("The queue of variants")
+struct VariantQueueTests {
+  private static let moment = Timestamp(milliseconds: 1_800_000_000_000)
+
+  /// The value under test, where an expectation can change it: renditions of one picture, told apart by their widths.
+  private final class Line {
+    private var queue: VariantQueue
+    private let format: OutputFormat
+    private let threads = TestThreads()
+    private let renderer = FakeRenderer(formats: [.avif, .webp])
+    private let image = StoredImage(
+      description: ImageDescription(format: .jpeg, width: 1_600, height: 1_200),
+      digest: MemoryImageStore.digest(of: ok), bytes: ok.count, url: nil, variant: .regular,
+      modifiedAt: VariantQueueTests.moment)
+
+    /// - Parameter format: AVIF is rendered alone.
+    init(places: Int, format: OutputFormat = .avif) {
+      queue = VariantQueue(atOnce: 1, maxWaiting: places)
+      self.format = format
+    }
+
+    var waiting: Int { queue.waiting }
+
+    private func rendition(_ width: Int) -> Rendition {
+      var variant = Variant(format: format)
+      variant.width = width
+      return Rendition(of: image, as: variant, by: renderer)
+    }
+
+    /// - Returns: the request's number; nil where it was refused.
+    func ask(_ width: Int, by owner: String, at priority: Priority = .normal) -> UInt64? {
+      let me = queue.number()
+      let waiter = VariantQueue.Waiter(owner: Owner(owner), priority: priority, keeps: false)
+      let entry = queue.enter(rendition(width), me, waiter, at: VariantQueueTests.moment) {
+        threads.lane(at: $0)
+      }
+      if case .refused = entry { return nil }
+      return me
+    }
+
+    func leave(_ me: UInt64, _ width: Int) { _ = queue.leave(me, rendition(width).id) }
+
+    /// Begins what is next.
+    func begin() -> (number: UInt64, width: Int)? {
+      var begun: (number: UInt64, width: Int)?
+      queue.startNext { number, work in
+        begun = (number, work.rendition.width)
+        return Task {}
+      }
+      return begun
+    }
+
+    /// - Returns: the widths of what one decode makes.
+    func gather(_ number: UInt64) -> [Int] {
+      queue.gather(number, atMost: 8) { _ in true }.map(\.rendition.width)
+    }
+
+    func finish(_ number: UInt64) {
+      _ = queue.finish(number, .failure(.abandoned), isBeingKept: false)
+    }
+
+    func close() { _ = queue.close() }
+  }
+
+  @Test("has all places for one owner, and half of them while others ask")
+  func places() throws {
+    let line = Line(places: 4)
+    let flood = try (1...4).map { width in try #require(line.ask(width, by: "a")) }
+    #expect(line.ask(5, by: "a") == nil && line.ask(6, by: "b") == nil)
+    line.leave(flood[0], 1)
+    // It was refused lately: what is free is not the first one's again.
+    #expect(line.ask(5, by: "a") == nil)
+    #expect(line.ask(6, by: "b") != nil && line.waiting == 4)
+    line.leave(flood[1], 2)
+    line.leave(flood[2], 3)
+    #expect(line.ask(5, by: "a") != nil && line.ask(7, by: "a") == nil)
+    // Who joins takes no place.
+    #expect(line.ask(6, by: "a") != nil && line.waiting == 3)
+  }
+
+  @Test("gives each place back, whoever joined and left, once its turn has come or nobody waits")
+  func balances() throws {
+    let line = Line(places: 4)
+    let first = try #require(line.ask(1, by: "a"))
+    let joined = try #require(line.ask(1, by: "b"))
+    line.leave(first, 1)
+    #expect(line.waiting == 1, "somebody waits for it still")
+    line.leave(joined, 1)
+    line.leave(joined, 1)
+    #expect(line.waiting == 0)
+    let begun = try #require(line.ask(2, by: "a"))
+    #expect(line.begin()?.width == 2 && line.waiting == 0)
+    line.leave(begun, 2)
+    line.finish(begun)
+    // What the first two would hold is all there.
+    #expect((3...6).allSatisfy { line.ask($0, by: "b") != nil } && line.waiting == 4)
+    line.close()
+    #expect(line.waiting == 0)
+  }
+
+  @Test("gives back the places of all that one decode makes")
+  func gathered() throws {
+    let line = Line(places: 4, format: .webp)
+    for (width, owner) in [(1, "a"), (2, "a"), (3, "b")] {
+      #expect(line.ask(width, by: owner) != nil)
+    }
+    let begun = try #require(line.begin())
+    #expect(line.waiting == 2)
+    #expect(line.gather(begun.number) == [1, 2, 3] && line.waiting == 0)
+    #expect((4...7).allSatisfy { line.ask($0, by: "c") != nil } && line.waiting == 4)
+  }
+
+  @Test("goes around among owners every other turn, however urgent one's are")
+  func turns() {
+    let line = Line(places: 100)
+    for width in 1...6 { #expect(line.ask(width, by: "a", at: .veryHigh) != nil) }
+    for (width, owner) in [(7, "b"), (8, "c"), (9, "b")] {
+      #expect(line.ask(width, by: owner, at: .low) != nil)
+    }
+    var order: [Int] = []
+    while let turn = line.begin() {
+      order.append(turn.width)
+      line.finish(turn.number)
+    }
+    #expect(order == [1, 7, 2, 8, 3, 9, 4, 5, 6])
+  }
+}

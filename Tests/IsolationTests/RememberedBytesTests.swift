@@ -1,0 +1,63 @@
+import Jobs
+import Logging
+import TestSupport
+import Testing
+
+@testable import Isolation
+
+@Suite(
+  "Bytes that are held for a second decoder",
+  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
+)
+struct RememberedBytesTests {
+  private static let most = 1 << 20
+
+  private static func pool() -> DecoderPool {
+    var configuration = IsolatedCodec.Configuration()
+    configuration.program = Product.path("HostileDecoder")
+    (configuration.mostIdle, configuration.mostRemembered) = (1, most)
+    return DecoderPool(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+  }
+
+  /// Whether none of them are held.
+  private static func isFree(_ pool: DecoderPool) -> Bool {
+    guard pool.remember(most) else { return false }
+    return pool.remember(-most)
+  }
+
+  @Test("are others' to hold once it has taken over before anything went wrong")
+  func changed() {
+    let pool = Self.pool()
+    let session = DecoderSession(pool)
+    #expect(session.remember(400 << 10))
+    #expect(!Self.isFree(pool))
+    session.changeDecoder()
+    #expect(Self.isFree(pool))
+    withExtendedLifetime(session) {}
+  }
+
+  @Test("are others' to hold once it has begun after a crash")
+  func crashed() {
+    let pool = Self.pool()
+    func decoder(_ what: String, count: Int) -> IsolatedDecoder {
+      let decoder = IsolatedDecoder(pool, limits: DecodeLimits(), variants: [])
+      decoder.append(Array(what.utf8) + [UInt8](repeating: 0, count: count))
+      decoder.end()
+      return decoder
+    }
+    func end(of decoder: IsolatedDecoder) -> CodecError? {
+      do throws(CodecError) {
+        while true { _ = try decoder.step() }
+      } catch { return error }
+    }
+    // So that the next one has a decoder that had others before.
+    #expect(end(of: decoder("write", count: 64)) == .broken(format: .jpeg, detail: "denied"))
+    let crash = decoder("crash", count: 400 << 10)
+    guard case .crashed = end(of: crash) else {
+      Issue.record("it did not crash")
+      return
+    }
+    #expect(Self.isFree(pool))
+    withExtendedLifetime(crash) {}
+  }
+}
