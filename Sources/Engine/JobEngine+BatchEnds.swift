@@ -30,7 +30,7 @@ extension JobEngine {
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
     let batch = try await batch(id, for: caller)
-    let isTold = Atomic(true)
+    let areAllTold = Atomic(true)
     try takeable()
     let wanted = codes.isEmpty ? Set(FailureCode.allCases) : codes
     var query = RetryQuery(id, codes: wanted, count: Self.portion)
@@ -44,7 +44,7 @@ extension JobEngine {
         try await store.retry(query) { job in
           guard !codes.isEmpty || job.failure?.isRetryable == true else { return false }
           guard mayBeTold || job.submission.webhook == nil else {
-            isTold.store(false, ordering: .relaxed)
+            areAllTold.store(false, ordering: .relaxed)
             return false
           }
           return job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
@@ -53,7 +53,7 @@ extension JobEngine {
       guard let retry else { throw .unknownBatch }
       for job in retry.jobs { publisher.publish(job, hasEnded: false) }
       if !retry.jobs.isEmpty { dispatcher.jobsWereQueued() }
-      guard isTold.load(ordering: .relaxed) else { throw .tooManyMessages }
+      guard areAllTold.load(ordering: .relaxed) else { throw .tooManyMessages }
       guard let next = retry.next else { return try await self.batch(id, for: caller) }
       query.after = next
     }

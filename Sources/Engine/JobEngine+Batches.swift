@@ -39,8 +39,7 @@ extension JobEngine {
     if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {
       try await checkMessages(of: batch.owner)
     }
-    let capacity = QueueCapacity(
-      configuration.maxQueuedLines, ofOwner: caller.limits.maxQueued)
+    let capacity = capacity(for: caller, ofBatch: true)
     let addition = try await storing { () async throws(StoreError) in
       try await store.add(lines, to: batch.id, capacity: capacity)
     }

@@ -111,10 +111,7 @@ extension JobEngine {
   /// What is queued again takes a place as what is new does. Those that come at the same time may be given the same one: so
   /// many more are queued.
   func readmit(_ owner: Owner, ofBatch: Bool, for caller: Caller) async throws(JobsError) {
-    let capacity = QueueCapacity(
-      ofBatch ? configuration.maxQueuedLines : configuration.maxQueued,
-      ofOwner: caller.limits.maxQueued)
-    let moment = now()
+    let (capacity, moment) = (capacity(for: caller, ofBatch: ofBatch), now())
     let hasRoom = try await storing { () async throws(StoreError) in
       try await store.hasRoom(for: owner, ofBatch: ofBatch, within: capacity, at: moment)
     }

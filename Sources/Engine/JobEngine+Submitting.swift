@@ -87,8 +87,11 @@ extension JobEngine {
     if queueGate.isClosed(to: client, for: jobs) { throw .queueFull }
   }
 
-  private func capacity(for caller: Caller) -> QueueCapacity {
-    QueueCapacity(configuration.maxQueued, ofOwner: caller.limits.maxQueued)
+  /// - Parameter ofBatch: whether it is of what batches have beside the queue.
+  func capacity(for caller: Caller, ofBatch: Bool = false) -> QueueCapacity {
+    QueueCapacity(
+      ofBatch ? configuration.maxQueuedLines : configuration.maxQueued,
+      ofOwner: caller.limits.maxQueued)
   }
 
   private func repeated(_ jobs: [RememberedJob]) -> [SubmittedJob] {

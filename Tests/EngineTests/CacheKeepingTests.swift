@@ -157,13 +157,7 @@ struct CacheKeepingTests {
   @Test("is nobody's who came later with as much time, for as long as that lasts")
   func latecomer() async throws {
     try await Workshop.open { shop in
-      let fields = [
-        HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")
-      ]
-      shop.fetcher.answer(
-        "http://a.example/x", with: .responds(200, fields, ok), .silent, .responds(200, fields, ok))
-      _ = try await shop.finished(shop.submit("http://a.example/x"))
-      shop.clock.advance(by: .seconds(5))
+      try await shop.storeStale("http://a.example/x")
       let first = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
       // Who comes within a second is answered with the first.
@@ -179,13 +173,7 @@ struct CacheKeepingTests {
   @Test("is nobody's who came with more time, however soon it is somebody else's")
   func hurriedFirst() async throws {
     try await Workshop.open { shop in
-      let fields = [
-        HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")
-      ]
-      shop.fetcher.answer(
-        "http://a.example/x", with: .responds(200, fields, ok), .silent, .responds(200, fields, ok))
-      _ = try await shop.finished(shop.submit("http://a.example/x"))
-      shop.clock.advance(by: .seconds(5))
+      try await shop.storeStale("http://a.example/x")
       let hurried = try await shop.submit("http://a.example/x") { $0.timeout = .milliseconds(300) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
       let patient = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(30) }

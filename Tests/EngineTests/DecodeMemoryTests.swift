@@ -126,8 +126,21 @@ struct DecodeMemoryTests {
     }
   }
 
-  /// More than may be held without a share.
+  /// More than may be held without a share, and what comes after it.
   private static let start = ok + [UInt8](repeating: 0, count: 2 * Decode.heldFreely)
+  private static let rest = Array(" and more".utf8)
+
+  /// Has all but the rest of a picture come, with which its header does.
+  private static func begin(_ shop: Workshop, _ goesOn: Latch) async throws -> JobID {
+    shop.codec.headerComes(after: start.count + 1)
+    shop.fetcher.answer(
+      "http://a.example/", with: .waits(after: start, { await goesOn.wait() }, then: rest))
+    let id = try await shop.submit("http://a.example/")
+    while try await shop.engine.job(id, for: Workshop.me).job.progress.completed < start.count {
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    return id
+  }
 
   @Test("bytes before a header are held by no decoder where no memory is left for them")
   func lateHeader() async throws {
@@ -135,21 +148,14 @@ struct DecodeMemoryTests {
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
       var all = await memory.share(64 << 20)
-      let (start, rest) = (Self.start, Array(" and more".utf8))
-      shop.codec.headerComes(after: start.count + 1)
-      shop.fetcher.answer(
-        "http://a.example/", with: .waits(after: start, { await goesOn.wait() }, then: rest))
-      let id = try await shop.submit("http://a.example/")
-      while try await shop.engine.job(id, for: Workshop.me).job.progress.completed < start.count {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      let id = try await Self.begin(shop, goesOn)
       try #require(shop.codec.held == 0)
       goesOn.open()
       while memory.waiting < 1 { await Task.yield() }
       #expect(shop.codec.held == 0)
       all = nil
       #expect(try await shop.finished(id).phase == .success && all == nil)
-      #expect(shop.codec.decoded.contains(start + rest))
+      #expect(shop.codec.decoded.contains(Self.start + Self.rest))
     }
   }
 
@@ -158,22 +164,15 @@ struct DecodeMemoryTests {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
-      let (start, rest) = (Self.start, Array(" and more".utf8))
-      shop.codec.headerComes(after: start.count + 1)
-      shop.fetcher.answer(
-        "http://a.example/", with: .waits(after: start, { await goesOn.wait() }, then: rest))
-      let id = try await shop.submit("http://a.example/")
-      while try await shop.engine.job(id, for: Workshop.me).job.progress.completed < start.count {
-        try await Task.sleep(for: .milliseconds(2))
-      }
-      #expect(shop.codec.held == start.count)
+      let id = try await Self.begin(shop, goesOn)
+      #expect(shop.codec.held == Self.start.count)
       #expect(memory.shareAtOnce(64 << 20) == nil, "some of it is taken")
       let other = Task { await memory.share(64 << 20) != nil }
       while memory.waiting < 1 { await Task.yield() }
       goesOn.open()
       #expect(await other.value)
       #expect(try await shop.finished(id).phase == .success)
-      #expect(shop.codec.decoded.contains(start + rest))
+      #expect(shop.codec.decoded.contains(Self.start + Self.rest))
     }
   }
 
@@ -183,7 +182,7 @@ struct DecodeMemoryTests {
       let memory = shop.engine.loader.urls.ingest.memory
       // What is left is enough for their bytes, and not for what they need by their headers.
       var most = await memory.share(8 << 20)
-      let (start, rest) = (Self.start, Array(" and more".utf8))
+      let (start, rest) = (Self.start, Self.rest)
       shop.codec.headerComes(after: start.count + rest.count)
       shop.codec.needs(memory: 60 << 20)
       var ids: [JobID] = []

@@ -77,20 +77,11 @@ struct SharingTests {
     }
   }
 
-  /// Has a picture stored, and stale, whose origin is silent once and then has this one.
-  private func storeStale(_ shop: Workshop, then last: [UInt8]) async throws {
-    let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")]
-    shop.fetcher.answer(
-      url, with: .responds(200, fields, ok), .silent, .responds(200, fields, last))
-    _ = try await shop.finished(shop.submit(url))
-    shop.clock.advance(by: .seconds(5))
-  }
-
   @Test("and are given a stored picture don't fail by it: who named another one asks for that")
   func integrity() async throws {
     try await Workshop.open { shop in
       let other = ok + [1]
-      try await storeStale(shop, then: other)
+      try await shop.storeStale(url, then: other)
       let first = try await shop.submit(url) { $0.timeout = .seconds(1) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
       let second = try await shop.submit(url) {
@@ -106,7 +97,7 @@ struct SharingTests {
   @Test("share no transfer that ends too soon for them, and are brought to it once; the others do")
   func patient() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
-      try await storeStale(shop, then: ok)
+      try await shop.storeStale(url, then: ok)
       _ = try await shop.submit(url) { $0.timeout = .seconds(30) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
       let timeouts: [Duration] = [.seconds(60), .seconds(30), .seconds(60), .seconds(10)]

@@ -66,6 +66,14 @@ struct Workshop {
     try await engine.wait(id, for: Self.me, until: .finished, atMost: .seconds(10)).job
   }
 
+  /// Has a picture stored, and stale, whose origin is silent once and then has this one.
+  func storeStale(_ url: String, then last: [UInt8] = ok) async throws {
+    let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")]
+    fetcher.answer(url, with: .responds(200, fields, ok), .silent, .responds(200, fields, last))
+    _ = try await finished(submit(url))
+    clock.advance(by: .seconds(5))
+  }
+
   func reached(_ phase: Phase, _ id: JobID) async throws -> Job {
     while true {
       try Task.checkCancellation()

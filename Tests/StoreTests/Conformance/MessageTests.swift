@@ -100,7 +100,7 @@ struct MessageTests {
     #expect(newest.count == most && newest[0].id.number > first.id.number)
     #expect(newest.last?.state == .pending)
     #expect(newest.dropLast().allSatisfy { $0.state == .delivered })
-    #expect(try await jobs.count(of: "messages") ?? most == most, "the others are gone")
+    #expect(try jobs.count(of: "messages") ?? most == most, "the others are gone")
     // Those that wait are sent, however many came after them.
     for _ in 0..<most + 3 { try await end() }
     #expect(try await store.base.messages(of: job.id).count == most)

@@ -65,7 +65,7 @@ struct OpenJobs {
   }
 
   /// The rows of a table; nil where there are no tables.
-  func count(of table: String) async throws -> Int? {
+  func count(of table: String) throws -> Int? {
     if let database {
       let text = try database.server.run("SELECT count(*) FROM \(table)", in: database.name)
       return Int(text.trimmingCharacters(in: .whitespacesAndNewlines))
