@@ -80,6 +80,17 @@ final class Authentication: Sendable {
     return now.caller.owner == identity.caller.owner && now.scopes == identity.scopes
   }
 
+  /// Whether a request that was let in so would be let in to the same now.
+  func admits(_ identity: Identity) -> Bool {
+    Self.holds(identity, among: state.withLock { $0.tokens })
+  }
+
+  /// What a request is answered with that was let in, and would be no more before all of it had come.
+  static var withdrawal: Problem {
+    Problem(.unauthorized, "The token was taken away, or changed, while this came.")
+      .with(.wwwAuthenticate, #"Bearer realm="imagefetch", error="invalid_token""#)
+  }
+
   /// What a request without a token of ours is answered with (RFC 6750 section 3).
   static func refusal(_ fields: HTTPFields) -> Problem {
     // Who tried by another scheme sent no token (section 3.1).

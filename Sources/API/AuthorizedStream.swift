@@ -1,8 +1,8 @@
 internal import HTTP
 internal import Synchronization
 
-/// A stream that ends once its request would be let in to the same no longer: else a token that was taken away would be
-/// good for as long as its holder keeps the connection.
+/// A stream that ends once its request would be let in to the same no longer, broken off where its end would say that it is
+/// whole: else a token that was taken away would be good for as long as its holder keeps the connection.
 final class AuthorizedStream: ContentStream {
   private struct State {
     var isRevoked = false
@@ -29,9 +29,13 @@ final class AuthorizedStream: ContentStream {
     stream.attach(wake)
   }
 
-  func next() -> StreamPiece { state.withLock { $0.isRevoked } ? .end : stream.next() }
+  func next() -> StreamPiece {
+    guard state.withLock({ $0.isRevoked }) else { return stream.next() }
+    return endsAnywhere ? .end : .failed
+  }
 
   var keepAlive: KeepAlive? { stream.keepAlive }
+  var endsAnywhere: Bool { stream.endsAnywhere }
 
   /// Ends it, however silent it is.
   func revoke() {

@@ -34,6 +34,7 @@ final class EventStream: ContentStream {
 
   /// A comment, so that the line is used every 15 s.
   var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
+  var endsAnywhere: Bool { true }
 
   /// Its end cancels nothing any more.
   func letJobGoOn() { subscription?.letJobGoOn() }

@@ -7,11 +7,13 @@ struct Exchange: Sendable {
   let request: Request
   /// The job that the path names.
   let id: JobID
-  let caller: Caller
+  /// Who asks, and by what; nil where nobody need say.
+  let identity: Authentication.Identity?
   /// Whose share of the connections and of the memory it takes.
   let client: RateLimiter.Client
 
   var fields: HTTPFields { request.fields }
+  var caller: Caller { identity?.caller ?? Caller(owner: .anonymous, isAdmin: false) }
 
   /// Throws if there is a query: it means nothing here.
   func refuseQuery() throws(Problem) {

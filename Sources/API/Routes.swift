@@ -123,9 +123,8 @@ public struct Routes: Sendable {
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
     }
-    let caller = identity?.caller ?? Caller(owner: .anonymous, isAdmin: false)
     var response = try await handle(
-      Exchange(request: request, id: destination.id, caller: caller, client: client), at: route)
+      Exchange(request: request, id: destination.id, identity: identity, client: client), at: route)
     // Here, so that no route's stream outlasts its token.
     if let identity, case .stream(let stream) = response.content {
       response.content = .stream(authentication.bind(stream, to: identity))
@@ -221,6 +220,12 @@ extension Routes {
     isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
   ) async throws(Problem) -> Answer {
     do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
+  }
+
+  /// Throws once who asks would be let in to the same no longer: for what takes content while it comes.
+  func checkAccess(_ exchange: Exchange) throws(Problem) {
+    guard let identity = exchange.identity, !authentication.admits(identity) else { return }
+    throw Authentication.withdrawal
   }
 
   /// Whether a path takes content for as long as it comes: lists of jobs, of which each line is read for itself.

@@ -59,7 +59,7 @@ struct SubmissionDecoder {
     var job = job(from: members, at: .query)
     // It has to be there while it is looked at.
     if let retention = job?.submission.retention {
-      job?.submission.retention = max(retention, .seconds(10))
+      job?.submission.retention = max(retention, min(.seconds(10), limits.maxRetention))
     }
     return job
   }

@@ -169,6 +169,7 @@ extension Configuration {
     routes.limits.maxBytes = fetch.maxBytes
     routes.limits.maxPixels = decode.maxPixels
     routes.limits.maxDimension = decode.maxDimension
+    routes.limits.maxRetention = jobs.maxRetention
     return routes
   }
 

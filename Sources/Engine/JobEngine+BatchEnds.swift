@@ -1,6 +1,5 @@
 public import Jobs
 internal import Logging
-internal import Synchronization
 
 /// What happens to many jobs of a batch at once: some hundred in a transaction, behind the answer where that promises it.
 extension JobEngine {
@@ -23,37 +22,31 @@ extension JobEngine {
     batchSignal.continuation.yield()
   }
 
-  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change. Where there is no
-  /// room for the next of them, the others stay queued.
+  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change. Where one of them
+  /// may not be queued, or finds no place, those that were by then stay queued.
   /// - Parameter codes: empty: the latter.
   public func retry(
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
     let batch = try await batch(id, for: caller)
-    let areAllTold = Atomic(true)
     try takeable()
-    let wanted = codes.isEmpty ? Set(FailureCode.allCases) : codes
-    var query = RetryQuery(id, codes: wanted, count: Self.portion)
+    var query = RetryQuery(
+      id, codes: codes.isEmpty ? Set(FailureCode.allCases) : codes, count: Self.portion,
+      within: capacity(for: caller, ofBatch: true))
     while true {
-      let (moment, network) = (now(), network)
-      try dailyBytes.check(caller, at: moment)
-      try await readmit(batch.owner, ofBatch: true, for: caller)
-      let mayBeTold = try await hasRoomForMessages(of: batch.owner)
-      guard mayBeTold || batch.webhook == nil else { throw .tooManyMessages }
+      let again = try await requeuing(
+        of: batch.owner, telling: true, areAllTold: batch.webhook != nil, for: caller)
       let retry = try await storing { [query] () async throws(StoreError) in
         try await store.retry(query) { job in
           guard !codes.isEmpty || job.failure?.isRetryable == true else { return false }
-          guard mayBeTold || job.submission.webhook == nil else {
-            areAllTold.store(false, ordering: .relaxed)
-            return false
-          }
-          return job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
+          return again.queue(&job)
         }
       }
       guard let retry else { throw .unknownBatch }
       for job in retry.jobs { publisher.publish(job, hasEnded: false) }
       if !retry.jobs.isEmpty { dispatcher.jobsWereQueued() }
-      guard areAllTold.load(ordering: .relaxed) else { throw .tooManyMessages }
+      if let refusal = again.refusal { throw refusal }
+      guard !retry.isQueueFull else { throw .queueFull }
       guard let next = retry.next else { return try await self.batch(id, for: caller) }
       query.after = next
     }

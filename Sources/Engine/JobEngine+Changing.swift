@@ -92,63 +92,77 @@ extension JobEngine {
   ) async throws(JobsError) -> JobSnapshot {
     let found = try await job(id, for: caller).job
     try takeable()
-    let moment = now()
-    let again: @Sendable (inout Job) -> Bool = { [network] job in
-      job.fetchAgain(at: moment, from: network.firstCandidate(of: job.submission))
-    }
-    var queued = found
-    if found.isAt(expected), again(&queued) {
-      try await readmit(found.owner, ofBatch: found.batch != nil, for: caller)
-      if case .url = found.submission.source { try dailyBytes.check(caller, at: moment) }
-      if found.submission.webhook != nil { try await checkMessages(of: found.owner) }
-    }
-    let snapshot = try await change(id, ifVersion: expected, again)
+    let again = try await requeuing(
+      of: found.owner, telling: found.submission.webhook != nil, for: caller)
+    let capacity = capacity(for: caller, ofBatch: found.batch != nil)
+    let snapshot = try await change(id, ifVersion: expected, within: capacity) { again.queue(&$0) }
+    if let refusal = again.refusal { throw refusal }
     if let request = snapshot.job.request { await join(request, 1) }
     dispatcher.jobsWereQueued()
     return snapshot
   }
 
-  /// What is queued again takes a place as what is new does. Those that come at the same time may be given the same one: so
-  /// many more are queued.
-  func readmit(_ owner: Owner, ofBatch: Bool, for caller: Caller) async throws(JobsError) {
-    let (capacity, moment) = (capacity(for: caller, ofBatch: ofBatch), now())
-    let hasRoom = try await storing { () async throws(StoreError) in
-      try await store.hasRoom(for: owner, ofBatch: ofBatch, within: capacity, at: moment)
-    }
-    guard hasRoom else { throw .queueFull }
+  /// What queues an owner's jobs again.
+  /// - Parameters:
+  ///   - telling: whether somebody may be to be told of an end.
+  ///   - areAllTold: whether that is so of every one of them.
+  func requeuing(
+    of owner: Owner, telling: Bool, areAllTold: Bool = false, for caller: Caller
+  ) async throws(JobsError) -> Requeuing {
+    let mayBeTold = try await telling ? hasRoomForMessages(of: owner) : true
+    let moment = now()
+    return Requeuing(
+      at: moment, from: network, bytesSpent: dailyBytes.refusal(of: caller, at: moment),
+      untold: mayBeTold ? nil : .tooManyMessages, areAllTold: areAllTold)
   }
 
   /// Changes a job as it is at the moment of the change. That is also when it is held to what the client saw: the
-  /// revision, as reports of progress change nothing that it could undo.
+  /// revision, as reports of progress change nothing that it could undo. And to the queue's room: what is queued again
+  /// takes a place as what is new does.
   private func change(
-    _ id: JobID, ifVersion expected: [Int]? = nil, _ change: @escaping @Sendable (inout Job) -> Bool
+    _ id: JobID, ifVersion expected: [Int]? = nil, within capacity: QueueCapacity = .max,
+    _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loads.showProgress(of: id)
     let outcome = ChangeOutcome()
-    let job = try await storing { [snapshots] () async throws(StoreError) in
-      try await store.update(id, under: nil) { job in
-        guard outcome.begins(with: job) else { return false }
-        guard job.isAt(expected) else {
-          outcome.note(.versionDiffers)
-          return false
-        }
-        var changed = job
-        changed.keepProgress(of: snapshots.peek(id)?.job)
-        guard change(&changed) else { return false }
-        let hasEnded = changed.phase.isFinished && !job.phase.isFinished
-        outcome.note(
-          hasEnded ? .ended(from: job.phase) : .changed, finished: hasEnded ? changed : nil)
-        job = changed
-        return true
-      }
+    let noted = noting(outcome, of: id, ifVersion: expected, change)
+    let update = try await storing { () async throws(StoreError) in
+      try await store.update(id, within: capacity, noted)
     }
     if outcome.value == .versionDiffers { throw .versionDiffers }
-    guard let job else { throw .unknownJob }
+    let job: Job
+    switch update {
+    case .updated(let updated): job = updated
+    case .queueFull: throw .queueFull
+    case .unknown: throw .unknownJob
+    }
     if outcome.value == .ended(from: .queued) { queueGate.left([job]) }
     guard let snapshot = publisher.publish(job, hasEnded: outcome.value.isEnd) else {
       throw .unknownJob
     }
     return snapshot
+  }
+
+  /// A change that notes what it found, and keeps the progress that the store has not seen.
+  private func noting(
+    _ outcome: ChangeOutcome, of id: JobID, ifVersion expected: [Int]?,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) -> @Sendable (inout Job) -> Bool {
+    { [snapshots] job in
+      guard outcome.begins(with: job) else { return false }
+      guard job.isAt(expected) else {
+        outcome.note(.versionDiffers)
+        return false
+      }
+      var changed = job
+      changed.keepProgress(of: snapshots.peek(id)?.job)
+      guard change(&changed) else { return false }
+      let hasEnded = changed.phase.isFinished && !job.phase.isFinished
+      outcome.note(
+        hasEnded ? .ended(from: job.phase) : .changed, finished: hasEnded ? changed : nil)
+      job = changed
+      return true
+    }
   }
 }
 

@@ -14,6 +14,10 @@ public protocol ContentStream: AnyObject, Sendable {
 
   /// What to send into a silence; nil: nothing, for as long as it lasts.
   var keepAlive: KeepAlive? { get }
+
+  /// Whether it may end anywhere, as events may, behind which others may always come. Of any other its end says that it is
+  /// whole: where that is not so, it is broken off.
+  var endsAnywhere: Bool { get }
 }
 
 /// What a stream has to send.
@@ -24,6 +28,8 @@ public enum StreamPiece: Sendable, Equatable {
   case nothingYet
   /// Nothing more: the content is whole.
   case end
+  /// Nothing more, and the content is not whole: the connection is closed without its end.
+  case failed
 }
 
 /// Bytes that mean nothing, so that neither side or anyone between takes a silent stream for dead.

@@ -10,7 +10,8 @@ final class StreamWriter {
   private let connection: Connection
   private let stream: any ContentStream
   private var rest: ArraySlice<UInt8> = []
-  private var hasEnded = false
+  /// What the reader returns once the stream has nothing more.
+  private var end: Int?
   /// Whether something was sent since the last pause.
   private var hasSent = false
 
@@ -45,14 +46,23 @@ final class StreamWriter {
   private func refill(canPause: Bool) -> Int? {
     switch connection.streamTurn() {
     case .leave: return Int(CMicroHTTPD_streamFailed)
-    case .end: return Int(CMicroHTTPD_streamEnded)
+    case .end:
+      if let end { return end }
+      // All of it may have been sent, and its end not been asked for yet.
+      let isWhole = stream.endsAnywhere || stream.next() == .end
+      end = Int(isWhole ? CMicroHTTPD_streamEnded : CMicroHTTPD_streamFailed)
+      return end
     case .send(let bytes): rest = bytes[...]
     case .ask:
-      switch hasEnded ? .end : stream.next() {
+      if let end { return end }
+      switch stream.next() {
       case .bytes(let bytes): rest = bytes[...]
       case .end:
-        hasEnded = true
-        return Int(CMicroHTTPD_streamEnded)
+        end = Int(CMicroHTTPD_streamEnded)
+        return end
+      case .failed:
+        end = Int(CMicroHTTPD_streamFailed)
+        return end
       case .nothingYet:
         guard canPause else { return 0 }
         guard connection.pauseStream(afterSending: hasSent) else { return nil }
@@ -90,7 +100,7 @@ extension Connection {
   /// What the reader does next.
   enum StreamTurn {
     case ask, send([UInt8])
-    /// The content ends here.
+    /// The content ends here, if it may.
     case end
     /// The client is gone.
     case leave

@@ -53,7 +53,8 @@ public protocol BatchStore: Sendable {
   /// - Returns: whether somebody is to be told of a batch's end that was not there when this was last asked.
   func finishBatches() async throws(StoreError) -> Bool
 
-  /// Changes failed jobs of a batch, which is saved as ``JobRecords/update(_:under:_:)`` saves it.
+  /// Changes failed jobs of a batch in the order of their lines, which is saved as ``JobRecords/update(_:within:_:)``
+  /// saves it. It ends at the first one that would be queued and finds no place: what came before stays queued.
   /// - Returns: nil: there is no such batch.
   func retry(_ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool)
     async throws(StoreError) -> BatchRetry?
@@ -119,10 +120,15 @@ public struct RetryQuery: Sendable, Equatable {
   public var after = 0
   /// At the most.
   public let count: Int
+  /// How many places there are for jobs of batches.
+  public let capacity: QueueCapacity
 
   /// Jobs that failed so.
-  public init(_ batch: BatchID, codes: Set<FailureCode>, count: Int) {
+  public init(
+    _ batch: BatchID, codes: Set<FailureCode>, count: Int, within capacity: QueueCapacity = .max
+  ) {
     (self.batch, self.codes, self.count) = (batch, codes, count)
+    self.capacity = capacity
   }
 }
 
@@ -132,6 +138,8 @@ public struct BatchRetry: Sendable, Equatable {
   public var jobs: [Job] = []
   /// The line after which others may be; nil: that was all.
   public var next: Int?
+  /// Whether one would have been queued next for which there is no place: those from it on are as they were.
+  public var isQueueFull = false
 
   /// None yet.
   public init(next: Int?) { self.next = next }

@@ -13,12 +13,6 @@ public protocol JobQueue: Sendable {
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome
 
-  /// Whether there is a place for one more of an owner's jobs, or of what its batches have beside the queue; notes that
-  /// there was none. It takes none: jobs that are queued again at the same time may be given the same one.
-  func hasRoom(
-    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
-  ) async throws(StoreError) -> Bool
-
   /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, in the order that
   /// ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:by:)`` under a new claim.
   ///

@@ -21,6 +21,14 @@ public protocol JobRecords: Sendable {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job?
 
+  /// Changes the job so, whoever holds it, unless that would queue a finished one and there is no place for it.
+  ///
+  /// - Parameter capacity: how many places the queue has, or, where the job is a batch's, what batches have beside it.
+  func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> UpdateOutcome
+
   /// Forgets the job if `condition` holds for it as it then is.
   func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool)
     async throws(StoreError) -> Removal
@@ -38,6 +46,16 @@ public protocol JobRecords: Sendable {
 
   /// How many jobs are in each phase, and the images' size.
   func counts() async throws(StoreError) -> StoreCounts
+}
+
+/// What became of a change that may queue a job.
+public enum UpdateOutcome: Sendable, Equatable {
+  /// The job as it then is, changed or left alone.
+  case updated(Job)
+  /// It is as it was: the queue would hold more than its capacity, or than the owner's share of it.
+  case queueFull
+  /// There is no such job.
+  case unknown
 }
 
 /// What became of a job that was to be forgotten.

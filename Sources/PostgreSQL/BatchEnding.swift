@@ -170,7 +170,7 @@ extension Transaction {
     """
 
   func retry(
-    _ query: RetryQuery, _ change: (inout Job) -> Bool
+    _ query: RetryQuery, in room: QueueRoom, _ change: (inout Job) -> Bool
   ) throws -> BatchRetry? {
     guard let row = try batchRow(query.batch) else { return nil }
     let found = try execute(
@@ -186,11 +186,14 @@ extension Transaction {
     for id in ids {
       var isChanged = false
       do {
-        let job = try changes.change(id, under: nil) { job in
+        let job = try changes.change(id, under: nil, within: room) { job in
           isChanged = change(&job)
           return isChanged
         }
         if isChanged, let job { retry.jobs.append(job) }
+      } catch is QueueFull {
+        retry.isQueueFull = true
+        break
       } catch let StoreError.unreadable(detail) {
         Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
       }

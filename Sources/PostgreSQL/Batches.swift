@@ -164,7 +164,9 @@ extension PostgresJobStore: BatchStore {
   public func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> BatchRetry? {
-    try await write { try $0.retry(query, change) }
+    try await write { [room = queueRoom(within: query.capacity)] in
+      try $0.retry(query, in: room, change)
+    }
   }
 }
 

@@ -32,6 +32,8 @@ enum WriteRequest: Sendable {
 struct WriteAnswer: Sendable {
   /// Of a change, for each of its jobs.
   var jobs: [Result<Job?, StoreError>] = []
+  /// Whether one of them was left out of it, as the queue has no place for that one.
+  var isQueueFull = false
   /// Images that gave way and whose files are to be removed.
   var evicted: [ImageName] = []
   /// Jobs that were claimed, as they ask the same.
@@ -52,6 +54,8 @@ struct ChangeRequest: Sendable {
   var completion: Completion?
   /// Gives numbers for the claims of jobs that are to be gathered; nil: none are.
   var gathering: (@Sendable (Int) -> [Int64])?
+  /// What finished jobs are held to that it queues; nil: nothing.
+  var room: QueueRoom?
 
   /// An image that is to be taken in, where it isn't kept already.
   var image: EmbeddedImage? { completion?.image }
@@ -67,6 +71,24 @@ extension PostgresJobStore {
     let answer = try await writing.perform(.change(request))
     if answer.hasAwakened { wakeAll() }
     return try answer.jobs.first?.get()
+  }
+
+  /// Changes a job in the same way; the sums of what is held tell in that transaction whether there is a place for it.
+  public func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> UpdateOutcome {
+    var request = ChangeRequest(targets: [(id, nil)], change: change)
+    request.room = queueRoom(within: capacity)
+    let answer = try await writing.perform(.change(request))
+    if answer.hasAwakened { wakeAll() }
+    guard !answer.isQueueFull else { return .queueFull }
+    guard let job = try answer.jobs.first?.get() else { return .unknown }
+    return .updated(job)
+  }
+
+  func queueRoom(within capacity: QueueCapacity) -> QueueRoom {
+    QueueRoom(capacity: capacity, refusals: refusals, refusedLines: refusedLines)
   }
 
   /// Has every instance look for jobs, this process's too.
@@ -199,16 +221,7 @@ extension Transaction {
     }
     var changes = try JobChanges(to: Set(requests.flatMap(\.targets).map(\.id)), in: self)
     for (index, request) in requests.enumerated() {
-      answers[index].jobs = try request.targets.map { id, claim in
-        do {
-          let job = try changes.change(
-            id, under: claim, isRepeated: isRepeated || request.completion?.isRepeated == true,
-            by: request.change)
-          return .success(job)
-        } catch let error as StoreError {
-          return .failure(error)
-        }
-      }
+      try make(request, &changes, isRepeated: isRepeated, &answers[index])
     }
     let entries = requests.compactMap(\.entry)
     // An entry is counted in its image's row. Two that had both locked it to share would wait for each other.
@@ -235,6 +248,25 @@ extension Transaction {
     return answers.map { .success($0) }
   }
 
+  private func make(
+    _ request: ChangeRequest, _ changes: inout JobChanges, isRepeated: Bool,
+    _ answer: inout WriteAnswer
+  ) throws {
+    for (id, claim) in request.targets {
+      do {
+        let job = try changes.change(
+          id, under: claim, isRepeated: isRepeated || request.completion?.isRepeated == true,
+          within: request.room, by: request.change)
+        answer.jobs.append(.success(job))
+      } catch let error as StoreError {
+        answer.jobs.append(.failure(error))
+      } catch is QueueFull {
+        answer.isQueueFull = true
+        answer.jobs.append(.success(nil))
+      }
+    }
+  }
+
   /// Sees to those that ask the same as jobs which were loading and are no more.
   private func handOn(
     _ requests: [ChangeRequest], _ changes: JobChanges, _ answers: inout [WriteAnswer]
@@ -248,8 +280,8 @@ extension Transaction {
       guard let completion = request.completion, let numbers = request.gathering else { continue }
       let ended = zip(request.targets, answers[index].jobs).filter { (try? $1.get()) != nil }
       answers[index].gathered = try gather(
-        changes.left(ended.map(\.0.id)).intersection(asked), atMost: Self.mostGathered,
-        for: completion.instance, numbers)
+        changes.left(ended.map(\.0.id)).intersection(asked), sparing: changes.queuedAgain,
+        atMost: Self.mostGathered, for: completion.instance, numbers)
     }
     try passOn(passed.intersection(asked))
   }

@@ -18,36 +18,58 @@ final class UnknownClaims: Sendable {
 
 /// One call that claims, in however many transactions it is tried.
 final class ClaimAttempt: Sendable {
+  /// Numbers of claims.
+  private struct Tries {
+    /// Of the last try of this call.
+    var last: Set<Int64> = []
+    /// Of those before it.
+    var before: Set<Int64> = []
+    /// Of calls before this one.
+    var ofOthers: Set<Int64> = []
+  }
+
   private let unknown: UnknownClaims
-  private let numbers = Mutex<Set<Int64>>([])
+  private let tries = Mutex(Tries())
 
   init(_ unknown: UnknownClaims) { self.unknown = unknown }
 
-  /// Puts back what earlier tries, of this call or of ones that failed, may have claimed.
-  func putBackOthers(in transaction: Transaction) throws {
-    let earlier = numbers.withLock { numbers in
-      numbers.formUnion(unknown.takeAll())
-      return numbers
+  /// Begins a try.
+  /// - Returns: what earlier ones, of this call or of ones that failed, may have claimed: it is to be put back.
+  func begin() -> Set<Int64> {
+    tries.withLock { tries in
+      tries.before.formUnion(tries.last)
+      tries.last = []
+      tries.ofOthers.formUnion(unknown.takeAll())
+      return tries.before.union(tries.ofOthers)
     }
+  }
+
+  /// Begins a try, which puts back what earlier ones may have claimed.
+  func putBackOthers(in transaction: Transaction) throws {
+    let earlier = begin()
     if !earlier.isEmpty { try transaction.putBack(earlier) }
   }
 
   /// Notes what this try is about to claim.
   func note(_ claims: [Int64]) -> [Int64] {
-    numbers.withLock { $0.formUnion(claims) }
+    tries.withLock { $0.last.formUnion(claims) }
     return claims
   }
+
+  /// Its last try was committed. The next call puts back what its earlier ones claimed once more: where an answer was lost
+  /// the server may have been at that commit still while this one looked.
+  func succeed() { unknown.add(tries.withLock(\.before)) }
 
   /// Whatever it noted beside these came of tries that were made again, or of none.
   /// - Returns: whether there are any: the next claim puts them back.
   func succeed(with claims: [Int64]) -> Bool {
-    let left = numbers.withLock(\.self).subtracting(claims)
+    let left = tries.withLock(\.last).subtracting(claims)
     unknown.add(left)
     return !left.isEmpty
   }
 
   /// It failed: the next call puts back whatever came of it.
-  func fail() { unknown.add(numbers.withLock(\.self)) }
+  func fail() { unknown.add(tries.withLock { $0.last.union($0.before).union($0.ofOthers) }) }
 }
 
 extension Transaction {

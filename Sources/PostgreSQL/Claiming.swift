@@ -89,10 +89,12 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> Value {
     let attempt = ClaimAttempt(unknownClaims)
     do throws(StoreError) {
-      return try await perform(on: claiming) { transaction in
+      let value = try await perform(on: claiming) { transaction in
         try attempt.putBackOthers(in: transaction)
         return try body(transaction, attempt)
       }
+      attempt.succeed()
+      return value
     } catch {
       attempt.fail()
       throw error

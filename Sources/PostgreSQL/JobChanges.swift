@@ -14,6 +14,8 @@ struct JobChanges {
   private(set) var dropped: Set<[UInt8]> = []
   /// What is to be told of ends.
   private var messages: [WebhookMessage] = []
+  /// Looked up where a finished job is queued.
+  private var held: HeldPlaces?
 
   private struct Changed {
     let old: JobRow
@@ -34,9 +36,12 @@ struct JobChanges {
   ///   - claim: nil: whoever holds it.
   ///   - isRepeated: whether this very change may have been committed already: then the job that its claim brought to
   ///     its phase is as the change left it.
+  ///   - room: what it is held to where it queues a finished job; nil: nothing.
   /// - Returns: the job as it then is; nil when there is none or the claim no longer holds.
+  /// - Throws: ``QueueFull`` where there is no place for it: it is as it was.
   mutating func change(
-    _ id: JobID, under claim: Claim?, isRepeated: Bool = false, by body: (inout Job) -> Bool
+    _ id: JobID, under claim: Claim?, isRepeated: Bool = false, within room: QueueRoom? = nil,
+    by body: (inout Job) -> Bool
   ) throws -> Job? {
     guard let row = try rows[id]?.get() else { return nil }
     if let claim, row.heldBy != claim {
@@ -47,10 +52,19 @@ struct JobChanges {
     guard body(&after), after != before else { return before }
     var new = row
     try new.update(to: after)
+    if let room, before.phase.isFinished { try takePlaces(for: new, in: room) }
     if after.phase != before.phase { new.lastClaim = claim?.number }
     note(new, after: row, QueueMove(from: before, to: after), before, after)
     if let message = WebhookMessage(endOf: after, after: before.phase) { messages.append(message) }
     return after
+  }
+
+  private mutating func takePlaces(for row: JobRow, in room: QueueRoom) throws {
+    guard row.phase == .queued, let places = row.queue?.places else { return }
+    var held = try self.held ?? HeldPlaces(in: transaction)
+    let areThere = held.take(places, for: row, in: room)
+    self.held = held
+    if !areThere { throw QueueFull() }
   }
 
   private mutating func note(
@@ -104,6 +118,14 @@ struct JobChanges {
     return Set(left.compactMap { $0.old.queue?.request })
   }
 
+  /// Jobs that were loading and wait for another turn.
+  var queuedAgain: [JobID] {
+    changed.values.filter { change in
+      guard let queue = change.new.queue else { return false }
+      return change.old.queue?.state == .loading && queue.state != .loading
+    }.map(\.new.id)
+  }
+
   private func writeJobs(_ rows: [JobRow]) throws {
     try transaction.add(
       """
@@ -144,6 +166,42 @@ struct JobChanges {
         .byteStrings(places.map(\.queue.request)), .ints(places.map(\.queue.instance)),
         .ints(places.map(\.queue.claim)), .ints(places.map { $0.move.code }),
       ])
+  }
+}
+
+/// What jobs that are queued again are held to, as new ones are.
+struct QueueRoom: Sendable {
+  let capacity: QueueCapacity
+  /// Who was refused lately: single jobs, and lines.
+  let refusals, refusedLines: Refusals
+}
+
+/// There is no place for a job that was to be queued again.
+struct QueueFull: Error {}
+
+/// Whose jobs have how many places, with those that a transaction has taken so far.
+private struct HeldPlaces {
+  private var places, lines: [[UInt8]: Int]
+  private let moment: Timestamp
+
+  init(in transaction: Transaction) throws {
+    let totals = try transaction.totals()
+    (places, lines) = (totals.places, totals.lines)
+    moment = try transaction.clock()
+  }
+
+  /// - Returns: false where there are not that many.
+  mutating func take(_ count: Int, for row: JobRow, in room: QueueRoom) -> Bool {
+    let isLine = row.batch != nil
+    let hasRoom = (isLine ? room.refusedLines : room.refusals).hasRoom(
+      for: count, of: row.owner, held: isLine ? lines : places, within: room.capacity, at: moment)
+    guard hasRoom else { return false }
+    if isLine {
+      lines[row.owner, default: 0] += count
+    } else {
+      places[row.owner, default: 0] += count
+    }
+    return true
   }
 }
 

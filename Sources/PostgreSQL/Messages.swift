@@ -96,7 +96,7 @@ extension Transaction {
   @discardableResult
   func tell(_ messages: [WebhookMessage]) throws -> Int {
     guard !messages.isEmpty else { return 0 }
-    let told = try execute(
+    return try execute(
       """
       INSERT INTO messages (subject, number, host, owner, next_at, record)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
@@ -109,15 +109,15 @@ extension Transaction {
         .byteStrings(try messages.map { try RecordEncoder.encode($0) }),
       ]
     ).changes
-    try add(
-      """
-      DELETE FROM messages m
-      WHERE m.subject = ANY ($1) AND m.next_at IS NULL AND m.instance IS NULL AND m.number <=
-        (SELECT n.number FROM messages n WHERE n.subject = m.subject
-          ORDER BY n.number DESC LIMIT 1 OFFSET $2)
-      """, [.ids(messages.map(\.id.subject)), .int(Int64(WebhookMessage.mostOfSubject))])
-    return told
   }
+
+  /// Those that were told of a job or batch, but the newest: by their own index, however many wait beside them. Nobody holds
+  /// one of them.
+  static let pruneMessages = """
+    DELETE FROM messages WHERE subject = $1 AND next_at IS NULL AND number <=
+      (SELECT number FROM messages WHERE subject = $1 AND next_at IS NULL
+        ORDER BY number DESC LIMIT 1 OFFSET $2)
+    """
 
   /// Forgets what was told of jobs or batches that are forgotten.
   /// - Parameter waiting: whether what is yet to be sent goes too.
@@ -279,7 +279,7 @@ extension Transaction {
       ])
   }
 
-  /// Writes a message as it is now, which nobody holds any more.
+  /// Writes a message as it is now, which nobody holds any more. One that is told takes the place of the oldest that was.
   fileprivate func write(_ message: WebhookMessage) throws {
     let name: [SQLValue] = [.id(message.id.subject), .int(Int64(message.id.number))]
     // Who forgets the job or batch comes before or after this.
@@ -300,6 +300,8 @@ extension Transaction {
         name + [
           .int(message.nextTry?.milliseconds), .bytes(try RecordEncoder.encode(message)),
         ])
+      guard message.nextTry == nil else { return }
+      try add(Self.pruneMessages, [name[0], .int(Int64(WebhookMessage.mostOfSubject))])
     }
   }
 }

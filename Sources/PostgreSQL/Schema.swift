@@ -14,6 +14,7 @@ enum Schema {
     batches,
     lanes + messageOwners,
     pinned + dueOfOwners,
+    told,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -275,6 +276,12 @@ enum Schema {
     DROP INDEX messages_owner;
     CREATE INDEX messages_owner ON messages (owner, next_at)
       WHERE next_at IS NOT NULL AND owner IS NOT NULL;
+
+    """
+
+  // Those that wait no more, of which the newest are kept: found without a look at however many wait.
+  private static let told = """
+    CREATE INDEX messages_told ON messages (subject, number) WHERE next_at IS NULL;
 
     """
 

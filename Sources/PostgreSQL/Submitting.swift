@@ -81,18 +81,6 @@ extension PostgresJobStore {
     }
   }
 
-  /// Looks at the sums of what is held.
-  public func hasRoom(
-    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
-  ) async throws(StoreError) -> Bool {
-    let held = try await read { transaction in
-      let totals = try transaction.totals()
-      return ofBatch ? totals.lines : totals.places
-    }
-    return (ofBatch ? refusedLines : refusals).hasRoom(
-      for: 1, of: Array(owner.name.utf8), held: held, within: capacity, at: moment)
-  }
-
   public func addBytes(
     _ came: [Owner: Int], on day: Int
   ) async throws(StoreError) -> [Owner: Int] {

@@ -145,20 +145,25 @@ extension Transaction {
   }
 
   /// Claims queued jobs that ask the same as some that have just ended, wherever they stand.
-  /// - Parameter numbers: gives numbers for claims.
+  /// - Parameters:
+  ///   - spared: those that this transaction has queued again.
+  ///   - numbers: gives numbers for claims.
   func gather(
-    _ requests: Set<[UInt8]>, atMost limit: Int, for instance: Instance,
+    _ requests: Set<[UInt8]>, sparing spared: [JobID], atMost limit: Int, for instance: Instance,
     _ numbers: (Int) -> [Int64]
   ) throws -> [ClaimedJob] {
     guard !requests.isEmpty else { return [] }
     let rows = try execute(
       """
       SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
-        AND \(Self.isNotStopped)
+        AND \(Self.isNotStopped) AND q.id <> ALL ($5)
         AND EXISTS (SELECT FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
       ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
       """,
-      [.byteStrings(Array(requests)), .int(instance.number), self.moment, .int(Int64(limit))])
+      [
+        .byteStrings(Array(requests)), .int(instance.number), self.moment, .int(Int64(limit)),
+        .ids(spared),
+      ])
     let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
     guard !jobs.isEmpty else { return [] }
     let moment = try checkLease(of: instance)

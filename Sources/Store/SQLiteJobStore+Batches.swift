@@ -93,7 +93,7 @@ extension SQLiteJobStore: BatchStore {
   public func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> BatchRetry? {
-    try await writer.perform { try $0.retry(query, change) }
+    try await writer.perform { [now] in try $0.retry(query, at: now(), change) }
   }
 
   /// Looks one row up on a thread that reads.

@@ -28,15 +28,6 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Looks at what is counted, between two transactions.
-  public func hasRoom(
-    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
-  ) async throws(StoreError) -> Bool {
-    try await writer.perform(isSynced: false) { transaction in
-      transaction.hasRoom(for: owner.data, ofBatch: ofBatch, within: capacity, at: moment)
-    }
-  }
-
   private enum Prepared: Sendable {
     case answered(SubmitOutcome)
     case new([(row: JobRow, job: Job)])
@@ -162,6 +153,16 @@ extension SQLiteJobStore {
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try await writer.perform { try $0.update(id, under: claim, change) }
+  }
+
+  /// Changes a job in the same way; what is counted tells in that transaction whether there is a place for it.
+  public func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> UpdateOutcome {
+    try await writer.perform { [now] in
+      try $0.update(id, within: capacity, at: now(), change)
+    }
   }
 
   /// Forgets the job, its tags and its hold on images.

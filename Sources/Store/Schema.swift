@@ -52,6 +52,9 @@ enum Schema {
     migrator.registerMigration("14 owners' messages by their time") { db in
       try db.execute(sql: dueOfOwners)
     }
+    migrator.registerMigration("15 messages that were told") { db in
+      try db.execute(sql: told)
+    }
     return migrator
   }()
 
@@ -259,6 +262,11 @@ enum Schema {
     DROP INDEX messages_owner;
     CREATE INDEX messages_owner ON messages (owner, next_at)
       WHERE next_at IS NOT NULL AND owner IS NOT NULL;
+    """
+
+  // Those that wait no more, of which the newest are kept: found without a look at however many wait.
+  private static let told = """
+    CREATE INDEX messages_told ON messages (subject, number) WHERE next_at IS NULL;
     """
 
   // `stage` is BatchStage. A job's `batch` is its batch's number, 0 where it is of none, and `line` its place there; `code`

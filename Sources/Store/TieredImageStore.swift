@@ -15,8 +15,14 @@ public final class TieredImageStore: ImageStore {
     self.files = files
   }
 
-  /// Into a file: a small image gets into the database by the transaction that ends its jobs.
+  /// Into a file: a small image gets into the database by the transaction that ends its jobs. Where it is there already,
+  /// whole, a file would be nobody's.
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
+    if let content = staged.content, content.count <= jobs.largestEmbedded,
+      let bytes = try await jobs.embeddedImage(name.digest), Self.isWhole(bytes, name.digest)
+    {
+      return
+    }
     try await files.put(staged, as: name)
   }
 

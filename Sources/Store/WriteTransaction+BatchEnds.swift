@@ -138,8 +138,10 @@ extension WriteTransaction {
     return found
   }
 
-  /// Changes failed jobs of a batch, in the order of their lines.
-  mutating func retry(_ query: RetryQuery, _ change: (inout Job) -> Bool) throws -> BatchRetry? {
+  /// Changes failed jobs of a batch, in the order of their lines, for as long as there are places.
+  mutating func retry(
+    _ query: RetryQuery, at moment: Timestamp, _ change: (inout Job) -> Bool
+  ) throws -> BatchRetry? {
     guard let batch = try batch(query.batch) else { return nil }
     let found = try failedRows(of: batch.number, query)
     var references = ReferenceChanges()
@@ -154,6 +156,10 @@ extension WriteTransaction {
         continue
       }
       guard made.row != nil else { continue }
+      guard hasRoom(for: made, within: query.capacity, at: moment) else {
+        retry.isQueueFull = true
+        break
+      }
       try save(made, &references)
       retry.jobs.append(made.after)
     }

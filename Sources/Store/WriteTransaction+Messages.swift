@@ -16,12 +16,14 @@ extension WriteTransaction {
         message.id.subject.data, message.id.number, Data(message.host.utf8), message.owner.data,
         message.nextTry?.milliseconds, MessageRecord.data(of: message),
       ])
-    try execute(
-      """
-      DELETE FROM messages WHERE subject = ?1 AND next_at IS NULL AND number <=
-        (SELECT number FROM messages WHERE subject = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
-      """, [message.id.subject.data, WebhookMessage.mostOfSubject])
   }
+
+  /// Those that were told of a job or batch, but the newest: by their own index, however many wait beside them.
+  static let pruneMessages = """
+    DELETE FROM messages WHERE subject = ?1 AND next_at IS NULL AND number <=
+      (SELECT number FROM messages WHERE subject = ?1 AND next_at IS NULL
+        ORDER BY number DESC LIMIT 1 OFFSET ?2)
+    """
 
   /// Forgets what was told of a job or batch that is forgotten.
   /// - Parameter waiting: whether what is yet to be sent goes too.
@@ -30,14 +32,18 @@ extension WriteTransaction {
       "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)", [subject, waiting])
   }
 
-  /// Writes a message as it is now, if it is there.
+  /// Writes a message as it is now, if it is there. One that is told takes the place of the oldest that was.
   func write(_ message: WebhookMessage) throws {
     let (subject, number) = (message.id.subject.data, message.id.number)
     try execute(
       "UPDATE messages SET next_at = ?, record = ? WHERE subject = ? AND number = ?",
       [message.nextTry?.milliseconds, MessageRecord.data(of: message), subject, number])
-    guard message.nextTry == nil, try !isKept(message.subject) else { return }
-    try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
+    guard message.nextTry == nil else { return }
+    if try isKept(message.subject) {
+      try execute(Self.pruneMessages, [subject, WebhookMessage.mostOfSubject])
+    } else {
+      try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
+    }
   }
 
   /// Writes down what came of a try.

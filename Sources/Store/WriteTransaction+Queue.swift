@@ -51,14 +51,18 @@ extension WriteTransaction {
     return hasRoom ? nil : places
   }
 
+  /// Whether there are the places that a change wants, as it queues a finished job; notes that there were none.
   mutating func hasRoom(
-    for owner: Data, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
+    for change: JobChange, within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
-    func isThere(_ places: inout SharedCapacity<Data>) -> Bool {
-      places.share(of: owner) < capacity.ofOwner
-        && places.hasRoom(for: 1, of: owner, within: capacity.all, at: moment)
+    guard change.before.phase.isFinished, let row = change.row, row.phase == .queued else {
+      return true
     }
-    return ofBatch ? isThere(&counters.lines) : isThere(&counters.queue)
+    func isThere(_ places: inout SharedCapacity<Data>) -> Bool {
+      row.places <= capacity.ofOwner - places.share(of: row.owner)
+        && places.hasRoom(for: row.places, of: row.owner, within: capacity.all, at: moment)
+    }
+    return row.batch > 0 ? isThere(&counters.lines) : isThere(&counters.queue)
   }
 
   func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {
@@ -191,7 +195,21 @@ extension WriteTransaction {
     _ id: JobID, under claim: Claim?, _ change: (inout Job) -> Bool
   ) throws -> Job? {
     guard let row = try find(id, under: claim) else { return nil }
+    return try save(JobChange(of: row, by: change))
+  }
+
+  mutating func update(
+    _ id: JobID, within capacity: QueueCapacity, at moment: Timestamp,
+    _ change: (inout Job) -> Bool
+  ) throws -> UpdateOutcome {
+    guard let row = try find(id, under: nil) else { return .unknown }
     let change = try JobChange(of: row, by: change)
+    guard hasRoom(for: change, within: capacity, at: moment) else { return .queueFull }
+    return .updated(try save(change))
+  }
+
+  /// - Returns: the job as it then is.
+  private mutating func save(_ change: JobChange) throws -> Job {
     var references = ReferenceChanges()
     try save(change, &references)
     try apply(references)

@@ -83,7 +83,7 @@ struct Client {
       switch stream.next() {
       case .bytes(let piece): pieces.append(piece)
       case .nothingYet: try? await Task.sleep(for: .milliseconds(1))
-      case .end: break reading
+      case .end, .failed: break reading
       }
     }
     return pieces

@@ -42,7 +42,7 @@ struct StreamAccessTests {
   }
 
   @Test(
-    "end where their request would be refused now, or be another's; others go on",
+    "end where their request would be refused now, or be another's, and results break off; others go on",
     arguments: Change.allCases)
   func change(change: Change) async throws {
     let client = Client { $0.tokens = [.of("web", [.jobs])] }
@@ -57,8 +57,12 @@ struct StreamAccessTests {
     ] { streams.append((path, try await stream(path, of: client, web))) }
     client.routes.replaceTokens(change.tokens)
     for (path, stream) in streams {
-      let goesOn = stream.next() != .end
-      #expect(goesOn == change.keepsStreams, "\(path)")
+      let piece = stream.next()
+      // Of results an end would say that these are all.
+      let (last, never): (StreamPiece, StreamPiece) =
+        path.hasSuffix("/results") ? (.failed, .end) : (.end, .failed)
+      #expect((piece != last) == change.keepsStreams, "\(path)")
+      #expect(piece != never, "\(path)")
     }
   }
 
@@ -66,6 +70,39 @@ struct StreamAccessTests {
     private let wakes = Atomic(0)
     var value: Int { wakes.load(ordering: .relaxed) }
     func up() { wakes.add(1, ordering: .relaxed) }
+  }
+
+  @Test(
+    "take no more of a list then: what came stays, and it goes on by another token of that name",
+    arguments: Change.allCases)
+  func upload(change: Change) async throws {
+    var spare = Token.of("spare", [.jobs])
+    spare.owner = Owner("web")
+    let (before, after) = ([Token.of("web", [.jobs]), spare], change.tokens + [spare])
+    let client = Client { $0.tokens = before }
+    let asked = Count()
+    let body = RequestBody(declaredLength: nil) { () throws(BodyError) in
+      asked.up()
+      guard asked.value <= 3 else { return nil }
+      if asked.value == 2 { client.routes.replaceTokens(after) }
+      return Array("http://a/\(asked.value)\n".utf8)
+    }
+    var list = web
+    list[.contentType] = "text/plain"
+    let request = Request(method: .post, path: "/batches", fields: list, body: body)
+    let answer = Answer(await client.routes.respond(to: request))
+    let going = change.keepsStreams
+    #expect(answer.status == (going ? 202 : 401), "\(answer.text)")
+    #expect(asked.value == (going ? 4 : 2))
+    list[.authorization] = "Bearer spare"
+    let batch = await client.get("/batches", list).json?["batches"]?[0]
+    #expect(batch?["received"] == .number(going ? 3 : 1))
+    guard !going else { return }
+    #expect(answer.code == "unauthorized")
+    #expect(answer.fields[.wwwAuthenticate]?.contains("invalid_token") == true)
+    let lines = try #require(batch?["links"]?["self"]?.string) + "/lines?from=1"
+    let more = await client.send(.post, lines, list, body: Array("http://a/2".utf8))
+    #expect(more.status == 202 && more.json?["received"] == .number(2), "\(more.text)")
   }
 
   @Test("are woken to their end, however silent; others are not")

@@ -142,6 +142,7 @@ struct SubmitTests {
       (#""max_attempts":0"#, "/max_attempts invalid_option"),
       (#""retention":0"#, "/retention invalid_option"),
       (#""retention":1e300"#, "/retention invalid_option"),
+      (#""retention":31536000.001"#, "/retention invalid_option"),
       (#""tags":"a""#, "/tags invalid_option"), (#""tags":[1]"#, "/tags/0 invalid_option"),
       (#""tags":["\u0007"]"#, "/tags/0 invalid_option"),
       (
@@ -172,6 +173,20 @@ struct SubmitTests {
     #expect(answer.mistakes == [mistake])
     #expect(answer.code.map { mistake.hasSuffix($0) } == true)
     #expect(client.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("a retention goes up to the configuration's, in a list's lines and defaults too")
+  func boundsRetention() async throws {
+    let client = Client { $0.limits.maxRetention = .seconds(60) }
+    let id = try await client.submitted(#"{"url":"http://a/","retention":60}"#)
+    #expect(client.service.with { $0.jobs[id]?.submission.retention } == .seconds(60))
+    let refused = await client.post(#"{"url":"http://a/","retention":60.001}"#)
+    #expect(refused.status == 422 && refused.mistakes == ["/retention invalid_option"])
+    let lines = #"{"jobs":[{"url":"http://a/","retention":61}]}"#
+    let batch = await client.post(lines, to: "/batches")
+    #expect(batch.status == 202 && batch.json?["counts"]?["rejected"] == .number(1))
+    let defaults = #"{"defaults":{"retention":61},"jobs":["http://a/"]}"#
+    #expect(await client.post(defaults, to: "/batches").status == 422)
   }
 
   @Test("headers are bounded in number and size")

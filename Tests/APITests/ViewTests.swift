@@ -66,6 +66,18 @@ struct ViewTests {
     #expect(low.json?["priority"]?.string == "very_low")
   }
 
+  @Test("keeps its job for ten seconds at the least, but no longer than any may be kept")
+  func retention() async throws {
+    let client = Client { configuration in
+      configuration.view.isEnabled = true
+      configuration.maxWait = .milliseconds(1)
+      configuration.limits.maxRetention = .seconds(5)
+    }
+    #expect(await client.get("/image?url=\(source)&retention=0.001").status == 202)
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    #expect(job.submission.retention == .seconds(5))
+  }
+
   @Test(
     "names what is wrong with the query",
     arguments: [

@@ -79,9 +79,10 @@ struct ConfigurationTests {
       ("1d", 86_400_000), ("0.25h", 900_000), ("90 s", 90_000),
     ])
   func durations(text: String, milliseconds: Int) throws {
-    let yaml = "jobs: { retention: \(text) }"
+    let yaml = "jobs: { retention: \(text), max_retention: \(text) }"
     let configuration = try Configuration.load(yaml: yaml, name: "f")
     #expect(configuration.jobs.retention == .milliseconds(milliseconds))
+    #expect(configuration.jobs.maxRetention == .milliseconds(milliseconds))
   }
 
   @Test("is named by its path, and has to be readable")

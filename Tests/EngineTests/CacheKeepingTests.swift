@@ -170,6 +170,27 @@ struct CacheKeepingTests {
     }
   }
 
+  @Test("that is gone by the time that it is wanted ends nobody who came later")
+  func goneMeanwhile() async throws {
+    try await Workshop.open { shop in
+      try await shop.storeStale("http://a.example/x")
+      let first = try await shop.submit("http://a.example/x") {
+        ($0.timeout, $0.maxAttempts) = (.seconds(3), 1)
+      }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      // Who comes within a second ends with the first.
+      try await Task.sleep(for: .milliseconds(1_500))
+      let late = try await shop.submit("http://a.example/x") {
+        ($0.timeout, $0.maxAttempts) = (.seconds(3), 1)
+      }
+      try await shop.images.remove(ImageName(MemoryImageStore.digest(of: ok)))
+      let job = try await shop.finished(late)
+      #expect(job.phase == .success && job.tries == 1)
+      #expect(try await shop.finished(first).failure?.code == .timeout)
+      #expect(shop.fetcher.requests.count == 3)
+    }
+  }
+
   @Test("is nobody's who came with more time, however soon it is somebody else's")
   func hurriedFirst() async throws {
     try await Workshop.open { shop in

@@ -2,6 +2,7 @@ import Logging
 import Synchronization
 import TestSupport
 import Testing
+import Waiting
 
 @testable import Engine
 @testable import Jobs
@@ -127,7 +128,7 @@ struct FailingStoreTests {
 
   @Test("leaves no more to the next round than it may, and nothing that comes back before that")
   func leftOver() async throws {
-    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let image = images.leaveOrphan(ok)
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
@@ -146,6 +147,48 @@ struct FailingStoreTests {
     try staged.write(ok)
     #expect(try await keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99))
     #expect(await keeper.retry() == nil)
+    #expect(images.digests == [image])
+  }
+
+  @Test("has much removed by portions, with other work in between")
+  func portions() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
+    let all = (0..<200).map { ImageName(images.leaveOrphan(Array("\($0)".utf8))) }
+    await keeper.removeLater(all)
+    #expect(await keeper.retry(within: .zero) == nil)
+    #expect(images.digests.count == all.count - ImageKeeper.portion)
+    #expect(await keeper.retry(within: .seconds(60)) == nil)
+    #expect(images.digests.isEmpty)
+  }
+
+  @Test("has an image come back at once, however many others are just being removed")
+  func outOfTurn() async throws {
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let image = images.leaveOrphan(ok)
+    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
+    _ = try await store.reserve(
+      image, bytes: ok.count, as: holder, of: lease.instance, limit: 99)
+    try await store.release(holder)
+    let marked = try await store.abandonedImages(9, for: lease.instance)
+    // What could not be removed once comes behind all others.
+    images.stick(image)
+    await keeper.remove(marked)
+    images.stick(nil)
+    let others = (0..<200).map { ImageName(images.leaveOrphan(Array("\($0)".utf8))) }
+    await keeper.removeLater(others)
+    images.holdRemovals(but: image)
+    async let round = keeper.retry(within: .seconds(60))
+    try await until { images.heldRemovals == 8 }
+    let staged = try await images.spool.stage()
+    try staged.write(ok)
+    async let keeping = keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99)
+    try await until { try await store.refers(to: image) }
+    let isKept = try await keeping
+    images.holdRemovals(false)
+    let failure = await round
+    #expect(isKept && failure == nil)
     #expect(images.digests == [image])
   }
 
@@ -176,6 +219,32 @@ struct FailingStoreTests {
       try await shop.engine.purge(id, for: Workshop.me)
       #expect(try await shop.store.cacheCounts().entries == 0)
       try await until { shop.images.digests.isEmpty }
+    }
+  }
+
+  @Test("keeps nobody from seeing how far a load is while it takes no end of another one's job")
+  func shown() async throws {
+    let goesOn = Latch()
+    try await Workshop.open { shop in
+      let other = "http://b.example/"
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      shop.fetcher.answer(other, with: .waits(after: ok, { await goesOn.wait() }, then: ok))
+      await shop.store.hold(.complete)
+      _ = try await shop.submit(url)
+      let hurried = try await shop.submit(url) {
+        ($0.timeout, $0.maxAttempts) = (.milliseconds(300), 1)
+      }
+      // The hurried one's end is being written.
+      try await until { await shop.store.heldCalls > 0 }
+      let id = try await shop.submit(other)
+      let isShown = await poll(within: .seconds(5)) {
+        shop.engine.peek(id, for: Workshop.me)?.job.progress.completed == ok.count
+      }
+      await shop.store.letGo()
+      goesOn.open()
+      #expect(isShown)
+      #expect(try await shop.finished(hurried).phase == .failure)
+      #expect(try await shop.finished(id).phase == .success)
     }
   }
 

@@ -333,6 +333,33 @@ struct InstancesTests {
     #expect(try await store.register(for: .zero).number == 3)
   }
 
+  @Test("a lease of which half is over is renewed before anything is begun under it")
+  func halfOver() async throws {
+    let clock = ManualClock()
+    let store = MemoryJobStore { clock.now }
+    let duration = Duration.milliseconds(100)
+    let lease = Lease(
+      store: store, membership: Membership(store: store), duration: duration, loads: NoJobs(),
+      clock: StoreClock { clock.now },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await lease.begin()
+    let first = lease.instance
+    // Of the process's own time; the store's goes on to just before the end.
+    try await Task.sleep(for: duration)
+    clock.advance(by: duration - .milliseconds(1))
+    try await lease.beginning { instance throws(StoreError) in
+      _ = try await store.claim(1, for: instance, room: .unlimited)
+    }
+    clock.advance(by: duration / 2)
+    _ = try await store.claim(1, for: first, room: .unlimited)
+    #expect(lease.instance == first)
+
+    await store.loseInstances()
+    try await Task.sleep(for: duration)
+    let later = try await lease.beginning { instance throws(StoreError) in instance }
+    #expect(later.number > first.number && lease.instance == later)
+  }
+
   @Test("a lease that was ended is none, whoever still asks for it")
   func endedLease() async throws {
     let store = MemoryJobStore()

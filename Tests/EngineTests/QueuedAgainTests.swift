@@ -36,6 +36,69 @@ struct QueuedAgainTests {
     }
   }
 
+  @Test("takes the one free place once, however many ask for it at the same time")
+  func atOnce() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
+      try await occupy(shop)
+      var ids: [JobID] = []
+      for number in 0..<20 {
+        let id = try await shop.submit("http://b.example/\(number)")
+        _ = try await shop.engine.cancel(id, for: Workshop.me)
+        ids.append(id)
+      }
+      let engine = shop.engine
+      let queued = await taken(ids) { id async throws(JobsError) in
+        _ = try await engine.fetchAgain(id, for: Workshop.me)
+      }
+      #expect(queued == 1)
+      #expect(try await shop.store.counts().jobs[.queued] == 1)
+    }
+  }
+
+  /// Makes a call for each at the same time.
+  /// - Returns: how many did as asked; the others found the queue full.
+  private func taken(
+    _ ids: [JobID], _ call: @escaping @Sendable (JobID) async throws(JobsError) -> Void
+  ) async -> Int {
+    await withTaskGroup(of: Bool.self) { group in
+      for id in ids {
+        group.addTask {
+          do throws(JobsError) {
+            try await call(id)
+            return true
+          } catch {
+            #expect(error == .queueFull)
+            return false
+          }
+        }
+      }
+      var taken = 0
+      for await isTaken in group where isTaken { taken += 1 }
+      return taken
+    }
+  }
+
+  @Test("is held to the room that there is when the store comes to it, whatever was seen before")
+  func stale() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
+      try await occupy(shop)
+      let id = try await shop.submit("http://b.example/")
+      let moment = shop.clock.now
+      _ = try await shop.store.update(id, under: nil) {
+        $0.cancel(at: moment, keptFor: .seconds(60))
+      }
+      let submission = Submission(source: .url(SourceURL("http://c.example/")!, lowData: nil))
+      let other = Job(
+        NewJob(submission: submission), id: JobID(at: moment), owner: Workshop.me.owner,
+        createdAt: moment)
+      _ = try await shop.store.submit([other], key: nil, capacity: 9)
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.fetchAgain(id, for: Workshop.me)
+      }
+      #expect(try await shop.store.job(id)?.phase == .cancelled)
+    }
+  }
+
   @Test("goes by the share of who asks, too")
   func share() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
@@ -81,6 +144,102 @@ struct QueuedAgainTests {
     }
   }
 
+  /// A list whose lines have all failed, so.
+  private func failedList(
+    _ count: Int, with failure: JobFailure = .fetch(.timeout(seconds: 1)), in shop: Workshop
+  ) async throws -> BatchID {
+    let moment = shop.clock.now
+    let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+    let jobs = (1...count).map { line in
+      let url = SourceURL("http://nothing.example/\(line)")!
+      return Job(
+        NewJob(submission: Submission(source: .url(url, lowData: nil))), id: JobID(at: moment),
+        owner: Workshop.me.owner, createdAt: moment, batch: BatchPlace(id: batch.id, line: line))
+    }
+    _ = try await shop.store.add(
+      BatchLines(after: 0, count: count, jobs: jobs), to: batch.id, capacity: .max)
+    _ = try await shop.engine.close(batch.id, for: Workshop.me)
+    for job in jobs {
+      _ = try await shop.store.update(job.id, under: nil) { job in
+        job.start(at: moment)
+        job.fail(failure, at: moment, keptFor: .seconds(60))
+        return true
+      }
+    }
+    return batch.id
+  }
+
+  @Test("of a list takes the places that there are, and is refused where the next line finds none")
+  func somePlaces() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 10) }) { shop in
+      try await occupy(shop)
+      let list = try await failedList(30, in: shop)
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.retry(batch: list, codes: [], for: Workshop.me)
+      }
+      #expect(try await shop.store.batch(list)?.counts[.queued] == 10)
+      #expect(try await shop.store.batch(list)?.counts[.failure] == 20)
+      let lines = try await shop.store.results(ResultQuery(list, after: 0, through: 30))?.lines
+      #expect(lines?.first?.number == 11, "the first lines come first")
+    }
+  }
+
+  @Test("of lists at the same time takes no more places than there are")
+  func listsAtOnce() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 10) }) { shop in
+      try await occupy(shop)
+      var lists: [BatchID] = []
+      for _ in 0..<4 { lists.append(try await failedList(8, in: shop)) }
+      let engine = shop.engine
+      let all = await taken(lists) { list async throws(JobsError) in
+        _ = try await engine.retry(batch: list, codes: [.timeout], for: Workshop.me)
+      }
+      #expect(all == 1, "of the others one finds some places")
+      #expect(try await shop.store.counts().jobs[.queued] == 10)
+    }
+  }
+
+  @Test("of a list is done where all that failed found places, though none is left")
+  func lastPlace() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 500) }) { shop in
+      try await occupy(shop)
+      // As many as are queued at a time.
+      let list = try await failedList(500, in: shop)
+      let batch = try await shop.engine.retry(batch: list, codes: [], for: Workshop.me)
+      #expect(batch.counts[.queued] == 500)
+    }
+  }
+
+  @Test("of a list goes by no bound where nothing is to be queued")
+  func nothingToQueue() async throws {
+    try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 2) }) { shop in
+      try await occupy(shop)
+      let list = try await failedList(3, with: .notCached, in: shop)
+      _ = try await shop.engine.retry(
+        batch: failedList(2, in: shop), codes: [], for: Workshop.me)
+      let spent = Caller(
+        owner: Workshop.me.owner, isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 0))
+      let others: [Set<FailureCode>] = [[], [.dnsFailure]]
+      for caller in [Workshop.me, spent] {
+        for codes in others {
+          let batch = try await shop.engine.retry(batch: list, codes: codes, for: caller)
+          #expect(batch.counts[.failure] == 3)
+        }
+      }
+      await #expect(throws: JobsError.queueFull) {
+        try await shop.engine.retry(batch: list, codes: [.notCached], for: Workshop.me)
+      }
+      await #expect(throws: bytesSpent(at: shop.clock.now)) {
+        try await shop.engine.retry(batch: list, codes: [.notCached], for: spent)
+      }
+    }
+  }
+
+  /// What an owner is told from that moment on until its next day begins.
+  private func bytesSpent(at moment: Timestamp) -> JobsError {
+    .bytesSpent(for: Timestamp(day: moment.day + 1) - moment)
+  }
+
   @Test("is refused once the day's bytes are spent, as lines are that come then")
   func bytes() async throws {
     try await Workshop.open { shop in
@@ -95,11 +254,12 @@ struct QueuedAgainTests {
       #expect(try await shop.finished(failed).phase == .failure)
       let done = try await shop.engine.submit([new("http://a.example/")], by: me, key: nil)[0].id
       #expect(try await shop.finished(done).phase == .success)
-      await #expect(throws: JobsError.self) { try await shop.engine.fetchAgain(failed, for: me) }
+      let spent = bytesSpent(at: shop.clock.now)
+      await #expect(throws: spent) { try await shop.engine.fetchAgain(failed, for: me) }
       var lines = NewLines(after: 0)
       (lines.count, lines.jobs) = (1, [NewLines.Job(line: 1, job: new("http://a.example/"))])
       let late = lines
-      await #expect(throws: JobsError.self) { try await shop.engine.add(late, to: batch, by: me) }
+      await #expect(throws: spent) { try await shop.engine.add(late, to: batch, by: me) }
     }
   }
 

@@ -94,6 +94,22 @@ struct SharingTests {
     }
   }
 
+  @Test("and are given a stored picture in an error's place end with that if they named another one")
+  func integrityInTime() async throws {
+    try await Workshop.open { shop in
+      try await shop.storeStale(url)
+      let first = try await shop.submit(url) { $0.timeout = .seconds(1) }
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      let second = try await shop.submit(url) {
+        ($0.timeout, $0.maxAttempts) = (.seconds(1), 1)
+        $0.integrity = MemoryImageStore.digest(of: ok + [1])
+      }
+      #expect(try await shop.finished(second).failure?.code == .timeout)
+      #expect(try await shop.finished(first).cache?.status == .stale)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
   @Test("share no transfer that ends too soon for them, and are brought to it once; the others do")
   func patient() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in

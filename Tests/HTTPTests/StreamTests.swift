@@ -17,12 +17,14 @@ private final class TestStream: ContentStream {
   /// Sent over and over where nothing else is there.
   private let endless: [UInt8]?
   let keepAlive: KeepAlive?
+  let endsAnywhere: Bool
 
   init(
     _ pieces: [StreamPiece] = [], log: Log = Log(), keepAlive: KeepAlive? = nil,
-    endless: [UInt8]? = nil
+    endsAnywhere: Bool = true, endless: [UInt8]? = nil
   ) {
     (self.log, self.keepAlive, self.endless) = (log, keepAlive, endless)
+    self.endsAnywhere = endsAnywhere
     state.withLock { $0.pieces = pieces }
   }
 
@@ -177,6 +179,35 @@ struct StreamTests {
     #expect(rests == Array(repeating: "0\r\n\r\n", count: 200))
     #expect(log.count("gone") == 200)
     #expect(served.server.statistics.connections == 0)
+  }
+
+  @Test("that failed breaks off behind what came before, with no last chunk")
+  func fails() async throws {
+    try await Served.with(handler: { _ in
+      .stream(TestStream([.bytes(Array("abc".utf8)), .failed]))
+    }) { port in
+      let client = try RawClient(port)
+      try client.send(get)
+      let answer = try client.readToEnd()
+      #expect(answer.hasSuffix("\r\n\r\n3\r\nabc\r\n"), "\(answer)")
+    }
+  }
+
+  @Test("whose end says that it is whole breaks off when the server stops before")
+  func stopsBeforeItsEnd() async throws {
+    let log = Log()
+    let served = try Served(handler: { _ in .stream(TestStream(log: log, endsAnywhere: false)) })
+    let port = served.port
+    let client = try await blocking {
+      let client = try RawClient(port)
+      try client.send(get)
+      try client.read(upTo: "\r\n\r\n")
+      return client
+    }
+    await served.server.stop(within: .seconds(20))
+    let rest = try await blocking { try client.readToEnd() }
+    #expect(rest.isEmpty, "\(rest)")
+    #expect(log.count("gone") == 1)
   }
 
   @Test("that begins while the server stops ends at once, and stopping under load never aborts")

@@ -87,13 +87,28 @@ struct DurabilityTests {
     await reopened.close()
   }
 
+  /// Holds up the thread that writes, so that whatever comes next waits together.
+  /// - Returns: what lets it go on, and how that ends.
+  private static func hold(
+    _ store: StoreUnderTest
+  ) async -> (gate: DispatchSemaphore, held: Task<Void, any Error>) {
+    let gate = DispatchSemaphore(value: 0)
+    let (runs, running) = AsyncStream<Void>.makeStream()
+    let held = Task<Void, any Error> {
+      try await store.writer.perform { _ in
+        running.finish()
+        gate.wait()
+      }
+    }
+    for await _ in runs {}
+    return (gate, held)
+  }
+
   @Test("concurrent submits share commits")
   func groups() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    // Held up, so that all of them wait together.
-    let gate = DispatchSemaphore(value: 0)
-    async let held: Void = store.writer.perform { _ in gate.wait() }
+    let (gate, held) = await Self.hold(store)
     let before = store.writer.committed
     try await withThrowingTaskGroup(of: Void.self) { group in
       for number in 0..<100 {
@@ -106,7 +121,7 @@ struct DurabilityTests {
       }
       try await group.waitForAll()
     }
-    try await held
+    try await held.value
     let after = store.writer.committed
     #expect(after.operations - before.operations == 101)
     #expect(after.transactions - before.transactions <= 2)
@@ -148,8 +163,7 @@ struct DurabilityTests {
   func failsAlone() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    let gate = DispatchSemaphore(value: 0)
-    async let held: Void = store.writer.perform { _ in gate.wait() }
+    let (gate, held) = await Self.hold(store)
     let bad = Task {
       try await store.writer.perform { transaction in
         try transaction.insert(JobRow(.sample(1), record: Data()))
@@ -162,7 +176,7 @@ struct DurabilityTests {
     gate.signal()
     #expect(try await good == .accepted)
     await #expect(throws: StoreError.unavailable(detail: "on purpose")) { try await bad.value }
-    try await held
+    try await held.value
     #expect(try await store.counts().jobs[.queued] == 1)
     try await store.audit()
     await store.close()

@@ -157,6 +157,26 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
+  @Test("gets no file beside it when the same bytes are to be kept in one, unless it was harmed")
+  func embedded() async throws {
+    let completed = try await succeed(1, with: [1, 2, 3])
+    let digest = try #require(completed.jobs[0]?.image).digest
+    func put() async throws {
+      let staged = try await files.stage()
+      try staged.write([1, 2, 3])
+      try await images.put(staged, as: ImageName(staged.finish()))
+    }
+    _ = try await store.reserve(digest, bytes: 3, as: JobID(at: .at(0)), limit: .max)
+    try await put()
+    #expect(folder.files(below: "images") == [])
+    #expect(try await images.open(digest)?.count == 3)
+    try await store.audit()
+    try store.onWriter { try $0.execute(sql: "UPDATE contents SET bytes = x'010204'") }
+    try await put()
+    #expect(folder.files(below: "images").count == 1)
+    await store.close()
+  }
+
   @Test("that was harmed on the disk is not served")
   func harmed() async throws {
     let completed = try await succeed(1, with: [1, 2, 3])

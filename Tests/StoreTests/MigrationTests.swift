@@ -253,6 +253,8 @@ struct MigrationTests {
       "SELECT 1 FROM cache WHERE digest = x'61' LIMIT 1": "cache_image",
       "SELECT number FROM cache WHERE number IS NOT 5 ORDER BY used, number LIMIT 1": "cache_used",
       "SELECT number FROM cache WHERE resource = x'61' LIMIT 5": "cache_resource",
+      WriteTransaction.pruneMessages.replacing("?1", with: "x'61'").replacing("?2", with: "5"):
+        "messages_told (subject=? AND number<?);",
     ]
     for (question, index) in questions {
       let plan = try jobs.store.onWriter { db in

@@ -11,13 +11,15 @@ extension TestDatabase {
 }
 
 extension StoreUnderTest {
-  /// Opens the store in a database.
+  /// Opens the store in a database. A transaction does what there is to do, as in the stores that it is compared with, however
+  /// long a busy machine takes.
   init(
     in database: TestDatabase, _ clock: ManualClock,
     _ change: (inout PostgresJobStore.Configuration) -> Void = { _ in }
   ) throws {
     var configuration = PostgresJobStore.Configuration(url: database.url)
     configuration.now = { clock.now }
+    configuration.timeout = .seconds(600)
     change(&configuration)
     self.init(try PostgresJobStore(configuration), clock)
   }

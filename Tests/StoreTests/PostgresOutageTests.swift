@@ -129,6 +129,22 @@ struct PostgresOutageTests {
     await store.close()
   }
 
+  @Test("whose answer to a claim was lost may commit it still while the claim is made again: the next one looks again")
+  func lateClaim() {
+    let unknown = UnknownClaims()
+    let attempt = ClaimAttempt(unknown)
+    #expect(attempt.begin() == [])
+    _ = attempt.note([1, 2])
+    #expect(attempt.begin() == [1, 2])
+    _ = attempt.note([3])
+    attempt.succeed()
+    let next = ClaimAttempt(unknown)
+    #expect(next.begin() == [1, 2])
+    _ = next.note([4])
+    next.succeed()
+    #expect(ClaimAttempt(unknown).begin() == [])
+  }
+
   @Test("is given up within the deadline where it answers no more, and used again once it does")
   func paused() async throws {
     let server = try PostgresServer()

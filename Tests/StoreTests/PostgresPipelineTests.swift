@@ -7,11 +7,13 @@ import Testing
 struct PostgresPipelineTests {
   private let database: TestDatabase
   private let session: Session
-  private var deadline: Connection.Deadline { .now + .seconds(30) }
+  private var deadline: Connection.Deadline { .now + patience }
 
   init() throws {
     database = try TestDatabase(in: .shared)
-    session = Session(Session.Settings(PostgresJobStore.Configuration(url: database.url)))
+    var configuration = PostgresJobStore.Configuration(url: database.url)
+    configuration.timeout = patience
+    session = Session(Session.Settings(configuration))
     try session.connected().run("CREATE TABLE t (n bigint PRIMARY KEY)", by: deadline)
   }
 

@@ -25,6 +25,10 @@ struct PostgresPlanTests {
     ),
     (Transaction.pinnedBytes, [.bytes([1])], "jobs_pinned"),
     (
+      Transaction.pruneMessages, [.id(JobID(at: .at(1))), .int(16)],
+      "Index Scan using messages_told on messages"
+    ),
+    (
       Transaction.ofBatch,
       [
         .id(JobID(at: .at(1))), .int(1), .int(9), .int(1), .int(9), .ints([3]), .bytes(nil),

@@ -9,7 +9,14 @@ public final class MemoryImageStore: ImageStore {
   private let room = Mutex(true)
   private let isFailing = Mutex(false)
   private let stuck = Mutex<ImageDigest?>(nil)
-  private let holdsRemovals = Mutex(false)
+  private let removals = Mutex(Removals())
+
+  private struct Removals {
+    var areHeld = false
+    /// Is removed all the same.
+    var spared: ImageDigest?
+    var waiting = 0
+  }
 
   public init() {}
 
@@ -62,13 +69,20 @@ public final class MemoryImageStore: ImageStore {
   /// Which image can't be removed.
   public func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
 
-  /// Whether each removal waits until that is taken back.
-  public func holdRemovals(_ isHeld: Bool = true) { holdsRemovals.withLock { $0 = isHeld } }
+  /// Whether each removal, of any other image than that, waits until that is taken back.
+  public func holdRemovals(_ areHeld: Bool = true, but spared: ImageDigest? = nil) {
+    removals.withLock { ($0.areHeld, $0.spared) = (areHeld, spared) }
+  }
+
+  /// Removals that wait.
+  public var heldRemovals: Int { removals.withLock { $0.waiting } }
 
   public func remove(_ name: ImageName) async throws(StoreError) {
-    while holdsRemovals.withLock({ $0 }), !Task.isCancelled {
+    removals.withLock { $0.waiting += 1 }
+    while removals.withLock({ $0.areHeld && $0.spared != name.digest }), !Task.isCancelled {
       try? await Task.sleep(for: .milliseconds(1))
     }
+    removals.withLock { $0.waiting -= 1 }
     if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "told to fail") }
     images.withLock { $0[name.digest] = nil }
   }

@@ -152,8 +152,12 @@ extension MemoryJobStore: BatchStore {
     }.sorted { $0.batch!.line < $1.batch!.line }.prefix(query.count)
     var retry = BatchRetry(next: failed.count < query.count ? nil : failed.last?.batch?.line)
     for job in failed {
-      guard let after = try make(change, to: job.id, under: nil), after != job else { continue }
-      retry.jobs.append(after)
+      switch try make(change, to: job.id, within: query.capacity) {
+      case .updated(let after): if after != job { retry.jobs.append(after) }
+      case .queueFull: retry.isQueueFull = true
+      case .unknown: break
+      }
+      if retry.isQueueFull { break }
     }
     return retry
   }

@@ -16,9 +16,9 @@ extension MemoryJobStore {
     var evicted: [ImageName] = []
     while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
       evict(next, for: instance)
-      evicted.append(ImageName(next))
+      evicted.append(name(of: next))
     }
-    return .reserved(ImageName(image), evicted: evicted)
+    return .reserved(name(of: image), evicted: evicted)
   }
 
   public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
@@ -30,7 +30,7 @@ extension MemoryJobStore {
       $0.image?.keptDigest == image && $0.image?.isKept == true
     }
     evict(image, for: instance)
-    return LostImage(ImageName(image), jobs: jobs.map(\.id))
+    return LostImage(name(of: image), jobs: jobs.map(\.id))
   }
 
   public func release(_ holder: JobID) async throws(StoreError) {
@@ -49,7 +49,7 @@ extension MemoryJobStore {
   }
 
   public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
-    sizes[digest].map { KeptImage(ImageName(digest), bytes: $0) }
+    sizes[digest].map { KeptImage(name(of: digest), bytes: $0) }
   }
 
   public func abandonedImages(
@@ -58,7 +58,7 @@ extension MemoryJobStore {
     try await mayFail()
     let abandoned = sizes.keys.filter { !isReferred($0) }.prefix(count)
     for digest in abandoned { evict(digest, for: instance) }
-    let names = abandoned.map { ImageName($0) }
+    let names = abandoned.map { name(of: $0) }
     do throws(StoreError) { try await mayFail(.abandonedAnswer) } catch {
       unheard += names
       throw error

@@ -11,12 +11,6 @@ extension MemoryJobStore: WebhookOutbox {
   public func tell(_ message: WebhookMessage?) {
     guard let message else { return }
     messages[message.id] = KeptMessage(message: message)
-    let all = messages.keys.filter { $0.subject == message.id.subject }
-      .sorted { $0.number < $1.number }
-    for id in all.dropLast(WebhookMessage.mostOfSubject)
-    where messages[id]?.message.nextTry == nil {
-      messages[id] = nil
-    }
   }
 
   func forgetMessages(of subject: JobID, waiting: Bool) {
@@ -78,10 +72,13 @@ extension MemoryJobStore: WebhookOutbox {
     var message = message
     if kept.message.isAskedFor { message.sendAgain(at: now) }
     messages[message.id] = KeptMessage(message: message)
+    guard message.nextTry == nil else { return }
     let subject = message.id.subject
-    if message.nextTry == nil, rows[subject] == nil, batches[subject] == nil {
-      messages[message.id] = nil
-    }
+    if rows[subject] == nil, batches[subject] == nil { messages[message.id] = nil }
+    let told = messages.values.map(\.message)
+      .filter { $0.id.subject == subject && $0.nextTry == nil }
+      .sorted { $0.id.number < $1.id.number }
+    for message in told.dropLast(WebhookMessage.mostOfSubject) { messages[message.id] = nil }
   }
 
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {

@@ -135,7 +135,13 @@ extension MemoryJobStore {
       return row.job
     }
     let requests = Set(ended.compactMap(\.request))
-    let waiting = queue { $0.origin != nil && ($0.request.map(requests.contains) ?? false) }
+    let queuedAgain = Set(
+      completion.claims.filter { before[$0.job]?.claim == $0 && rows[$0.job]?.claim == nil }
+        .map(\.job))
+    let waiting = queue {
+      $0.origin != nil && !queuedAgain.contains($0.id)
+        && ($0.request.map(requests.contains) ?? false)
+    }
     let gathered = waiting.prefix(500).map { take($0, for: instance, at: now) }
     // Of those that stood for it: the first of all who are now loading it does from now on.
     for job in ended where before[job.id]?.leads == true {

@@ -64,14 +64,23 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = NewsExchange()
   public nonisolated let isExclusive: Bool
+  private let generation: Int64
 
   /// - Parameters:
   ///   - isExclusive: whether a service that uses it is told that no other one does.
+  ///   - generation: of images' names.
   ///   - now: the store's clock.
-  public init(isExclusive: Bool = true, now: @escaping WallClock = { ManualClock().now }) {
+  public init(
+    isExclusive: Bool = true, generation: Int64 = 0,
+    now: @escaping WallClock = { ManualClock().now }
+  ) {
     self.isExclusive = isExclusive
+    self.generation = generation
     clock = now
   }
+
+  /// What an image's bytes are kept under.
+  func name(of image: ImageDigest) -> ImageName { ImageName(image, generation: generation) }
 
   /// Has no page of jobs list those any more.
   public func spoil(_ ids: Set<JobID>) { spoilt.formUnion(ids) }
@@ -116,7 +125,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Calls that can be told to fail while others do as asked.
   public enum Call: Sendable {
-    case cache, job, lowData, orphans, abandonedAnswer, endStopped
+    case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete
     // These do as asked, and then throw.
     case submitAnswer, completeAnswer
   }
@@ -201,13 +210,6 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     guard let first = coming.first else { return true }
     return hasRoom(
       for: coming.count, of: first.owner, ofBatch: false, within: capacity, at: first.createdAt)
-  }
-
-  public func hasRoom(
-    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
-  ) async throws(StoreError) -> Bool {
-    try await mayFail()
-    return hasRoom(for: 1, of: owner, ofBatch: ofBatch, within: capacity, at: moment)
   }
 
   func hasRoom(
@@ -364,6 +366,22 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   public func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
+    try await begin(change, to: id, under: claim)
+    return try make(change, to: id, under: claim)
+  }
+
+  public func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> UpdateOutcome {
+    try await begin(change, to: id, under: nil)
+    return try make(change, to: id, within: capacity)
+  }
+
+  /// What comes before a change, as tests want it.
+  private func begin(
+    _ change: @escaping @Sendable (inout Job) -> Bool, to id: JobID, under claim: Claim?
+  ) async throws(StoreError) {
     try await mayFail()
     if isTorn, let row = rows[id] {
       await Task.yield()
@@ -377,7 +395,6 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       _ = try make(another, to: id, under: nil)
     case .afterCommit: _ = try make(change, to: id, under: claim)
     }
-    return try make(change, to: id, under: claim)
   }
 
   /// Why a store makes a change again.
@@ -390,6 +407,29 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Has the next update be made twice.
   public func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
+
+  /// Makes a change unless it would queue a finished job for which there is no place.
+  func make(
+    _ change: (inout Job) -> Bool, to id: JobID, within capacity: QueueCapacity
+  ) throws(StoreError) -> UpdateOutcome {
+    guard var changed = rows[id]?.job else { return .unknown }
+    let before = changed
+    guard change(&changed) else { return .updated(before) }
+    let wantsPlace = before.phase.isFinished && changed.phase == .queued
+    let isLine = changed.batch != nil
+    if wantsPlace,
+      !hasRoom(for: 1, of: changed.owner, ofBatch: isLine, within: capacity, at: now)
+    {
+      return .queueFull
+    }
+    let after = changed
+    let made = try make(
+      { job in
+        job = after
+        return true
+      }, to: id, under: nil)
+    return .updated(made ?? after)
+  }
 
   func make(
     _ change: (inout Job) -> Bool, to id: JobID, under claim: Claim?, isRepeated: Bool = false
@@ -435,7 +475,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private func count(_ image: ImageDigest, bytes: Int) { sizes[image] = sizes[image] ?? bytes }
 
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
-    try await mayFail()
+    try await mayFail(.complete)
     let before = (rows, sizes)
     let messagesBefore = messages
     var jobs: [Job?] = []
@@ -460,7 +500,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     completed.gathered = gathered
     if let image = givingWay.take() {
       evict(image, for: completion.instance)
-      completed.evicted = [ImageName(image)]
+      completed.evicted = [name(of: image)]
     }
     try loseAnswer(of: .completeAnswer)
     return completed

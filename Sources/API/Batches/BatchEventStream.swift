@@ -32,6 +32,7 @@ final class BatchEventStream: ContentStream {
 
   /// A comment, so that the line is used every 15 s.
   var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
+  var endsAnywhere: Bool { true }
 
   func next() -> StreamPiece {
     let (piece, begins) = state.withLock { state -> (StreamPiece, Bool) in

@@ -60,6 +60,8 @@ final class ResultStream: ContentStream {
   func attach(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
   var keepAlive: KeepAlive? { nil }
+  /// Nothing but its end tells a client that it has them all.
+  var endsAnywhere: Bool { false }
 
   func next() -> StreamPiece {
     let (piece, reads) = state.withLock { state -> (StreamPiece, Bool) in

@@ -143,6 +143,8 @@ extension Routes {
     do throws(Problem) {
       var format = format
       while let piece = try await Self.next(of: exchange.request.body) {
+        // It may have been long in coming.
+        try checkAccess(exchange)
         try format.read(piece, into: &reader)
         try await add(&reader, to: writer)
       }

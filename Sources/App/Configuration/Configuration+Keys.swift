@@ -52,6 +52,7 @@ extension Configuration {
     Key("jobs.max_queued", \.jobs.maxQueued, .integer(1...10_000_000)),
     Key("jobs.max_queued_lines", \.jobs.maxQueuedLines, .integer(1...100_000_000)),
     Key("jobs.retention", \.jobs.retention, .duration(aMillisecond...(aDay * 3650))),
+    Key("jobs.max_retention", \.jobs.maxRetention, .duration(aMillisecond...(aDay * 365))),
     Key("jobs.max_attempts", \.jobs.maxAttempts, .integer(1...10)),
     Key("jobs.retry_backoff.initial", \.jobs.retryBackoff.initial, .duration(aMillisecond...aDay)),
     Key("jobs.retry_backoff.maximum", \.jobs.retryBackoff.maximum, .duration(aMillisecond...aDay)),

@@ -11,6 +11,8 @@ extension Configuration {
     public var maxQueuedLines = 4_000_000
     /// How long a finished job is kept.
     public var retention: Duration = .seconds(86_400)
+    /// The longest that a client may have one kept, by its own `retention`.
+    public var maxRetention: Duration = .seconds(365 * 86_400)
     /// Tries for retryable errors.
     public var maxAttempts = 3
     /// How long to wait between tries.

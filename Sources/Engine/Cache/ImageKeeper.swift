@@ -18,8 +18,12 @@ final class ImageKeeper: Sendable {
   private let log: Logger
   private static let lookInterval = Duration.seconds(10)
   private static let lookSize = 256
-  /// So many are left to ``retry()``, and no more.
+  /// So many are left to ``retry(within:)``, and no more.
   static let mostLeft = 10_000
+  /// So many are removed before the store is told of it: one that comes back waits for no more than these.
+  static let portion = 64
+  /// Of a portion.
+  private static let atOnce = 8
 
   private struct Pending {
     /// For whom it was marked.
@@ -91,7 +95,7 @@ final class ImageKeeper: Sendable {
       case .full: throw .full
       case .noRoomYet(let evicted): await remove(evicted)
       // Equal bytes are to be removed, unless they are at this moment; that takes as long as an unlink.
-      case .pendingDeletion: _ = await removeAgain([ImageName(digest)])
+      case .pendingDeletion: _ = await removeAgain([digest])
       }
       if Task.isCancelled { return nil }
       try? await Task.sleep(for: pause)
@@ -107,7 +111,7 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Ends a holder's reservations; where the store can't do that now, ``retry()`` does.
+  /// Ends a holder's reservations; where the store can't do that now, ``retry(within:)`` does.
   func release(_ holder: JobID) async {
     do throws(StoreError) { try await store.release(holder) } catch {
       log.error("a reservation can't be ended", metadata: ["error": "\(error)"])
@@ -115,18 +119,19 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by ``retry()``, for as
-  /// long as the lease lasts under which they were marked: after that they are anybody's to remove, or in use again.
+  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by
+  /// ``retry(within:)``, for as long as the lease lasts under which they were marked: after that they are anybody's to
+  /// remove, or in use again.
   ///
   /// It is at these alone: what an object store that stood still has left is many.
   func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
-    _ = await removeAgain(Set(images))
+    _ = await removeAgain(Set(images.map(\.digest)))
   }
 
-  /// Leaves that to the next ``retry()``, for who must not wait for an object store; not where too many are left already, as
-  /// new images must not come faster than the others go.
+  /// Leaves that to the next ``retry(within:)``, for who must not wait for an object store; not where too many are left
+  /// already, as new images must not come faster than the others go.
   func removeLater(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
@@ -141,11 +146,14 @@ final class ImageKeeper: Sendable {
   }
 
   /// Removes what is left to remove, and ends what is left to end.
+  ///
+  /// - Parameter time: no further portion is begun with after that: the next call goes on.
   /// - Returns: why something could not be, if so.
-  func retry() async -> StoreError? {
+  func retry(within time: Duration = .seconds(1)) async -> StoreError? {
+    let end = ContinuousClock.now + time
     await releaseAgain()
     let failure = await lookForLostMarks()
-    return await removeAgain() ?? failure
+    return await removeAgain(until: end) ?? failure
   }
 
   /// Takes up what is marked for this instance and it has never heard of: the store did as it was asked, and could not
@@ -173,44 +181,104 @@ final class ImageKeeper: Sendable {
     for holder in holders { await release(holder) }
   }
 
-  /// - Parameter wanted: nil: all that is left.
-  private func removeAgain(_ wanted: Set<ImageName>? = nil) async -> StoreError? {
-    // Only one may be at an image: once forgotten it may come back, and another must not remove it then. One that can't be
-    // removed comes behind all others.
+  /// Removes a portion after the other.
+  ///
+  /// - Parameters:
+  ///   - wanted: nil: all that is left. Whoever wants an image again does not know under which name it leaves.
+  ///   - end: nil: however long that takes.
+  private func removeAgain(
+    _ wanted: Set<ImageDigest>? = nil, until end: ContinuousClock.Instant? = nil
+  ) async -> StoreError? {
     let instance = lease.instance
-    let mine = pendingDeletion.withLock { pendingDeletion in
+    pendingDeletion.withLock { pendingDeletion in
       pendingDeletion = pendingDeletion.filter {
         $0.value.isUnderWay || $0.value.instance == instance
       }
-      let free = pendingDeletion.filter {
-        !$0.value.isUnderWay && (wanted?.contains($0.key) ?? true)
-      }
-      for image in free.keys { pendingDeletion[image]?.isUnderWay = true }
-      return free.sorted { $0.value.failures < $1.value.failures }.map(\.key)
     }
-    guard !mine.isEmpty else { return nil }
-    var removed: [ImageName] = []
-    var failure: StoreError?
-    do throws(StoreError) {
-      for image in mine where lease.instance == instance {
-        try await images.remove(image)
-        removed.append(image)
-      }
-    } catch {
-      failure = error
+    while lease.instance == instance {
+      let portion = takePortion(of: wanted, markedFor: instance)
+      guard !portion.isEmpty else { return nil }
+      if let failure = await remove(portion, markedFor: instance) { return failure }
+      if let end, end <= .now || Task.isCancelled { return nil }
     }
+    return nil
+  }
+
+  /// Only one may be at an image: once forgotten it may come back, and another must not remove it then. One that can't be
+  /// removed comes behind all others.
+  private func takePortion(
+    of wanted: Set<ImageDigest>?, markedFor instance: Instance
+  ) -> [ImageName] {
+    pendingDeletion.withLock { pendingDeletion in
+      var portion: [ImageName] = []
+      var failed: [(image: ImageName, failures: Int)] = []
+      for (image, pending) in pendingDeletion
+      where !pending.isUnderWay && pending.instance == instance
+        && (wanted?.contains(image.digest) ?? true)
+      {
+        guard pending.failures == 0 else {
+          failed.append((image, pending.failures))
+          continue
+        }
+        portion.append(image)
+        if portion.count == Self.portion { break }
+      }
+      if portion.isEmpty {
+        failed.sort { $0.failures < $1.failures }
+        portion = failed.prefix(Self.portion).map(\.image)
+      }
+      for image in portion { pendingDeletion[image]?.isUnderWay = true }
+      return portion
+    }
+  }
+
+  /// Removes images that nobody else is at, and has the store forget them.
+  private func remove(
+    _ portion: [ImageName], markedFor instance: Instance
+  ) async -> StoreError? {
+    let outcomes = await removeBytes(of: portion, markedFor: instance)
+    let removed = outcomes.filter { $0.failure == nil }.map(\.image)
+    var failure = outcomes.lazy.compactMap(\.failure).first
     tell(removed)
     // Out of the list before the store lets them come back.
     pendingDeletion.withLock { pendingDeletion in
-      for image in mine { pendingDeletion[image]?.isUnderWay = false }
-      for image in removed { pendingDeletion[image] = nil }
-      if failure != nil { pendingDeletion[mine[removed.count]]?.failures += 1 }
+      for image in portion { pendingDeletion[image]?.isUnderWay = false }
+      for outcome in outcomes {
+        if outcome.failure == nil {
+          pendingDeletion[outcome.image] = nil
+        } else {
+          pendingDeletion[outcome.image]?.failures += 1
+        }
+      }
     }
+    guard !removed.isEmpty else { return failure }
     do throws(StoreError) { try await store.forget(removed) } catch {
       failure = error
       note(removed)
     }
     return failure
+  }
+
+  private typealias Outcome = (image: ImageName, failure: StoreError?)
+
+  /// Some at once, as each may be a request to an object store; none any more once one fails.
+  /// - Returns: what became of those that it came to.
+  private func removeBytes(
+    of portion: [ImageName], markedFor instance: Instance
+  ) async -> [Outcome] {
+    await withTaskGroup(of: Outcome.self) { group in
+      var outcomes: [Outcome] = []
+      for (index, image) in portion.enumerated() {
+        if index >= Self.atOnce, let outcome = await group.next() { outcomes.append(outcome) }
+        guard lease.instance == instance, outcomes.last?.failure == nil else { break }
+        group.addTask { [images] () -> Outcome in
+          do throws(StoreError) { try await images.remove(image) } catch { return (image, error) }
+          return (image, nil)
+        }
+      }
+      for await outcome in group { outcomes.append(outcome) }
+      return outcomes
+    }
   }
 }
 

@@ -331,8 +331,11 @@ struct LoadedImage: Sendable {
   var variants: [VariantRequest: [UInt8]] = [:]
   /// Whether its bytes are there until the load ends.
   var isAtHand = true
+  /// The error in whose place it is, as a stored response.
+  var replaced: FetchError?
+
   /// Whether it takes the place of a transfer whose time was over, and which may not have been in vain for whoever has more.
-  var wasCut = false
+  var wasCut: Bool { replaced?.isTimeout ?? false }
 }
 
 extension FetchedResponse {
@@ -381,4 +384,6 @@ extension FetchError {
       false
     }
   }
+
+  var isTimeout: Bool { if case .timeout = self { true } else { false } }
 }

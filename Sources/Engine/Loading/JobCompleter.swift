@@ -223,7 +223,7 @@ struct JobOutcomes: Sendable {
     case .success(let image, let cache, let deliveries):
       if let failure = objection(to: image, for: waiter) {
         // What is stored was another one's choice: by itself it asks the origin. So this comes to an end: no load gives its
-        // first job what that one would not have chosen.
+        // first job what that one would not have chosen. Where it is in the place of an error, the job ends with that.
         if case .integrityMismatch = failure, let status = cache?.status,
           [.hit, .stale].contains(status)
         {

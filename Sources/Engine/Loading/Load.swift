@@ -33,6 +33,8 @@ final class Load: Sendable {
     var leastBytes = Int.max
     var firstDeadline: Instant?
     var earlyEnds: [EarlyEnd] = []
+    /// Whether somebody is storing such ends for who watches the time.
+    var isEndingEarly = false
     var header: ImageHeader?
     /// How many are bringing jobs from the queue.
     var coalescers = 0
@@ -273,9 +275,10 @@ final class Load: Sendable {
 
   /// The transfer was cut for the fallback: no job joins from now on, and those leave that have time left. The caller has
   /// to queue them again.
-  func takePatient() -> [Waiter] {
-    state.withLock { state in
-      guard let fallback = state.fallback else { return [] }
+  /// - Returns: nil where there was none.
+  func takePatient() -> [Waiter]? {
+    state.withLock { state -> [Waiter]? in
+      guard let fallback = state.fallback else { return nil }
       state.isSealed = true
       let patient = state.waiters.values.filter { $0.deadline > fallback.deadline + Self.slack }
       for waiter in patient { _ = state.remove(waiter.claim) }
@@ -309,6 +312,18 @@ final class Load: Sendable {
       return state.earlyEnds
     }
   }
+
+  /// Somebody begins to store early ends beside the load: ``endEndingEarly()`` ends that.
+  /// - Returns: false where there are none, or somebody is at it.
+  func beginEndingEarly() -> Bool {
+    state.withLock { state in
+      guard !state.earlyEnds.isEmpty, !state.isEndingEarly else { return false }
+      state.isEndingEarly = true
+      return true
+    }
+  }
+
+  func endEndingEarly() { state.withLock { $0.isEndingEarly = false } }
 
   /// No job joins from now on; the caller has to end those that wait.
   func seal() -> [Waiter] {

@@ -29,11 +29,15 @@ struct Loader: Sendable {
         waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: !loaded.wasCut)
       if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
     } catch {
+      var wasCut = false
+      // It was cut for a stored response that is of no use by now.
+      if case .fetch(.timeout) = error { wasCut = await requeuePatient(load, permits) }
       let waiters = await close(load, permits)
       // Cancelled while jobs wait for it: the service stops.
       let ending = error == .fetch(.cancelled) ? JobCompleter.Ending.requeue : .failure(error)
       let others = await completer.complete(
-        waiters, of: load, releasing: load.reservation, gathers: error != .fetch(.cancelled)
+        waiters, of: load, releasing: load.reservation,
+        gathers: error != .fetch(.cancelled) && !wasCut
       ) { _ in ending }
       if !others.isEmpty {
         await completer.complete(others, of: load, releasing: load.reservation) { _ in ending }
@@ -43,9 +47,13 @@ struct Loader: Sendable {
   }
 
   /// Jobs that have time left have their own transfer, which goes on from what there is.
-  private func requeuePatient(_ load: Load, _ permits: OriginPermits) async {
+  /// - Returns: whether the transfer was cut for a fallback.
+  @discardableResult
+  private func requeuePatient(_ load: Load, _ permits: OriginPermits) async -> Bool {
+    guard let patient = load.takePatient() else { return false }
     permits.release()
-    await completer.complete(load.takePatient(), of: load) { _ in .requeue }
+    await completer.complete(patient, of: load) { _ in .requeue }
+    return true
   }
 
   /// Ends jobs with the image that was loaded for them.
@@ -101,6 +109,12 @@ struct Loader: Sendable {
     of job: Job, _ loaded: LoadedImage, _ made: JobVariants,
     _ deliveries: JobDeliveries.Outcome? = nil
   ) -> JobCompleter.Ending {
+    // Who named another picture than the stored one has what that is in the place of.
+    if let error = loaded.replaced, let expected = job.submission.integrity,
+      expected != loaded.image.digest
+    {
+      return .failure(.fetch(error))
+    }
     do throws(JobFailure) {
       let image = try made.image(for: job)
       return .success(image, loaded.cache, try deliveries?.get() ?? [])

@@ -100,23 +100,29 @@ final class ProgressTracker: Sendable {
 /// Shows how far loads have come, ten times a second, and ends jobs whose time is over.
 ///
 /// Pieces of images come thousands of times a second: a change for each would cost more than decoding it. So this looks
-/// at all loads every 50 ms, for as long as there are any.
+/// at all loads every 50 ms, for as long as there are any, and waits for no store.
 struct ProgressWatch: Sendable {
   let loads: Loads
   let completer: JobCompleter
 
   /// Watches until cancelled.
   func run() async {
-    for await _ in loads.beginnings {
-      var round = 0
-      while !Task.isCancelled, loads.count > 0 {
-        for load in loads.all {
-          load.timeOut(.now)
-          await completer.completeEarlyEnds(of: load)
-          if round.isMultiple(of: 2) { loads.showProgress(of: load) }
+    await withDiscardingTaskGroup { group in
+      for await _ in loads.beginnings {
+        var round = 0
+        while !Task.isCancelled, loads.count > 0 {
+          for load in loads.all {
+            load.timeOut(.now)
+            if round.isMultiple(of: 2) { loads.showProgress(of: load) }
+            guard load.beginEndingEarly() else { continue }
+            group.addTask { [completer] in
+              await completer.completeEarlyEnds(of: load)
+              load.endEndingEarly()
+            }
+          }
+          round += 1
+          try? await Task.sleep(for: .milliseconds(50))
         }
-        round += 1
-        try? await Task.sleep(for: .milliseconds(50))
       }
     }
   }

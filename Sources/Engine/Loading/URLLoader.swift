@@ -82,10 +82,11 @@ private struct URLLoad: Sendable {
       guard let known, let outcome = outcome(of: known, replacing: error),
         var loaded = try await reuse(known, outcome)
       else {
-        load.endFallback()
+        // A transfer that was cut for it may not have been in vain for whoever has more time: ``Load/takePatient()``.
+        if !error.isTimeout { load.endFallback() }
         throw .fetch(error)
       }
-      if case .timeout = error { loaded.wasCut = true }
+      loaded.replaced = error
       return loaded
     }
   }

@@ -41,7 +41,12 @@ final class DailyBytes: Sendable {
 
   /// - Throws: `.bytesSpent` where the owner has had all that it may have today.
   func check(_ caller: Caller, at moment: Timestamp) throws(JobsError) {
-    guard let limit = caller.limits.maxBytesPerDay else { return }
+    if let refusal = refusal(of: caller, at: moment) { throw refusal }
+  }
+
+  /// What ``check(_:at:)`` throws; nil: nothing.
+  func refusal(of caller: Caller, at moment: Timestamp) -> JobsError? {
+    guard let limit = caller.limits.maxBytesPerDay else { return nil }
     let had = state.withLock { state in
       state.turn(to: moment.day)
       let pending = state.pending[caller.owner] ?? 0
@@ -49,7 +54,7 @@ final class DailyBytes: Sendable {
       state.due.insert(caller.owner)
       return pending + (state.known[caller.owner] ?? 0)
     }
-    guard had < limit else { throw .bytesSpent(for: Timestamp(day: moment.day + 1) - moment) }
+    return had < limit ? nil : .bytesSpent(for: Timestamp(day: moment.day + 1) - moment)
   }
 
   /// Tells the store what came, and hears what came elsewhere.

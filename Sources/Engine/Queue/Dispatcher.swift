@@ -233,7 +233,7 @@ final class Dispatcher: Sendable {
     for workers: [any QueueWorker], _ room: OriginRoom
   ) async throws(StoreError) -> Claimed {
     do throws(StoreError) {
-      let claimed = try await lease.holding { [store] instance throws(StoreError) in
+      let claimed = try await lease.beginning { [store] instance throws(StoreError) in
         try await store.claim(workers.count, for: instance, room: room)
       }
       gate.left(claimed.jobs.lazy.map(\.job))

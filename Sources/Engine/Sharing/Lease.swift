@@ -26,6 +26,8 @@ final class Lease: Sendable {
   /// This process, under the lease.
   let membership: Membership
   private let renewal = Mutex(LastRenewal())
+  /// When the last renewal that came to something was asked for; nil: there was none.
+  private let renewed = Mutex<ContinuousClock.Instant?>(nil)
   private let hasEnded = Mutex(false)
   private let leading = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
@@ -65,6 +67,11 @@ final class Lease: Sendable {
 
   /// Between two renewals.
   private var pause: Duration { duration / 6 }
+
+  /// Whether half of it is over: renewals come three times as often, so the store, or this process, stood still.
+  private var isHalfOver: Bool {
+    renewed.withLock { $0.map { ContinuousClock.now - $0 > duration / 2 } ?? false }
+  }
 
   /// Whether this instance does what one does for all.
   var leads: Bool { leading.withLock { $0 } }
@@ -121,13 +128,24 @@ final class Lease: Sendable {
     return try await body(membership.instance)
   }
 
+  /// The same for what begins something that goes on for long. Where half of the lease is over it is renewed first, or nothing
+  /// begins: others would take it over, and do the same, while it goes on here.
+  func beginning<Value>(
+    _ body: (Instance) async throws(StoreError) -> Value
+  ) async throws(StoreError) -> Value {
+    if isHalfOver { try await renew(instance, onlyWhereHalfOver: true) }
+    return try await holding(body)
+  }
+
   /// Renews an instance's lease, or begins another one where it is over for good. What is held no more is left.
-  private func renew(_ instance: Instance) async throws(StoreError) {
+  private func renew(
+    _ instance: Instance, onlyWhereHalfOver: Bool = false
+  ) async throws(StoreError) {
     guard let turn = await renewing.acquire() else { throw .leaseLost }
     defer { withExtendedLifetime(turn) {} }
     if hasEnded.withLock({ $0 }) { throw .leaseLost }
     // Somebody else noticed it, and began another one.
-    guard membership.instance == instance else { return }
+    guard membership.instance == instance, !onlyWhereHalfOver || isHalfOver else { return }
     let claims = loads.claims
     let renewal = try await prolong(instance)
     if renewal == nil { try await beginAnew(after: instance) }
@@ -140,15 +158,18 @@ final class Lease: Sendable {
     log.error("the lease with the store was lost: what was loaded here begins anew")
     leading.withLock { $0 = false }
     membership.metrics.leaseWasLost()
+    let asked = ContinuousClock.now
     membership.become(try await store.register(for: duration))
+    renewed.withLock { $0 = asked }
     do throws(StoreError) { try await store.retire(lost) } catch {
       log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])
     }
   }
 
   private func prolong(_ instance: Instance) async throws(StoreError) -> Renewal? {
-    let began = clock.own
+    let (began, asked) = (clock.own, ContinuousClock.now)
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
+    renewed.withLock { $0 = asked }
     leading.withLock { $0 = renewal.leads }
     clock.take(renewal.moment, saidBetween: began, and: clock.own)
     return renewal

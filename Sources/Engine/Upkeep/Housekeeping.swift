@@ -60,8 +60,9 @@ struct Housekeeping: Sendable {
     }
   }
 
-  /// One round: as many batches as there is work for.
+  /// One round: as many batches as there is work for. What others may wait for comes first.
   func tidy() async {
+    await finishOwn()
     do throws(StoreError) {
       var expired: [JobID]
       repeat {
@@ -78,7 +79,6 @@ struct Housekeeping: Sendable {
     } catch {
       log.error("housekeeping failed", metadata: ["error": "\(error)"])
     }
-    await finishOwn()
   }
 
   /// What only this instance knows of.
@@ -144,11 +144,13 @@ struct Housekeeping: Sendable {
     }
   }
 
+  /// However many there are, not for long: the next round goes on.
   private func removeAbandonedImages() async throws(StoreError) {
+    let end = ContinuousClock.now + .seconds(1)
     var abandoned: [ImageName]
     repeat {
       abandoned = try await store.abandonedImages(Self.batch, for: lease.instance)
       await keeper.remove(abandoned)
-    } while abandoned.count == Self.batch && !Task.isCancelled
+    } while abandoned.count == Self.batch && !Task.isCancelled && .now < end
   }
 }

@@ -108,18 +108,23 @@ struct Crowd {
   // MARK: What the witness expects
 
   /// Shows that nothing was lost and nothing came twice: what was acknowledged has ended once, with the right bytes
-  /// through every instance; origins saw no more than they may; each image that is referred to is there; and none that
-  /// nothing refers to is left by a sweep.
+  /// through every instance; origins saw no more than they may, where no lease was lost; each image that is referred to is
+  /// there; and none that nothing refers to is left by a sweep.
   func expectNothingLost(
     _ jobs: [String: [UInt8]], _ location: SourceLocation = #_sourceLocation
   ) async throws {
     try await cluster.expectSuccess(jobs, through: cluster.services)
     let ends = try cluster.ends
     #expect(ends == Set(jobs.keys) && jobs.count > 20, sourceLocation: location)
-    print("\(jobs.count) jobs, \(origin.requests.count) transfers, \(origin.mostAtOnce) at once")
-    #expect(origin.mostAtOnce <= Self.perHost, sourceLocation: location)
+    let lost = try await leasesLost
+    print(
+      "\(jobs.count) jobs, \(origin.requests.count) transfers, \(origin.mostAtOnce) at once, "
+        + "\(lost) leases lost")
+    // What goes on under a lease that was lost is counted no more, and is begun once more by others.
+    let times = lost == 0 ? 1 : 2
+    #expect(origin.mostAtOnce <= times * Self.perHost, sourceLocation: location)
     for number in 0..<Self.images {
-      #expect(origin.mostAtOnce(to: "/\(number)") <= 1, sourceLocation: location)
+      #expect(origin.mostAtOnce(to: "/\(number)") <= times, sourceLocation: location)
     }
     let known = try cluster.knownObjects
     #expect(known.isSubset(of: try await cluster.bucket.keys), sourceLocation: location)
@@ -132,6 +137,20 @@ struct Crowd {
       try await cluster.replace(number)
     }
     try await eventually { try await Set(cluster.bucket.keys) == known }
+  }
+
+  /// Leases that ended before they were renewed, of the instances that are there.
+  private var leasesLost: Int {
+    get async throws {
+      let name = "imagefetch_leases_lost_total "
+      var lost = 0
+      for service in cluster.services {
+        let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
+        let line = try #require(text.split(separator: "\n").first { $0.hasPrefix(name) })
+        lost += try #require(Int(line.dropFirst(name.count)))
+      }
+      return lost
+    }
   }
 }
 

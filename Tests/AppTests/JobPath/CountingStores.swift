@@ -108,13 +108,6 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.jobs(query)
   }
 
-  func hasRoom(
-    for owner: Owner, ofBatch: Bool, within capacity: QueueCapacity, at moment: Timestamp
-  ) async throws(StoreError) -> Bool {
-    calls.count()
-    return try await store.hasRoom(for: owner, ofBatch: ofBatch, within: capacity, at: moment)
-  }
-
   func claim(
     _ count: Int, for instance: Instance, room: OriginRoom
   ) async throws(StoreError) -> Claimed {
@@ -134,6 +127,14 @@ struct CountingJobStore: JobStore, CacheStore {
   ) async throws(StoreError) -> Job? {
     calls.count()
     return try await store.update(id, under: claim, change)
+  }
+
+  func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> UpdateOutcome {
+    calls.count()
+    return try await store.update(id, within: capacity, change)
   }
 
   func complete(_ completion: Completion) async throws(StoreError) -> Completed {

@@ -18,7 +18,33 @@ struct ProgressTests {
     return versions
   }
 
-  @Test("grows with its version, and ten times a second at most")
+  @Test("grows with its version, step by step")
+  func steps() async throws {
+    try await withPipeline { service, origin in
+      let (counts, gates) = ([png.count / 4, half], [Gate(), Gate()])
+      let head = ScriptedReply.head(200, [("Content-Length", "\(png.count)")])
+      origin.on(
+        "/x",
+        ScriptedReply(
+          .send(head + png[..<counts[0]]), .hold(gates[0]),
+          .send(Array(png[counts[0]..<counts[1]])), .hold(gates[1]),
+          .send(Array(png[counts[1]...]))))
+      let id = try await service.post(["url": origin.url("/x")])
+      var shown: [ShownJob] = []
+      for (count, gate) in zip(counts, gates) {
+        let job = try await service.wait(for: id) { $0.progress.completed == count }
+        #expect(job.phase == "loading" && job.progress.total == png.count)
+        #expect(job.progress.fraction == Double(count) / Double(png.count))
+        shown.append(job)
+        gate.open()
+      }
+      shown.append(try await service.outcome(id))
+      #expect(shown[0].version < shown[1].version && shown[1].version < shown[2].version)
+      #expect(shown[2].progress.completed == png.count && shown[2].progress.fraction == 1)
+    }
+  }
+
+  @Test("is shown ten times a second at most, and never falls")
   func monotonic() async throws {
     try await withPipeline { service, origin in
       // Some 1.4 s, with bytes every 10 ms.
@@ -30,11 +56,12 @@ struct ProgressTests {
         #expect(earlier.job.progress.completed <= later.job.progress.completed)
       }
       let loading = versions.filter { $0.job.phase == "loading" }
-      let (first, last) = (try #require(loading.first), try #require(loading.last))
-      let seconds = (last.seen - first.seen) / .seconds(1)
-      // The change to loading is one more; a moment's delay may bring two close to each other.
-      #expect(Double(loading.count) <= seconds * 10 + 3, "\(loading.count) in \(seconds) s")
-      #expect(loading.count >= 3)
+      // On a busy machine it may be over before anybody looks.
+      if let first = loading.first, let last = loading.last {
+        let seconds = (last.seen - first.seen) / .seconds(1)
+        // The change to loading is one more; a moment's delay may bring two close to each other.
+        #expect(Double(loading.count) <= seconds * 10 + 3, "\(loading.count) in \(seconds) s")
+      }
       for progress in loading.map(\.job.progress) where progress.completed > 0 {
         #expect(progress.total == png.count)
         #expect(progress.fraction == Double(progress.completed) / Double(png.count))

@@ -511,6 +511,51 @@ struct BatchStoreTests {
   }
 
   @Test(
+    "failed jobs are queued again for as long as there are places for lines", arguments: adapters)
+  func retriedWithin(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    _ = try await store.base.add(
+      .sample(batch, after: 0, lines: Array(1...9)), to: batch.id, capacity: 9)
+    _ = try await store.base.close(batch.id)
+    for job in try await store.claim(9, at: .at(10)).jobs {
+      _ = try await store.complete(
+        Completion([job.claim]) {
+          $0.fail(.fetch(.timeout(seconds: 1)), at: .at(30), keptFor: .seconds(60))
+          return true
+        })
+    }
+    @Sendable func retry(
+      _ codes: Set<FailureCode>, _ capacity: QueueCapacity
+    ) async throws -> BatchRetry {
+      let query = RetryQuery(batch.id, codes: codes, count: 9, within: capacity)
+      let retry = try await store.base.retry(query) { $0.fetchAgain(at: .at(40), from: .regular) }
+      return try #require(retry)
+    }
+    let first = try await retry([.timeout], 4)
+    #expect(first.isQueueFull)
+    #expect(first.jobs.map { $0.batch?.line } == [1, 2, 3, 4])
+    #expect(try await store.base.batch(batch.id)?.counts[.queued] == 4)
+    #expect(try await store.submit([.sample(50)], key: nil, capacity: 1) == .accepted)
+    let second = try await retry([.timeout], QueueCapacity(9, ofOwner: 4))
+    #expect(second.isQueueFull && second.jobs.isEmpty)
+    let none = try await retry([.noData], 0)
+    #expect(!none.isQueueFull, "there is nothing to queue")
+    async let one = retry([.timeout], 6)
+    async let other = retry([.timeout], 6)
+    let counts = try await (one.jobs.count, other.jobs.count)
+    #expect(counts.0 + counts.1 == 2)
+    let last = try await retry([.timeout], 9)
+    #expect(!last.isQueueFull)
+    #expect(try await store.base.batch(batch.id)?.counts[.queued] == 9)
+    try await store.audit()
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test(
     "batches that nobody goes on with end, and go when their time has come", arguments: adapters)
   func tidied(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

@@ -68,6 +68,29 @@ struct SharedQueueTests {
   }
 
   @Test(
+    "hands over what waits for a load as that ends, and no job that this end has queued again",
+    arguments: StoreAdapter.shared)
+  func queuedAgain(adapter: StoreAdapter) async throws {
+    let two = try await Two(adapter)
+    let (a, b) = (two.a, two.b)
+    let jobs = (0..<2).map { Job.sample($0, url: Self.url) }
+    _ = try await a.submit(jobs[0])
+    let (_, claim) = try #require(await a.claimOne())
+    _ = try await a.submit(jobs[1])
+    #expect(try await b.claim(9, at: .at(10)).jobs.isEmpty)
+    var completion = Completion([claim]) {
+      $0.requeue()
+      return true
+    }
+    completion.gathers = true
+    let ended = try await a.complete(completion)
+    #expect(ended.jobs.map { $0?.phase } == [.queued])
+    #expect(ended.gathered.map(\.job.id) == [jobs[1].id])
+    #expect(try await a.counts().jobs[.queued] == 1)
+    try await two.close()
+  }
+
+  @Test(
     "lets a waiting job have its turn where the load's last job is cancelled, removed or put back",
     arguments: StoreAdapter.shared, [0, 1, 2])
   func left(adapter: StoreAdapter, how: Int) async throws {

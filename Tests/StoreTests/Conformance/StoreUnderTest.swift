@@ -126,6 +126,13 @@ extension StoreUnderTest {
     try await base.update(id, under: claim, change)
   }
 
+  func update(
+    _ id: JobID, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws -> UpdateOutcome {
+    try await base.update(id, within: capacity, change)
+  }
+
   func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool) async throws -> Removal
   {
     try await base.remove(id, if: condition)

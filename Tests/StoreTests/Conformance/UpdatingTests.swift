@@ -85,6 +85,64 @@ struct UpdatingTests {
     await store.close()
   }
 
+  @Test(
+    "what is queued again takes a place, and stays as it is where there is none",
+    arguments: StoreAdapter.allCases)
+  func place(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = (0..<3).map { Job.sample($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 3)
+    for job in batch.prefix(2) { try await Self.cancel(job.id, store) }
+    func again(_ id: JobID, _ capacity: QueueCapacity) async throws -> UpdateOutcome {
+      try await store.update(id, within: capacity) { $0.fetchAgain(at: .at(9), from: .regular) }
+    }
+    #expect(try await again(batch[0].id, 1) == .queueFull)
+    #expect(try await again(batch[0].id, QueueCapacity(9, ofOwner: 1)) == .queueFull)
+    #expect(try await store.job(batch[0].id)?.phase == .cancelled)
+    #expect(try await again(batch[2].id, 1) == .updated(batch[2]), "it has its place")
+    guard case .updated(let queued) = try await again(batch[0].id, 2) else {
+      Issue.record("there was a place")
+      return
+    }
+    #expect(queued.phase == .queued)
+    #expect(try await store.job(queued.id) == queued)
+    #expect(try await again(batch[1].id, 2) == .queueFull)
+    #expect(try await again(JobID(at: .at(1)), 2) == .unknown)
+    try await store.audit()
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  private static func cancel(_ id: JobID, _ store: StoreUnderTest) async throws {
+    _ = try await store.update(id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(60)) }
+  }
+
+  @Test(
+    "of many that are queued again at the same time no more are than there are places",
+    arguments: StoreAdapter.allCases)
+  func placesAtOnce(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = (0..<20).map { Job.sample($0) }
+    _ = try await store.submit(batch, key: nil, capacity: 20)
+    for job in batch { try await Self.cancel(job.id, store) }
+    let refused = try await withThrowingTaskGroup(of: UpdateOutcome.self) { group in
+      for job in batch {
+        group.addTask {
+          try await store.update(job.id, within: 3) { $0.fetchAgain(at: .at(9), from: .regular) }
+        }
+      }
+      var refused = 0
+      for try await outcome in group where outcome == .queueFull { refused += 1 }
+      return refused
+    }
+    #expect(refused == 17)
+    #expect(try await store.counts().jobs[.queued] == 3)
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("a removed job is gone, once", arguments: StoreAdapter.allCases)
   func removed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
