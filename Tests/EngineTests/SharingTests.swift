@@ -94,7 +94,7 @@ struct SharingTests {
     }
   }
 
-  @Test("and are given a stored picture in an error's place end with that if they named another one")
+  @Test("and are given a stored picture for an error end with that if they named another picture")
   func integrityInTime() async throws {
     try await Workshop.open { shop in
       try await shop.storeStale(url)

@@ -129,7 +129,7 @@ struct PostgresOutageTests {
     await store.close()
   }
 
-  @Test("whose answer to a claim was lost may commit it still while the claim is made again: the next one looks again")
+  @Test("whose answer to a claim was lost may commit it while it is made again: the next looks")
   func lateClaim() {
     let unknown = UnknownClaims()
     let attempt = ClaimAttempt(unknown)
