@@ -49,11 +49,15 @@ def cpu_seconds(pid):
 
 def descendants(pid):
     """Of the process: children, their children, and so on."""
-    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return  # It has ended since.
+    for task in tasks:
         try:
-            children = task.read_text().split()
+            children = pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # It has ended since.
+            continue
         for child in children:
             yield child
             yield from descendants(child)

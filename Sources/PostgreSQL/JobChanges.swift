@@ -61,7 +61,7 @@ struct JobChanges {
 
   private mutating func takePlaces(for row: JobRow, in room: QueueRoom) throws {
     guard row.phase == .queued, let places = row.queue?.places else { return }
-    var held = try self.held ?? HeldPlaces(in: transaction)
+    var held = try self.held ?? HeldPlaces(in: transaction, room)
     let areThere = held.take(places, for: row, in: room)
     self.held = held
     if !areThere { throw QueueFull() }
@@ -181,27 +181,23 @@ struct QueueFull: Error {}
 
 /// Whose jobs have how many places, with those that a transaction has taken so far.
 private struct HeldPlaces {
-  private var places, lines: [[UInt8]: Int]
+  private var places, lines: SharedCapacity<[UInt8]>
   private let moment: Timestamp
 
-  init(in transaction: Transaction) throws {
+  init(in transaction: Transaction, _ room: QueueRoom) throws {
     let totals = try transaction.totals()
-    (places, lines) = (totals.places, totals.lines)
+    places = room.refusals.queue(holding: totals.places)
+    lines = room.refusedLines.queue(holding: totals.lines)
     moment = try transaction.clock()
   }
 
   /// - Returns: false where there are not that many.
   mutating func take(_ count: Int, for row: JobRow, in room: QueueRoom) -> Bool {
-    let isLine = row.batch != nil
-    let hasRoom = (isLine ? room.refusedLines : room.refusals).hasRoom(
-      for: count, of: row.owner, held: isLine ? lines : places, within: room.capacity, at: moment)
-    guard hasRoom else { return false }
-    if isLine {
-      lines[row.owner, default: 0] += count
+    if row.batch == nil {
+      room.refusals.take(count, for: row.owner, of: &places, within: room.capacity, at: moment)
     } else {
-      places[row.owner, default: 0] += count
+      room.refusedLines.take(count, for: row.owner, of: &lines, within: room.capacity, at: moment)
     }
-    return true
   }
 }
 

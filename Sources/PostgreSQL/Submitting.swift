@@ -46,15 +46,27 @@ final class Refusals: Sendable {
     for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: QueueCapacity,
     at moment: Timestamp
   ) -> Bool {
-    guard places <= capacity.ofOwner - (held[owner] ?? 0) else { return false }
-    return refused.withLock { refused in
-      var queue = refused
-      for (owner, places) in held { queue.hold(places, for: owner) }
-      if queue.hasRoom(for: places, of: owner, within: capacity.all, at: moment) { return true }
-      // Nothing but the refusal is to be remembered.
-      _ = refused.hasRoom(for: .max, of: owner, within: 0, at: moment)
-      return false
-    }
+    var queue = queue(holding: held)
+    return take(places, for: owner, of: &queue, within: capacity, at: moment)
+  }
+
+  /// A queue that holds so much of each owner, and is shared with those who were refused.
+  func queue(holding held: [[UInt8]: Int]) -> SharedCapacity<[UInt8]> {
+    var queue = refused.withLock(\.self)
+    for (owner, places) in held { queue.hold(places, for: owner) }
+    return queue
+  }
+
+  /// Takes so much for the owner where there is room; notes that there was none.
+  func take(
+    _ places: Int, for owner: [UInt8], of queue: inout SharedCapacity<[UInt8]>,
+    within capacity: QueueCapacity, at moment: Timestamp
+  ) -> Bool {
+    guard places <= capacity.ofOwner - queue.share(of: owner) else { return false }
+    if queue.take(places, for: owner, within: capacity.all, at: moment) { return true }
+    // Nothing but the refusal is to be remembered.
+    refused.withLock { _ = $0.hasRoom(for: .max, of: owner, within: 0, at: moment) }
+    return false
   }
 }
 

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import HTTP
 import HTTPTypes
 import Jobs
 import TestSupport
@@ -389,6 +390,30 @@ struct BatchTests {
     for job in jobs.sorted(by: { $0.id > $1.id }) { try await client.fail(job.id) }
     let lines = await following
     #expect(lines.compactMap { $0["line"]?.number } == [1, 2])
+  }
+
+  @Test("break off their results once they are forgotten: an end would say that these are all")
+  func forgotten() async throws {
+    let client = Client()
+    let upload = await send(client, "/batches", "none\nhttp://a/2")
+    let id = try #require(upload.json?["id"]?.string)
+    let path = "/batches/\(id)/results"
+    let request = Request(method: .get, path: path, query: "follow=true")
+    guard case .stream(let stream) = await client.routes.respond(to: request).content else {
+      throw JobsError.unknownBatch
+    }
+    func piece() async throws -> StreamPiece {
+      while true {
+        let piece = stream.next()
+        if piece != .nothingYet { return piece }
+        try await Task.sleep(for: .milliseconds(1))
+      }
+    }
+    let rejected = try await piece()
+    guard case .bytes = rejected else { throw JobsError.unknownBatch }
+    #expect(await client.send(.delete, "/batches/\(id)?purge=true").status == 204)
+    let (last, after) = (try await piece(), stream.next())
+    #expect(last == .failed && after == .failed)
   }
 
   @Test("are unknown to other owners, and listed by state, newest first")

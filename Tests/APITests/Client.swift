@@ -83,7 +83,10 @@ struct Client {
       switch stream.next() {
       case .bytes(let piece): pieces.append(piece)
       case .nothingYet: try? await Task.sleep(for: .milliseconds(1))
-      case .end, .failed: break reading
+      case .end: break reading
+      case .failed:
+        Issue.record("\(target) broke off")
+        break reading
       }
     }
     return pieces

@@ -31,7 +31,8 @@ final class ResultStream: ContentStream {
     var lines = ResultStream.most.lines
     var ready: [UInt8] = []
     var isReading = false
-    var hasEnded = false
+    /// What comes after that; nil: another page.
+    var end: StreamPiece?
     var reading: Task<Void, Never>?
     var wake: (@Sendable () -> Void)?
   }
@@ -69,7 +70,7 @@ final class ResultStream: ContentStream {
         defer { state.ready = [] }
         return (.bytes(state.ready), false)
       }
-      if state.hasEnded { return (.end, false) }
+      if let end = state.end { return (end, false) }
       defer { state.isReading = true }
       return (.nothingYet, !state.isReading)
     }
@@ -110,7 +111,7 @@ final class ResultStream: ContentStream {
   private func look() async -> Next {
     do throws(JobsError) { return try await readPage() } catch {
       if error == .unknownBatch {
-        note([], hasEnded: true)
+        note([], end: .failed)
         return .sent
       }
       log.error("results can't be read", metadata: ["error": "\(error)"])
@@ -140,7 +141,7 @@ final class ResultStream: ContentStream {
       let revision = batch.flatMap { $0.isCancelling ? nil : $0.revision }
       return isFurther ? .again : .later(beyond: revision)
     }
-    note(bytes, hasEnded: isLast)
+    note(bytes, end: isLast ? .end : nil)
     return .sent
   }
 
@@ -157,9 +158,9 @@ final class ResultStream: ContentStream {
     return (bytes, results.through)
   }
 
-  private func note(_ bytes: [UInt8], hasEnded: Bool) {
+  private func note(_ bytes: [UInt8], end: StreamPiece?) {
     let wake = state.withLock { state in
-      (state.ready, state.hasEnded, state.isReading) = (bytes, hasEnded, false)
+      (state.ready, state.end, state.isReading) = (bytes, end, false)
       return state.wake
     }
     wake?()
