@@ -30,6 +30,14 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
     return false
   }
 
+  /// The same, within what the client may have of it, too: who has that is not refused by others.
+  public mutating func hasRoom(
+    for amount: Int, of client: Client, within capacity: QueueCapacity, at moment: Timestamp
+  ) -> Bool {
+    amount <= capacity.ofOwner - share(of: client)
+      && hasRoom(for: amount, of: client, within: capacity.all, at: moment)
+  }
+
   /// Takes so much for the client, where there is room.
   public mutating func take(
     _ amount: Int, for client: Client, within capacity: Int, at moment: Timestamp

@@ -43,9 +43,9 @@ extension WriteTransaction {
     }
     let places = rows.reduce(0) { $0 + $1.places }
     let owner = row.batch.owner.data
-    guard places <= capacity.ofOwner - counters.lines.share(of: owner),
-      counters.lines.hasRoom(for: places, of: owner, within: capacity.all, at: moment)
-    else { return .queueFull }
+    guard counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment) else {
+      return .queueFull
+    }
     for var job in rows {
       job.batch = row.number
       job.rank = try counters.ranks.next(db)

@@ -43,11 +43,8 @@ extension WriteTransaction {
     let queued = jobs.filter { $0.row.phase == .queued }
     guard let first = queued.first else { return nil }
     let places = queued.reduce(0) { $0 + $1.row.places }
-    guard places <= capacity.ofOwner - counters.queue.share(of: first.row.owner) else {
-      return places
-    }
     let hasRoom = counters.queue.hasRoom(
-      for: places, of: first.row.owner, within: capacity.all, at: first.job.createdAt)
+      for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
     return hasRoom ? nil : places
   }
 
@@ -58,11 +55,10 @@ extension WriteTransaction {
     guard change.before.phase.isFinished, let row = change.row, row.phase == .queued else {
       return true
     }
-    func isThere(_ places: inout SharedCapacity<Data>) -> Bool {
-      row.places <= capacity.ofOwner - places.share(of: row.owner)
-        && places.hasRoom(for: row.places, of: row.owner, within: capacity.all, at: moment)
-    }
-    return row.batch > 0 ? isThere(&counters.lines) : isThere(&counters.queue)
+    let (places, owner) = (row.places, row.owner)
+    return row.batch > 0
+      ? counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
+      : counters.queue.hasRoom(for: places, of: owner, within: capacity, at: moment)
   }
 
   func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {

@@ -126,16 +126,23 @@ struct FailingStoreTests {
     }
   }
 
+  private let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
+
+  /// An image that is there, and which the store has marked for deletion.
+  private func mark(
+    _ store: MemoryJobStore, _ images: MemoryImageStore, for instance: Instance
+  ) async throws -> (image: ImageDigest, marked: [ImageName]) {
+    let image = images.leaveOrphan(ok)
+    _ = try await store.reserve(image, bytes: ok.count, as: holder, of: instance, limit: 99)
+    try await store.release(holder)
+    return (image, try await store.abandonedImages(9, for: instance))
+  }
+
   @Test("leaves no more to the next round than it may, and nothing that comes back before that")
   func leftOver() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
-    let image = images.leaveOrphan(ok)
-    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
-    _ = try await store.reserve(
-      image, bytes: ok.count, as: holder, of: lease.instance, limit: 99)
-    try await store.release(holder)
-    let marked = try await store.abandonedImages(9, for: lease.instance)
+    let (image, marked) = try await mark(store, images, for: lease.instance)
     let others = (1..<ImageKeeper.mostLeft).map {
       ImageName(MemoryImageStore.digest(of: Array("\($0)".utf8)))
     }
@@ -166,12 +173,7 @@ struct FailingStoreTests {
   func outOfTurn() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
-    let image = images.leaveOrphan(ok)
-    let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
-    _ = try await store.reserve(
-      image, bytes: ok.count, as: holder, of: lease.instance, limit: 99)
-    try await store.release(holder)
-    let marked = try await store.abandonedImages(9, for: lease.instance)
+    let (image, marked) = try await mark(store, images, for: lease.instance)
     // What could not be removed once comes behind all others.
     images.stick(image)
     await keeper.remove(marked)
