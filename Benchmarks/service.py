@@ -118,7 +118,7 @@ class Service:
     def resident_bytes(self):
         """Of the decoders their own memory: the rest is the executable, and what they share with the service."""
         service, *decoders = self.processes()
-        return resident(service, "VmRSS") + sum(resident(pid, "RssAnon") for pid in decoders)
+        return resident(service, "VmRSS") + sum(own(pid) for pid in decoders)
 
     def stop(self):
         self.connection.close()
@@ -128,6 +128,17 @@ class Service:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def own(pid):
+    """Of a process: what it shares with nobody, not even with what it was forked from."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as sums:
+            return sum(int(line.split()[1]) for line in sums if line.startswith("Private_")) * 1024
+    except PermissionError:  # Decoders let nobody but root look.
+        return resident(pid, "RssAnon")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def resident(pid, kind):

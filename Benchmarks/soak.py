@@ -6,10 +6,11 @@
 The kinds: new photos and thumbnails, equal URLs, variants, uploads, broken and cut images, statuses, refused addresses, stalls
 that are cancelled, priorities that change. So many clients each have one under way (--rate 0), or so many begin a second.
 Beside them one client asks for a job's state every 20 ms. Memory, descriptors and threads are noted every second, in a file if
-wanted, which can be read meanwhile. Finished jobs are kept for 30 seconds, images for as long as their room lasts.
+wanted, which can be read meanwhile, beside the processes: a burst leaves decoders that are kept, with a descriptor each.
+Finished jobs are kept for 30 seconds, images for as long as their room lasts.
 
-Exits with 1 where a job ended otherwise than its kind does, where memory, descriptors or threads of the last quarter are beyond those of the second one by more than a tenth and
-a little, or where the 99th percentile of the states is above 20 ms.
+Exits with 1 where a job ended otherwise than its kind does, where memory, descriptors or threads of the last quarter are beyond
+those of the second one by more than a tenth and a little, or where the 99th percentile of the states is above 20 ms.
 """
 
 import argparse
@@ -150,7 +151,8 @@ class Soak:
         pid = self.service.process.pid
         threads = len(os.listdir(f"/proc/{pid}/task"))
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
-        return (time.monotonic() - self.start, self.service.resident_bytes() / (1 << 20), descriptors, threads)
+        mebibytes = self.service.resident_bytes() / (1 << 20)
+        return (time.monotonic() - self.start, mebibytes, descriptors, threads, len(self.service.processes()))
 
     def stop(self):
         self.service.stop()
@@ -193,7 +195,7 @@ def main():
     parser.add_argument("--service", required=True, type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=200_000)
     parser.add_argument("--rate", type=float, default=0, help="jobs a second; 0: as many as get done")
-    parser.add_argument("--curve", type=pathlib.Path, help="a file for the samples: seconds, MiB, descriptors, threads")
+    parser.add_argument("--curve", type=pathlib.Path, help="a file for the samples: seconds, MiB, descriptors, threads, processes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(options, pathlib.Path(name))
@@ -210,10 +212,10 @@ def run(soak, options):
     for thread in [asker, *clients]:
         thread.start()
     curve = open(options.curve or os.devnull, "w", buffering=1)
-    print("seconds,MiB,descriptors,threads", file=curve)
+    print("seconds,MiB,descriptors,threads,processes", file=curve)
     while any(client.is_alive() for client in clients):
         samples.append(soak.sample())
-        print("{:.0f},{:.1f},{},{}".format(*samples[-1]), file=curve)
+        print("{:.0f},{:.1f},{},{},{}".format(*samples[-1]), file=curve)
         time.sleep(1)
     curve.close()
     asker.stopped.set()

@@ -56,9 +56,12 @@ typedef struct {
 } Verdict;
 
 // What libraries tell of only as bytes come: libjpeg-turbo of such a code where it has few at once, with many it is a
-// 0; libpng of a damaged end of deflated data, unless what is too much of it came before: then it looks no further.
+// 0. And it counts what is left behind a scan, of which some is padding, without the bytes that it has read ahead: more
+// where many come at once. libpng of a damaged end of deflated data, unless what is too much of it came before: then it
+// looks no further.
 static bool tells_oddly(const char *message) {
-    return strstr(message, "bad Huffman code") || strstr(message, "Truncated compressed data");
+    return strstr(message, "bad Huffman code") || strstr(message, "extraneous bytes")
+        || strstr(message, "Truncated compressed data");
 }
 
 static Reader *create(size_t max_memory) {

@@ -39,8 +39,7 @@ final class AuthorizedStream: ContentStream {
 
   /// Ends it, however silent it is.
   func revoke() {
-    // Its client has not gone away: no job is cancelled for that.
-    (stream as? EventStream)?.letJobGoOn()
+    stream.willBreakOff()
     let wake = state.withLock { state in
       state.isRevoked = true
       return state.wake

@@ -2,7 +2,8 @@ public import Jobs
 
 /// What the API needs of the job engine for batches. Another owner's batch is as unknown as one that never was.
 public protocol BatchService: Sendable {
-  /// Begins a batch, durably; lines may be added from then on. With the key of an earlier one: that one.
+  /// Begins a batch, durably; lines may be added from then on. With the key of an earlier one: that one, also where no new
+  /// one would be begun.
   func begin(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)
     async throws(JobsError) -> BegunBatch
 
@@ -19,7 +20,8 @@ public protocol BatchService: Sendable {
   func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
   /// Forgets the batch and all its jobs.
-  func purge(batch id: BatchID, for caller: Caller) async throws(JobsError)
+  /// - Parameter withKey: whether its key, too: who sends the same again begins another one.
+  func purge(batch id: BatchID, withKey: Bool, for caller: Caller) async throws(JobsError)
 
   /// Queues failed jobs again: those that failed so; where none is named, all that may succeed without a change.
   func retry(batch id: BatchID, codes: Set<FailureCode>, for caller: Caller)

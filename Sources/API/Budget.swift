@@ -16,7 +16,7 @@ final class Budget: Sendable {
   var held: Int { shares.withLock { $0.held } }
 
   /// A client's part, nothing yet.
-  func lease(for client: RateLimiter.Client) -> Lease { Lease(of: self, for: client) }
+  func share(for client: RateLimiter.Client) -> Share { Share(of: self, for: client) }
 
   fileprivate func hasRoom(for amount: Int, of client: RateLimiter.Client) -> Bool {
     shares.withLock { $0.hasRoom(for: amount, of: client, within: capacity, at: now()) }
@@ -35,42 +35,44 @@ final class Budget: Sendable {
   }
 }
 
-/// A part of a ``Budget``: given back when it is let go of, however its request ends.
-final class Lease: Sendable {
-  private let budget: Budget
-  private let client: RateLimiter.Client
-  private let taken = Mutex(0)
+extension Budget {
+  /// A part of it: given back when it is let go of, however its request ends.
+  final class Share: Sendable {
+    private let budget: Budget
+    private let client: RateLimiter.Client
+    private let taken = Mutex(0)
 
-  fileprivate init(of budget: Budget, for client: RateLimiter.Client) {
-    (self.budget, self.client) = (budget, client)
-  }
-
-  deinit { release() }
-
-  /// Whether so much more could be taken now. Where not, the client counts as one that asks.
-  func hasRoom(for amount: Int) -> Bool { budget.hasRoom(for: amount, of: client) }
-
-  /// Takes so much more.
-  /// - Returns: whether there was room for it.
-  func take(_ amount: Int) -> Bool {
-    guard budget.take(amount, for: client) else { return false }
-    taken.withLock { $0 += amount }
-    return true
-  }
-
-  /// Holds so much in place of what it has, room or not: for what is there already.
-  func hold(_ amount: Int) {
-    let before = taken.withLock { taken in
-      defer { taken = amount }
-      return taken
+    fileprivate init(of budget: Budget, for client: RateLimiter.Client) {
+      (self.budget, self.client) = (budget, client)
     }
-    if amount > before {
-      budget.hold(amount - before, for: client)
-    } else if amount < before {
-      budget.release(before - amount, of: client)
-    }
-  }
 
-  /// Gives all of it back.
-  func release() { hold(0) }
+    deinit { release() }
+
+    /// Whether so much more could be taken now. Where not, the client counts as one that asks.
+    func hasRoom(for amount: Int) -> Bool { budget.hasRoom(for: amount, of: client) }
+
+    /// Takes so much more.
+    /// - Returns: whether there was room for it.
+    func take(_ amount: Int) -> Bool {
+      guard budget.take(amount, for: client) else { return false }
+      taken.withLock { $0 += amount }
+      return true
+    }
+
+    /// Holds so much in place of what it has, room or not: for what is there already.
+    func hold(_ amount: Int) {
+      let before = taken.withLock { taken in
+        defer { taken = amount }
+        return taken
+      }
+      if amount > before {
+        budget.hold(amount - before, for: client)
+      } else if amount < before {
+        budget.release(before - amount, of: client)
+      }
+    }
+
+    /// Gives all of it back.
+    func release() { hold(0) }
+  }
 }

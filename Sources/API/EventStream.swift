@@ -1,7 +1,7 @@
 internal import HTTP
 internal import Jobs
 
-/// What a listener hears, as server-sent events (the HTML standard, section 9.2).
+/// What a subscription tells, as server-sent events (the HTML standard, section 9.2).
 ///
 /// An event's `id` is the job's version. Where many jobs are told of that says nothing of what a client has missed, so
 /// whenever it has been told all, a block without an event gives it the moment as its last event ID.
@@ -10,7 +10,7 @@ final class EventStream: ContentStream {
   private let waiting: @Sendable (Job) -> WaitingFor?
 
   /// - Parameters:
-  ///   - listener: nil ends at once, as an answer to HEAD does.
+  ///   - subscription: nil ends at once, as an answer to HEAD does.
   ///   - waiting: what a queued job waits for.
   init(
     _ subscription: (any JobSubscription)?,
@@ -32,12 +32,11 @@ final class EventStream: ContentStream {
     }
   }
 
-  /// A comment, so that the line is used every 15 s.
-  var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
+  var keepAlive: KeepAlive? { .comment }
   var endsAnywhere: Bool { true }
 
-  /// Its end cancels nothing any more.
-  func letJobGoOn() { subscription?.letJobGoOn() }
+  /// Its client has not gone away: no job is cancelled for that.
+  func willBreakOff() { subscription?.letJobGoOn() }
 
   private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
     // One line: JSON text of ours has no line breaks.
@@ -53,6 +52,11 @@ final class EventStream: ContentStream {
     }
     return bytes
   }
+}
+
+extension KeepAlive {
+  /// A comment of server-sent events, so that the line is used every 15 s.
+  static let comment = KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14))
 }
 
 /// `Last-Event-ID`: what a client that was cut off heard last.

@@ -25,13 +25,21 @@ struct Exchange: Sendable {
 
 extension Routes {
   /// A place among the connections whose answer waits for something to happen, until it is let go of.
-  func place(for exchange: Exchange) throws(Problem) -> Lease {
-    let place = connections.lease(for: exchange.client)
+  func place(for exchange: Exchange) throws(Problem) -> Budget.Share {
+    let place = connections.share(for: exchange.client)
     guard place.take(1) else {
       throw Problem(.rateLimited, "Half of all connections wait for this client while others ask.")
         .with(.retryAfter, "5")
     }
     return place
+  }
+
+  /// `wait` where a query may have nothing else.
+  func waitAlone(_ exchange: Exchange) throws(Problem) -> Wait? {
+    var query = Query(exchange.request.query)
+    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
+    try query.finish()
+    return wait
   }
 }
 
@@ -48,7 +56,7 @@ struct Wait: Sendable, Equatable {
       limit = .seconds(min(seconds, longest.inSeconds))
       preferenceApplied = nil
     } else if let field = fields[.prefer], let seconds = Self.preferred(field) {
-      limit = min(.seconds(seconds), longest)
+      limit = .seconds(min(Double(seconds), longest.inSeconds))
       preferenceApplied = "wait=\(seconds)"
     } else {
       return nil
@@ -57,13 +65,49 @@ struct Wait: Sendable, Equatable {
 
   /// A preference that can't be understood is as good as none (RFC 7240 section 2).
   private static func preferred(_ field: String) -> Int? {
-    for preference in field.utf8.split(separator: UInt8(ascii: ",")) {
-      let word = Substring(preference).drop { $0 == " " || $0 == "\t" }
-      guard word.prefix(5).lowercased() == "wait=" else { continue }
-      let digits = word.dropFirst(5).prefix { $0 != ";" && $0 != " " }
-      guard digits.utf8.count <= 9 else { return nil }
-      return Int(digits).flatMap { $0 >= 0 ? $0 : nil }
-    }
+    var rest = field.utf8[...]
+    repeat {
+      MediaType.skipSpace(&rest)
+      let name = MediaType.token(&rest).lowercased()
+      if name == "wait" { return seconds(&rest) }
+    } while endPreference(&rest)
     return nil
+  }
+
+  /// `=3` and `="3"`, white space around the equals sign.
+  private static func seconds(_ rest: inout MediaType.Bytes) -> Int? {
+    MediaType.skipSpace(&rest)
+    guard rest.popFirst() == UInt8(ascii: "=") else { return nil }
+    MediaType.skipSpace(&rest)
+    let isQuoted = rest.first == UInt8(ascii: "\"")
+    let word: String? = isQuoted ? MediaType.quoted(&rest) : MediaType.token(&rest)
+    MediaType.skipSpace(&rest)
+    guard let word, !word.isEmpty, word.utf8.allSatisfy({ 0x30...0x39 ~= $0 }),
+      rest.isEmpty || ",;".utf8.contains(rest[rest.startIndex])
+    else { return nil }
+    // More than can be counted are cut to the limit as others are.
+    return Int(word) ?? .max
+  }
+
+  /// Goes on behind the next comma that is in no quotes.
+  /// - Returns: false where there is none.
+  private static func endPreference(_ rest: inout MediaType.Bytes) -> Bool {
+    while let byte = rest.first {
+      if byte == UInt8(ascii: "\"") {
+        guard MediaType.quoted(&rest) != nil else { return false }
+      } else {
+        rest.removeFirst()
+        if byte == UInt8(ascii: ",") { return true }
+      }
+    }
+    return false
+  }
+}
+
+extension HTTPFields {
+  /// Tells a client that its `Prefer` field was heeded.
+  mutating func acknowledge(_ wait: Wait?) {
+    guard let applied = wait?.preferenceApplied else { return }
+    append(HTTPField(name: .preferenceApplied, value: applied))
   }
 }

@@ -35,13 +35,13 @@ struct Gathering: Sendable, Equatable {
 
   /// The whole content.
   ///
-  /// - Parameter lease: takes the memory that it is gathered in.
-  func content(of body: RequestBody, in lease: Lease) async throws(Problem) -> [UInt8] {
+  /// - Parameter share: takes the memory that it is gathered in.
+  func content(of body: RequestBody, in share: Budget.Share) async throws(Problem) -> [UInt8] {
     let declared = body.declaredLength
     if let declared {
       guard declared <= batch else { throw Problem(.tooLarge(limit: batch)) }
       // Said before any of it is received.
-      guard lease.hasRoom(for: declared) else { throw Self.noRoom }
+      guard share.hasRoom(for: declared) else { throw Self.noRoom }
     }
     var content: [UInt8] = []
     var room = 0
@@ -52,7 +52,7 @@ struct Gathering: Sendable, Equatable {
       if count > room {
         // Doubled, so that bytes are seldom moved, but never beyond what may come.
         let wanted = max(count, min(2 * room, declared ?? batch))
-        guard lease.take(wanted - room) else { throw Self.noRoom }
+        guard share.take(wanted - room) else { throw Self.noRoom }
         room = wanted
         if content.isEmpty { content = piece }
         content.reserveCapacity(room)

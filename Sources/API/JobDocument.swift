@@ -82,7 +82,12 @@ enum JobDocument {
       json.key("error")
       if let failure = job.failure { failure.write(to: &json) } else { json.null() }
       json.key("last_error")
-      if let failure = job.lastFailure { failure.write(to: &json) } else { json.null() }
+      // A try that is still at its alternatives has not failed.
+      if let failure = job.lastFailure, job.nextAttempt != nil {
+        failure.write(to: &json)
+      } else {
+        json.null()
+      }
       json.member("next_attempt_at", job.nextAttempt?.description)
       json.member("attempts", job.attempts)
       json.key("tags")

@@ -59,7 +59,8 @@ struct MediaType: Equatable, Sendable {
     return String(Substring(token))
   }
 
-  private static func quoted(_ rest: inout Bytes) -> String? {
+  /// What the quotes hold that the text begins with; nil where they don't end.
+  static func quoted(_ rest: inout Bytes) -> String? {
     rest.removeFirst()
     var value: [UInt8] = []
     while let byte = rest.popFirst() {
@@ -71,7 +72,7 @@ struct MediaType: Equatable, Sendable {
     return nil
   }
 
-  private static func skipSpace(_ rest: inout Bytes) {
+  static func skipSpace(_ rest: inout Bytes) {
     while rest.first == 0x20 || rest.first == 0x09 { rest.removeFirst() }
   }
 }

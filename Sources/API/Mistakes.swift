@@ -56,6 +56,8 @@ struct Location {
     /// The JSON body, or the batch's element of that index.
     case body(index: Int?)
     case query
+    /// The JSON that a member of the query is.
+    case parameter(String)
   }
   var root: Root
   var member: String?
@@ -75,6 +77,7 @@ struct Location {
   var place: FieldError.Place {
     switch root {
     case .query: return .parameter(Self.cut(member ?? ""))
+    case .parameter(let name): return .parameter(name)
     case .body(let index):
       return .pointer(Self.pointer([index.map(String.init), member].compactMap { $0 } + children))
     }
@@ -82,8 +85,13 @@ struct Location {
 
   /// What is said of the value: of one within a query's member, where it stands there, too.
   func told(_ detail: String) -> String {
-    guard case .query = root, !children.isEmpty else { return detail }
-    return "\(Self.pointer(children)): \(detail)"
+    let within: [String]
+    switch root {
+    case .body: return detail
+    case .query: within = children
+    case .parameter: within = [member].compactMap { $0 } + children
+    }
+    return within.isEmpty ? detail : "\(Self.pointer(within)): \(detail)"
   }
 
   private static func pointer(_ tokens: [String]) -> String {

@@ -1,7 +1,8 @@
 internal import HTTP
 
-/// Takes a `multipart/form-data` body (RFC 7578) apart while it arrives. Strict: nothing before the first delimiter, no
-/// nesting, no transfer encodings; and it never holds more than one part's header section or one piece of content.
+/// Takes a `multipart/form-data` body (RFC 7578) apart while it arrives. Strict: little before the first delimiter, no
+/// nesting, no transfer encodings; and it never holds more than one part's header section, as much of what is before the
+/// first one, or one piece of content.
 struct MultipartParser {
   /// What the body turned out to hold next.
   enum Event: Equatable {
@@ -12,8 +13,12 @@ struct MultipartParser {
 
   /// Of one part's header section, in bytes.
   static let maxHeader = 4096
+  /// Of what may come before the first delimiter (RFC 2046 section 5.1.1), in bytes.
+  static let maxPreamble = 4096
 
-  private enum State { case start, afterDelimiter, header, contentStart, content, epilogue }
+  private enum State {
+    case start, afterDelimiter, padding, header, contentStart, content, epilogue
+  }
   private var state = State.start
   // The first delimiter has no line break of its own before it: this one stands for it.
   private var buffer: [UInt8] = [0x0D, 0x0A]
@@ -45,6 +50,8 @@ struct MultipartParser {
       case .start:
         guard try findFirstDelimiter() else { return nil }
       case .afterDelimiter:
+        guard endDelimiter() else { return nil }
+      case .padding:
         guard try endDelimiterLine() else { return nil }
       case .header:
         return try readHeader().map(Event.part)
@@ -63,24 +70,37 @@ struct MultipartParser {
   var isComplete: Bool { state == .epilogue }
 
   private mutating func findFirstDelimiter() throws(MultipartError) -> Bool {
-    guard unread.count >= delimiter.count else { return false }
-    guard unread.starts(with: delimiter) else {
-      throw .malformed(reason: "it does not start with its boundary")
+    // Beside the bytes before it there is the line break that stands for one.
+    guard let count = offset(of: delimiter), count <= Self.maxPreamble + 2 else {
+      guard unread.count < Self.maxPreamble + 2 + delimiter.count else {
+        throw .malformed(reason: "it does not start with its boundary")
+      }
+      return false
     }
-    consume(delimiter.count, then: .afterDelimiter)
+    consume(count + delimiter.count, then: .afterDelimiter)
     return true
   }
 
-  private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
+  private mutating func endDelimiter() -> Bool {
     guard unread.count >= 2 else { return false }
-    switch (buffer[start], buffer[start + 1]) {
-    case (UInt8(ascii: "-"), UInt8(ascii: "-")):
+    if buffer[start] == UInt8(ascii: "-"), buffer[start + 1] == UInt8(ascii: "-") {
       buffer = []
       start = 0
       state = .epilogue
-    case (0x0D, 0x0A): consume(2, then: .header)
-    default: throw .malformed(reason: "something follows a boundary on its line")
+    } else {
+      state = .padding
     }
+    return true
+  }
+
+  /// White space may stand behind a delimiter: gateways put it there (RFC 2046 section 5.1.1).
+  private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
+    while let byte = unread.first, byte == 0x20 || byte == 0x09 { start += 1 }
+    guard unread.count >= 2 else { return false }
+    guard buffer[start] == 0x0D, buffer[start + 1] == 0x0A else {
+      throw .malformed(reason: "something follows a boundary on its line")
+    }
+    consume(2, then: .header)
     return true
   }
 

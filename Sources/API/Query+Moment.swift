@@ -2,12 +2,12 @@ internal import FoundationEssentials
 internal import Jobs
 
 extension Query {
-  /// A moment, as RFC 3339 has it: `2026-11-21T09:30:00.000Z`.
+  /// A moment, as RFC 3339 has it: `2026-11-21T09:30:00.000Z`, its letters in either case (section 5.6).
   mutating func moment(_ name: String) -> Timestamp? {
     guard let text = one(name) else { return nil }
     for hasFraction in [true, false] {
       let style = Date.ISO8601FormatStyle(includingFractionalSeconds: hasFraction)
-      if let date = try? style.parse(text), abs(date.timeIntervalSince1970) < 1e11 {
+      if let date = try? style.parse(text.uppercased()), abs(date.timeIntervalSince1970) < 1e11 {
         return Timestamp(milliseconds: Int64((date.timeIntervalSince1970 * 1_000).rounded()))
       }
     }

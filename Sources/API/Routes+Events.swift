@@ -14,13 +14,13 @@ extension Routes {
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
     // The only answer after which a browser's EventSource does not come back.
     if job.isFinal, seen == job.version { return Response(status: .noContent) }
-    guard exchange.request.method != .head else { return events(nil) }
+    guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
     let place = try place(for: exchange)
     let subscription = try await asking { () throws(JobsError) in
       try await service.subscribe(
         to: exchange.id, for: exchange.caller, seen: seen, cancelsAtLeaving: cancels)
     }
-    return events(subscription, place)
+    return events(.stream(EventStream(subscription, waiting: service.waiting)), place)
   }
 
   /// `GET /events`.
@@ -36,19 +36,19 @@ extension Routes {
     case .version?: wanted.seenUntil = Timestamp(milliseconds: 0)
     case nil: break
     }
-    guard exchange.request.method != .head else { return events(nil) }
+    guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
     let place = try place(for: exchange)
-    return events(service.subscribe(wanted), place)
+    let subscription = service.subscribe(wanted)
+    return events(.stream(EventStream(subscription, waiting: service.waiting)), place)
   }
 
-  private func events(_ subscription: (any JobSubscription)?, _ place: Lease? = nil) -> Response {
+  /// An answer of server-sent events.
+  func events(_ content: Response.Content, _ place: Budget.Share? = nil) -> Response {
     let fields: HTTPFields = [
       .contentType: "text/event-stream", .cacheControl: "no-store",
       // nginx would hold events back otherwise.
       .xAccelBuffering: "no",
     ]
-    return Response(
-      status: .ok, fields: fields,
-      content: .stream(EventStream(subscription, waiting: service.waiting)), keeping: place)
+    return Response(status: .ok, fields: fields, content: content, keeping: place)
   }
 }

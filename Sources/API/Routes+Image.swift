@@ -15,9 +15,7 @@ extension Routes {
     let named = try request.named(of: snapshot.job.submission)
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
     var response = try await picture(of: snapshot, request, named: named, exchange)
-    if let applied = wait?.preferenceApplied {
-      response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
-    }
+    response.fields.acknowledge(wait)
     return response
   }
 

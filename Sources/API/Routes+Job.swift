@@ -6,10 +6,7 @@ internal import Jobs
 extension Routes {
   /// `GET /jobs/{id}`.
   func job(_ exchange: Exchange) async throws(Problem) -> Response {
-    var query = Query(exchange.request.query)
-    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    try query.finish()
-
+    let wait = try waitAlone(exchange)
     var snapshot = try await current(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
@@ -20,9 +17,7 @@ extension Routes {
       isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
     }
     var response = isKnown ? Response.notModified(snapshot.entityTag) : answer(snapshot)
-    if let applied = wait?.preferenceApplied {
-      response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
-    }
+    response.fields.acknowledge(wait)
     return response
   }
 
@@ -35,10 +30,7 @@ extension Routes {
       throw Problem(.unsupportedMediaType, "Here goes \(types.joined(separator: " or ")).")
         .with(.acceptPatch, types.joined(separator: ", "))
     }
-    let (_, patch) = try await json(
-      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
-      memory.lease(for: exchange.client), maxValues: 64)
-    let (priority, tags) = try changes(patch, exchange)
+    let (priority, tags) = try await changes(smallJSON(exchange), exchange)
     let snapshot = try await asking { () throws(JobsError) in
       try await service.edit(
         exchange.id, for: exchange.caller, priority: priority, tags: tags,

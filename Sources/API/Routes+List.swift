@@ -6,8 +6,8 @@ internal import Jobs
 extension Routes {
   func list(_ exchange: Exchange) async throws(Problem) -> Response {
     let wanted = try listed(exchange)
-    let lease = memory.lease(for: exchange.client)
-    guard lease.take(wanted.limit * Self.usualDocument) else {
+    let share = memory.share(for: exchange.client)
+    guard share.take(wanted.limit * Self.usualDocument) else {
       throw .noRoom("As many jobs are being sent as fit into memory; try again later.")
     }
     let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
@@ -17,8 +17,8 @@ extension Routes {
     if let cursor { fields[.link] = "<\(Self.target(wanted, cursor))>; rel=\"next\"" }
     let body = JobDocument.encode(
       page: page.jobs, nextCursor: cursor, waiting: service.waiting)
-    lease.hold(body.count)
-    return Response(status: .ok, fields: fields, content: .bytes(body), keeping: lease)
+    share.hold(body.count)
+    return Response(status: .ok, fields: fields, content: .bytes(body), keeping: share)
   }
 
   /// What most jobs' JSON has at the most, in bytes.
@@ -47,13 +47,19 @@ extension Routes {
       wanted.batch = JobID(text)
       if wanted.batch == nil { query.wrong("batch", "It is a batch's id.") }
     }
-    wanted.host = query.one("host")?.lowercased()
+    wanted.host = query.one("host").map(Self.host)
     if let word = query.one("code") {
       wanted.code = FailureCode(rawValue: word)
       if wanted.code == nil { query.wrong("code", "No job fails with such a code.") }
     }
     wanted.since = query.moment("since")
     wanted.until = query.moment("until")
+  }
+
+  /// As a job's URL has it: in lower case, an IPv6 address without its brackets.
+  private static func host(_ text: String) -> String {
+    let host = text.lowercased()
+    return host.hasPrefix("[") && host.hasSuffix("]") ? String(host.dropFirst().dropLast()) : host
   }
 
   /// The phases named in the query; none stands for any.

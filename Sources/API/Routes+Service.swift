@@ -41,10 +41,7 @@ extension Routes {
     else {
       throw Problem(.unsupportedMediaType, "Here goes application/json, not compressed.")
     }
-    let (_, body) = try await json(
-      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
-      memory.lease(for: exchange.client), maxValues: 64)
-    let isConstrained = try Self.constrained(body)
+    let isConstrained = try await Self.constrained(smallJSON(exchange))
     try await asking { () throws(JobsError) in try await service.setConstrained(isConstrained) }
     return network(isConstrained)
   }

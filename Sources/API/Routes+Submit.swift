@@ -38,12 +38,12 @@ extension Routes {
   ) async throws(Problem) -> Response {
     let wait = try waitAlone(exchange)
     // Kept until the answer was sent: what was received lives on in jobs and in their JSON.
-    let lease = memory.lease(for: exchange.client)
-    let request = try await submitted(exchange, key, lease, onlyBatches: onlyBatches)
+    let share = memory.share(for: exchange.client)
+    let request = try await submitted(exchange, key, share, onlyBatches: onlyBatches)
     let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
       try await service.submit(request.jobs, by: exchange.caller, key: request.key)
     }
-    return await accepted(submitted, isBatch: request.isBatch, exchange, wait, lease)
+    return await accepted(submitted, isBatch: request.isBatch, exchange, wait, share)
   }
 
   private struct Submitted {
@@ -54,11 +54,11 @@ extension Routes {
 
   /// Reads the body, of which nothing but jobs is left behind.
   private func submitted(
-    _ exchange: Exchange, _ key: String?, _ lease: Lease, onlyBatches: Bool
+    _ exchange: Exchange, _ key: String?, _ share: Budget.Share, onlyBatches: Bool
   ) async throws(Problem) -> Submitted {
     // The longest legal job has some 120 values.
     let (bytes, body) = try await json(
-      exchange, configuration.gathering, lease, maxValues: 160 * (configuration.maxBatch + 1))
+      exchange, configuration.gathering, share, maxValues: 160 * (configuration.maxBatch + 1))
     if case .array(let elements) = body, elements.count > configuration.maxBatch {
       throw Problem(.bodyTooLarge, "A batch holds at most \(configuration.maxBatch) jobs.")
     }
@@ -76,14 +76,6 @@ extension Routes {
     }
     return Submitted(
       jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
-  }
-
-  /// `wait` where a query may have nothing else.
-  func waitAlone(_ exchange: Exchange) throws(Problem) -> Wait? {
-    var query = Query(exchange.request.query)
-    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    try query.finish()
-    return wait
   }
 
   private func submitCaptured(
@@ -147,18 +139,26 @@ extension Routes {
 
   /// The whole body and the JSON that it is.
   func json(
-    _ exchange: Exchange, _ gathering: Gathering, _ lease: Lease, maxValues: Int
+    _ exchange: Exchange, _ gathering: Gathering, _ share: Budget.Share, maxValues: Int
   ) async throws(Problem) -> (bytes: [UInt8], value: JSONValue) {
-    let bytes = try await gathering.content(of: exchange.request.body, in: lease)
+    let bytes = try await gathering.content(of: exchange.request.body, in: share)
     do { return (bytes, try JSONParser.parse(bytes, maxValues: maxValues)) } catch {
       throw Problem(error)
     }
   }
 
+  /// The JSON of a body that says little.
+  func smallJSON(_ exchange: Exchange) async throws(Problem) -> JSONValue {
+    try await json(
+      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
+      memory.share(for: exchange.client), maxValues: 64
+    ).value
+  }
+
   /// 202 with the jobs: at once, or with `wait` when all have finished or the time is over.
   private func accepted(
     _ submitted: [SubmittedJob], isBatch: Bool, _ exchange: Exchange, _ wait: Wait?,
-    _ lease: Lease? = nil
+    _ share: Budget.Share? = nil
   ) async -> Response {
     // The jobs are accepted: who has no place to wait is told at once how they are.
     let place = wait == nil ? nil : try? place(for: exchange)
@@ -166,14 +166,14 @@ extension Routes {
     let limit = place == nil ? .zero : wait?.limit ?? .zero
     let jobs = await waited(submitted, for: exchange.caller, limit)
     var fields: HTTPFields = [.contentType: "application/json"]
-    if let applied = wait?.preferenceApplied { fields[.preferenceApplied] = applied }
+    fields.acknowledge(wait)
     let documents = jobs.map { document(of: $0) }
     guard !isBatch, let job = jobs.first else {
       let batch = JobDocument.encode(batch: documents)
       // The jobs are accepted: their answer is not refused for want of room.
-      lease?.hold(batch.count)
+      share?.hold(batch.count)
       return Response(
-        status: .accepted, fields: fields, content: .bytes(batch), keeping: lease)
+        status: .accepted, fields: fields, content: .bytes(batch), keeping: share)
     }
     fields[.location] = "/jobs/\(job.id)"
     return Response(status: .accepted, fields: fields, content: .bytes(documents[0]))

@@ -37,9 +37,7 @@ extension Routes {
     if case .url(_, lowData: _?) = job.submission.source {
       response.fields.append(HTTPField(name: .vary, value: "Save-Data"))
     }
-    if let applied = wait?.preferenceApplied {
-      response.fields.append(HTTPField(name: .preferenceApplied, value: applied))
-    }
+    response.fields.acknowledge(wait)
     return response
   }
 

@@ -2,7 +2,6 @@ public import HTTP
 internal import HTTPTypes
 internal import Jobs
 public import Logging
-internal import Waiting
 
 /// The HTTP API: a request in, a response out. It keeps nothing but counts.
 public struct Routes: Sendable {
@@ -23,8 +22,8 @@ public struct Routes: Sendable {
   let memory: Budget
   /// Connections whose answer waits for something to happen.
   let connections: Budget
-  /// Pages of batches' results that are made at once: each may be megabytes before it is cut.
-  let resultPages = AsyncSemaphore(2)
+  /// At pages of batches' results.
+  let resultPages = ResultTurns()
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
   let recentViews = RecentViews()
@@ -119,7 +118,11 @@ public struct Routes: Sendable {
     let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
     if request.method == .options, isThere { return options(request, route) }
     let (identity, client) = try admit(request, to: route, &allowance)
-    guard isThere else { throw Problem(.notFound, "There is no such path.") }
+    guard isThere else {
+      let isOff = route == .view
+      throw Problem(
+        .notFound, isOff ? "GET /image is off: view.enabled." : "There is no such path.")
+    }
     guard route.methods.contains(request.method) else {
       throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
     }
@@ -204,7 +207,8 @@ public struct Routes: Sendable {
 
   private func answer(_ problem: Problem, _ requestID: String) -> Response {
     if let logged = problem.logged {
-      log.error("\(logged)", metadata: ["request_id": "\(requestID)"])
+      let level: Logger.Level = Task.isCancelled ? .debug : .error
+      log.log(level: level, "\(logged)", metadata: ["request_id": "\(requestID)"])
     }
     var fields = problem.fields
     fields.append(HTTPField(name: .contentType, value: "application/problem+json"))

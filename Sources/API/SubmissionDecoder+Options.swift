@@ -79,7 +79,7 @@ extension SubmissionDecoder {
   ) {
     switch member.name {
     case "cache": cacheMode(member.value, at: location).map { submission.cacheMode = $0 }
-    default: submission.cacheTTL = int(member.value, 0...Self.longestTTL, at: location)
+    default: submission.cacheTTL = lifetime(member.value, at: location)
     }
   }
 
@@ -94,7 +94,16 @@ extension SubmissionDecoder {
   }
 
   /// A hundred years: RFC 9111 section 1.2.2 stops counting at 68.
-  private static let longestTTL = 3_155_760_000
+  private static let longestTTL = 3_155_760_000.0
+
+  /// Freshness has whole seconds (RFC 9111 section 1.2.2): a part of one is one, as 0 is none at all.
+  private mutating func lifetime(_ value: JSONValue, at location: Location) -> Int? {
+    if let seconds = value.double, 0...Self.longestTTL ~= seconds {
+      return Int(seconds.rounded(.up))
+    }
+    wrong(location, "It is a number of seconds from 0 to \(Int(Self.longestTTL)).")
+    return nil
+  }
 
   mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
     guard let priority = value.string.flatMap(Priority.init(word:)) else {

@@ -200,13 +200,27 @@ extension SubmissionDecoder {
       return nil
     }
     guard let url = SourceURL(text) else {
+      // A view has no header fields, and a webhook's message has its own.
+      let isView = if case .query = location.root { true } else { false }
+      let takesFields = !isView && location.member != "notify"
+      let hint = " Send user and password as headers.Authorization."
       mistakes.add(
         location, .invalidURL,
         "It is no absolute http or https URL of up to \(SourceURL.maxLength) bytes without a user name."
-      )
+          + (takesFields && Self.namesUser(text) ? hint : ""))
       return nil
     }
     return url
+  }
+
+  /// Whether somebody's name, or a password, stands before the host.
+  private static func namesUser(_ text: String) -> Bool {
+    let slash = UInt8(ascii: "/")
+    let scheme = text.utf8.prefix { $0 != slash }
+    let authority = text.utf8.dropFirst(scheme.count).drop { $0 == slash }.prefix {
+      ![slash, UInt8(ascii: "?"), UInt8(ascii: "#")].contains($0)
+    }
+    return scheme.last == UInt8(ascii: ":") && authority.contains(UInt8(ascii: "@"))
   }
 
   private mutating func localName(_ value: JSONValue, at location: Location) -> String? {

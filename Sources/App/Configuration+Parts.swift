@@ -192,6 +192,20 @@ extension Configuration {
     return http
   }
 
+  /// - Throws: where the environment lacks what requests for images are signed by: no later start has it either.
+  func checkImageKeys() throws(StartError) {
+    guard storage.images != nil, storage.s3.credentialsFile == nil else { return }
+    let environment = ProcessInfo.processInfo.environment
+    let missing = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].filter {
+      environment[$0, default: ""].isEmpty
+    }
+    guard !missing.isEmpty else { return }
+    let areSet = missing.count == 1 ? "is not set" : "are not set"
+    throw .operatorMistake(
+      "storage.images: \(missing.joined(separator: " and ")) \(areSet), "
+        + "and storage.s3.credentials_file names no file in their place")
+  }
+
   /// Of clients, at the most: a job takes a socket, two files and its decoder's channel, and the stores, probes and threads
   /// some more.
   var connections: Int {

@@ -29,14 +29,16 @@ struct ImageKeeping: Sendable {
   ) throws(StartError) {
     let storage = configuration.storage
     guard let bucket = storage.images else {
-      let files = try Self.files(storage.path + "/images", storage, isDurable: isDurable)
+      // What does not outlive the process was begun by it, in a folder of its own.
+      let files = try Self.files(
+        storage.path + "/images", storage, isDurable: isDurable, isSwept: isDurable)
       (store, spool, sender) = (files, files.spool, nil)
       check = { _ in nil }
       close = {}
       return
     }
-    // What is on this machine can be fetched again.
-    let copies = try Self.files(storage.path + "/copies", storage, isDurable: false)
+    // What is on this machine can be fetched again. What an earlier run left of it counts nowhere, and goes.
+    let copies = try Self.files(storage.path + "/copies", storage, isDurable: false, isSwept: true)
     let sender = try Self.sender(configuration.fetch)
     let remote = S3Bucket(
       try S3Bucket.Place(bucket, storage.s3), sender: sender,
@@ -51,17 +53,18 @@ struct ImageKeeping: Sendable {
       do throws(BucketOwner.Refusal) {
         try await BucketOwner(of: remote).settle(for: jobs)
         return nil
-      } catch { return .internalFault("storage.images: \(error)") }
+      } catch { return .unusableStore("storage.images: \(error)") }
     }
     close = { sender.shutdown() }
   }
 
   private static func files(
-    _ path: String, _ storage: Configuration.Storage, isDurable: Bool
+    _ path: String, _ storage: Configuration.Storage, isDurable: Bool, isSwept: Bool
   ) throws(StartError) -> FileImageStore {
     var folder = FileImageStore.Configuration(path: path)
     folder.maxPartialBytes = storage.partials
     folder.isDurable = isDurable
+    folder.isSwept = isSwept
     do throws(StoreError) { return try FileImageStore(folder) } catch {
       throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
     }

@@ -80,7 +80,7 @@ struct JobKeeping: Sendable {
       }
     } catch {
       // The machine's, as a rule, or the network's: whoever watches over the service starts it again.
-      throw .internalFault("storage.jobs: \(error)")
+      throw .unusableStore("storage.jobs: \(error)")
     }
   }
 

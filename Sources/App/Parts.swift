@@ -32,6 +32,7 @@ struct Parts: Sendable {
     _ configuration: Configuration, registry: PrometheusRegistry, log: Logger,
     isDurable: Bool = true
   ) throws(StartError) {
+    try configuration.checkImageKeys()
     self.configuration = configuration
     self.log = log
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
@@ -151,7 +152,7 @@ struct Parts: Sendable {
       }
       return nil
     } catch {
-      return .internalFault("the store can't be read: \(error)")
+      return .unusableStore("the store can't be read: \(error)")
     }
   }
 

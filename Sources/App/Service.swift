@@ -8,6 +8,8 @@ internal import UnixSignals
 public enum StartError: Error, Sendable, Equatable {
   /// The operator can mend it; the text says what and where.
   case operatorMistake(String)
+  /// A store can't be used, as it is now: the text says which, and why.
+  case unusableStore(String)
   /// Ours, or the machine's.
   case internalFault(String)
 }

@@ -19,7 +19,10 @@ PNGPixels png_pixels(png_structp png, png_infop info) {
             memcpy(pixels.palette_alpha, alpha, (size_t)count);
     } else if (key) {
         pixels.has_key = true;
-        pixels.key = *key;
+        // Of its samples the bits count that the image's have, as to libpng (PNG section 11.3.1.1 has the others be 0).
+        png_uint_16 bits = (png_uint_16)((1u << pixels.depth) - 1);
+        pixels.key = (png_color_16){
+            .red = key->red & bits, .green = key->green & bits, .blue = key->blue & bits, .gray = key->gray & bits};
     }
     return pixels;
 }

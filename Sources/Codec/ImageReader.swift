@@ -24,8 +24,8 @@ protocol ImageReader: AnyObject {
   /// Has it tell rows of samples; to be called before the first step.
   /// - Returns: false where it never does.
   func wantRows() -> Bool
-  /// Has it leave out detail: at the most as much as leaves the sides so long; once the header is known.
-  func scale(toAtLeast least: (width: UInt32, height: UInt32))
+  /// Has it leave out detail: sides become so many times shorter, 1, 2, 4 or 8; once the header is known.
+  func scale(by factor: Int)
   /// How the rows' samples come, after the first step that told of some.
   var layout: SampleLayout { get }
   /// Next rows of each plane, until the next step.
@@ -39,7 +39,7 @@ extension ImageReader {
   var previewFormat: ImageFormat? { nil }
   func dropPreview() {}
   func wantRows() -> Bool { false }
-  func scale(toAtLeast least: (width: UInt32, height: UInt32)) {}
+  func scale(by factor: Int) {}
   var layout: SampleLayout { SampleLayout(colours: .RGB, channels: 1, planes: []) }
   var rows: [SampleRows] { [] }
 }

@@ -36,14 +36,7 @@ final class JPEGImageReader: ImageReader {
     return true
   }
 
-  func scale(toAtLeast least: (width: UInt32, height: UInt32)) {
-    let picture = picture
-    let factor = [8, 4, 2].first { factor in
-      jpeg_may_shrink(picture.width, factor, least.width)
-        && jpeg_may_shrink(picture.height, factor, least.height)
-    }
-    jpeg_reader_scale(reader, 8 / Int32(factor ?? 1))
-  }
+  func scale(by factor: Int) { jpeg_reader_scale(reader, Int32(clamping: 8 / factor)) }
 
   var layout: SampleLayout {
     let pixels = jpeg_reader_pixels(reader)

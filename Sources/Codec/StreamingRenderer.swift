@@ -22,6 +22,10 @@ public struct StreamingRenderer: ImageRenderer {
     return (size.width, size.height)
   }
 
+  public func shrink(for variant: Variant, from image: ImageDescription) -> Int {
+    VariantGeometry(of: variant, from: image).shrink(reading: image.format)
+  }
+
   public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     let reading = image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
     return variants.reduce(reading) { sum, variant in

@@ -24,7 +24,9 @@ struct VariantGeometry {
     let upright = isTurned ? stored.turned : stored
     size = Self.size(of: variant, from: upright)
     scaled = isTurned ? size.turned : size
-    let isCropped = variant.fit == .cover && variant.width != nil && variant.height != nil
+    let isCropped =
+      variant.fit == .cover && variant.width != nil && variant.height != nil
+      && scaled.width * stored.height != scaled.height * stored.width
     crop = Self.crop(
       of: stored, as: isCropped ? scaled : stored,
       at: Self.stored(variant.position, orientation: image.orientation))
@@ -103,6 +105,29 @@ struct VariantGeometry {
     let across = Double(scaled.width * stored.width) / (crop.right - crop.left)
     let down = Double(scaled.height * stored.height) / (crop.bottom - crop.top)
     return (UInt32(min(2 * across, 4e9).rounded(.up)), UInt32(min(2 * down, 4e9).rounded(.up)))
+  }
+
+  /// How many times shorter the sides are that a reader of this format may leave. It depends on nothing but the variant
+  /// and the picture: the same pixels come whenever it is read.
+  func shrink(reading format: ImageFormat) -> Int {
+    let factors: [Int] =
+      switch format {
+      case .jpeg: [8, 4, 2]
+      // As `webp_pixels.c` halves them.
+      case .webp: (1..<15).reversed().map { 1 << $0 }
+      default: []
+      }
+    return factors.first { mayShrink(by: $0, reading: format) } ?? 1
+  }
+
+  private func mayShrink(by factor: Int, reading format: ImageFormat) -> Bool {
+    let least = leastRead
+    let sides = [(stored.width, least.width), (stored.height, least.height)]
+    return sides.allSatisfy { side, least in
+      format == .jpeg
+        ? jpeg_may_shrink(UInt32(clamping: side), UInt32(clamping: factor), least)
+        : (side + factor - 1) / factor >= Int(least)
+    }
   }
 
   /// How a plane that shows the whole picture is scaled.

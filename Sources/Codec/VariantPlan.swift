@@ -37,6 +37,14 @@ final class VariantPlan {
     return (least.map(\.width).max() ?? 0, least.map(\.height).max() ?? 0)
   }
 
+  /// How many times shorter sides are enough for all of them.
+  private var shrink: Int {
+    let all = planned.map { variant in
+      variant.shrink ?? VariantGeometry(of: variant, from: image).shrink(reading: image.format)
+    }
+    return all.min() ?? 1
+  }
+
   /// Once the header is known: reckons what they take and has the reader leave out what none of them shows.
   /// - Returns: bytes beside those that decoding takes; 0 where they don't fit, and none are made.
   func prepare(_ header: ImageHeader, _ reader: any ImageReader, maxMemory: Int) -> Int {
@@ -60,7 +68,7 @@ final class VariantPlan {
       return 0
     }
     image.orientation = orientation ?? reader.picture.orientation
-    reader.scale(toAtLeast: leastRead)
+    reader.scale(by: shrink)
     return all
   }
 

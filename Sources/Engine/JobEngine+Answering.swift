@@ -7,8 +7,7 @@ extension JobEngine {
     let moment = now()
     let asked = candidates(jobs)
     guard !asked.isEmpty else { return jobs }
-    let answers = await cache.answers(
-      asked.map { ($0.job, CachePolicy($0.job)) }, at: moment)
+    let answers = await cache.answers(asked.map(\.job), at: moment)
     var jobs = jobs
     for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
       guard case .use(let entry, let outcome, let isStale) = answer,

@@ -15,10 +15,17 @@ extension JobEngine {
   }
 
   /// Forgets a batch and all its jobs.
-  public func purge(batch id: BatchID, for caller: Caller) async throws(JobsError) {
+  /// - Parameter withKey: whether its key, too: who sends the same again begins another one.
+  public func purge(
+    batch id: BatchID, withKey: Bool, for caller: Caller
+  ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
-    let isThere = try await storing { () async throws(StoreError) in try await store.purge(id) }
+    let isThere = try await storing { () async throws(StoreError) in
+      try await store.purge(id, withKey: withKey)
+    }
     guard isThere else { throw .unknownBatch }
+    // However many there are to be removed, nobody is shown one from now on.
+    snapshots.purge(batch: id)
     batchSignal.continuation.yield()
   }
 

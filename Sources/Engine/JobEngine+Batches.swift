@@ -11,21 +11,29 @@ extension JobEngine {
   ) async throws(JobsError) -> BegunBatch {
     try takeable()
     let moment = now()
-    try dailyBytes.check(caller, at: moment)
-    if new.webhook != nil { try await checkMessages(of: caller.owner) }
+    let refusal = try await refusal(of: caller, telling: new.webhook != nil, at: moment)
+    // By its key it may be a repetition, which is answered whatever is refused.
+    if let refusal, key == nil { throw refusal }
     let batch = Batch(
       id: ids.next(at: moment), owner: caller.owner, name: new.name, tags: new.tags,
       defaults: new.defaults, isOpen: new.isOpen, key: key?.key,
       retention: configuration.retention, webhook: new.webhook, createdAt: moment)
     let opening = try await storing { () async throws(StoreError) in
-      try await store.open(batch, key: key, atMost: configuration.maxBatches)
+      try await store.open(batch, key: key, atMost: refusal == nil ? configuration.maxBatches : 0)
     }
     switch opening {
-    case .opened: return BegunBatch(batch, isNew: true)
+    case .opened: return .new(batch)
     case .keyReused: throw .keyReused
-    case .tooMany: throw .tooManyBatches
-    case .repeated(let id):
-      return BegunBatch(try await self.batch(id, for: caller), isNew: false)
+    case .tooMany: throw refusal ?? .tooManyBatches
+    case .repeated(let id): return try await repeated(id, for: caller)
+    }
+  }
+
+  /// A batch that is known by its key, which is kept for longer than the batch may be.
+  private func repeated(_ id: BatchID, for caller: Caller) async throws(JobsError) -> BegunBatch {
+    do throws(JobsError) { return .repeated(try await batch(id, for: caller)) } catch {
+      guard error == .unknownBatch else { throw error }
+      return .gone(id)
     }
   }
 

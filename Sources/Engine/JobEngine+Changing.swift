@@ -1,5 +1,6 @@
 public import Jobs
 internal import Logging
+internal import Synchronization
 
 /// What changes a job.
 extension JobEngine {
@@ -26,13 +27,27 @@ extension JobEngine {
       try await forgetCached(andRemove: seen, if: expected)
     }
     if case .kept = removal { throw .versionDiffers }
-    snapshots.purge(id)
-    loads.leave(id, before: .max, forgetting: true)
-    guard case .removed(let job) = removal else { throw .unknownJob }
+    guard case .removed(let job) = removal else {
+      // Who removed it may have heard that this failed, and have told nobody.
+      await forget(purged: seen)
+      throw .unknownJob
+    }
+    await record(purged: job)
+  }
+
+  /// A job was purged from here: it is counted, and told of.
+  private func record(purged job: Job) async {
     if job.phase == .queued { queueGate.left([job]) }
     publisher.recordPurge(of: job, at: now())
-    await forgetPartial(of: job)
+    await forget(purged: job)
     await tidying.ask()
+  }
+
+  /// Forgets a job that was purged, here and elsewhere.
+  private func forget(purged job: Job) async {
+    snapshots.purge(job.id)
+    loads.leave(job.id, before: .max, forgetting: true)
+    await forgetPartial(of: job)
   }
 
   /// Removes the job after what the cache has of it: who is told that this failed asks again, for which the job has to be
@@ -45,11 +60,55 @@ extension JobEngine {
       // As it was seen here may be long ago.
       let isWanted = seen.isAt(expected)
       if isWanted { try await forgetCached(of: seen) }
-      let removal = try await store.remove(seen.id) { [image = seen.image] job in
+      let removal = try await remove(seen.id) { [image = seen.image] job in
         isWanted && job.isAt(expected) && job.image == image
       }
       guard case .kept(let job) = removal, job.isAt(expected) else { return removal }
       seen = job
+    }
+  }
+
+  /// Removes the job, and notes how it was: where the answer is lost the store tries again, and finds none, or says that
+  /// it failed.
+  private func remove(
+    _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
+  ) async throws(StoreError) -> Removal {
+    let found = Mutex<Job?>(nil)
+    do throws(StoreError) {
+      let removal = try await store.remove(id) { job in
+        let isRemoved = condition(job)
+        found.withLock { $0 = isRemoved ? job : nil }
+        return isRemoved
+      }
+      guard case .unknown = removal, let job = found.withLock(\.self) else { return removal }
+      return .removed(job)
+    } catch {
+      if let job = found.withLock(\.self) {
+        let patience = store.losesAnswers ? Self.longestDelay : .zero
+        doubtfulPurges.continuation.yield((job, ContinuousClock.now + patience))
+      }
+      throw error
+    }
+  }
+
+  /// After which a store does no more what it was asked and did not answer.
+  private static let longestDelay = Duration.seconds(30)
+
+  /// Looks whether the store has made purges that it did not answer, and tells of those: whoever knows the job would go on
+  /// showing it. Until cancelled.
+  func settlePurges() async {
+    for await (job, limit) in doubtfulPurges.stream { await settle(job, until: limit) }
+  }
+
+  private func settle(_ job: Job, until limit: ContinuousClock.Instant) async {
+    while !Task.isCancelled {
+      do throws(StoreError) {
+        guard try await store.job(job.id) != nil else { return await record(purged: job) }
+        if limit <= .now { return }
+      } catch {
+        if case .unreadable = error { return }
+      }
+      try? await Task.sleep(for: .seconds(1))
     }
   }
 

@@ -55,7 +55,11 @@ extension JobEngine {
 
   /// The jobs that fit, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
-    var page = try await storing { () async throws(StoreError) in try await store.jobs(query) }
+    var wanted = query
+    wanted.hostSpelling = query.host.map { fetcher.spelling(of: $0) }
+    var page = try await storing { [wanted] () async throws(StoreError) in
+      try await store.jobs(wanted)
+    }
     page.jobs = page.jobs.map { job in
       // Progress is known in memory only.
       guard let shown = snapshots.peek(job.id)?.job, shown.version > job.version else {

@@ -39,6 +39,7 @@ extension JobEngine {
       group.addTask { await self.snapshots.subscribers.run() }
       group.addTask { await self.listForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
+      group.addTask { await self.settlePurges() }
       group.addTask { await self.backgroundWorker.run() }
       group.addTask { await self.webhooks?.run() }
       await work()
@@ -75,7 +76,7 @@ extension JobEngine {
   }
 
   private var watch: ProgressWatch {
-    ProgressWatch(loads: loads, completer: completer)
+    ProgressWatch(loads: loads, loader: loader, threads: threads)
   }
 
   var freshener: Freshener {
@@ -87,7 +88,7 @@ extension JobEngine {
       queue: background, freshener: freshener,
       replacer: LowDataReplacer(
         loader: backgroundLoader, store: store, network: network, publisher: publisher,
-        makers: makers, log: log))
+        makers: makers, deliveries: loader.deliveries, log: log))
   }
 
   var housekeeping: Housekeeping {

@@ -13,6 +13,7 @@ extension JobEngine {
   /// - Parameter news: what is told to the instance that this process is at first.
   func hearOthers(_ news: AsyncStream<News>, as first: Instance) async {
     var (news, instance) = (news, first)
+    noteHeard(until: now())
     while !Task.isCancelled {
       for await news in news {
         await hear(news)
@@ -28,6 +29,7 @@ extension JobEngine {
   }
 
   private func hear(_ news: News) async {
+    if case .heard(let asked) = news { return noteHeard(since: asked) }
     membership.metrics.heard()
     switch news {
     case .queued: dispatcher.wake()
@@ -56,8 +58,27 @@ extension JobEngine {
       do throws(StoreError) { try await joinNetwork() } catch {
         log.error("the network's state can't be read", metadata: ["error": "\(error)"])
       }
-      for id in snapshots.dropUnheld() { await lookUp(id) }
+      let (moment, held) = (now(), snapshots.dropUnheld())
+      // One that is found to be lost may have told nobody what it did while its lease lasted.
+      snapshots.subscribers.relist(after: configuration.lease)
+      noteHeard(until: moment)
+      for id in held { await lookUp(id) }
+    // Above: it is none of others.
+    case .heard: break
     }
+  }
+
+  /// What was told before the store was asked has come. Where news wait for long some may have been lost for want of
+  /// room, and the word of that wait behind this one: only what is new counts.
+  private func noteHeard(since asked: ContinuousClock.Instant) {
+    let age = ContinuousClock.now - asked
+    if age < ManyJobsSubscription.slack / 4 { noteHeard(until: now() + (.zero - age)) }
+  }
+
+  private func noteHeard(until moment: Timestamp) {
+    // Nobody else is there to be heard.
+    guard !membership.isAlone else { return }
+    snapshots.subscribers.hasHeard(until: moment)
   }
 
   private func forgetCached() {
@@ -71,7 +92,7 @@ extension JobEngine {
     var wait = Duration.milliseconds(50)
     while !Task.isCancelled {
       do throws(StoreError) {
-        return take(try await store.job(id), as: id)
+        return take(try await stored(id), as: id)
       } catch {
         log.error(
           "another instance's change can't be read",
@@ -81,6 +102,16 @@ extension JobEngine {
       try? await Task.sleep(for: wait)
       wait = min(wait * 2, .seconds(5))
     }
+  }
+
+  /// The job as the store has it. Where a crash of the store undid a claim that was shown here, what came after it is older
+  /// to whoever saw that: the job is made newer, for all who follow it anywhere.
+  private func stored(_ id: JobID) async throws(StoreError) -> Job? {
+    let found = try await store.job(id)
+    guard let shown = snapshots.peek(id)?.job, found?.isBehind(shown) == true else { return found }
+    let lifted = try await store.update(id, under: nil) { $0.lift(above: shown) }
+    membership.tell(.changed(id))
+    return lifted
   }
 
   private func take(_ job: Job?, as id: JobID) {

@@ -10,7 +10,9 @@ extension JobEngine {
   ) async throws(JobsError) -> [SubmittedJob] {
     try takeable()
     let moment = now()
-    try dailyBytes.check(caller, at: moment)
+    let tells = jobs.contains { $0.submission.webhook != nil }
+    let refusal = try await refusal(of: caller, telling: tells, at: moment)
+    if let refusal, key == nil { throw refusal }
     try await checkLocalNames(jobs)
     let capacity = capacity(for: caller)
     if key == nil {
@@ -19,10 +21,36 @@ extension JobEngine {
       try checkQueue(for: certain, QueueGate.Client(caller.owner, capacity))
     }
     let queued = jobs.map { job(for: $0, of: caller.owner, at: moment) }
+    if let refusal, let key { return try await repeated(queued, key, or: refusal) }
     if let submitted = try await submit(await answered(queued), key: key, capacity) {
       return submitted
     }
     return try await submitPlain(queued, key: key, capacity)
+  }
+
+  /// Why the caller's are not taken now, unless they were before; nil: they are.
+  /// - Parameter tells: whether somebody is to be told of an end.
+  func refusal(
+    of caller: Caller, telling tells: Bool, at moment: Timestamp
+  ) async throws(JobsError) -> JobsError? {
+    if let refusal = dailyBytes.refusal(of: caller, at: moment) { return refusal }
+    guard tells, try await !hasRoomForMessages(of: caller.owner) else { return nil }
+    return .tooManyMessages
+  }
+
+  /// The jobs that their key stands for; where it is new they are refused. The store is asked as for any submission, but
+  /// without a place for a queued job it takes none.
+  private func repeated(
+    _ queued: [Job], _ key: IdempotencyKey, or refusal: JobsError
+  ) async throws(JobsError) -> [SubmittedJob] {
+    let outcome = try await storing { () async throws(StoreError) in
+      try await store.submit(queued, key: key, capacity: QueueCapacity(.max, ofOwner: 0))
+    }
+    switch outcome {
+    case .repeated(let jobs): return repeated(jobs)
+    case .keyReused: throw .keyReused
+    case .accepted, .queueFull, .imageGone: throw refusal
+    }
   }
 
   /// A new job, which knows what it is to ask first and whom.
@@ -52,9 +80,6 @@ extension JobEngine {
     _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob]? {
     try takeable()
-    if let owner = jobs.first(where: { $0.submission.webhook != nil })?.owner {
-      try await checkMessages(of: owner)
-    }
     let admission = try admission(for: jobs, key: key, capacity)
     let outcome = try await storing { () async throws(StoreError) in
       try await store.submit(jobs, key: key, capacity: capacity)
@@ -175,6 +200,10 @@ extension JobEngine {
     // Before the image is kept for nothing.
     if key == nil { try checkQueue(for: 1, QueueGate.Client(caller.owner, capacity)) }
     let job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
+    if new.submission.webhook != nil, try await !hasRoomForMessages(of: caller.owner) {
+      guard let key else { throw .tooManyMessages }
+      return try await repeated([job], key, or: .tooManyMessages)[0]
+    }
     do throws(JobsError) {
       try await publish(capture.staged, image.digest, bytes: image.bytes, for: job.id)
       let submitted = try await submitPlain([job], key: key, capacity)[0]

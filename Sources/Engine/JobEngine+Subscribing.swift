@@ -33,10 +33,12 @@ extension JobEngine {
     snapshots.subscribers.subscribe(query, now: clock)
   }
 
-  /// Reads the jobs as they are, one page after another, for subscriptions to many that begin.
+  /// Reads the jobs as they are, one page after another, for subscriptions to many that begin, their owners in turn.
   func listForSubscribers() async {
-    for await subscription in snapshots.subscribers.wantedListings {
-      guard let listing = subscription.wanted else { continue }
+    for await _ in snapshots.subscribers.wantedListings {
+      guard let subscription = snapshots.subscribers.nextListing(),
+        let listing = subscription.wanted
+      else { continue }
       let (jobs, next) = await read(listing, for: subscription.query)
       subscription.take(jobs, of: listing, next: next)
     }

@@ -18,13 +18,21 @@ extension JobEngine {
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
-    if let image = job.image, let bundle = image.bundle {
+    var rendition = rendition
+    if let image = job.image {
       let wanted = job.submission.variants
       let place = wanted.firstIndex { variants.rendition(of: image, as: $0).id == rendition.id }
-      guard let place, place < image.variants.count, let whole = try await openImage(bundle.digest)
-      else { throw .imageGone }
-      return RenderedBytes(
-        whole.part(image.place(of: place)), entityTag: image.variants[place].entityTag)
+      if let bundle = image.bundle {
+        guard let place, place < image.variants.count,
+          let whole = try await openImage(bundle.digest)
+        else { throw .imageGone }
+        return RenderedBytes(
+          whole.part(image.place(of: place)), entityTag: image.variants[place].entityTag)
+      }
+      // As it was made with the others: the job tells those bytes' tag.
+      if let place {
+        rendition = variants.rendition(of: image, as: variants.scaled(wanted, of: image)[place])
+      }
     }
     return try await variants.bytes(
       of: configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),

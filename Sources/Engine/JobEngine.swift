@@ -33,6 +33,8 @@ public final class JobEngine: Sendable {
   let counting = SharedLook()
   let snapshots: JobSnapshots
   let publisher: JobPublisher
+  /// Jobs that the store may have purged without saying so, and until when it may come to that.
+  let doubtfulPurges = AsyncStream<(job: Job, limit: ContinuousClock.Instant)>.makeStream()
   let batchWatches: BatchWatches
 
   // Webhooks: who is told of ends. Nil: nobody is.
@@ -225,7 +227,10 @@ public final class JobEngine: Sendable {
     }
   }
 
-  func isAlive(_ job: Job) -> Bool { job.expiresAt.map { $0 > now() } ?? true }
+  func isAlive(_ job: Job) -> Bool {
+    if let batch = job.batch, snapshots.isPurged(batch.id) { return false }
+    return job.expiresAt.map { $0 > now() } ?? true
+  }
 
   func checked(_ snapshot: JobSnapshot, _ caller: Caller) throws(JobsError) -> JobSnapshot {
     guard caller.sees(snapshot.job), isAlive(snapshot.job) else { throw .unknownJob }
@@ -236,7 +241,9 @@ public final class JobEngine: Sendable {
     _ body: () async throws(StoreError) -> Value
   ) async throws(JobsError) -> Value {
     do throws(StoreError) { return try await body() } catch {
-      log.error("the store failed", metadata: ["error": "\(error)"])
+      // For those who have left the store may not have tried.
+      let level: Logger.Level = Task.isCancelled ? .debug : .error
+      log.log(level: level, "the store failed", metadata: ["error": "\(error)"])
       storage.note(error)
       throw .store(error)
     }

@@ -27,7 +27,8 @@ extension CurlFetcher {
     public var maxHeaderBytes = 65_536
     /// Finds the addresses of names.
     public var resolver: any NameResolver = SystemResolver()
-    /// Names looked up at once, each on a thread that lives no longer than there is work.
+    /// Names looked up at once, each on a thread that lives no longer than there is work. With those
+    /// that nobody waits for any more there are four times as many threads at the most.
     public var maxLookups = 64
     /// How long a name's addresses are used again. Short: it only spares a burst its repetitions.
     public var lookupCacheTime: Duration = .seconds(5)

@@ -66,7 +66,6 @@ public final class CurlFetcher: ImageFetcher {
     var fields = RequestFields.permitted(request.headers)
     var hasFields = true
     var at = origin(of: url)
-    var admitted: Set = [at]
     var redirects: [FetchedRedirect] = []
     var conditions = RequestFields.conditions(request.conditions, for: url)
     while true {
@@ -92,8 +91,8 @@ public final class CurlFetcher: ImageFetcher {
           answered: start.duration(to: .now)))
       let target = try Redirect.target(of: head, from: route.url)
       let next = origin(of: target)
-      if next != at { (fields, hasFields) = ([], false) }
-      if admitted.insert(next).inserted {
+      if next != at {
+        (fields, hasFields) = ([], false)
         try await request.awaitAdmission(to: next, by: deadline)
       }
       (url, at) = (target, next)
@@ -172,7 +171,8 @@ public final class CurlFetcher: ImageFetcher {
       return .originStatus(head.status, retryAfter: value.flatMap { RetryAfter.seconds($0) })
     }
     if let length = head.contentLength, length > maxBytes { return .tooLarge(limit: maxBytes) }
-    return head.contentLength == 0 ? .noData : nil
+    // An empty part says nothing of the whole.
+    return head.contentLength == 0 && head.status != 206 ? .noData : nil
   }
 }
 

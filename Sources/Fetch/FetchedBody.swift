@@ -34,6 +34,7 @@ final class FetchedBody: ImageBytes {
     self.mayBeEmpty = mayBeEmpty
     self.metrics = metrics
     self.running = running
+    if mayBeEmpty { note(nil) }  // as a rule nobody reads it
   }
 
   deinit {

@@ -18,6 +18,14 @@ public protocol ContentStream: AnyObject, Sendable {
   /// Whether it may end anywhere, as events may, behind which others may always come. Of any other its end says that it is
   /// whole: where that is not so, it is broken off.
   var endsAnywhere: Bool { get }
+
+  /// The service, not the server, is about to end it though its client is still there.
+  func willBreakOff()
+}
+
+extension ContentStream {
+  /// To most it makes no difference.
+  public func willBreakOff() {}
 }
 
 /// What a stream has to send.

@@ -130,6 +130,7 @@ extension MessageWriter {
       for part in [color.red, color.green, color.blue] { writer.add(part) }
     }
     add(request.isAnimated ?? false)
+    add(request.shrink) { $0.add($1) }
   }
 }
 
@@ -173,6 +174,7 @@ extension MessageReader {
       Variant.Color(red: try r.byte(), green: try r.byte(), blue: try r.byte())
     }
     request.isAnimated = try bool() ? true : nil
+    request.shrink = try optional { (r) throws(MalformedMessage) in try r.integer(in: 1...8) }
     return request
   }
 }

@@ -82,6 +82,10 @@ extension IsolatedCodec: ImageRenderer {
     arithmetic.size(of: variant, from: image)
   }
 
+  public func shrink(for variant: Variant, from image: ImageDescription) -> Int {
+    arithmetic.shrink(for: variant, from: image)
+  }
+
   public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     arithmetic.memory(for: variants, from: image)
   }

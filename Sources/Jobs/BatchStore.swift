@@ -28,8 +28,10 @@ public protocol BatchStore: Sendable {
   func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
 
   /// Has the batch be as good as gone; ``endStopped(_:keptFor:forgetting:)`` forgets its jobs, and then itself.
+  /// - Parameter withKey: whether its key is forgotten at once: who sends the same again begins another one. Else it goes on
+  ///   standing for this one.
   /// - Returns: false where there is none.
-  func purge(_ id: BatchID) async throws(StoreError) -> Bool
+  func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool
 
   /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
   /// ends them. Purged batches get what cancelled ones leave of `count`; of rejected lines some thousand go at a time, and the
@@ -216,6 +218,8 @@ public struct ResultQuery: Sendable, Equatable {
   public var withRejected = true
   /// Whether it ends before the first job that has not ended.
   public var isInOrder = false
+  /// Of their records, about: it ends early with the line by which those of jobs, or of rejected ones, have so many.
+  public var maxBytes = 256 << 10
 
   /// Lines of a batch.
   public init(_ batch: BatchID, after: Int, through: Int) {
@@ -248,7 +252,8 @@ public struct BatchResults: Sendable, Equatable {
 
   /// In their order.
   public var lines: [Line]
-  /// Up to where that is all there is to tell: to the end of the range, or before the first job that has not ended.
+  /// Up to where that is all there is to tell: to the end of the range, to the line by which it has as many bytes as it
+  /// may, or before the first job that has not ended.
   public var through: Int
 
   /// Lines.

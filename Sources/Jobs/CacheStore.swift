@@ -70,6 +70,9 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
     }
   }
 
+  /// Entries of one key at the most, as each look-up reads all of them: where a response brings more, the oldest go.
+  package static let maxOfKey = 32
+
   /// Tells when an entry was last used, as far as that was not noted yet (``CacheStore/touch(_:)``).
   public typealias LastUse = @Sendable (ID) -> Timestamp?
 

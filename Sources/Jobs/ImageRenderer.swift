@@ -6,6 +6,10 @@ public protocol ImageRenderer: Sendable {
   /// The size of what comes out, in pixels, upright.
   func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
 
+  /// How many times shorter the image's sides may be read for a variant. What is rendered together is read as the one
+  /// that allows the least does, and comes out otherwise by that.
+  func shrink(for variant: Variant, from image: ImageDescription) -> Int
+
   /// An upper bound of what rendering them together holds at once beside the image's bytes, in bytes.
   func memory(for variants: [Variant], from image: ImageDescription) -> Int
 
@@ -36,6 +40,9 @@ public protocol Rendering: AnyObject {
 }
 
 extension ImageRenderer {
+  /// Nothing is left out.
+  public func shrink(for variant: Variant, from image: ImageDescription) -> Int { 1 }
+
   /// Of one alone.
   public func memory(for variant: Variant, from image: ImageDescription) -> Int {
     memory(for: [variant], from: image)

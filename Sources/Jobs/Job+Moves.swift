@@ -7,8 +7,10 @@ extension Job {
     progress = Progress()
     startedAt = startedAt ?? moment
     notBefore = nil
-    lastFailure = nil
-    if target.isFirst { tries += 1 }
+    if target.isFirst {
+      tries += 1
+      lastFailure = nil
+    }
     revise(by: instance)
     enter(.loading)
   }
@@ -79,7 +81,13 @@ extension Job {
 
   /// The regular image takes the place of the low-data one. Its date is a later one, whatever its origin says: who asks by
   /// that alone, `If-Modified-Since`, has to see that there is another.
-  public mutating func replaceImage(with image: StoredImage, cache: CacheOutcome?) {
+  ///
+  /// - Parameters:
+  ///   - deliveries: what was brought where, in the place of what had been.
+  ///   - requests: sent to the origin for it.
+  public mutating func replaceImage(
+    with image: StoredImage, cache: CacheOutcome?, deliveries: [Delivered] = [], requests: Int = 0
+  ) {
     guard phase == .success else { return }
     var image = image
     if let before = self.image, before.digest != image.digest {
@@ -87,8 +95,18 @@ extension Job {
     }
     self.image = image
     self.cache = cache
+    self.deliveries = deliveries
+    attempts += requests
     target = .regular
     progress = Progress(completed: image.bytes, total: image.bytes)
+    revise()
+  }
+
+  /// The regular image was tried for in vain, by so many requests, and may have been brought to some of where it was to go.
+  public mutating func keepImage(deliveries: [Delivered], requests: Int) {
+    guard phase == .success else { return }
+    self.deliveries = deliveries
+    attempts += requests
     revise()
   }
 
@@ -141,7 +159,10 @@ extension Job {
   }
 
   /// Its URL failed, and this one is to be asked instead: `loading` to `queued`.
-  public mutating func turn(to next: URLCandidate) {
+  ///
+  /// - Parameter failure: of those that this try has come to, the one that decides whether and when there is another.
+  public mutating func turn(to next: URLCandidate, after failure: JobFailure) {
+    lastFailure = failure
     target = next
     move(to: .queued)
   }
@@ -155,12 +176,26 @@ extension Job {
   /// New labels or another priority.
   /// - Returns: false when nothing differs.
   public mutating func edit(priority: Priority?, tags: [String]?) -> Bool {
-    guard priority ?? self.priority != self.priority || tags ?? self.tags != self.tags else {
+    let tags = tags ?? self.tags
+    guard priority ?? self.priority != self.priority || !tags.areSameTags(as: self.tags) else {
       return false
     }
     self.priority = priority ?? self.priority
-    self.tags = tags ?? self.tags
+    self.tags = tags
     revise()
+    return true
+  }
+
+  /// Whether it was shown newer than it is, or as something else at the same revision: a crash of the store undid that.
+  package func isBehind(_ shown: Job) -> Bool {
+    revision < shown.revision || revision == shown.revision && phase != shown.phase
+  }
+
+  /// What was shown of it is undone: it becomes newer than that, so that whoever was shown it takes it in.
+  /// - Returns: false when it is newer already.
+  package mutating func lift(above shown: Job) -> Bool {
+    guard isBehind(shown) else { return false }
+    revise(above: shown.revision)
     return true
   }
 

@@ -38,7 +38,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public package(set) var image: StoredImage?
   /// Why it failed, once `failure`.
   public package(set) var failure: JobFailure?
-  /// Why its last try failed, while it waits for the next one.
+  /// Why its last try failed, while it waits for the next one. While it is at its alternatives, what of the URLs before
+  /// them decides whether there is a next one.
   public package(set) var lastFailure: JobFailure?
   /// Requests made to the origin's image, over fetching again as well.
   @Sparse public package(set) var attempts = 0
@@ -91,6 +92,9 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   mutating func revise(by instance: Instance) {
     revision = max(revision, Int(instance.number) << Self.changeBits) &+ 1
   }
+
+  /// The same, newer than a revision that is no more.
+  mutating func revise(above shown: Int) { revision = max(revision, shown) &+ 1 }
 
   /// Its worker has told of progress.
   mutating func count(report: Int) { reports = min(report, 1 << Self.reportBits - 1) }

@@ -80,6 +80,8 @@ public struct JobQuery: Sendable, Equatable {
   public var batch: BatchID?
   /// Of the URL that it names.
   public var host: String?
+  /// The fetcher's one spelling of that host, by which a job is found however its own is spelled; nil: as it is.
+  public var hostSpelling: String?
   /// Why it failed.
   public var code: FailureCode?
   /// Only jobs that were submitted then or later.
@@ -149,8 +151,13 @@ extension JobQuery {
 
   /// Whether the job is as ``isSelective`` has it.
   package func selects(_ job: Job) -> Bool {
-    (host == nil || job.submission.url(of: .regular)?.host == host)
-      && (code == nil || job.failure?.code == code)
+    (host == nil || hasHost(job)) && (code == nil || job.failure?.code == code)
+  }
+
+  /// Whether the job's URL has the host. One of before the release that kept other spellings is found by its own.
+  private func hasHost(_ job: Job) -> Bool {
+    guard let host, let given = job.submission.url(of: .regular)?.host else { return false }
+    return given == host || job.submission.spelling(of: given) == hostSpelling ?? host
   }
 
   /// All ids of jobs that it asks for are before this one; nil: any may be.

@@ -47,6 +47,7 @@ public struct SubscriptionQuery: Sendable, Equatable {
 
   /// Whether the job counts as it is now.
   package func wants(_ job: Job) -> Bool {
-    (phases.isEmpty || phases.contains(job.phase)) && (tag.map(job.tags.contains) ?? true)
+    (phases.isEmpty || phases.contains(job.phase))
+      && (tag.map { job.tags.contains(tag: $0) } ?? true)
   }
 }

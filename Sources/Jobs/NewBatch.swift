@@ -21,15 +21,14 @@ public struct NewBatch: Sendable, Equatable {
   }
 }
 
-/// A batch that was begun.
-public struct BegunBatch: Sendable {
-  /// As it is.
-  public let batch: Batch
-  /// False where an earlier request with the same idempotency key began it.
-  public let isNew: Bool
-
-  /// A batch.
-  public init(_ batch: Batch, isNew: Bool) { (self.batch, self.isNew) = (batch, isNew) }
+/// What came of a batch to begin.
+public enum BegunBatch: Sendable {
+  /// It was begun.
+  case new(Batch)
+  /// An earlier request with the same idempotency key began it: as it is.
+  case repeated(Batch)
+  /// An earlier one did, and it is gone: it expired, or was purged.
+  case gone(BatchID)
 }
 
 /// Lines of an upload that follow each other, as they came.

@@ -27,11 +27,14 @@ public struct Rendition: Sendable, Equatable {
   /// Equal for those that one decode may make together; nil: it is rendered alone.
   package private(set) var decode: Fingerprint?
 
-  /// - Parameter renderer: knows what size comes out.
+  /// - Parameter renderer: knows what size comes out, and how the image is read for it.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: image.description)
-    let variant = variant.normalised(to: size, of: image.description)
-    self.init(.image(image), variant, size, key: Self.key(of: image.digest))
+    var plain = variant.normalised(to: size, of: image.description)
+    let own = renderer.shrink(for: plain, from: image.description)
+    let shrink = min(own, variant.shrink ?? own)
+    plain.shrink = shrink < own ? shrink : nil
+    self.init(.image(image), plain, size, key: Self.key(of: image.digest), shrink: shrink)
   }
 
   /// - Parameter renderer: knows what size comes out.
@@ -69,7 +72,8 @@ public struct Rendition: Sendable, Equatable {
   }
 
   private init(
-    _ source: Source, _ variant: Variant, _ size: (width: Int, height: Int), key: Fingerprint
+    _ source: Source, _ variant: Variant, _ size: (width: Int, height: Int), key: Fingerprint,
+    shrink: Int = 1
   ) {
     self.source = source
     self.variant = variant
@@ -77,8 +81,10 @@ public struct Rendition: Sendable, Equatable {
     id = CacheEntry.ID(
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
     // To write AVIF takes many times what to read a picture does: nobody else should wait for it.
-    // Nor for an animation's frames.
-    if case .image = source, variant.format != .avif, !variant.isAnimated { decode = key }
+    // Nor for an animation's frames. What would be read at another scale alone comes out otherwise.
+    if case .image = source, variant.format != .avif, !variant.isAnimated {
+      decode = Fingerprint(of: [key.hex, "read at 1/\(shrink)"])
+    }
   }
 
   /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
@@ -102,8 +108,8 @@ public struct Rendition: Sendable, Equatable {
 
 /// The bytes that a rendition came out as.
 ///
-/// The same rendition may come out otherwise at another time: a JPEG that is decoded for several variants at once is read
-/// at the scale which the largest of them needs. So the tag is the bytes' own.
+/// One recipe may come out otherwise for another job: a JPEG that is decoded for several variants at once is read at the
+/// scale which the largest of them needs. So the tag is the bytes' own.
 public struct RenderedBytes: Sendable {
   /// The bytes.
   public let bytes: StoredBytes
@@ -135,6 +141,7 @@ extension Variant {
       words.append("#" + [background.red, background.green, background.blue].hexDigits)
     }
     if isAnimated { words.append("animated") }
+    if let shrink { words.append("read at 1/\(shrink)") }
     return words.joined(separator: " ")
   }
 

@@ -20,9 +20,7 @@ public struct RetryPolicy: Sendable, Equatable {
     -> Duration?
   {
     guard failure.isRetryable, tries < allowed ?? maxAttempts else { return nil }
-    let doublings = min(max(0, tries - 1), 30)
-    let ceiling = min(initialBackoff * (1 << doublings), maximumBackoff)
-    let backoff = ceiling * dice
+    let backoff = longestBackoff(after: tries) * dice
     switch failure {
     // It was tried again already, and is there to be tried once more when its owner says so.
     case .delivery: return nil
@@ -33,5 +31,22 @@ public struct RetryPolicy: Sendable, Equatable {
       return min(backoff + .seconds(seconds), maximumBackoff)
     default: return backoff
     }
+  }
+
+  /// The most that is waited after so many tries, where nobody asks for more time.
+  package func longestBackoff(after tries: Int) -> Duration {
+    let doublings = min(max(0, tries - 1), 30)
+    return min(initialBackoff * (1 << doublings), maximumBackoff)
+  }
+
+  /// Of two of a job's URLs that failed in one try, the failure that decides whether and when all are asked again: the
+  /// one that is to be waited for longer. One that does not pass decides nothing beside one that may.
+  package func decisive(_ failure: JobFailure, or earlier: JobFailure?) -> JobFailure {
+    // The back-off is the same after each.
+    func wait(after failure: JobFailure) -> Duration {
+      delay(after: failure, tries: 0, allowed: 1, dice: 0) ?? .seconds(-1)
+    }
+    guard let earlier, wait(after: earlier) > wait(after: failure) else { return failure }
+    return earlier
   }
 }

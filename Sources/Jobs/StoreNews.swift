@@ -57,6 +57,8 @@ public enum News: Sendable, Equatable {
   case constrained(Bool)
   /// Some news were lost: whatever is known of jobs that others work on may be old.
   case lost
+  /// A store that may be cut off from the others says so while it isn't: all that they had told by then came before this.
+  case heard(until: ContinuousClock.Instant)
 }
 
 /// Passes news on between instances of one process.

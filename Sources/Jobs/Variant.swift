@@ -58,6 +58,10 @@ public struct Variant: Sendable, Hashable {
   /// Whether all frames of an animation are shown, in WebP; otherwise, and in other formats, the first.
   public var isAnimated = false
 
+  /// How many times shorter a JPEG's sides are read, where others beside it need more of them than it does by itself:
+  /// other pixels come of that. Nil: see ``ImageRenderer/shrink(for:from:)``.
+  package var shrink: Int?
+
   /// The whole picture at its own size.
   public init(format: OutputFormat) { self.format = format }
 }

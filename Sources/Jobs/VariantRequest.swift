@@ -25,6 +25,9 @@ public struct VariantRequest: Sendable, Hashable, Codable {
   /// Whether all frames of an animation are shown; nil, as in records of before there was that: they aren't.
   public var isAnimated: Bool?
 
+  /// As ``Variant/shrink``; no client says it.
+  package var shrink: Int?
+
   /// The whole picture at its own size.
   public init(name: String) { self.name = name }
 
@@ -35,6 +38,7 @@ public struct VariantRequest: Sendable, Hashable, Codable {
     (position, enlarge) = (variant.position, variant.enlarge)
     (format, quality, background) = (variant.format, variant.quality, variant.background)
     isAnimated = variant.isAnimated ? true : nil
+    shrink = variant.shrink
   }
 
   /// The same for all jobs that want it, whatever they call it.
@@ -60,6 +64,7 @@ public struct VariantRequest: Sendable, Hashable, Codable {
     (variant.width, variant.height, variant.fit) = (width, height, fit)
     (variant.position, variant.enlarge) = (position, enlarge)
     (variant.quality, variant.background) = (quality, background)
+    variant.shrink = shrink
     return variant
   }
 }

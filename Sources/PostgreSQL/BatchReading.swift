@@ -68,9 +68,17 @@ extension Transaction {
     let wanted = Phase.allCases.filter(query.wants)
     let found = try execute(
       """
-      SELECT id FROM jobs WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4)
+      SELECT id, line, octet_length(record) FROM jobs
+      WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4) ORDER BY line
       """, range() + [.ints(wanted.map { Int64($0.code) })])
-    let jobs = try self.jobs(found.all.compactMap { found.id($0, 0) })
+    var (ids, bytes): ([JobID], Int) = ([], 0)
+    for row in found.all where bytes < query.maxBytes {
+      guard let id = found.id(row, 0), let line = found.int(row, 1) else { continue }
+      ids.append(id)
+      bytes += found.int(row, 2).map { Int($0) } ?? 0
+      if bytes >= query.maxBytes { results.through = Int(line) }
+    }
+    let jobs = try self.jobs(ids)
     // Who waits for the others' results waits for none that can't be read.
     results.lines = jobs.values.compactMap { row in
       readable {
@@ -78,17 +86,38 @@ extension Transaction {
         return .job(try row.job(), line: Int(row.line ?? 0))
       }
     }
-    if query.withRejected {
-      let rejected = try execute(
-        "SELECT record FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3", range())
-      results.lines += rejected.all.compactMap { row in
-        rejected.bytes(row, 0).flatMap { record in
-          readable { .rejected(try RecordDecoder.decode(RejectedLine.self, from: record)) }
-        }
-      }
-    }
+    if query.withRejected { try addRejected(to: &results, of: row.number, query) }
+    let through = results.through
+    results.lines.removeAll { $0.number > through }
     results.lines.sort { $0.number < $1.number }
     return results
+  }
+
+  private func addRejected(
+    to results: inout BatchResults, of batch: Int64, _ query: ResultQuery
+  ) throws {
+    let rejected = try execute(
+      """
+      SELECT line, record FROM (
+        SELECT line, record,
+          sum(octet_length(record)) OVER (ORDER BY line) - octet_length(record) AS earlier
+        FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3) rejected
+      WHERE earlier < $4 ORDER BY line
+      """,
+      [
+        .int(batch), .int(Int64(query.after)), .int(Int64(results.through)),
+        .int(Int64(query.maxBytes)),
+      ])
+    var bytes = 0
+    for row in rejected.all {
+      guard let line = rejected.int(row, 0), let record = rejected.bytes(row, 1) else { continue }
+      bytes += record.count
+      if bytes >= query.maxBytes { results.through = Int(line) }
+      let rejection = readable {
+        .rejected(try RecordDecoder.decode(RejectedLine.self, from: record))
+      }
+      if let rejection { results.lines.append(rejection) }
+    }
   }
 }
 

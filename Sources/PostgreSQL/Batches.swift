@@ -66,10 +66,7 @@ extension PostgresJobStore: BatchStore {
         return
       }
       try transaction.forget(row.number, row.base.id)
-      guard let key = row.base.key else { return }
-      try transaction.execute(
-        "DELETE FROM keys WHERE owner = $1 AND key = $2",
-        [.bytes(Array(row.base.owner.name.utf8)), .bytes(IndexedText.bytes(of: key))])
+      try transaction.forgetKey(of: row.base)
     }
   }
 
@@ -79,15 +76,16 @@ extension PostgresJobStore: BatchStore {
   }
 
   /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
-  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
-    try await change(id) { batch, _ in
+  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
+    try await change(id, forgettingKey: withKey) { batch, _ in
       batch.purge()
       return true
     } != nil
   }
 
   private func change(
-    _ id: BatchID, _ change: @escaping @Sendable (inout Batch, Timestamp) -> Bool
+    _ id: BatchID, forgettingKey: Bool = false,
+    _ change: @escaping @Sendable (inout Batch, Timestamp) -> Bool
   ) async throws(StoreError) -> Batch? {
     let (batch, number) = try await write { transaction -> (Batch?, Int64?) in
       guard var row = try transaction.batchRow(id, isLocked: true) else { return (nil, nil) }
@@ -96,6 +94,7 @@ extension PostgresJobStore: BatchStore {
       row.base.follow(row.batch)
       try transaction.write(row)
       if row.isPurged { try transaction.forgetMessages(of: [id], waiting: true) }
+      if forgettingKey { try transaction.forgetKey(of: row.base) }
       return (row.batch, row.number)
     }
     // It may have no job that is still to end.
@@ -113,12 +112,15 @@ extension PostgresJobStore: BatchStore {
     try await read { try $0.page(query) }
   }
 
-  /// By the index of the batch's lines; looks at those of the range alone.
+  /// By the index of the batch's lines; looks at those of the range alone, as they all are at one moment: what is tried again
+  /// between two looks would be neither a result nor what ends them.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
-    try await read { try $0.results(query) }
+    try await read { transaction in
+      try transaction.atOneMoment { try transaction.results(query) }
+    }
   }
 
-  /// In a transaction for each call.
+  /// In a transaction for each call. What a try did whose answer was lost the next one does not find: all are to look.
   public func endStopped(
     _ count: Int, keptFor retention: Duration,
     forgetting cached: @escaping @Sendable (Job) -> CachedImage?
@@ -127,8 +129,18 @@ extension PostgresJobStore: BatchStore {
       try !$0.execute("SELECT FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
     }
     guard isAny else { return BatchEnds() }
-    return try await write {
-      try $0.endStopped(count, keptFor: retention, forgetting: cached)
+    let tried = Atomic(0)
+    do throws(StoreError) {
+      let ends = try await write { transaction -> BatchEnds in
+        let ends = try transaction.endStopped(count, keptFor: retention, forgetting: cached)
+        tried.add(ends.count, ordering: .relaxed)
+        return ends
+      }
+      if tried.load(ordering: .relaxed) > ends.count { tell(.lost, from: .none) }
+      return ends
+    } catch {
+      if case .unavailable = error, tried.load(ordering: .relaxed) > 0 { tell(.lost, from: .none) }
+      throw error
     }
   }
 
@@ -202,6 +214,17 @@ extension Transaction {
     return Int(rows.int(0, 0) ?? 0)
   }
 
+  /// Its key may have been forgotten for its age before, and be another's.
+  fileprivate func forgetKey(of batch: Batch) throws {
+    guard let key = batch.key else { return }
+    try execute(
+      "DELETE FROM keys WHERE owner = $1 AND key = $2 AND jobs = $3",
+      [
+        .bytes(Array(batch.owner.name.utf8)), .bytes(IndexedText.bytes(of: key)),
+        .bytes(batch.id.bytes),
+      ])
+  }
+
   fileprivate func add(
     _ lines: BatchLines, _ request: SubmitRequest, to id: BatchID, _ refusals: Refusals
   ) throws -> BatchAddition {
@@ -217,9 +240,11 @@ extension Transaction {
     let moment = try clock()
     let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.places }
     let owner = Array(row.base.owner.name.utf8)
+    // Whom to tell of its end takes none.
     guard
-      try refusals.hasRoom(
-        for: places, of: owner, held: totals().lines, within: request.capacity, at: moment)
+      try places == 0
+        || refusals.hasRoom(
+          for: places, of: owner, held: totals().lines, within: request.capacity, at: moment)
     else { return .queueFull }
     var request = request
     for index in request.rows.indices { request.rows[index].batch = row.number }

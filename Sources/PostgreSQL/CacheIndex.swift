@@ -2,6 +2,14 @@ public import Jobs
 internal import Logging
 internal import Records
 
+/// A variant that is to be kept.
+struct KeepRequest: Sendable {
+  var row: CacheRow
+  /// Whose reservation of its image ends with that.
+  var holder: JobID
+  var lastUse: CacheEntry.LastUse
+}
+
 /// The cache's entries, beside the jobs: both refer to images.
 extension PostgresJobStore: CacheStore {
   /// Looks the entries up, all as of the same moment.
@@ -103,22 +111,14 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Keeps a variant and ends the reservation of its image, in one transaction.
+  /// Keeps a variant and ends the reservation of its image, in one transaction with whatever else is kept at that time.
   public func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
-    let row = CacheRow(variant, limit: limit)
-    try await write { transaction in
-      let known = try transaction.sharedImages([row.digest], toCount: true)
-      let totals = try transaction.totalsOfImages()
-      let isKept = known[row.digest] == false
-      try transaction.keep([row]) { _ in isKept }
-      if isKept, row.bytes <= limit {
-        try transaction.trimCache(to: limit, sparing: row.id, totals, lastUse: lastUse)
-      }
-      try transaction.noteCandidates(transaction.endReservations(of: [holder]))
-    }
+    let request = KeepRequest(
+      row: CacheRow(variant, limit: limit), holder: holder, lastUse: lastUse)
+    _ = try await writing.perform(.keep(request))
   }
 
   /// Sums of some rows.
@@ -127,5 +127,24 @@ extension PostgresJobStore: CacheStore {
       let totals = try transaction.totalsOfImages()
       return (totals[.entries], totals[.entryBytes])
     }
+  }
+}
+
+extension Transaction {
+  /// Keeps variants by a few statements, however many they are, as long as nothing has to give way for them.
+  func keep(_ requests: [KeepRequest]) throws {
+    guard !requests.isEmpty else { return }
+    // Of several of one name the last one counts.
+    let rows = Array(Dictionary(requests.map { ($0.row.id, $0.row) }) { $1 }.values)
+    let known = try sharedImages(Set(rows.map(\.digest)), toCount: true)
+    let totals = try totalsOfImages()
+    try keep(rows) { known[$0] == false }
+    // As if they had come one after the other: the last one stays.
+    for request in requests.reversed() {
+      let row = request.row
+      guard known[row.digest] == false, row.bytes <= row.limit else { continue }
+      try trimCache(to: row.limit, sparing: row.id, totals, lastUse: request.lastUse)
+    }
+    try noteCandidates(endReservations(of: requests.map(\.holder)))
   }
 }

@@ -8,19 +8,28 @@ enum WriteRequest: Sendable {
   case change(ChangeRequest)
   /// A reservation of an image.
   case reserve(ReserveRequest)
+  /// A variant to keep, and a job to forget. Each is merged with its like: a job may have many variants, and who purges has
+  /// many jobs.
+  case keep(KeepRequest)
+  case remove(RemoveRequest)
   /// Anything else, in a transaction of its own.
   case task(isSynced: Bool, PostgresJobStore.Body)
 
+  /// The kind of changes and reservations, whose transactions begin some time apart: nothing comes as often.
+  static let changes = 0
+
   var kind: Int? {
     switch self {
-    case .change, .reserve: 0
+    case .change, .reserve: Self.changes
+    case .keep: 1
+    case .remove: 2
     case .task: nil
     }
   }
 
   var isSynced: Bool {
     switch self {
-    case .change: true
+    case .change, .keep, .remove: true
     // Files without it are swept one day.
     case .reserve(let request): request.isNamed
     case .task(let isSynced, _): isSynced
@@ -42,6 +51,8 @@ struct WriteAnswer: Sendable {
   var hasAwakened = false
   /// Of a reservation.
   var reservation: Reservation?
+  /// Of a job that was to be forgotten.
+  var removal = Removal.unknown
 }
 
 /// A change of jobs, and what goes with it.
@@ -59,6 +70,13 @@ struct ChangeRequest: Sendable {
 
   /// An image that is to be taken in, where it isn't kept already.
   var image: EmbeddedImage? { completion?.image }
+}
+
+/// A job that is to be forgotten.
+struct RemoveRequest: Sendable {
+  var id: JobID
+  /// Whether it is, as it then is.
+  var condition: @Sendable (Job) -> Bool
 }
 
 extension PostgresJobStore {
@@ -128,20 +146,14 @@ extension PostgresJobStore {
     return completed
   }
 
-  /// Forgets the job, its tags and its hold on images.
+  /// Forgets the job, its tags and its hold on images, in one transaction with whatever else is forgotten at that time.
   public func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
-    let (removal, hasAwakened) = try await write { transaction -> (Removal, Bool) in
-      guard let row = try transaction.lockedJobs([id])[id]?.get() else { return (.unknown, false) }
-      let job = try row.job()
-      guard condition(job) else { return (.kept(job), false) }
-      try transaction.delete([row])
-      try transaction.forgetMessages(of: [id], waiting: true)
-      return (.removed(job), transaction.awakened > 0)
-    }
-    if hasAwakened { wakeAll() }
-    return removal
+    let request = RemoveRequest(id: id, condition: condition)
+    let answer = try await writing.perform(.remove(request))
+    if answer.hasAwakened { wakeAll() }
+    return answer.removal
   }
 
   /// Forgets jobs whose time has come, the earliest first, in one transaction; those that another one is just changing
@@ -177,10 +189,14 @@ extension Transaction {
   func write(_ requests: [WriteRequest], isRepeated: Bool) throws -> WriteOutcomes {
     var changes: [(place: Int, request: ChangeRequest)] = []
     var reservations: [(place: Int, request: ReserveRequest)] = []
+    var variants: [KeepRequest] = []
+    var removals: [(place: Int, request: RemoveRequest)] = []
     for (place, request) in requests.enumerated() {
       switch request {
       case .change(let change): changes.append((place, change))
       case .reserve(let reservation): reservations.append((place, reservation))
+      case .keep(let variant): variants.append(variant)
+      case .remove(let removal): removals.append((place, removal))
       case .task(_, let body): try body(self)
       }
     }
@@ -198,8 +214,40 @@ extension Transaction {
         outcomes[reservation.place] = outcome
       }
     }
+    try keep(variants)
+    let removed = try remove(removals.map(\.request))
+    for (removal, outcome) in zip(removals, removed) { outcomes[removal.place] = outcome }
     try thinOut()
     return outcomes
+  }
+
+  /// Forgets jobs by a few statements, however many they are; one that can't be read fails alone.
+  private func remove(_ requests: [RemoveRequest]) throws -> WriteOutcomes {
+    let rows = try lockedJobs(Set(requests.map(\.id)))
+    var gone: [JobID: JobRow] = [:]
+    let removals = requests.map { request -> Result<Removal, StoreError> in
+      do {
+        guard gone[request.id] == nil, let row = try rows[request.id]?.get() else {
+          return .success(.unknown)
+        }
+        let job = try row.job()
+        guard request.condition(job) else { return .success(.kept(job)) }
+        gone[request.id] = row
+        return .success(.removed(job))
+      } catch {
+        return .failure(StoreError(cause: error))
+      }
+    }
+    try delete(Array(gone.values))
+    try forgetMessages(of: Array(gone.keys), waiting: true)
+    // The first one tells it for all.
+    var hasAwakened = awakened > 0
+    return removals.map { removal in
+      removal.map { removal in
+        defer { hasAwakened = false }
+        return WriteAnswer(hasAwakened: hasAwakened, removal: removal)
+      }
+    }
   }
 
   /// - Parameter totals: there are some where any of them is a completion.

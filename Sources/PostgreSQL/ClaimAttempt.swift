@@ -3,15 +3,46 @@ internal import Synchronization
 
 /// Numbers of claims that may have been committed while nobody was told: the server's answer to a commit was lost. Their
 /// jobs would be this instance's until its lease ends, and nobody would work on them.
+///
+/// The next claim puts back what it finds of them. A commit may take longer than that, as where the server's disk stands
+/// still, so they are remembered: each renewal of the lease tells what is held by then.
 final class UnknownClaims: Sendable {
-  private let numbers = Mutex<Set<Int64>>([])
+  private struct Numbers {
+    /// What the next claim looks for.
+    var next: Set<Int64> = []
+    /// All of them that there were, or the last ones.
+    var all: Set<Int64> = []
+  }
 
-  func add(_ more: Set<Int64>) { numbers.withLock { $0.formUnion(more) } }
+  private let numbers = Mutex(Numbers())
+  /// Remembered, at the most: few are lost at a time.
+  private static let most = 1 << 16
+
+  func add(_ more: Set<Int64>) {
+    guard !more.isEmpty else { return }
+    numbers.withLock { numbers in
+      numbers.next.formUnion(more)
+      numbers.all.formUnion(more)
+      if numbers.all.count > Self.most {
+        numbers.all = Set(numbers.all.sorted().suffix(Self.most / 2))
+      }
+    }
+  }
+
+  /// Has the next claim look again for those that are held now.
+  /// - Returns: whether there are any.
+  func lookAgain(among held: Set<Int64>) -> Bool {
+    numbers.withLock { numbers in
+      let late = numbers.all.intersection(held)
+      numbers.next.formUnion(late)
+      return !late.isEmpty
+    }
+  }
 
   func takeAll() -> Set<Int64> {
     numbers.withLock { numbers in
-      defer { numbers = [] }
-      return numbers
+      defer { numbers.next = [] }
+      return numbers.next
     }
   }
 }

@@ -74,7 +74,7 @@ struct JobChanges {
     var change = changed[row.id] ?? Changed(old: row, new: new)
     change.new = new
     if move != .none { change.move = move }
-    if before.tags != after.tags { change.tags = after.tags }
+    if !before.tags.areSameTags(as: after.tags) { change.tags = after.tags }
     changed[row.id] = change
     if let old = row.image, old != new.image { dropped.insert(old) }
     if let old = row.source, old != new.source { dropped.insert(old) }

@@ -20,9 +20,10 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     var writes = true
     /// Requests of one kind share a transaction; nil: a request has one of its own.
     var kind: @Sendable (Request) -> Int? = { _ in nil }
-    /// Between the beginnings of two transactions, at the least: what comes meanwhile is merged into the next one. Where
-    /// there is little to do nothing waits.
-    var pace: Duration = .zero
+    /// Which kind's transactions begin some time apart, so that what comes meanwhile is merged into the next one.
+    var pacing = Pacing()
+    /// What stands for the clock by which they are paced, in tests.
+    var now: @Sendable () -> ContinuousClock.Instant = { .now }
     /// Whether its caller is promised that a crash of the server undoes nothing of it.
     var isSynced: @Sendable (Request) -> Bool = { _ in true }
     /// Does what the requests ask for; `isRepeated` where an earlier try of the same may have been committed.
@@ -49,7 +50,7 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
   /// Does as asked; returns once that is committed.
   func perform(_ request: Request) async throws(StoreError) -> Answer {
     let outcome: Outcome = await withCheckedContinuation { continuation in
-      let entry = WaitingEntry(request, continuation)
+      let entry = WaitingEntry(request, of: work.kind(request), continuation)
       if !line.add(entry) {
         continuation.resume(returning: .failure(.unavailable(detail: "the store is closed")))
       }
@@ -57,98 +58,13 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     return try outcome.get()
   }
 
+  /// Requests that no thread has taken yet.
+  var waiting: Int { line.count }
+
   /// Takes no more requests, and waits for those taken.
   func close() async {
     line.close()
     await withCheckedContinuation { line.whenEnded($0) }
-  }
-}
-
-private struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
-  let request: Request
-  let began = ContinuousClock.now
-  private let continuation: CheckedContinuation<Outcome, Never>
-
-  init(_ request: Request, _ continuation: CheckedContinuation<Outcome, Never>) {
-    self.request = request
-    self.continuation = continuation
-  }
-
-  func finish(_ outcome: Outcome) { continuation.resume(returning: outcome) }
-}
-
-/// Requests that no thread has taken yet. All state is behind `condition`.
-private final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendable {
-  typealias Entry = WaitingEntry<Request, Outcome>
-  private let condition = NSCondition()
-  private var waiting: [Entry] = []
-  private var isClosed = false
-  private var threads = 0
-  private var ends: [CheckedContinuation<Void, Never>] = []
-
-  func begin() { condition.withLock { threads += 1 } }
-
-  func end() {
-    let ended = condition.withLock {
-      threads -= 1
-      defer { if threads == 0 { ends = [] } }
-      return threads == 0 ? ends : []
-    }
-    for continuation in ended { continuation.resume() }
-  }
-
-  func whenEnded(_ continuation: CheckedContinuation<Void, Never>) {
-    let hasEnded = condition.withLock {
-      if threads > 0 { ends.append(continuation) }
-      return threads == 0
-    }
-    if hasEnded { continuation.resume() }
-  }
-
-  /// - Returns: false when it is closed.
-  func add(_ entry: Entry) -> Bool {
-    condition.lock()
-    defer { condition.unlock() }
-    guard !isClosed else { return false }
-    waiting.append(entry)
-    condition.signal()
-    return true
-  }
-
-  /// Waits for a request, and leaves it there.
-  func waitForSome() {
-    condition.withLock { while waiting.isEmpty && !isClosed { condition.wait() } }
-  }
-
-  /// Waits for a request, and takes it with those that may be merged with it; none once closed and empty.
-  func take(_ limit: Int, merging kind: (Request) -> Int?) -> [Entry] {
-    condition.lock()
-    defer { condition.unlock() }
-    while waiting.isEmpty && !isClosed { condition.wait() }
-    guard let first = waiting.first else { return [] }
-    guard let wanted = kind(first.request) else { return [waiting.removeFirst()] }
-    var (taken, left): ([Entry], [Entry]) = ([], [])
-    for entry in waiting {
-      if taken.count < limit, kind(entry.request) == wanted {
-        taken.append(entry)
-      } else {
-        left.append(entry)
-      }
-    }
-    waiting = left
-    return taken
-  }
-
-  func takeAll() -> [Entry] {
-    condition.withLock {
-      defer { waiting = [] }
-      return waiting
-    }
-  }
-
-  func close() {
-    condition.withLock { isClosed = true }
-    condition.broadcast()
   }
 }
 
@@ -175,15 +91,9 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   }
 
   func run() {
-    var next = ContinuousClock.now
+    var pacing = work.pacing
     while true {
-      if work.pace > .zero {
-        line.waitForSome()
-        let left = ContinuousClock.now.duration(to: next)
-        if left > .zero { Thread.sleep(forTimeInterval: left.inSeconds) }
-        next = .now + work.pace
-      }
-      let entries = line.take(work.limit, merging: work.kind)
+      let entries = line.take(work.limit, by: &pacing, work.now)
       guard let first = entries.first else { break }
       wait.recordSeconds((ContinuousClock.now - first.began).inSeconds)
       serve(entries)

@@ -27,11 +27,12 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     return instance
   }
 
-  /// One that is lost in a crash of the server costs some of the lease.
+  /// One that is lost in a crash of the server costs some of the lease. What turns out to be held of which nobody was told
+  /// goes back by the next claim.
   public func renew(
     _ instance: Instance, for lease: Duration
   ) async throws(StoreError) -> Renewal? {
-    try await perform(on: holding) { transaction in
+    let renewal = try await perform(on: holding) { transaction -> Renewal? in
       try transaction.run("SET LOCAL synchronous_commit = off")
       let renewed = try transaction.execute(
         """
@@ -49,6 +50,9 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
       return Renewal(
         at: Timestamp(milliseconds: moment), holding: Set(claims), leads: renewed.bool(0, 1))
     }
+    let held = Set(renewal?.claims.map(\.number) ?? [])
+    if unknownClaims.lookAgain(among: held) { wakeAll() }
+    return renewal
   }
 
   /// Lets go; who recovers next does the rest.

@@ -31,6 +31,8 @@ final class NewsConnection: Sendable {
   /// The server takes less than 8,000 bytes.
   private static let payload = 7_900
   private static let pause = Duration.milliseconds(20)
+  /// Between two questions whether the server still hears this connection.
+  private static let silence = Duration.seconds(10)
 
   init(_ settings: Session.Settings, _ exchange: NewsExchange) {
     self.exchange = exchange
@@ -81,27 +83,28 @@ final class NewsConnection: Sendable {
 
   private func run(_ session: Session) {
     var isListening = false
+    var asked = ContinuousClock.now
     while !isClosed {
       do {
         let connection = try session.connected()
-        if !isListening {
+        if !isListening || ContinuousClock.now - asked >= Self.silence {
+          asked = .now
+          // Asked again it changes nothing; a connection that was cut somewhere on the way says nothing by itself.
           try connection.run(
             "SET synchronous_commit = off; LISTEN \(Self.channel)",
             by: .now + session.settings.timeout)
+          try hear(connection)
+          // Whatever was told before the first time is not heard any more.
+          exchange.tell(isListening ? .heard(until: asked) : .lost, from: .none)
           isListening = true
-          // Whatever was told before is not heard any more.
-          exchange.tell(.lost, from: .none)
         }
         try hear(connection)
         // What was told while there was no connection has had its signal.
         try send(session)
         // libpq has read what came with the server's answer: the socket tells nothing of it any more.
         try hear(connection)
-        guard wake.wait(or: connection.socket, for: .seconds(30)) else {
-          // A connection that was cut somewhere on the way says nothing either.
-          try connection.run("", by: .now + session.settings.timeout)
-          continue
-        }
+        let left = Self.silence - (ContinuousClock.now - asked)
+        wake.wait(or: connection.socket, for: max(.zero, left))
       } catch {
         isListening = false
         session.disconnect()
@@ -193,6 +196,8 @@ enum NewsText {
     case .cacheDropped: return "d"
     case .constrained(let isConstrained): return isConstrained ? "n1" : "n0"
     case .lost: return lost
+    // It is of this process's own connection.
+    case .heard: return nil
     }
   }
 
@@ -269,14 +274,11 @@ private final class WakePipe: Sendable {
   }
 
   /// Waits for the signal, for something to read from the socket, or for so long.
-  /// - Returns: false where nothing happened in all that time.
-  @discardableResult
-  func wait(or socket: Int32?, for time: Duration) -> Bool {
+  func wait(or socket: Int32?, for time: Duration) {
     var descriptors = [pollfd(fd: reading, events: Int16(POLLIN), revents: 0)]
     if let socket { descriptors.append(pollfd(fd: socket, events: Int16(POLLIN), revents: 0)) }
-    let count = poll(&descriptors, UInt(descriptors.count), Int32(time.inMilliseconds))
+    _ = poll(&descriptors, UInt(descriptors.count), Int32(time.inMilliseconds))
     var bytes = [UInt8](repeating: 0, count: 64)
     while read(reading, &bytes, bytes.count) > 0 {}
-    return count != 0
   }
 }

@@ -97,7 +97,10 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       })
     writing = Lane(
       named: "pg-write", settings,
-      .init(limit: limit, kind: \.kind, pace: .milliseconds(10), isSynced: \.isSynced) {
+      .init(
+        limit: limit, kind: \.kind, pacing: Pacing(WriteRequest.changes, .milliseconds(10)),
+        isSynced: \.isSynced
+      ) {
         try $0.write($1, isRepeated: $2)
       })
     let alone = Lane<Body, Void>.Work { transaction, tasks, _ in

@@ -95,18 +95,27 @@ final class Session {
       if connection.isUsable {
         // The server said no.
         isCommitting = mayBeCommitted
-        connection.forgetAdded()
-        if connection.isInTransaction {
-          do { try transaction.run("ROLLBACK") } catch { disconnect() }
-        }
+        undo(transaction, on: connection)
       }
       throw error
     }
   }
 
-  /// Looks, each statement for itself.
+  /// Looks, each statement for itself, or those together that a body looks at by ``Transaction/atOneMoment(_:)``.
   func look<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
-    try body(Transaction(connected(), settings))
+    let connection = try connected()
+    let transaction = Transaction(connection, settings)
+    do { return try body(transaction) } catch {
+      if connection.isUsable { undo(transaction, on: connection) }
+      throw error
+    }
+  }
+
+  /// Leaves nothing begun, and nothing to be sent with what comes next.
+  private func undo(_ transaction: Transaction, on connection: Connection) {
+    connection.forgetAdded()
+    guard connection.isInTransaction else { return }
+    do { try transaction.run("ROLLBACK") } catch { disconnect() }
   }
 }
 
@@ -154,4 +163,13 @@ final class Transaction {
 
   @discardableResult
   func run(_ script: String) throws(Fault) -> Rows { try connection.run(script, by: deadline) }
+
+  /// Has a look's statements see what there was at the first one, whatever is committed between them. Where one fails it
+  /// is the look that ends it.
+  func atOneMoment<Value>(_ body: () throws -> Value) throws -> Value {
+    try add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    let value = try body()
+    try execute("COMMIT")
+    return value
+  }
 }

@@ -12,20 +12,24 @@ struct CacheRow: Sendable {
   let record: [UInt8]
   /// Of all entries' images: one that is larger is not stored.
   let limit: Int
+  /// Whether it is one of those that are looked at together: no variant.
+  let isResponse: Bool
 
   init(_ entry: CacheEntry, limit: Int) throws {
     (id, digest, bytes) = (entry.id, entry.image.digest.bytes, entry.image.bytes)
     resource = entry.resource == entry.id.key ? nil : entry.resource.bytes
     record = try RecordEncoder.encode(entry)
     self.limit = limit
+    isResponse = true
   }
 
-  /// One that was stored elsewhere.
+  /// One that was stored elsewhere, of either kind: with the key's next response the oldest go.
   init(
     id: CacheEntry.ID, resource: [UInt8]?, digest: [UInt8], bytes: Int, record: [UInt8], limit: Int
   ) {
     (self.id, self.resource, self.digest, self.bytes) = (id, resource, digest, bytes)
     (self.record, self.limit) = (record, limit)
+    isResponse = false
   }
 
   init(_ variant: StoredVariant, limit: Int) {
@@ -33,6 +37,7 @@ struct CacheRow: Sendable {
     resource = nil
     record = Array(variant.name.utf8)
     self.limit = limit
+    isResponse = false
   }
 }
 
@@ -45,7 +50,7 @@ extension Transaction {
     guard !rows.isEmpty else { return }
     // Of several of one id the last one counts.
     let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
-    try drop(Array(latest.keys))
+    try makeWay(for: Array(latest.values))
     let stored = rows.filter {
       latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isKept($0.digest)
     }
@@ -67,6 +72,25 @@ extension Transaction {
     tallies[.entries] += new.count
     tallies[.recordBytes] += new.reduce(0) { $0 + $1.record.count }
     try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
+  }
+
+  /// Drops what entries take the place of: those of their ids, and by one statement with them the oldest of a response's key
+  /// where there would be too many, as far as nobody waits long for that.
+  private func makeWay(for rows: [CacheRow]) throws {
+    let keys = Array(Set(rows.filter(\.isResponse).map(\.id.key.bytes)))
+    // The bound is no argument, so that the planner expects few rows; `+ 0` keeps it from looking for them by their numbers.
+    try dropEntries(
+      """
+      number IN (SELECT c.number FROM unnest($1, $2) AS n (key, selector)
+          JOIN cache c ON c.key = n.key AND c.selector = n.selector
+        UNION ALL SELECT oldest.number FROM unnest($3) AS n (key) CROSS JOIN LATERAL (
+          SELECT c.number FROM cache c WHERE c.key = n.key AND c.selector <> ALL ($2)
+          ORDER BY c.number + 0 DESC OFFSET \(CacheEntry.maxOfKey - 1) LIMIT 256) AS oldest)
+      """,
+      [
+        .byteStrings(rows.map(\.id.key.bytes)), .byteStrings(rows.map(\.id.selector.bytes)),
+        .byteStrings(keys),
+      ])
   }
 
   /// Brings what images know of their entries in step.

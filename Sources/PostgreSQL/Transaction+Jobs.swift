@@ -98,9 +98,9 @@ extension Transaction {
   func addTags(_ tagged: [(row: JobRow, tags: [String])]) throws {
     var (owners, tags, ids): ([[UInt8]], [[UInt8]], [JobID]) = ([], [], [])
     for (row, texts) in tagged {
-      for tag in Set(texts) {
+      for tag in Set(texts.map(IndexedText.bytes)) {
         owners.append(row.owner)
-        tags.append(IndexedText.bytes(of: tag))
+        tags.append(tag)
         ids.append(row.id)
       }
     }

@@ -70,7 +70,6 @@ extension S3Bucket {
   private func send(
     _ content: StoredBytes, number: Int, of upload: Upload, _ whole: inout SHA256
   ) async throws(S3Error) -> Part {
-    let disk = ThreadPool(name: "s3-parts", threads: 1)
     let before = whole
     guard let (digest, after) = await disk.run({ Self.digest(of: content, after: before) }) else {
       throw .unexpected("what is to be stored can't be read")

@@ -1,3 +1,4 @@
+internal import Executors
 public import Fetch
 internal import Foundation
 public import Jobs
@@ -48,6 +49,9 @@ public final class S3Bucket: Sendable {
   private let now: WallClock
   private let log: Logger
   private let metrics = S3Metrics()
+  /// Reads and hashes parts, those of all uploads in turn. There from the start: later, where threads are short, there may
+  /// be none.
+  let disk: ThreadPool
 
   /// - Parameters:
   ///   - sender: whose policy lets it go to the endpoint.
@@ -78,6 +82,7 @@ public final class S3Bucket: Sendable {
     self.firstPause = firstPause
     self.now = now
     self.log = log
+    disk = ThreadPool(name: "s3-parts", threads: 1)
   }
 
   /// Stores an object in the place of what was there.

@@ -119,9 +119,10 @@ extension S3ImageStore {
     for copy in evicted { await removeCopy(of: copy) }
   }
 
-  /// Where there is one that this run made or served.
+  /// Also one that an earlier run left, of which this one does not know.
   public func dropCopy(of digest: ImageDigest) async {
-    if held.withLock({ $0.remove(digest) }) != nil { await removeCopy(of: digest) }
+    held.withLock { _ = $0.remove(digest) }
+    await removeCopy(of: digest)
   }
 
   private func removeCopy(of digest: ImageDigest) async {

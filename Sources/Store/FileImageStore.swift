@@ -18,6 +18,8 @@ public final class FileImageStore: ImageStore {
     public var maxPartialBytes = 500_000_000
     /// Whether published images outlive a crash of the machine; not where the folder goes with the process anyway.
     public var isDurable = true
+    /// Whether an earlier run may have left images: a folder that is made for one process alone is not looked through.
+    public var isSwept = true
     /// So many bytes of a transfer that takes less than half a second may be without a record of whose they are.
     var maxUnrecordedBytes = 1 << 20
     /// Tells one run of the system from another.
@@ -32,6 +34,7 @@ public final class FileImageStore: ImageStore {
   /// Beside the images, in the same folder.
   public let spool: FileSpool
   private let verifications = Verifications()
+  private let isSwept: Bool
 
   /// Opens the folder, and finds the unfinished transfers that an earlier run left. Blocks for some milliseconds.
   ///
@@ -44,6 +47,7 @@ public final class FileImageStore: ImageStore {
     try partials.adopt()
     disk = ThreadPool(name: "store-images", threads: max(1, configuration.threads))
     spool = FileSpool(partials, disk: disk)
+    isSwept = configuration.isSwept
   }
 
   /// Gives its file the digest for a name; what another spool holds is copied. A file has no generation.
@@ -98,14 +102,14 @@ public final class FileImageStore: ImageStore {
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
-    // What goes with its process holds nothing of an earlier one.
-    guard folder.isDurable else { return 0 }
+    guard isSwept else { return 0 }
     var removed = 0
     var found: [ImageName] = []
     for name in ImageFolder.fanOut where !Task.isCancelled {
       let walk = try await disk.perform { [folder] () throws(StoreError) in
-        try folder.walk(name)
+        try folder.walk(published: name)
       }
+      guard let walk else { continue }
       while !Task.isCancelled {
         let files = await disk.run { walk.next(256) }
         if files.isEmpty { break }

@@ -18,7 +18,7 @@ final class ImageFolder: Sendable {
   let verified = VerifiedFiles()
   private let log = Logger(label: "store")
   private let root: Int32
-  let isDurable: Bool
+  private let isDurable: Bool
   private let lock: FolderLock
   /// Held while a published name is given or taken away after a look at what it names.
   private let naming = Mutex(())
@@ -280,6 +280,14 @@ extension ImageFolder {
   }
 
   func walk(_ folder: String) throws(StoreError) -> FolderWalk { try FolderWalk(folder, in: root) }
+
+  /// Through one of the folders of published files; nil where no image has made it yet.
+  func walk(published folder: String) throws(StoreError) -> FolderWalk? {
+    if !isDurable, faccessat(root, folder, F_OK, AT_SYMLINK_NOFOLLOW) != 0, errno == ENOENT {
+      return nil
+    }
+    return try walk(folder)
+  }
 }
 
 /// Goes through a folder's names one after the other; used by one task at a time.

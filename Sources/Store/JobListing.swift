@@ -24,9 +24,10 @@ struct JobListing {
       where bytes < query.maxBytes && page.jobs.count < query.limit {
         looked += 1
         page.last = JobID(data: id)
-        guard let (job, size) = try job(id, db), query.selects(job) else { continue }
+        let (job, size) = try job(id, db)
+        // Of each that was decoded, whether it is wanted or not.
         bytes += size
-        page.jobs.append(job)
+        if let job, query.selects(job) { page.jobs.append(job) }
       }
       page.hasMore = ids.count > looked - before
       if let rest, !page.hasMore {
@@ -46,13 +47,16 @@ struct JobListing {
   /// Jobs that are looked at for a page which selects by what no index tells.
   private static let maxLooks = 2_000
 
-  /// The job with its record's size; nil where it can't be read.
-  private func job(_ id: Data, _ db: Database) throws -> (Job, bytes: Int)? {
+  /// The job, nil where it can't be read, with its record's size.
+  private func job(_ id: Data, _ db: Database) throws -> (Job?, bytes: Int) {
+    var bytes = 0
     do {
-      return try JobRow.fetch(id, db).map { (try $0.job(), $0.record.count) }
+      guard let row = try JobRow.fetch(id, db) else { return (nil, 0) }
+      bytes = row.record.count
+      return (try row.job(), bytes)
     } catch let error as StoreError {
       Logger(label: "store").error("a job is not listed", metadata: ["error": "\(error)"])
-      return nil
+      return (nil, bytes)
     }
   }
 

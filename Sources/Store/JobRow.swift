@@ -111,7 +111,7 @@ struct JobRow: Sendable {
     return .unreadable(detail: "the record of job \(name) can't be read: \(reason)")
   }
 
-  /// This row with the job changed; rank and claim are the ledger's to decide.
+  /// This row with the job changed; rank and claim are the transaction's to decide.
   func updated(to job: Job) throws -> JobRow {
     var row = self
     row.record = try JobRecord.data(of: job)
@@ -183,9 +183,10 @@ extension JobRow {
 
   /// The rows that `condition` chooses, without any that can't be read: one of a phase that there is not is not chosen, as it
   /// would take the place of another each time.
-  static func fetchAll(_ condition: String, _ arguments: StatementArguments, _ db: Database)
-    throws -> [JobRow]
-  {
+  /// - Parameter maxBytes: of their records: the one by which they have so many is the last.
+  static func fetchAll(
+    _ condition: String, _ arguments: StatementArguments, _ db: Database, maxBytes: Int = .max
+  ) throws -> [JobRow] {
     // `+`: no index is chosen by this.
     let statement = try db.cachedStatement(
       sql: """
@@ -193,9 +194,13 @@ extension JobRow {
         WHERE +phase BETWEEN 0 AND 4 AND +waiting BETWEEN 0 AND 2 AND \(condition)
         """)
     let rows = try Row.fetchCursor(statement, arguments: arguments)
-    var all: [JobRow] = []
-    while let row = try rows.next() {
-      do { all.append(try JobRow(row)) } catch {
+    var (all, bytes): ([JobRow], Int) = ([], 0)
+    while bytes < maxBytes, let row = try rows.next() {
+      do {
+        let job = try JobRow(row)
+        bytes += job.record.count
+        all.append(job)
+      } catch {
         Logger(label: "store").error("a job is passed over", metadata: ["error": "\(error)"])
       }
     }

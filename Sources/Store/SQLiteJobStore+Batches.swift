@@ -34,9 +34,7 @@ extension SQLiteJobStore: BatchStore {
 
   /// Ends it where nothing of it is left to do.
   public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
-    try await writer.perform { [now] in
-      try $0.update(batch: id, at: now()) { $0.close(at: now()) }
-    }
+    try await writer.perform { [now] in try $0.update(batch: id) { $0.close(at: now()) } }
   }
 
   /// Leaves it alone where it has lines.
@@ -46,14 +44,12 @@ extension SQLiteJobStore: BatchStore {
 
   /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
-    try await writer.perform { [now] in
-      try $0.update(batch: id, at: now()) { $0.cancel(at: now()) }
-    }
+    try await writer.perform { [now] in try $0.update(batch: id) { $0.cancel(at: now()) } }
   }
 
   /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
-  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
-    try await writer.perform { [now] in try $0.purge(batch: id, at: now()) }
+  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
+    try await writer.perform { try $0.purge(batch: id, withKey: withKey) }
   }
 
   /// Asks no disk where there are none.
@@ -103,12 +99,12 @@ extension SQLiteJobStore: BatchStore {
 
   /// By an index of each owner's.
   public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
-    try await read { try BatchListing(query: query).page($0) }
+    try await readIfAwaited { try BatchListing(query: query).page($0) }
   }
 
   /// By the index of the batch's lines; looks at those of the range alone.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
-    try await read { try BatchLook(query: query).results($0) }
+    try await readIfAwaited { try BatchLook(query: query).results($0) }
   }
 }
 
@@ -120,6 +116,16 @@ extension Batch {
 /// Lists batches newest first.
 struct BatchListing {
   let query: BatchQuery
+  /// Batches, the owner's or all, that are looked at for a page: it is short where too few of them are in such a state.
+  var maxLooks = 4_096
+
+  /// `+`: the index of stages would have them all sorted.
+  static func condition(isOfOwner: Bool, stages: String) -> String {
+    """
+    \(isOfOwner ? "owner = ? AND" : "") id < ? AND id >= ? AND +stage IN (\(stages))
+      AND (expires_at IS NULL OR expires_at > ?) ORDER BY id DESC LIMIT ?
+    """
+  }
 
   func page(_ db: Database) throws -> BatchPage {
     guard query.limit > 0 else { return BatchPage(batches: [], hasMore: false) }
@@ -129,23 +135,36 @@ struct BatchListing {
     var found: [Batch] = []
     // Every id is less than seventeen such bytes.
     var before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
+    var owner: [(any DatabaseValueConvertible)?] = []
+    if let name = query.owner { owner.append(name.data) }
+    let look = try db.cachedStatement(
+      sql: """
+        SELECT id FROM batches WHERE \(owner.isEmpty ? "" : "owner = ? AND") id < ?
+        ORDER BY id DESC LIMIT 1 OFFSET ?
+        """)
+    let last = try Data.fetchOne(
+      look, arguments: StatementArguments(owner + [before, maxLooks - 1]))
+    let end = last ?? Data()
     // Another time only where some can't be read: they end no listing.
     while true {
       var unreadable = 0
       let rows = try BatchRow.fetchAll(
-        """
-        (?1 IS NULL OR owner = ?1) AND stage IN (\(wanted)) AND id < ?2
-          AND (expires_at IS NULL OR expires_at > ?3) ORDER BY id DESC LIMIT ?4
-        """,
-        [query.owner?.data, before, query.now.milliseconds, query.limit + 1], db,
+        Self.condition(isOfOwner: !owner.isEmpty, stages: wanted),
+        StatementArguments(
+          owner + [before, end, query.now.milliseconds, query.limit + 1]), db,
         unreadable: { _ in unreadable += 1 })
       found += rows.map(\.batch)
-      guard found.count <= query.limit, rows.count + unreadable > query.limit, let last = rows.last
+      guard found.count <= query.limit, rows.count + unreadable > query.limit, let row = rows.last
       else { break }
-      before = last.batch.id.data
+      before = row.batch.id.data
     }
-    return BatchPage(
+    var page = BatchPage(
       batches: Array(found.prefix(query.limit)), hasMore: found.count > query.limit)
+    // Who turns the pages goes on behind the last one that was looked at.
+    if !page.hasMore, let last = last.flatMap({ JobID(data: $0) }) {
+      (page.hasMore, page.last) = (true, last)
+    }
+    return page
   }
 
   private func stages(_ state: Batch.State) -> [Int64] {
@@ -170,25 +189,46 @@ struct BatchLook {
             """), arguments: [row.number, query.after, results.through])
       if let first { results.through = first - 1 }
     }
-    // Who waits for the others' results waits for none that can't be read.
-    results.lines = try JobRow.fetchAll(
-      "batch = ? AND line > ? AND line <= ? AND phase > 1 ORDER BY line",
-      [row.number, query.after, results.through], db
-    ).filter { query.wants($0.phase) }.compactMap { job in
-      readable { .job(try job.job(), line: job.line ?? 0) }
+    let phases = Phase.allCases.filter(query.wants).map { "\($0.code)" }.joined(separator: ", ")
+    var jobs: [JobRow] = []
+    if !phases.isEmpty {
+      jobs = try JobRow.fetchAll(
+        "batch = ? AND line > ? AND line <= ? AND +phase IN (\(phases)) ORDER BY line",
+        [row.number, query.after, results.through], db, maxBytes: query.maxBytes)
     }
-    guard query.withRejected else { return results }
-    let rejected = try Data.fetchAll(
-      db.cachedStatement(
-        sql: """
-          SELECT record FROM rejected_lines WHERE batch = ? AND line > ? AND line <= ? ORDER BY line
-          """), arguments: [row.number, query.after, results.through])
-    guard !rejected.isEmpty else { return results }
-    results.lines += rejected.compactMap { record in
-      readable { .rejected(try RecordDecoder.decode(RejectedLine.self, from: Array(record))) }
+    if let last = jobs.last?.line, jobs.reduce(0, { $0 + $1.record.count }) >= query.maxBytes {
+      results.through = last
+    }
+    if query.withRejected { try addRejected(to: &results, of: row.number, db) }
+    // Who waits for the others' results waits for none that can't be read.
+    for job in jobs {
+      guard let line = job.line, line <= results.through else { break }
+      if let job = readable({ .job(try job.job(), line: line) }) { results.lines.append(job) }
     }
     results.lines.sort { $0.number < $1.number }
     return results
+  }
+
+  private func addRejected(
+    to results: inout BatchResults, of batch: Int64, _ db: Database
+  ) throws {
+    let statement = try db.cachedStatement(
+      sql: """
+        SELECT line, record FROM rejected_lines WHERE batch = ? AND line > ? AND line <= ?
+        ORDER BY line
+        """)
+    let rows = try Row.fetchCursor(
+      statement, arguments: [batch, query.after, results.through])
+    var bytes = 0
+    while bytes < query.maxBytes, let row = try rows.next() {
+      let record: Data = row[1]
+      bytes += record.count
+      if bytes >= query.maxBytes { results.through = row[0] }
+      let line = readable {
+        .rejected(try RecordDecoder.decode(RejectedLine.self, from: Array(record)))
+      }
+      if let line { results.lines.append(line) }
+    }
   }
 
   private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {

@@ -183,7 +183,7 @@ extension SQLiteJobStore {
     let jobs = zip(completion.claims, results).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
-          "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
+          "a job can't be completed", metadata: ["job": "\(claim.job)", "error": "\(error)"])
         return nil
       }
     }

@@ -12,7 +12,7 @@ extension SQLiteJobStore {
 
   /// Lists jobs by index, newest first; a job whose time has come is left out.
   public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
-    try await read { try JobListing(query: query).page($0) }
+    try await readIfAwaited { try JobListing(query: query).page($0) }
   }
 
   /// Looks them up by an index of such jobs only; one whose record can't be read is left out.

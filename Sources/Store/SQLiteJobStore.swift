@@ -111,6 +111,27 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     }.get()
   }
 
+  /// As ``read(_:)``, for what may keep its thread for long and nothing but an answer depends on: given up where its task
+  /// is cancelled before its turn, so that nobody waits behind those who have left.
+  func readIfAwaited<Value: Sendable>(
+    _ body: @escaping @Sendable (Database) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let asker = Asker()
+    let result = await withTaskCancellationHandler {
+      await reading.run { [database] () -> Result<Value, StoreError> in
+        guard !asker.hasLeft else {
+          return .failure(.unavailable(detail: "nobody waits for it any more"))
+        }
+        do { return .success(try database.read(body)) } catch {
+          return .failure(StoreError(cause: error))
+        }
+      }
+    } onCancel: {
+      asker.leave()
+    }
+    return try result.get()
+  }
+
   /// So many records are encoded or decoded where they are wanted: some microseconds each, less than a hop costs.
   private static let fewRecords = 16
 
@@ -165,4 +186,13 @@ extension SQLiteJobStore {
     try database.write(Lanes.mend)
     return database
   }
+}
+
+/// Tells a thread of a task that was cancelled.
+private final class Asker: Sendable {
+  private let isGone = Atomic(false)
+
+  var hasLeft: Bool { isGone.load(ordering: .relaxed) }
+
+  func leave() { isGone.store(true, ordering: .relaxed) }
 }

@@ -55,6 +55,9 @@ enum Schema {
     migrator.registerMigration("15 messages that were told") { db in
       try db.execute(sql: told)
     }
+    migrator.registerMigration("16 batches by their owner") { db in
+      try db.execute(sql: batchOwners)
+    }
     return migrator
   }()
 
@@ -298,6 +301,11 @@ enum Schema {
     CREATE INDEX jobs_parked ON jobs (origin, priority DESC, owner, batch, rank)
       WHERE phase = 0 AND waiting = 2;
     CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
+    """
+
+  // An owner's, by which those in other stages are passed over without a look at their rows.
+  private static let batchOwners = """
+    CREATE INDEX batches_owner ON batches (owner, id, stage);
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -43,9 +43,11 @@ extension WriteTransaction {
     }
     let places = rows.reduce(0) { $0 + $1.places }
     let owner = row.batch.owner.data
-    guard counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment) else {
-      return .queueFull
-    }
+    // Whom to tell of its end takes none.
+    guard
+      places == 0
+        || counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
+    else { return .queueFull }
     for var job in rows {
       job.batch = row.number
       job.rank = try counters.ranks.next(db)
@@ -64,9 +66,7 @@ extension WriteTransaction {
   /// Changes a batch.
   /// - Parameter change: returns false to leave it alone.
   /// - Returns: as it then is; nil: there is none.
-  mutating func update(
-    batch id: BatchID, at moment: Timestamp, _ change: (inout Batch) -> Bool
-  ) throws -> Batch? {
+  mutating func update(batch id: BatchID, _ change: (inout Batch) -> Bool) throws -> Batch? {
     guard var row = try batch(id) else { return nil }
     if change(&row.batch) { try write(row) }
     return row.batch
@@ -114,22 +114,30 @@ extension WriteTransaction {
 
   /// Marks a batch as one of which nothing is to be left.
   /// - Returns: false where there is none.
-  mutating func purge(batch id: BatchID, at moment: Timestamp) throws -> Bool {
-    let batch = try update(batch: id, at: moment) {
+  mutating func purge(batch id: BatchID, withKey: Bool) throws -> Bool {
+    let batch = try update(batch: id) {
       $0.purge()
       return true
     }
-    if batch != nil { try forgetMessages(of: id.data, waiting: true) }
-    return batch != nil
+    guard let batch else { return false }
+    try forgetMessages(of: id.data, waiting: true)
+    if withKey { try forgetKey(of: batch) }
+    return true
   }
 
   /// Forgets a batch of which no line came, and its key: who sends the same again begins another one.
   mutating func abandon(_ id: BatchID) throws {
     guard let row = try batch(id), row.batch.counts.all == 0 else { return }
     try forget(row.number, id)
-    guard let key = row.batch.key else { return }
+    try forgetKey(of: row.batch)
+  }
+
+  /// Its key may have been forgotten for its age before, and be another's.
+  private func forgetKey(of batch: Batch) throws {
+    guard let key = batch.key else { return }
     try execute(
-      "DELETE FROM keys WHERE owner = ? AND key = ?", [row.batch.owner.data, Data(key.utf8)])
+      "DELETE FROM keys WHERE owner = ? AND key = ? AND jobs = ?",
+      [batch.owner.data, Data(key.utf8), IdempotencyKeys.data(of: [batch.id])])
   }
 
   /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent. There may be a million such

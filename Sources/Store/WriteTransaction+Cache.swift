@@ -32,7 +32,23 @@ extension WriteTransaction {
     counters.cacheEntries += 1
     counters.cacheRecordBytes += row.record.count
     references.store(digest, bytes: bytes, at: moment)
+    if row.isResponse { try dropOldest(of: row.id.key, &references) }
     try evict(downTo: limit, sparing: number, lastUse: lastUse, &references)
+  }
+
+  /// Drops entries of a key that are too many, as far as nobody waits long for that: more go than come.
+  private mutating func dropOldest(
+    of key: Fingerprint, _ references: inout ReferenceChanges
+  ) throws {
+    let first = try one(
+      "SELECT number FROM cache WHERE key = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
+      [key.data, CacheEntry.maxOfKey])
+    // As a rule there is none.
+    guard let first else { return }
+    let number: Int64 = first[0]
+    _ = try dropEntries(
+      "number IN (SELECT number FROM cache WHERE key = ? AND number <= ? LIMIT 256)",
+      [key.data, number], &references)
   }
 
   private func isCached(_ digest: Data) throws -> Bool {

@@ -212,7 +212,7 @@ extension WriteTransaction {
     return change.after
   }
 
-  /// Does what a settlement asks for.
+  /// Does what a completion asks for.
   /// - Parameters:
   ///   - row: its entry's.
   ///   - moment: when its entry is stored.

@@ -37,6 +37,9 @@ enum EntryPoint {
     case let mistakes as OperatorMistakes:
       for line in mistakes.lines { tell(line) }
       return .operatorMistake
+    case let store as UnusableStore:
+      tell(store.line)
+      return .internalFault
     case let fault as InternalFault:
       tell("imagefetch: internal fault: \(fault.description)")
       return .internalFault

@@ -9,7 +9,7 @@ enum ExitStatus: Int32 {
   case imagesMissing = 3
   /// `migrate --check` found that tables are to be brought up to date.
   case migrationPending = 4
-  /// Ours to mend; `EX_SOFTWARE` of sysexits.h.
+  /// Ours to mend, or a store can't be used as it is now; `EX_SOFTWARE` of sysexits.h.
   case internalFault = 70
   /// By signal, as shells number them: 128 and the signal.
   case hangup = 129
@@ -31,6 +31,11 @@ struct Ended: Error {
 /// What the operator has to mend: one line each.
 struct OperatorMistakes: Error {
   let lines: [String]
+}
+
+/// What may be mended elsewhere, and then goes by another start.
+struct UnusableStore: Error {
+  let line: String
 }
 
 /// What we have to mend.

@@ -165,6 +165,7 @@ extension StartError {
   var told: any Error {
     switch self {
     case .operatorMistake(let message): OperatorMistakes(lines: [message])
+    case .unusableStore(let message): UnusableStore(line: message)
     case .internalFault(let message): InternalFault(description: message)
     }
   }

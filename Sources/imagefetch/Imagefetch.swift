@@ -9,7 +9,7 @@ struct Imagefetch: AsyncParsableCommand {
     discussion: """
       Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
       2 a usage error, 3 images that get could not have, 4 tables that migrate --check found out of date, \
-      70 an internal fault.
+      70 an internal fault, or a store that can't be used.
       """,
     version: App.buildVersion,
     subcommands: [

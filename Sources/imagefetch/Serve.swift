@@ -37,10 +37,7 @@ struct Serve: AsyncParsableCommand {
           file: config, environment: ProcessInfo.processInfo.environment, flags: flags)
       }
     } catch {
-      switch error {
-      case .operatorMistake(let message): throw OperatorMistakes(lines: [message])
-      case .internalFault(let message): throw InternalFault(description: message)
-      }
+      throw error.told
     }
   }
 

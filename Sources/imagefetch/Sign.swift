@@ -24,28 +24,47 @@ struct Sign: ParsableCommand {
   @Option(help: ArgumentHelp("What goes before the path, for an origin's URL.", valueName: "url"))
   var server: String?
 
+  func validate() throws {
+    _ = try goodFor()
+    _ = try view()
+  }
+
   func run() throws {
+    let configuration = try loaded(from: config)
+    let (seconds, unsigned) = (try goodFor().components.seconds, try view())
+    let expires = Date.now + TimeInterval(seconds)
+    do throws(ViewURL.Refusal) {
+      print(try unsigned.signed(by: configuration, expires: expires))
+    } catch {
+      throw told(error)
+    }
+  }
+
+  private func goodFor() throws -> Duration {
     guard let goodFor = Duration.configured(expiresIn), goodFor >= .seconds(1) else {
       throw ValidationError("\"\(expiresIn)\" is no duration of a second or more (90s, 12h, 30d).")
     }
-    let configuration = try loaded(from: config)
-    let expires = Date.now + TimeInterval(goodFor.components.seconds)
-    do throws(ViewURL.Refusal) {
-      print(try ViewURL(url, server: server).signed(by: configuration, expires: expires))
-    } catch {
-      switch error {
-      case .notAURL:
-        throw ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https one.")
-      case .unusableServer:
-        throw ValidationError(
-          "--server goes before an origin's URL, and is an http or https URL.")
-      case .unknownMember(let name):
-        throw ValidationError("\"\(name)\" means nothing to GET /image, which would refuse it.")
-      case .noKey:
-        throw OperatorMistakes(lines: [
-          "view.keys: there is none to sign with; openssl rand -hex 32 makes one for IMAGEFETCH_VIEW_KEYS"
-        ])
-      }
+    return goodFor
+  }
+
+  private func view() throws -> ViewURL {
+    do throws(ViewURL.Refusal) { return try ViewURL(url, server: server) } catch {
+      throw told(error)
+    }
+  }
+
+  private func told(_ refusal: ViewURL.Refusal) -> any Error {
+    switch refusal {
+    case .notAURL:
+      ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https one.")
+    case .unusableServer:
+      ValidationError("--server goes before an origin's URL, and is an http or https URL.")
+    case .unknownMember(let name):
+      ValidationError("\"\(name)\" means nothing to GET /image, which would refuse it.")
+    case .noKey:
+      OperatorMistakes(lines: [
+        "view.keys: there is none to sign with; openssl rand -hex 32 makes one for IMAGEFETCH_VIEW_KEYS"
+      ])
     }
   }
 }

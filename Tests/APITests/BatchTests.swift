@@ -88,6 +88,31 @@ struct BatchTests {
     #expect(jobs.map(\.submission.timeout) == [.seconds(5), .seconds(5)])
   }
 
+  @Test("add the tag where a line has its characters in another encoding")
+  func encodedTag() async throws {
+    let client = Client()
+    let line = #"{"url":"http://a/","tags":["nai\u0308ve"]}"#
+    _ = await send(client, "/batches?tag=na%C3%AFve", line, "application/x-ndjson")
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    #expect(
+      job.tags.map { Array($0.utf8) } == [Array("nai\u{308}ve".utf8), Array("na\u{EF}ve".utf8)])
+  }
+
+  @Test("tell what is wrong with the defaults by that member of the query, and the place within")
+  func wrongPlaces() async {
+    let client = Client()
+    // {"deliver":[{"to":"x"}],"tags":[1]}
+    let defaults = "%7B%22deliver%22:%5B%7B%22to%22:%22x%22%7D%5D,%22tags%22:%5B1%5D%7D"
+    let answer = await send(client, "/batches?defaults=\(defaults)", "http://a/")
+    #expect(answer.mistakes == ["defaults invalid_option", "defaults invalid_option"])
+    let errors = answer.json?["errors"]?.array ?? []
+    #expect(errors.allSatisfy { $0["parameter"] == .string("defaults") })
+    #expect(
+      errors.first?["detail"]
+        == .string("/deliver/0/to: This service has no destination of that name."))
+    #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag has") == true)
+  }
+
   @Test("take lists and objects in a table's columns, as JSON")
   func columns() async throws {
     let client = Client()
@@ -101,6 +126,19 @@ struct BatchTests {
     let job = try #require(client.service.with { $0.jobs.values.first })
     #expect(job.tags == ["b", "c"] && job.submission.deliveries.count == 1)
     #expect(job.submission.webhook?.url.string == "https://f/")
+  }
+
+  @Test(
+    "take a table whose text begins with a mark of its encoding, also where its first field is quoted",
+    arguments: ["\"url\",\"tags\"", "url,tags"], [1, 2, 4, .max])
+  func marked(header: String, pieces: Int) async {
+    let client = Client()
+    let table = "\u{FEFF}\(header)\nhttp://a/,x\n"
+    let answer = await send(client, "/batches", table, "text/csv", pieces: pieces)
+    #expect(answer.json?["counts"]?["queued"] == .number(1), "\(answer.text)")
+    for text in ["\u{FEFF}", "\u{FEFF}\u{FEFF}url\nhttp://a/", "\u{FEFE}url\nhttp://a/"] {
+      #expect(await send(client, "/batches", text, "text/csv", pieces: pieces).status == 422)
+    }
   }
 
   @Test("refuse a record of more fields than there are columns, however many")
@@ -149,17 +187,49 @@ struct BatchTests {
   }
 
   @Test(
-    "tell what is no JSON list; what came before stays",
+    "are refused whole where they are no JSON list, and begin anew by their key",
     arguments: [
       (#"{"jobs":["http://a/",]}"#, 400), (#"{"jobs":["http://a/"]"#, 400),
       (#"{"jobs":["http://a/"],"defaults":{}}"#, 422), (#"{"jobs":["http://a/"]} x"#, 400),
+      (#"{"jobs":["http://a/"],"notify":{}}"#, 422),
     ])
   func brokenList(text: String, status: Int) async throws {
+    for pieces in [1, Int.max] {
+      let client = Client()
+      let json = "application/json"
+      let refused = await send(client, "/batches", text, json, pieces: pieces, key: "k")
+      #expect(refused.status == status)
+      #expect(await client.get("/batches").json?["batches"] == .array([]))
+      let mended = await send(client, "/batches", #"{"jobs":["http://b/"]}"#, json, key: "k")
+      #expect(mended.status == 202 && mended.json?["received"] == .number(1), "\(pieces)")
+      _ = try await client.service.batchStore.endStopped(9, keptFor: .seconds(1))
+      #expect(try await client.service.batchStore.counts().jobs[.queued] == 1)
+    }
+  }
+
+  @Test("stay as far as they came where an open one, or what goes on with one, is refused")
+  func brokenLater() async throws {
     let client = Client()
-    #expect(await send(client, "/batches", text, "application/json").status == status)
-    let batch = await client.get("/batches").json?["batches"]?[0]
-    #expect(batch?["state"] == .string("receiving"))
-    #expect(batch?["received"] == .number(1))
+    let (json, text) = ("application/json", #"{"jobs":["http://a/"]} x"#)
+    let open = await send(client, "/batches?open=true", text, json, key: "k")
+    #expect(open.status == 400)
+    let again = await send(client, "/batches?open=true", text, json, key: "k")
+    #expect(again.status == 200 && again.json?["received"] == .number(1))
+    let id = try #require(again.json?["id"]?.string)
+    #expect(await send(client, "/batches/\(id)/lines?from=1", text, json).status == 400)
+    #expect(await client.get("/batches/\(id)").json?["received"] == .number(2))
+  }
+
+  @Test(
+    "tell JSON that is no object from what is no JSON",
+    arguments: [
+      (#"["http://a/"]"#, 422), (" null", 422), (#""x""#, 422), ("-1", 422), ("1", 422),
+      ("true", 422), ("false", 422), ("{}", 422), ("http://a/", 400), ("}", 400),
+    ])
+  func noList(text: String, status: Int) async {
+    let answer = await send(Client(), "/batches", text, "application/json")
+    #expect(answer.status == status)
+    #expect(answer.code == (status == 422 ? "invalid_option" : "malformed_json"))
   }
 
   @Test("go on where an upload ended too soon, and nowhere else")
@@ -227,7 +297,7 @@ struct BatchTests {
   func noRoom() async throws {
     let client = Client { $0.maxConnections = 2 }
     let hogs = [client.routes.memory, client.routes.connections].map {
-      $0.lease(for: .behind("192.0.2.9"))
+      $0.share(for: .behind("192.0.2.9"))
     }
     for (budget, status) in [(hogs[0], 503), (hogs[1], 429)] {
       budget.hold(1 << 40)
@@ -323,6 +393,16 @@ struct BatchTests {
     #expect(again.json?["id"] == first.json?["id"])
     #expect(again.json?["received"] == .number(1))
     #expect(await send(client, "/batches", "http://a/1\n", key: "k").status == 422)
+  }
+
+  @Test("are told as gone where their key comes again after they were purged")
+  func gone() async throws {
+    let client = Client()
+    let first = await send(client, "/batches", "http://a/1\n", key: "k")
+    let id = try #require(first.json?["id"]?.string)
+    #expect(await client.send(.delete, "/batches/\(id)?purge=true").status == 204)
+    let again = await send(client, "/batches", "http://a/1\n", key: "k")
+    #expect(again.status == 200 && again.text == #"{"id":"\#(id)","state":"gone"}"#)
   }
 
   @Test("tell their results in the order of the lines, those that are asked for")

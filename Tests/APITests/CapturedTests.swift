@@ -78,6 +78,28 @@ struct CapturedTests {
     #expect(empty.json?["source"]?["captured"]?["bytes"] == .number(0))
   }
 
+  @Test(
+    "a form may have something before it and behind it, and white space behind its boundaries",
+    arguments: ["", "\r\n", "This is a message in MIME format.\r\n--b0undar\r\n"], [1, 7, 100_000])
+  func acceptsPreamble(preamble: String, pieces: Int) async {
+    let body =
+      Array("\(preamble)--b0undary \t\r\n".utf8) + part("image", "image/jpeg", bytes)
+      + Array("\r\n--b0undary--  \r\nbye".utf8)
+    let answer = await client.send(.post, "/jobs", Self.type, body: body, pieces: pieces)
+    #expect(answer.status == 202, "\(answer.text)")
+    #expect(client.service.with { $0.images.values.contains(bytes) })
+  }
+
+  @Test("what is before a form is bounded", arguments: [1, 100_000])
+  func boundsPreamble(pieces: Int) async {
+    let whole = form([part("image", "image/png", bytes)])
+    for (count, status) in [(4096, 202), (4097, 400)] {
+      let body = Array(repeating: UInt8(ascii: "x"), count: count) + [13, 10] + whole
+      let answer = await client.send(.post, "/jobs", Self.type, body: body, pieces: pieces)
+      #expect(answer.status == status, "\(answer.text)")
+    }
+  }
+
   @Test("a form's mistakes are 422 with their places")
   func refusesForm() async {
     let image = part("image", "image/jpeg", bytes)
@@ -108,6 +130,8 @@ struct CapturedTests {
       ([], 400), (Array("x".utf8) + form([image]), 400), (Array(form([image]).dropLast(4)), 400),
       (form([image, image]), 400),
       (form([Array("\r\nx".utf8)]), 400),
+      (Array("--b0undary x\r\n".utf8) + image + Array("\r\n--b0undary--".utf8), 400),
+      (Array("--b0undary\r\n".utf8) + image + Array("\r\n--b0undary --".utf8), 400),
       (form([part("image", "text/html", bytes)]), 415),
       (form([Array("Content-Type: image/png\r\n\r\nx".utf8)]), 400),
       (form([part("image", "image/png", []) + [1], Array(repeating: 65, count: 5000)]), 431),

@@ -42,7 +42,8 @@ struct CrowdTests {
   @Test("one that leaves before its turn at a page of results stands in the line no more")
   func leaves() async throws {
     let client = Client()
-    let turns = client.routes.resultPages
+    let pages = client.routes.resultPages
+    let turns = pages.all
     let list: HTTPFields = [.contentType: "text/plain"]
     let upload = await client.send(.post, "/batches", list, body: Array("http://a/".utf8))
     let id = try #require(upload.json?["id"]?.string)
@@ -54,12 +55,43 @@ struct CrowdTests {
     streams.removeAll()
     try await Self.until { turns.waiting == 0 }
     withExtendedLifetime(others) {}
+    try await Self.until { pages.clients == 0 }
+  }
+
+  @Test("one with many streams of results has another wait for none of them but one")
+  func streams() async throws {
+    let client = Client()
+    let turns = client.routes.resultPages
+    let list: HTTPFields = [.contentType: "text/plain"]
+    let upload = await client.send(.post, "/batches", list, body: Array("none".utf8))
+    let id = try #require(upload.json?["id"]?.string)
+    var others = await turns.all.acquire(2)
+    #expect(others != nil)
+    var streams: [any ContentStream] = []
+    for _ in 0..<20 {
+      let stream = try await Self.results(of: id, client.routes, from: "192.0.2.9")
+      let first = stream.next()
+      #expect(first == .nothingYet)
+      streams.append(stream)
+    }
+    try await Self.until { turns.all.waiting == 1 && turns.clients == 1 }
+    let single = try await Self.results(of: id, client.routes)
+    let first = single.next()
+    #expect(first == .nothingYet)
+    try await Self.until { turns.all.waiting == 2 && turns.clients == 2 }
+    // All have their turn in the end.
+    others = nil
+    for stream in streams + [single] {
+      try await Self.until { stream.next() != .nothingYet }
+    }
+    try await Self.until { turns.clients == 0 }
   }
 
   private static func results(
-    of batch: String, _ routes: Routes
+    of batch: String, _ routes: Routes, from address: String = "192.0.2.1"
   ) async throws -> any ContentStream {
-    let request = Request(method: .get, path: "/batches/\(batch)/results")
+    let request = Request(
+      method: .get, path: "/batches/\(batch)/results", remoteAddress: address)
     guard case .stream(let stream) = await routes.respond(to: request).content else {
       throw JobsError.unknownBatch
     }
@@ -71,7 +103,7 @@ struct CrowdTests {
     let client = Client()
     let routes = client.routes
     let budget = Configuration().gathering.budget
-    let hog = routes.memory.lease(for: .behind("192.0.2.9"))
+    let hog = routes.memory.share(for: .behind("192.0.2.9"))
     #expect(hog.take(budget))
     let answer = await client.post(#"{"url":"http://a/"}"#)
     #expect(answer.status == 503 && answer.code == "overloaded")
@@ -117,7 +149,7 @@ struct CrowdTests {
     let server = try Self.serve(routes)
     let port = server.port
     let budget = Configuration().gathering.budget
-    let others = routes.memory.lease(for: .behind("127.0.0.1"))
+    let others = routes.memory.share(for: .behind("127.0.0.1"))
     others.hold(budget - (3 << 20))
     for _ in 0..<3 {
       let clients = try await Self.onThread {

@@ -17,11 +17,14 @@ extension FakeJobService {
       try await batchStore.open(batch, key: key)
     }
     switch opening {
-    case .opened: return BegunBatch(batch, isNew: true)
+    case .opened: return .new(batch)
     case .keyReused: throw .keyReused
     case .tooMany: throw .tooManyBatches
     case .repeated(let id):
-      return BegunBatch(try await self.batch(id, for: caller), isNew: false)
+      do throws(JobsError) { return .repeated(try await self.batch(id, for: caller)) } catch {
+        guard error == .unknownBatch else { throw error }
+        return .gone(id)
+      }
     }
   }
 
@@ -69,9 +72,11 @@ extension FakeJobService {
       try await storing { () async throws(StoreError) in try await batchStore.cancel(id) }, caller)
   }
 
-  func purge(batch id: BatchID, for caller: Caller) async throws(JobsError) {
+  func purge(batch id: BatchID, withKey: Bool, for caller: Caller) async throws(JobsError) {
     _ = try await batch(id, for: caller)
-    _ = try await storing { () async throws(StoreError) in try await batchStore.purge(id) }
+    _ = try await storing { () async throws(StoreError) in
+      try await batchStore.purge(id, withKey: withKey)
+    }
   }
 
   func retry(

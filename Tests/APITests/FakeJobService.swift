@@ -202,7 +202,8 @@ final class FakeJobService: JobService {
     let fitting = kept.withLock { $0.jobs.values }.filter { job in
       (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
-        && query.tag.map(job.tags.contains) != false && query.end.map { job.id < $0 } != false
+        && query.tag.map { job.tags.contains(tag: $0) } != false
+        && query.end.map { job.id < $0 } != false
         && query.start.map { job.id >= $0 } != false && query.selects(job)
         && query.batch.map { job.batch?.id == $0 } != false
     }.sorted { $0.id > $1.id }

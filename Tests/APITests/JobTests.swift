@@ -222,6 +222,9 @@ struct WaitingForDocumentTests {
     client.service.change(id) { $0.start(at: $0.createdAt) }
     let loading = await client.get("/jobs/\(id)").json
     #expect(loading?["last_error"] == .null && loading?["next_attempt_at"] == .null)
+    client.service.change(id) { $0.turn(to: .alternative(0), after: .internal) }
+    let turned = await client.get("/jobs/\(id)").json
+    #expect(turned?["last_error"] == .null && turned?["next_attempt_at"] == .null)
   }
 }
 
@@ -280,8 +283,27 @@ struct WaitTests {
   }
 
   @Test(
+    "a preference is read in each form that is legal, and cut however long it is",
+    arguments: [
+      ("wait=\"3\"", "3"), ("wait = 3", "3"), ("WAIT\t=\t3 ; x=y", "3"),
+      ("x=\"a, b\", wait=3", "3"),
+      (", wait=03, wait=4", "3"), ("wait=10000000000", "10000000000"),
+      ("wait=123456789012345678901234567890", "9223372036854775807"),
+    ])
+  func forms(prefer: String, applied: String) async throws {
+    let client = Client { $0.maxWait = .milliseconds(1) }
+    let id = try await client.submitted()
+    let answer = await client.get("/jobs/\(id)", [.prefer: prefer])
+    #expect(answer.status == 200)
+    #expect(answer.fields[.preferenceApplied] == "wait=\(applied)")
+  }
+
+  @Test(
     "a preference that can't be understood is as good as none",
-    arguments: ["wait=x", "wait", "wait=-1", "waits=9"])
+    arguments: [
+      "wait=x", "wait", "wait=-1", "waits=9", "wait=1.5", "wait=", "wait=\"1", "wait=1x",
+      "wait=1 2", "x; wait=1", "x=\"a, wait=1\"", "x=\"a, wait=1",
+    ])
   func ignores(prefer: String) async throws {
     let id = try await client.submitted()
     let answer = await client.get("/jobs/\(id)", [.prefer: prefer])
@@ -311,6 +333,14 @@ struct EditTests {
     let reset = await patch(id, #"{"priority":null,"tags":null}"#)
     #expect(reset.json?["priority"] == .string("normal"))
     #expect(reset.json?["tags"] == .array([]))
+  }
+
+  @Test("tells a tag from another encoding of its characters")
+  func encodedTags() async throws {
+    let id = try await client.submitted(#"{"url":"http://a/","tags":["caf\u00e9"]}"#)
+    let answer = await patch(id, #"{"tags":["cafe\u0301"]}"#)
+    let tag = answer.json?["tags"]?[0]?.string
+    #expect(tag.map { Array($0.utf8) } == Array("cafe\u{301}".utf8))
   }
 
   @Test(
@@ -370,6 +400,22 @@ struct ListTests {
     let both = await client.get("/jobs?tag=a+b&phase=queued&phase=loading")
     #expect(both.json?["jobs"]?.array?.count == 3)
     #expect(await client.get("/jobs?phase=failure").json?["jobs"] == .array([]))
+  }
+
+  @Test("an IPv6 address is a host with its brackets and without", arguments: ["[::1]", "::1"])
+  func addresses(host: String) async throws {
+    _ = try await client.submitted(#"{"url":"http://[::1]/"}"#)
+    #expect(await client.get("/jobs?host=\(host)").json?["jobs"]?.array?.count == 1)
+    #expect(await client.get("/jobs?host=[::2]").json?["jobs"] == .array([]))
+  }
+
+  @Test("a moment's letters are in either case", arguments: ["t09:30:00z", "T09:30:00.500Z"])
+  func moments(time: String) async throws {
+    _ = try await client.submitted()
+    for (date, count) in [("2000-01-01", 1), ("2999-01-01", 0)] {
+      let answer = await client.get("/jobs?since=\(date)\(time)")
+      #expect(answer.json?["jobs"]?.array?.count == count, "\(answer.text)")
+    }
   }
 
   @Test(

@@ -87,9 +87,30 @@ struct NotifyTests {
     for (target, body) in [
       ("/batches?notify=1", "{\"jobs\":[]}"), ("/batches?notify=%7B%7D", "{\"jobs\":[]}"),
       ("/batches", #"{"notify":{"url":"https://b.example/","events":["x"]},"jobs":["http://a/"]}"#),
-      ("/batches", #"{"jobs":["http://a/"],"notify":{"url":"https://b.example/"}}"#),
+      // The jobs were made without it.
+      (
+        "/batches",
+        #"{"jobs":["http://a/"],"notify":{"url":"https://b.example/","events":["job.failure"]}}"#
+      ),
     ] {
       #expect(try await Self.batch(client, target, body).answer.status == 422, "\(target)")
+    }
+  }
+
+  @Test("is a batch's own behind its jobs, too, where whoever writes JSON sorts its members")
+  func behind() async throws {
+    for pieces in [1, Int.max] {
+      let client = Client()
+      let text = #"{"jobs":["http://a/1"],"notify":{"url":"https://b.example/"}}"#
+      let answer = await client.send(
+        .post, "/batches", [.contentType: "application/json"], body: Array(text.utf8),
+        pieces: pieces)
+      #expect(answer.status == 202 && answer.json?["received"] == .number(1), "\(answer.text)")
+      let id = answer.json?["id"]?.string.flatMap { JobID(utf8: Substring($0).utf8) }
+      let batch = try await client.service.batchStore.batch(try #require(id))
+      #expect(batch?.webhook?.url.host == "b.example")
+      #expect(batch?.webhook?.events == [.batchFinished] && batch?.state == .running)
+      #expect(client.service.with { $0.jobs.values.allSatisfy { $0.submission.webhook == nil } })
     }
   }
 

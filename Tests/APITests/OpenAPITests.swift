@@ -242,6 +242,9 @@ struct OpenAPITests {
     for target in ["/batches/\(id)", "/batches/\(id)?purge=true", "/batches/\(id)"] {
       try contract.check(await client.send(.delete, target), .delete, "/batches/{id}")
     }
+    let gone = await client.send(.post, "/batches?open=true&name=a&tag=b", lines)
+    #expect(gone.json?["state"] == .string("gone"))
+    try contract.check(gone, .post, "/batches")
   }
 
   /// A form with an image, and options.

@@ -58,6 +58,14 @@ struct SubmitTests {
     #expect(job.tags == ["a", "ü"])
   }
 
+  @Test(
+    "a part of a second is one of freshness",
+    arguments: [("0", 0), ("0.001", 1), ("1.5", 2), ("2.0", 2), ("3155760000", 3_155_760_000)])
+  func roundsFreshness(seconds: String, kept: Int) async throws {
+    let id = try await client.submitted("{\"url\":\"http://a/\",\"cache_ttl\":\(seconds)}")
+    #expect(client.service.with { $0.jobs[id]?.submission.cacheTTL } == kept)
+  }
+
   @Test("a batch is answered in the order given")
   func acceptsBatch() async {
     let answer = await client.post(#"[{"url":"http://a.example/"},{"local":"x/y.png"}]"#)
@@ -127,7 +135,7 @@ struct SubmitTests {
       (#""priority":null"#, "/priority invalid_option"),
       (#""cache":"never""#, "/cache invalid_option"),
       (#""cache_ttl":-1"#, "/cache_ttl invalid_option"),
-      (#""cache_ttl":1.5"#, "/cache_ttl invalid_option"),
+      (#""cache_ttl":3155760000.5"#, "/cache_ttl invalid_option"),
       (#""timeout":0"#, "/timeout invalid_option"),
       (#""timeout":60.001"#, "/timeout invalid_option"),
       (#""timeout":1e999"#, "/timeout invalid_option"),
@@ -173,6 +181,28 @@ struct SubmitTests {
     #expect(answer.mistakes == [mistake])
     #expect(answer.code.map { mistake.hasSuffix($0) } == true)
     #expect(client.service.with { $0.jobs.isEmpty })
+  }
+
+  @Test("a user and password in a URL are told where they go, which is in no view and no webhook")
+  func userInURL() async {
+    let hint = "Send user and password as headers.Authorization."
+    let named = "https://anna:secret@example.org/a"
+    for json in [
+      #"{"url":"\#(named)"}"#, #"{"url":"https://a.example/","alternatives":["\#(named)"]}"#,
+    ] {
+      let answer = await client.post(json)
+      #expect(answer.detail?.hasSuffix(hint) == true, "\(answer.text)")
+      #expect(!answer.text.contains("secret"))
+    }
+    for url in ["https://", "example.org/@a", "https://a b/c@d", "anna@example.org"] {
+      let answer = await client.post(#"{"url":"\#(url)"}"#)
+      #expect(answer.code == "invalid_url" && !answer.text.contains(hint), "\(url)")
+    }
+    let notified = await client.post(
+      #"{"url":"https://a.example/","notify":{"url":"\#(named)"}}"#)
+    #expect(notified.code == "invalid_url" && !notified.text.contains(hint))
+    let view = await Client { $0.view.isEnabled = true }.get("/image?url=\(named)")
+    #expect(view.code == "invalid_url" && !view.text.contains(hint))
   }
 
   @Test("a retention goes up to the configuration's, in a list's lines and defaults too")

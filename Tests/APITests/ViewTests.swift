@@ -35,6 +35,8 @@ struct ViewTests {
       for method: HTTPRequest.Method in [.get, .post, .options] {
         #expect(await client.send(method, "/image?url=\(source)").status == 404, "\(method)")
       }
+      #expect(
+        await client.get("/image?url=\(source)").detail == "GET /image is off: view.enabled.")
     }
   }
 

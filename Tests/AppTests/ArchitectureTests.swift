@@ -99,6 +99,17 @@ struct ArchitectureTests {
     #expect(Set(FolderGraph([a, b, c, back]).cycle ?? []) == ["A", "B", "C"])
   }
 
+  @Test("would show a function that another folder has, and none for a method of its name")
+  func functions() {
+    let home = ("A", "func five<Value>(_ value: Value) {}\nprivate func six() {}")
+    let call = ("B", "struct Two { func seven() async { await five(7) } } // six()")
+    #expect(FolderGraph([home, call]).uses["B"]?["A"]?.contains("five") == true)
+    let methods = ("B", "struct Two { func five() {}\n  func seven() { five(); six(); a.five() } }")
+    #expect(FolderGraph([home, methods]).uses["B"]?.isEmpty == true)
+    let back = ("A", "struct Eight { let two: Two }")
+    #expect(FolderGraph([home, call, back]).cycle != nil)
+  }
+
   @Test("answers twelve times where to begin, each time by at most eight files")
   func beginnings() {
     let rows = Self.page.table("Where to begin")
@@ -127,7 +138,8 @@ struct ArchitectureTests {
     let lookups = CurlFetcher.Configuration().maxLookups
     #expect(
       told["`fetch-names`"]
-        == "up to \(lookups), while there are lookups, and 1 for when no more can be had")
+        == "up to \(lookups), while there are lookups, \(4 * lookups) with those that nobody waits for "
+        + "any more, and 1 for when no more can be had")
   }
 
   @Test("has the threads of a service that runs")

@@ -74,6 +74,10 @@ struct ConfigurationMistakeTests {
         "storage: { images: s3://pictures/a/./b }",
         "1:20: storage.images: \"s3://pictures/a/./b\" is no bucket and prefix (s3://bucket/prefix)"
       ),
+      (
+        "storage: { images: s3://b/x }",
+        "1:20: storage.images: \"s3://b/x\" has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+      ),
       ("view: { keys: [aabb] }", "1:16: view.keys[0]: is not 32…2048 hexadecimal digits"),
       // A secret that stands where a list of them has to is not told either.
       ("view: { keys: 0011aabb }", "1:15: view.keys: what stands here is not a list"),

@@ -90,7 +90,7 @@ struct DocumentedLimitsTests {
       "It runs as \(user) and writes to `\(folder)` alone",
       "exits with \(ExitStatus.operatorMistake.rawValue) on a mistake; "
         + "\(ExitStatus.usageError.rawValue) is a wrong command line, "
-        + "\(ExitStatus.internalFault.rawValue) a fault of ours",
+        + "\(ExitStatus.internalFault.rawValue) a fault of ours, or a store that can't be used",
       "exit status \(ExitStatus.fine.rawValue) or \(ExitStatus.operatorMistake.rawValue)",
     ]
   }

@@ -1,20 +1,24 @@
 import Foundation
 
-/// Which folders of a source tree use types that other folders declare. Comments don't count.
+/// Which folders of a source tree use types and functions that other folders declare. Comments don't count.
 struct FolderGraph {
-  /// By folder: the folders that it uses, each with the types.
+  /// By folder: the folders that it uses, each with what of it.
   private(set) var uses: [String: [String: Set<String>]] = [:]
 
   /// - Parameter files: each with its folder.
   init(_ files: [(folder: String, text: String)]) {
     let codes = files.map { (folder: $0.folder, code: Self.withoutComments($0.text)) }
     var homes: [String: Set<String>] = [:]
+    var functions: [String: Set<String>] = [:]
     for (folder, code) in codes {
       for name in Self.declarations(in: code) { homes[name, default: []].insert(folder) }
+      functions[folder, default: []].formUnion(
+        code.matches(of: #/\bfunc (\w+)/#).map { String($0.1) })
     }
     for (folder, code) in codes {
       uses[folder, default: [:]].merge([:]) { first, _ in first }
-      for name in Set(code.matches(of: #/\b[A-Z]\w*/#).map { String($0.0) }) {
+      // A folder that has a function or a method of that name calls its own.
+      for name in Self.names(in: code).subtracting(functions[folder] ?? []) {
         guard let home = homes[name], !home.contains(folder) else { continue }
         for other in home { uses[folder, default: [:]][other, default: []].insert(name) }
       }
@@ -50,10 +54,17 @@ struct FolderGraph {
     return nil
   }
 
-  /// Types that a file declares at its outermost level, for others to use.
+  /// Types that a file names, and functions that it calls other than as somebody's methods.
+  private static func names(in code: String) -> Set<String> {
+    let types = code.matches(of: #/\b[A-Z]\w*/#).map { String($0.0) }
+    let calls = code.matches(of: #/(\.|func )?\b([a-z]\w*)\(/#).filter { $0.1 == nil }
+    return Set(types + calls.map { String($0.2) })
+  }
+
+  /// Types and functions that a file declares at its outermost level, for others to use.
   private static func declarations(in code: String) -> [String] {
     let declaration =
-      #/(?m)^(?:(?:public|package|internal|final|indirect) )*(?:actor|class|struct|enum|protocol|typealias) (\w+)/#
+      #/(?m)^(?:(?:public|package|internal|final|indirect) )*(?:actor|class|struct|enum|protocol|typealias|func) (\w+)/#
     return code.matches(of: declaration).map { String($0.1) }
   }
 

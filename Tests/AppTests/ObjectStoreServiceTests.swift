@@ -32,6 +32,36 @@ struct ObjectStoreServiceTests {
     #expect(try await next.stop() == 0)
   }
 
+  @Test("removes the copies that the run before left")
+  func earlierCopies() async throws {
+    let bucket = try await TestBucket(prefix: "kept")
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    origin.on("/filed.png", .ok(Fixtures.filedPNG))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let service = try await RunningService(folder: folder, settings: bucket.settings)
+    let id = try await service.submit(url: origin.url("/filed.png"))
+    #expect(try await service.finished(id)["phase"] as? String == "success")
+    #expect(copies(in: folder) == 1)
+    #expect(try await service.stop() == 0)
+
+    let next = try await RunningService(folder: folder, settings: bucket.settings)
+    try await eventually { copies(in: folder) == 0 }
+    #expect(try await Array(next.get("/jobs/\(id)/image").body) == Fixtures.filedPNG)
+    #expect(try await next.stop() == 0)
+  }
+
+  /// Files that have a digest for a name.
+  private func copies(in folder: String) -> Int {
+    let walk = FileManager.default.enumerator(atPath: folder + "/data/copies")
+    var count = 0
+    while let path = walk?.nextObject() as? String {
+      if path.wholeMatch(of: #/[0-9a-f]{2}\/[0-9a-f]{62}/#) != nil { count += 1 }
+    }
+    return count
+  }
+
   @Test("sweeps what no job refers to, and leaves alone what is none of its own")
   func sweeps() async throws {
     let bucket = try await TestBucket(prefix: "kept")
@@ -94,9 +124,17 @@ struct ObjectStoreServiceTests {
     #expect(wrong.hasSuffix("\nstatus 70\n"), "\(wrong)")
     #expect(!wrong.contains("sesame"), "\(wrong)")
     let none = try await serve("AWS_SECRET_ACCESS_KEY=")
-    #expect(none.contains("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "\(none)")
+    // No other start mends that.
+    #expect(none.contains("storage.images: AWS_SECRET_ACCESS_KEY is not set"), "\(none)")
+    #expect(none.hasSuffix("\nstatus 1\n"), "\(none)")
+    let neither = try await serve("AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY=")
+    #expect(
+      neither.contains("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "\(neither)")
     let gone = try await serve("IMAGEFETCH_STORAGE_IMAGES=s3://no-such-bucket-here")
     #expect(gone.contains("storage.images: the object store answers 404 NoSuchBucket"), "\(gone)")
+    for said in [wrong, gone] {
+      #expect(!said.contains("internal fault"), "\(said)")
+    }
   }
 
   /// What a start says that fails.

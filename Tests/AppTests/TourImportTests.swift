@@ -36,6 +36,20 @@ struct TourImportTests {
     }
   }
 
+  @Test("says why where the service knows no such bucket, and waits for nothing")
+  func refused() async throws {
+    let page = Readme.file("docs/tour.md")
+    try await withVisitor(inFolder: true) { visitor, _ in
+      let before = Readme.steps(of: Readme.section("Try it on one machine", of: page))
+      let helpers = Readme.steps(of: Readme.section("Each endpoint", of: page)).prefix(1)
+      for step in before + helpers { try await visitor.follow(step) }
+      let steps = Readme.steps(of: Readme.section(Self.title, of: page))
+      let said = try await visitor.run("receiver=127.0.0.1:9200\n" + steps[2].commands)
+      #expect(said.contains("This service has no destination of that name."), "\(said)")
+      #expect(said.contains("\"parameter\":\"defaults\""), "\(said)")
+    }
+  }
+
   @Test("is shown in the README as well, as it is")
   func readme() throws {
     let query = #/--url-query '(defaults=[^']+)'/#

@@ -107,6 +107,8 @@ struct ViewTests {
     let run = try CommandRun(["sign"] + arguments, environment)
     #expect(run.status == status)
     #expect(run.output.isEmpty && run.error.contains(error), "\(run.error)")
+    // What is wrong with a command line is told with the form that this command's has.
+    #expect(run.error.contains("Usage: imagefetch sign") == (status == 2), "\(run.error)")
   }
 
   @Test("signs no member that the view would refuse")

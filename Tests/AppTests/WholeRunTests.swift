@@ -124,6 +124,7 @@ struct WholeRunTests {
         let finished = try await service.finished(id)
         let error = finished["error"] as? [String: Any]
         #expect(error?["code"] as? String == expected.code, "\(expected.path): \(error ?? [:])")
+        if expected.path == "/other" { #expect(finished["attempts"] as? Int == 1) }
         let image = try await service.get("/jobs/\(id)/image")
         #expect(image.status == 404, "never half a picture: \(expected.path)")
       }

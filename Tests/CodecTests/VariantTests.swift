@@ -115,6 +115,30 @@ struct VariantTests {
     #expect(all?.map { (try? $0.get()) == nil } == [false, true, false, false])
   }
 
+  @Test("read at the scale of a larger one is what it is beside that, and another rendition")
+  func scales() throws {
+    let (bytes, renderer) = (Fixtures.jpeg, StreamingRenderer())
+    let image = try Decoding(bytes).result.get()
+    let (small, large) = (Variant(.png, 30), Variant(.png, 400))
+    var beside = small
+    beside.shrink = renderer.shrink(for: large, from: image)
+    #expect(renderer.shrink(for: small, from: image) != beside.shrink)
+    let rendering = renderer.render(bytes, of: image, as: [small, large])
+    var all: [Result<[UInt8], CodecError>]?
+    while all == nil { all = try rendering.step() }
+    let together = try #require(all?.first).get()
+    #expect(together == Rendered(bytes, as: beside).file)
+    #expect(together != Rendered(bytes, as: small).file, "else this proves nothing")
+
+    let stored = StoredImage(
+      description: image, digest: ImageDigest(of: bytes), bytes: bytes.count, url: nil,
+      variant: .regular, modifiedAt: Timestamp(milliseconds: 0))
+    let renditions = [small, beside, large].map { Rendition(of: stored, as: $0, by: renderer) }
+    #expect(Set(renditions.map(\.id)).count == 3)
+    #expect(renditions[0].decode != renditions[2].decode, "they come out otherwise together")
+    #expect(renditions[1].decode == renditions[2].decode)
+  }
+
   @Test("is let go at any moment")
   func lettingGo() throws {
     for name in ["photo.jpg", "photo-progressive.jpg", "flat-paeth.png", "rgba.png"] {

@@ -97,6 +97,19 @@ struct WholeImageTests {
     #expect(Decoding(png.bytes).description?.hasAlpha == true)
   }
 
+  @Test("has the colour transparent whose bits count, whoever reads", arguments: [1, 2, 4, 8, 16])
+  func transparentColour(depth: UInt8) {
+    var png = PNGFixture(width: 9, height: 5)
+    (png.depth, png.colourType) = (depth, 0)
+    png.before = [PNGFixture.chunk("tRNS", [0, 0])]
+    let wanted = Decoding(png.bytes).description
+    png.before = [PNGFixture.chunk("tRNS", [depth == 16 ? 0 : 0xFF, 0])]
+    // Nothing of it is to be seen.
+    #expect(wanted?.hasAlpha == true && wanted?.lqip == nil)
+    #expect(Decoding(png.bytes).description == wanted)
+    #expect(Decoding(png.bytes, variants: [Variant(.png, 4)]).description == wanted)
+  }
+
   @Test("is upright where its EXIF block makes no sense", arguments: 0..<8)
   func nonsense(index: Int) {
     let sound = EXIFFixture.tiff(orientation: 6, isBigEndian: true)

@@ -1,4 +1,5 @@
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
 
@@ -42,7 +43,8 @@ struct BackgroundLoadTests {
       _ = engine.network.set(false)
       let replacer = LowDataReplacer(
         loader: engine.backgroundLoader, store: shop.store, network: engine.network,
-        publisher: engine.publisher, makers: engine.makers, log: engine.log)
+        publisher: engine.publisher, makers: engine.makers,
+        deliveries: engine.loader.deliveries, log: engine.log)
       await replacer.replaceAll()
       var variants: [SourceVariant?] = []
       for id in ids {
@@ -50,5 +52,108 @@ struct BackgroundLoadTests {
       }
       #expect(variants == [.lowData, .lowData, .regular])
     }
+  }
+
+  @Test("takes a low-data image's place later if it may be had then; no other is asked for again")
+  func later() async throws {
+    try await Workshop.open({ $0.isConstrained = true }) { shop in
+      let gone = "http://a.example/gone"
+      shop.fetcher.answer(low, with: .pieces([ok], total: ok.count))
+      shop.fetcher.answer(
+        url, with: .fails(.originStatus(503, retryAfter: 0.05)), .fails(.stalled(seconds: 1)),
+        .pieces([ok + [1]], total: ok.count + 1))
+      let late = try await shop.submit(url) { $0.source = source }
+      let never = try await shop.submit(gone) {
+        $0.source = .url(SourceURL(gone)!, lowData: SourceURL(low))
+      }
+      for id in [late, never] {
+        #expect(try await shop.finished(id).image?.variant == .lowData)
+      }
+      let engine = shop.engine
+      _ = engine.network.set(false)
+      var retry = RetryPolicy()
+      retry.initialBackoff = .milliseconds(1)
+      let queue = BackgroundQueue()
+      let replacer = LowDataReplacer(
+        loader: engine.backgroundLoader, store: shop.store, network: engine.network,
+        publisher: engine.publisher, makers: engine.makers,
+        deliveries: engine.loader.deliveries, log: engine.log, retry: retry)
+      async let running: Void = replacer.run(for: queue)
+      let began = ContinuousClock.now
+      queue.replaceLowData()
+      try await until { engine.peek(late, for: Workshop.me)?.job.image?.variant == .regular }
+      #expect(began.duration(to: .now) >= .milliseconds(50))
+      queue.stop()
+      await running
+      let asked = shop.fetcher.requests.map(\.url.string)
+      #expect(asked.filter { $0 == url }.count == 3 && asked.filter { $0 == gone }.count == 1)
+      #expect(engine.peek(never, for: Workshop.me)?.job.image?.variant == .lowData)
+    }
+  }
+
+  @Test("is brought to where the low-data one was; what is where, and each request, is told")
+  func delivered() async throws {
+    let receiver = Receiver()
+    try await Workshop.open(destinations: receiver, { $0.isConstrained = true }) { shop in
+      shop.fetcher.answer(low, with: .pieces([ok], total: ok.count))
+      shop.fetcher.answer(
+        url, with: .fails(.stalled(seconds: 1)), .pieces([ok + [1]], total: ok.count + 1))
+      let id = try await shop.submit(url) {
+        $0.source = source
+        $0.deliveries = ["a", "b"].map { path in
+          let url = SourceURL("http://receiver.example/\(path)")!
+          return DeliveryRequest(.put(url, headers: []), variant: nil)
+        }
+      }
+      _ = try await shop.finished(id)
+      let engine = shop.engine
+      _ = engine.network.set(false)
+      let replacer = LowDataReplacer(
+        loader: engine.backgroundLoader, store: shop.store, network: engine.network,
+        publisher: engine.publisher, makers: engine.makers,
+        deliveries: engine.loader.deliveries, log: engine.log)
+      let (busy, expired) = (
+        DeliveryError.refused(to: "b", status: 503, code: nil),
+        DeliveryError.refused(to: "a", status: 403, code: nil)
+      )
+      let (old, new) = (ok.count, ok.count + 1)
+      let rounds: [([DeliveryError?], Bool, SourceVariant, [Int])] = [
+        ([], true, .lowData, [old, old]), ([nil, busy], true, .lowData, [new, old]),
+        ([expired], false, .lowData, [new, old]), ([], false, .regular, [new, new]),
+      ]
+      for (answers, isTriedAgain, variant, there) in rounds {
+        receiver.answer(with: answers)
+        let left = await replacer.replaceAll()
+        #expect(left.contains(id) == isTriedAgain)
+        let job = try await engine.job(id, for: Workshop.me).job
+        #expect(job.phase == .success && job.image?.variant == variant)
+        #expect(job.deliveries.map(\.bytes) == there)
+        #expect(job.attempts == shop.fetcher.requests.count)
+      }
+      #expect(receiver.brought == [old, old, new, new, new])
+    }
+  }
+}
+
+/// Takes what it is brought, unless it is to answer with an error.
+private final class Receiver: ImageDestinations {
+  private let state = Mutex((answers: [DeliveryError?](), brought: [Int]()))
+
+  /// The sizes of what it took, in order.
+  var brought: [Int] { state.withLock { $0.brought } }
+
+  /// What it answers next; after that it takes all.
+  func answer(with answers: [DeliveryError?]) { state.withLock { $0.answers = answers } }
+
+  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
+    let error = state.withLock { state -> DeliveryError? in
+      guard !state.answers.isEmpty, let error = state.answers.removeFirst() else {
+        state.brought.append(parcel.content.count)
+        return nil
+      }
+      return error
+    }
+    if let error { throw error }
+    return nil
   }
 }

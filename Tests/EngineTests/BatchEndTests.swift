@@ -26,10 +26,60 @@ struct BatchEndTests {
       // It is asked in vain from now on.
       let failure = StoreError.unavailable(detail: "away")
       await store.fail(with: .init(repeating: failure, count: 1_000), of: .cache)
-      try await shop.engine.purge(batch: batch.id, for: Workshop.me)
+      try await shop.engine.purge(batch: batch.id, withKey: false, for: Workshop.me)
       try await until { try await store.counts().jobs[.success] == 0 }
     }
     #expect(try await store.cacheCounts().entries == 0)
+  }
+
+  @Test("shows nobody a job of a purged one, however long their removal takes")
+  func hidden() async throws {
+    let store = MemoryJobStore()
+    try await Workshop.open(store: store) { shop in
+      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let url = "http://a.example/x.png"
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      var lines = NewLines(after: 0)
+      lines.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
+      lines.count = 1
+      _ = try await shop.engine.add(lines, to: batch, by: Workshop.me)
+      try await until { try await store.batch(batch.id)?.counts[.success] == 1 }
+      let query = JobQuery(owner: nil, now: shop.clock.now, limit: 1)
+      let listed = try await shop.engine.jobs(query).jobs
+      let id = try #require(listed.first?.id)
+      await store.hold(.endStopped)
+      let purged: Void? = try? await shop.engine.purge(
+        batch: batch.id, withKey: false, for: Workshop.me)
+      #expect(purged != nil && shop.engine.peek(id, for: Workshop.me) == nil)
+      await #expect(throws: JobsError.unknownJob) {
+        try await shop.engine.job(id, for: Workshop.me)
+      }
+      // Else it would never stop.
+      await store.letGo()
+    }
+  }
+
+  @Test("leaves a purged one's key to tell that it is gone, but where that is to begin another")
+  func keys() async throws {
+    try await Workshop.open { shop in
+      let key = IdempotencyKey(
+        owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: [1]))
+      func begin() async throws -> BegunBatch {
+        try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: key)
+      }
+      let refused = try await begin().batch.id
+      try await shop.engine.purge(batch: refused, withKey: true, for: Workshop.me)
+      guard case .new(let batch) = try await begin() else {
+        Issue.record("the key stands for what was refused")
+        return
+      }
+      try await shop.engine.purge(batch: batch.id, withKey: false, for: Workshop.me)
+      guard case .gone(batch.id) = try await begin() else {
+        Issue.record("it is not told as gone")
+        return
+      }
+    }
   }
 
   @Test("keeps no other batch waiting, however long it takes")

@@ -58,4 +58,44 @@ struct BatchLimitTests {
       }
     }
   }
+
+  @Test("however many messages wait, what a key came with before; and nothing new by one")
+  func repeatedMessages() async throws {
+    try await Workshop.open({ $0.maxWaitingMessages = 1 }) { shop in
+      let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)
+      shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
+      var submission = Submission(source: .url(SourceURL("http://busy.example/")!, lowData: nil))
+      submission.webhook = webhook
+      let (new, moment) = (NewJob(submission: submission), shop.clock.now)
+      func key(_ name: String) -> IdempotencyKey {
+        IdempotencyKey(
+          owner: Workshop.me.owner, key: name, fingerprint: MemoryImageStore.digest(of: [1]))
+      }
+      func job() -> Job {
+        Job(new, id: JobID(at: moment), owner: Workshop.me.owner, createdAt: moment)
+      }
+      // Past the engine, which would remember for a while that there was room.
+      let first = job()
+      #expect(try await shop.store.submit([first], key: key("job"), capacity: .max) == .accepted)
+      let list = Batch(
+        id: JobID(at: moment), owner: Workshop.me.owner, key: "list", retention: .seconds(60),
+        webhook: webhook, createdAt: moment)
+      #expect(try await shop.store.open(list, key: key("list")) == .opened)
+      var ended = job()
+      _ = ended.cancel(at: moment, keptFor: .seconds(60))
+      await shop.store.tell(WebhookMessage(endOf: ended, after: .queued))
+
+      let again = try await shop.engine.submit([new], by: Workshop.me, key: key("job"))
+      #expect(again.map(\.id) == [first.id])
+      let newList = NewBatch(webhook: webhook)
+      let same = try await shop.engine.begin(newList, by: Workshop.me, key: key("list"))
+      #expect(same.batch.id == list.id)
+      await #expect(throws: JobsError.tooManyMessages) {
+        try await shop.engine.submit([new], by: Workshop.me, key: key("new"))
+      }
+      await #expect(throws: JobsError.tooManyMessages) {
+        try await shop.engine.begin(newList, by: Workshop.me, key: key("new"))
+      }
+    }
+  }
 }

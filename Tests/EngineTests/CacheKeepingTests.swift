@@ -1,6 +1,7 @@
 import Jobs
 import TestSupport
 import Testing
+import Waiting
 
 @testable import Engine
 
@@ -25,6 +26,49 @@ struct CacheKeepingTests {
       let fetched = try await shop.finished(shop.submit("http://a.example/x"))
       #expect(fetched.phase == .success && fetched.cache?.status == .miss)
       #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("is confirmed where its bytes are kept, and not by those that memory has of them still")
+  func onlyInMemory() async throws {
+    try await Workshop.open { shop in
+      let (url, fields) = ("http://a.example/x", [HeaderField(name: "ETag", value: "\"v1\"")])
+      shop.fetcher.answer(
+        url, with: .responds(200, fields, ok), .responds(304, fields), .responds(200, fields, ok))
+      let first = try await shop.finished(shop.submit(url))
+      let digest = try #require(first.image?.digest)
+      #expect(try await shop.engine.openImage(digest) != nil)
+      try await shop.images.remove(ImageName(digest))
+      let job = try await shop.finished(shop.submit(url) { $0.cacheMode = .noCache })
+      #expect(job.phase == .success && job.cache?.status == .miss)
+      #expect(shop.images.digests == [digest])
+      #expect(shop.fetcher.requests.count == 3)
+    }
+  }
+
+  @Test(
+    "is given out no more once the origin has sent what may not be stored",
+    arguments: [CacheMode.noCache, .reload, .default])
+  func superseded(mode: CacheMode) async throws {
+    try await Workshop.open { shop in
+      let (url, other) = ("http://a.example/x", ok + ok)
+      func responds(_ control: String, _ bytes: [UInt8]) -> ScriptedFetcher.Answer {
+        .responds(200, [HeaderField(name: "Cache-Control", value: control)], bytes)
+      }
+      shop.fetcher.answer(url, with: responds("max-age=1000", ok), responds("no-store", other))
+      let first = try await shop.finished(shop.submit(url))
+      let asking = try await shop.submit(url) {
+        $0.cacheMode = mode
+        // The stored picture is not the one that it names.
+        if mode == .default { $0.integrity = MemoryImageStore.digest(of: other) }
+      }
+      let second = try await shop.finished(asking)
+      #expect(second.image?.digest == MemoryImageStore.digest(of: other))
+      let third = try await shop.finished(shop.submit(url))
+      #expect(third.cache?.status == .miss && third.image?.digest == second.image?.digest)
+      #expect(shop.fetcher.requests.count == 3)
+      let digest = try #require(first.image?.digest)
+      #expect(try await shop.engine.openImage(digest) != nil, "its job has it still")
     }
   }
 
@@ -135,7 +179,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("does not end those early who came with more time, nor the others late")
+  @Test("does not end those early who came with more time, nor the others late: all have it")
   func staleTogether() async throws {
     try await Workshop.open { shop in
       let fields = [
@@ -149,8 +193,42 @@ struct CacheKeepingTests {
       let hurried = try await shop.submit("http://a.example/x") {
         ($0.timeout, $0.maxAttempts) = (.milliseconds(50), 1)
       }
-      #expect(try await shop.finished(hurried).phase == .failure)
+      let early = try await shop.finished(hurried)
+      #expect(early.cache?.status == .stale && early.attempts == 1)
+      #expect(try await shop.engine.job(patient, for: Workshop.me).job.phase == .loading)
       #expect(try await shop.finished(patient).cache?.status == .stale)
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("is whose time is over, and what the origin sends in the end the others'")
+  func staleBeforeOthers() async throws {
+    try await Workshop.open { shop in
+      let (url, new, goesOn) = ("http://a.example/x", ok + [1], Latch())
+      let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")]
+      shop.fetcher.answer(
+        url, with: .responds(200, fields, ok),
+        .waits(after: ok, { await goesOn.wait() }, then: [1]))
+      _ = try await shop.finished(shop.submit(url))
+      shop.clock.advance(by: .seconds(5))
+      let patient = try await shop.submit(url)
+      while shop.fetcher.requests.count < 2 { await Task.yield() }
+      func hurry(_ integrity: ImageDigest? = nil) async throws -> Job {
+        let id = try await shop.submit(url) {
+          ($0.timeout, $0.maxAttempts, $0.integrity) = (.milliseconds(50), 1, integrity)
+        }
+        return try await shop.finished(id)
+      }
+      let hurried = try await hurry()
+      #expect(hurried.cache?.status == .stale)
+      #expect(hurried.image?.digest == MemoryImageStore.digest(of: ok))
+      let choosy = try await hurry(MemoryImageStore.digest(of: new))
+      #expect(choosy.failure?.code == .timeout, "as alone")
+      goesOn.open()
+      let last = try await shop.finished(patient)
+      #expect(last.cache?.status == .miss)
+      #expect(last.image?.digest == MemoryImageStore.digest(of: new))
+      #expect(shop.fetcher.requests.count == 2)
     }
   }
 

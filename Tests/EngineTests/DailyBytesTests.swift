@@ -75,4 +75,38 @@ struct DailyBytesTests {
       }
     }
   }
+
+  @Test("keep no key from its answer that came before, and let nothing new come by one")
+  func repeated() async throws {
+    try await Workshop.open { shop in
+      let me = Caller(
+        owner: Workshop.me.owner, isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 1))
+      func key(_ name: String, of request: UInt8 = 1) -> IdempotencyKey {
+        IdempotencyKey(
+          owner: me.owner, key: name, fingerprint: MemoryImageStore.digest(of: [request]))
+      }
+      let url = "https://a.example/1"
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      let list = try await shop.engine.begin(NewBatch(), by: me, key: key("list")).batch
+      let id = try await shop.engine.submit([new], by: me, key: key("job"))[0].id
+      #expect(try await shop.finished(id).phase == .success)
+      #expect(try await shop.engine.submit([new], by: me, key: key("job")).map(\.id) == [id])
+      let again = try await shop.engine.begin(NewBatch(), by: me, key: key("list"))
+      #expect(again.batch.id == list.id)
+      await #expect(throws: JobsError.keyReused) {
+        try await shop.engine.submit([new], by: me, key: key("job", of: 2))
+      }
+      let spent = JobsError.bytesSpent(
+        for: Timestamp(day: shop.clock.now.day + 1) - shop.clock.now)
+      // Also what the cache would answer.
+      await #expect(throws: spent) {
+        try await shop.engine.submit([new], by: me, key: key("new"))
+      }
+      await #expect(throws: spent) {
+        try await shop.engine.begin(NewBatch(), by: me, key: key("new"))
+      }
+      #expect(try await shop.store.counts().jobs[.success] == 1)
+    }
+  }
 }

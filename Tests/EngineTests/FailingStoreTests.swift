@@ -83,6 +83,83 @@ struct FailingStoreTests {
     #expect(again != .pendingDeletion)
   }
 
+  /// An image that the store has marked for deletion, and nobody was told of it.
+  private func markUnheard(
+    _ store: MemoryJobStore, _ images: MemoryImageStore, for instance: Instance
+  ) async throws -> ImageName {
+    let image = images.leaveOrphan(ok)
+    _ = try await store.reserve(image, bytes: ok.count, as: holder, of: instance, limit: 99)
+    try await store.release(holder)
+    await store.fail(with: [failure], of: .abandonedAnswer)
+    await #expect(throws: failure) { try await store.abandonedImages(9, for: instance) }
+    return ImageName(image, generation: 7)
+  }
+
+  private func bringBack(
+    _ image: ImageDigest, to images: MemoryImageStore, by keeper: ImageKeeper
+  ) async throws {
+    let staged = try await images.spool.stage()
+    try staged.write(ok)
+    #expect(try await keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99))
+  }
+
+  @Test(
+    "takes no image with it that came back, where it did not say that the one before was forgotten",
+    arguments: [MemoryJobStore.Call.forget, .forgetAnswer])
+  func forgotten(call: MemoryJobStore.Call) async throws {
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let (image, marked) = try await mark(store, images, for: lease.instance)
+    await store.fail(with: [failure], of: call)
+    await keeper.remove(marked)
+    try await bringBack(image, to: images, by: keeper)
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests == [image])
+  }
+
+  @Test("takes no image with it that came back while it told of what it had marked")
+  func lateLook() async throws {
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let name = try await markUnheard(store, images, for: lease.instance)
+    await store.hold(.leavingAnswer)
+    async let round = keeper.retry()
+    try await until { await store.heldCalls == 1 }
+    await keeper.remove([name])
+    try await bringBack(name.digest, to: images, by: keeper)
+    await store.letGo()
+    let fault = await round
+    #expect(fault == nil && images.digests == [name.digest])
+  }
+
+  @Test("has an image removed once that is being forgotten while it tells of what it had marked")
+  func lateForgetting() async throws {
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let name = try await markUnheard(store, images, for: lease.instance)
+    await store.hold(.forget)
+    async let removing: Void = keeper.remove([name])
+    try await until { await store.heldCalls == 1 }
+    // Whoever removes it again is told.
+    images.stick(name.digest)
+    let fault = await keeper.retry()
+    await store.letGo()
+    await removing
+    #expect(fault == nil)
+  }
+
+  @Test("takes no image with it that is back by the time it says that it had marked it")
+  func lateMark() async throws {
+    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
+    let name = try await markUnheard(store, images, for: lease.instance)
+    #expect(await keeper.retry() == nil)
+    #expect(images.digests.isEmpty)
+    try await bringBack(name.digest, to: images, by: keeper)
+    await keeper.remove([name])
+    #expect(images.digests == [name.digest])
+  }
+
   @Test("removes all other images where one can't be removed, and that one once it can")
   func stuck() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())

@@ -207,6 +207,60 @@ struct InstancesTests {
     }
   }
 
+  @Test(
+    "purged at one whose store's answer was lost, the other knows it no more all the same",
+    arguments: [false, true])
+  func purgedUnheard(fails: Bool) async throws {
+    try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
+      let failure = StoreError.unavailable(detail: "late")
+      func purge(_ id: JobID) async throws {
+        if fails {
+          await pair.front.store.fail(with: [failure], of: .removeAnswer)
+          await #expect(throws: JobsError.store(failure)) {
+            try await pair.front.engine.purge(id, for: Workshop.me)
+          }
+        } else {
+          await pair.front.store.makeAgain(.afterCommit)
+          try await pair.front.engine.purge(id, for: Workshop.me)
+        }
+      }
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let id = try await pair.front.finished(pair.front.submit(url)).id
+      try await until {
+        _ = try await pair.back.engine.job(id, for: Workshop.me)
+        return pair.back.engine.peek(id, for: Workshop.me) != nil
+      }
+      try await purge(id)
+      for shop in [pair.front, pair.back] {
+        try await until { shop.engine.peek(id, for: Workshop.me) == nil }
+      }
+      let broken = "http://broken.example/"
+      pair.back.fetcher.answer(broken, with: .breaks(after: ok, .stalled(seconds: 1)))
+      let failed = try await pair.front.finished(pair.front.submit(broken))
+      let known = PartialResponse(url: failed.url!, validator: "\"1\"", total: nil)
+      pair.back.images.spool.keep(ok, of: known, for: try #require(failed.partial))
+      try await purge(failed.id)
+      try await until { pair.back.images.spool.keptBytes == 0 }
+    }
+  }
+
+  @Test("a purge of what never was is unknown, and told to nobody")
+  func purgedNothing() async throws {
+    try await Pair.open { pair in
+      let store = pair.front.store
+      let heard = store.news(for: Instance(number: 1_000))
+      let id = JobID(at: pair.front.clock.now)
+      await #expect(throws: JobsError.unknownJob) {
+        try await pair.front.engine.purge(id, for: Workshop.me)
+      }
+      store.tell(.cacheDropped, from: .none)
+      for await news in heard {
+        if news == .cacheDropped { break }
+        #expect(news != .purged(id, partial: nil) && news != .changed(id))
+      }
+    }
+  }
+
   @Test("purged at one, the cache has nothing left of what the other put there a moment ago")
   func purgedFromCache() async throws {
     try await Pair.open { pair in
@@ -288,6 +342,84 @@ struct InstancesTests {
           && pair.back.engine.snapshots.peek(job.id)?.job.tags == tags
       }
       withExtendedLifetime(subscription) {}
+    }
+  }
+
+  @Test("where news were lost, who hears of all jobs hears of what came meanwhile, ends too")
+  func lostOfAll() async throws {
+    try await Pair.open { pair in
+      let subscription = pair.front.engine.subscribe(SubscriptionQuery(caller: Workshop.me))
+      var heard: [JobID: Phase] = [:]
+      func hears(_ phase: Phase, of id: JobID) async throws {
+        try await until {
+          if case .job(let snapshot, _) = subscription.next() {
+            heard[snapshot.job.id] = snapshot.job.phase
+          }
+          return heard[id] == phase
+        }
+      }
+      let job = try await pair.loading(url)
+      try await hears(.loading, of: job.id)
+      let store = pair.front.store
+      let moment = pair.front.clock.now
+      _ = try await store.update(job.id, under: nil) {
+        $0.cancel(at: moment, keptFor: .seconds(60))
+      }
+      var missed = Job(
+        NewJob(submission: job.submission), id: JobID(at: moment), owner: Workshop.me.owner,
+        createdAt: moment)
+      missed.fail(.internal, at: moment, keptFor: .seconds(60))
+      _ = try await store.submit([missed], key: nil, capacity: .max)
+      store.tell(.lost, from: .none)
+      try await hears(.cancelled, of: job.id)
+      try await hears(.failure, of: missed.id)
+    }
+  }
+
+  @Test("who hears of all jobs is up to date no further than others were heard")
+  func horizon() async throws {
+    try await Pair.open({ $0.lease = .seconds(3_600) }) { pair in
+      let (store, clock) = (pair.front.store, pair.front.clock)
+      let subscribers = pair.front.engine.snapshots.subscribers
+      let start = clock.now
+      try await until { subscribers.horizon(at: start + .seconds(9)) == start }
+      clock.advance(by: .seconds(100))
+      #expect(subscribers.horizon(at: clock.now) == start)
+      store.tell(.heard(until: .now), from: .none)
+      try await until { subscribers.horizon(at: clock.now) > start + .seconds(80) }
+      clock.advance(by: .seconds(100))
+      // Whatever it was, it is read now.
+      store.tell(.lost, from: .none)
+      try await until { subscribers.horizon(at: clock.now) == clock.now }
+    }
+  }
+
+  @Test("a claim that a crash of the store undid is shown no more: all hear of the job's end")
+  func undoneClaim() async throws {
+    try await Pair.open({ $0.lease = .milliseconds(300) }) { pair in
+      let job = try await pair.loading(url)
+      let subscription = try await pair.back.engine.subscribe(
+        to: job.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+      let moment = pair.front.clock.now
+      // The older instance's versions are lower.
+      let ended = try await pair.front.store.undoClaim(
+        of: job.id, for: pair.front.engine.instance
+      ) {
+        $0.fail(.internal, at: moment, keptFor: .seconds(60))
+        return true
+      }
+      let version = try #require(ended?.version)
+      #expect(version < job.version)
+      for shop in [pair.back, pair.front] {
+        let shown = try await shop.finished(job.id)
+        #expect(shown.phase == .failure && shown.version > job.version)
+      }
+      var phase: Phase?
+      try await until {
+        if case .job(let snapshot, _) = subscription.next() { phase = snapshot.job.phase }
+        return phase == .failure
+      }
+      try await pair.expectIdle()
     }
   }
 

@@ -188,6 +188,23 @@ struct JobEngineTests {
       #expect(listed.jobs.first?.progress.completed == ok.count)
     }
   }
+
+  @Test("jobs are listed by their host, however it was and is spelled")
+  func hosts() async throws {
+    let spellings = ["b\u{FC}cher.example", "xn--bcher-kva.example"]
+    let fetcher = ScriptedFetcher(spellings: [spellings[0]: spellings[1]])
+    try await Workshop.open(fetcher: fetcher) { shop in
+      _ = try await shop.submit(url)
+      var ids: Set<JobID> = []
+      for host in spellings { ids.insert(try await shop.submit("http://\(host)/x.png")) }
+      for host in spellings {
+        var query = JobQuery(owner: nil, now: shop.clock.now, limit: 10)
+        query.host = host
+        let found = try await shop.engine.jobs(query).jobs
+        #expect(Set(found.map(\.id)) == ids, "\(host)")
+      }
+    }
+  }
 }
 
 /// Tries until `condition` holds.

@@ -37,6 +37,30 @@ struct OriginStateTests {
     #expect(origin.room(at: start, rules, isSpare: false) == 1)
   }
 
+  @Test("what it led elsewhere takes no place from what is led here, but from what is queued")
+  func led() {
+    var origin = OriginState()
+    for _ in 0..<6 { origin.begin(at: start, rules) }
+    for _ in 0..<6 { origin.lead(at: start, rules) }
+    #expect(origin.room(at: start, rules, isSpare: true) == 0)
+    #expect(origin.forThoseLed.room(at: start, rules, isSpare: true) == 6)
+    #expect(!origin.isForgettable(at: start, rules))
+    origin.begin(at: start, rules)
+    for _ in 0..<6 { origin.endLed() }
+    #expect(origin.room(at: start, rules, isSpare: true) == 5)
+    origin.end(.answered, at: start, rules)
+    #expect(origin.isForgettable(at: start, rules))
+  }
+
+  @Test("one that tries again and is led elsewhere closes the circuit at once")
+  func ledWhileOpen() {
+    var origin = failed(5, at: start)
+    let later = start + .seconds(5)
+    origin.begin(at: later, rules)
+    origin.lead(at: later, rules)
+    #expect(origin.failures == 0 && origin.room(at: later, rules, isSpare: false) == 5)
+  }
+
   @Test("redirects that wait for it go first")
   func waiting() {
     var origin = OriginState()
@@ -241,6 +265,43 @@ struct OriginLimitsTests {
     let held = try await [first, second]
     #expect(try origins.enter(origin) == nil)
     withExtendedLifetime(held) {}
+  }
+
+  @Test("two full of loads that they lead to each other let them in", .timeLimit(.minutes(1)))
+  func crossing() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 1
+    let (origins, other) = (OriginLimits(rules) {}, "http://b.example")
+    let loads = [OriginPermits(try origins.enter(origin)), OriginPermits(try origins.enter(other))]
+    loads[0].lead()
+    do {
+      async let second = origins.admit(other)
+      loads[1].lead()
+      loads[0].add(try await second)
+    }
+    loads[1].add(try await origins.admit(origin))
+    for load in loads { load.noteAnswer() }
+    let room = { origins.room(at: origins.now, isSpare: true) }
+    #expect(room()[origin] == 0 && room()[other] == 0)
+    for load in loads { load.release() }
+    #expect(room()[origin] == 1 && room()[other] == 1)
+  }
+
+  @Test("what breaks off after a redirect is blamed on who was asked last")
+  func blame() async throws {
+    let origins = OriginLimits(OriginRules()) {}
+    let (between, last) = ("http://b.example", "http://c.example")
+    for number in 0..<5 {
+      let load = OriginPermits(try origins.enter(origin))
+      for next in [between, last] {
+        load.lead()
+        load.add(try await origins.admit(next))
+      }
+      load.note(.connectFailure(host: "c.example", detail: ""), path: "/\(number)")
+      load.release()
+    }
+    #expect(try origins.enter(origin) != nil && origins.enter(between) != nil)
+    #expect(throws: FetchError.self) { try origins.enter(last) }
   }
 
   @Test("during a pause everyone is told how long it will last")

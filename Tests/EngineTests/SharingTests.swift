@@ -110,6 +110,26 @@ struct SharingTests {
     }
   }
 
+  @Test("share no transfer with one that gives another freshness: its stored picture isn't theirs")
+  func freshness() async throws {
+    let renderer = FakeRenderer()
+    try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      _ = try await shop.finished(shop.submit(url))
+      shop.clock.advance(by: .seconds(61))
+      renderer.hold()
+      let lasting = try await shop.submit(url) {
+        // One that isn't made yet: it needs a load.
+        ($0.cacheTTL, $0.variants) = (1_000_000, [VariantRequest(name: "v")])
+      }
+      try await until { renderer.begun == 1 }
+      #expect(try await shop.finished(shop.submit(url)).cache?.status == .miss)
+      #expect(shop.fetcher.requests.count == 2)
+      renderer.hold(false)
+      #expect(try await shop.finished(lasting).cache?.status == .hit)
+    }
+  }
+
   @Test("share no transfer that ends too soon for them, and are brought to it once; the others do")
   func patient() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
@@ -129,6 +149,58 @@ struct SharingTests {
       _ = try await shop.engine.submit([jobs[0]], by: Workshop.me, key: nil)
       let again = try await shop.engine.job(ids[0], for: Workshop.me).job
       #expect(again.version == found[0].version)
+    }
+  }
+
+  @Test("wait for no variants but their own")
+  func variants() async throws {
+    let renderer = FakeRenderer()
+    try await Workshop.open(renderer: renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      func submit(_ widths: Int...) async throws -> JobID {
+        try await shop.submit(url) {
+          $0.variants = widths.map { width in
+            var variant = VariantRequest(name: "w\(width)")
+            variant.width = width
+            return variant
+          }
+        }
+      }
+      let many = try await submit(1, 2, 3)
+      let few = try await submit(4)
+      let none = try await submit()
+      for id in [many, few, none] {
+        #expect(try await shop.reached(.loading, id).phase == .loading)
+      }
+      renderer.hold(after: 1)
+      shop.codec.hangs(false)
+      #expect(try await shop.finished(none).phase == .success)
+      #expect(try await shop.finished(few).image?.variants.count == 1)
+      try await until { renderer.begun == 2 }
+      #expect(try await shop.engine.job(many, for: Workshop.me).job.phase == .loading)
+      renderer.hold(false)
+      #expect(try await shop.finished(many).image?.variants.count == 3)
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("have the picture while variants are made, whose job's time is over no more")
+  func joining() async throws {
+    let renderer = FakeRenderer()
+    try await Workshop.open(renderer: renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      let first = try await shop.submit(url) {
+        ($0.timeout, $0.variants) = (.seconds(1), [VariantRequest(name: "v")])
+      }
+      try await until { renderer.begun == 1 }
+      #expect(try await shop.finished(shop.submit(url)).phase == .success)
+      #expect(shop.fetcher.requests.count == 1)
+      try await Task.sleep(for: .seconds(1.2))
+      #expect(try await shop.engine.job(first, for: Workshop.me).job.phase == .loading)
+      renderer.hold(false)
+      #expect(try await shop.finished(first).phase == .success)
     }
   }
 

@@ -445,6 +445,48 @@ struct ManyJobsSubscriptionTests {
     }
   }
 
+  @Test("is up to date for as far as others were heard, and is told again what may be missing")
+  func deaf() async throws {
+    let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
+    let clock = ManualClock()
+    let start = clock.now
+    let subscription = snapshots.subscribers.subscribe(query(), now: { clock.now })
+    func caughtUp() throws -> Timestamp {
+      let listing = try #require(subscription.wanted)
+      subscription.take([], of: listing, next: nil)
+      guard case .caughtUp(let moment) = subscription.next() else { throw Unheard() }
+      return moment
+    }
+    snapshots.subscribers.hasHeard(until: start + .seconds(1))
+    clock.advance(by: .seconds(600))
+    #expect(try caughtUp() == start + .seconds(1))
+    snapshots.subscribers.relist(after: .milliseconds(400))
+    #expect(subscription.wanted?.since == start + .milliseconds(600))
+    snapshots.subscribers.hasHeard(until: clock.now)
+    #expect(try caughtUp() == clock.now)
+    snapshots.subscribers.relist(after: .seconds(3_600))
+    #expect(subscription.wanted?.since == start, "it has asked for nothing that ended before")
+  }
+
+  @Test("has its page read in turn with other owners', however many streams these have")
+  func turns() {
+    let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
+    let subscribers = snapshots.subscribers
+    let clock = ManualClock()
+    let subscriptions = ["a", "a", "a", "b", "c"].map { name in
+      subscribers.subscribe(
+        SubscriptionQuery(caller: Caller(owner: Owner(name), isAdmin: false)),
+        now: { clock.now })
+    }
+    for subscription in subscriptions { _ = subscription.next() }
+    func next() -> String? { subscribers.nextListing()?.query.caller.owner.name }
+    #expect((0..<3).map { _ in next() } == ["a", "b", "c"])
+    // One that goes on waits behind its owner's others.
+    subscribers.list(for: subscriptions[0])
+    subscribers.list(for: subscriptions[4])
+    #expect((0..<5).map { _ in next() } == ["a", "c", "a", "a", nil])
+  }
+
   @Test("takes no page of a listing that it gave up, however alike the new one is")
   func stalePage() async throws {
     let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))

@@ -85,4 +85,14 @@ struct Workshop {
   }
 }
 
+extension BegunBatch {
+  /// The batch, where nobody has purged it and no clock was turned.
+  var batch: Batch {
+    switch self {
+    case .new(let batch), .repeated(let batch): batch
+    case .gone(let id): fatalError("\(id) is gone")
+    }
+  }
+}
+
 let ok = Array("ok then some bytes".utf8)

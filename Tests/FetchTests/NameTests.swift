@@ -207,6 +207,36 @@ struct SlowNameTests {
     #expect(late == .timeout(seconds: 0.1))
     #expect(resolver.asked.count == 1, "equal names share one lookup")
   }
+
+  @Test("that nobody waits for any more takes no other name's place, up to a bound of its own")
+  func abandoned() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/", .ok(bytes(10)))
+    let release = Barrier()
+    let resolver = ScriptedResolver { name, _ in
+      if name.hasPrefix("dead") { release.wait() }
+      return ["127.0.0.1"]
+    }
+    defer { release.open() }
+    let fetcher = try FetchTests.fetcher {
+      $0.resolver = resolver
+      $0.maxLookups = 2
+    }
+    let quick = "http://quick.test:\(origin.port)/"
+    for round in 0..<4 {
+      #expect(await failure(of: fetcher, request(quick)) == nil)
+      let dead = (0..<2).map { index in
+        Task { await failure(of: fetcher, request("http://dead\(round)-\(index).test/")) }
+      }
+      #expect(await poll { resolver.asked.count { $0.hasPrefix("dead") } == 2 * round + 2 })
+      for task in dead { task.cancel() }
+      for task in dead { #expect(await task.value == .cancelled) }
+    }
+    let late = await failure(of: fetcher, request(quick, timeout: .milliseconds(100)))
+    #expect(late == .timeout(seconds: 0.1), "eight threads are all that there may be")
+    release.open()
+    #expect(await failure(of: fetcher, request(quick)) == nil)
+  }
 }
 
 /// Answers with what the test says, told the name and how often it was asked.

@@ -84,6 +84,19 @@ struct SecureTests {
     }
   }
 
+  @Test(
+    "a handshake that breaks off is no connection, and no verdict on a certificate",
+    arguments: ["reset", "close"])
+  func brokenHandshake(way: String) async throws {
+    let server = try await PythonServer(breakingServer, arguments: [way])
+    let error = await failure(of: try trusting(), request("https://127.0.0.1:\(server.port)/"))
+    guard case .connectFailure("127.0.0.1", let detail) = error else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    #expect(!detail.isEmpty)
+  }
+
   @Test("a handshake that never ends is no connection, within the connect timeout")
   func endlessHandshake() async throws {
     let silent = try ScriptedOrigin()
@@ -198,6 +211,18 @@ private let tlsServer = """
   server = Server(("127.0.0.1", 0), Handler)
   print(server.server_address[1])
   server.serve_forever()
+  """
+
+private let breakingServer = """
+  import socket, struct, sys
+  listener = socket.create_server(("127.0.0.1", 0))
+  print(listener.getsockname()[1])
+  while True:
+      client = listener.accept()[0]
+      client.recv(100_000)
+      if sys.argv[1] == "reset":
+          client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+      client.close()
   """
 
 private let plainServer = """

@@ -66,6 +66,22 @@ struct PhaseTests {
     for job in ends { #expect(job.lastFailure == nil && job.nextAttempt == nil, "\(job.phase)") }
   }
 
+  @Test("while its alternatives are asked it is known what the next try is to go by")
+  func turned() {
+    let failure = JobFailure.fetch(.originStatus(503, retryAfter: 9))
+    var job = job()
+    job.start(at: clock.now)
+    job.turn(to: .alternative(0), after: failure)
+    #expect(job.phase == .queued && job.lastFailure == failure && job.nextAttempt == nil)
+    job.start(at: clock.now)
+    job.requeue()
+    job.start(at: clock.now)
+    #expect(job.lastFailure == failure && job.tries == 1)
+    job.retry(after: failure, from: .regular, notBefore: clock.now)
+    job.start(at: clock.now)
+    #expect(job.lastFailure == nil && job.tries == 2)
+  }
+
   @Test("fetching again clears the error and the expiry")
   func fetchAgain() {
     var job = job()
@@ -148,6 +164,30 @@ struct PhaseTests {
       version = job.version
     }
     #expect(version < 1 << 53, "a number in JSON")
+  }
+
+  @Test("what was shown and then undone gives way to what the job has come to since, and once")
+  func lifted() {
+    var undone = job()
+    undone.start(at: clock.now, by: Instance(number: 9))
+    undone.note(ProgressReport(of: undone))
+    var other = job()
+    other.start(at: clock.now, by: Instance(number: 3))
+    #expect(other.version < undone.version)
+    var isLifted = other.lift(above: undone)
+    #expect(isLifted && other.version > undone.version && other.phase == .loading)
+    isLifted = other.lift(above: undone)
+    #expect(!isLifted)
+
+    // The same number of changes later it is something else.
+    var queued = undone
+    queued.requeue()
+    var again = queued
+    again.start(at: clock.now, by: Instance(number: 9))
+    _ = queued.cancel(at: clock.now, keptFor: .zero)
+    #expect(queued.isBehind(again) && !again.isBehind(again))
+    isLifted = queued.lift(above: again)
+    #expect(isLifted && queued.version > again.version)
   }
 
   @Test("a change is held to the revision that a client saw, whatever progress there is since")

@@ -40,6 +40,22 @@ struct RetryPolicyTests {
     #expect(delay(3600) == .seconds(30))
   }
 
+  @Test("of several URLs goes by the one that is to be waited for longest, if by any")
+  func decisive() {
+    func status(_ status: Int, _ seconds: Double? = nil) -> JobFailure {
+      .fetch(.originStatus(status, retryAfter: seconds))
+    }
+    for (last, earlier, expected) in [
+      (status(503), nil, status(503)), (status(404), nil, status(404)),
+      (status(503), status(503, 10), status(503, 10)),
+      (status(503, 10), status(429, 7), status(503, 10)), (status(404), status(503), status(503)),
+      (status(503), status(404), status(503)), (status(403), status(404), status(403)),
+      (timeout, .internal, timeout),
+    ] as [(JobFailure, JobFailure?, JobFailure)] {
+      #expect(policy.decisive(last, or: earlier) == expected)
+    }
+  }
+
   @Test(
     "is only for errors that may pass",
     arguments: [

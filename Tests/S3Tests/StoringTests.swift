@@ -1,6 +1,8 @@
+import Fetch
 import Foundation
 import Jobs
 import Logging
+import Synchronization
 import TestSupport
 import Testing
 
@@ -62,6 +64,57 @@ struct StoringTests {
     try await store.put(staged, as: name)
     let got = try #require(try await bucket.get(S3ImageStore.key(of: name), atMost: .max))
     #expect(try await S3BucketTests.read(got) == bytes)
+  }
+
+  /// Tells which threads have read it.
+  private final class WatchedFile: StoredFile {
+    private let bytes: [UInt8]
+    private let threads = Mutex<Set<String>>([])
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    var count: Int { bytes.count }
+    var readers: Set<String> { threads.withLock { $0 } }
+
+    func read(at offset: Int, count: Int) -> [UInt8] {
+      let thread = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
+      threads.withLock { _ = $0.insert(thread ?? "unknown") }
+      return Array(bytes.dropFirst(offset).prefix(count))
+    }
+  }
+
+  private final class Once: ImageBytes {
+    private let bytes: Mutex<[UInt8]?>
+    init(_ bytes: [UInt8]) { self.bytes = Mutex(bytes) }
+    func next() async throws(FetchError) -> [UInt8]? { bytes.withLock { $0.take() } }
+  }
+
+  /// What a server says that takes whatever comes.
+  private static func taken(_ request: OutgoingRequest) -> FetchedResponse {
+    FetchedResponse(
+      url: request.url, status: 200, headers: [HeaderField(name: "ETag", value: "\"p\"")],
+      contentLength: nil, body: Once(Array("<R><UploadId>u</UploadId></R>".utf8)),
+      timings: TransferTimings())
+  }
+
+  @Test("a thread that is there from the start reads the parts of all uploads: none is begun later")
+  func threads() async throws {
+    let bucket = S3Bucket(
+      S3Bucket.Place(
+        endpoint: SourceURL("http://a.example")!, region: "r", bucket: "b", isPathStyle: true),
+      send: { request throws(FetchError) in Self.taken(request) },
+      credentials: S3CredentialSource(S3Credentials(accessKey: "A", secretKey: "S")),
+      timeout: .seconds(60), tries: 1, now: { Timestamp(milliseconds: 0) },
+      log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    let bytes = Self.bytes(S3Bucket.largestWhole + 1)
+    let (file, digest) = (WatchedFile(bytes), TestBucket.digest(of: bytes))
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for key in ["a", "b"] {
+        group.addTask { _ = try await bucket.store(key, .file(file), digest: digest) }
+      }
+      try await group.waitForAll()
+    }
+    #expect(file.readers.count == 1)
   }
 
   @Test(

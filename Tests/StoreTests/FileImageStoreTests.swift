@@ -170,6 +170,25 @@ struct FileImageStoreTests {
     #expect(looks == 1)
   }
 
+  @Test("a folder that need not outlive a crash is swept, too, unless it is new")
+  func sweptCopies() async throws {
+    for isSwept in [true, false] {
+      var configuration = FileImageStore.Configuration(path: folder.path + "/copies-\(isSwept)")
+      (configuration.isDurable, configuration.isSwept) = (false, isSwept)
+      let store = try FileImageStore(configuration)
+      let staged = try await store.stage()
+      try staged.write([1, 2, 3])
+      let digest = staged.finish()
+      try await store.publish(staged)
+      let swept = Mutex<[ImageDigest]>([])
+      _ = try await store.sweep { found in
+        swept.withLock { $0 += found.map(\.digest) }
+        return 0
+      }
+      #expect(swept.withLock { $0 } == (isSwept ? [digest] : []))
+    }
+  }
+
   @Test("links aren't followed")
   func links() async throws {
     let digest = ImageDigest.sample(5)

@@ -255,6 +255,10 @@ struct MigrationTests {
       "SELECT number FROM cache WHERE resource = x'61' LIMIT 5": "cache_resource",
       WriteTransaction.pruneMessages.replacing("?1", with: "x'61'").replacing("?2", with: "5"):
         "messages_told (subject=? AND number<?);",
+      """
+      SELECT number, record FROM batches
+      WHERE \(BatchListing.condition(isOfOwner: true, stages: "3").replacing("?", with: "5"))
+      """: "batches_owner",
     ]
     for (question, index) in questions {
       let plan = try jobs.store.onWriter { db in

@@ -145,6 +145,34 @@ struct PostgresOutageTests {
     #expect(ClaimAttempt(unknown).begin() == [])
   }
 
+  @Test("whose commit of a claim is seen only after the next one looked has a renewal find its job")
+  func lateCommit() async throws {
+    let database = try TestDatabase(in: .shared)
+    let store = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    func claim() async throws -> [Claim] {
+      try await store.claim(9, for: instance, room: .unlimited).jobs.map(\.claim)
+    }
+    func held() async throws -> Set<Claim>? {
+      try await store.renew(instance, for: .seconds(1_000))?.claims
+    }
+    let number = ClaimNumbers.number(store.claims.load(ordering: .relaxed) + 1, of: instance)
+    store.unknownClaims.add([number])
+    #expect(try await claim().isEmpty, "it looks, and there is nothing yet")
+    _ = try await store.submit([.sample(1)], key: nil, capacity: 9)
+    // What stands for the commit that nobody was told of.
+    let late = try await claim()
+    #expect(late.map(\.number) == [number])
+    #expect(try await claim().isEmpty)
+    #expect(try await held() == Set(late))
+    let next = try await claim()
+    #expect(next.map(\.job) == late.map(\.job) && next != late)
+    #expect(try await held() == Set(next))
+    #expect(try await claim().isEmpty, "somebody was told of it")
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("is given up within the deadline where it answers no more, and used again once it does")
   func paused() async throws {
     let server = try PostgresServer()
@@ -327,15 +355,78 @@ struct PostgresOutageTests {
     store.tell(.removed([ids[0]]), from: instance)
     other.tell(.queued, from: another)
     var found: [News] = []
-    for await news in heard where news != .lost {
+    for await news in heard where isOfAnother(news) {
       found.append(news)
       if found.count == ids.count + 1 { break }
     }
     #expect(found == ids.map { .changed($0) } + [.removed([ids[0]])])
-    for await news in own where news != .lost {
+    for await news in own where isOfAnother(news) {
       #expect(news == .queued)
       break
     }
+    await store.close()
+    await other.close()
+  }
+
+  private func isOfAnother(_ news: News) -> Bool {
+    if case .heard = news { return false }
+    return news != .lost
+  }
+
+  @Test("says now and then, while it is not cut off, until when all is heard")
+  func heardUntil() async throws {
+    let database = try TestDatabase(in: .shared)
+    let store = try Self.open(database)
+    let heard = store.news(for: try await store.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database, 1)
+    let began = ContinuousClock.now
+    for await case .heard(let moment) in heard where moment > began {
+      #expect(moment <= .now)
+      break
+    }
+    await store.close()
+  }
+
+  @Test("whose answer was lost to an end of a list's jobs has all look what has become of them")
+  func unheardEnds() async throws {
+    let database = try TestDatabase(in: .shared)
+    let proxy = try FaultyProxy(to: database.server.port)
+    let url = database.server.url(of: database.name, at: proxy.port)
+    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let other = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    let batch = Batch.sample(1)
+    _ = try await store.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1])
+    _ = try await store.add(lines, to: batch.id, capacity: .max)
+    _ = try await store.purge(batch.id)
+    // What was lost before is heard before this.
+    store.tell(.cacheDropped, from: instance)
+    #expect(await hears(.cacheDropped, in: heard))
+    try database.server.run(
+      """
+      CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_sleep(2); RETURN NULL; END';
+      CREATE CONSTRAINT TRIGGER linger AFTER DELETE ON jobs DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION linger()
+      """, in: database.name)
+    async let ends = store.endStopped(9, keptFor: .seconds(9))
+    let committing = """
+      SELECT count(*) FROM pg_stat_activity
+      WHERE datname = '\(database.name)' AND wait_event = 'PgSleep'
+      """
+    let deadline = ContinuousClock.now + patience
+    while try database.server.run(committing).filter(\.isNumber) != "1", .now < deadline {
+      try await Task.sleep(for: .milliseconds(10))
+    }
+    proxy.become(.cut)
+    proxy.become(.none)
+    // It tries again, and finds nothing.
+    let ended = try? await ends
+    #expect(ended?.removed.isEmpty != false)
+    #expect(await hears(.lost, in: heard))
     await store.close()
     await other.close()
   }

@@ -93,4 +93,41 @@ struct PostgresPipelineTests {
     }
     #expect(try numbers() == [])
   }
+
+  @Test("looks at one moment see nothing that is committed between them")
+  func oneMoment() throws {
+    let other = Session(session.settings)
+    let counts = try session.look { transaction in
+      try transaction.atOneMoment { () -> [Int] in
+        let first = try transaction.execute("SELECT FROM t").count
+        try other.connected().run("INSERT INTO t VALUES (1)", by: deadline)
+        let second = try transaction.execute("SELECT FROM t").count
+        return [first, second]
+      }
+    }
+    #expect(counts == [0, 0])
+    #expect(try !session.connected().isInTransaction)
+    #expect(try numbers() == [1])
+  }
+
+  @Test(
+    "looks at one moment that fail leave no transaction open, whatever was sent of it",
+    arguments: ["", "SELECT FROM t", "SELECT 1 / 0", "INSERT INTO t VALUES (1)"])
+  func failedLook(statement: String) throws {
+    struct GivenUp: Error {}
+    #expect(throws: (any Error).self) {
+      try session.look { transaction in
+        try transaction.atOneMoment { () -> Void in
+          if !statement.isEmpty { try transaction.execute(statement) }
+          throw GivenUp()
+        }
+      }
+    }
+    #expect(try !session.connected().isInTransaction)
+    #expect(try numbers() == [])
+    // Nothing of it goes ahead of what comes next, which others see at once.
+    try session.connected().run("INSERT INTO t VALUES (2)", by: deadline)
+    let others = Session(session.settings)
+    #expect(try others.connected().run("SELECT n FROM t", by: deadline).count == 1)
+  }
 }

@@ -4,7 +4,7 @@ import Synchronization
 /// Renders variants, each as a text that tells what was asked for, in a few steps; can be held, and told to fail.
 public final class FakeRenderer: ImageRenderer {
   private struct State {
-    var isHeld = false
+    var heldAfter = Int.max
     var error: CodecError?
     var begun = 0
     var finished = 0
@@ -32,7 +32,9 @@ public final class FakeRenderer: ImageRenderer {
   public var order: [Variant] { state.withLock { $0.order } }
 
   /// While held, no rendering comes to its end.
-  public func hold(_ isHeld: Bool = true) { state.withLock { $0.isHeld = isHeld } }
+  public func hold(_ isHeld: Bool = true) { state.withLock { $0.heldAfter = isHeld ? 0 : .max } }
+  /// No more renderings than so many come to their end.
+  public func hold(after count: Int) { state.withLock { $0.heldAfter = count } }
   /// Lets renderings fail from now on; nil: no more.
   public func fail(with error: CodecError?) { state.withLock { $0.error = error } }
   /// Lets each picture have at least that many bytes.
@@ -102,7 +104,9 @@ public final class FakeRenderer: ImageRenderer {
     deinit { renderer.state.withLock { $0.underWay -= 1 } }
 
     func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
-      let (isHeld, error, padding) = renderer.state.withLock { ($0.isHeld, $0.error, $0.padding) }
+      let (isHeld, error, padding) = renderer.state.withLock {
+        ($0.finished >= $0.heldAfter, $0.error, $0.padding)
+      }
       if let error { throw error }
       steps += 1
       guard !isHeld, steps > 3 else { return nil }

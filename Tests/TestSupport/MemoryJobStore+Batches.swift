@@ -8,6 +8,11 @@ extension BatchStore {
     try await open(batch, key: key, atMost: .max)
   }
 
+  /// Its key goes on standing for it.
+  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+    try await purge(id, withKey: false)
+  }
+
   /// Whatever the cache has of them.
   public func endStopped(
     _ count: Int, keptFor retention: Duration
@@ -41,8 +46,9 @@ extension MemoryJobStore: BatchStore {
     guard var batch = counted(id) else { return .unknown }
     guard batch.state == .receiving, batch.received == lines.offset else { return .refused(batch) }
     guard
-      hasRoom(
-        for: lines.jobs.count, of: batch.owner, ofBatch: true, within: capacity, at: now)
+      lines.jobs.isEmpty
+        || hasRoom(
+          for: lines.jobs.count, of: batch.owner, ofBatch: true, within: capacity, at: now)
     else { return .queueFull }
     for job in lines.jobs { append(job) }
     rejectedLines[id, default: []] += lines.rejected
@@ -60,7 +66,12 @@ extension MemoryJobStore: BatchStore {
     try await mayFail()
     guard let batch = counted(id), batch.counts.all == 0 else { return }
     batches[id] = nil
-    if let key = batch.key { keys["\(batch.owner.name)\n\(key)"] = nil }
+    forgetKey(of: batch)
+  }
+
+  private func forgetKey(of batch: Batch) {
+    let name = batch.key.map { "\(batch.owner.name)\n\($0)" }
+    if let name, keys[name]?.jobs == [batch.id] { keys[name] = nil }
   }
 
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
@@ -68,14 +79,16 @@ extension MemoryJobStore: BatchStore {
     return change(id) { $0.cancel(at: now) }
   }
 
-  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
     try await mayFail()
     let batch = change(id) {
       $0.purge()
       return true
     }
-    if batch != nil { forgetMessages(of: id, waiting: true) }
-    return batch != nil
+    guard let batch else { return false }
+    forgetMessages(of: id, waiting: true)
+    if withKey { forgetKey(of: batch) }
+    return true
   }
 
   public func finishBatches() async throws(StoreError) -> Bool {
@@ -196,9 +209,18 @@ extension MemoryJobStore: BatchStore {
       lines += rejectedLines[query.batch, default: []].filter { $0.line > query.after }
         .map { .rejected($0) }
     }
-    return BatchResults(
-      lines: lines.filter { $0.number <= through }.sorted { $0.number < $1.number },
-      through: through)
+    lines = lines.filter { $0.number <= through }.sorted { $0.number < $1.number }
+    var (told, bytes): ([BatchResults.Line], Int) = ([], 0)
+    for line in lines where bytes < query.maxBytes {
+      told.append(line)
+      // About what others' records have.
+      switch line {
+      case .job(let job, _): bytes += 256 + job.textBytes
+      case .rejected(let line): bytes += line.keptBytes
+      }
+      if bytes >= query.maxBytes { through = line.number }
+    }
+    return BatchResults(lines: told, through: through)
   }
 
   func change(_ id: BatchID, _ change: (inout Batch) -> Bool) -> Batch? {

@@ -108,7 +108,13 @@ extension MemoryJobStore: CacheStore {
     guard new.image.bytes <= limit, sizes[new.image.digest] != nil else { return }
     lastEntry += 1
     cache[id] = new
+    if new.response != nil { dropOldest(of: id.key) }
     evict(downTo: limit, sparing: id, lastUse)
+  }
+
+  private func dropOldest(of key: Fingerprint) {
+    let entries = cache.filter { $0.key.key == key }.sorted { $0.value.number > $1.value.number }
+    for (id, _) in entries.dropFirst(CacheEntry.maxOfKey) { cache[id] = nil }
   }
 
   /// Lets the least recently used entries go until the others fit.

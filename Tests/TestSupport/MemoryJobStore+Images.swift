@@ -68,14 +68,21 @@ extension MemoryJobStore {
 
   public func leavingImages(
     _ count: Int, of instance: Instance
-  ) async throws(StoreError) -> [ImageName] { Array(unheard.prefix(count)) }
+  ) async throws(StoreError) -> [ImageName] {
+    let images = Array(unheard.prefix(count))
+    await mayWait(.leavingAnswer)
+    return images
+  }
 
   public func forget(_ images: [ImageName]) async throws(StoreError) {
+    await mayWait(.forget)
+    try loseAnswer(of: .forget)
     unheard.removeAll { images.contains($0) }
     for image in images.map(\.digest) {
       pendingDeletion[image] = nil
       if !isReferred(image) { sizes[image] = nil }
     }
+    try loseAnswer(of: .forgetAnswer)
   }
 
   public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }

@@ -59,6 +59,17 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     served = [:]
   }
 
+  /// Does what a crash of a shared store may do to a claim that was not on its disk: the claim is undone, and another
+  /// instance takes the job and changes it.
+  /// - Returns: the job as it then is; nil where there is no claim to undo.
+  public func undoClaim(
+    of id: JobID, for other: Instance, _ change: @Sendable (inout Job) -> Bool
+  ) throws(StoreError) -> Job? {
+    guard var row = rows[id], row.claim != nil, let before = unclaimed[id] else { return nil }
+    (row.job, row.leads) = (before, false)
+    return try make(change, to: id, under: take(row, for: other, at: now).claim)
+  }
+
   public func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }
 
   public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
@@ -76,12 +87,17 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
 
 /// What instances that share it are at, and what that means for the others.
 extension MemoryJobStore {
-  /// Whether another instance loads what the job asks for.
-  func isAwaited(_ job: Job, for instance: Instance) -> Bool {
-    guard !isExclusive, job.origin != nil, let request = job.request else { return false }
-    return rows.values.contains {
-      $0.leads && $0.job.request == request && $0.claim?.instance != instance
-    }
+  /// What other instances load.
+  func loaded(besides instance: Instance) -> Set<Fingerprint> {
+    guard !isExclusive else { return [] }
+    let rows = rows.values.filter { $0.leads && $0.claim?.instance != instance }
+    return Set(rows.compactMap(\.job.request))
+  }
+
+  /// Whether one of those is what the job asks for.
+  func isAwaited(_ job: Job, among loaded: Set<Fingerprint>) -> Bool {
+    guard !loaded.isEmpty, job.origin != nil, let request = job.request else { return false }
+    return loaded.contains(request)
   }
 
   /// What others leave of the room.

@@ -14,6 +14,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
+  /// Jobs as they were before they were claimed last.
+  var unclaimed: [JobID: Job] = [:]
   private var ownerBytes: [Int: [Owner: Int]] = [:]
   var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
@@ -125,9 +127,11 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Calls that can be told to fail while others do as asked.
   public enum Call: Sendable {
-    case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete
+    case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete, forget
     // These do as asked, and then throw.
-    case submitAnswer, completeAnswer
+    case submitAnswer, completeAnswer, forgetAnswer, removeAnswer
+    /// Has its answer, and gives it later.
+    case leavingAnswer
   }
 
   /// The next calls throw these, one each.
@@ -140,11 +144,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   func mayFail(_ call: Call) async throws(StoreError) {
     try await mayFail()
-    if heldCall == call { await withCheckedContinuation { held.append($0) } }
+    await mayWait(call)
     try loseAnswer(of: call)
   }
 
-  private func loseAnswer(of call: Call) throws(StoreError) {
+  /// Where it is held.
+  func mayWait(_ call: Call) async {
+    if heldCall == call { await withCheckedContinuation { held.append($0) } }
+  }
+
+  func loseAnswer(of call: Call) throws(StoreError) {
     if failuresOf[call]?.isEmpty == false { throw failuresOf[call]!.removeFirst() }
   }
 
@@ -238,7 +247,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let fitting = rows.values.map(\.job).filter { job in
       (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
-        && (query.tag == nil || job.tags.contains(query.tag!))
+        && (query.tag == nil || job.tags.contains(tag: query.tag!))
         && (query.end == nil || job.id < query.end!)
         && (query.start == nil || job.id >= query.start!)
         && (query.batch == nil || job.batch?.id == query.batch) && query.selects(job)
@@ -279,15 +288,17 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
     handover.shared = queued.intersection(claimed.compactMap(\.job.request))
     handover.isQueueEmpty = !rows.values.contains { $0.job.phase == .queued }
+    let loaded = loaded(besides: instance)
     handover.awaited = Set(
-      queue { $0.notBefore ?? moment <= moment && isAwaited($0, for: instance) }
+      queue { $0.notBefore ?? moment <= moment && isAwaited($0, among: loaded) }
         .compactMap(\.job.request))
     return handover
   }
 
   private func next(at moment: Timestamp, room: OriginRoom, for instance: Instance) -> Row? {
+    let loaded = loaded(besides: instance)
     let due = queue {
-      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, for: instance)
+      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, among: loaded)
     }
     let heads = heads(of: due)
     let oldest = heads.min { $0.job.id < $1.job.id }
@@ -351,6 +362,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     witnessed(before, row.job)
     let claim = Claim(job: row.job.id, instance: instance, number: lastClaim)
     row.claim = claim
+    unclaimed[row.job.id] = before
     rows[row.job.id] = row
     return (row.job, claim)
   }
@@ -405,7 +417,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     case afterCommit
   }
 
-  /// Has the next update be made twice.
+  /// Has the next update, or the next removal after its commit, be made twice.
   public func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
 
   /// Makes a change unless it would queue a finished job for which there is no place.
@@ -521,6 +533,16 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
     try await mayFail()
+    var removal = removed(id, if: condition)
+    if case .afterCommit? = tryAgain {
+      tryAgain = nil
+      removal = removed(id, if: condition)
+    }
+    try loseAnswer(of: .removeAnswer)
+    return removal
+  }
+
+  private func removed(_ id: JobID, if condition: (Job) -> Bool) -> Removal {
     guard let row = rows[id] else { return .unknown }
     guard condition(row.job) else { return .kept(row.job) }
     rows[id] = nil

@@ -10,8 +10,6 @@ public struct OpenStackSwift: Sendable {
   public static let accessKey = "test:tester"
   /// Its secret half.
   public static let secretKey = "SKTEST"
-  /// The one region that it takes.
-  public static let region = "us-east-1"
 
   /// Its URL, without a path.
   public var endpoint: String { "http://127.0.0.1:\(port)" }

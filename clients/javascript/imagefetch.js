@@ -14,14 +14,23 @@
 
 /** The service did not do as asked: `status`, `code`, `errors` and `requestId` of its problem document. */
 export class Refused extends Error {
-  constructor(status, problem = {}, retryAfter = null) {
-    super(problem.detail ?? `status ${status}`);
+  constructor(status, problem = {}, retryAfter = null, service = 'The service') {
+    super(problem.detail ?? `${service} answers with ${status}: not as an imagefetch service does`);
     this.name = 'Refused';
     this.status = status;
     this.code = problem.code;
     this.errors = problem.errors ?? [];
     this.requestId = problem.request_id;
     this.retryAfter = retryAfter;
+  }
+}
+
+/** The service could not be asked, or its answer broke off: `cause` is what `fetch` said. */
+export class Unreachable extends Error {
+  constructor(service, cause) {
+    const reason = cause.cause?.message || cause.cause?.code || cause.message;
+    super(`${service} is out of reach: ${reason}`, { cause });
+    this.name = 'Unreachable';
   }
 }
 
@@ -188,7 +197,8 @@ export class Client {
    * names one of the `variants` that the job was submitted with.
    */
   async image(job, { signal, ...variant } = {}) {
-    return (await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal })).blob();
+    const answer = await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal });
+    return this.#reached(answer.blob(), signal);
   }
 
   /** The URL of the image or of a variant, for `<img src>` where the service has no tokens. */
@@ -222,8 +232,23 @@ export class Client {
     return this.#json(await this.#send('POST', '/jobs', options));
   }
 
-  #json(answer) {
-    return answer.json();
+  async #json(answer) {
+    const text = await this.#reached(answer.text());
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new Refused(answer.status, {}, null, this.#base);
+    }
+  }
+
+  /** What `fetch` promised; what keeps it from that becomes `Unreachable`, unless it was the signal. */
+  async #reached(promise, signal) {
+    try {
+      return await promise;
+    } catch (error) {
+      if (signal?.aborted || !(error instanceof TypeError)) throw error;
+      throw new Unreachable(this.#base, error);
+    }
   }
 
   /**
@@ -247,11 +272,11 @@ export class Client {
       // No cache between here and the service: a 304 is for this module, and is not to become an older 200.
       const options = { method, headers: all, body: content, cache: 'no-store' };
       if (!keepsAnswer) options.signal = signal;
-      const answer = await fetch(this.#base + path, options);
+      const answer = await this.#reached(fetch(this.#base + path, options), signal);
       if (accepted.includes(answer.status)) return answer;
       const after = Number(answer.headers.get('Retry-After') ?? NaN);
       const refused = new Refused(
-        answer.status, await answer.json().catch(() => ({})), Number.isNaN(after) ? null : after);
+        answer.status, await answer.json().catch(() => ({})), Number.isNaN(after) ? null : after, this.#base);
       const isBusy = answer.status === 429 || answer.status === 503;
       if (!isBusy || refused.retryAfter === null || Date.now() + after * 1000 > deadline) throw refused;
       await pause(after, signal);

@@ -6,7 +6,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 
-import { Cancelled, Client, Failed, isFinished, Refused } from './imagefetch.js';
+import { Cancelled, Client, Failed, isFinished, Refused, Unreachable } from './imagefetch.js';
 
 const client = new Client(process.env.API);
 const origin = process.env.ORIGIN;
@@ -50,6 +50,29 @@ test('rejects with what was refused', async () => {
     return true;
   });
   await assert.rejects(client.job('0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88'), { status: 404, code: 'not_found' });
+});
+
+test('rejects where another server is, or nobody', async () => {
+  const server = createServer((request, response) => {
+    const isImage = request.url.endsWith('/image');
+    response.writeHead(request.method === 'GET' ? 200 : 501, isImage ? { 'Content-Length': 1000 } : {});
+    if (isImage) response.write('cut off', () => response.destroy());
+    else response.end('<title>Another server</title>');
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const other = new Client(`${url}/`);
+  const words = (status) => `${url} answers with ${status}: not as an imagefetch service does`;
+  await assert.rejects(other.submit(photo), { name: 'Refused', status: 501, message: words(501) });
+  await assert.rejects(other.job('a'), { name: 'Refused', status: 200, message: words(200) });
+  await assert.rejects(other.image('a'), Unreachable);
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  await assert.rejects(other.fetch(photo), (error) => {
+    assert.ok(error instanceof Unreachable && error.cause instanceof TypeError);
+    assert.ok(error.message.startsWith(`${url} is out of reach: `) && error.message.includes('ECONNREFUSED'));
+    return true;
+  });
 });
 
 test('submits many and lists them all', async () => {

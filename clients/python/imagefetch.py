@@ -22,7 +22,7 @@ import urllib.parse
 import uuid
 
 __all__ = [
-    "AsyncClient", "Cancelled", "Client", "Error", "Failed", "Job", "Refused", "signed_path",
+    "AsyncClient", "Cancelled", "Client", "Error", "Failed", "Job", "Refused", "Unreachable", "signed_path",
 ]
 
 
@@ -33,13 +33,17 @@ class Error(Exception):
 class Refused(Error):
     """The service did not do as asked. The arguments are its words; the attributes what RFC 9457 has."""
 
-    def __init__(self, status, problem, retry_after=None):
-        super().__init__(problem.get("detail") or f"status {status}")
+    def __init__(self, status, problem, retry_after=None, service="The service"):
+        super().__init__(problem.get("detail") or f"{service} answers with {status}: not as an imagefetch service does")
         self.status = status
         self.code = problem.get("code")
         self.errors = problem.get("errors", [])
         self.request_id = problem.get("request_id")
         self.retry_after = retry_after
+
+
+class Unreachable(Error, OSError):
+    """The service could not be asked, or has not answered."""
 
 
 class Failed(Error):
@@ -111,19 +115,23 @@ class _Request:
 
 
 class _Answer:
-    def __init__(self, status, headers, body):
-        self.status, self.headers, self.body = status, headers, body
+    def __init__(self, status, headers, body, service):
+        self.status, self.headers, self.body, self.service = status, headers, body, service
 
     def json(self):
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise self.refusal() from None
 
     def refusal(self):
         try:
-            problem = self.json()
+            problem = json.loads(self.body)
         except ValueError:
             problem = {}
         after = self.headers.get("Retry-After") or ""
-        return Refused(self.status, problem if isinstance(problem, dict) else {}, float(after) if after.isdigit() else None)
+        seconds = float(after) if after.isdigit() else None
+        return Refused(self.status, problem if isinstance(problem, dict) else {}, seconds, self.service)
 
 
 class _Pause:
@@ -291,10 +299,15 @@ class _Base(_Steps):
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # As errors name it: without a user and a password.
+        self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self.timeout, self.patience = timeout, patience
 
     def _limit(self, request):
         return self.timeout + request.wait if request.limit is None else request.limit
+
+    def _unreachable(self, error):
+        return Unreachable(f"{self._name} is out of reach: {getattr(error, 'strerror', None) or error}")
 
 
 class Client(_Base):
@@ -321,7 +334,9 @@ class Client(_Base):
             headers = {**self._headers, **request.headers, "Connection": "close"}
             connection.request(request.method, self._path + request.path, request.body, headers)
             answer = connection.getresponse()
-            return _Answer(answer.status, answer.headers, answer.read())
+            return _Answer(answer.status, answer.headers, answer.read(), self._name)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
         finally:
             connection.close()
 
@@ -416,7 +431,9 @@ class AsyncClient(_Base):
         try:
             return await asyncio.wait_for(self._send(request), self._limit(request))
         except asyncio.TimeoutError as error:  # of Python 3.10 a class of its own
-            raise TimeoutError("The service has not answered in time.") from error
+            raise self._unreachable("it has not answered in time") from error
+        except OSError as error:
+            raise self._unreachable(error) from error
 
     async def _send(self, request):
         reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._context, limit=1 << 20)
@@ -430,14 +447,17 @@ class AsyncClient(_Base):
             head += [f"{name}: {value}" for name, value in headers.items()]
             writer.write("\r\n".join(head + ["", ""]).encode("latin-1") + body)
             await writer.drain()
-            status = int((await reader.readuntil(b"\r\n")).split(b" ", 2)[1])
+            line = await reader.readuntil(b"\r\n")
+            if not line.startswith(b"HTTP/"):
+                raise ConnectionError("it speaks no HTTP")
+            status = int(line.split(b" ", 2)[1])
             text = b""
             while not text.endswith(b"\r\n\r\n") and text != b"\r\n":
                 text += await reader.readuntil(b"\r\n")
             fields = http.client.parse_headers(io.BytesIO(text))
-            return _Answer(status, fields, await self._content(reader, request, status, fields))
+            return _Answer(status, fields, await self._content(reader, request, status, fields), self._name)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise ConnectionError("The service's answer broke off.") from error
+            raise ConnectionError("its answer broke off") from error
         finally:
             writer.close()
 

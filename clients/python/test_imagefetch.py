@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 import uuid
 
-from imagefetch import AsyncClient, Cancelled, Client, Failed, Refused, signed_path
+from imagefetch import AsyncClient, Cancelled, Client, Error, Failed, Refused, Unreachable, signed_path
 
 API = os.environ["API"]
 ORIGIN = os.environ["ORIGIN"]
@@ -56,6 +56,33 @@ class Busy:
         self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/"
         threading.Thread(target=self.server.serve_forever).start()
+        return self
+
+    def __exit__(self, *error):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Other:
+    """A server that is no imagefetch."""
+
+    def __enter__(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"<title>Another server</title>")
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_error(501)
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
         return self
 
     def __exit__(self, *error):
@@ -233,6 +260,28 @@ class SyncTests(unittest.TestCase):
                 client.submit(PHOTO)
             self.assertEqual((raised.exception.code, raised.exception.retry_after), ("queue_full", 9))
 
+    def test_raises_where_nobody_is(self):
+        with self.assertRaises(Error) as raised:
+            Client("http://user:secret@127.0.0.1:1/below/").fetch(PHOTO)
+        self.assertIsInstance(raised.exception, Unreachable)
+        self.assertIsInstance(raised.exception, OSError)
+        self.assertEqual(str(raised.exception), "http://127.0.0.1:1/below is out of reach: Connection refused")
+
+    def test_raises_where_another_server_is(self):
+        with Other() as other:
+            client = Client(other.url)
+            for ask, status in ((client.submit, 501), (client.job, 200)):
+                with self.assertRaises(Refused) as raised:
+                    ask("a")
+                words = f"{other.url} answers with {status}: not as an imagefetch service does"
+                self.assertEqual((raised.exception.status, str(raised.exception)), (status, words))
+
+    def test_raises_where_no_answer_comes(self):
+        with Late(lambda: None) as late:
+            with self.assertRaises(Unreachable) as raised:
+                Client(late.url, timeout=0.2).submit(PHOTO)
+        self.assertEqual(str(raised.exception), f"{late.url} is out of reach: timed out")
+
     def test_signs_image_urls(self):
         path = signed_path(os.environ["VIEW_KEY"], PHOTO, width=20, placeholder=False)
         with urllib.request.urlopen(API + path) as answer:
@@ -268,6 +317,12 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
             await self.client.submit("none")
         with self.assertRaises(OSError):
             await AsyncClient("http://127.0.0.1:1").submit(PHOTO)
+        with self.assertRaisesRegex(Unreachable, "^http://127.0.0.1:1 is out of reach: .*('127.0.0.1', 1)"):
+            await AsyncClient("http://127.0.0.1:1").submit(PHOTO)
+        with Other() as other, self.assertRaisesRegex(Refused, "answers with 501: not as an imagefetch service does"):
+            await AsyncClient(other.url).submit(PHOTO)
+        with Late(lambda: None) as late, self.assertRaisesRegex(Unreachable, "it has not answered in time"):
+            await AsyncClient(late.url, timeout=0.2).submit(PHOTO)
 
     async def test_cancelling_the_task_cancels_the_job(self):
         under_way = asyncio.Event()

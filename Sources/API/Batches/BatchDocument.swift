@@ -9,6 +9,16 @@ enum BatchDocument {
     return writer.bytes
   }
 
+  /// A batch of an earlier request under the same key, which is forgotten.
+  static func encode(gone id: BatchID) -> [UInt8] {
+    var writer = JSONWriter()
+    writer.object { json in
+      json.member("id", id.description)
+      json.member("state", "gone")
+    }
+    return writer.bytes
+  }
+
   /// A part of the list.
   static func encode(page: [Batch], nextCursor: String?, at moment: Timestamp) -> [UInt8] {
     var writer = JSONWriter(capacity: 1024 * (page.count + 1))

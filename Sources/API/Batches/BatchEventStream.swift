@@ -30,8 +30,7 @@ final class BatchEventStream: ContentStream {
 
   func attach(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
-  /// A comment, so that the line is used every 15 s.
-  var keepAlive: KeepAlive? { KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14)) }
+  var keepAlive: KeepAlive? { .comment }
   var endsAnywhere: Bool { true }
 
   func next() -> StreamPiece {

@@ -14,9 +14,24 @@ struct CSVFormat: BatchFormat {
   private var lineBreaks = 0
   private var isBroken = false
   private var header: [String]?
+  /// How many of the mark's bytes have come; all, once the text has begun.
+  private var marked = 0
+
+  /// U+FEFF, with which spreadsheets have a text begin: no part of its first field, which may be quoted.
+  private static let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
 
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
-    for byte in piece { try read(byte, into: &reader) }
+    for byte in unmarked(piece) { try read(byte, into: &reader) }
+  }
+
+  /// The bytes behind the mark; what may only begin as it does is held back until that is known.
+  private mutating func unmarked(_ piece: [UInt8]) -> ArraySlice<UInt8> {
+    guard marked < Self.mark.count else { return piece[...] }
+    let text: ArraySlice<UInt8> = Self.mark[..<marked] + piece
+    let count = zip(text, Self.mark).prefix { $0 == $1 }.count
+    let isMark = count == min(text.count, Self.mark.count)
+    marked = isMark ? count : Self.mark.count
+    return isMark ? text.dropFirst(count) : text
   }
 
   mutating func end(into reader: inout LineReader) throws(Problem) {
@@ -94,8 +109,7 @@ struct CSVFormat: BatchFormat {
     guard !isBroken, bytes <= LineSplitter.longest else {
       throw Self.noHeader("Its quotes do not fit, or it is not UTF-8.")
     }
-    var names = fields.map { String(decoding: Array($0.utf8)[...].trimmingSpace, as: UTF8.self) }
-    if let first = names.first, first.hasPrefix("\u{FEFF}") { names[0] = String(first.dropFirst()) }
+    let names = fields.map { String(decoding: Array($0.utf8)[...].trimmingSpace, as: UTF8.self) }
     guard names.count <= JSONParser.maxMembers, Set(names).count == names.count else {
       throw Self.noHeader("A name stands there twice, or there are too many.")
     }

@@ -1,7 +1,7 @@
 internal import Jobs
 
-/// `application/json`: `{ "defaults": {…}, "jobs": […] }`, read as it comes. An element of `jobs` counts as a line. What
-/// concerns all jobs has to come before them.
+/// `application/json`: `{ "defaults": {…}, "jobs": […], "notify": {…} }`, read as it comes. An element of `jobs` counts as a
+/// line. What the jobs are made by has to come before them.
 struct JSONListFormat: BatchFormat {
   /// What is expected next.
   private enum Place: Equatable {
@@ -16,16 +16,18 @@ struct JSONListFormat: BatchFormat {
   /// The members beside the jobs, in their order.
   private(set) var members: [JSONValue.Member] = []
   private let known: Set<String>
+  private let following: Set<String>
   private let onMembers: @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
 
   /// - Parameters:
   ///   - known: members that there may be beside the jobs.
-  ///   - onMembers: takes those before the first job comes.
+  ///   - following: those of them that may come behind the jobs, too: who sorts its members by name has them there.
+  ///   - onMembers: takes those before the first job comes, and each that follows the last one.
   init(
-    known: Set<String>,
+    known: Set<String>, following: Set<String> = [],
     onMembers: @escaping @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
   ) {
-    (self.known, self.onMembers) = (known, onMembers)
+    (self.known, self.following, self.onMembers) = (known, following, onMembers)
   }
 
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
@@ -48,6 +50,8 @@ struct JSONListFormat: BatchFormat {
     if [0x20, 0x09, 0x0A, 0x0D].contains(byte) { return }
     switch (place, byte) {
     case (.start, UInt8(ascii: "{")): (place, isFirst) = (.member, true)
+    case (.start, _) where Self.mayBegin(byte):
+      throw Problem(.invalidOption, "A list is an object with jobs.")
     case (.member, UInt8(ascii: "}")) where isFirst: place = .end
     case (.member, UInt8(ascii: "\"")): try value.begin(byte)
     case (.colon, UInt8(ascii: ":")): place = .value
@@ -77,14 +81,16 @@ struct JSONListFormat: BatchFormat {
       guard !members.contains(where: { $0.name == name }), !(hasJobs && name == "jobs") else {
         throw Self.malformed("a name stands twice in one object")
       }
-      guard !hasJobs else {
+      guard !hasJobs || following.contains(name) else {
         throw Problem(
           .invalidOption, "\(name) has to come before jobs: they are made as they come.")
       }
       place = .colon
     case .value:
       guard name != "jobs" else { throw Problem(.invalidOption, "The jobs are an array.") }
-      members.append(.init(name: name, value: try Self.parsed(bytes)))
+      let member = JSONValue.Member(name: name, value: try Self.parsed(bytes))
+      members.append(member)
+      if hasJobs { try onMembers([member], &reader) }
       place = .afterMember
     default:
       if bytes.count > LineSplitter.longest {
@@ -103,6 +109,11 @@ struct JSONListFormat: BatchFormat {
     do { return try JSONParser.parse(bytes, maxValues: LineReader.maxValues) } catch {
       throw Problem(error)
     }
+  }
+
+  /// Whether a JSON value that is no object may begin so.
+  private static func mayBegin(_ byte: UInt8) -> Bool {
+    0x30...0x39 ~= byte || "[\"-tfn".utf8.contains(byte)
   }
 
   private static func malformed(_ reason: String) -> Problem {

@@ -5,6 +5,8 @@ struct LineReader {
   /// What has been read and not yet been taken, before ``lines``.
   private var parts: [NewLines] = []
   private var lines: NewLines
+  /// Lines that came over uploads before this one.
+  private let start: Int
   /// Whether lines came beyond the most that a batch may have: they are passed over.
   private(set) var isOverfull = false
   private var decoder: SubmissionDecoder
@@ -23,7 +25,7 @@ struct LineReader {
     mostLines: Int
   ) {
     (self.decoder, self.template, self.tags) = (decoder, template, tags)
-    self.mostLines = mostLines
+    (self.mostLines, start) = (mostLines, offset)
     lines = NewLines(after: offset)
   }
 
@@ -56,7 +58,7 @@ struct LineReader {
     template.submission.webhook = Webhook(url: webhook.url, events: ends)
   }
 
-  /// Takes the members beside the jobs of a list in JSON.
+  /// Takes members beside the jobs of a list in JSON: those before them, or one behind them.
   mutating func use(members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
     for member in members where member.name == "defaults" {
       guard case .object(let defaults) = member.value else {
@@ -68,7 +70,13 @@ struct LineReader {
       let webhook = decoder.batchWebhook(
         member.value, at: Location(root: root, member: member.name))
       try decoder.mistakes.check()
-      if let webhook { use(webhook) }
+      guard let webhook else { continue }
+      guard received == start || WebhookEvent.jobEnds.isDisjoint(with: webhook.events) else {
+        throw Problem(
+          .invalidOption,
+          "A notify that names ends of jobs has to come before jobs: they are made as they come.")
+      }
+      use(webhook)
     }
   }
 
@@ -129,7 +137,7 @@ struct LineReader {
 
   private mutating func add(_ job: NewJob) {
     var job = job
-    job.tags += tags.filter { !job.tags.contains($0) }
+    job.tags += tags.filter { !job.tags.contains(tag: $0) }
     guard count() else { return }
     lines.bytes += job.keptBytes
     lines.jobs.append(NewLines.Job(line: received, job: job))

@@ -2,7 +2,6 @@ internal import HTTP
 internal import Jobs
 internal import Logging
 internal import Synchronization
-internal import Waiting
 
 /// The results of a batch, line by line: a page of them is read when the client has room for it.
 final class ResultStream: ContentStream {
@@ -43,16 +42,17 @@ final class ResultStream: ContentStream {
   private let batch: BatchID
   private let caller: Caller
   private let service: any BatchService
-  private let turns: AsyncSemaphore
+  private let client: RateLimiter.Client
+  private let turns: ResultTurns
   private let log: Logger
 
-  /// - Parameter turns: one is taken while a page is made.
+  /// - Parameter turns: one of the client's is taken while a page is made.
   init(
-    _ query: ResultQuery, of batch: Batch, for caller: Caller, _ service: any BatchService,
-    turns: AsyncSemaphore, log: Logger
+    _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
+    _ service: any BatchService, turns: ResultTurns, log: Logger
   ) {
     state = Mutex(State(query: query))
-    (last, self.batch, self.caller) = (batch.received, batch.id, caller)
+    (last, self.batch, self.caller, self.client) = (batch.received, batch.id, caller, client)
     (self.service, self.turns, self.log) = (service, turns, log)
   }
 
@@ -83,9 +83,9 @@ final class ResultStream: ContentStream {
 
   /// Reads until there is something to send. Whoever lets go of the stream ends that.
   private static func read(for stream: () -> ResultStream?) async {
-    guard let (service, batch, caller, turns) = stream()?.subject else { return }
+    guard let (service, batch, caller, client, turns) = stream()?.subject else { return }
     // The stream is held while it looks, and let go of while it waits, for its turn too.
-    while let next = await look(by: turns, stream) {
+    while let next = await turns.take(for: client, { await stream()?.look() }) {
       switch next {
       case .sent: return
       case .again: break
@@ -98,14 +98,8 @@ final class ResultStream: ContentStream {
     }
   }
 
-  private static func look(by turns: AsyncSemaphore, _ stream: () -> ResultStream?) async -> Next? {
-    guard let turn = await turns.acquire() else { return nil }
-    defer { withExtendedLifetime(turn) {} }
-    return await stream()?.look()
-  }
-
-  private var subject: (any BatchService, BatchID, Caller, AsyncSemaphore) {
-    (service, batch, caller, turns)
+  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, ResultTurns) {
+    (service, batch, caller, client, turns)
   }
 
   private func look() async -> Next {
@@ -130,7 +124,7 @@ final class ResultStream: ContentStream {
     let isWhole = through == results.through
     let reachesEnd =
       batch.map { $0.state.isOver && !$0.isCancelling && through >= $0.received }
-      ?? (query.through >= last)
+      ?? (through >= last)
     let isLast = isWhole && reachesEnd
     let isFurther = through > query.after
     lines = isWhole ? min(Self.most.lines, 2 * lines) : max(1, through - query.after)

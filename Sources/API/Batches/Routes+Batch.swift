@@ -6,9 +6,7 @@ internal import Jobs
 extension Routes {
   /// `GET /batches/{id}`.
   func batch(_ exchange: Exchange) async throws(Problem) -> Response {
-    var query = Query(exchange.request.query)
-    let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
-    try query.finish()
+    let wait = try waitAlone(exchange)
     var batch = try await seen(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
@@ -24,7 +22,7 @@ extension Routes {
       isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
     }
     var response = isKnown ? Response.notModified(batch.entityTag) : answer(batch, .ok)
-    if let applied = wait?.preferenceApplied { response.fields[.preferenceApplied] = applied }
+    response.fields.acknowledge(wait)
     return response
   }
 
@@ -109,7 +107,8 @@ extension Routes {
     if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
     let place = try place(for: exchange)
     let stream = ResultStream(
-      wanted, of: batch, for: exchange.caller, service, turns: resultPages, log: log)
+      wanted, of: batch, for: exchange.caller, exchange.client, service, turns: resultPages,
+      log: log)
     return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
   }
 
@@ -126,7 +125,7 @@ extension Routes {
         }, .ok)
     }
     try await asking { () throws(JobsError) in
-      try await service.purge(batch: exchange.id, for: exchange.caller)
+      try await service.purge(batch: exchange.id, withKey: false, for: exchange.caller)
     }
     return Response(status: .noContent)
   }
@@ -151,12 +150,9 @@ extension Routes {
     else {
       throw Problem(.unsupportedMediaType, "Send application/json, not compressed, or nothing.")
     }
-    let (_, body) = try await json(
-      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
-      memory.lease(for: exchange.client), maxValues: 64)
     var mistakes = Mistakes()
     var codes: Set<FailureCode> = []
-    guard case .object(let members) = body else {
+    guard case .object(let members) = try await smallJSON(exchange) else {
       throw Problem(.invalidOption, "What to retry is an object with a list of codes.")
     }
     for member in members {
@@ -189,13 +185,9 @@ extension Routes {
     if batch.state.isOver, !batch.isCancelling, seen == batch.revision {
       return Response(status: .noContent)
     }
-    let fields: HTTPFields = [
-      .contentType: "text/event-stream", .cacheControl: "no-store", .xAccelBuffering: "no",
-    ]
-    if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
+    if exchange.request.method == .head { return events(.none) }
     let place = try place(for: exchange)
-    let stream = BatchEventStream(exchange.id, seen: seen, service)
-    return Response(status: .ok, fields: fields, content: .stream(stream), keeping: place)
+    return events(.stream(BatchEventStream(exchange.id, seen: seen, service)), place)
   }
 
   /// Holds `If-Match` (RFC 9110 section 13.1.1) against the batch as it is: jobs that end meanwhile may change it before what

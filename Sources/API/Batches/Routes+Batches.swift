@@ -16,13 +16,17 @@ extension Routes {
     let key = try exchange.idempotencyKey()
     // Before the batch is durable: one that can't be received is none. By a key it may be a repetition, which needs no room.
     var room = format == nil || key != nil ? [] : try self.room(for: exchange)
-    defer { for lease in room { lease.release() } }
+    defer { for share in room { share.release() } }
     let begun = try await asking { () throws(JobsError) in
       try await service.begin(
         new, by: exchange.caller, key: key.map { exchange.key($0, content: []) })
     }
-    var batch = begun.batch
-    guard begun.isNew else { return answer(batch, .ok) }
+    var batch: Batch
+    switch begun {
+    case .new(let new): batch = new
+    case .repeated(let batch): return answer(batch, .ok)
+    case .gone(let id): return Self.gone(id)
+    }
     if format != nil, key != nil {
       do throws(Problem) { room = try self.room(for: exchange) } catch {
         try? await service.abandon(batch.id)
@@ -30,19 +34,42 @@ extension Routes {
       }
     }
     if let format {
-      do throws(Problem) { batch = try await receive(exchange, format, into: batch) } catch {
-        // Nobody was told of it: an open one may be asked for by its key, but what is wrong with its beginning is wrong
-        // again. One that has lines stays.
-        let isEmpty = try? await service.batch(batch.id, for: exchange.caller).received == 0
-        if error.status == .unprocessableContent || isEmpty == true && !batch.isOpen {
-          try? await service.abandon(batch.id)
-        }
+      do throws(Problem) {
+        batch = try await receive(exchange, format, into: batch, begins: true)
+      } catch {
+        await tidy(batch, after: error, exchange)
         throw error
       }
     }
     var response = answer(batch, .accepted)
     response.fields[.location] = "/batches/\(batch.id)"
     return response
+  }
+
+  /// What is answered by the key of a batch that is forgotten.
+  private static func gone(_ id: BatchID) -> Response {
+    Response(
+      status: .ok, fields: [.contentType: "application/json", .cacheControl: "no-cache"],
+      content: .bytes(BatchDocument.encode(gone: id)))
+  }
+
+  /// Forgets a batch whose beginning came to no good, where it is not to be gone on with: nobody was told of it.
+  private func tidy(_ batch: Batch, after problem: Problem, _ exchange: Exchange) async {
+    let isEmpty = try? await service.batch(batch.id, for: exchange.caller).received == 0
+    if Self.isRefused(batch, for: problem), isEmpty != true {
+      try? await service.purge(batch: batch.id, withKey: true, for: exchange.caller)
+    } else if problem.status == .unprocessableContent || isEmpty == true && !batch.isOpen {
+      // An open one may be asked for by its key, but what is wrong with its beginning is wrong again. One that has lines stays.
+      try? await service.abandon(batch.id)
+    }
+  }
+
+  /// Whether a list is refused as a whole: what is wrong with it is wrong again, and once it is mended it begins anew. An
+  /// upload that broke off, or is too long, is gone on with.
+  private static func isRefused(_ batch: Batch, for problem: Problem) -> Bool {
+    let isMistake =
+      problem.status == .unprocessableContent || problem.code == .request(.malformedJSON)
+    return isMistake && !batch.isOpen
   }
 
   private func newBatch(_ query: inout Query, _ decoder: inout SubmissionDecoder) -> NewBatch {
@@ -60,7 +87,7 @@ extension Routes {
     if let text = query.one("defaults") {
       new.defaults = text
       if let members = Self.defaults(text) {
-        _ = decoder.template(from: members, at: .query)
+        _ = decoder.template(from: members, at: .parameter("defaults"))
       } else {
         query.wrong("defaults", "It is a JSON object with members of a job.")
       }
@@ -97,7 +124,7 @@ extension Routes {
       throw Problem(JobsError.batchGoesOnElsewhere(batch))
     }
     let room = try room(for: exchange)
-    defer { for lease in room { lease.release() } }
+    defer { for share in room { share.release() } }
     return answer(try await receive(exchange, format, into: batch), .accepted)
   }
 
@@ -112,7 +139,8 @@ extension Routes {
     case "text/uri-list", "text/plain": return URIListFormat()
     case "text/csv": return CSVFormat()
     case "application/json":
-      return JSONListFormat(known: ["defaults", "notify"]) { (members, reader) throws(Problem) in
+      return JSONListFormat(known: ["defaults", "notify"], following: ["notify"]) {
+        (members, reader) throws(Problem) in
         try reader.use(members: members, at: .body(index: nil))
       }
     default:
@@ -124,19 +152,19 @@ extension Routes {
   }
 
   /// A place to send from, and the memory that an upload takes.
-  private func room(for exchange: Exchange) throws(Problem) -> [Lease] {
+  private func room(for exchange: Exchange) throws(Problem) -> [Budget.Share] {
     let place = try place(for: exchange)
-    let lease = memory.lease(for: exchange.client)
-    guard lease.take(BatchWriter.memory) else {
+    let share = memory.share(for: exchange.client)
+    guard share.take(BatchWriter.memory) else {
       throw .noRoom("As much is being received as fits into memory; try again later.")
     }
-    return [place, lease]
+    return [place, share]
   }
 
-  /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it. A batch that is
-  /// not open ends with it.
+  /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it, but for a list
+  /// that is refused as it begins. A batch that is not open ends with it.
   private func receive(
-    _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch
+    _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
     let writer = BatchWriter(service, batch, by: exchange.caller)
     var reader = reader(of: batch, exchange)
@@ -153,7 +181,7 @@ extension Routes {
       try await add(&reader, to: writer)
       return try await ended(try await finished(writer), exchange)
     } catch {
-      try? await add(&reader, to: writer)
+      if !begins || !Self.isRefused(batch, for: error) { try? await add(&reader, to: writer) }
       _ = try? await writer.finish()
       throw error
     }
@@ -163,7 +191,7 @@ extension Routes {
     var decoder = decoder(for: exchange)
     // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
-    let template = decoder.template(from: members, at: .query)
+    let template = decoder.template(from: members, at: .parameter("defaults"))
     decoder.mistakes = Mistakes()
     var reader = LineReader(
       decoder, template: template, tags: batch.tags, after: batch.received,

@@ -10,7 +10,7 @@ struct Loader {
   /// Keys whose value is unknown for a mistake: what depends on them is not judged.
   private(set) var mistaken: Set<String> = []
 
-  private static let keys = Dictionary(
+  fileprivate static let keys = Dictionary(
     uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
 
   /// Reads a file of the YAML kind.
@@ -147,9 +147,6 @@ struct Loader {
 private struct FileWalk {
   let file: String
 
-  private static let keys = Dictionary(
-    uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
-
   func section(_ node: Node, path: String, into loader: inout Loader) {
     // A section whose keys are all commented out.
     if node.scalar?.kind == .null { return }
@@ -165,7 +162,7 @@ private struct FileWalk {
       if pair.key.contains(".") {
         // One way to write a key, so that a duplicate is seen.
         loader.note(.file(file, pair.location), inner, "unknown key")
-      } else if let key = FileWalk.keys[inner] {
+      } else if let key = Loader.keys[inner] {
         loader.set(key, to: pair.value) { .file(file, $0) }
       } else if FileWalk.names(below: inner).isEmpty {
         let hint = Suggestion.text(for: pair.key, among: FileWalk.names(below: path))

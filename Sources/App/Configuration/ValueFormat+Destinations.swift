@@ -97,7 +97,7 @@ extension ValueFormat<[Configuration.Destination]> {
 extension ValueFormat<String> {
   /// The name of an S3 bucket.
   fileprivate static let bucketName = text("a bucket's name") { text in
-    text.wholeMatch(of: #/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/#) != nil ? nil : "is no bucket's name"
+    isBucketName(text) ? nil : "is no bucket's name"
   }
 
   /// What keys begin with.

@@ -38,11 +38,19 @@ extension ValueFormat<String> {
 
   /// A bucket of an object store, and what its keys begin with.
   static let bucket = text("s3://bucket/prefix") { text in
-    let form = #/s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]{0,512})?/#
+    let form = #/s3://([^/]+)(/[!-~]{0,512})?/#
     // libcurl takes such parts out of a path, and then it is another one than was signed.
     let isPlain = !["/./", "/../"].contains { "\(text)/".contains($0) }
-    return text.wholeMatch(of: form) != nil && isPlain
-      ? nil : "is no bucket and prefix (s3://bucket/prefix)"
+    guard let parts = text.wholeMatch(of: form)?.output, isPlain else {
+      return "is no bucket and prefix (s3://bucket/prefix)"
+    }
+    return isBucketName(parts.1)
+      ? nil : "has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+  }
+
+  /// Whether an S3 bucket may have that name.
+  static func isBucketName(_ text: some StringProtocol) -> Bool {
+    String(text).wholeMatch(of: #/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/#) != nil
   }
 
   /// Where an object store is.

@@ -24,7 +24,7 @@ public enum Migration {
     }
     let database = try JobKeeping.database(url, storage)
     do throws(StoreError) { return try PostgresJobStore.versions(database) } catch {
-      throw .internalFault("storage.jobs: \(error)")
+      throw .unusableStore("storage.jobs: \(error)")
     }
   }
 
@@ -40,7 +40,7 @@ public enum Migration {
     }
     let database = try JobKeeping.database(url, storage)
     do throws(StoreError) { try PostgresJobStore.migrate(database) } catch {
-      throw .internalFault("storage.jobs: \(error)")
+      throw .unusableStore("storage.jobs: \(error)")
     }
   }
 
@@ -63,6 +63,7 @@ public enum Migration {
       throw .operatorMistake(
         "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
     }
+    try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
     let jobs = try JobKeeping(configuration, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
@@ -86,7 +87,7 @@ public enum Migration {
     images.close()
     await jobs.close()
     do throws(StoreError) { return try result.get() } catch {
-      throw .internalFault(
+      throw .unusableStore(
         "\(error); what has been moved stays: the same command goes on from there")
     }
   }

@@ -37,9 +37,6 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   private let configuration: Configuration
   private let families = Mutex<[String: MetricFamily]>([:])
 
-  /// The `Content-Type` of what `render()` gives.
-  public static let contentType = "text/plain; version=0.0.4; charset=utf-8"
-
   /// A registry without metrics.
   public init(_ configuration: Configuration = Configuration()) {
     self.configuration = configuration

@@ -13,8 +13,10 @@ struct CachePolicy: Sendable {
   private let credentials: Fingerprint?
   /// The URL that is asked for.
   private let url: SourceURL?
-  /// Where the entries are that are for this job and its like; others have to be for everyone.
-  private let key: Fingerprint?
+  /// Where the entries are that are for this job and its like.
+  let key: Fingerprint?
+  /// Where those are that are for everyone.
+  let shared: Fingerprint?
 
   init(_ job: Job) {
     mode = job.submission.cacheMode
@@ -23,8 +25,12 @@ struct CachePolicy: Sendable {
     integrity = job.submission.integrity
     credentials = job.credentials
     url = job.url
-    key = job.cacheKey
+    shared = job.sharedCacheKey
+    key = job.submission.headers.isEmpty ? shared : job.cacheKey
   }
+
+  /// Where entries that may answer the job are.
+  var keys: [Fingerprint] { (key == shared ? [shared] : [key, shared]).compactMap(\.self) }
 
   /// What to do.
   enum Answer: Sendable {
@@ -78,11 +84,16 @@ struct CachePolicy: Sendable {
     return Selection.newest(of: fitting.map(\.response)).map { fitting[$0] }
   }
 
+  /// All that answer what the job asks, whatever image it wants.
+  func matching(_ stored: [CacheEntry]) -> [CacheEntry] { stored.filter(matches) }
+
   private func mayTake(_ entry: CacheEntry) -> Bool {
     // A stored image with other bytes than the job wants is no answer.
-    guard integrity == nil || entry.image.digest == integrity,
-      entry.id.key == key || entry.isForAll
-    else { return false }
+    (integrity == nil || entry.image.digest == integrity) && matches(entry)
+  }
+
+  private func matches(_ entry: CacheEntry) -> Bool {
+    guard entry.id.key == key || entry.isForAll else { return false }
     guard let path = entry.path else {
       // Where an entry of an earlier release was redirected, nobody knows for which clients the redirects were.
       return entry.image.url == url && entry.response.matches(fields)

@@ -11,8 +11,8 @@ final class ImageKeeper: Sendable {
   private let lease: Lease
   /// Images marked for deletion whose bytes are still to be removed.
   private let pendingDeletion = Mutex<[ImageName: Pending]>([:])
-  /// When the store is to be asked next for marks whose answers were lost.
-  private let nextLook = Mutex(ContinuousClock.now)
+  /// At what the store has marked. Locked before the list where both are.
+  private let look = Mutex(Look())
   /// Holders whose reservations have still to end.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
@@ -32,6 +32,26 @@ final class ImageKeeper: Sendable {
     var isUnderWay = false
     /// How often they could not be removed.
     var failures = 0
+    /// Whether they are removed already, and the store alone may not know: what a file of that digest has by now came
+    /// back.
+    var areBytesGone = false
+  }
+
+  /// What is known of marks when the store is asked for those whose answers were lost.
+  private struct Look {
+    /// When it is to be asked next.
+    var next = ContinuousClock.now
+    /// Names of which the store is being told that they are gone.
+    var forgetting: Set<ImageName> = []
+    /// Those of which it was told since it was asked; nil: it isn't being asked.
+    var forgotten: Set<ImageName>?
+    /// What it answered last: to hear of these by an answer that is only late is no news.
+    var takenUp: Set<ImageName> = []
+
+    /// Whether the image may be back, although the answer has it.
+    func hasForgotten(_ image: ImageName) -> Bool {
+      forgetting.contains(image) || forgotten?.contains(image) ?? false
+    }
   }
 
   init(
@@ -139,7 +159,12 @@ final class ImageKeeper: Sendable {
   }
 
   private func note(_ images: [ImageName]) {
-    let new = Pending(instance: lease.instance)
+    look.withLock { look in
+      list(images.filter { !look.takenUp.contains($0) }, as: Pending(instance: lease.instance))
+    }
+  }
+
+  private func list(_ images: [ImageName], as new: Pending) {
     pendingDeletion.withLock { pendingDeletion in
       for image in images { pendingDeletion[image] = pendingDeletion[image] ?? new }
     }
@@ -157,16 +182,25 @@ final class ImageKeeper: Sendable {
   }
 
   /// Takes up what is marked for this instance and it has never heard of: the store did as it was asked, and could not
-  /// say so. Some of it another task may be about to remove, or have removed; twice does no harm.
+  /// say so. What another task has removed since may be back, and a file has its digest alone for a name: to remove it
+  /// twice would take what somebody has.
   private func lookForLostMarks() async -> StoreError? {
-    let isDue = nextLook.withLock { nextLook in
-      guard nextLook <= .now else { return false }
-      nextLook = .now + Self.lookInterval
+    let isDue = look.withLock { look in
+      guard look.forgotten == nil, look.next <= .now else { return false }
+      look.next = .now + Self.lookInterval
+      look.forgotten = []
       return true
     }
     guard isDue else { return nil }
+    defer { look.withLock { $0.forgotten = nil } }
     do throws(StoreError) {
-      note(try await store.leavingImages(Self.lookSize, of: lease.instance))
+      let instance = lease.instance
+      let marked = try await store.leavingImages(Self.lookSize, of: instance)
+      look.withLock { look in
+        let left = marked.filter { !look.hasForgotten($0) }
+        look.takenUp = Set(left)
+        list(left, as: Pending(instance: instance))
+      }
       return nil
     } catch {
       return error
@@ -236,25 +270,32 @@ final class ImageKeeper: Sendable {
   private func remove(
     _ portion: [ImageName], markedFor instance: Instance
   ) async -> StoreError? {
-    let outcomes = await removeBytes(of: portion, markedFor: instance)
+    let before = pendingDeletion.withLock { pendingDeletion in
+      portion.filter { pendingDeletion[$0]?.areBytesGone ?? false }
+    }
+    let outcomes = await removeBytes(
+      of: portion.filter { !before.contains($0) }, markedFor: instance)
     let removed = outcomes.filter { $0.failure == nil }.map(\.image)
     var failure = outcomes.lazy.compactMap(\.failure).first
     tell(removed)
+    let gone = before + removed
+    look.withLock { $0.forgetting.formUnion(gone) }
     // Out of the list before the store lets them come back.
     pendingDeletion.withLock { pendingDeletion in
       for image in portion { pendingDeletion[image]?.isUnderWay = false }
-      for outcome in outcomes {
-        if outcome.failure == nil {
-          pendingDeletion[outcome.image] = nil
-        } else {
-          pendingDeletion[outcome.image]?.failures += 1
-        }
+      for image in gone { pendingDeletion[image] = nil }
+      for outcome in outcomes where outcome.failure != nil {
+        pendingDeletion[outcome.image]?.failures += 1
       }
     }
-    guard !removed.isEmpty else { return failure }
-    do throws(StoreError) { try await store.forget(removed) } catch {
+    guard !gone.isEmpty else { return failure }
+    do throws(StoreError) { try await store.forget(gone) } catch {
       failure = error
-      note(removed)
+      list(gone, as: Pending(instance: instance, areBytesGone: true))
+    }
+    look.withLock { look in
+      look.forgetting.subtract(gone)
+      look.forgotten?.formUnion(gone)
     }
     return failure
   }

@@ -50,40 +50,28 @@ final class ResponseCache: Sendable {
   // MARK: Answering
 
   /// What to do for a job.
-  func answer(_ job: Job, at now: Timestamp, within policy: CachePolicy) async -> CachePolicy.Answer
-  {
-    await answers([(job, policy)], at: now)[0]
+  func answer(_ job: Job, at now: Timestamp) async -> CachePolicy.Answer {
+    await answers([job], at: now)[0]
   }
 
   /// What to do for each of the jobs, looked up at once.
-  func answers(
-    _ jobs: [(job: Job, policy: CachePolicy)], at now: Timestamp
-  ) async -> [CachePolicy.Answer] {
-    let keys = jobs.map { isOn && $0.policy.mode != .noStore ? Self.keys(of: $0.job) : [] }
+  func answers(_ jobs: [Job], at now: Timestamp) async -> [CachePolicy.Answer] {
+    let policies = jobs.map(CachePolicy.init)
+    let keys = policies.map { isOn && $0.mode != .noStore ? $0.keys : [] }
     var stored = await entries(for: keys.flatMap(\.self))[...]
-    return zip(jobs, keys).map { asked, keys in
+    return zip(policies, keys).map { policy, keys in
       let entries = stored.prefix(keys.count).flatMap(\.self)
       stored = stored.dropFirst(keys.count)
-      return asked.policy.answer(from: entries, at: now, fallback: fallback)
+      return policy.answer(from: entries, at: now, fallback: fallback)
     }
-  }
-
-  /// Where entries that may answer the job are: among its like's, and among those for everyone.
-  private static func keys(of job: Job) -> [Fingerprint] {
-    guard let shared = job.sharedCacheKey else { return [] }
-    guard !job.submission.headers.isEmpty, let own = job.cacheKey, own != shared else {
-      return [shared]
-    }
-    return [own, shared]
   }
 
   /// What is stored of a URL that a redirect leads the job to, to be confirmed there.
   /// - Parameter hasFields: whether the client's own fields go along.
   func entry(at url: SourceURL, hasFields: Bool, for job: Job) async -> CacheEntry? {
     guard isOn, ![.noStore, .reload].contains(job.submission.cacheMode) else { return nil }
-    let asking = job.asking(url, withFields: hasFields)
-    let stored = await entries(for: Self.keys(of: asking))
-    return CachePolicy(asking).choice(of: stored.flatMap(\.self))
+    let policy = CachePolicy(job.asking(url, withFields: hasFields))
+    return policy.choice(of: await entries(for: policy.keys).flatMap(\.self))
   }
 
   private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
@@ -109,9 +97,14 @@ final class ResponseCache: Sendable {
     case unknown
   }
 
-  /// What is left of the entry's image.
+  /// What is left of the entry's image, for whoever has the store refer to it then: the store knows whether the image has
+  /// given way, and memory doesn't.
   func state(of entry: CacheEntry) async -> ImageState {
     if memory.holds(entry.image.digest) { return .whole }
+    return await storedState(of: entry)
+  }
+
+  private func storedState(of entry: CacheEntry) async -> ImageState {
     do throws(StoreError) {
       return try await images.verify(entry.image.digest, bytes: entry.image.bytes) ? .whole : .gone
     } catch {
@@ -122,24 +115,29 @@ final class ResponseCache: Sendable {
 
   /// Sees to it that a stored response's image stays until the reservation of `holder` ends. One that is gone, or
   /// harmed, is forgotten; not where the store can't be asked just now.
+  ///
+  /// One that has given way meanwhile can be reserved as well. So its bytes are looked for where they are kept, not in
+  /// memory, and once nobody may remove them any more.
   func hold(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
     var state = ImageState.gone
     do throws(StoreError) {
       let isHeld = try await keeper.hold(
         entry.image.digest, bytes: entry.image.bytes, as: holder)
-      if isHeld { state = await self.state(of: entry) }
+      if isHeld { state = await storedState(of: entry) }
     } catch {
       log.error("a cached image can't be held", metadata: ["error": "\(error)"])
       state = .unknown
     }
-    if state == .gone { await drop(entry) }
+    if state == .gone { await drop([entry]) }
     return state
   }
 
-  func drop(_ entry: CacheEntry) async {
-    memory.remove(entry.image.digest)
-    do throws(StoreError) { try await store.drop([entry.id]) } catch {
-      log.error("a cache entry can't be dropped", metadata: ["error": "\(error)"])
+  /// Forgets entries; their images stay for whoever else has them.
+  func drop(_ entries: [CacheEntry]) async {
+    guard !entries.isEmpty else { return }
+    for entry in entries { memory.remove(entry.image.digest) }
+    do throws(StoreError) { try await store.drop(entries.map(\.id)) } catch {
+      log.error("cache entries can't be dropped", metadata: ["error": "\(error)"])
     }
   }
 
@@ -188,8 +186,25 @@ final class ResponseCache: Sendable {
       to: response.hadFields ? policy.fields : [], fields: response.headers.map(Field.init),
       requestTime: response.asked(after: began).milliseconds, responseTime: now.milliseconds,
       assignedLifetime: policy.lifetime)
-    return obtained(
-      .miss, image, stored, over: response.path(of: policy.fields, began: began), for: job, at: now)
+    let path = response.path(of: policy.fields, began: began)
+    return obtained(.miss, image, stored, over: path, for: job, policy, at: now)
+  }
+
+  /// Forgets what would have answered the job: a full response says that nothing of that is suitable (RFC 9111 section
+  /// 4.3.3). Where it isn't kept itself, the old one would be fresh again.
+  /// - Parameter new: takes the place of the entry of its id when the job ends. Nil where the response may not be stored,
+  ///   or the job drops its bytes: what it says of the old one is the same.
+  func dropSuperseded(by response: FetchedResponse, keptAs new: CacheEntry?, for job: Job) async {
+    guard isOn, job.submission.cacheMode != .noStore else { return }
+    var policies = [CachePolicy(job)]
+    if !response.redirects.isEmpty {
+      policies.append(CachePolicy(job.asking(response.url, withFields: response.hadFields)))
+    }
+    var old: [CacheEntry] = []
+    for policy in policies {
+      old += policy.matching(await entries(for: policy.keys).flatMap(\.self))
+    }
+    await drop(old.filter { $0.id != new?.id })
   }
 
   /// What a 304 is for the job, and for the cache; nil when it is about another response.
@@ -203,47 +218,43 @@ final class ResponseCache: Sendable {
     guard let stored else { return nil }
     var image = known.image
     image.url = response.url
-    let path = response.path(of: CachePolicy(job).fields, began: began)
-    return obtained(.revalidated, image, stored, over: path, for: job, at: now)
+    let policy = CachePolicy(job)
+    let path = response.path(of: policy.fields, began: began)
+    return obtained(.revalidated, image, stored, over: path, for: job, policy, at: now)
   }
 
   /// The cache keeps the response for the URL that was asked for, or, where a redirect may not be stored, for the one
   /// that answered.
   private func obtained(
     _ status: CacheOutcome.Status, _ image: StoredImage, _ response: StoredResponse,
-    over path: StoredPath, for job: Job, at now: Timestamp
+    over path: StoredPath, for job: Job, _ policy: CachePolicy, at now: Timestamp
   ) -> LoadedImage {
-    if let entry = entry(image, response, over: path, for: job) {
-      return LoadedImage(
-        image: image, cache: outcome(status, of: entry, for: job, at: now), entry: entry)
+    if let entry = entry(image, response, over: path, for: job, policy) {
+      let freshness = policy.freshness(of: entry, at: now, fallback: fallback)
+      return LoadedImage(image: image, cache: CacheOutcome(status, freshness), entry: entry)
     }
     var last: CacheEntry?
     if let url = image.url, !path.redirects.isEmpty {
       let asking = job.asking(url, withFields: path.hadFields)
-      last = entry(image, response, over: .direct, for: asking)
+      last = entry(image, response, over: .direct, for: asking, CachePolicy(asking))
     }
     return LoadedImage(image: image, cache: CacheOutcome(status), entry: last)
   }
 
   /// Nil for what may not be stored.
   private func entry(
-    _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job
+    _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job,
+    _ policy: CachePolicy
   ) -> CacheEntry? {
     let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
-    guard let url = job.url, let key = isForAll ? job.sharedCacheKey : job.cacheKey,
-      path.permitsStoring(response, status: 200, client: CachePolicy(job).fields)
+    guard let url = job.url, let key = isForAll ? policy.shared : policy.key,
+      path.permitsStoring(response, status: 200, client: policy.fields)
     else { return nil }
     let id = CacheEntry.ID(key: key, selector: Fingerprint(of: [path.selector(of: response)]))
     var entry = CacheEntry(
       id: id, resource: Job.cacheKey(of: url), response: response, path: path, image: image)
     if !path.isPublic(response), path.everHadFields { entry.credentials = job.credentials }
     return entry
-  }
-
-  func outcome(
-    _ status: CacheOutcome.Status, of entry: CacheEntry, for job: Job, at now: Timestamp
-  ) -> CacheOutcome {
-    CacheOutcome(status, CachePolicy(job).freshness(of: entry, at: now, fallback: fallback))
   }
 
   /// The entry in the place of an error, where the origin allowed that for a time (RFC 5861 section 4).
@@ -262,11 +273,11 @@ final class ResponseCache: Sendable {
   /// Where an image is that responses to a job brought; nil where it has none.
   static func image(of job: Job) -> CachedImage? {
     guard let image = job.image else { return nil }
-    var keys = Set(Self.keys(of: job))
+    var keys = Set(CachePolicy(job).keys)
     // Where a redirect was not to be stored, it is the answering URL's.
     if let url = image.url, url != job.url {
       for hasFields in [true, false] {
-        keys.formUnion(Self.keys(of: job.asking(url, withFields: hasFields)))
+        keys.formUnion(CachePolicy(job.asking(url, withFields: hasFields)).keys)
       }
     }
     return CachedImage(image.digest, under: keys)
@@ -327,6 +338,8 @@ struct LoadedImage: Sendable {
   var entry: CacheEntry?
   /// The image's bytes, where they are few: the job store is to keep them, unless they are dropped.
   var embedded: EmbeddedImage?
+  /// What its decode was to make on its way: a JPEG's scale follows from all of that.
+  var wanted: [VariantRequest] = []
   /// What its decode made on its way.
   var variants: [VariantRequest: [UInt8]] = [:]
   /// Whether its bytes are there until the load ends.

@@ -19,6 +19,8 @@ final class JobSnapshots: Sendable {
     var followedElsewhere: Set<JobID> = []
     var purged: Set<JobID> = []
     var purgedBefore: Set<JobID> = []
+    /// Whose jobs are removed one after the other, which takes a while.
+    var purgedBatches = LRUCache<BatchID, Bool>(capacity: 1_024)
     var weight = 0
     /// What the younger one began with, because it must stay.
     var pinnedWeight = 0
@@ -217,6 +219,11 @@ final class JobSnapshots: Sendable {
     }
     subscribers.remove([id])
   }
+
+  /// Has a batch's jobs be known as forgotten before they are.
+  func purge(batch id: BatchID) { state.withLock { _ = $0.purgedBatches.set(true, for: id) } }
+
+  func isPurged(_ batch: BatchID) -> Bool { state.withLock { $0.purgedBatches.peek(batch) != nil } }
 
   /// Ends all waits and subscriptions, now and from now on.
   func close() {

@@ -5,7 +5,7 @@ internal import Synchronization
 ///
 /// It begins with the jobs as they are, a page at a time, and goes on with what changes. Where more jobs change than it
 /// holds, because its client is slow, it drops the changes and begins anew, with all that has finished since the client
-/// was last up to date.
+/// was last up to date; where changes by other instances were not heard, it reads the jobs in the same way.
 final class ManyJobsSubscription: JobSubscription, Subscriber {
   /// Jobs with changes that the client hasn't got yet, at the most; large ones count as several.
   static let maxPending = 1_024
@@ -59,6 +59,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   private let subscribers: Subscribers
   private let registration: Subscribers.Registration
   private let now: WallClock
+  /// What finished before then its client knows, or doesn't ask for.
+  private let start: Timestamp
   private let state: Mutex<State>
 
   init(
@@ -69,15 +71,16 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     self.subscribers = subscribers
     self.registration = registration
     self.now = now
-    let first = State(
-      listing: Listing(since: query.seenUntil), upToDate: query.seenUntil ?? now())
+    let moment = now()
+    start = min(query.seenUntil ?? moment, moment)
+    let first = State(listing: Listing(since: query.seenUntil), upToDate: start)
     state = Mutex(first)
   }
 
   func onUpdate(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
   func next() -> JobUpdate {
-    let moment = now()
+    let moment = subscribers.horizon(at: now())
     let (update, lists) = state.withLock { state -> (JobUpdate, Bool) in
       if let update = takeChange(&state) ?? takeListed(&state) {
         state.hasCaughtUp = false
@@ -90,8 +93,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
       }
       guard !state.hasCaughtUp else { return (.nothing, false) }
       state.hasCaughtUp = true
-      state.upToDate = moment
-      return (.caughtUp(moment), false)
+      state.upToDate = max(state.upToDate, moment)
+      return (.caughtUp(state.upToDate), false)
     }
     if lists { subscribers.list(for: self) }
     return update
@@ -153,9 +156,25 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   }
 
   private static func beginAnew(_ state: inout State) {
-    (state.pending, state.pendingWeight, state.order, state.page) = ([:], 0, [], [])
+    (state.pending, state.pendingWeight, state.order) = ([:], 0, [])
+    list(since: state.upToDate, &state)
+  }
+
+  private static func list(since moment: Timestamp, _ state: inout State) {
+    state.page = []
+    state.hasCaughtUp = false
     state.round += 1
-    state.listing = Listing(since: state.upToDate, round: state.round)
+    state.listing = Listing(since: moment, round: state.round)
+  }
+
+  /// Changes are missing: has the jobs read as they are, beside what is pending.
+  /// - Parameter silence: so long before the client was last up to date they may be missing, too.
+  func relist(after silence: Duration) {
+    let wake = state.withLock { state in
+      Self.list(since: max(start, state.upToDate + (.zero - silence)), &state)
+      return state.wake
+    }
+    wake?()
   }
 
   /// Jobs are gone: nothing of them is delivered any more.

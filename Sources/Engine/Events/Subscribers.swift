@@ -73,12 +73,16 @@ final class Subscribers: Sendable {
   private static let progressInterval = Duration.milliseconds(100)
 
   private let state = Mutex(State())
+  /// Until when all that other instances did was heard here; nil: there are none.
+  private let heard = Mutex<Timestamp?>(nil)
   private let signal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-  private let listings = AsyncStream<ManyJobsSubscription>.makeStream()
+  private let listings = Mutex(ListingQueue())
+  private let listingSignal = AsyncStream<Void>.makeStream()
   private let abandonments = AsyncStream<(JobID, Caller)>.makeStream()
 
-  /// Subscriptions to many jobs that want the jobs read as they are.
-  var wantedListings: AsyncStream<ManyJobsSubscription> { listings.stream }
+  /// Says once for each subscription to many jobs that it wants the jobs read as they are: ``nextListing()`` has whose turn
+  /// it is.
+  var wantedListings: AsyncStream<Void> { listingSignal.stream }
   /// Jobs whose last subscriber that held them left, and who that was.
   var abandoned: AsyncStream<(JobID, Caller)> { abandonments.stream }
 
@@ -178,7 +182,31 @@ final class Subscribers: Sendable {
   var jobs: Set<JobID> { state.withLock { Set($0.ofJob.keys) } }
 
   /// Has the jobs read as they are, for a subscription to many.
-  func list(for subscription: ManyJobsSubscription) { listings.continuation.yield(subscription) }
+  func list(for subscription: ManyJobsSubscription) {
+    listings.withLock { $0.append(subscription) }
+    listingSignal.continuation.yield()
+  }
+
+  /// The one to read a page for next.
+  func nextListing() -> ManyJobsSubscription? { listings.withLock { $0.popFirst() } }
+
+  // MARK: What others did
+
+  /// All that other instances had done by then was heard here, or is about to be read.
+  func hasHeard(until moment: Timestamp) { heard.withLock { $0 = moment } }
+
+  /// Until when one is up to date that was told all that is known now: while nothing is heard of others it stands still,
+  /// whatever happens here.
+  func horizon(at now: Timestamp) -> Timestamp { heard.withLock { min($0 ?? now, now) } }
+
+  /// Some of what others did was not heard: for those who hear of all jobs these are read as they are once more.
+  /// - Parameter silence: so long others may have been silent before that was noticed.
+  func relist(after silence: Duration) {
+    let subscribers = state.withLock { $0.subscribersToAll }
+    for case let subscription as ManyJobsSubscription in subscribers {
+      subscription.relist(after: silence)
+    }
+  }
 
   // MARK: Delivering
 

@@ -20,7 +20,9 @@ struct ImageIngest: Sendable {
     var digest: ImageDigest
     var bytes: Int
     var staged: any StagedImage
-    /// What the decode made on its way, by what it is.
+    /// What the decode was to make on its way.
+    var wanted: [VariantRequest]
+    /// What it made, by what it is.
     var variants: [VariantRequest: [UInt8]]
   }
 
@@ -93,7 +95,7 @@ struct ImageIngest: Sendable {
     }
     return Ingested(
       description: description, digest: staged.finish(), bytes: count, staged: staged,
-      variants: Dictionary(made) { first, _ in first })
+      wanted: wanted, variants: Dictionary(made) { first, _ in first })
   }
 }
 
@@ -115,8 +117,10 @@ struct ImageStaging: Sendable {
   func keep(
     _ ingested: ImageIngest.Ingested, in loaded: inout LoadedImage, for load: Load
   ) async throws(JobFailure) {
-    loaded.variants = ingested.variants
-    if !load.isBackground, let content = ingested.staged.content,
+    (loaded.wanted, loaded.variants) = (ingested.wanted, ingested.variants)
+    // What the load has reserved before was a stored response's image, and gone. The store knows of it by that, and would
+    // take its bytes to be in a file: so that is where they go.
+    if !load.isBackground, load.reservation == nil, let content = ingested.staged.content,
       content.count <= largestEmbedded
     {
       loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)

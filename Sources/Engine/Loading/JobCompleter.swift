@@ -261,8 +261,10 @@ struct JobOutcomes: Sendable {
   ) -> @Sendable (inout Job) -> Void {
     let (job, moment) = (waiter.job, common.moment)
     // An image that is there, and could not be delivered, is had by no other URL either.
-    if failure.code != .deliveryFailure, let next = job.target.next(in: job.submission) {
-      return { $0.turn(to: next) }
+    let isOfURL = failure.code != .deliveryFailure
+    let failure = isOfURL ? retry.decisive(failure, or: job.lastFailure) : failure
+    if isOfURL, let next = job.target.next(in: job.submission) {
+      return { $0.turn(to: next, after: failure) }
     }
     let delay = retry.delay(
       after: failure, tries: job.tries, allowed: job.submission.maxAttempts,

@@ -17,6 +17,14 @@ struct JobDeliveries: Sendable {
     let outcome: Outcome
   }
 
+  /// What came of bringing a success's new image to where the one before had been brought.
+  struct Replaced: Sendable {
+    /// What is where by now: the one before, from the first place on that the new one did not get to.
+    let deliveries: [Delivered]
+    /// Why it did not get there; nil: it is everywhere.
+    let failure: JobFailure?
+  }
+
   /// Nil: nothing is brought anywhere.
   let destinations: (any ImageDestinations)?
   let images: any ImageStore
@@ -79,6 +87,25 @@ struct JobDeliveries: Sendable {
     }
   }
 
+  /// Brings the image that is to take the place of a success's to where that was brought, for as long as the load goes on.
+  func replace(_ job: Job, _ made: JobVariants, of load: Load) async -> Replaced {
+    let replaced = await whileWanted({ !load.isCancelled }) { await replace(job, made) }
+    return replaced ?? Replaced(deliveries: job.deliveries, failure: .fetch(.cancelled))
+  }
+
+  private func replace(_ job: Job, _ made: JobVariants) async -> Replaced {
+    var delivered: [Delivered] = []
+    for request in job.submission.deliveries {
+      do throws(JobFailure) {
+        delivered.append(try await deliver(request, of: job, made))
+      } catch {
+        let others = job.deliveries.dropFirst(delivered.count)
+        return Replaced(deliveries: delivered + others, failure: error)
+      }
+    }
+    return Replaced(deliveries: delivered, failure: nil)
+  }
+
   /// What a job has come to.
   private enum Step: Sendable {
     case through(Through)
@@ -86,49 +113,60 @@ struct JobDeliveries: Sendable {
   }
 
   private func through(_ waiter: Load.Waiter, _ made: JobVariants) async -> Through {
-    Through(waiter: waiter, outcome: await whileWanted(waiter.job, made))
+    // Until the job is cancelled or gone, or the service stops.
+    let outcome = await whileWanted({ snapshots.peek(waiter.job.id)?.job.phase == .loading }) {
+      await deliver(waiter.job, made)
+    }
+    return Through(waiter: waiter, outcome: outcome ?? .failure(.fetch(.cancelled)))
   }
 
-  /// Delivers until the job is cancelled or gone, or the service stops.
-  private func whileWanted(_ job: Job, _ made: JobVariants) async -> Outcome {
-    await withTaskGroup(of: Outcome?.self, returning: Outcome.self) { group in
+  /// - Returns: nil where it was given up, as nobody wants it any more or the task was cancelled.
+  private func whileWanted<Brought: Sendable>(
+    _ isWanted: @escaping @Sendable () -> Bool, _ bring: @escaping @Sendable () async -> Brought
+  ) async -> Brought? {
+    await withTaskGroup(of: Brought?.self, returning: Brought?.self) { group in
+      group.addTask { await bring() }
       group.addTask {
-        do throws(JobFailure) { return .success(try await deliver(job, made)) } catch {
-          return .failure(error)
-        }
-      }
-      group.addTask {
-        while snapshots.peek(job.id)?.job.phase == .loading {
+        while isWanted() {
           do { try await Task.sleep(for: .milliseconds(100)) } catch { return nil }
         }
         return nil
       }
-      let first = await group.next() ?? nil
+      let first: Brought? = await group.next() ?? nil
       group.cancelAll()
-      return first ?? .failure(.fetch(.cancelled))
+      return first
     }
   }
 
-  private func deliver(_ job: Job, _ made: JobVariants) async throws(JobFailure) -> [Delivered] {
-    var delivered: [Delivered] = []
-    for request in job.submission.deliveries {
-      let content = try await content(of: request, of: job, made)
-      await read(content.bytes, at: job.priority)
-      let (parcel, key) = try parcel(content, for: request, of: job)
-      do throws(DeliveryError) {
-        let tag = try await send(parcel)
-        delivered.append(
-          Delivered(request, key: key, bytes: parcel.content.count, entityTag: tag))
-        counters.delivered.increment()
-      } catch {
-        if error == .cancelled { throw .fetch(.cancelled) }
-        counters.failed.increment()
-        log.warning(
-          "an image could not be delivered", metadata: ["job": "\(job.id)", "error": "\(error)"])
-        throw .delivery(error)
+  private func deliver(_ job: Job, _ made: JobVariants) async -> Outcome {
+    do throws(JobFailure) {
+      var delivered: [Delivered] = []
+      for request in job.submission.deliveries {
+        delivered.append(try await deliver(request, of: job, made))
       }
+      return .success(delivered)
+    } catch {
+      return .failure(error)
     }
-    return delivered
+  }
+
+  private func deliver(
+    _ request: DeliveryRequest, of job: Job, _ made: JobVariants
+  ) async throws(JobFailure) -> Delivered {
+    let content = try await content(of: request, of: job, made)
+    await read(content.bytes, at: job.priority)
+    let (parcel, key) = try parcel(content, for: request, of: job)
+    do throws(DeliveryError) {
+      let tag = try await send(parcel)
+      counters.delivered.increment()
+      return Delivered(request, key: key, bytes: parcel.content.count, entityTag: tag)
+    } catch {
+      if error == .cancelled { throw .fetch(.cancelled) }
+      counters.failed.increment()
+      log.warning(
+        "an image could not be delivered", metadata: ["job": "\(job.id)", "error": "\(error)"])
+      throw .delivery(error)
+    }
   }
 
   private func parcel(

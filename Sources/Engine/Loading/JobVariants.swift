@@ -19,6 +19,8 @@ struct JobVariants {
 
   private let loaded: LoadedImage
   private let makers: VariantMakers
+  /// What the image's decode made, by what it is and the scale that it was read at.
+  private let made: [VariantRequest: [UInt8]]
   /// By what they are, whatever the jobs call them.
   private var outcomes: [VariantRequest: Result<Made, JobFailure>] = [:]
   /// By what is in them.
@@ -29,34 +31,50 @@ struct JobVariants {
   /// None so far.
   init(of loaded: LoadedImage, in makers: VariantMakers) {
     (self.loaded, self.makers) = (loaded, makers)
+    let scaled = makers.variants?.scaled(loaded.wanted, of: loaded.image) ?? loaded.wanted
+    let files = zip(scaled, loaded.wanted).compactMap { recipe, request in
+      loaded.variants[request].map { (recipe, $0) }
+    }
+    made = Dictionary(files) { first, _ in first }
+  }
+
+  /// What a job wants, by what it is. A variant that may have to be made again is as it is beside the job's others,
+  /// whichever jobs share the load.
+  private func recipes(of job: Job) -> [VariantRequest] {
+    let recipes = job.submission.variants.map(\.recipe)
+    guard let variants = makers.variants, !job.submission.dropsOriginal else { return recipes }
+    return variants.scaled(recipes, of: loaded.image)
   }
 
   /// Sees to it that what the jobs want is there.
   mutating func make(for jobs: [Job]) async {
     for job in jobs {
-      for request in job.submission.variants where outcomes[request.recipe] == nil {
+      for recipe in recipes(of: job) where outcomes[recipe] == nil {
         do throws(JobsError) {
-          outcomes[request.recipe] = .success(try await made(request.recipe, for: job))
+          outcomes[recipe] = .success(try await make(recipe, for: job))
         } catch {
-          outcomes[request.recipe] = .failure(JobFailure(error))
+          outcomes[recipe] = .failure(JobFailure(error))
         }
       }
     }
   }
 
-  private func made(_ recipe: VariantRequest, for job: Job) async throws(JobsError) -> Made {
+  /// Whether nothing that the job wants is still to be made.
+  func isMade(for job: Job) -> Bool { recipes(of: job).allSatisfy { outcomes[$0] != nil } }
+
+  private func make(_ recipe: VariantRequest, for job: Job) async throws(JobsError) -> Made {
     guard let variants = makers.variants else {
       throw .unrenderable(.unsupportedFormat(name: nil))
     }
-    let bytes = loaded.variants[recipe]
+    let bytes = job.submission.dropsOriginal ? loaded.variants[recipe] : made[recipe]
     // A job that came when the bytes were dropped already: it has them fetched again.
     guard bytes != nil || loaded.isAtHand else { throw .abandoned }
     var rendition = variants.rendition(of: loaded.image, as: recipe)
     if !makers.isShared { rendition = rendition.apart(for: job.owner) }
-    let made = try await variants.make(
+    let rendered = try await variants.make(
       rendition, made: bytes, of: loaded.embedded?.content,
       keeping: job.submission.cacheMode != .noStore && !job.submission.dropsOriginal)
-    return Made(rendition: rendition, bytes: made)
+    return Made(rendition: rendition, bytes: rendered)
   }
 
   /// Sees to it that what jobs keep in the place of their image outlives the load. Where that is little and the same for
@@ -94,8 +112,8 @@ struct JobVariants {
 
   /// The bytes of a variant that the job wants.
   func content(ofVariant name: String, for job: Job) throws(JobFailure) -> DeliveredContent {
-    guard let request = job.submission.variants.first(where: { $0.name == name }),
-      let outcome = outcomes[request.recipe]
+    guard let place = job.submission.variants.firstIndex(where: { $0.name == name }),
+      let outcome = outcomes[recipes(of: job)[place]]
     else { throw .internal }
     let made = try outcome.get()
     // Not hashed again: whoever delivers it has no thread for that.
@@ -107,8 +125,8 @@ struct JobVariants {
   func image(for job: Job) throws(JobFailure) -> StoredImage {
     var image = loaded.image.seen(as: job.target)
     var made: [MadeVariant] = []
-    for request in job.submission.variants {
-      guard let outcome = outcomes[request.recipe] else { throw .internal }
+    for (request, recipe) in zip(job.submission.variants, recipes(of: job)) {
+      guard let outcome = outcomes[recipe] else { throw .internal }
       let variant = try outcome.get()
       made.append(MadeVariant(request.name, variant.rendition, variant.bytes))
     }
@@ -129,12 +147,31 @@ extension Variants {
     return Rendition(of: image, as: variant, by: renderer)
   }
 
+  /// What a job wants of an image, each with the scale that it is read at beside the others: all of a JPEG's are made by
+  /// the decode that proves it, and come out the same when one of them is made again.
+  func scaled(_ requests: [VariantRequest], of image: StoredImage) -> [VariantRequest] {
+    // Other formats' come out the same alone.
+    guard requests.count > 1, image.description.format == .jpeg else { return requests }
+    let renderer = rendering.renderer
+    let own = requests.map { request in
+      renderer.shrink(
+        for: request.variant(of: .jpeg, isTransparent: false, formats: renderer.formats),
+        from: image.description)
+    }
+    let least = own.min()
+    return zip(requests, own).map { request, own in
+      var scaled = request
+      scaled.shrink = own == least ? nil : least
+      return scaled
+    }
+  }
+
   /// Those that a job wants of an image, where all of them are kept; nil otherwise.
   func kept(
     _ requests: [VariantRequest], of image: StoredImage, apartFor owner: Owner?
   ) async -> [MadeVariant]? {
     var made: [MadeVariant] = []
-    for request in requests {
+    for request in scaled(requests, of: image) {
       var rendition = rendition(of: image, as: request)
       if let owner { rendition = rendition.apart(for: owner) }
       guard let bytes = await renditions.bytes(of: rendition) else { return nil }

@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Logging
+internal import Synchronization
 
 /// What came of transfers that broke off, so that a later one goes on where they ended.
 struct KeptTransfers: Sendable {
@@ -71,7 +72,7 @@ extension KeptTransfer {
   func isContinued(by answer: FetchedResponse) -> Bool {
     // A part of what is coded continues no decoded bytes.
     guard answer.headers.contentCodings.isEmpty,
-      let range = answer.field("content-range").flatMap(ContentRange.init),
+      let range = answer.contentRange,
       response.url == answer.url || (!response.isRedirected && answer.redirects.isEmpty),
       range.first == count, range.last + 1 == range.total,
       response.total == nil || response.total == range.total,
@@ -87,7 +88,44 @@ extension KeptTransfer {
   }
 }
 
+/// The rest of an image, as many bytes as its `Content-Range` says: a body in chunks, or one that ends with its
+/// connection, says nothing of that itself.
+final class RestOfImage: ImageBytes {
+  /// Of the whole image.
+  let total: Int
+  private let count: Int
+  private let body: any ImageBytes
+  private let received = Mutex(0)
+
+  /// - Parameter response: one that continues the kept bytes; nil without a `Content-Range`.
+  init?(_ response: FetchedResponse, after kept: KeptTransfer) {
+    guard let range = response.contentRange else { return nil }
+    (total, count, body) = (range.total, range.total - kept.count, response.body)
+  }
+
+  /// Whether more came than there is: which bytes are the image's nobody knows.
+  var isExceeded: Bool { received.withLock { $0 > count } }
+
+  var codedCount: Int { body.codedCount }
+
+  /// - Throws: `.truncated` also where it is exceeded.
+  func next() async throws(FetchError) -> [UInt8]? {
+    let piece = try await body.next()
+    let sum = received.withLock { received in
+      received += piece?.count ?? 0
+      return received
+    }
+    guard piece == nil ? sum == count : sum <= count else {
+      throw .truncated(received: sum, expected: count)
+    }
+    return piece
+  }
+}
+
 extension FetchedResponse {
+  /// Of a part (RFC 9110 section 14.4); nil where there is none, or one without a total.
+  var contentRange: ContentRange? { field("content-range").flatMap(ContentRange.init) }
+
   /// When the origin says that it last changed the image (RFC 9110 section 8.8.2); nil where it doesn't say, or says
   /// what can't be read.
   func lastModified(now: Timestamp) -> Timestamp? {

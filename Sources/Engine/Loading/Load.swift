@@ -47,9 +47,12 @@ final class Load: Sendable {
     var isCancelled = false
     var reserves = false
     var pausedSince: Instant?
-    /// When a stored response takes the place of the origin's, for all whose time is not over before; and how much time who
-    /// joins may have at the most, as the transfer is cut then: else jobs with little time could cut those of others for ever.
+    /// When a stored response takes the place of the origin's, for all who wait then; who has less time leaves before, for
+    /// the same response. And how much time who joins may have at the most, as the transfer is cut then: else jobs with
+    /// little time could cut those of others for ever.
     var fallback: (deadline: Instant, timeout: Duration)?
+    /// Who is told when jobs join.
+    var joins: AsyncStream<Void>.Continuation?
 
     /// The highest of those who wait.
     var priority: Priority? {
@@ -107,7 +110,8 @@ final class Load: Sendable {
 
   init(
     for leader: Job, request: Fingerprint?, holder: JobID, since: Timestamp,
-    lane: any ComputeLane, isBackground: Bool = false, stages: LoadStages? = nil
+    lane: any ComputeLane, isBackground: Bool = false, progress: LoadProgress = LoadProgress(),
+    stages: LoadStages? = nil
   ) {
     self.stages = stages
     self.leader = leader
@@ -116,7 +120,7 @@ final class Load: Sendable {
     self.since = since
     self.lane = lane
     self.isBackground = isBackground
-    tracker = ProgressTracker()
+    tracker = ProgressTracker(progress)
   }
 
   /// Names the task that carries the load out, so that it can be cancelled; at once where the load was.
@@ -141,6 +145,7 @@ final class Load: Sendable {
         }
       }
       lane.move(to: state.priority ?? leader.priority)
+      state.joins?.yield()
       let refused = waiters.filter { $0.limits.timeout > longest }
       // They would be brought from the queue again and again.
       if !refused.isEmpty { state.isCoalesced = true }
@@ -162,16 +167,18 @@ final class Load: Sendable {
 
   /// Whether any of its jobs wants the image's own bytes brought somewhere.
   var deliversOriginal: Bool {
-    waiters.contains { $0.job.submission.deliveries.contains { $0.variant == nil } }
+    jobs.contains { $0.submission.deliveries.contains { $0.variant == nil } }
   }
 
   /// What its jobs want made with the image, each once.
   var wantedVariants: [VariantRequest] {
-    let jobs = isBackground ? [leader] : waiters.map(\.job)
     var known: Set<VariantRequest> = []
     return jobs.flatMap { $0.submission.variants.map(\.recipe) }
       .filter { known.insert($0).inserted }
   }
+
+  /// Those that it is for, whether they wait or not.
+  private var jobs: [Job] { isBackground ? [leader] : waiters.map(\.job) }
 
   // MARK: Jobs from the queue
 
@@ -201,6 +208,35 @@ final class Load: Sendable {
       return state.coalescers == 0
     }
     if !isDone { await allCoalesced.wait() }
+  }
+
+  // MARK: Those that end before the others
+
+  /// Yields at once, and whenever jobs join, until ``endJoins()``.
+  func joins() -> AsyncStream<Void> {
+    let (stream, joins) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+    joins.yield()
+    state.withLock { $0.joins = joins }
+    return stream
+  }
+
+  func endJoins() { state.withLock { $0.joins.take() }?.finish() }
+
+  /// Takes jobs out: the caller has to end them.
+  /// - Returns: those that have not left meanwhile.
+  func take(_ waiters: [Waiter]) -> [Waiter] {
+    state.withLock { state in
+      var taken: [Waiter] = []
+      for waiter in waiters {
+        if let waiter = state.remove(waiter.claim) { taken.append(waiter) }
+      }
+      return taken
+    }
+  }
+
+  /// Whether any of them waits still.
+  func isAwaited(by waiters: [Waiter]) -> Bool {
+    state.withLock { state in waiters.contains { state.waiters[$0.claim] != nil } }
   }
 
   // MARK: What ends a wait
@@ -240,22 +276,28 @@ final class Load: Sendable {
   }
 
   /// Ends the jobs whose deadline has come. While the load waits for memory, no time passes for them.
-  func timeOut(_ now: Instant) {
+  /// - Returns: those that have left it and are to be given the stored response, while the transfer goes on for others.
+  func timeOut(_ now: Instant) -> [Waiter] {
+    var late: [Waiter] = []
     change { state in
       guard state.pausedSince == nil, let first = state.firstDeadline, first <= now else { return }
       var next: Instant?
       for waiter in state.waiters.values {
         if let fallback = state.fallback, waiter.deadline >= fallback.deadline { continue }
-        if waiter.deadline <= now {
+        if waiter.deadline > now {
+          next = min(next ?? waiter.deadline, waiter.deadline)
+        } else if state.fallback != nil {
+          _ = state.remove(waiter.claim)
+          late.append(waiter)
+        } else {
           let failure = FetchError.timeout(seconds: waiter.limits.timeout.inSeconds)
           state.endEarly(waiter, .fetch(failure))
-        } else {
-          next = min(next ?? waiter.deadline, waiter.deadline)
         }
       }
       // What a fallback holds back is looked at again, whatever becomes of that.
       state.firstDeadline = state.fallback.map { min(next ?? $0.deadline, $0.deadline) } ?? next
     }
+    return late
   }
 
   /// A stored response may take the place of the origin's where that is not there when the time of the most patient job is
@@ -293,6 +335,7 @@ final class Load: Sendable {
     }
   }
 
+  /// No job's time is over from now on, until ``resume()`` if that comes.
   func pause() { state.withLock { $0.pausedSince = .now } }
 
   func resume() {

@@ -18,15 +18,14 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
+      // The picture is whole: what others want made of it, or who is still brought, takes nobody's time.
+      load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
       var wanted = JobVariants(of: loaded, in: makers)
-      let makes = load.stages != nil && !load.wantedVariants.isEmpty
-      if makes { load.stages?.begin(.variants) }
-      await wanted.make(for: load.waiters.map(\.job))
-      if makes { load.stages?.end(.variants) }
-      let waiters = await close(load, permits)
+      var entry = await makeVariants(&wanted, of: load, loaded)
+      let waiters = await endReady(of: close(load, permits), of: load, loaded, wanted, &entry)
       let others = await end(
-        waiters, of: load, loaded, &wanted, entry: loaded.entry, gathers: !loaded.wasCut)
+        waiters, of: load, loaded, &wanted, entry: entry, gathers: !loaded.wasCut)
       if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
     } catch {
       var wasCut = false
@@ -54,6 +53,90 @@ struct Loader: Sendable {
     permits.release()
     await completer.complete(patient, of: load) { _ in .requeue }
     return true
+  }
+
+  /// Has the variants made that jobs want. Meanwhile those end that have all they want, so that no owner's many variants
+  /// keep another's job waiting.
+  /// - Returns: the response for the cache to keep; nil where these ends have stored it.
+  private func makeVariants(
+    _ wanted: inout JobVariants, of load: Load, _ loaded: LoadedImage
+  ) async -> CacheEntry? {
+    guard !load.wantedVariants.isEmpty else { return loaded.entry }
+    load.stages?.begin(.variants)
+    let joins = load.joins()
+    async let plain = endPlain(of: load, loaded, joins)
+    let entry = await makeInTurn(&wanted, of: load, loaded)
+    load.endJoins()
+    let others = await plain
+    load.stages?.end(.variants)
+    return entry == nil ? nil : others
+  }
+
+  /// Ends jobs that want the image alone, and whoever joins them, for as long as others' variants are made.
+  private func endPlain(
+    of load: Load, _ loaded: LoadedImage, _ joins: AsyncStream<Void>
+  ) async -> CacheEntry? {
+    let none = JobVariants(of: loaded, in: makers)
+    var entry = loaded.entry
+    for await _ in joins {
+      let ready = load.take(load.waiters.filter { isReady($0, none) })
+      await endEarly(ready, of: load, loaded, none, &entry)
+    }
+    return entry
+  }
+
+  /// Makes the variants of jobs that want the same, and ends these, before those of others that want more. The last ones
+  /// end with the load.
+  private func makeInTurn(
+    _ wanted: inout JobVariants, of load: Load, _ loaded: LoadedImage
+  ) async -> CacheEntry? {
+    // Stored by these ends and by those of ``endPlain(of:_:_:)``: whoever is first doesn't wait for the others.
+    var entry = loaded.entry
+    let equal = Dictionary(grouping: load.waiters) { $0.job.submission.variants.map(\.recipe) }
+    let turns = equal.filter { !$0.key.isEmpty }.sorted { $0.key.count < $1.key.count }.map(\.value)
+    for (place, waiters) in turns.enumerated() where load.isAwaited(by: waiters) {
+      let jobs = waiters.map(\.job)
+      await wanted.make(for: jobs)
+      guard place < turns.count - 1 else { break }
+      await wanted.keepBundles(for: jobs, of: load)
+      let made = wanted
+      let ready = load.take(waiters.filter { isReady($0, made) })
+      await endEarly(ready, of: load, loaded, made, &entry)
+    }
+    return entry
+  }
+
+  /// Ends those that have all they want, where something is still to be made for others, who came last.
+  /// - Returns: those that are left.
+  private func endReady(
+    of waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: JobVariants,
+    _ entry: inout CacheEntry?
+  ) async -> [Load.Waiter] {
+    guard !waiters.allSatisfy({ made.isMade(for: $0.job) }) else { return waiters }
+    let ready = waiters.filter { isReady($0, made) }
+    await endEarly(ready, of: load, loaded, made, &entry)
+    let ended = Set(ready.map(\.claim))
+    return waiters.filter { !ended.contains($0.claim) }
+  }
+
+  /// Whether a job has all it wants. One that fails, or is to ask the origin itself, doesn't end before the load: it would be
+  /// brought to it again and again. Nor one whose image is to be delivered: that takes its receiver's time.
+  private func isReady(_ waiter: Load.Waiter, _ made: JobVariants) -> Bool {
+    guard waiter.job.submission.deliveries.isEmpty,
+      let image = try? made.image(for: waiter.job)
+    else { return false }
+    return completer.outcomes.objection(to: image, for: waiter) == nil
+  }
+
+  private func endEarly(
+    _ ready: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: JobVariants,
+    _ entry: inout CacheEntry?
+  ) async {
+    guard !ready.isEmpty else { return }
+    await completer.complete(
+      ready, of: load, entry: entry, image: load.dropsOriginal ? made.embedded : loaded.embedded
+    ) { Self.ending(of: $0.job, loaded, made) }
+    entry = nil
   }
 
   /// Ends jobs with the image that was loaded for them.

@@ -89,6 +89,27 @@ final class Loads: ClaimedJobs {
     return joined
   }
 
+  /// Puts jobs that have left a load, as their time was over, into one of their own: its origin is asked nothing more, and
+  /// what is stored answers them.
+  /// - Returns: nil where nobody waits for them any more.
+  func split(_ late: [Load.Waiter], off load: Load, on lane: any ComputeLane) -> Load? {
+    let own = factory.load(
+      for: load.leader, request: nil, on: lane, after: load.tracker.progress)
+    return state.withLock { state -> Load? in
+      var waiters = late.filter { state.byJob[$0.job.id]?[$0.claim] != nil }
+      guard !waiters.isEmpty else { return nil }
+      // Nobody's is sooner than the fallback's: their time is not over once more.
+      let moment = ContinuousClock.now
+      for place in waiters.indices { waiters[place].deadline = moment }
+      _ = own.join(waiters)
+      own.beginFallback()
+      for waiter in waiters { state.byJob[waiter.job.id]?[waiter.claim]?.load = own }
+      state.all[ObjectIdentifier(own)] = own
+      if state.closedAt != nil { own.cancel() }
+      return own
+    }
+  }
+
   /// Notes jobs that end with a load which takes no more, so that they are shown, kept and cancelled like those that
   /// waited for it. ``forget(_:)`` ends that.
   func bring(_ jobs: [ClaimedJob], to load: Load) -> [Load.Waiter] {
@@ -284,14 +305,18 @@ struct LoadFactory: Sendable {
   }
 
   /// A new load for a job.
-  /// - Parameter request: what others that may join ask; nil: none may.
+  /// - Parameters:
+  ///   - request: what others that may join ask; nil: none may.
+  ///   - progress: of a load that its jobs waited for before.
   func load(
-    for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false
+    for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false,
+    after progress: LoadProgress = LoadProgress()
   ) -> Load {
     let moment = now()
     return Load(
       for: rules.sharing(job), request: request, holder: ids.next(at: moment), since: moment,
-      lane: lane, isBackground: isBackground, stages: rules.isTraced ? LoadStages() : nil)
+      lane: lane, isBackground: isBackground, progress: progress,
+      stages: rules.isTraced ? LoadStages() : nil)
   }
 }
 

@@ -11,7 +11,10 @@ final class ProgressTracker: Sendable {
     var preview: Preview?
   }
 
-  private let state = Mutex(State())
+  private let state: Mutex<State>
+
+  /// - Parameter progress: how far its jobs have come already.
+  init(_ progress: LoadProgress) { state = Mutex(State(progress: progress)) }
 
   /// A request is about to be sent: nothing of an earlier one counts but its number.
   func requestBegins() {
@@ -103,7 +106,8 @@ final class ProgressTracker: Sendable {
 /// at all loads every 50 ms, for as long as there are any, and waits for no store.
 struct ProgressWatch: Sendable {
   let loads: Loads
-  let completer: JobCompleter
+  let loader: Loader
+  let threads: any ComputeThreads
 
   /// Watches until cancelled.
   func run() async {
@@ -112,10 +116,10 @@ struct ProgressWatch: Sendable {
         var round = 0
         while !Task.isCancelled, loads.count > 0 {
           for load in loads.all {
-            load.timeOut(.now)
+            endLate(of: load, in: &group)
             if round.isMultiple(of: 2) { loads.showProgress(of: load) }
             guard load.beginEndingEarly() else { continue }
-            group.addTask { [completer] in
+            group.addTask { [completer = loader.completer] in
               await completer.completeEarlyEnds(of: load)
               load.endEndingEarly()
             }
@@ -123,6 +127,23 @@ struct ProgressWatch: Sendable {
           round += 1
           try? await Task.sleep(for: .milliseconds(50))
         }
+      }
+    }
+  }
+
+  /// Ends jobs whose time is over. Where a stored response may take the origin's place each is given that, as it would be
+  /// if it had asked alone.
+  private func endLate(of load: Load, in group: inout DiscardingTaskGroup) {
+    for (timeout, late) in Dictionary(grouping: load.timeOut(.now), by: \.limits.timeout) {
+      let lane = threads.lane(at: load.leader.priority)
+      guard let own = loads.split(late, off: load, on: lane) else { continue }
+      let refusal = FetchError.timeout(seconds: timeout.inSeconds)
+      group.addTask { [loader] in
+        let task = Task(executorPreference: lane) {
+          await loader.carryOut(own, OriginPermits(nil), refusal: refusal)
+        }
+        own.run(as: task)
+        await task.value
       }
     }
   }

@@ -36,7 +36,7 @@ private struct URLLoad: Sendable {
 
   func obtain() async throws(JobFailure) -> LoadedImage {
     guard let url = job.url else { throw .internal }
-    switch await cache.answer(job, at: parts.now(), within: CachePolicy(job)) {
+    switch await cache.answer(job, at: parts.now()) {
     case .use(let entry, let outcome, let isStale):
       if let loaded = try await reuse(entry, outcome) {
         if isStale { parts.background.freshen(job) }
@@ -124,14 +124,19 @@ private struct URLLoad: Sendable {
       }
       return loaded
     case 206:
-      guard let kept, kept.isContinued(by: response) else {
-        // Its transfer ends before the next one begins: there is one place for both.
-        _ = consume response
-        return try await exchangeAgain(url, known)
+      if let kept, kept.isContinued(by: response),
+        let loaded = try await ingest(response, began, continuing: kept)
+      {
+        return loaded
       }
-      return try await ingest(response, began, continuing: kept)
-    default: return try await ingest(response, began, continuing: nil)
+    default:
+      if let loaded = try await ingest(response, began, continuing: nil) { return loaded }
     }
+    load.stages?.end(.decode)
+    load.stages?.end(.fetch)
+    // Not the part that is missing. Its transfer ends before the next one begins: there is one place for both.
+    _ = consume response
+    return try await exchangeAgain(url, known)
   }
 
   /// From the first origin on: a place that a redirect led to, still held, may be the only one that it can lead to again.
@@ -150,15 +155,16 @@ private struct URLLoad: Sendable {
     let loaded = cache.confirmed(known, by: response, for: job, began: began, at: parts.now())
     guard let loaded, await cache.hold(known, as: load.reserving()) == .whole else { return nil }
     cache.used(known, .revalidated, at: parts.now())
-    if loaded.entry == nil { await cache.drop(known) }
+    if loaded.entry == nil { await cache.drop([known]) }
     return loaded
   }
 
+  /// - Returns: nil where a part brought more than its range: which bytes are the image's nobody knows.
   private func ingest(
     _ response: FetchedResponse, _ began: Timestamp, continuing kept: KeptTransfer?
-  ) async throws(JobFailure) -> LoadedImage {
-    let range = response.field("content-range").flatMap(ContentRange.init)
-    let total = kept == nil ? response.contentLength : range?.total
+  ) async throws(JobFailure) -> LoadedImage? {
+    let rest = kept.flatMap { RestOfImage(response, after: $0) }
+    let total = rest?.total ?? response.contentLength
     if let kept, let total { load.tracker.resumes(from: kept.count, total: total) }
     if let total { await parts.ingest.announce(bytes: total, of: load) }
     let staged = try await stage(for: response, continuing: kept)
@@ -168,8 +174,10 @@ private struct URLLoad: Sendable {
     let ingested: ImageIngest.Ingested
     do throws(JobFailure) {
       ingested = try await parts.ingest.ingest(
-        response.body, after: kept.map { StoredImageReader($0.bytes) }, to: staged, for: load)
+        rest ?? response.body, after: kept.map { StoredImageReader($0.bytes) }, to: staged,
+        for: load)
     } catch {
+      if let rest, rest.isExceeded { return nil }
       // The transfer may go on until the response is let go of, so that its place at the origin is given back by whoever does
       // that.
       await parts.kept.setAside(staged, of: load, after: error)
@@ -183,6 +191,7 @@ private struct URLLoad: Sendable {
       modifiedAt: min(response.lastModified(now: moment) ?? moment, moment))
     var loaded = cache.obtained(image, by: response, for: job, began: began, at: moment)
     if load.dropsOriginal { loaded.forgetResponse() }
+    await cache.dropSuperseded(by: response, keptAs: loaded.entry, for: job)
     try await parts.ingest.staging.keep(ingested, in: &loaded, for: load)
     return loaded
   }
@@ -229,6 +238,7 @@ struct OriginRequests: Sendable {
       request.conditionsElsewhere = { await elsewhere.conditions(at: $0, hasFields: $1) }
     }
     request.admission = { [origins] origin async throws(FetchError) in
+      permits.lead()
       permits.add(try await origins.admit(origin))
     }
     if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
@@ -249,7 +259,7 @@ struct OriginRequests: Sendable {
     } catch {
       load.stages?.end(.fetch)
       permits.note(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
-      if case .blocked = error { load.tracker.requestWasRefused() }
+      if case .blocked = error, permits.areOfFirst { load.tracker.requestWasRefused() }
       throw error
     }
   }

@@ -33,8 +33,8 @@ final class OriginLimits: Sendable {
     func hasRoom(
       _ origin: String, isWaiting: Bool = true, at now: Instant, _ rules: OriginRules
     ) -> Bool {
-      var known = origins[origin] ?? OriginState()
-      if isWaiting { known.waiting = 0 }
+      let state = origins[origin] ?? OriginState()
+      let known = isWaiting ? state.forThoseLed : state
       return known.pause(at: now) == nil && known.room(at: now, rules, isSpare: true) > 0
     }
 
@@ -92,7 +92,7 @@ final class OriginLimits: Sendable {
       guard isShared else { return room }
       room.overall = OriginRoom.Overall(
         transfers: rules.maxTransfers, requestsPerSecond: rules.requestsPerSecond,
-        own: state.origins.compactMapValues { $0.running > 0 ? $0.running : nil })
+        own: state.origins.mapValues { $0.running + $0.led }.filter { $0.value > 0 })
       return room
     }
   }
@@ -211,6 +211,17 @@ final class OriginLimits: Sendable {
     passOn(origin)
   }
 
+  fileprivate func lead(_ origin: String) {
+    let now = clock()
+    state.withLock { $0.origins[origin]?.lead(at: now, rules) }
+    passOn(origin)
+  }
+
+  fileprivate func endLed(_ origin: String) {
+    state.withLock { $0.origins[origin]?.endLed() }
+    passOn(origin)
+  }
+
   /// Tells those who may begin a transfer there now.
   private func passOn(_ origin: String) {
     state.withLock { $0.nextWaiter(at: origin) }?.fulfil()
@@ -242,19 +253,42 @@ final class OriginLimits: Sendable {
 
 /// The right to one transfer to an origin, given back when let go.
 final class OriginPermit: Sendable {
+  private enum Use {
+    /// What came of the transfer, as far as is known.
+    case transfer(OriginState.Outcome)
+    case led
+  }
+
   private let origin: String
   private let origins: OriginLimits
-  private let outcome = Mutex(OriginState.Outcome.unknown)
+  private let use = Mutex(Use.transfer(.unknown))
 
   fileprivate init(_ origin: String, _ origins: OriginLimits) {
     self.origin = origin
     self.origins = origins
   }
 
-  deinit { origins.leave(origin, outcome.withLock { $0 }) }
+  deinit {
+    switch use.withLock({ $0 }) {
+    case .transfer(let outcome): origins.leave(origin, outcome)
+    case .led: origins.endLed(origin)
+    }
+  }
 
   /// What came of the transfer; the last note counts.
-  func note(_ outcome: OriginState.Outcome) { self.outcome.withLock { $0 = outcome } }
+  func note(_ outcome: OriginState.Outcome) {
+    use.withLock { if case .transfer = $0 { $0 = .transfer(outcome) } }
+  }
+
+  /// The transfer ended with a redirect to another origin: others that were led here may have its place.
+  func lead() {
+    let isFirst = use.withLock { use in
+      guard case .transfer = use else { return false }
+      use = .led
+      return true
+    }
+    if isFirst { origins.lead(origin) }
+  }
 }
 
 /// The rights of one load: to ask its job's origin, and those that redirects lead to.
@@ -267,36 +301,38 @@ final class OriginPermits: Sendable {
   /// Whether no origin may be asked yet.
   var isEmpty: Bool { held.withLock { $0.isEmpty } }
 
+  /// Whether no redirect led to another origin.
+  var areOfFirst: Bool { held.withLock { $0.count <= 1 } }
+
   func add(_ permit: OriginPermit) { held.withLock { $0.append(permit) } }
 
-  /// A response came: those before the last origin have answered by redirecting.
-  func noteAnswer() { note { _ in .answered } }
+  /// The origin that was asked last redirects to another one.
+  func lead() { last?.lead() }
+
+  /// A response came.
+  func noteAnswer() { last?.note(.answered) }
 
   /// No response came: it is the last origin's doing.
   ///
   /// - Parameter path: asked for at the first origin. What a redirect led to isn't known here; whoever redirects must not
   ///   make one silent path of another origin look like many.
   func note(_ error: FetchError, path: String) {
-    note { isFirst in OriginState.Outcome(error, path: isFirst ? path : "") }
+    last?.note(OriginState.Outcome(error, path: areOfFirst ? path : ""))
   }
 
-  private func note(_ outcome: (_ isFirst: Bool) -> OriginState.Outcome) {
-    held.withLock { held in
-      for permit in held.dropLast() { permit.note(.answered) }
-      held.last?.note(outcome(held.count == 1))
-    }
-  }
+  private var last: OriginPermit? { held.withLock { $0.last } }
 
   /// The transfer is over.
-  func release() { release(after: 0) }
+  func release() { release { _ in true } }
 
-  /// The first origin is about to be asked again.
-  func releaseRedirects() { release(after: 1) }
+  /// The first origin is about to be asked again, by its turn where redirects had led elsewhere.
+  func releaseRedirects() { release { $0.count > 1 } }
 
-  private func release(after count: Int) {
+  private func release(where isOver: ([OriginPermit]) -> Bool) {
     let permits = held.withLock { held in
-      defer { held = Array(held.prefix(count)) }
-      return held.dropFirst(count)
+      let permits = isOver(held) ? held : []
+      if !permits.isEmpty { held = [] }
+      return permits
     }
     _ = consume permits  // their ends take another lock
   }

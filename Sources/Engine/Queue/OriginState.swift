@@ -37,6 +37,9 @@ struct OriginState: Sendable {
   }
 
   private(set) var running = 0
+  /// Loads that it led elsewhere, until they end: no transfer of theirs is under way here, but each holds a worker, which
+  /// a job of the queue would take besides.
+  private(set) var led = 0
   /// Loads that wait for a transfer here: they go first.
   var waiting = 0
   private(set) var failures = 0
@@ -64,7 +67,7 @@ struct OriginState: Sendable {
     if openUntil != nil { return isProbing ? 0 : 1 }
     let isTrusted = isProven || isSpare
     let limit = isTrusted ? rules.maxTransfers : min(rules.unprovenTransfers, rules.maxTransfers)
-    let free = max(0, limit - running - waiting)
+    let free = max(0, limit - running - led - waiting)
     guard rules.requestsPerSecond > 0 else { return free }
     return min(free, max(0, Int(tokens(at: now, rules))))
   }
@@ -100,6 +103,23 @@ struct OriginState: Sendable {
     }
   }
 
+  /// A transfer ends with a redirect to another origin.
+  mutating func lead(at now: Instant, _ rules: OriginRules) {
+    end(.answered, at: now, rules)
+    led += 1
+  }
+
+  /// One that it led elsewhere has ended.
+  mutating func endLed() { led -= 1 }
+
+  /// As whoever was led here sees it: the first to have a place, and beside those that wait elsewhere for one. Two
+  /// origins that lead to each other would else wait for each other.
+  var forThoseLed: OriginState {
+    var state = self
+    (state.led, state.waiting) = (0, 0)
+    return state
+  }
+
   /// Others reached nobody there.
   mutating func pause(until moment: Instant, _ rules: OriginRules) {
     failures = max(failures, rules.maxFailures)
@@ -113,7 +133,7 @@ struct OriginState: Sendable {
   }
 
   /// Whether nobody asks it at the moment.
-  var isIdle: Bool { running == 0 && waiting == 0 }
+  var isIdle: Bool { running == 0 && led == 0 && waiting == 0 }
 
   /// Whether nothing is worth remembering: no failures, or none for long.
   func isForgettable(at now: Instant, _ rules: OriginRules) -> Bool {
@@ -125,7 +145,7 @@ struct OriginState: Sendable {
   init() {}
 
   private init(answeredBy earlier: OriginState) {
-    (running, waiting) = (earlier.running, earlier.waiting)
+    (running, led, waiting) = (earlier.running, earlier.led, earlier.waiting)
     (tokens, refilled) = (earlier.tokens, earlier.refilled)
     isProven = true
   }

@@ -3,8 +3,8 @@ internal import Waiting
 
 /// Which renditions are asked for, who waits for each, and which are next: the rules, without computing anything.
 ///
-/// One decode makes all renditions of a picture that wait when it begins; those asked for later wait for its end, and
-/// share the next one. Places and turns are shared among owners, so that none of them has all others wait.
+/// One decode makes all renditions of a picture that wait when it begins and are read at one scale; those asked for later
+/// wait for its end, and share the next one. Places and turns are shared among owners, so that none of them has all others wait.
 struct VariantQueue {
   typealias Outcome = Result<RenderedBytes, JobsError>
   typealias Instant = ContinuousClock.Instant
@@ -110,23 +110,20 @@ struct VariantQueue {
   }
 
   /// A request's client has left.
-  /// - Returns: the request, nil when it was answered before; what to stop, as nobody waits for it any more; whether
-  ///   that was never begun.
+  /// - Returns: what to stop, as nobody waits for it any more; whether that was never begun.
   mutating func leave(
     _ me: UInt64, _ id: CacheEntry.ID
-  ) -> (waiter: Waiter?, task: Task<Void, Never>?, isForgotten: Bool) {
-    guard let number = open[id], let waiter = works[number]?.waiters[me] else {
-      return (nil, nil, false)
-    }
+  ) -> (task: Task<Void, Never>?, isForgotten: Bool) {
+    guard let number = open[id], works[number]?.waiters[me] != nil else { return (nil, false) }
     change(number) { $0.waiters[me] = nil }
-    guard let work = works[number], work.waiters.isEmpty else { return (waiter, nil, false) }
+    guard let work = works[number], work.waiters.isEmpty else { return (nil, false) }
     // Whoever asks from now on must not be given what is being stopped.
     open[id] = nil
     if work.task == nil {
       works[number] = nil
       release(work.owner)
     }
-    return (waiter, isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
+    return (isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
   }
 
   /// Whether anybody waits for what a turn makes.

@@ -72,7 +72,7 @@ extension Transfer {
       guard failure == nil else { return Self.stop }
       guard !headerSection.hasUnaskedCoding else {
         let detail = "a transfer coding that was not asked for"
-        failure = .connectFailure(host: plan.route.host, detail: detail)
+        failure = .noResponse(host: plan.route.host, detail: detail)
         return Self.stop
       }
       if headerSection.isDoubtful { forbidReuse() }

@@ -15,6 +15,8 @@ extension Transfer {
     if let failure { return failure }
     let host = plan.route.host
     switch code {
+    case CURLE_SSL_CONNECT_ERROR where brokeOff:
+      return .connectFailure(host: host, detail: words(for: code))
     case CURLE_OK:
       return hasHead ? nil : .noResponse(host: host, detail: "no response")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM,
@@ -34,6 +36,12 @@ extension Transfer {
       }
       return .truncated(received: exchange.received, expected: headerSection.length.bytes)
     }
+  }
+
+  /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.
+  private var brokeOff: Bool {
+    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset"]
+      .contains { detail.contains($0) }
   }
 
   /// What went wrong, for the client. libcurl's details of a transfer through the proxy may name it,

@@ -121,6 +121,37 @@ struct ClusterLossTests {
     }
   }
 
+  @Test("with their connection for news: who listens there to all jobs hears of what was missed")
+  func unheardByListeners() async throws {
+    try await Cluster.open(2) { cluster, origin in
+      let gate = Gate()
+      origin.on("/before", .held(Fixtures.smallPNG, by: gate))
+      for path in ["/missed", "/after"] { origin.on(path, .ok(Fixtures.smallPNG)) }
+      let before = try await cluster[1].post(["url": origin.url("/before")])
+      let listener = try Listener.eventSource("\(cluster[0].base)/events")
+      func hears(_ id: String) async throws {
+        try await eventually {
+          Event.all(listener).contains { $0.job.id == id && $0.job.phase == "success" }
+        }
+      }
+      try await eventually { Event.all(listener).contains { $0.job.id == before } }
+      gate.open()
+      try await hears(before)
+      // The first one's is the older. It waits for a moment before it connects again.
+      let told = try cluster.run(
+        """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'imagefetch pg-news'
+        ORDER BY backend_start LIMIT 1
+        """)
+      #expect(told.contains("t"))
+      let missed = try await cluster[1].run(["url": origin.url("/missed")]).id
+      try await hears(try await cluster[1].run(["url": origin.url("/after")]).id)
+      try await hears(missed)
+      listener.leave()
+    }
+  }
+
   @Test("with their connection for news: what they queue then is found by others all the same")
   func unheard() async throws {
     try await Cluster.open(2, ["jobs.workers": "1"]) { cluster, origin in

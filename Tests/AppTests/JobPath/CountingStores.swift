@@ -53,9 +53,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.cancel(id)
   }
 
-  func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+  func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
     calls.count()
-    return try await store.purge(id)
+    return try await store.purge(id, withKey: withKey)
   }
 
   func endStopped(

@@ -84,6 +84,43 @@ struct CacheTests {
     }
   }
 
+  @Test(
+    "has nothing confirmed that has given way meanwhile, though memory has it still",
+    arguments: [true, false])
+  func gaveWay(isFiled: Bool) async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let gate = Gate()
+    let picture = isFiled ? Fixtures.filedPNG : png
+    let other = image("y", from: Fixtures.filedPNG)
+    origin.on(
+      "/x",
+      inOrder: [
+        .ok(picture, headers: Self.fresh),
+        ScriptedReply([.hold(gate)] + ScriptedReply.status(304, headers: Self.fresh).steps),
+        .ok(picture, headers: Self.fresh),
+      ])
+    origin.on("/y", .ok(other))
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    // Room for the other one alone.
+    let settings = environment(["storage.max_bytes": "\(other.count)"])
+    let service = try await RunningService(folder: folder, settings: settings)
+    let first = try await service.run(["url": origin.url("/x")])
+    #expect(try await service.image(of: first.id) == picture)
+    let id = try await service.post(["url": origin.url("/x"), "cache": "no-cache"])
+    #expect(await origin.waitForRequests(to: "/x", count: 2))
+    #expect(try await service.run(["url": origin.url("/y")]).phase == "success")
+    gate.open()
+    let job = try await service.outcome(id)
+    #expect(job.phase == "success" && job.cache?.status == "miss", "\(job.summary)")
+    #expect(origin.requests(to: "/x").count == 3)
+    #expect(try await service.stop() == 0)
+    let next = try await RunningService(folder: folder, settings: settings)
+    #expect(try await next.image(of: id) == picture)
+    #expect(try await next.stop() == 0)
+  }
+
   @Test("takes what the origin sends in the place of a confirmation")
   func changed() async throws {
     try await withPipeline { service, origin in

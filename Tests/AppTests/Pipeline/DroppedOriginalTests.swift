@@ -76,6 +76,26 @@ struct DroppedOriginalTests {
     }
   }
 
+  @Test(
+    "is newer than what is stored, which answers nobody any more",
+    arguments: ["no-cache", "reload"])
+  func superseded(mode: String) async throws {
+    try await withPipeline { service, origin in
+      let fresh = [("Cache-Control", "max-age=3600")]
+      origin.on(
+        "/x", inOrder: ["1", "2", "3"].map { .ok(image($0, from: Fixtures.jpeg), headers: fresh) })
+      let first = try await service.run(["url": origin.url("/x")])
+      let dropped = try await service.run([
+        "url": origin.url("/x"), "cache": mode, "variants": Self.wanted, "original": "drop",
+      ])
+      #expect(dropped.cache?.status == "miss", "\(dropped.summary)")
+      let later = try await service.run(["url": origin.url("/x")])
+      #expect(later.cache?.status == "miss")
+      #expect(try await service.image(of: later.id) == image("3", from: Fixtures.jpeg))
+      #expect(try await service.image(of: first.id) == image("1", from: Fixtures.jpeg))
+    }
+  }
+
   @Test("that a client sent is dropped too")
   func captured() async throws {
     let file = Fixtures.jpeg + [UInt8](repeating: 7, count: 100_000)

@@ -67,6 +67,30 @@ struct LowDataTests {
   }
 
   @Test(
+    "and no longer: the regular image is delivered in the low-data one's place",
+    arguments: ["keep", "drop"])
+  func delivered(original: String) async throws {
+    try await withPipeline(Self.constrained) { service, origin in
+      origin.on("/put", .status(200))
+      let members = script(origin).merging(
+        [
+          "variants": [["width": 20]], "original": original,
+          "deliver": [["put": origin.url("/put")]],
+        ]
+      ) { $1 }
+      let low = try await service.run(members)
+      #expect(low.image?.variant == "low_data" && low.attempts == 1, "\(low.summary)")
+      try await service.setConstrained(false)
+      let job = try await service.wait(for: low.id) { $0.image?.variant == "regular" }
+      #expect(job.attempts == 2 && job.image?.original == original)
+      #expect(origin.requests(to: "/put").map(\.content) == [small, regular])
+      let document = try await service.get("/jobs/\(job.id)").json()
+      let deliveries = document["deliveries"] as? [[String: Any]]
+      #expect(deliveries?.compactMap { $0["bytes"] as? Int } == [regular.count])
+    }
+  }
+
+  @Test(
     "no longer while the low-data image is under way: the regular one takes its place after that")
   func replacedLater() async throws {
     try await withPipeline(Self.constrained) { service, origin in

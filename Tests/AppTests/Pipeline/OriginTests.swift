@@ -137,9 +137,9 @@ struct OriginTests {
     }
   }
 
-  @Test("two that redirect to each other, both full, end without waiting for each other for ever")
+  @Test("two that redirect to each other, both full, don't wait for each other")
   func crossing() async throws {
-    let settings = ["fetch.max_per_host": "1", "fetch.timeout": "2s", "jobs.max_attempts": "2"]
+    let settings = ["fetch.max_per_host": "1", "jobs.max_attempts": "1"]
     try await withPipeline(settings) { service, first in
       let second = try ScriptedOrigin()
       defer { second.stop() }
@@ -155,7 +155,10 @@ struct OriginTests {
         batch: [["url": first.url("/a")], ["url": second.url("/a")]])
       await poll { first.unanswered == 1 && second.unanswered == 1 }
       gate.open()
-      for job in try await service.outcomes(ids) { #expect(job.isFinished, "\(job.summary)") }
+      for job in try await service.outcomes(ids) {
+        #expect(job.phase == "success", "\(job.summary)")
+      }
+      #expect(first.mostAtOnce == 1 && second.mostAtOnce == 1)
     }
   }
 

@@ -291,6 +291,63 @@ struct ResumeTests {
     }
   }
 
+  /// What is sent for the second half, and says no length of its own.
+  private func part(_ bytes: [UInt8], isChunked: Bool) -> ScriptedReply {
+    let range = "bytes \(half)-\(png.count - 1)/\(png.count)"
+    let fields = [("ETag", "\"v1\""), ("Content-Range", range)]
+    guard isChunked else {
+      return ScriptedReply(.send(ScriptedReply.head(206, fields) + bytes), .close)
+    }
+    let head = ScriptedReply.head(206, fields + [("Transfer-Encoding", "chunked")])
+    return ScriptedReply(.send(head + ScriptedReply.chunk(bytes) + ScriptedReply.chunk([])))
+  }
+
+  @Test(
+    "goes on where a part ended before its range does, whatever tells its end",
+    arguments: [true, false])
+  func cutPart(isChunked: Bool) async throws {
+    try await withPipeline(Self.tries) { service, origin in
+      let late = png.count * 7 / 10
+      let cut = part(Array(png[half..<late]), isChunked: isChunked)
+      origin.on(
+        "/x", inOrder: { tagged.reply(to: $0, breakingAt: half) }, { _ in cut },
+        { tagged.reply(to: $0) })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
+      #expect(asked(origin) == ["", "bytes=\(half)- \"v1\"", "bytes=\(late)- \"v1\""])
+      #expect(job.progress.resumedFrom == late)
+      #expect(try await service.image(of: job.id) == png)
+    }
+  }
+
+  @Test("is truncated where a part ends before its range does", arguments: [true, false])
+  func truncatedPart(isChunked: Bool) async throws {
+    try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
+      let cut = part(Array(png[half..<(half + 1_000)]), isChunked: isChunked)
+      origin.on("/x", inOrder: { tagged.reply(to: $0, breakingAt: half) }, { _ in cut })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.error?.code == "truncated" && job.error?.retryable == true, "\(job.summary)")
+    }
+  }
+
+  @Test(
+    "is asked for in whole within the same try when the part goes beyond its range",
+    arguments: [true, false])
+  func longPart(isChunked: Bool) async throws {
+    try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
+      let bytes = Array(png[half...]) + [UInt8](repeating: 0, count: 5_000)
+      let long = part(bytes, isChunked: isChunked)
+      origin.on(
+        "/x", inOrder: { tagged.reply(to: $0, breakingAt: half) }, { _ in long },
+        { tagged.reply(to: $0) })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
+      #expect(job.progress.resumedFrom == 0 && job.progress.completed == png.count)
+      #expect(asked(origin) == ["", "bytes=\(half)- \"v1\"", ""])
+      #expect(try await service.image(of: job.id) == png)
+    }
+  }
+
   @Test("lets go of a part that is of no use before the whole is asked for")
   func letGo() async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in

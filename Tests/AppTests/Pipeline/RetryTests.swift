@@ -138,6 +138,40 @@ struct RetryTests {
     }
   }
 
+  @Test("of all alternatives is followed by the next after the longest time that any asked for")
+  func longestTime() async throws {
+    try await withPipeline { service, origin in
+      origin.on("/a", inOrder: [.status(503, headers: [("Retry-After", "1")]), .ok(png)])
+      origin.on("/b", .status(503))
+      let job = try await service.run([
+        "url": origin.url("/a"), "alternatives": [origin.url("/b")], "max_attempts": 2,
+      ])
+      #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
+      #expect(origin.paths == ["/a", "/b", "/a"])
+      let times = origin.requests.map(\.received)
+      #expect(times[2] - times[0] >= .seconds(1))
+    }
+  }
+
+  @Test("of all alternatives is followed by the next where any of them may help, and told as that")
+  func anyMayHelp() async throws {
+    try await withPipeline { service, origin in
+      origin.on("/a", inOrder: [.status(503), .ok(png)])
+      let gone = [origin.url("/gone")]
+      let job = try await service.run(["url": origin.url("/a"), "alternatives": gone])
+      #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
+      #expect(origin.paths == ["/a", "/gone", "/a"])
+      origin.on("/busy", .status(503))
+      let lost = try await service.run([
+        "url": origin.url("/busy"), "alternatives": gone, "max_attempts": 2,
+      ])
+      #expect(lost.phase == "failure" && lost.attempts == 4, "\(lost.summary)")
+      #expect(lost.error?.originStatus == 503 && lost.error?.retryable == true)
+      let none = try await service.run(["url": origin.url("/none"), "alternatives": gone])
+      #expect(none.error?.originStatus == 404 && none.attempts == 2)
+    }
+  }
+
   @Test("that was cancelled leads to no alternative")
   func cancelledAlternative() async throws {
     try await withPipeline { service, origin in

@@ -96,6 +96,65 @@ struct VariantsAheadRunTests {
     #expect(made[0].tag != made[1].tag)
   }
 
+  /// Read at another scale beside the larger one than alone.
+  private static var small: [String: Any] { ["width": 30, "format": "png"] }
+  private static var set: [[String: Any]] { [small, ["width": 400]] }
+
+  /// Expects the variants of ``set`` to be had as they are told.
+  private static func expectAsTold(_ job: ShownJob, _ service: RunningService) async throws {
+    let variants = try #require(job.image?.variants, "\(job.summary)")
+    for (variant, query) in zip(variants, ["width=30&format=png", "width=400"]) {
+      for target in [variant.href, "/jobs/\(job.id)/image?\(query)"] {
+        let answer = try await service.get(target)
+        #expect(answer.status == 200 && answer.body.count == variant.bytes, "\(target)")
+        #expect(answer.headers["etag"] == variant.etag, "\(target)")
+      }
+    }
+  }
+
+  @Test(
+    "are the bytes that were told when they are made again",
+    arguments: ["photo.jpg", "photo-progressive.jpg", "photo.webp"], ["no-store", "default"])
+  func again(name: String, mode: String) async throws {
+    try await withPipeline { service, origin in
+      origin.on("/x", .ok(Fixtures.image(name)))
+      let together = try await service.run(
+        ["url": origin.url("/x"), "cache": mode, "variants": Self.set])
+      // Asked for by itself, it is another one's.
+      let alone = try await service.run(
+        ["url": origin.url("/x"), "cache": mode, "variants": [Self.small]])
+      for _ in 0..<2 {
+        for job in [together, alone] { try await Self.expectAsTold(job, service) }
+        #expect(try await service.send("DELETE", "/cache").status == 200)
+      }
+    }
+  }
+
+  @Test(
+    "are the bytes that each job was told where jobs that want others share its transfer",
+    arguments: [true, false])
+  func againShared(isSmallFirst: Bool) async throws {
+    try await withPipeline { service, origin in
+      let gate = Gate()
+      origin.on("/x", .held(Fixtures.jpeg, after: 100, by: gate))
+      let wanted = isSmallFirst ? [[Self.small], Self.set] : [Self.set, [Self.small]]
+      var ids: [String] = []
+      for variants in wanted {
+        let id = try await service.post(["url": origin.url("/x"), "variants": variants])
+        try await service.wait(for: id) { $0.progress.completed == 100 }
+        ids.append(id)
+      }
+      gate.open()
+      let jobs = try await service.outcomes(ids)
+      #expect(origin.requests(to: "/x").count == 1)
+      #expect(jobs[0].image?.variants.first?.etag != jobs[1].image?.variants.first?.etag)
+      for _ in 0..<2 {
+        for job in jobs { try await Self.expectAsTold(job, service) }
+        #expect(try await service.send("DELETE", "/cache").status == 200)
+      }
+    }
+  }
+
   @Test("of formats that are read otherwise are rendered before success is told")
   func others() async throws {
     try await withPipeline { service, origin in

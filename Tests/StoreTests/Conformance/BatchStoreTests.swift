@@ -141,6 +141,49 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test("a purged batch's key stands for it, or is forgotten with it", arguments: adapters)
+  func purgedKeys(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for (number, name) in [(1 as Int64, "k"), (3, "l")] {
+      let key = IdempotencyKey(owner: Owner("anna"), key: name, fingerprint: .sample(1))
+      let (batch, next) = (Batch.sample(number, key: name), Batch.sample(number + 1, key: name))
+      _ = try await store.base.open(batch, key: key)
+      let lines = BatchLines.sample(batch, after: 0, lines: [1, 2])
+      _ = try await store.base.add(lines, to: batch.id, capacity: 9)
+      let withKey = name == "l"
+      #expect(try await store.base.purge(batch.id, withKey: withKey))
+      // Where none may be begun it is known all the same.
+      let known = try await store.base.open(next, key: key, atMost: 0)
+      #expect(known == (withKey ? .tooMany : .repeated(batch.id)))
+      #expect(try await store.base.endStopped(9, keptFor: .seconds(60)).removed.count == 2)
+      let later = try await store.base.open(next, key: key)
+      #expect(later == (withKey ? .opened : .repeated(batch.id)))
+    }
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("whom to tell of a batch's end takes no place, however full it is", arguments: adapters)
+  func tellsWithoutPlace(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let batch = Batch.sample(1)
+    _ = try await store.base.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 3])
+    _ = try await store.base.add(lines, to: batch.id, capacity: 3)
+    let webhook = Webhook(url: SourceURL("https://a.example/")!, events: [.batchFinished])
+    let telling = BatchLines(after: 3, webhook: webhook)
+    guard case .taken(let now) = try await store.base.add(telling, to: batch.id, capacity: 1)
+    else {
+      Issue.record("not taken")
+      return
+    }
+    #expect(now.webhook == webhook && now.received == 3)
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("an owner has so many at once that are not over, and no more", arguments: adapters)
   func limit(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -315,6 +358,59 @@ struct BatchStoreTests {
     #expect(try await store.base.results(query)?.lines == [])
     #expect(
       try await store.base.results(ResultQuery(JobID(at: .at(5)), after: 0, through: 1)) == nil)
+    await store.close()
+  }
+
+  @Test(
+    "a part of the results ends with the line by which it has as many bytes as it may",
+    arguments: adapters)
+  func longResults(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let long = "https://example.org/" + String(repeating: "x", count: 8_000)
+    // The jobs first, and then by turns with rejected lines.
+    for (number, taken) in [Array(1...6), [1, 3, 5, 7, 9, 11]].enumerated() {
+      let batch = Batch.sample(Int64(number))
+      _ = try await store.base.open(batch, key: nil)
+      let made = taken.map { line in
+        Job(
+          id: JobID(at: .at(batch.createdAt.milliseconds % 1_000 * 1_000 + Int64(line))),
+          owner: batch.owner,
+          submission: Submission(source: .url(SourceURL("\(long)\(line)")!, lowData: nil)),
+          priority: .normal, tags: [], createdAt: batch.createdAt,
+          batch: BatchPlace(id: batch.id, line: line))
+      }
+      let rejected = Set(1...12).subtracting(taken).sorted().map {
+        RejectedLine(line: $0, url: long, code: "invalid_url", detail: "none")
+      }
+      let lines = BatchLines(after: 0, count: 12, jobs: made, rejected: rejected)
+      _ = try await store.base.add(lines, to: batch.id, capacity: 99)
+      for job in try await store.claim(20, at: .at(10_000)).jobs {
+        _ = try await store.complete(
+          Completion([job.claim]) {
+            $0.fail(.fetch(.timeout(seconds: 1)), at: .at(10_001), keptFor: .seconds(60))
+            return true
+          })
+      }
+      for (bytes, most) in [(1, 1), (20_000, 6), (1 << 20, 12)] {
+        var query = ResultQuery(batch.id, after: 0, through: 99)
+        (query.maxBytes, query.isInOrder) = (bytes, bytes > 1)
+        var told: [[Int]] = []
+        while query.after < 12, told.count <= 12 {
+          let results = try #require(try await store.base.results(query))
+          told.append(results.lines.map(\.number))
+          #expect(results.through == told.last?.last)
+          query.after = results.through
+        }
+        #expect(told.flatMap(\.self) == Array(1...12), "\(bytes)")
+        #expect(told.allSatisfy { $0.count <= most }, "\(bytes): \(told)")
+        if number == 0, bytes == 20_000 { #expect(told.map(\.last) == [3, 6, 9, 12]) }
+      }
+      // What is not asked for counts for nothing.
+      var query = ResultQuery(batch.id, after: 0, through: 99)
+      (query.maxBytes, query.phases, query.withRejected) = (1, [.success], false)
+      #expect(try await store.base.results(query) == BatchResults(lines: [], through: 12))
+    }
     await store.close()
   }
 

@@ -171,6 +171,34 @@ struct CacheStoreTests {
     await store.close()
   }
 
+  @Test(
+    "the newest 32 responses of a key stay; of variants all do", arguments: StoreAdapter.allCases)
+  func manyOfKey(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let other = try CacheEntry.sample(2, .sample(1), bytes: 10)
+    try await Self.keep(other, store)
+    let entries = try (0..<40).map {
+      try CacheEntry.sample(1, selector: $0, .sample($0 / 2), bytes: 10)
+    }
+    for entry in entries { try await Self.keep(entry, store) }
+    // One in the place of another drops no third.
+    try await Self.keep(entries[39], store)
+    let found = try await store.entries(for: [entries[0].id.key, other.id.key])
+    #expect(found == [Array(entries[8...]), [other]])
+    #expect(try await store.cacheCounts() == (33, 170), "sixteen images, and the other's")
+    #expect(try await Set(store.abandonedImages(99)) == [.sample(0), .sample(2), .sample(3)])
+    for number in 0..<40 {
+      let variant = StoredVariant.sample(1, number, .sample(50), bytes: 10)
+      let holder = JobID(at: .at(1))
+      _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
+      try await store.keep(variant, within: .max, releasing: holder)
+    }
+    #expect(try await store.cacheCounts() == (73, 180))
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("are forgotten by key, or all of them, and counted", arguments: StoreAdapter.allCases)
   func forgotten(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

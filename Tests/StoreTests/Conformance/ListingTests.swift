@@ -91,6 +91,27 @@ struct ListingTests {
     await jobs.store.close()
   }
 
+  @Test("tags are told apart by their bytes", arguments: StoreAdapter.allCases)
+  func encodedTags(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
+    let job = Job.sample(1, tags: [composed])
+    _ = try await jobs.store.submit(job)
+    for (tags, counts) in [
+      ([composed], [1, 0]), ([decomposed], [0, 1]), ([composed, decomposed], [1, 1]),
+    ] {
+      _ = try await jobs.store.update(job.id, under: nil) { $0.edit(priority: nil, tags: tags) }
+      var query = JobQuery(owner: job.owner, now: .at(1), limit: 9)
+      var found: [Int] = []
+      for tag in [composed, decomposed] {
+        query.tag = tag
+        found.append(try await jobs.store.jobs(query).jobs.count)
+      }
+      #expect(found == counts)
+    }
+    await jobs.store.close()
+  }
+
   @Test(
     "a page of very long jobs ends early, and the next goes on behind it",
     arguments: [StoreAdapter.sqlite])
@@ -107,6 +128,25 @@ struct ListingTests {
       query.before = page.jobs.last?.id
     }
     #expect(pages == [2, 2])
+    await jobs.store.close()
+  }
+
+  @Test(
+    "those that are looked at in vain count in a page's bytes",
+    arguments: [StoreAdapter.sqlite, .postgres])
+  func vainLooks(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let url = "https://example.org/" + String(repeating: "x", count: 8_000)
+    let all = (0..<7).map { Job.sample($0, url: url) }
+    for job in all { _ = try await jobs.store.submit(job) }
+    var query = JobQuery(owner: nil, now: .at(0), limit: 1)
+    (query.host, query.maxBytes) = ("example.com", 20_000)
+    for last in [all[4].id, all[1].id, nil] {
+      let page = try await jobs.store.jobs(query)
+      #expect(page.jobs.isEmpty && page.hasMore == (last != nil))
+      #expect(page.last == last)
+      query.before = page.last
+    }
     await jobs.store.close()
   }
 

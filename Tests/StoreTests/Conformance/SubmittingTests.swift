@@ -172,6 +172,32 @@ struct SubmittingTests {
   }
 
   @Test(
+    "without a place for anything new a key is looked up, and that takes nobody's share",
+    arguments: StoreAdapter.allCases)
+  func lookedUpKey(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let none = QueueCapacity(.max, ofOwner: 0)
+    func key(_ owner: String, of request: Int = 1) -> IdempotencyKey {
+      IdempotencyKey(owner: Owner(owner), key: "k", fingerprint: .sample(request))
+    }
+    let first = Job.sample(0)
+    #expect(try await jobs.store.submit([first], key: key("anna"), capacity: 6) == .accepted)
+    #expect(
+      try await jobs.store.submit([.sample(1)], key: key("anna"), capacity: none)
+        == .repeated([.kept(first)]))
+    #expect(
+      try await jobs.store.submit([.sample(1)], key: key("anna", of: 2), capacity: none)
+        == .keyReused)
+    let bens = Job.sample(2, owner: "ben")
+    #expect(
+      try await jobs.store.submit([bens], key: key("ben"), capacity: none)
+        == .queueFull(wanting: 1))
+    let rest = (3..<8).map { Job.sample($0) }
+    #expect(try await jobs.store.submit(rest, key: nil, capacity: 6) == .accepted)
+    await jobs.store.close()
+  }
+
+  @Test(
     "a key outlives its jobs: those that are gone keep their places",
     arguments: StoreAdapter.allCases, [true, false])
   func outlivingKey(adapter: StoreAdapter, byRemoval: Bool) async throws {

@@ -1,0 +1,32 @@
+import TestSupport
+import Testing
+
+@testable import Jobs
+
+@Suite("A list's query")
+struct JobQueryTests {
+  private func job(spelledBy fetcher: ScriptedFetcher?) -> Job {
+    let url = SourceURL("http://b\u{FC}cher.example/")!  // legal
+    var submission = Submission(source: .url(url, lowData: nil))
+    if let fetcher { submission.spellHosts(by: fetcher) }
+    return Job(
+      id: JobID(high: 1, low: 1), owner: .anonymous, submission: submission, priority: .normal,
+      tags: [], createdAt: Timestamp(milliseconds: 0))
+  }
+
+  @Test(
+    "finds a job by its host's one spelling, and by its own where no other was kept",
+    arguments: [
+      ("b\u{FC}cher.example", [true, true]), ("xn--bcher-kva.example", [true, false]),
+      ("b\u{FC}cher.example.", [true, false]), ("a.example", [false, false]),
+    ])
+  func hosts(host: String, areFound: [Bool]) {
+    let one = "xn--bcher-kva.example"
+    let fetcher = ScriptedFetcher(
+      spellings: ["b\u{FC}cher.example": one, "b\u{FC}cher.example.": one])
+    var query = JobQuery(owner: nil, now: Timestamp(milliseconds: 0), limit: 1)
+    (query.host, query.hostSpelling) = (host, fetcher.spelling(of: host))
+    let jobs = [job(spelledBy: fetcher), job(spelledBy: nil)]
+    #expect(jobs.map(query.selects) == areFound)
+  }
+}
