@@ -86,9 +86,13 @@ extension JobEngine {
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
       queue: background, freshener: freshener,
-      replacer: LowDataReplacer(
-        loader: backgroundLoader, store: store, network: network, publisher: publisher,
-        makers: makers, deliveries: loader.deliveries, log: log))
+      replacer: lowDataReplacer())
+  }
+
+  func lowDataReplacer(retry: RetryPolicy = .ofRegularImages) -> LowDataReplacer {
+    LowDataReplacer(
+      loader: backgroundLoader, store: store, network: network, publisher: publisher,
+      makers: makers, deliveries: loader.deliveries, log: log, retry: retry)
   }
 
   var housekeeping: Housekeeping {

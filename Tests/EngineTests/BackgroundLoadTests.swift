@@ -41,11 +41,7 @@ struct BackgroundLoadTests {
       for id in ids { #expect(try await shop.finished(id).image?.variant == .lowData) }
       let engine = shop.engine
       _ = engine.network.set(false)
-      let replacer = LowDataReplacer(
-        loader: engine.backgroundLoader, store: shop.store, network: engine.network,
-        publisher: engine.publisher, makers: engine.makers,
-        deliveries: engine.loader.deliveries, log: engine.log)
-      await replacer.replaceAll()
+      await engine.lowDataReplacer().replaceAll()
       var variants: [SourceVariant?] = []
       for id in ids {
         variants.append(try await engine.job(id, for: Workshop.me).job.image?.variant)
@@ -74,10 +70,7 @@ struct BackgroundLoadTests {
       var retry = RetryPolicy()
       retry.initialBackoff = .milliseconds(1)
       let queue = BackgroundQueue()
-      let replacer = LowDataReplacer(
-        loader: engine.backgroundLoader, store: shop.store, network: engine.network,
-        publisher: engine.publisher, makers: engine.makers,
-        deliveries: engine.loader.deliveries, log: engine.log, retry: retry)
+      let replacer = engine.lowDataReplacer(retry: retry)
       async let running: Void = replacer.run(for: queue)
       let began = ContinuousClock.now
       queue.replaceLowData()
@@ -108,10 +101,7 @@ struct BackgroundLoadTests {
       _ = try await shop.finished(id)
       let engine = shop.engine
       _ = engine.network.set(false)
-      let replacer = LowDataReplacer(
-        loader: engine.backgroundLoader, store: shop.store, network: engine.network,
-        publisher: engine.publisher, makers: engine.makers,
-        deliveries: engine.loader.deliveries, log: engine.log)
+      let replacer = engine.lowDataReplacer()
       let (busy, expired) = (
         DeliveryError.refused(to: "b", status: 503, code: nil),
         DeliveryError.refused(to: "a", status: 403, code: nil)

@@ -323,19 +323,16 @@ final class OriginPermits: Sendable {
   private var last: OriginPermit? { held.withLock { $0.last } }
 
   /// The transfer is over.
-  func release() { release { _ in true } }
-
-  /// The first origin is about to be asked again, by its turn where redirects had led elsewhere.
-  func releaseRedirects() { release { $0.count > 1 } }
-
-  private func release(where isOver: ([OriginPermit]) -> Bool) {
+  func release() {
     let permits = held.withLock { held in
-      let permits = isOver(held) ? held : []
-      if !permits.isEmpty { held = [] }
-      return permits
+      defer { held = [] }
+      return held
     }
     _ = consume permits  // their ends take another lock
   }
+
+  /// The first origin is about to be asked again, by its turn where redirects had led elsewhere.
+  func releaseRedirects() { if !areOfFirst { release() } }
 }
 
 extension OriginState.Outcome {

@@ -1,0 +1,221 @@
+internal import Jobs
+internal import Logging
+internal import Synchronization
+
+/// Gives jobs that have a low-data image their regular one, and brings it to where that was brought.
+struct LowDataReplacer: Sendable {
+  let loader: BackgroundLoader
+  let store: any JobRecords
+  let network: NetworkState
+  let publisher: JobPublisher
+  let makers: VariantMakers
+  let deliveries: JobDeliveries
+  let log: Logger
+  /// When regular images are asked for again that could not be had.
+  let retry: RetryPolicy
+
+  /// Goes through them whenever that is asked for, one time after the other, until the queue is stopped; and after a while
+  /// once more through those whose regular image may be had by then, so that no others are asked for in vain again.
+  func run(for queue: BackgroundQueue) async {
+    await withDiscardingTaskGroup { group in
+      var left = LowDataLeft()
+      var tries = 1
+      var due: ContinuousClock.Instant?
+      for await _ in queue.lowData {
+        if let time = due, time <= .now { due = nil }
+        left = await replaceAll(queue.takeAll() ? nil : left, tries: tries)
+        guard let pause = left.pause else {
+          tries = 1
+          continue
+        }
+        // However often all are gone through meanwhile, there is one such time ahead.
+        guard due == nil else { continue }
+        tries += 1
+        let time = ContinuousClock.now + pause
+        due = time
+        group.addTask {
+          try? await Task.sleep(until: time, clock: .continuous)
+          queue.replaceLeft()
+        }
+      }
+      group.cancelAll()
+    }
+  }
+
+  /// Goes through all of them, until the network is constrained again.
+  /// - Parameters:
+  ///   - chosen: whose turn it is; nil: everyone's.
+  ///   - tries: made for those that are left over, this one included.
+  /// - Returns: whose turn is to come again.
+  @discardableResult
+  func replaceAll(_ chosen: LowDataLeft? = nil, tries: Int = 1) async -> LowDataLeft {
+    var left = LowDataLeft()
+    var last: JobID?
+    while !Task.isCancelled, !network.isConstrained, !loader.loads.isStopping {
+      let jobs = await jobs(after: last)
+      guard !jobs.isEmpty else { break }
+      last = jobs.last?.id
+      let failed = await withTaskGroup(of: Failed?.self) { group -> [Failed] in
+        for job in jobs where chosen?.contains(job.id) ?? true {
+          group.addTask { () -> Failed? in
+            await replaceImage(of: job).map { (job: job.id, failure: $0) }
+          }
+        }
+        var failed: [Failed] = []
+        for await job in group { if let job { failed.append(job) } }
+        return failed
+      }
+      for (job, failure) in failed {
+        if let pause = pause(after: failure, tries: tries) { left.add(job, pause) }
+      }
+    }
+    return left
+  }
+
+  /// How long until a job has its turn again; nil: it keeps its low-data image.
+  private func pause(after failure: JobFailure, tries: Int) -> Duration? {
+    // What refuses it, such as a URL whose signature has expired, does so the next time, too.
+    if case .delivery(let error) = failure {
+      return error.isPassing ? retry.longestBackoff(after: tries) : nil
+    }
+    return retry.delay(after: failure, tries: tries, allowed: Int.max, dice: 1)
+  }
+
+  private typealias Failed = (job: JobID, failure: JobFailure)
+
+  /// Those next, however often the store has to be asked; none once cancelled.
+  private func jobs(after last: JobID?) async -> [Job] {
+    await insist("low-data images can't be looked up", log) { () async throws(StoreError) in
+      try await store.jobsWithLowDataImages(after: last, count: 64)
+    } ?? []
+  }
+
+  /// - Returns: why it has its low-data image still, unless it is to keep that.
+  private func replaceImage(of job: Job) async -> JobFailure? {
+    // It has the bytes that it named, and takes no others.
+    guard job.submission.integrity == nil else { return nil }
+    var regular = job
+    regular.target = .regular
+    return await loader.load(regular) { [regular] load, outcome in
+      switch outcome {
+      case .success(let loaded): return await replaceImage(of: regular, by: loaded, load)
+      case .failure(let failure):
+        await keepImage(of: regular, regular.deliveries, load)
+        return failure
+      }
+    }
+  }
+
+  private func replaceImage(
+    of job: Job, by loaded: LoadedImage, _ load: Load
+  ) async -> JobFailure? {
+    var brought = job.deliveries
+    do throws(JobFailure) {
+      // What the decode did not make is rendered, and written, where that may take its time.
+      let made = await Task(executorPreference: loader.threads.lane(at: .veryLow)) {
+        await variants(for: job, loaded, load)
+      }.value
+      let wanted = try made.get()
+      let image = try wanted.image(for: job)
+      guard try await isToBeDelivered(job) else { return nil }
+      let replaced = await deliveries.replace(job, wanted, of: load)
+      brought = replaced.deliveries
+      if let failure = replaced.failure { throw failure }
+      let requests = load.tracker.progress.requests
+      let changed = try await change(job.id) {
+        $0.replaceImage(
+          with: image, cache: loaded.cache, deliveries: replaced.deliveries, requests: requests)
+      }
+      if let changed { publisher.publishReplacedImage(of: changed) }
+      return nil
+    } catch {
+      log.info(
+        "a low-data image can't be replaced",
+        metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])
+      await keepImage(of: job, brought, load)
+      return error
+    }
+  }
+
+  /// The variants that the job wants, made anew; a failure where the image is more than the job takes.
+  private func variants(
+    for job: Job, _ loaded: LoadedImage, _ load: Load
+  ) async -> Result<JobVariants, JobFailure> {
+    // No job waited for the load, which would have watched its limits.
+    let limits = JobLimits(of: job, within: loader.loads.rules)
+    let outcomes = loader.completer.outcomes
+    if let objection = outcomes.objection(to: loaded.image, for: job, within: limits) {
+      return .failure(objection)
+    }
+    var wanted = JobVariants(of: loaded, in: makers)
+    await wanted.make(for: [job])
+    await wanted.keepBundles(for: [job], of: load)
+    return .success(wanted)
+  }
+
+  /// Nothing is brought anywhere for a job that was purged while its image was loaded, or that has another one by now.
+  private func isToBeDelivered(_ job: Job) async throws(JobFailure) -> Bool {
+    guard !job.submission.deliveries.isEmpty else { return true }
+    do throws(StoreError) { return try await store.job(job.id)?.hasLowDataImage == true } catch {
+      throw JobFailure(error)
+    }
+  }
+
+  /// Notes what was tried in vain: by how many requests, and what is where by now.
+  private func keepImage(of job: Job, _ deliveries: [Delivered], _ load: Load) async {
+    let requests = load.tracker.progress.requests
+    guard requests > 0 || deliveries != job.deliveries else { return }
+    let kept = try? await change(job.id) {
+      $0.keepImage(deliveries: deliveries, requests: requests)
+    }
+    if let kept { publisher.publish(kept, hasEnded: false) }
+  }
+
+  /// Changes a job for as long as it has its low-data image.
+  /// - Returns: nil where it hasn't.
+  private func change(
+    _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Void
+  ) async throws(JobFailure) -> Job? {
+    let outcome = ChangeOutcome()
+    do throws(StoreError) {
+      let job = try await store.update(id, under: nil) { job in
+        guard outcome.begins(with: job), job.image?.variant == .lowData, job.phase == .success
+        else { return false }
+        change(&job)
+        outcome.note(.changed, finished: job)
+        return true
+      }
+      return outcome.value == .changed ? job : nil
+    } catch {
+      log.error(
+        "a low-data image can't be replaced", metadata: ["job": "\(id)", "error": "\(error)"])
+      throw JobFailure(error)
+    }
+  }
+}
+
+/// Jobs whose regular image could not be had, and may be later.
+struct LowDataLeft: Sendable {
+  private var jobs: Set<JobID> = []
+  /// How long they are left alone, all of them as long as any has to be; nil: there are none.
+  private(set) var pause: Duration?
+  /// With so many, which is bound enough for memory, all have their turn again.
+  private static let most = 10_000
+
+  func contains(_ job: JobID) -> Bool { jobs.count == Self.most || jobs.contains(job) }
+
+  mutating func add(_ job: JobID, _ pause: Duration) {
+    if jobs.count < Self.most { jobs.insert(job) }
+    self.pause = max(self.pause ?? pause, pause)
+  }
+}
+
+extension RetryPolicy {
+  /// Nobody waits for them. An origin's `Retry-After` is obeyed up to the maximum here, too: the others wait with it.
+  static let ofRegularImages: RetryPolicy = {
+    var policy = RetryPolicy()
+    policy.initialBackoff = .seconds(30)
+    policy.maximumBackoff = .seconds(600)
+    return policy
+  }()
+}
