@@ -60,6 +60,7 @@ extension JobEngine {
     var page = try await storing { [wanted] () async throws(StoreError) in
       try await store.jobs(wanted)
     }
+    let last = page.last ?? page.jobs.last?.id
     page.jobs = page.jobs.map { job in
       // Progress is known in memory only.
       guard let shown = snapshots.peek(job.id)?.job, shown.version > job.version else {
@@ -67,6 +68,9 @@ extension JobEngine {
       }
       return shown
     }
+    // A purged batch's are in the store until all are removed.
+    page.jobs.removeAll { !isAlive($0) }
+    if page.hasMore, page.jobs.last?.id != last { page.last = last }
     return page
   }
 

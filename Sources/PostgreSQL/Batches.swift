@@ -132,6 +132,8 @@ extension PostgresJobStore: BatchStore {
     let tried = Atomic(0)
     do throws(StoreError) {
       let ends = try await write { transaction -> BatchEnds in
+        // What was tried before was certainly undone.
+        if !transaction.isRepeated { tried.store(0, ordering: .relaxed) }
         let ends = try transaction.endStopped(count, keptFor: retention, forgetting: cached)
         tried.add(ends.count, ordering: .relaxed)
         return ends

@@ -104,12 +104,14 @@ final class ClaimAttempt: Sendable {
 }
 
 extension Transaction {
-  /// Queues jobs again whose claims nobody was told of.
+  /// Queues jobs again whose claims nobody was told of. Others that joined them go on.
   fileprivate func putBack(_ claims: Set<Int64>) throws {
     let rows = try execute(
       """
-      UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
-      WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) RETURNING owner, places, batch
+      UPDATE queue q SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
+      FROM (SELECT id, leads FROM queue WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2)
+        ORDER BY id FOR UPDATE) held
+      WHERE q.id = held.id RETURNING q.owner, q.places, q.batch, CASE WHEN held.leads THEN q.request END
       """, [.ints(Array(Set(claims.map { $0 >> 32 }))), .ints(Array(claims))])
     for row in rows.all {
       tallies[.phase(.loading)] -= 1
@@ -120,5 +122,6 @@ extension Transaction {
       }
       batches.move(batch, from: .loading, to: .queued)
     }
+    try passOn(Set(rows.all.compactMap { rows.bytes($0, 3) }))
   }
 }

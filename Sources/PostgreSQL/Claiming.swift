@@ -89,11 +89,12 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> Value {
     let attempt = ClaimAttempt(unknownClaims)
     do throws(StoreError) {
-      let value = try await perform(on: claiming) { transaction in
+      let (value, hasAwakened) = try await perform(on: claiming) { transaction in
         try attempt.putBackOthers(in: transaction)
-        return try body(transaction, attempt)
+        return (try body(transaction, attempt), transaction.awakened > 0)
       }
       attempt.succeed()
+      if hasAwakened { wakeAll() }
       return value
     } catch {
       attempt.fail()
@@ -187,7 +188,9 @@ extension Transaction {
     try move(handover.undue, to: .due)
     try move(handover.awaiting.map(\.id), to: .awaiting)
     let claims = numbers(request.instance, handover.taken.count)
-    let leaders = request.isShared ? around.leaders(among: handover.taken) : []
+    let leaders =
+      try request.isShared
+      ? self.leaders(among: handover.taken, around, of: request.instance) : []
     step.jobs = try take(
       handover.taken, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
     try spend(
@@ -208,6 +211,33 @@ extension Transaction {
     step.nextPage = handover.parked.count > page / 2 ? Self.maxLooks : page
     try lookAhead(&step, handover.taken.compactMap(\.request), at: moment)
     return step
+  }
+
+  /// Those among jobs that stand for a transfer each: all but those that join what the instance loads already.
+  ///
+  /// Who leads there is locked: its end waits for this transaction, and so sees whom to pass the lead on to. One that
+  /// somebody else has locked may be ending with no look at these jobs: the first of them leads, too. That end is not
+  /// waited for, as it may be at its commit, and the origins' locks are held here.
+  private func leaders(
+    among jobs: [QueuedJob], _ around: Surroundings, of instance: Instance
+  ) throws -> [QueuedJob] {
+    let leaders = around.leaders(among: jobs)
+    let led = Set(leaders.compactMap(\.request))
+    let joining = jobs.filter { job in
+      job.origin != nil && job.request.map { !led.contains($0) } ?? false
+    }
+    guard !joining.isEmpty else { return leaders }
+    let rows = try execute(
+      """
+      SELECT request FROM queue WHERE state = 4 AND leads AND instance = $1 AND request = ANY ($2)
+      FOR SHARE SKIP LOCKED
+      """,
+      [.int(instance.number), .byteStrings(Set(joining.compactMap(\.request)).map(\.bytes))])
+    var seen = Set(rows.all.compactMap { rows.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
+    let others = joining.filter { job in
+      job.request.map { seen.insert($0).inserted } ?? false
+    }
+    return leaders + others
   }
 
   /// Moves jobs whose time has come to where they wait for their turn.

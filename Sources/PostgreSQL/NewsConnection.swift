@@ -123,21 +123,33 @@ final class NewsConnection: Sendable {
     }
     guard !news.isEmpty else { return }
     let begun = ContinuousClock.now
-    do { try send(news[...], besides: own, session) } catch {
-      // Others may have missed some: they are to look for themselves, once they can be told.
-      pending.withLock { $0.overflowed = true }
+    var unsent = news[...]
+    do { try send(&unsent, besides: own, session) } catch {
+      takeBack(unsent, after: error)
       throw error
     }
     let left = Self.pause - (.now - begun)
     if left > .zero, !isClosed { usleep(UInt32(left.inMilliseconds * 1_000)) }
   }
 
+  /// Has what may not have gone out go first, once others can be told: who hears it twice is none the worse. Where it
+  /// has no room, or the server won't have it, they are to look for themselves.
+  private func takeBack(_ news: ArraySlice<String>, after error: any Error) {
+    pending.withLock { pending in
+      switch error {
+      case Fault.refused: pending.overflowed = true
+      case _ where news.count + pending.news.count > Self.most: pending.overflowed = true
+      default: pending.news.insert(contentsOf: news, at: 0)
+      }
+    }
+  }
+
+  /// Leaves what may not have gone out.
   private func send(
-    _ news: ArraySlice<String>, besides own: [Int64], _ session: Session
+    _ news: inout ArraySlice<String>, besides own: [Int64], _ session: Session
   ) throws {
-    var rest = news
-    while !rest.isEmpty {
-      var payload = name
+    while !news.isEmpty {
+      var (payload, rest) = (name, news)
       while let next = rest.first {
         // What has no room in any is not to be waited for.
         let text = name.utf8.count + next.utf8.count < Self.payload ? next : NewsText.lost
@@ -153,6 +165,7 @@ final class NewsConnection: Sendable {
           """,
           [.bytes(Array(payload.utf8)), transaction.moment, .ints(own)])
       }
+      news = rest
     }
   }
 

@@ -79,8 +79,8 @@ final class Session {
     isSynced: Bool, isCommitting: inout Bool, _ body: (Transaction) throws -> Value
   ) throws -> Value {
     let connection = try connected()
-    let transaction = Transaction(connection, settings)
     let mayBeCommitted = isCommitting
+    let transaction = Transaction(connection, settings, isRepeated: mayBeCommitted)
     do {
       try transaction.add("BEGIN")
       if !isSynced { try transaction.add("SET LOCAL synchronous_commit = off") }
@@ -125,6 +125,8 @@ final class Transaction {
   private let deadline: Connection.Deadline
   private let enough: Connection.Deadline
   private let now: WallClock?
+  /// Whether an earlier try of the same may have been committed.
+  let isRepeated: Bool
   /// How the counts that the database keeps change by it.
   var tallies = Tallies()
   /// What it has done to make room.
@@ -136,8 +138,9 @@ final class Transaction {
   /// Jobs that got their turn, which had to wait for what others did.
   var awakened = 0
 
-  init(_ connection: Connection, _ settings: Session.Settings) {
+  init(_ connection: Connection, _ settings: Session.Settings, isRepeated: Bool = false) {
     self.connection = connection
+    self.isRepeated = isRepeated
     let begun = Connection.Deadline.now
     deadline = begun + settings.timeout
     enough = begun + settings.timeout / 50

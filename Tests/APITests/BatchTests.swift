@@ -221,6 +221,43 @@ struct BatchTests {
   }
 
   @Test(
+    "stay where another request has gone on with them by their key, though their beginning is refused",
+    arguments: [(0, "/lines?from=0", 1), (1, "/lines?from=1", 2), (1, "/close", 1)])
+  func brokenBehindAnother(begun: Int, path: String, received: Int) async throws {
+    let client = Client()
+    let (pieces, sender) = AsyncStream.makeStream(of: String.self)
+    let body = RequestBody(declaredLength: nil) { () async throws(BodyError) in
+      for await piece in pieces { return Array(piece.utf8) }
+      return nil
+    }
+    let json = "application/json"
+    let request = Request(
+      method: .post, path: "/batches", fields: [.contentType: json, .idempotencyKey: "k"],
+      body: body)
+    async let beginning = client.routes.respond(to: request)
+    sender.yield(begun == 0 ? #"{"jobs":["# : #"{"jobs":["http://a/1","#)
+    try await eventually {
+      let batch = await client.get("/batches").json?["batches"]?[0]
+      return batch?["received"] == .number(Double(begun))
+    }
+    let found = await send(client, "/batches", "", json, key: "k")
+    #expect(found.status == 200 && found.json?["state"] == .string("receiving"))
+    let id = try #require(found.json?["id"]?.string)
+    let other = await send(
+      client, "/batches/\(id)\(path)", "\"http://a/2\"", "application/x-ndjson")
+    #expect(other.status == (path == "/close" ? 200 : 202), "\(other.text)")
+    sender.yield(":")
+    sender.finish()
+    let refused = Answer(await beginning)
+    #expect(refused.status == 400 && refused.code == "malformed_json", "\(refused.text)")
+    let batch = await client.get("/batches/\(id)").json
+    #expect(batch?["state"] == .string("running"))
+    #expect(batch?["received"] == .number(Double(received)))
+    #expect(batch?["counts"]?["queued"] == .number(Double(received)))
+    #expect(await send(client, "/batches", "", json, key: "k").json?["id"] == .string(id))
+  }
+
+  @Test(
     "tell JSON that is no object from what is no JSON",
     arguments: [
       (#"["http://a/"]"#, 422), (" null", 422), (#""x""#, 422), ("-1", 422), ("1", 422),

@@ -88,6 +88,19 @@ struct OpenAPIWordsTests {
     }
   }
 
+  @Test("says of each list that a page of it may have nothing, and others follow")
+  func emptyPages() {
+    let lists = operations.filter { _, operation in
+      let content = operation["responses"]?["200"]?["content"]?["application/json"]
+      return checker.resolve(content?["schema"])?["properties"]?["next_cursor"] != nil
+    }
+    #expect(lists.map(\.name).sorted() == ["get /batches", "get /jobs"])
+    for (name, operation) in lists {
+      let words = "or none: others follow for as long as there is a `next_cursor`"
+      #expect(operation["description"]?.string?.contains(words) == true, "\(name)")
+    }
+  }
+
   @Test("has no alternatives of members beside members: a case is a schema with a name")
   func cases() {
     for (name, schema) in schemas {

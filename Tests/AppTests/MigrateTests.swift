@@ -220,6 +220,35 @@ struct MigrateTests {
     ] { #expect(run.output.contains(line), "\(run)") }
   }
 
+  @Test("goes on behind jobs that can't be read, where a page has no others")
+  func unreadablePage() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    for number in 0..<2 { origin.on("/\(number)", .ok(Fixtures.smallPNG)) }
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let settings = environment([:])
+    let old = try await RunningService(folder: folders[0], settings: settings)
+    for number in 0..<2 { _ = try await old.run(["url": origin.url("/\(number)")]) }
+    #expect(try await old.stop() == 0)
+    let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
+    try await source.write { db in
+      // The newest comes first, and is more than a page may have.
+      try db.execute(
+        sql: "UPDATE jobs SET record = zeroblob(5 << 20) WHERE id = (SELECT max(id) FROM jobs)")
+    }
+    try source.close()
+
+    let target = settings.merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let run = try CommandRun(
+      ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"], target)
+    #expect(run.status == 0 && run.output.contains("jobs: 1 moved\n"), "\(run)")
+    #expect(run.output.contains("jobs that can't be read: 1;"), "\(run)")
+  }
+
   /// Lets so many objects through to a bucket, each as often as it comes.
   private final class Uploads: Sendable {
     private let state = Mutex((allowed: 0, seen: Set<[UInt8]>()))

@@ -36,9 +36,12 @@ struct BatchEndTests {
   func hidden() async throws {
     let store = MemoryJobStore()
     try await Workshop.open(store: store) { shop in
-      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
       let url = "http://a.example/x.png"
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let older = try await shop.submit(url)
+      _ = try await shop.finished(older)
+      shop.clock.advance(by: .seconds(1))
+      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
       var lines = NewLines(after: 0)
       lines.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
@@ -55,6 +58,12 @@ struct BatchEndTests {
       await #expect(throws: JobsError.unknownJob) {
         try await shop.engine.job(id, for: Workshop.me)
       }
+      let page = try? await shop.engine.jobs(query)
+      #expect(page == JobPage(jobs: [], hasMore: true, last: id))
+      var next = query
+      next.before = page?.last
+      let rest = try? await shop.engine.jobs(next)
+      #expect(rest?.jobs.map(\.id) == [older] && rest?.hasMore == false)
       // Else it would never stop.
       await store.letGo()
     }

@@ -287,6 +287,54 @@ struct OriginLimitsTests {
     #expect(room()[origin] == 1 && room()[other] == 1)
   }
 
+  @Test("one that redirects lead back to, again and again, counts the load once")
+  func bouncing() async throws {
+    let (origins, other) = (OriginLimits(OriginRules()) {}, "http://b.example")
+    let room = { origins.room(at: origins.now, isSpare: true, isShared: true) }
+    let load = OriginPermits(try origins.enter(origin))
+    for _ in 0..<5 {
+      for next in [other, origin] {
+        load.lead()
+        load.add(try await origins.admit(next))
+        #expect(!load.areOfFirst)
+      }
+      load.noteAnswer()
+      #expect(room()[origin] == 5 && room()[other] == 5)
+      #expect(room().overall?.own == [origin: 1, other: 1])
+    }
+    load.release()
+    #expect(room()[origin] == 6 && room()[other] == 6)
+  }
+
+  @Test("the end of a load that was led elsewhere sends nobody who waits behind the others")
+  func order() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 1
+    let calls = Mutex(0)
+    let origins = OriginLimits(rules) { calls.withLock { $0 += 1 } }
+    let (order, told) = AsyncStream<Int>.makeStream()
+    let led = OriginPermits(try origins.enter(origin))
+    led.lead()
+    let second = OriginPermits(try await origins.admit(origin))
+    let waits = (1...2).map { number in
+      Task.immediate { [origin] in
+        let permit = try await origins.admit(origin)
+        told.yield(number)
+        withExtendedLifetime(permit) {}
+      }
+    }
+    let before = calls.withLock(\.self)
+    led.release()
+    #expect(calls.withLock(\.self) == before + 1, "a queued job may have its place")
+    // Whoever was woken has the time to go to the end.
+    for _ in 0..<100 { await Task.yield() }
+    second.release()
+    for wait in waits { try await wait.value }
+    told.finish()
+    let came: [Int] = await order.reduce(into: []) { $0.append($1) }
+    #expect(came == [1, 2])
+  }
+
   @Test("what breaks off after a redirect is blamed on who was asked last")
   func blame() async throws {
     let origins = OriginLimits(OriginRules()) {}

@@ -132,6 +132,23 @@ struct ResumingRuleTests {
     #expect(try await !kept("\"a\"").isContinued(by: response(206, ["ETag": "\"a\""])))
   }
 
+  private final class Empty: ImageBytes {
+    func next() async throws(FetchError) -> [UInt8]? { throw .noData }
+  }
+
+  @Test("a part without a byte ended early: it is not the image that has none")
+  func emptyPart() async throws {
+    let kept = try await kept("\"a\"")
+    var answer = response(206, length: nil, ["Content-Range": "bytes 40-99/100", "ETag": "\"a\""])
+    answer.body = Empty()
+    #expect(kept.isContinued(by: answer))
+    let rest = try #require(RestOfImage(answer, after: kept))
+    await #expect(throws: FetchError.truncated(received: 0, expected: 60)) {
+      try await rest.next()
+    }
+    #expect(!rest.isExceeded)
+  }
+
   @Test("with a date the origin needn't repeat it, but may not contradict it")
   func dates() async throws {
     let range = "bytes 40-99/100"

@@ -110,7 +110,52 @@ struct SharingTests {
     }
   }
 
-  @Test("share no transfer with one that gives another freshness: its stored picture isn't theirs")
+  @Test("share a transfer whatever freshness they give")
+  func transferForAll() async throws {
+    try await Workshop.open { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      let first = try await shop.submit(url) { $0.cacheTTL = 60 }
+      #expect(try await shop.reached(.loading, first).phase == .loading)
+      let others = [try await shop.submit(url), try await shop.submit(url) { $0.cacheTTL = 0 }]
+      for other in others {
+        #expect(try await shop.reached(.loading, other).phase == .loading)
+      }
+      shop.codec.hangs(false)
+      for id in [first] + others {
+        #expect(try await shop.finished(id).cache?.status == .miss)
+      }
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("leave one that a stored picture answers which is not fresh to them, come with it or not")
+  func freshnessTogether() async throws {
+    let renderer = FakeRenderer()
+    try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      _ = try await shop.finished(shop.submit(url))
+      shop.clock.advance(by: .seconds(61))
+      let new = ok + [1]
+      shop.fetcher.answer(url, with: .pieces([new], total: new.count))
+      renderer.hold()
+      let lifetimes: [Int?] = [1_000_000, nil, 1_000_000, 3]
+      let jobs = lifetimes.map { lifetime in
+        var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+        (submission.cacheTTL, submission.variants) = (lifetime, [VariantRequest(name: "v")])
+        return NewJob(submission: submission)
+      }
+      let ids = try await shop.engine.submit(jobs, by: Workshop.me, key: nil).map(\.id)
+      try await until { shop.fetcher.requests.count == 2 }
+      renderer.hold(false)
+      var found: [ImageDigest?] = []
+      for id in ids { found.append(try await shop.finished(id).image?.digest) }
+      #expect(found == [ok, new, ok, new].map { MemoryImageStore.digest(of: $0) })
+      #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test("share no stored picture with one that gives another freshness: it isn't fresh to them")
   func freshness() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
@@ -182,6 +227,95 @@ struct SharingTests {
       renderer.hold(false)
       #expect(try await shop.finished(many).image?.variants.count == 3)
       #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("have variants made by priority, as it is when a turn comes, and then the fewest first")
+  func turns() async throws {
+    let renderer = FakeRenderer()
+    try await Workshop.open(renderer: renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      let first = try await submit([2, 3], at: .normal, shop)
+      let one = try await submit([1], at: .low, shop)
+      let many = try await submit([4, 5, 6, 7], at: .veryLow, shop)
+      let few = try await submit([8, 9], at: .veryLow, shop)
+      for id in [first, one, many, few] {
+        #expect(try await shop.reached(.loading, id).phase == .loading)
+      }
+      renderer.hold()
+      shop.codec.hangs(false)
+      try await until { renderer.begun == 1 }
+      for id in [many, few] {
+        _ = try await shop.engine.edit(id, for: Workshop.me, priority: .veryHigh, tags: nil)
+      }
+      renderer.hold(false)
+      for id in [first, one, many, few] {
+        #expect(try await shop.finished(id).phase == .success)
+      }
+      #expect(renderer.order.map(\.width) == [2, 3, 8, 9, 4, 5, 6, 7, 1])
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("that want smaller variants of a JPEG than others have theirs made by one more decode")
+  func smaller() async throws {
+    let (renderer, jpegs) = (ScalingRenderer(), JPEGCodec(makesVariants: true))
+    try await Workshop.open(
+      renderer: renderer, jpegs: jpegs, { $0.cache.defaultTTL = .seconds(60) }
+    ) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      let large = try await submit([9], at: .normal, shop)
+      #expect(try await shop.reached(.loading, large).phase == .loading)
+      let small = try await submit([1, 2, 3, 4], at: .normal, shop)
+      #expect(try await shop.reached(.loading, small).phase == .loading)
+      shop.codec.hangs(false)
+      #expect(try await shop.finished(large).image?.variants.map(\.width) == [9])
+      #expect(try await shop.finished(small).image?.variants.map(\.width) == [1, 2, 3, 4])
+      #expect(renderer.fake.begun == 1 && renderer.fake.order.map(\.width) == [1, 2, 3, 4])
+      // At their own scale, as they are without the others.
+      #expect(renderer.fake.order.allSatisfy { $0.shrink == nil })
+      // A kept image's are made likewise.
+      let later = try await submit([5, 6, 7], at: .normal, shop)
+      #expect(try await shop.finished(later).cache?.status == .hit)
+      #expect(renderer.fake.begun == 2 && shop.fetcher.requests.count == 1)
+    }
+  }
+
+  @Test("and want the same variants cost little, however many join while these are made")
+  func equalVariants() async throws {
+    let (renderer, jpegs) = (ScalingRenderer(), JPEGCodec())
+    try await Workshop.open(renderer: renderer, jpegs: jpegs, { $0.cache.isEnabled = false }) {
+      shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.fake.hold()
+      let first = try await submit([1, 9], at: .normal, shop)
+      try await until { renderer.fake.begun == 1 }
+      let asked = renderer.looks
+      let submission = try await shop.engine.job(first, for: Workshop.me).job.submission
+      var ids = [first]
+      for _ in 0..<2 {
+        let jobs = [NewJob](repeating: NewJob(submission: submission), count: 1_000)
+        ids += try await shop.engine.submit(jobs, by: Workshop.me, key: nil).map(\.id)
+      }
+      for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
+      renderer.fake.hold(false)
+      for id in ids { #expect(try await shop.finished(id).image?.variants.count == 2) }
+      #expect(renderer.looks - asked < 20)
+      #expect(renderer.fake.begun == 1 && shop.fetcher.requests.count == 1)
+    }
+  }
+
+  private func submit(
+    _ widths: [Int], at priority: Priority, _ shop: Workshop
+  ) async throws -> JobID {
+    try await shop.submit(url, priority: priority) {
+      $0.variants = widths.map { width in
+        var variant = VariantRequest(name: "w\(width)")
+        variant.width = width
+        return variant
+      }
     }
   }
 

@@ -1,5 +1,6 @@
 import Jobs
 import Logging
+import Store
 import TestSupport
 
 @testable import Engine
@@ -14,9 +15,14 @@ struct Workshop {
   let clock: ManualClock
   static let me = Caller(owner: Owner("me"), isAdmin: false)
 
+  /// - Parameters:
+  ///   - database: keeps jobs and small images in the place of the store in memory.
+  ///   - jpegs: decodes in the place of the fake codec by itself.
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
+    database: SQLiteJobStore? = nil,
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
+    jpegs: JPEGCodec? = nil,
     locals: (any LocalImages)? = nil, destinations: (any ImageDestinations)? = nil,
     clock: ManualClock = ManualClock(),
     threads: any ComputeThreads = TestThreads(),
@@ -29,12 +35,17 @@ struct Workshop {
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
     await store.use { clock.now }
-    let codec = FakeCodec()
-    let parts = JobEngine.Parts(
+    let codec = jpegs?.fake ?? FakeCodec()
+    var parts = JobEngine.Parts(
       store: store, images: images, spool: images.spool, fetcher: fetcher, codec: codec,
       renderer: renderer,
       locals: locals, destinations: destinations,
       threads: threads)
+    if let jpegs { parts.codec = jpegs }
+    if let database {
+      parts.store = database
+      parts.images = TieredImageStore(jobs: database, files: images)
+    }
     let engine = JobEngine(
       configuration, parts, now: { clock.now }, log: log)
     let workshop = Workshop(

@@ -259,6 +259,7 @@ struct MigrationTests {
       SELECT number, record FROM batches
       WHERE \(BatchListing.condition(isOfOwner: true, stages: "3").replacing("?", with: "5"))
       """: "batches_owner",
+      WriteTransaction.openBatches.replacing("?", with: "5"): "batches_stage (stage=?);",
     ]
     for (question, index) in questions {
       let plan = try jobs.store.onWriter { db in

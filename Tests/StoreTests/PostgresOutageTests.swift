@@ -302,6 +302,36 @@ struct PostgresOutageTests {
     await other.close()
   }
 
+  @Test("whose connection for news breaks under what it passes on passes it on later, and first")
+  func cutNews() async throws {
+    let database = try TestDatabase(in: .shared)
+    let proxy = try FaultyProxy(to: database.server.port)
+    let url = database.server.url(of: database.name, at: proxy.port)
+    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let other = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    let (first, second) = (JobID(at: .at(1)), JobID(at: .at(2)))
+    let cuts = Atomic(0)
+    proxy.judge { bytes in
+      guard String(decoding: bytes, as: UTF8.self).contains("\(first)") else { return .none }
+      cuts.add(1, ordering: .relaxed)
+      return .cut
+    }
+    store.tell(.changed(first), from: instance)
+    // It connects anew each time.
+    let deadline = ContinuousClock.now + patience
+    while cuts.load(ordering: .relaxed) < 2, ContinuousClock.now < deadline {
+      try await Task.sleep(for: .milliseconds(10))
+    }
+    store.tell(.changed(second), from: instance)
+    proxy.judge(nil)
+    for id in [first, second] { #expect(await hears(.changed(id), in: heard)) }
+    await store.close()
+    await other.close()
+  }
+
   @Test("passes on at once what is told while it answers")
   func newsInAnswer() async throws {
     let database = try TestDatabase(in: .shared)
@@ -387,6 +417,47 @@ struct PostgresOutageTests {
     await store.close()
   }
 
+  /// One of a job, which is still to be forgotten.
+  private func purgeList(in store: PostgresJobStore) async throws {
+    let batch = Batch.sample(1)
+    _ = try await store.open(batch, key: nil)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1])
+    _ = try await store.add(lines, to: batch.id, capacity: .max)
+    _ = try await store.purge(batch.id)
+  }
+
+  @Test("that undid an end of a list's jobs, and said so, has nobody look what has become of them")
+  func undoneEnds() async throws {
+    let database = try TestDatabase(in: .shared)
+    let (store, other) = (try Self.open(database), try Self.open(database))
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    try await purgeList(in: store)
+    // What was lost before is heard before this.
+    store.tell(.cacheDropped, from: instance)
+    #expect(await hears(.cacheDropped, in: heard))
+    // Others are in the way of the first commit.
+    try database.server.run(
+      """
+      CREATE SEQUENCE commits;
+      CREATE FUNCTION collide() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN IF nextval(''commits'') = 1 THEN RAISE SQLSTATE ''40P01''; END IF; RETURN NULL; END';
+      CREATE CONSTRAINT TRIGGER collide AFTER DELETE ON jobs DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION collide()
+      """, in: database.name)
+    #expect(try await store.endStopped(9, keptFor: .seconds(9)).removed.count == 1)
+    let commits = try database.server.run("SELECT last_value FROM commits", in: database.name)
+    #expect(commits.filter(\.isNumber) == "2")
+    store.tell(.queued, from: instance)
+    for await news in heard {
+      #expect(news != .lost)
+      if news == .queued { break }
+    }
+    await store.close()
+    await other.close()
+  }
+
   @Test("whose answer was lost to an end of a list's jobs has all look what has become of them")
   func unheardEnds() async throws {
     let database = try TestDatabase(in: .shared)
@@ -397,11 +468,7 @@ struct PostgresOutageTests {
     let instance = try await store.register(for: .seconds(1_000))
     let heard = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
-    let batch = Batch.sample(1)
-    _ = try await store.open(batch, key: nil)
-    let lines = BatchLines.sample(batch, after: 0, lines: [1])
-    _ = try await store.add(lines, to: batch.id, capacity: .max)
-    _ = try await store.purge(batch.id)
+    try await purgeList(in: store)
     // What was lost before is heard before this.
     store.tell(.cacheDropped, from: instance)
     #expect(await hears(.cacheDropped, in: heard))

@@ -74,11 +74,20 @@ public final class ScriptedOrigin: Sendable {
   }
 
   /// The most requests that ever waited for the last part of their answers at the same time.
-  public var mostAtOnce: Int { log.state.withLock { $0.mostUnanswered } }
+  public var mostAtOnce: Int { log.state.withLock { $0.most.count } }
 
   /// The same of the requests for a path.
   public func mostAtOnce(to path: String) -> Int {
     log.state.withLock { $0.byPath[path]?.most ?? 0 }
+  }
+
+  /// The requests that waited at the first moment when there were that many, in the order they came.
+  /// - Parameter path: nil: whatever they were for.
+  public func requestsAtMost(to path: String? = nil) -> [ScriptedRequest] {
+    log.state.withLock { state in
+      let step = path.map { state.byPath[$0]?.step ?? 0 } ?? state.most.step
+      return state.unanswered(at: step).filter { path == nil || $0.path == path }
+    }
   }
 
   /// Requests that wait for the last part of their answers now.
@@ -164,20 +173,36 @@ final class OriginLog: Sendable {
     var sent: [Int: Int] = [:]
     var closed: [Int: ContinuousClock.Instant] = [:]
     var unanswered = 0
-    var mostUnanswered = 0
-    var byPath: [String: (unanswered: Int, most: Int)] = [:]
+    var most: (count: Int, step: Int) = (0, 0)
+    var byPath: [String: (unanswered: Int, most: Int, step: Int)] = [:]
+    /// From which step on, and until which one, each request waited for the last part of its answer: all such beginnings and
+    /// ends are counted together. A list of who waited at each new maximum would cost too much with thousands.
+    var waits: [(request: ScriptedRequest, begun: Int, ended: Int?)] = []
+    var steps = 0
     var isStopped = false
 
-    mutating func begin(_ path: String) {
+    /// - Returns: its place among those that waited.
+    mutating func begin(_ request: ScriptedRequest) -> Int {
+      steps += 1
+      waits.append((request, steps, nil))
       unanswered += 1
-      mostUnanswered = max(mostUnanswered, unanswered)
-      let one = byPath[path, default: (0, 0)]
-      byPath[path] = (one.unanswered + 1, max(one.most, one.unanswered + 1))
+      if unanswered > most.count { most = (unanswered, steps) }
+      var one = byPath[request.path, default: (0, 0, 0)]
+      one.unanswered += 1
+      if one.unanswered > one.most { (one.most, one.step) = (one.unanswered, steps) }
+      byPath[request.path] = one
+      return waits.count - 1
     }
 
-    mutating func end(_ path: String) {
+    mutating func end(_ place: Int) {
+      steps += 1
+      waits[place].ended = steps
       unanswered -= 1
-      byPath[path]?.unanswered -= 1
+      byPath[waits[place].request.path]?.unanswered -= 1
+    }
+
+    func unanswered(at step: Int) -> [ScriptedRequest] {
+      waits.filter { $0.begun <= step && step < $0.ended ?? .max }.map(\.request)
     }
   }
 

@@ -53,18 +53,18 @@ struct OriginConnection {
         state.requests.append(request)
         return state.scripts[request.path]
       }
-      guard perform(script?(request) ?? .status(404), to: request.path) else { break }
+      guard perform(script?(request) ?? .status(404), to: request) else { break }
     }
     log.state.withLock { $0.open[number] = nil }
     close(descriptor)
   }
 
   /// - Returns: whether the connection goes on.
-  private func perform(_ reply: ScriptedReply, to path: String) -> Bool {
-    log.state.withLock { $0.begin(path) }
+  private func perform(_ reply: ScriptedReply, to request: ScriptedRequest) -> Bool {
+    let place = log.state.withLock { $0.begin(request) }
     // Before the last step: once the client has the last byte its next request may be there.
     let isFirstPartDone = reply.steps.dropLast().allSatisfy(perform)
-    log.state.withLock { $0.end(path) }
+    log.state.withLock { $0.end(place) }
     return isFirstPartDone && reply.steps.suffix(1).allSatisfy(perform)
   }
 

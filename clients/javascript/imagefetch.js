@@ -92,6 +92,16 @@ function query(members) {
   return text && `?${text}`;
 }
 
+/** The JSON object that the text is; one without members where it is none. */
+function parsed(text) {
+  try {
+    const value = JSON.parse(text);
+    return value instanceof Object ? value : {};
+  } catch {
+    return {};
+  }
+}
+
 /** A name that nobody else gives: it need not be a secret. */
 const unique = () => Array.from({ length: 4 }, () => Math.random().toString(36).slice(2, 10)).join('');
 
@@ -126,26 +136,27 @@ export class Client {
   async submitMany(sources, { idempotencyKey, signal } = {}) {
     const body = sources.map((source) => (typeof source === 'string' ? { url: source } : source));
     const options = { body, idempotencyKey, signal, accepted: [202] };
-    return (await this.#json(await this.#send('POST', '/jobs/batch', options))).jobs;
+    return (await this.#json(await this.#send('POST', '/jobs/batch', options), 'jobs')).jobs;
   }
 
   /** Submits an image that is here already: a Blob, a File, an ArrayBuffer or its view. */
   async upload(content, { idempotencyKey, signal, ...members } = {}) {
     const type = (content instanceof Blob && content.type) || 'application/octet-stream';
     const options = { content, type, idempotencyKey, signal, accepted: [202] };
-    return this.#json(await this.#send('POST', `/jobs/upload${query(members)}`, options));
+    return this.#job(await this.#send('POST', `/jobs/upload${query(members)}`, options));
   }
 
   /** The job as it is now. */
   async job(job, { signal } = {}) {
-    return this.#json(await this.#send('GET', `/jobs/${idOf(job)}`, { signal }));
+    return this.#job(await this.#send('GET', `/jobs/${idOf(job)}`, { signal }));
   }
 
   /** All jobs, newest first, each page asked for when it is needed; `phase` and `tag` choose some. */
   async *jobs({ signal, ...members } = {}) {
     let cursor;
     do {
-      const page = await this.#json(await this.#send('GET', `/jobs${query({ ...members, cursor })}`, { signal }));
+      const answer = await this.#send('GET', `/jobs${query({ ...members, cursor })}`, { signal });
+      const page = await this.#json(answer, 'jobs', 'next_cursor');
       yield* page.jobs;
       cursor = page.next_cursor;
     } while (cursor !== null);
@@ -166,7 +177,7 @@ export class Client {
       const options = { headers, signal, accepted: [200, 304] };
       const answer = await this.#send('GET', `/jobs/${idOf(job)}?wait=${wait}`, options);
       if (answer.status === 304) continue;
-      job = await this.#json(answer);
+      job = await this.#job(answer);
       if (onProgress) {
         known = answer.headers.get('ETag');
         onProgress(job);
@@ -208,7 +219,7 @@ export class Client {
 
   /** Stops what has not finished; a job that has stays as it is. */
   async cancel(job, { signal } = {}) {
-    return this.#json(await this.#send('DELETE', `/jobs/${idOf(job)}`, { signal }));
+    return this.#job(await this.#send('DELETE', `/jobs/${idOf(job)}`, { signal }));
   }
 
   /** Removes the job and its image. */
@@ -218,27 +229,29 @@ export class Client {
 
   /** Queues a job again that failed, was cancelled, or whose image is no longer kept. */
   async fetchAgain(job, { signal } = {}) {
-    return this.#json(await this.#send('POST', `/jobs/${idOf(job)}/fetch`, { signal }));
+    return this.#job(await this.#send('POST', `/jobs/${idOf(job)}/fetch`, { signal }));
   }
 
   /** Changes `priority` and `tags`, also of a job that runs. */
   async edit(job, changes, { signal } = {}) {
-    return this.#json(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
+    return this.#job(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
   }
 
   async #submit(source, { idempotencyKey, signal, ...members }, keepsAnswer = false) {
     const body = typeof source === 'string' ? { url: source, ...members } : { ...source, ...members };
     const options = { body, idempotencyKey, signal, keepsAnswer, accepted: [202] };
-    return this.#json(await this.#send('POST', '/jobs', options));
+    return this.#job(await this.#send('POST', '/jobs', options));
   }
 
-  async #json(answer) {
-    const text = await this.#reached(answer.text());
-    try {
-      return JSON.parse(text);
-    } catch {
-      throw new Refused(answer.status, {}, null, this.#base);
-    }
+  #job(answer) {
+    return this.#json(answer, 'id', 'phase');
+  }
+
+  /** The object that was answered; one that lacks such members is another server's. */
+  async #json(answer, ...members) {
+    const value = parsed(await this.#reached(answer.text()));
+    if (members.every((name) => value[name] !== undefined)) return value;
+    throw new Refused(answer.status, {}, null, this.#base);
   }
 
   /** What `fetch` promised; what keeps it from that becomes `Unreachable`, unless it was the signal. */
@@ -276,7 +289,7 @@ export class Client {
       if (accepted.includes(answer.status)) return answer;
       const after = Number(answer.headers.get('Retry-After') ?? NaN);
       const refused = new Refused(
-        answer.status, await answer.json().catch(() => ({})), Number.isNaN(after) ? null : after, this.#base);
+        answer.status, parsed(await answer.text().catch(() => '')), Number.isNaN(after) ? null : after, this.#base);
       const isBusy = answer.status === 429 || answer.status === 503;
       if (!isBusy || refused.retryAfter === null || Date.now() + after * 1000 > deadline) throw refused;
       await pause(after, signal);

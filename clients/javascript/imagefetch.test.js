@@ -75,6 +75,38 @@ test('rejects where another server is, or nobody', async () => {
   });
 });
 
+test('rejects where an answer is no job, or no HTTP', async () => {
+  let [status, text] = [200, ''];
+  const server = createServer((request, response) => {
+    if (status) response.writeHead(status).end(text);
+    else response.socket.end(text);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const other = new Client(url);
+  const message = (status) => `${url} answers with ${status}: not as an imagefetch service does`;
+  const bodies = ['[1]', '"ok"', '1', 'null', '{}', '{"status":"ok"}', '{"jobs":[]}', '['.repeat(100_000), '\xff'];
+  for (text of bodies) {
+    status = 200;
+    const asked = [() => other.job('a'), () => other.wait('a'), () => other.fetchAgain('a'), () => other.jobs().next()];
+    for (const ask of asked) await assert.rejects(ask(), { name: 'Refused', status, message: message(200) }, text);
+    status = 202;
+    await assert.rejects(other.submit(photo), { name: 'Refused', status, message: message(202) }, text);
+    status = 500;
+    await assert.rejects(other.job('a'), { name: 'Refused', status, message: message(500), code: undefined }, text);
+  }
+  [status, text] = [202, '[1]'];
+  await assert.rejects(other.submitMany([photo]), { name: 'Refused', status });
+  status = 0;
+  const length = 'HTTP/1.1 200 OK\r\nContent-Length: ';
+  const chunks = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const broken = ['', 'HTTP/1.1\r\n\r\n', 'HTTP/1.1 abc\r\n\r\n', `${length}abc\r\n\r\n{}`, `${length}5\r\n\r\n{}`,
+    `${chunks}xyz\r\n{}\r\n0\r\n\r\n`];
+  for (text of broken) await assert.rejects(other.job('a'), Unreachable, text);
+  server.closeAllConnections();
+  server.close();
+});
+
 test('submits many and lists them all', async () => {
   const jobs = await client.submitMany([photo, ...Array(5).fill({ url: photo, tags: [run] })]);
   await Promise.all(jobs.map((job) => client.wait(job)));

@@ -118,20 +118,28 @@ class _Answer:
     def __init__(self, status, headers, body, service):
         self.status, self.headers, self.body, self.service = status, headers, body, service
 
-    def json(self):
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            raise self.refusal() from None
+    def json(self, *members):
+        """The object that it is; one that lacks such members is another server's."""
+        value = self._object()
+        if not all(name in value for name in members):
+            raise Refused(self.status, {}, None, self.service)
+        return value
+
+    def job(self):
+        return Job(self.json("id", "phase"))
 
     def refusal(self):
-        try:
-            problem = json.loads(self.body)
-        except ValueError:
-            problem = {}
         after = self.headers.get("Retry-After") or ""
-        seconds = float(after) if after.isdigit() else None
-        return Refused(self.status, problem if isinstance(problem, dict) else {}, seconds, self.service)
+        seconds = float(after) if after.isdecimal() else None
+        return Refused(self.status, self._object(), seconds, self.service)
+
+    def _object(self):
+        """Without members where it is none."""
+        try:
+            value = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
 
 
 class _Pause:
@@ -189,7 +197,7 @@ class _Steps:
         bodies = [{"url": job} if isinstance(job, str) else job for job in jobs]
         request = _Request.of_json("POST", "/jobs/batch", bodies, self._keyed(key))
         answer = yield from self._ask(request, (202,))
-        return [Job(job) for job in answer.json()["jobs"]]
+        return [Job(job) for job in answer.json("jobs")["jobs"]]
 
     def _upload(self, data, content_type, options, key):
         headers = {"Content-Type": content_type, **self._keyed(key)}
@@ -197,7 +205,7 @@ class _Steps:
 
     def _submitted(self, request):
         answer = yield from self._ask(request, (202,))
-        return Job(answer.json())
+        return answer.job()
 
     @staticmethod
     def _keyed(key):
@@ -206,11 +214,11 @@ class _Steps:
 
     def _job(self, job):
         answer = yield from self._ask(_Request("GET", f"/jobs/{_id(job)}"))
-        return Job(answer.json())
+        return answer.job()
 
     def _page(self, query):
         answer = yield from self._ask(_Request("GET", "/jobs", query))
-        return answer.json()
+        return answer.json("jobs", "next_cursor")
 
     def _wait(self, job, timeout, progress):
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -223,7 +231,7 @@ class _Steps:
             request = _Request("GET", f"/jobs/{_id(job)}", {"wait": round(left, 3)}, headers=headers, wait=left)
             answer = yield from self._ask(request, (200, 304))
             if answer.status == 200:
-                job = Job(answer.json())
+                job = answer.job()
                 if progress:
                     # With it the next answer comes as soon as anything has changed.
                     headers = {"If-None-Match": answer.headers["ETag"]}
@@ -252,7 +260,7 @@ class _Steps:
                 try:
                     answer = yield request
                     if answer.status == 202:
-                        yield _Request("DELETE", f"/jobs/{_id(answer.json())}")
+                        yield _Request("DELETE", f"/jobs/{answer.job().id}")
                 except Exception:
                     pass
             raise
@@ -274,12 +282,12 @@ class _Steps:
 
     def _change(self, method, path, query=None, accepted=(200,)):
         answer = yield from self._ask(_Request(method, path, query), accepted)
-        return Job(answer.json()) if answer.status == 200 else None
+        return answer.job() if answer.status == 200 else None
 
     def _edit(self, job, changes):
         request = _Request.of_json("PATCH", f"/jobs/{_id(job)}", changes)
         answer = yield from self._ask(request)
-        return Job(answer.json())
+        return answer.job()
 
 
 class _Base(_Steps):
@@ -333,8 +341,11 @@ class Client(_Base):
         try:
             headers = {**self._headers, **request.headers, "Connection": "close"}
             connection.request(request.method, self._path + request.path, request.body, headers)
-            answer = connection.getresponse()
-            return _Answer(answer.status, answer.headers, answer.read(), self._name)
+            try:
+                answer = connection.getresponse()
+                return _Answer(answer.status, answer.headers, answer.read(), self._name)
+            except ValueError as error:
+                raise ConnectionError("it speaks no HTTP") from error
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         finally:
@@ -447,22 +458,29 @@ class AsyncClient(_Base):
             head += [f"{name}: {value}" for name, value in headers.items()]
             writer.write("\r\n".join(head + ["", ""]).encode("latin-1") + body)
             await writer.drain()
+            return await self._read(reader)
+        finally:
+            writer.close()
+
+    async def _read(self, reader):
+        try:
             line = await reader.readuntil(b"\r\n")
-            if not line.startswith(b"HTTP/"):
+            version, status = line.split(b" ", 2)[:2]
+            if not version.startswith(b"HTTP/"):
                 raise ConnectionError("it speaks no HTTP")
-            status = int(line.split(b" ", 2)[1])
+            status = int(status)
             text = b""
             while not text.endswith(b"\r\n\r\n") and text != b"\r\n":
                 text += await reader.readuntil(b"\r\n")
             fields = http.client.parse_headers(io.BytesIO(text))
-            return _Answer(status, fields, await self._content(reader, request, status, fields), self._name)
+            return _Answer(status, fields, await self._content(reader, status, fields), self._name)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise ConnectionError("its answer broke off") from error
-        finally:
-            writer.close()
+        except (ValueError, http.client.HTTPException) as error:
+            raise ConnectionError("it speaks no HTTP") from error
 
     @staticmethod
-    async def _content(reader, request, status, fields):
+    async def _content(reader, status, fields):
         if status in (204, 304):
             return b""
         if "chunked" in fields.get("Transfer-Encoding", ""):

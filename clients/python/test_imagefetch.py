@@ -90,6 +90,53 @@ class Other:
         self.server.server_close()
 
 
+class Raw:
+    """A server whose answer to everything are these bytes."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    @classmethod
+    def of_json(cls, status, text):
+        return cls(b"HTTP/1.1 %d X\r\n\r\n%s" % (status, text))
+
+    def __enter__(self):
+        raw = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.wfile.write(raw.answer)
+
+            do_POST = do_GET
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
+        return self
+
+    def __exit__(self, *error):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+# Answers that are no HTTP.
+BROKEN = [
+    b"", b"\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 \r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"SSH-2.0 200\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 101 + b"\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{}\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}",
+]
+# Lengths that are none: the synchronous client reads to the end then.
+WRONG_LENGTHS = [b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n{}" % length for length in (b"abc", b"-5", b"")]
+# Bodies that are no job, and no list of them.
+NO_JOBS = [b"[1]", b'"ok"', b"1", b"null", b"{}", b'{"status": "ok"}', b'{"jobs": []}', b"[" * 100_000, b"\xff"]
+
+
 class Late:
     """The service behind a proxy that keeps the answer to the first request back, and says when it has it."""
 
@@ -276,6 +323,36 @@ class SyncTests(unittest.TestCase):
                 words = f"{other.url} answers with {status}: not as an imagefetch service does"
                 self.assertEqual((raised.exception.status, str(raised.exception)), (status, words))
 
+    def test_raises_where_an_answer_is_no_http(self):
+        for answer in BROKEN:
+            with self.subTest(answer[:80]), Raw(answer) as raw:
+                with self.assertRaisesRegex(Unreachable, f"^{raw.url} is out of reach: "):
+                    Client(raw.url).job("a")
+        for answer in WRONG_LENGTHS:
+            with self.subTest(answer), Raw(answer) as raw, self.assertRaises(Refused):
+                Client(raw.url).job("a")
+
+    def test_raises_where_an_answer_is_no_job(self):
+        for text in NO_JOBS:
+            with self.subTest(text[:80]):
+                with Raw.of_json(200, text) as raw:
+                    client = Client(raw.url)
+                    words = f"^{raw.url} answers with 200: not as an imagefetch service does$"
+                    for ask in (client.job, client.wait, client.fetch_again, lambda job: next(client.jobs())):
+                        with self.assertRaisesRegex(Refused, words):
+                            ask("a")
+                with Raw.of_json(202, text) as raw, self.assertRaises(Refused) as raised:
+                    Client(raw.url).submit("a")
+                self.assertEqual(raised.exception.status, 202)
+                with Raw.of_json(500, text) as raw, self.assertRaises(Refused) as raised:
+                    Client(raw.url).job("a")
+                self.assertEqual((raised.exception.status, raised.exception.code), (500, None))
+        with Raw.of_json(202, b"[1]") as raw, self.assertRaises(Refused):
+            Client(raw.url).submit_many(["a"])
+        with Raw(b"HTTP/1.1 503 X\r\nRetry-After: \xb2\r\n\r\n") as raw, self.assertRaises(Refused) as raised:
+            Client(raw.url).job("a")
+        self.assertEqual((raised.exception.status, raised.exception.retry_after), (503, None))
+
     def test_raises_where_no_answer_comes(self):
         with Late(lambda: None) as late:
             with self.assertRaises(Unreachable) as raised:
@@ -323,6 +400,25 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
             await AsyncClient(other.url).submit(PHOTO)
         with Late(lambda: None) as late, self.assertRaisesRegex(Unreachable, "it has not answered in time"):
             await AsyncClient(late.url, timeout=0.2).submit(PHOTO)
+
+    async def test_raises_where_an_answer_is_no_http(self):
+        for answer in BROKEN + WRONG_LENGTHS:
+            with self.subTest(answer[:80]), Raw(answer) as raw:
+                with self.assertRaisesRegex(Unreachable, f"^{raw.url} is out of reach: "):
+                    await AsyncClient(raw.url).job("a")
+
+    async def test_raises_where_an_answer_is_no_job(self):
+        for text in NO_JOBS:
+            with self.subTest(text[:80]):
+                with Raw.of_json(200, text) as raw:
+                    client = AsyncClient(raw.url)
+                    for ask in (client.job, client.wait, client.fetch_again, lambda job: anext(client.jobs())):
+                        with self.assertRaises(Refused):
+                            await ask("a")
+                for status in (202, 500):
+                    with Raw.of_json(status, text) as raw, self.assertRaises(Refused) as raised:
+                        await AsyncClient(raw.url).submit("a")
+                    self.assertEqual(raised.exception.status, status)
 
     async def test_cancelling_the_task_cancels_the_job(self):
         under_way = asyncio.Event()

@@ -12,6 +12,8 @@ actor BatchWriter {
   private let service: any BatchService
   private let caller: Caller
   private var batch: Batch
+  /// Lines of the batch up to the last one that was written here.
+  private(set) var received: Int
   private var pending: NewLines
   private var writing: Task<Void, Never>?
   private var failure: JobsError?
@@ -19,6 +21,7 @@ actor BatchWriter {
 
   init(_ service: any BatchService, _ batch: Batch, by caller: Caller) {
     (self.service, self.batch, self.caller) = (service, batch, caller)
+    received = batch.received
     pending = NewLines(after: batch.received)
   }
 
@@ -48,6 +51,7 @@ actor BatchWriter {
       letGo()
       do throws(JobsError) {
         batch = try await service.add(lines, to: batch, by: caller)
+        received = lines.offset + lines.count
       } catch {
         failure = error
       }

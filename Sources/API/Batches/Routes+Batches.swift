@@ -33,14 +33,7 @@ extension Routes {
         throw error
       }
     }
-    if let format {
-      do throws(Problem) {
-        batch = try await receive(exchange, format, into: batch, begins: true)
-      } catch {
-        await tidy(batch, after: error, exchange)
-        throw error
-      }
-    }
+    if let format { batch = try await receive(exchange, format, into: batch, begins: true) }
     var response = answer(batch, .accepted)
     response.fields[.location] = "/batches/\(batch.id)"
     return response
@@ -53,12 +46,18 @@ extension Routes {
       content: .bytes(BatchDocument.encode(gone: id)))
   }
 
-  /// Forgets a batch whose beginning came to no good, where it is not to be gone on with: nobody was told of it.
-  private func tidy(_ batch: Batch, after problem: Problem, _ exchange: Exchange) async {
-    let isEmpty = try? await service.batch(batch.id, for: exchange.caller).received == 0
-    if Self.isRefused(batch, for: problem), isEmpty != true {
+  /// Forgets a batch whose beginning came to no good, where it is not to be gone on with.
+  /// - Parameter received: the lines of it that came by this request.
+  private func tidy(
+    _ batch: Batch, received: Int, after problem: Problem, _ exchange: Exchange
+  ) async {
+    // Another request may have found it by its key, and gone on with it or closed it: what that was told stays true.
+    guard let now = try? await service.batch(batch.id, for: exchange.caller),
+      now.state == .receiving, now.received == received
+    else { return }
+    if Self.isRefused(batch, for: problem), received > 0 {
       try? await service.purge(batch: batch.id, withKey: true, for: exchange.caller)
-    } else if problem.status == .unprocessableContent || isEmpty == true && !batch.isOpen {
+    } else if problem.status == .unprocessableContent || received == 0 && !batch.isOpen {
       // An open one may be asked for by its key, but what is wrong with its beginning is wrong again. One that has lines stays.
       try? await service.abandon(batch.id)
     }
@@ -163,6 +162,7 @@ extension Routes {
 
   /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it, but for a list
   /// that is refused as it begins. A batch that is not open ends with it.
+  /// - Parameter begins: whether this request began the batch, which is forgotten where that came to no good.
   private func receive(
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
@@ -183,6 +183,7 @@ extension Routes {
     } catch {
       if !begins || !Self.isRefused(batch, for: error) { try? await add(&reader, to: writer) }
       _ = try? await writer.finish()
+      if begins { await tidy(batch, received: writer.received, after: error, exchange) }
       throw error
     }
   }

@@ -114,8 +114,9 @@ struct StoreMove: Sendable {
     while true {
       let page = try await source.records.jobs(query)
       try await move(page.jobs, as: instance, &totals)
-      query.before = page.jobs.last?.id
-      if !page.hasMore || page.jobs.isEmpty { return }
+      // Behind those that can't be read, too: a page may have no others.
+      guard page.hasMore, let last = page.last ?? page.jobs.last?.id else { return }
+      query.before = last
     }
   }
 

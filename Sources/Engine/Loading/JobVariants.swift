@@ -9,6 +9,11 @@ struct VariantMakers: Sendable {
   let isShared: Bool
 }
 
+extension Submission {
+  /// The variants that it wants, whatever it calls them.
+  var recipes: [VariantRequest] { variants.map(\.recipe) }
+}
+
 /// The variants that the jobs of a load want with their image: those that its decode made, and those that have to be
 /// rendered, each once for all. What jobs keep in the place of a dropped image is put together here.
 struct JobVariants {
@@ -21,11 +26,13 @@ struct JobVariants {
   private let makers: VariantMakers
   /// What the image's decode made, by what it is and the scale that it was read at.
   private let made: [VariantRequest: [UInt8]]
+  /// What jobs get for what they want: worked out once for the thousands that want the same.
+  private var known: [[VariantRequest]: [VariantRequest]] = [[]: []]
   /// By what they are, whatever the jobs call them.
   private var outcomes: [VariantRequest: Result<Made, JobFailure>] = [:]
-  /// By what is in them.
+  /// Those of the jobs that end next, by what is in them.
   private var bundles: [[VariantRequest]: Result<VariantBundle, JobFailure>] = [:]
-  /// A bundle for the job store to keep.
+  /// Such a one, for the job store to keep.
   private(set) var embedded: EmbeddedImage?
 
   /// None so far.
@@ -40,48 +47,64 @@ struct JobVariants {
 
   /// What a job wants, by what it is. A variant that may have to be made again is as it is beside the job's others,
   /// whichever jobs share the load.
-  private func recipes(of job: Job) -> [VariantRequest] {
-    let recipes = job.submission.variants.map(\.recipe)
-    guard let variants = makers.variants, !job.submission.dropsOriginal else { return recipes }
-    return variants.scaled(recipes, of: loaded.image)
+  private mutating func recipes(of job: Job) -> [VariantRequest] {
+    let wanted = job.submission.recipes
+    if let recipes = known[wanted] { return recipes }
+    var recipes = wanted
+    if let variants = makers.variants, !job.submission.dropsOriginal {
+      recipes = variants.scaled(wanted, of: loaded.image)
+    }
+    known[wanted] = recipes
+    return recipes
   }
 
   /// Sees to it that what the jobs want is there.
   mutating func make(for jobs: [Job]) async {
     for job in jobs {
-      for recipe in recipes(of: job) where outcomes[recipe] == nil {
-        do throws(JobsError) {
-          outcomes[recipe] = .success(try await make(recipe, for: job))
-        } catch {
-          outcomes[recipe] = .failure(JobFailure(error))
-        }
-      }
+      let missing = recipes(of: job).filter { outcomes[$0] == nil }
+      if !missing.isEmpty { await make(missing, for: job) }
     }
   }
 
   /// Whether nothing that the job wants is still to be made.
-  func isMade(for job: Job) -> Bool { recipes(of: job).allSatisfy { outcomes[$0] != nil } }
+  mutating func isMade(for job: Job) -> Bool { recipes(of: job).allSatisfy { outcomes[$0] != nil } }
 
-  private func make(_ recipe: VariantRequest, for job: Job) async throws(JobsError) -> Made {
+  private mutating func make(_ recipes: [VariantRequest], for job: Job) async {
     guard let variants = makers.variants else {
-      throw .unrenderable(.unsupportedFormat(name: nil))
+      for recipe in recipes { outcomes[recipe] = .failure(.codec(.unsupportedFormat(name: nil))) }
+      return
     }
-    let bytes = job.submission.dropsOriginal ? loaded.variants[recipe] : made[recipe]
-    // A job that came when the bytes were dropped already: it has them fetched again.
-    guard bytes != nil || loaded.isAtHand else { throw .abandoned }
-    var rendition = variants.rendition(of: loaded.image, as: recipe)
-    if !makers.isShared { rendition = rendition.apart(for: job.owner) }
-    let rendered = try await variants.make(
-      rendition, made: bytes, of: loaded.embedded?.content,
-      keeping: job.submission.cacheMode != .noStore && !job.submission.dropsOriginal)
-    return Made(rendition: rendition, bytes: rendered)
+    let drops = job.submission.dropsOriginal
+    let keeps = job.submission.cacheMode != .noStore && !drops
+    let content = loaded.embedded?.content
+    var wanted: [(recipe: VariantRequest, rendition: Rendition, bytes: [UInt8]?)] = []
+    for recipe in recipes {
+      var rendition = variants.rendition(of: loaded.image, as: recipe)
+      if !makers.isShared { rendition = rendition.apart(for: job.owner) }
+      wanted.append((recipe, rendition, drops ? loaded.variants[recipe] : made[recipe]))
+    }
+    let unmade = wanted.filter { $0.bytes == nil && loaded.isAtHand }.map(\.rendition)
+    let rendered = await variants.render(together: unmade, of: content, keeping: keeps)
+    for one in wanted where outcomes[one.recipe] == nil {
+      do throws(JobsError) {
+        let bytes = try rendered[one.rendition.id]?.get() ?? one.bytes
+        // A job that came when the bytes were dropped already: it has them fetched again.
+        guard bytes != nil || loaded.isAtHand else { throw .abandoned }
+        let kept = try await variants.make(
+          one.rendition, made: bytes, of: content, keeping: keeps)
+        outcomes[one.recipe] = .success(Made(rendition: one.rendition, bytes: kept))
+      } catch {
+        outcomes[one.recipe] = .failure(JobFailure(error))
+      }
+    }
   }
 
-  /// Sees to it that what jobs keep in the place of their image outlives the load. Where that is little and the same for
-  /// all, the transaction that ends the jobs takes it along.
+  /// Sees to it that what these jobs, which end next, keep in the place of their image outlives the load. Where that is
+  /// little and the same for all, the transaction that ends them takes it along.
   mutating func keepBundles(for jobs: [Job], of load: Load) async {
-    let dropping = jobs.filter(\.submission.dropsOriginal)
-    let wanted = Set(dropping.map { $0.submission.variants.map(\.recipe) })
+    // What was for others may be gone with them, or was never stored: who comes later with the same has it kept anew.
+    (bundles, embedded) = ([:], nil)
+    let wanted = Set(jobs.filter(\.submission.dropsOriginal).map(\.submission.recipes))
     for recipes in wanted {
       // What failed is told by the job's variants.
       let all = recipes.compactMap { try? outcomes[$0]?.get().bytes.bytes }
@@ -113,7 +136,7 @@ struct JobVariants {
   /// The bytes of a variant that the job wants.
   func content(ofVariant name: String, for job: Job) throws(JobFailure) -> DeliveredContent {
     guard let place = job.submission.variants.firstIndex(where: { $0.name == name }),
-      let outcome = outcomes[recipes(of: job)[place]]
+      let recipes = known[job.submission.recipes], let outcome = outcomes[recipes[place]]
     else { throw .internal }
     let made = try outcome.get()
     // Not hashed again: whoever delivers it has no thread for that.
@@ -123,16 +146,17 @@ struct JobVariants {
 
   /// The image as the job has it: with the variants that it wants.
   func image(for job: Job) throws(JobFailure) -> StoredImage {
+    guard let recipes = known[job.submission.recipes] else { throw .internal }
     var image = loaded.image.seen(as: job.target)
     var made: [MadeVariant] = []
-    for (request, recipe) in zip(job.submission.variants, recipes(of: job)) {
+    for (request, recipe) in zip(job.submission.variants, recipes) {
       guard let outcome = outcomes[recipe] else { throw .internal }
       let variant = try outcome.get()
       made.append(MadeVariant(request.name, variant.rendition, variant.bytes))
     }
     image.variants = made
     guard job.submission.dropsOriginal else { return image }
-    guard let bundle = bundles[job.submission.variants.map(\.recipe)] else { throw .internal }
+    guard let bundle = bundles[job.submission.recipes] else { throw .internal }
     image.bundle = try bundle.get()
     return image
   }
@@ -164,6 +188,38 @@ extension Variants {
       scaled.shrink = own == least ? nil : least
       return scaled
     }
+  }
+
+  /// Renders by one decode what can be made by one, but for what is kept. Nothing comes of what would be alone in it:
+  /// ``make(_:made:of:keeping:)`` renders that.
+  fileprivate func render(
+    together wanted: [Rendition], of content: [UInt8]?, keeping: Bool
+  ) async -> [CacheEntry.ID: Result<[UInt8], JobsError>] {
+    guard wanted.count > 1 else { return [:] }
+    var decodes: [[Rendition]] = []
+    for rendition in wanted where !decodes.joined().contains(where: { $0.id == rendition.id }) {
+      if keeping, await renditions.bytes(of: rendition) != nil { continue }
+      let place = decodes.firstIndex { others in
+        rendition.decode != nil && rendition.decode == others[0].decode
+          && rendering.fits(others + [rendition])
+      }
+      if let place { decodes[place].append(rendition) } else { decodes.append([rendition]) }
+    }
+    var results: [CacheEntry.ID: Result<[UInt8], JobsError>] = [:]
+    for decode in decodes where decode.count > 1 {
+      let start = ContinuousClock.now
+      do throws(JobsError) {
+        let files = try await rendering.bytes(of: decode, content: content)
+        let time = start.duration(to: .now)
+        for (rendition, file) in zip(decode, files) {
+          results[rendition.id] = file
+          if case .success = file { metrics.rendered(rendition.variant.format, in: time) }
+        }
+      } catch {
+        for rendition in decode { results[rendition.id] = .failure(error) }
+      }
+    }
+    return results
   }
 
   /// Those that a job wants of an image, where all of them are kept; nil otherwise.

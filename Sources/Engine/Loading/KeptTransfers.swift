@@ -108,9 +108,11 @@ final class RestOfImage: ImageBytes {
 
   var codedCount: Int { body.codedCount }
 
-  /// - Throws: `.truncated` also where it is exceeded.
+  /// - Throws: `.truncated` also where it is exceeded, or empty.
   func next() async throws(FetchError) -> [UInt8]? {
-    let piece = try await body.next()
+    let piece: [UInt8]?
+    // Without a byte it ended early, as with any: the image has those that are kept.
+    do throws(FetchError) { piece = try await body.next() } catch .noData { piece = nil }
     let sum = received.withLock { received in
       received += piece?.count ?? 0
       return received

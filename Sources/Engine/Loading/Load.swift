@@ -26,6 +26,8 @@ final class Load: Sendable {
 
   private struct State {
     var waiters: [Claim: Waiter] = [:]
+    /// The same, by the variants that they want.
+    var byVariants: [[VariantRequest]: Set<Claim>] = [:]
     /// How many jobs of each priority wait.
     var priorities = [Int](repeating: 0, count: Priority.allCases.count)
     // Bounds, so that thousands of waiters aren't looked through for each piece and each tick: no waiter's limit of
@@ -51,16 +53,28 @@ final class Load: Sendable {
     /// the same response. And how much time who joins may have at the most, as the transfer is cut then: else jobs with
     /// little time could cut those of others for ever.
     var fallback: (deadline: Instant, timeout: Duration)?
-    /// Who is told when jobs join.
-    var joins: AsyncStream<Void>.Continuation?
+    /// What is stored answers it, which is fresh by what its leader gives: others ask the origin.
+    var keepsToLeader = false
+    /// Who is told of jobs that join and want the image alone.
+    var joins: AsyncStream<[Waiter]>.Continuation?
 
     /// The highest of those who wait.
     var priority: Priority? {
       priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
     }
 
+    func waiters(wanting recipes: [VariantRequest]) -> [Waiter] {
+      byVariants[recipes]?.compactMap { waiters[$0] } ?? []
+    }
+
+    /// The highest of those who want these variants.
+    func priority(wanting recipes: [VariantRequest]) -> Priority? {
+      byVariants[recipes]?.compactMap { waiters[$0]?.priority }.max()
+    }
+
     mutating func add(_ waiter: Waiter) {
       waiters[waiter.claim] = waiter
+      byVariants[waiter.job.submission.recipes, default: []].insert(waiter.claim)
       priorities[waiter.priority.rawValue] += 1
       leastBytes = min(leastBytes, waiter.limits.maxBytes)
       firstDeadline = min(firstDeadline ?? waiter.deadline, waiter.deadline)
@@ -68,6 +82,9 @@ final class Load: Sendable {
 
     mutating func remove(_ claim: Claim) -> Waiter? {
       guard let waiter = waiters.removeValue(forKey: claim) else { return nil }
+      let recipes = waiter.job.submission.recipes
+      byVariants[recipes]?.remove(claim)
+      if byVariants[recipes]?.isEmpty == true { byVariants[recipes] = nil }
       priorities[waiter.priority.rawValue] -= 1
       return waiter
     }
@@ -132,21 +149,29 @@ final class Load: Sendable {
     if isCancelled { task.cancel() }
   }
 
-  /// - Returns: the jobs that come too late, or with too much time for its fallback.
+  /// - Returns: the jobs that come too late, with too much time for its fallback, or with another freshness than what is
+  ///   stored has by the leader's.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
       guard !state.isSealed, !state.isCancelled else { return waiters }
       let longest = state.fallback?.timeout ?? .seconds(Int64.max)
       let received = tracker.received
-      for waiter in waiters where waiter.limits.timeout <= longest {
+      let keepsToLeader = state.keepsToLeader
+      func isRefused(_ waiter: Waiter) -> Bool {
+        waiter.limits.timeout > longest || (keepsToLeader && givesOtherFreshness(waiter.job))
+      }
+      for waiter in waiters where !isRefused(waiter) {
         state.add(waiter)
         if let failure = waiter.limits.objection(bytes: received, header: state.header) {
           state.endEarly(waiter, failure)
         }
       }
       lane.move(to: state.priority ?? leader.priority)
-      state.joins?.yield()
-      let refused = waiters.filter { $0.limits.timeout > longest }
+      if let joins = state.joins {
+        let plain = waiters.filter(\.job.submission.variants.isEmpty)
+        if !plain.isEmpty { joins.yield(plain) }
+      }
+      let refused = waiters.filter(isRefused)
       // They would be brought from the queue again and again.
       if !refused.isEmpty { state.isCoalesced = true }
       return refused
@@ -173,8 +198,13 @@ final class Load: Sendable {
   /// What its jobs want made with the image, each once.
   var wantedVariants: [VariantRequest] {
     var known: Set<VariantRequest> = []
-    return jobs.flatMap { $0.submission.variants.map(\.recipe) }
-      .filter { known.insert($0).inserted }
+    let all = isBackground ? leader.submission.recipes : variantLists.flatMap { $0 }
+    return all.filter { known.insert($0).inserted }
+  }
+
+  /// The same as single jobs want it, each list once.
+  var variantLists: Set<[VariantRequest]> {
+    state.withLock { Set($0.byVariants.keys.filter { !$0.isEmpty }) }
   }
 
   /// Those that it is for, whether they wait or not.
@@ -212,11 +242,13 @@ final class Load: Sendable {
 
   // MARK: Those that end before the others
 
-  /// Yields at once, and whenever jobs join, until ``endJoins()``.
-  func joins() -> AsyncStream<Void> {
-    let (stream, joins) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-    joins.yield()
-    state.withLock { $0.joins = joins }
+  /// Jobs that want the image alone: at once those that wait, then those that join, until ``endJoins()``.
+  func joins() -> AsyncStream<[Waiter]> {
+    let (stream, joins) = AsyncStream<[Waiter]>.makeStream()
+    state.withLock { state in
+      joins.yield(state.waiters(wanting: []))
+      state.joins = joins
+    }
     return stream
   }
 
@@ -234,9 +266,22 @@ final class Load: Sendable {
     }
   }
 
-  /// Whether any of them waits still.
-  func isAwaited(by waiters: [Waiter]) -> Bool {
-    state.withLock { state in waiters.contains { state.waiters[$0.claim] != nil } }
+  /// The one of these lists that the most urgent job wants, or the shortest of several such; nil: nobody wants any.
+  func next(of lists: Set<[VariantRequest]>) -> [VariantRequest]? {
+    state.withLock { state in
+      var next: (list: [VariantRequest], priority: Priority)?
+      for list in lists {
+        guard let priority = state.priority(wanting: list) else { continue }
+        if let next, (next.priority, list.count) >= (priority, next.list.count) { continue }
+        next = (list, priority)
+      }
+      return next?.list
+    }
+  }
+
+  /// Those that want these variants and no others.
+  func waiters(wanting recipes: [VariantRequest]) -> [Waiter] {
+    state.withLock { $0.waiters(wanting: recipes) }
   }
 
   // MARK: What ends a wait
@@ -328,6 +373,22 @@ final class Load: Sendable {
     }
   }
 
+  /// What is stored answers it: no job joins from now on that gives another freshness, and those leave. The caller has to
+  /// queue them again.
+  func keepToLeader() -> [Waiter] {
+    state.withLock { state in
+      state.keepsToLeader = true
+      let others = state.waiters.values.filter { givesOtherFreshness($0.job) }
+      for waiter in others { _ = state.remove(waiter.claim) }
+      return others
+    }
+  }
+
+  /// Whether what is fresh to the leader may not be so to a job.
+  func givesOtherFreshness(_ job: Job) -> Bool {
+    job.submission.cacheTTL != leader.submission.cacheTTL
+  }
+
   /// How long a transfer may take; nil: for as long as a job waits.
   var timeLeft: Duration? {
     state.withLock { $0.fallback }.map {
@@ -372,7 +433,7 @@ final class Load: Sendable {
   func seal() -> [Waiter] {
     state.withLock { state in
       state.isSealed = true
-      defer { state.waiters = [:] }
+      defer { (state.waiters, state.byVariants) = ([:], [:]) }
       return Array(state.waiters.values)
     }
   }

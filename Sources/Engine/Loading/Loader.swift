@@ -21,9 +21,12 @@ struct Loader: Sendable {
       // The picture is whole: what others want made of it, or who is still brought, takes nobody's time.
       load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
+      if loaded.isAnswer {
+        await completer.complete(load.keepToLeader(), of: load) { _ in .requeue }
+      }
       var wanted = JobVariants(of: loaded, in: makers)
       var entry = await makeVariants(&wanted, of: load, loaded)
-      let waiters = await endReady(of: close(load, permits), of: load, loaded, wanted, &entry)
+      let waiters = await endReady(close(load, permits), of: load, loaded, &wanted, &entry)
       let others = await end(
         waiters, of: load, loaded, &wanted, entry: entry, gathers: !loaded.wasCut)
       if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
@@ -74,34 +77,32 @@ struct Loader: Sendable {
 
   /// Ends jobs that want the image alone, and whoever joins them, for as long as others' variants are made.
   private func endPlain(
-    of load: Load, _ loaded: LoadedImage, _ joins: AsyncStream<Void>
+    of load: Load, _ loaded: LoadedImage, _ joins: AsyncStream<[Load.Waiter]>
   ) async -> CacheEntry? {
-    let none = JobVariants(of: loaded, in: makers)
+    var none = JobVariants(of: loaded, in: makers)
     var entry = loaded.entry
-    for await _ in joins {
-      let ready = load.take(load.waiters.filter { isReady($0, none) })
-      await endEarly(ready, of: load, loaded, none, &entry)
+    for await joined in joins {
+      let ended = load.take(await ready(joined, &none, of: load))
+      await endEarly(ended, of: load, loaded, none, &entry)
     }
     return entry
   }
 
-  /// Makes the variants of jobs that want the same, and ends these, before those of others that want more. The last ones
-  /// end with the load.
+  /// Makes the variants of jobs that want the same, and ends these, before those of others that are less urgent or want
+  /// more. The last ones end with the load.
   private func makeInTurn(
     _ wanted: inout JobVariants, of load: Load, _ loaded: LoadedImage
   ) async -> CacheEntry? {
     // Stored by these ends and by those of ``endPlain(of:_:_:)``: whoever is first doesn't wait for the others.
     var entry = loaded.entry
-    let equal = Dictionary(grouping: load.waiters) { $0.job.submission.variants.map(\.recipe) }
-    let turns = equal.filter { !$0.key.isEmpty }.sorted { $0.key.count < $1.key.count }.map(\.value)
-    for (place, waiters) in turns.enumerated() where load.isAwaited(by: waiters) {
-      let jobs = waiters.map(\.job)
-      await wanted.make(for: jobs)
-      guard place < turns.count - 1 else { break }
-      await wanted.keepBundles(for: jobs, of: load)
-      let made = wanted
-      let ready = load.take(waiters.filter { isReady($0, made) })
-      await endEarly(ready, of: load, loaded, made, &entry)
+    // What others want who join meanwhile comes last: with ever new ones there would be no end.
+    var lists = load.variantLists
+    while let list = load.next(of: lists) {
+      lists.remove(list)
+      await wanted.make(for: load.waiters(wanting: list).map(\.job))
+      guard !lists.isEmpty else { break }
+      let ended = load.take(await ready(load.waiters(wanting: list), &wanted, of: load))
+      await endEarly(ended, of: load, loaded, wanted, &entry)
     }
     return entry
   }
@@ -109,23 +110,30 @@ struct Loader: Sendable {
   /// Ends those that have all they want, where something is still to be made for others, who came last.
   /// - Returns: those that are left.
   private func endReady(
-    of waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: JobVariants,
+    _ waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: inout JobVariants,
     _ entry: inout CacheEntry?
   ) async -> [Load.Waiter] {
     guard !waiters.allSatisfy({ made.isMade(for: $0.job) }) else { return waiters }
-    let ready = waiters.filter { isReady($0, made) }
-    await endEarly(ready, of: load, loaded, made, &entry)
-    let ended = Set(ready.map(\.claim))
-    return waiters.filter { !ended.contains($0.claim) }
+    let ended = await ready(waiters, &made, of: load)
+    await endEarly(ended, of: load, loaded, made, &entry)
+    let claims = Set(ended.map(\.claim))
+    return waiters.filter { !claims.contains($0.claim) }
   }
 
-  /// Whether a job has all it wants. One that fails, or is to ask the origin itself, doesn't end before the load: it would be
-  /// brought to it again and again. Nor one whose image is to be delivered: that takes its receiver's time.
-  private func isReady(_ waiter: Load.Waiter, _ made: JobVariants) -> Bool {
-    guard waiter.job.submission.deliveries.isEmpty,
-      let image = try? made.image(for: waiter.job)
-    else { return false }
-    return completer.outcomes.objection(to: image, for: waiter) == nil
+  /// Those that have all they want, and what they keep in the place of their image. One that fails, or is to ask the
+  /// origin itself, doesn't end before the load: it would be brought to it again and again. Nor one whose image is to
+  /// be delivered: that takes its receiver's time.
+  private func ready(
+    _ waiters: [Load.Waiter], _ made: inout JobVariants, of load: Load
+  ) async -> [Load.Waiter] {
+    let ready = waiters.filter { waiter in
+      guard waiter.job.submission.deliveries.isEmpty, made.isMade(for: waiter.job) else {
+        return false
+      }
+      return completer.outcomes.objection(to: made.image, for: waiter) == nil
+    }
+    await made.keepBundles(for: ready.map(\.job), of: load)
+    return ready.filter { (try? made.image(for: $0.job)) != nil }
   }
 
   private func endEarly(
@@ -135,7 +143,7 @@ struct Loader: Sendable {
     guard !ready.isEmpty else { return }
     await completer.complete(
       ready, of: load, entry: entry, image: load.dropsOriginal ? made.embedded : loaded.embedded
-    ) { Self.ending(of: $0.job, loaded, made) }
+    ) { Self.ending(of: $0.job, load, loaded, made) }
     entry = nil
   }
 
@@ -163,7 +171,7 @@ struct Loader: Sendable {
       return await completer.complete(
         waiters, of: load, entry: entry, image: image, releasing: load.reservation,
         gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made) }
+      ) { Self.ending(of: $0.job, load, loaded, made) }
     }
     // Whoever has nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
     let delivered = Set(delivering.map(\.job.id))
@@ -172,12 +180,12 @@ struct Loader: Sendable {
     if !others.isEmpty || entry != nil {
       gathered = await completer.complete(
         others, of: load, entry: entry, image: image, gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made) }
+      ) { Self.ending(of: $0.job, load, loaded, made) }
     }
     load.stages?.begin(.deliver)
     let last = await deliveries.deliver(for: delivering, made) { waiter, outcome in
       _ = await completer.complete([waiter], of: load, image: image) {
-        Self.ending(of: $0.job, loaded, made, outcome)
+        Self.ending(of: $0.job, load, loaded, made, outcome)
       }
     }
     load.stages?.end(.deliver)
@@ -185,13 +193,15 @@ struct Loader: Sendable {
       + (await completer.complete(
         last.map { [$0.waiter] } ?? [], of: load, image: image, releasing: load.reservation,
         gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made, last?.outcome) })
+      ) { Self.ending(of: $0.job, load, loaded, made, last?.outcome) })
   }
 
   private static func ending(
-    of job: Job, _ loaded: LoadedImage, _ made: JobVariants,
+    of job: Job, _ load: Load, _ loaded: LoadedImage, _ made: JobVariants,
     _ deliveries: JobDeliveries.Outcome? = nil
   ) -> JobCompleter.Ending {
+    // It waited at another instance.
+    if loaded.isAnswer, load.givesOtherFreshness(job) { return .requeue }
     // Who named another picture than the stored one has what that is in the place of.
     if let error = loaded.replaced, let expected = job.submission.integrity,
       expected != loaded.image.digest

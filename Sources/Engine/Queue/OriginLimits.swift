@@ -219,7 +219,9 @@ final class OriginLimits: Sendable {
 
   fileprivate func endLed(_ origin: String) {
     state.withLock { $0.origins[origin]?.endLed() }
-    passOn(origin)
+    // For queued jobs alone: to those that wait here the place was free all along, and the first of them, woken in
+    // vain, would go behind the others.
+    onRoom()
   }
 
   /// Tells those who may begin a transfer there now.
@@ -259,7 +261,7 @@ final class OriginPermit: Sendable {
     case led
   }
 
-  private let origin: String
+  fileprivate let origin: String
   private let origins: OriginLimits
   private let use = Mutex(Use.transfer(.unknown))
 
@@ -304,7 +306,15 @@ final class OriginPermits: Sendable {
   /// Whether no redirect led to another origin.
   var areOfFirst: Bool { held.withLock { $0.count <= 1 } }
 
-  func add(_ permit: OriginPermit) { held.withLock { $0.append(permit) } }
+  /// A right to ask an origin to which a redirect leads back takes the earlier one's place there: there is one worker.
+  func add(_ permit: OriginPermit) {
+    let earlier = held.withLock { held in
+      let index = held.firstIndex { $0.origin == permit.origin }
+      defer { held.append(permit) }
+      return index.map { held.remove(at: $0) }
+    }
+    _ = consume earlier  // its end takes another lock
+  }
 
   /// The origin that was asked last redirects to another one.
   func lead() { last?.lead() }

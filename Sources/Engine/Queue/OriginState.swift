@@ -37,8 +37,8 @@ struct OriginState: Sendable {
   }
 
   private(set) var running = 0
-  /// Loads that it led elsewhere, until they end: no transfer of theirs is under way here, but each holds a worker, which
-  /// a job of the queue would take besides.
+  /// Loads that it led elsewhere, until they end or are led back: no transfer of theirs is under way here, but each
+  /// holds a worker, which a job of the queue would take besides.
   private(set) var led = 0
   /// Loads that wait for a transfer here: they go first.
   var waiting = 0
@@ -109,7 +109,7 @@ struct OriginState: Sendable {
     led += 1
   }
 
-  /// One that it led elsewhere has ended.
+  /// One that it led elsewhere has ended, or is back.
   mutating func endLed() { led -= 1 }
 
   /// As whoever was led here sees it: the first to have a place, and beside those that wait elsewhere for one. Two

@@ -13,7 +13,7 @@ final class Variants: Sendable {
   let rendering: VariantRendering
   let renditions: RenditionCache
   private let threads: any ComputeThreads
-  private let metrics: JobMetrics
+  let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
   private let now: WallClock
   /// Placeholders lately asked for: a page of images that are all on their way asks for the same one many times.

@@ -125,9 +125,13 @@ struct Crowd {
         + "\(lost) leases lost")
     // What goes on under a lease or a claim that was lost is counted no more, and is begun once more by others.
     let times = lost == 0 && !undoesClaims ? 1 : 2
-    #expect(origin.mostAtOnce <= times * Self.perHost, sourceLocation: location)
-    for number in 0..<Self.images {
-      #expect(origin.mostAtOnce(to: "/\(number)") <= times, sourceLocation: location)
+    #expect(
+      origin.mostAtOnce <= times * Self.perHost, "\(Self.told(origin.requestsAtMost()))",
+      sourceLocation: location)
+    for path in (0..<Self.images).map({ "/\($0)" }) {
+      #expect(
+        origin.mostAtOnce(to: path) <= times, "\(Self.told(origin.requestsAtMost(to: path)))",
+        sourceLocation: location)
     }
     let known = try cluster.knownObjects
     #expect(known.isSubset(of: try await cluster.bucket.keys), sourceLocation: location)
@@ -140,6 +144,14 @@ struct Crowd {
       try await cluster.replace(number)
     }
     try await eventually { try await Set(cluster.bucket.keys) == known }
+  }
+
+  /// What requests were for, on which connection, and when they came.
+  private static func told(_ requests: [ScriptedRequest]) -> String {
+    let last = requests.map(\.received).max() ?? .now
+    return requests.map {
+      "\($0.path) on connection \($0.connection), \(last - $0.received) before the last one"
+    }.joined(separator: "\n")
   }
 
   /// Leases that ended before they were renewed, of the instances that are there.

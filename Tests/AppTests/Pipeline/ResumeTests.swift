@@ -299,7 +299,9 @@ struct ResumeTests {
       return ScriptedReply(.send(ScriptedReply.head(206, fields) + bytes), .close)
     }
     let head = ScriptedReply.head(206, fields + [("Transfer-Encoding", "chunked")])
-    return ScriptedReply(.send(head + ScriptedReply.chunk(bytes) + ScriptedReply.chunk([])))
+    let last = ScriptedReply.chunk([])
+    let chunks = bytes.isEmpty ? last : ScriptedReply.chunk(bytes) + last
+    return ScriptedReply(.send(head + chunks))
   }
 
   @Test(
@@ -316,6 +318,21 @@ struct ResumeTests {
       #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
       #expect(asked(origin) == ["", "bytes=\(half)- \"v1\"", "bytes=\(late)- \"v1\""])
       #expect(job.progress.resumedFrom == late)
+      #expect(try await service.image(of: job.id) == png)
+    }
+  }
+
+  @Test("goes on where a part had no byte, whatever tells its end", arguments: [true, false])
+  func emptyPart(isChunked: Bool) async throws {
+    try await withPipeline(Self.tries) { service, origin in
+      let empty = part([], isChunked: isChunked)
+      origin.on(
+        "/x", inOrder: { tagged.reply(to: $0, breakingAt: half) }, { _ in empty },
+        { tagged.reply(to: $0) })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.phase == "success" && job.attempts == 3, "\(job.summary)")
+      #expect(asked(origin) == ["", "bytes=\(half)- \"v1\"", "bytes=\(half)- \"v1\""])
+      #expect(job.progress.resumedFrom == half)
       #expect(try await service.image(of: job.id) == png)
     }
   }

@@ -1,0 +1,83 @@
+import Foundation
+import Jobs
+import Store
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Jobs that keep no more of a picture than its variants", .timeLimit(.minutes(5)))
+struct DroppedOriginalTests {
+  private let url = "http://a.example/x.png"
+
+  @Test("have them kept with their own ends, whoever wanted the same before and left")
+  func left() async throws {
+    let renderer = FakeRenderer()
+    try await Self.open(renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.codec.hangs(true)
+      var ids: [JobID] = []
+      for most in 1...3 { ids.append(try await submit(1...most, shop)) }
+      for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
+      renderer.hold()
+      shop.codec.hangs(false)
+      try await until { renderer.begun == 1 }
+      _ = try await shop.engine.cancel(ids[0], for: Workshop.me)
+      renderer.hold(after: 2)
+      try await Self.expectVariants(of: ids[1], shop)
+      try await until { renderer.begun == 3 }
+      // What the one that left had wanted is made, and nobody has it.
+      let again = try await submit(1...1, shop)
+      let other = try await submit(4...4, shop)
+      for id in [again, other] {
+        #expect(try await shop.reached(.loading, id).phase == .loading)
+      }
+      renderer.hold(after: 3)
+      try await Self.expectVariants(of: again, shop)
+      try await Self.expectVariants(of: ids[2], shop)
+      renderer.hold(false)
+      try await Self.expectVariants(of: other, shop)
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
+  private static func open(
+    _ renderer: FakeRenderer, _ body: (Workshop) async throws -> Void
+  ) async throws {
+    let folder = NSTemporaryDirectory() + "dropped-" + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let clock = ManualClock()
+    var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
+    configuration.now = { clock.now }
+    let store = try SQLiteJobStore(configuration)
+    try await Workshop.open(database: store, renderer: renderer, clock: clock) { shop in
+      try await body(shop)
+    }
+    await store.close()
+  }
+
+  private func submit(_ widths: ClosedRange<Int>, _ shop: Workshop) async throws -> JobID {
+    try await shop.submit(url) {
+      $0.dropsOriginal = true
+      $0.variants = widths.map { width in
+        var variant = VariantRequest(name: "w\(width)")
+        variant.width = width
+        return variant
+      }
+    }
+  }
+
+  /// Expects all that a job wanted to be there, as it was made.
+  private static func expectVariants(of id: JobID, _ shop: Workshop) async throws {
+    let job = try await shop.finished(id)
+    let image = try #require(job.image)
+    for request in job.submission.variants {
+      let rendition = try #require(shop.engine.variants?.rendition(of: image, as: request))
+      let opened = try await shop.engine.open(rendition, for: job).bytes
+      #expect(
+        opened.read(at: 0, count: opened.count)
+          == FakeRenderer.picture(rendition.variant, of: ok))
+    }
+  }
+}

@@ -1,0 +1,189 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import PostgreSQL
+
+/// Other instances count each transfer, also where a claim and an end meet that see nothing of each other.
+@Suite("Who leads a load in PostgreSQL", .timeLimit(.minutes(5)))
+struct PostgresLeadTests {
+  private static let origin = "https://a.example"
+  private static let url = "\(origin)/x"
+  /// Of an origin that may have one transfer: what is about to end takes none of it any more.
+  private static let room = OriginRoom(usual: 1, overall: OriginRoom.Overall(transfers: 1))
+
+  /// Two instances, the first of which loads a job.
+  private struct Two: Sendable {
+    let database: TestDatabase
+    let a, b: PostgresJobStore
+    let instances: (a: Instance, b: Instance)
+    let first: Claim
+
+    init() async throws {
+      database = try TestDatabase(in: .shared)
+      var configuration = PostgresJobStore.Configuration(url: database.url)
+      configuration.isShared = true
+      configuration.timeout = patience
+      a = try PostgresJobStore(configuration)
+      b = try PostgresJobStore(configuration)
+      instances = (
+        try await a.register(for: .seconds(10_000)), try await b.register(for: .seconds(10_000))
+      )
+      let job = Job.sample(1, url: PostgresLeadTests.url)
+      _ = try await a.submit([job], key: nil, capacity: 9)
+      let claimed = try await a.claim(1, for: instances.a, room: PostgresLeadTests.room)
+      first = try #require(claimed.jobs.first).claim
+    }
+
+    /// Takes another job that asks the same.
+    func submitEqual() async throws -> JobID {
+      let job = Job.sample(2, url: PostgresLeadTests.url)
+      #expect(try await a.submit([job], key: nil, capacity: 9) == .accepted)
+      return job.id
+    }
+
+    func claim() async throws -> [JobID] {
+      try await a.claim(1, for: instances.a, room: PostgresLeadTests.room).jobs.map(\.job.id)
+    }
+
+    /// Ends the first job.
+    func end() async throws -> Phase? {
+      var completion = Completion([first]) {
+        $0.fail(.notCached, at: .at(9), keptFor: .seconds(9))
+        return true
+      }
+      completion.gathers = true
+      let ended = try await a.complete(completion)
+      #expect(ended.gathered.isEmpty)
+      return ended.jobs.first.flatMap { $0?.phase }
+    }
+
+    // MARK: Where transactions stand still
+
+    /// Has those that do something stand still until ``open()``.
+    func close(_ trigger: String) throws {
+      try database.server.run(
+        """
+        CREATE TABLE opened ();
+        CREATE FUNCTION wait_until_open() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          WHILE NOT EXISTS (SELECT FROM opened) LOOP PERFORM pg_sleep(0.01); END LOOP;
+          RETURN NEW;
+        END $$;
+        CREATE \(trigger) EXECUTE FUNCTION wait_until_open()
+        """, in: database.name)
+    }
+
+    func open() throws {
+      try database.server.run("INSERT INTO opened DEFAULT VALUES", in: database.name)
+    }
+
+    /// What tells in SQL whether a thread's transaction stands still there.
+    static func isHeld(_ thread: String) -> String {
+      "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event = 'PgSleep')"
+    }
+
+    /// The same of one that waits for another's end.
+    static func waits(_ thread: String) -> String {
+      "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event_type = 'Lock')"
+    }
+
+    private static func isOf(_ thread: String) -> String {
+      "datname = current_database() AND application_name = 'imagefetch \(thread)'"
+    }
+
+    static func isLoading(_ id: JobID) -> String {
+      "EXISTS (SELECT FROM queue WHERE id = '\(id)' AND state = 4)"
+    }
+
+    /// Waits until something holds; a test that waits in vain goes on, as others wait for it.
+    func expect(
+      _ condition: String, _ location: SourceLocation = #_sourceLocation
+    ) async {
+      let holds = await poll {
+        (try? database.server.run("SELECT \(condition)", in: database.name)) == "t\n"
+      }
+      #expect(holds, "\(condition)", sourceLocation: location)
+    }
+
+    // MARK: What is seen then
+
+    /// Expects the job to be all that loads, and to take all the room that its origin has.
+    func expectLead(of id: JobID, _ location: SourceLocation = #_sourceLocation) async throws {
+      let loading = try database.server.run(
+        "SELECT id, leads FROM queue WHERE state = 4", in: database.name)
+      #expect(loading == "\(id)|t\n", sourceLocation: location)
+      let jobs = [
+        Job.sample(3, url: "\(PostgresLeadTests.origin)/other"),
+        Job.sample(4, url: PostgresLeadTests.url),
+      ]
+      _ = try await b.submit(jobs, key: nil, capacity: 9)
+      let claimed = try await b.claim(9, for: instances.b, room: PostgresLeadTests.room)
+      #expect(claimed.jobs.isEmpty, sourceLocation: location)
+      #expect(claimed.isHeldBack && claimed.awaited.count == 1, sourceLocation: location)
+      try await a.audit(location)
+    }
+
+    func close() async {
+      await a.close()
+      await b.close()
+    }
+  }
+
+  @Test("is passed on to a job that was about to join it: the end waits for the claim")
+  func claimFirst() async throws {
+    let two = try await Two()
+    try two.close(
+      """
+      TRIGGER gate BEFORE UPDATE ON queue FOR EACH ROW
+        WHEN (NEW.state = 4 AND OLD.state <> 4)
+      """)
+    let second = try await two.submitEqual()
+    async let claimed = two.claim()
+    await two.expect(Two.isHeld("pg-claim"))
+    async let ended = two.end()
+    // It may also be over, having seen nothing of the claim.
+    await two.expect("NOT \(Two.isLoading(two.first.job)) OR \(Two.waits("pg-write"))")
+    try two.open()
+    let (taken, phase) = (try await claimed, try await ended)
+    #expect(taken == [second] && phase == .failure)
+    try await two.expectLead(of: second)
+    await two.close()
+  }
+
+  @Test("is one of its own where an equal one is just ending: the claim doesn't wait for that")
+  func endFirst() async throws {
+    let two = try await Two()
+    try two.close(
+      """
+      CONSTRAINT TRIGGER gate AFTER UPDATE ON jobs DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW
+      """)
+    async let ended = two.end()
+    await two.expect(Two.isHeld("pg-write"))
+    let second = try await two.submitEqual()
+    async let claimed = two.claim()
+    // It may wait to write what both of them count, which comes last.
+    await two.expect("\(Two.isLoading(second)) OR \(Two.waits("pg-claim"))")
+    try two.open()
+    let (taken, phase) = (try await claimed, try await ended)
+    #expect(taken == [second] && phase == .failure)
+    try await two.expectLead(of: second)
+    await two.close()
+  }
+
+  @Test("is passed on where the claim of the job that led it is put back, as nobody was told of it")
+  func putBack() async throws {
+    let two = try await Two()
+    let second = try await two.submitEqual()
+    #expect(try await two.claim() == [second])
+    two.a.unknownClaims.add([two.first.number])
+    // The transfer is the second one's: there is no room for another.
+    let full = OriginRoom(
+      usual: 0, overall: OriginRoom.Overall(transfers: 1, own: [Self.origin: 1]))
+    #expect(try await two.a.claim(9, for: two.instances.a, room: full).jobs.isEmpty)
+    #expect(try await two.a.counts().jobs[.queued] == 1)
+    try await two.expectLead(of: second)
+    await two.close()
+  }
+}
