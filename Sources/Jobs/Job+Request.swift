@@ -10,12 +10,14 @@ extension Job {
     submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
   }
 
-  /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode;
-  /// with fields that may be its owner's alone, only the same owner's; and either all keep the image or none does.
+  /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode, the
+  /// same freshness given; with fields that may be its owner's alone, only the same owner's; and either all keep the image
+  /// or none does.
   public var request: Fingerprint? {
     resource.map {
       Fingerprint(
-        of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + fieldParts + keepingParts)
+        of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + freshnessParts + fieldParts
+          + keepingParts)
     }
   }
 
@@ -73,6 +75,10 @@ extension Job {
   private var ownerParts: [String] {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
+
+  /// One owner's `cache_ttl` would else have all who share the transfer take a stored picture. Nothing where there is none, so
+  /// that jobs which earlier releases have queued are equal still; a space, as no field's name has one.
+  private var freshnessParts: [String] { submission.cacheTTL.map { ["cache ttl", "\($0)"] } ?? [] }
 
   private var keepingParts: [String] { submission.dropsOriginal ? ["dropped"] : [] }
 

@@ -139,6 +139,8 @@ final class NewsConnection: Sendable {
       switch error {
       case Fault.refused: pending.overflowed = true
       case _ where news.count + pending.news.count > Self.most: pending.overflowed = true
+      // Another instance may have said otherwise since.
+      case _ where news.contains { $0.first == "n" }: pending.overflowed = true
       default: pending.news.insert(contentsOf: news, at: 0)
       }
     }

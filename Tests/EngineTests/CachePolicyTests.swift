@@ -197,7 +197,7 @@ struct RequestTests {
     for key in keys { #expect(one[keyPath: key] != job()[keyPath: key]) }
   }
 
-  @Test("another field, mode or URL makes another request, another freshness given does not")
+  @Test("another field, mode, freshness given or URL makes another request")
   func different() {
     let plain = job()
     let requests = [
@@ -206,11 +206,9 @@ struct RequestTests {
       job { $0.headers = [HeaderField(name: "Authorization", value: "b")] },
       job { $0.headers = [HeaderField(name: "Authorizationa", value: "")] },
       job { $0.cacheMode = .reload }, job { $0.cacheKey = "http://a.example/x" },
+      job { $0.cacheTTL = 0 }, job { $0.cacheTTL = 1_000_000 },
     ].map(\.request)
     #expect(Set(requests).count == requests.count)
-    for lifetime in [0, 1_000_000] {
-      #expect(plain.request == job { $0.cacheTTL = lifetime }.request)
-    }
     #expect(plain.request == Fingerprint(of: ["url", "http://a.example/x", "mode", "default"]))
     #expect(plain.partial == job { $0.cacheMode = .reload }.partial)
   }

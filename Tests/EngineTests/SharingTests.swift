@@ -110,52 +110,7 @@ struct SharingTests {
     }
   }
 
-  @Test("share a transfer whatever freshness they give")
-  func transferForAll() async throws {
-    try await Workshop.open { shop in
-      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
-      shop.codec.hangs(true)
-      let first = try await shop.submit(url) { $0.cacheTTL = 60 }
-      #expect(try await shop.reached(.loading, first).phase == .loading)
-      let others = [try await shop.submit(url), try await shop.submit(url) { $0.cacheTTL = 0 }]
-      for other in others {
-        #expect(try await shop.reached(.loading, other).phase == .loading)
-      }
-      shop.codec.hangs(false)
-      for id in [first] + others {
-        #expect(try await shop.finished(id).cache?.status == .miss)
-      }
-      #expect(shop.fetcher.requests.count == 1)
-    }
-  }
-
-  @Test("leave one that a stored picture answers which is not fresh to them, come with it or not")
-  func freshnessTogether() async throws {
-    let renderer = FakeRenderer()
-    try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
-      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
-      _ = try await shop.finished(shop.submit(url))
-      shop.clock.advance(by: .seconds(61))
-      let new = ok + [1]
-      shop.fetcher.answer(url, with: .pieces([new], total: new.count))
-      renderer.hold()
-      let lifetimes: [Int?] = [1_000_000, nil, 1_000_000, 3]
-      let jobs = lifetimes.map { lifetime in
-        var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
-        (submission.cacheTTL, submission.variants) = (lifetime, [VariantRequest(name: "v")])
-        return NewJob(submission: submission)
-      }
-      let ids = try await shop.engine.submit(jobs, by: Workshop.me, key: nil).map(\.id)
-      try await until { shop.fetcher.requests.count == 2 }
-      renderer.hold(false)
-      var found: [ImageDigest?] = []
-      for id in ids { found.append(try await shop.finished(id).image?.digest) }
-      #expect(found == [ok, new, ok, new].map { MemoryImageStore.digest(of: $0) })
-      #expect(shop.fetcher.requests.count == 2)
-    }
-  }
-
-  @Test("share no stored picture with one that gives another freshness: it isn't fresh to them")
+  @Test("share no transfer with one that gives another freshness: its stored picture isn't theirs")
   func freshness() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in

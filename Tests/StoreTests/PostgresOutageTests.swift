@@ -332,6 +332,32 @@ struct PostgresOutageTests {
     await other.close()
   }
 
+  @Test("whose connection for news breaks under the network's state has others look for themselves")
+  func cutState() async throws {
+    let database = try TestDatabase(in: .shared)
+    let proxy = try FaultyProxy(to: database.server.port)
+    let url = database.server.url(of: database.name, at: proxy.port)
+    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let other = try Self.open(database)
+    let instance = try await store.register(for: .seconds(1_000))
+    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    try await eventuallyListening(in: database)
+    let cuts = Atomic(0)
+    proxy.judge { bytes in
+      guard String(decoding: bytes, as: UTF8.self).contains("\nn1"),
+        cuts.add(1, ordering: .relaxed).oldValue == 0
+      else { return .none }
+      return .cut
+    }
+    store.tell(.constrained(true), from: instance)
+    // Told once more it could undo what another one has said since.
+    #expect(await hears(.lost, in: heard))
+    #expect(cuts.load(ordering: .relaxed) == 1)
+    proxy.judge(nil)
+    await store.close()
+    await other.close()
+  }
+
   @Test("passes on at once what is told while it answers")
   func newsInAnswer() async throws {
     let database = try TestDatabase(in: .shared)

@@ -349,9 +349,6 @@ struct LoadedImage: Sendable {
 
   /// Whether it takes the place of a transfer whose time was over, and which may not have been in vain for whoever has more.
   var wasCut: Bool { replaced?.isTimeout ?? false }
-
-  /// Whether a stored response answers, and the origin was not asked.
-  var isAnswer: Bool { replaced == nil && (cache?.status == .hit || cache?.status == .stale) }
 }
 
 extension FetchedResponse {

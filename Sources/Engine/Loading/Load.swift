@@ -53,8 +53,6 @@ final class Load: Sendable {
     /// the same response. And how much time who joins may have at the most, as the transfer is cut then: else jobs with
     /// little time could cut those of others for ever.
     var fallback: (deadline: Instant, timeout: Duration)?
-    /// What is stored answers it, which is fresh by what its leader gives: others ask the origin.
-    var keepsToLeader = false
     /// Who is told of jobs that join and want the image alone.
     var joins: AsyncStream<[Waiter]>.Continuation?
 
@@ -149,18 +147,13 @@ final class Load: Sendable {
     if isCancelled { task.cancel() }
   }
 
-  /// - Returns: the jobs that come too late, with too much time for its fallback, or with another freshness than what is
-  ///   stored has by the leader's.
+  /// - Returns: the jobs that come too late, or with too much time for its fallback.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
       guard !state.isSealed, !state.isCancelled else { return waiters }
       let longest = state.fallback?.timeout ?? .seconds(Int64.max)
       let received = tracker.received
-      let keepsToLeader = state.keepsToLeader
-      func isRefused(_ waiter: Waiter) -> Bool {
-        waiter.limits.timeout > longest || (keepsToLeader && givesOtherFreshness(waiter.job))
-      }
-      for waiter in waiters where !isRefused(waiter) {
+      for waiter in waiters where waiter.limits.timeout <= longest {
         state.add(waiter)
         if let failure = waiter.limits.objection(bytes: received, header: state.header) {
           state.endEarly(waiter, failure)
@@ -171,7 +164,7 @@ final class Load: Sendable {
         let plain = waiters.filter(\.job.submission.variants.isEmpty)
         if !plain.isEmpty { joins.yield(plain) }
       }
-      let refused = waiters.filter(isRefused)
+      let refused = waiters.filter { $0.limits.timeout > longest }
       // They would be brought from the queue again and again.
       if !refused.isEmpty { state.isCoalesced = true }
       return refused
@@ -371,22 +364,6 @@ final class Load: Sendable {
       for waiter in patient { _ = state.remove(waiter.claim) }
       return patient
     }
-  }
-
-  /// What is stored answers it: no job joins from now on that gives another freshness, and those leave. The caller has to
-  /// queue them again.
-  func keepToLeader() -> [Waiter] {
-    state.withLock { state in
-      state.keepsToLeader = true
-      let others = state.waiters.values.filter { givesOtherFreshness($0.job) }
-      for waiter in others { _ = state.remove(waiter.claim) }
-      return others
-    }
-  }
-
-  /// Whether what is fresh to the leader may not be so to a job.
-  func givesOtherFreshness(_ job: Job) -> Bool {
-    job.submission.cacheTTL != leader.submission.cacheTTL
   }
 
   /// How long a transfer may take; nil: for as long as a job waits.

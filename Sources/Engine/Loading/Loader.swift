@@ -21,9 +21,6 @@ struct Loader: Sendable {
       // The picture is whole: what others want made of it, or who is still brought, takes nobody's time.
       load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
-      if loaded.isAnswer {
-        await completer.complete(load.keepToLeader(), of: load) { _ in .requeue }
-      }
       var wanted = JobVariants(of: loaded, in: makers)
       var entry = await makeVariants(&wanted, of: load, loaded)
       let waiters = await endReady(close(load, permits), of: load, loaded, &wanted, &entry)
@@ -143,7 +140,7 @@ struct Loader: Sendable {
     guard !ready.isEmpty else { return }
     await completer.complete(
       ready, of: load, entry: entry, image: load.dropsOriginal ? made.embedded : loaded.embedded
-    ) { Self.ending(of: $0.job, load, loaded, made) }
+    ) { Self.ending(of: $0.job, loaded, made) }
     entry = nil
   }
 
@@ -171,7 +168,7 @@ struct Loader: Sendable {
       return await completer.complete(
         waiters, of: load, entry: entry, image: image, releasing: load.reservation,
         gathers: gathers
-      ) { Self.ending(of: $0.job, load, loaded, made) }
+      ) { Self.ending(of: $0.job, loaded, made) }
     }
     // Whoever has nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
     let delivered = Set(delivering.map(\.job.id))
@@ -180,12 +177,12 @@ struct Loader: Sendable {
     if !others.isEmpty || entry != nil {
       gathered = await completer.complete(
         others, of: load, entry: entry, image: image, gathers: gathers
-      ) { Self.ending(of: $0.job, load, loaded, made) }
+      ) { Self.ending(of: $0.job, loaded, made) }
     }
     load.stages?.begin(.deliver)
     let last = await deliveries.deliver(for: delivering, made) { waiter, outcome in
       _ = await completer.complete([waiter], of: load, image: image) {
-        Self.ending(of: $0.job, load, loaded, made, outcome)
+        Self.ending(of: $0.job, loaded, made, outcome)
       }
     }
     load.stages?.end(.deliver)
@@ -193,15 +190,13 @@ struct Loader: Sendable {
       + (await completer.complete(
         last.map { [$0.waiter] } ?? [], of: load, image: image, releasing: load.reservation,
         gathers: gathers
-      ) { Self.ending(of: $0.job, load, loaded, made, last?.outcome) })
+      ) { Self.ending(of: $0.job, loaded, made, last?.outcome) })
   }
 
   private static func ending(
-    of job: Job, _ load: Load, _ loaded: LoadedImage, _ made: JobVariants,
+    of job: Job, _ loaded: LoadedImage, _ made: JobVariants,
     _ deliveries: JobDeliveries.Outcome? = nil
   ) -> JobCompleter.Ending {
-    // It waited at another instance.
-    if loaded.isAnswer, load.givesOtherFreshness(job) { return .requeue }
     // Who named another picture than the stored one has what that is in the place of.
     if let error = loaded.replaced, let expected = job.submission.integrity,
       expected != loaded.image.digest
