@@ -66,6 +66,11 @@ struct OriginStateTests {
     var origin = OriginState()
     origin.waiting = 5
     #expect(origin.room(at: start, rules, isSpare: true) == 1)
+    var rules = rules
+    rules.requestsPerSecond = 4
+    #expect(origin.room(at: start, rules, isSpare: true) == 0, "the rate's next one is theirs")
+    origin.waiting = 0
+    #expect(origin.room(at: start, rules, isSpare: true) == 1)
   }
 
   @Test(
@@ -333,6 +338,34 @@ struct OriginLimitsTests {
     told.finish()
     let came: [Int] = await order.reduce(into: []) { $0.append($1) }
     #expect(came == [1, 2])
+  }
+
+  @Test("where a rate holds, those that wait go in the order in which they came")
+  func rated() async throws {
+    var rules = OriginRules()
+    rules.maxTransfers = 100
+    rules.requestsPerSecond = 50
+    let origins = OriginLimits(rules) {}
+    var ended: [OriginPermit] = [try await origins.admit(origin)]
+    ended.append(try await origins.admit(origin))
+    let (order, told) = AsyncStream<Int>.makeStream()
+    let waits = (0..<10).map { number in
+      Task.immediate { [origin] in
+        let permit = try await origins.admit(origin)
+        told.yield(number)
+        withExtendedLifetime(permit) {}
+      }
+    }
+    // The first is told each time that there may be room, which the rate denies.
+    let left = Task.immediate { [origin] in try await origins.admit(origin) }
+    while ended.popLast() != nil {}
+    left.cancel()
+    for wait in waits { try await wait.value }
+    await #expect(throws: FetchError.cancelled) { try await left.value }
+    told.finish()
+    let came: [Int] = await order.reduce(into: []) { $0.append($1) }
+    #expect(came == Array(0..<10))
+    #expect(origins.room(at: origins.now + .seconds(1), isSpare: true)[origin] == 1)
   }
 
   @Test("what breaks off after a redirect is blamed on who was asked last")

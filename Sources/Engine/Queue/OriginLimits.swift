@@ -7,10 +7,18 @@ internal import Waiting
 final class OriginLimits: Sendable {
   typealias Instant = ContinuousClock.Instant
 
+  /// A load that waits until it may begin a transfer.
+  private struct Waiter {
+    let number: UInt64
+    /// Told when it is worth looking again.
+    var turn: OneShot<Void>
+  }
+
   private struct State {
     var origins: [String: OriginState] = [:]
-    /// Loads that wait for a transfer's end, in the order in which they came.
-    var waiters: [String: Deque<OneShot<Void>>] = [:]
+    /// In the order in which they came: each keeps its place until it begins, or gives up.
+    private var lines: [String: Deque<Waiter>] = [:]
+    private var count: UInt64 = 0
 
     mutating func tidy(at now: Instant, _ rules: OriginRules) {
       origins = origins.filter { !$0.value.isForgettable(at: now, rules) }
@@ -21,36 +29,67 @@ final class OriginLimits: Sendable {
     }
 
     /// Begins a transfer if there is room.
-    /// - Parameter isWaiting: whether who asks is one of those that wait, which go first.
+    mutating func tryBegin(_ origin: String, at now: Instant, _ rules: OriginRules) -> Bool {
+      begin(origin, as: origins[origin] ?? OriginState(), at: now, rules)
+    }
+
+    /// The same for one that waits, or would: such go in line, and before what is in the queue.
+    /// - Returns: nil where it can't begin; else whether it has waited.
     mutating func tryBegin(
-      _ origin: String, isWaiting: Bool = false, at now: Instant, _ rules: OriginRules
+      _ origin: String, _ number: UInt64, at now: Instant, _ rules: OriginRules
+    ) -> Bool? {
+      guard lines[origin]?.first.map({ $0.number == number }) ?? true,
+        begin(origin, as: (origins[origin] ?? OriginState()).forThoseLed, at: now, rules)
+      else { return nil }
+      return leave(origin, number)
+    }
+
+    private mutating func begin(
+      _ origin: String, as known: OriginState, at now: Instant, _ rules: OriginRules
     ) -> Bool {
-      guard hasRoom(origin, isWaiting: isWaiting, at: now, rules) else { return false }
+      guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0
+      else { return false }
       origins[origin, default: OriginState()].begin(at: now, rules)
       return true
     }
 
-    func hasRoom(
-      _ origin: String, isWaiting: Bool = true, at now: Instant, _ rules: OriginRules
-    ) -> Bool {
-      let state = origins[origin] ?? OriginState()
-      let known = isWaiting ? state.forThoseLed : state
-      return known.pause(at: now) == nil && known.room(at: now, rules, isSpare: true) > 0
+    /// A name for the next that may have to wait.
+    mutating func number() -> UInt64 {
+      count += 1
+      return count
     }
 
-    mutating func nextWaiter(at origin: String) -> OneShot<Void>? {
-      let waiter = waiters[origin]?.popFirst()
-      if waiters[origin]?.isEmpty == true { waiters[origin] = nil }
-      return waiter
+    /// Waits in line, for another turn if it does already.
+    /// - Returns: whether it is the first.
+    mutating func wait(_ origin: String, _ number: UInt64, for turn: OneShot<Void>) -> Bool {
+      if let place = lines[origin]?.firstIndex(where: { $0.number == number }) {
+        lines[origin]?[place].turn = turn
+        return place == 0
+      }
+      lines[origin, default: []].append(Waiter(number: number, turn: turn))
+      origins[origin, default: OriginState()].waiting += 1
+      return lines[origin]?.count == 1
     }
+
+    /// - Returns: whether it was in line.
+    mutating func leave(_ origin: String, _ number: UInt64) -> Bool {
+      guard let place = lines[origin]?.firstIndex(where: { $0.number == number })
+      else { return false }
+      lines[origin]?.remove(at: place)
+      if lines[origin]?.isEmpty == true { lines[origin] = nil }
+      origins[origin]?.waiting -= 1
+      return true
+    }
+
+    /// What the first in line waits for.
+    func turn(at origin: String) -> OneShot<Void>? { lines[origin]?.first?.turn }
   }
 
   /// What becomes of one who wants to begin a transfer.
   private enum Admission {
-    /// There is room for the next one that waits, too.
-    case begun(next: OneShot<Void>?)
+    case begun(hasWaited: Bool)
     case refused(FetchError)
-    /// Until a transfer ends, or a rate may have come to allow one.
+    /// Until it is the first and a transfer ends, or a rate may have come to allow one.
     case waits(Duration?)
   }
 
@@ -155,49 +194,47 @@ final class OriginLimits: Sendable {
     _ origin: String, within timeout: Duration? = nil
   ) async throws(FetchError) -> OriginPermit {
     let deadline = timeout.map { ContinuousClock.now + $0 }
+    let me = state.withLock { $0.number() }
     while true {
       let turn = OneShot<Void>()
-      switch enter(origin, orWaitFor: turn) {
-      case .begun(let next):
-        next?.fulfil()
+      switch enter(origin, me, orWaitFor: turn) {
+      case .begun(let hasWaited):
+        if hasWaited { passOn(origin) }  // somebody else is the first now
         return OriginPermit(origin, self)
       case .refused(let error):
-        passOn(origin)  // what it waited for is somebody else's
+        giveUp(origin, me)
         throw error
       case .waits(let time):
         let end = [time.map { .now + $0 }, deadline].compactMap(\.self).min()
         if let end { _ = await turn.value(before: end) } else { _ = await turn.value() }
       }
-      leave(turn, at: origin)
       if let timeout, let deadline, deadline <= .now {
-        passOn(origin)
+        giveUp(origin, me)
         throw .timeout(seconds: timeout.inSeconds)
       }
     }
   }
 
-  private func enter(_ origin: String, orWaitFor turn: OneShot<Void>) -> Admission {
+  private func enter(
+    _ origin: String, _ me: UInt64, orWaitFor turn: OneShot<Void>
+  ) -> Admission {
     let now = clock()
     return state.withLock { state in
       if Task.isCancelled { return .refused(.cancelled) }
-      if state.tryBegin(origin, isWaiting: true, at: now, rules) {
-        return .begun(
-          next: state.hasRoom(origin, at: now, rules) ? state.nextWaiter(at: origin) : nil)
+      if let hasWaited = state.tryBegin(origin, me, at: now, rules) {
+        return .begun(hasWaited: hasWaited)
       }
       if let refusal = Self.refusal(of: origin, in: state, at: now) { return .refused(refusal) }
-      state.waiters[origin, default: []].append(turn)
-      state.origins[origin, default: OriginState()].waiting += 1
+      // The others are told when they are the first: they need no clock.
+      guard state.wait(origin, me, for: turn) else { return .waits(nil) }
       let change = state.origins[origin]?.nextChange(at: now, rules)
       return .waits(change.map { max(.milliseconds(1), now.duration(to: $0)) })
     }
   }
 
-  private func leave(_ turn: OneShot<Void>, at origin: String) {
-    state.withLock { state in
-      state.origins[origin]?.waiting -= 1
-      state.waiters[origin]?.removeAll { $0 === turn }
-      if state.waiters[origin]?.isEmpty == true { state.waiters[origin] = nil }
-    }
+  private func giveUp(_ origin: String, _ me: UInt64) {
+    _ = state.withLock { $0.leave(origin, me) }
+    passOn(origin)
   }
 
   fileprivate func leave(_ origin: String, _ outcome: OriginState.Outcome) {
@@ -219,14 +256,12 @@ final class OriginLimits: Sendable {
 
   fileprivate func endLed(_ origin: String) {
     state.withLock { $0.origins[origin]?.endLed() }
-    // For queued jobs alone: to those that wait here the place was free all along, and the first of them, woken in
-    // vain, would go behind the others.
-    onRoom()
+    onRoom()  // for queued jobs alone: to those that wait here the place was free all along
   }
 
   /// Tells those who may begin a transfer there now.
   private func passOn(_ origin: String) {
-    state.withLock { $0.nextWaiter(at: origin) }?.fulfil()
+    state.withLock { $0.turn(at: origin) }?.fulfil()
     onRoom()
   }
 

@@ -69,7 +69,7 @@ struct OriginState: Sendable {
     let limit = isTrusted ? rules.maxTransfers : min(rules.unprovenTransfers, rules.maxTransfers)
     let free = max(0, limit - running - led - waiting)
     guard rules.requestsPerSecond > 0 else { return free }
-    return min(free, max(0, Int(tokens(at: now, rules))))
+    return min(free, max(0, Int(tokens(at: now, rules)) - waiting))
   }
 
   /// When a rate or a pause next lets something begin; nil when that is for other reasons to decide.
