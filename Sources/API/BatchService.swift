@@ -13,15 +13,17 @@ public protocol BatchService: Sendable {
   /// Ends what a batch receives.
   func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
-  /// Forgets a batch of which no line came.
-  func abandon(_ id: BatchID) async throws(JobsError)
+  /// Forgets a batch of which so many lines came, none of them a job; one that somebody has gone on with stays.
+  func abandon(_ id: BatchID, after lines: Int) async throws(JobsError)
 
   /// Cancels the batch: none of its jobs begins from then on. One that is over stays as it is.
   func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
   /// Forgets the batch and all its jobs.
-  /// - Parameter withKey: whether its key, too: who sends the same again begins another one.
-  func purge(batch id: BatchID, withKey: Bool, for caller: Caller) async throws(JobsError)
+  /// - Parameter lines: how many came of it, where its beginning was refused: with its key, as who sends it again begins
+  ///   another one. `.unknownBatch` where somebody has gone on with it: it stays.
+  func purge(batch id: BatchID, refusedAfter lines: Int?, for caller: Caller)
+    async throws(JobsError)
 
   /// Queues failed jobs again: those that failed so; where none is named, all that may succeed without a change.
   func retry(batch id: BatchID, codes: Set<FailureCode>, for caller: Caller)

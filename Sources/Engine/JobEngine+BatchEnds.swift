@@ -15,17 +15,19 @@ extension JobEngine {
   }
 
   /// Forgets a batch and all its jobs.
-  /// - Parameter withKey: whether its key, too: who sends the same again begins another one.
+  /// - Parameter lines: how many came of it, where its beginning was refused: with its key, as who sends it again begins
+  ///   another one. `.unknownBatch` where somebody has gone on with it: it stays.
   public func purge(
-    batch id: BatchID, withKey: Bool, for caller: Caller
+    batch id: BatchID, refusedAfter lines: Int?, for caller: Caller
   ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
     let isThere = try await storing { () async throws(StoreError) in
-      try await store.purge(id, withKey: withKey)
+      try await store.purge(id, refusedAfter: lines)
     }
     guard isThere else { throw .unknownBatch }
     // However many there are to be removed, nobody is shown one from now on.
     snapshots.purge(batch: id)
+    membership.tell(.batchPurged(id))
     batchSignal.continuation.yield()
   }
 

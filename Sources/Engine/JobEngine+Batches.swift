@@ -87,9 +87,11 @@ extension JobEngine {
     return try checked(batch, caller)
   }
 
-  /// Forgets a batch of which no line came.
-  public func abandon(_ id: BatchID) async throws(JobsError) {
-    try await storing { () async throws(StoreError) in try await store.abandon(id) }
+  /// Forgets a batch of which so many lines came, none of them a job; one that somebody has gone on with stays.
+  public func abandon(_ id: BatchID, after lines: Int) async throws(JobsError) {
+    try await storing { () async throws(StoreError) in
+      try await store.abandon(id, after: lines)
+    }
   }
 
   /// The batch as it is.

@@ -43,6 +43,7 @@ extension JobEngine {
       snapshots.purge(id)
       loads.leave(id, before: .max, forgetting: true)
       if let partial { await kept.forget(partial) }
+    case .batchPurged(let id): snapshots.purge(batch: id)
     case .imagesGone(let digests):
       for digest in digests {
         cache.memory.remove(digest)

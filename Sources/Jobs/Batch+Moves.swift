@@ -30,11 +30,19 @@ extension Batch {
     return true
   }
 
-  /// Its owner wants nothing of it to be left.
-  package mutating func purge() {
+  /// Whether nobody has gone on with it after so many lines, of which none is a job.
+  package func isUnused(after lines: Int) -> Bool { isUntouched(after: lines) && counts.all == 0 }
+
+  private func isUntouched(after lines: Int) -> Bool { state == .receiving && received == lines }
+
+  /// Its owner wants nothing of it to be left, or its beginning was refused after so many lines: then it stays where
+  /// somebody has gone on with it.
+  package mutating func purge(refusedAfter lines: Int? = nil) -> Bool {
+    guard lines.map(isUntouched) ?? true else { return false }
     isPurged = true
     isCancelling = true
     revision += 1
+    return true
   }
 
   /// A transaction changed its jobs, and that is what came of it.

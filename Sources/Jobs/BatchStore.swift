@@ -20,18 +20,20 @@ public protocol BatchStore: Sendable {
   /// - Returns: the batch as it then is; nil: there is none.
   func close(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// Forgets a batch that has no line.
-  func abandon(_ id: BatchID) async throws(StoreError)
+  /// Forgets a batch of which so many lines came, none of them a job, and its key; one that somebody has gone on with stays.
+  func abandon(_ id: BatchID, after lines: Int) async throws(StoreError)
 
   /// Cancels the batch: none of its jobs is handed over from then on, and ``endStopped(_:keptFor:forgetting:)`` ends them.
   /// - Returns: the batch as it then is; nil: there is none.
   func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
 
   /// Has the batch be as good as gone; ``endStopped(_:keptFor:forgetting:)`` forgets its jobs, and then itself.
-  /// - Parameter withKey: whether its key is forgotten at once: who sends the same again begins another one. Else it goes on
-  ///   standing for this one.
-  /// - Returns: false where there is none.
-  func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool
+  ///
+  /// - Parameter lines: how many came of it, where its beginning was refused: its key is forgotten at once, as who sends it
+  ///   again begins another one, unless more came or it was closed meanwhile. Nil: whatever came, and its key goes on
+  ///   standing for it.
+  /// - Returns: whether it is gone by this; false where there is none, too.
+  func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool
 
   /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
   /// ends them. Purged batches get what cancelled ones leave of `count`; of rejected lines some thousand go at a time, and the

@@ -45,6 +45,8 @@ public enum News: Sendable, Equatable {
   case removed([JobID])
   /// A job was purged: the bytes of a broken-off transfer under that key are to be forgotten too.
   case purged(JobID, partial: Fingerprint?)
+  /// A batch was purged: nobody is shown a job of it, however long their removal takes.
+  case batchPurged(BatchID)
   /// Images were removed, so that nobody needs a copy any more.
   case imagesGone([ImageDigest])
   /// Somebody there follows jobs that are loaded elsewhere: who loads them tells of their progress from now on.

@@ -59,12 +59,11 @@ extension PostgresJobStore: BatchStore {
     try await change(id) { $0.close(at: $1) }
   }
 
-  /// Leaves it alone where it has lines.
-  public func abandon(_ id: BatchID) async throws(StoreError) {
+  /// Leaves it alone where it has jobs, or somebody has gone on with it.
+  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await write { transaction in
-      guard let row = try transaction.batchRow(id, isLocked: true), row.batch.counts.all == 0 else {
-        return
-      }
+      guard let row = try transaction.batchRow(id, isLocked: true), row.batch.isUnused(after: lines)
+      else { return }
       try transaction.forget(row.number, row.base.id)
       try transaction.forgetKey(of: row.base)
     }
@@ -76,11 +75,11 @@ extension PostgresJobStore: BatchStore {
   }
 
   /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
-  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
-    try await change(id, forgettingKey: withKey) { batch, _ in
-      batch.purge()
-      return true
-    } != nil
+  public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
+    let batch = try await change(id, forgettingKey: lines != nil) { batch, _ in
+      batch.purge(refusedAfter: lines)
+    }
+    return batch?.isPurged ?? false
   }
 
   private func change(

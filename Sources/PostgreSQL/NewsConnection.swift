@@ -199,6 +199,7 @@ enum NewsText {
       return "r" + ids.map(\.description).joined(separator: ",")
     case .removed: return lost
     case .purged(let id, let partial): return "p\(id) \(partial?.hex ?? "-")"
+    case .batchPurged(let id): return "b\(id)"
     case .imagesGone(let images): return "i" + images.map(\.hex).joined(separator: ",")
     case .followed(let ids) where ids.count <= News.mostIDs:
       return "f" + ids.map(\.description).joined(separator: ",")
@@ -226,6 +227,7 @@ enum NewsText {
     case "c": return JobID(rest).map { .changed($0) }
     case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
     case "p": return purged(rest)
+    case "b": return BatchID(rest).map { .batchPurged($0) }
     case "i":
       return .imagesGone(rest.split(separator: ",").compactMap { ImageDigest(hex: $0) })
     case "f": return .followed(rest.split(separator: ",").compactMap { JobID($0) })

@@ -38,8 +38,8 @@ extension SQLiteJobStore: BatchStore {
   }
 
   /// Leaves it alone where it has lines.
-  public func abandon(_ id: BatchID) async throws(StoreError) {
-    try await writer.perform { try $0.abandon(id) }
+  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
+    try await writer.perform { try $0.abandon(id, after: lines) }
   }
 
   /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
@@ -48,8 +48,8 @@ extension SQLiteJobStore: BatchStore {
   }
 
   /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
-  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
-    try await writer.perform { try $0.purge(batch: id, withKey: withKey) }
+  public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
+    try await writer.perform { try $0.purge(batch: id, refusedAfter: lines) }
   }
 
   /// Asks no disk where there are none.

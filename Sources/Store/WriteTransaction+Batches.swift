@@ -117,21 +117,19 @@ extension WriteTransaction {
   }
 
   /// Marks a batch as one of which nothing is to be left.
-  /// - Returns: false where there is none.
-  mutating func purge(batch id: BatchID, withKey: Bool) throws -> Bool {
-    let batch = try update(batch: id) {
-      $0.purge()
-      return true
-    }
-    guard let batch else { return false }
+  /// - Parameter lines: where its beginning was refused after so many: with its key, unless somebody has gone on with it.
+  /// - Returns: whether it is.
+  mutating func purge(batch id: BatchID, refusedAfter lines: Int?) throws -> Bool {
+    let batch = try update(batch: id) { $0.purge(refusedAfter: lines) }
+    guard let batch, batch.isPurged else { return false }
     try forgetMessages(of: id.data, waiting: true)
-    if withKey { try forgetKey(of: batch) }
+    if lines != nil { try forgetKey(of: batch) }
     return true
   }
 
-  /// Forgets a batch of which no line came, and its key: who sends the same again begins another one.
-  mutating func abandon(_ id: BatchID) throws {
-    guard let row = try batch(id), row.batch.counts.all == 0 else { return }
+  /// Forgets a batch of whose lines none is a job, and its key: who sends the same again begins another one.
+  mutating func abandon(_ id: BatchID, after lines: Int) throws {
+    guard let row = try batch(id), row.batch.isUnused(after: lines) else { return }
     try forget(row.number, id)
     try forgetKey(of: row.batch)
   }

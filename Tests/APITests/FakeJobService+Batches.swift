@@ -62,8 +62,10 @@ extension FakeJobService {
       try await storing { () async throws(StoreError) in try await batchStore.close(id) }, caller)
   }
 
-  func abandon(_ id: BatchID) async throws(JobsError) {
-    try await storing { () async throws(StoreError) in try await batchStore.abandon(id) }
+  func abandon(_ id: BatchID, after lines: Int) async throws(JobsError) {
+    try await storing { () async throws(StoreError) in
+      try await batchStore.abandon(id, after: lines)
+    }
   }
 
   func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
@@ -72,10 +74,12 @@ extension FakeJobService {
       try await storing { () async throws(StoreError) in try await batchStore.cancel(id) }, caller)
   }
 
-  func purge(batch id: BatchID, withKey: Bool, for caller: Caller) async throws(JobsError) {
+  func purge(batch id: BatchID, refusedAfter lines: Int?, for caller: Caller)
+    async throws(JobsError)
+  {
     _ = try await batch(id, for: caller)
     _ = try await storing { () async throws(StoreError) in
-      try await batchStore.purge(id, withKey: withKey)
+      try await batchStore.purge(id, refusedAfter: lines)
     }
   }
 

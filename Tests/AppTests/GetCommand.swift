@@ -142,7 +142,12 @@ extension FileManager {
 extension String {
   /// Without the log's lines on holes in the libraries of the machine that the tests run on.
   var withoutAdvisories: String {
-    split(separator: "\n", omittingEmptySubsequences: false)
-      .filter { !$0.contains("\"a library has a known hole") }.joined(separator: "\n")
+    // On a terminal it may come behind what gives the cursor back.
+    replacing(
+      #/\d{4}-[^\n ]*Z error a library has a known hole[^\n]*\n/#.matchingSemantics(.unicodeScalar),
+      with: ""
+    )
+    .split(separator: "\n", omittingEmptySubsequences: false)
+    .filter { !$0.contains("\"a library has a known hole") }.joined(separator: "\n")
   }
 }

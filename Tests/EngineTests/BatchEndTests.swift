@@ -26,7 +26,7 @@ struct BatchEndTests {
       // It is asked in vain from now on.
       let failure = StoreError.unavailable(detail: "away")
       await store.fail(with: .init(repeating: failure, count: 1_000), of: .cache)
-      try await shop.engine.purge(batch: batch.id, withKey: false, for: Workshop.me)
+      try await shop.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
       try await until { try await store.counts().jobs[.success] == 0 }
     }
     #expect(try await store.cacheCounts().entries == 0)
@@ -53,7 +53,7 @@ struct BatchEndTests {
       let id = try #require(listed.first?.id)
       await store.hold(.endStopped)
       let purged: Void? = try? await shop.engine.purge(
-        batch: batch.id, withKey: false, for: Workshop.me)
+        batch: batch.id, refusedAfter: nil, for: Workshop.me)
       #expect(purged != nil && shop.engine.peek(id, for: Workshop.me) == nil)
       await #expect(throws: JobsError.unknownJob) {
         try await shop.engine.job(id, for: Workshop.me)
@@ -78,12 +78,12 @@ struct BatchEndTests {
         try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: key)
       }
       let refused = try await begin().batch.id
-      try await shop.engine.purge(batch: refused, withKey: true, for: Workshop.me)
+      try await shop.engine.purge(batch: refused, refusedAfter: 0, for: Workshop.me)
       guard case .new(let batch) = try await begin() else {
         Issue.record("the key stands for what was refused")
         return
       }
-      try await shop.engine.purge(batch: batch.id, withKey: false, for: Workshop.me)
+      try await shop.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
       guard case .gone(batch.id) = try await begin() else {
         Issue.record("it is not told as gone")
         return

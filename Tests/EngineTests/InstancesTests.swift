@@ -261,6 +261,30 @@ struct InstancesTests {
     }
   }
 
+  @Test("a list that was purged at one shows no job at the other, however long their removal takes")
+  func purgedList() async throws {
+    try await Pair.open { pair in
+      let store = pair.front.store
+      pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      let batch = try await pair.front.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      var lines = NewLines(after: 0)
+      lines.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
+      lines.count = 1
+      _ = try await pair.front.engine.add(lines, to: batch, by: Workshop.me)
+      try await until { try await store.batch(batch.id)?.counts[.success] == 1 }
+      let query = JobQuery(owner: nil, now: pair.back.clock.now, limit: 1)
+      #expect(try await pair.back.engine.jobs(query).jobs.count == 1)
+      await store.hold(.endStopped)
+      let purged: Void? = try? await pair.front.engine.purge(
+        batch: batch.id, refusedAfter: nil, for: Workshop.me)
+      let hidden: Void? = try? await until { try await pair.back.engine.jobs(query).jobs.isEmpty }
+      #expect(purged != nil && hidden != nil)
+      // Else it would never stop.
+      await store.letGo()
+    }
+  }
+
   @Test("purged at one, the cache has nothing left of what the other put there a moment ago")
   func purgedFromCache() async throws {
     try await Pair.open { pair in

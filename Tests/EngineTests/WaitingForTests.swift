@@ -144,6 +144,10 @@ struct WaitingForTests {
     #expect(full == (.originLimit, nil))
     origin.end(.unknown, at: start + .seconds(2), rules)
     #expect(origin.hold(at: start + .seconds(2), rules) == nil)
+    origin.end(.unknown, at: start + .seconds(2), rules)
+    origin.waiting = 1
+    let behind = try #require(origin.hold(at: start + .seconds(2), rules))
+    #expect(behind == (.originRate, start + .seconds(3)), "the next one is not the queue's")
 
     var gone = OriginState()
     for _ in 0..<rules.maxFailures {

@@ -10,7 +10,7 @@ extension BatchStore {
 
   /// Its key goes on standing for it.
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
-    try await purge(id, withKey: false)
+    try await purge(id, refusedAfter: nil)
   }
 
   /// Whatever the cache has of them.
@@ -62,9 +62,9 @@ extension MemoryJobStore: BatchStore {
     return change(id) { $0.close(at: now) }
   }
 
-  public func abandon(_ id: BatchID) async throws(StoreError) {
+  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await mayFail()
-    guard let batch = counted(id), batch.counts.all == 0 else { return }
+    guard let batch = counted(id), batch.isUnused(after: lines) else { return }
     batches[id] = nil
     forgetKey(of: batch)
   }
@@ -79,15 +79,12 @@ extension MemoryJobStore: BatchStore {
     return change(id) { $0.cancel(at: now) }
   }
 
-  public func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
+  public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     try await mayFail()
-    let batch = change(id) {
-      $0.purge()
-      return true
-    }
-    guard let batch else { return false }
+    guard let batch = change(id, { $0.purge(refusedAfter: lines) }), batch.isPurged
+    else { return false }
     forgetMessages(of: id, waiting: true)
-    if withKey { forgetKey(of: batch) }
+    if lines != nil { forgetKey(of: batch) }
     return true
   }
 

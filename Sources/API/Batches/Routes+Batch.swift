@@ -125,7 +125,7 @@ extension Routes {
         }, .ok)
     }
     try await asking { () throws(JobsError) in
-      try await service.purge(batch: exchange.id, withKey: false, for: exchange.caller)
+      try await service.purge(batch: exchange.id, refusedAfter: nil, for: exchange.caller)
     }
     return Response(status: .noContent)
   }

@@ -29,7 +29,7 @@ extension Routes {
     }
     if format != nil, key != nil {
       do throws(Problem) { room = try self.room(for: exchange) } catch {
-        try? await service.abandon(batch.id)
+        try? await service.abandon(batch.id, after: 0)
         throw error
       }
     }
@@ -52,14 +52,11 @@ extension Routes {
     _ batch: Batch, received: Int, after problem: Problem, _ exchange: Exchange
   ) async {
     // Another request may have found it by its key, and gone on with it or closed it: what that was told stays true.
-    guard let now = try? await service.batch(batch.id, for: exchange.caller),
-      now.state == .receiving, now.received == received
-    else { return }
     if Self.isRefused(batch, for: problem), received > 0 {
-      try? await service.purge(batch: batch.id, withKey: true, for: exchange.caller)
+      try? await service.purge(batch: batch.id, refusedAfter: received, for: exchange.caller)
     } else if problem.status == .unprocessableContent || received == 0 && !batch.isOpen {
       // An open one may be asked for by its key, but what is wrong with its beginning is wrong again. One that has lines stays.
-      try? await service.abandon(batch.id)
+      try? await service.abandon(batch.id, after: received)
     }
   }
 
@@ -223,7 +220,9 @@ extension Routes {
   private func ended(_ batch: Batch, _ exchange: Exchange) async throws(Problem) -> Batch {
     if batch.isOpen { return batch }
     guard batch.counts.all > 0 else {
-      try await asking { () throws(JobsError) in try await service.abandon(batch.id) }
+      try await asking { () throws(JobsError) in
+        try await service.abandon(batch.id, after: batch.received)
+      }
       throw Problem(.invalidOption, "A batch has at least one job.", status: .unprocessableContent)
     }
     return try await asking { () throws(JobsError) in

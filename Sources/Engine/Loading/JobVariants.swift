@@ -76,26 +76,18 @@ struct JobVariants {
     }
     let drops = job.submission.dropsOriginal
     let keeps = job.submission.cacheMode != .noStore && !drops
-    let content = loaded.embedded?.content
-    var wanted: [(recipe: VariantRequest, rendition: Rendition, bytes: [UInt8]?)] = []
-    for recipe in recipes {
-      var rendition = variants.rendition(of: loaded.image, as: recipe)
-      if !makers.isShared { rendition = rendition.apart(for: job.owner) }
-      wanted.append((recipe, rendition, drops ? loaded.variants[recipe] : made[recipe]))
+    let wanted = recipes.map { recipe in
+      let rendition = variants.rendition(of: loaded.image, as: recipe)
+      return Variants.Wanted(
+        rendition: makers.isShared ? rendition : rendition.apart(for: job.owner),
+        made: drops ? loaded.variants[recipe] : made[recipe])
     }
-    let unmade = wanted.filter { $0.bytes == nil && loaded.isAtHand }.map(\.rendition)
-    let rendered = await variants.render(together: unmade, of: content, keeping: keeps)
-    for one in wanted where outcomes[one.recipe] == nil {
-      do throws(JobsError) {
-        let bytes = try rendered[one.rendition.id]?.get() ?? one.bytes
-        // A job that came when the bytes were dropped already: it has them fetched again.
-        guard bytes != nil || loaded.isAtHand else { throw .abandoned }
-        let kept = try await variants.make(
-          one.rendition, made: bytes, of: content, keeping: keeps)
-        outcomes[one.recipe] = .success(Made(rendition: one.rendition, bytes: kept))
-      } catch {
-        outcomes[one.recipe] = .failure(JobFailure(error))
-      }
+    let results = await variants.make(
+      wanted, of: loaded.embedded?.content, isAtHand: loaded.isAtHand, keeping: keeps)
+    for (recipe, one) in zip(recipes, wanted) {
+      outcomes[recipe] = results[one.rendition.id]?
+        .map { Made(rendition: one.rendition, bytes: $0) }
+        .mapError { JobFailure($0) }
     }
   }
 
@@ -190,36 +182,56 @@ extension Variants {
     }
   }
 
-  /// Renders by one decode what can be made by one, but for what is kept. Nothing comes of what would be alone in it:
-  /// ``make(_:made:of:keeping:)`` renders that.
-  fileprivate func render(
-    together wanted: [Rendition], of content: [UInt8]?, keeping: Bool
-  ) async -> [CacheEntry.ID: Result<[UInt8], JobsError>] {
-    guard wanted.count > 1 else { return [:] }
+  /// What a job wants of its image.
+  fileprivate struct Wanted {
+    let rendition: Rendition
+    /// Its bytes, where the image's decode made them.
+    let made: [UInt8]?
+  }
+
+  /// Sees to it that what a job wants is there: kept, made by the image's decode, or rendered now, outside the queue and
+  /// by one decode what can be made by one.
+  ///
+  /// - Parameters:
+  ///   - content: the image's bytes, where nobody can open it yet.
+  ///   - isAtHand: false where nobody has the image any more: a job that came late has it fetched again.
+  ///   - keeping: whether the cache may be used.
+  /// - Returns: all of them; failures as ``bytes(of:for:at:keeping:)`` has them.
+  fileprivate func make(
+    _ wanted: [Wanted], of content: [UInt8]?, isAtHand: Bool, keeping: Bool
+  ) async -> [CacheEntry.ID: Result<RenderedBytes, JobsError>] {
+    var results: [CacheEntry.ID: Result<RenderedBytes, JobsError>] = [:]
     var decodes: [[Rendition]] = []
-    for rendition in wanted where !decodes.joined().contains(where: { $0.id == rendition.id }) {
-      if keeping, await renditions.bytes(of: rendition) != nil { continue }
-      let place = decodes.firstIndex { others in
-        rendition.decode != nil && rendition.decode == others[0].decode
-          && rendering.fits(others + [rendition])
+    // What is made comes before what may be the same by another name.
+    let inOrder = wanted.filter { $0.made != nil } + wanted.filter { $0.made == nil }
+    for one in inOrder where results[one.rendition.id] == nil {
+      let rendition = one.rendition
+      if keeping, let kept = await renditions.bytes(of: rendition) {
+        results[rendition.id] = .success(kept)
+      } else if let bytes = one.made {
+        if keeping { await renditions.keep(bytes, of: rendition) }
+        results[rendition.id] = .success(RenderedBytes(bytes))
+      } else {
+        // Unless it is rendered below: once, whatever it is called.
+        results[rendition.id] = .failure(.abandoned)
+        if isAtHand { add(rendition, to: &decodes) }
       }
-      if let place { decodes[place].append(rendition) } else { decodes.append([rendition]) }
     }
-    var results: [CacheEntry.ID: Result<[UInt8], JobsError>] = [:]
-    for decode in decodes where decode.count > 1 {
-      let start = ContinuousClock.now
-      do throws(JobsError) {
-        let files = try await rendering.bytes(of: decode, content: content)
-        let time = start.duration(to: .now)
-        for (rendition, file) in zip(decode, files) {
-          results[rendition.id] = file
-          if case .success = file { metrics.rendered(rendition.variant.format, in: time) }
-        }
-      } catch {
-        for rendition in decode { results[rendition.id] = .failure(error) }
+    for decode in decodes {
+      for (rendition, result) in zip(decode, await render(decode, of: content)) {
+        if keeping, let bytes = try? result.get() { await renditions.keep(bytes, of: rendition) }
+        results[rendition.id] = result.map { RenderedBytes($0) }
       }
     }
     return results
+  }
+
+  private func add(_ rendition: Rendition, to decodes: inout [[Rendition]]) {
+    let place = decodes.firstIndex { others in
+      rendition.decode != nil && rendition.decode == others[0].decode
+        && rendering.fits(others + [rendition])
+    }
+    if let place { decodes[place].append(rendition) } else { decodes.append([rendition]) }
   }
 
   /// Those that a job wants of an image, where all of them are kept; nil otherwise.

@@ -22,6 +22,14 @@ final class Loads: ClaimedJobs {
     /// Running loads may end, but take no more jobs from the queue, and none begins in the background.
     var isStopping = false
     var closedAt: ContinuousClock.Instant?
+
+    /// Takes a job's run out of its load.
+    /// - Returns: nil where it was out.
+    mutating func take(_ claim: Claim) -> Load? {
+      let run = byJob[claim.job]?.removeValue(forKey: claim)
+      if byJob[claim.job]?.isEmpty == true { byJob[claim.job] = nil }
+      return run?.load
+    }
   }
 
   /// How long it may take to store the ends of cancelled loads, before the rest is left to the next start.
@@ -158,12 +166,7 @@ final class Loads: ClaimedJobs {
 
   /// A job's wait has ended.
   func forget(_ waiter: Load.Waiter) {
-    let wasKnown = state.withLock { state in
-      let run = state.byJob[waiter.job.id]?.removeValue(forKey: waiter.claim)
-      if state.byJob[waiter.job.id]?.isEmpty == true { state.byJob[waiter.job.id] = nil }
-      return run != nil
-    }
-    if wasKnown { snapshots.unpin(waiter.job.id) }
+    if state.withLock({ $0.take(waiter.claim) }) != nil { snapshots.unpin(waiter.job.id) }
   }
 
   /// A job's claim turned out to be lost.
@@ -175,12 +178,7 @@ final class Loads: ClaimedJobs {
   /// A job turned out to be no longer ours.
   /// - Returns: false when it had ended here.
   func leave(_ claim: Claim) -> Bool {
-    let load = state.withLock { state -> Load? in
-      let run = state.byJob[claim.job]?.removeValue(forKey: claim)
-      if state.byJob[claim.job]?.isEmpty == true { state.byJob[claim.job] = nil }
-      return run?.load
-    }
-    guard let load else { return false }
+    guard let load = state.withLock({ $0.take(claim) }) else { return false }
     load.leave(claim, forgetting: false)
     snapshots.unpin(claim.job)
     return true
@@ -203,10 +201,8 @@ final class Loads: ClaimedJobs {
   /// - Parameter forgetting: whether the bytes so far are not to be kept, unless others want them.
   func leave(_ id: JobID, before version: Int, forgetting: Bool = false) {
     let left = state.withLock { state -> [(Claim, Load)] in
-      let runs = (state.byJob[id] ?? [:]).filter { $0.value.version < version }
-      for claim in runs.keys { state.byJob[id]?[claim] = nil }
-      if state.byJob[id]?.isEmpty == true { state.byJob[id] = nil }
-      return runs.map { ($0.key, $0.value.load) }
+      let claims = (state.byJob[id] ?? [:]).filter { $0.value.version < version }.keys
+      return claims.compactMap { claim in state.take(claim).map { (claim, $0) } }
     }
     for (claim, load) in left {
       load.leave(claim, forgetting: forgetting)

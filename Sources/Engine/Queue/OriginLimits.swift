@@ -88,7 +88,6 @@ final class OriginLimits: Sendable {
   /// What becomes of one who wants to begin a transfer.
   private enum Admission {
     case begun(hasWaited: Bool)
-    case refused(FetchError)
     /// Until it is the first and a transfer ends, or a rate may have come to allow one.
     case waits(Duration?)
   }
@@ -193,43 +192,57 @@ final class OriginLimits: Sendable {
   func admit(
     _ origin: String, within timeout: Duration? = nil
   ) async throws(FetchError) -> OriginPermit {
+    let (me, turn) = (state.withLock { $0.number() }, OneShot<Void>())
+    guard case .waits(let time) = try enter(origin, me, orWaitFor: turn)
+    else { return OriginPermit(origin, self) }
+    return try await wait(at: origin, as: me, for: turn, time, within: timeout)
+  }
+
+  /// Not on the caller's lane: behind more urgent work there, the first would keep the others from what is free.
+  @concurrent
+  private func wait(
+    at origin: String, as me: UInt64, for turn: OneShot<Void>, _ time: Duration?,
+    within timeout: Duration?
+  ) async throws(FetchError) -> OriginPermit {
     let deadline = timeout.map { ContinuousClock.now + $0 }
-    let me = state.withLock { $0.number() }
+    var (turn, time) = (turn, time)
     while true {
-      let turn = OneShot<Void>()
-      switch enter(origin, me, orWaitFor: turn) {
-      case .begun(let hasWaited):
-        if hasWaited { passOn(origin) }  // somebody else is the first now
-        return OriginPermit(origin, self)
-      case .refused(let error):
-        giveUp(origin, me)
-        throw error
-      case .waits(let time):
-        let end = [time.map { .now + $0 }, deadline].compactMap(\.self).min()
-        if let end { _ = await turn.value(before: end) } else { _ = await turn.value() }
-      }
+      let end = [time.map { .now + $0 }, deadline].compactMap(\.self).min()
+      if let end { _ = await turn.value(before: end) } else { _ = await turn.value() }
       if let timeout, let deadline, deadline <= .now {
         giveUp(origin, me)
         throw .timeout(seconds: timeout.inSeconds)
       }
+      turn = OneShot<Void>()
+      guard case .waits(let more) = try enter(origin, me, orWaitFor: turn)
+      else { return OriginPermit(origin, self) }
+      time = more
     }
   }
 
   private func enter(
     _ origin: String, _ me: UInt64, orWaitFor turn: OneShot<Void>
-  ) -> Admission {
+  ) throws(FetchError) -> Admission {
     let now = clock()
-    return state.withLock { state in
-      if Task.isCancelled { return .refused(.cancelled) }
+    let result = state.withLock { state -> Result<Admission, FetchError> in
+      if Task.isCancelled { return .failure(.cancelled) }
       if let hasWaited = state.tryBegin(origin, me, at: now, rules) {
-        return .begun(hasWaited: hasWaited)
+        return .success(.begun(hasWaited: hasWaited))
       }
-      if let refusal = Self.refusal(of: origin, in: state, at: now) { return .refused(refusal) }
+      if let refusal = Self.refusal(of: origin, in: state, at: now) { return .failure(refusal) }
       // The others are told when they are the first: they need no clock.
-      guard state.wait(origin, me, for: turn) else { return .waits(nil) }
+      guard state.wait(origin, me, for: turn) else { return .success(.waits(nil)) }
       let change = state.origins[origin]?.nextChange(at: now, rules)
-      return .waits(change.map { max(.milliseconds(1), now.duration(to: $0)) })
+      return .success(.waits(change.map { max(.milliseconds(1), now.duration(to: $0)) }))
     }
+    let admission: Admission
+    do { admission = try result.get() } catch {
+      giveUp(origin, me)
+      throw error
+    }
+    // Somebody else is the first now; and with a rate the queue knows again when its next one is.
+    if case .begun(hasWaited: true) = admission { passOn(origin) }
+    return admission
   }
 
   private func giveUp(_ origin: String, _ me: UInt64) {

@@ -182,6 +182,8 @@ extension OriginState {
     var unrated = rules
     unrated.requestsPerSecond = 0
     guard room(at: now, unrated, isSpare: false) > 0 else { return (.originLimit, nil) }
-    return (.originRate, nextChange(at: now, rules))
+    // Those that wait go first.
+    let next = nextChange(at: now, rules) ?? now
+    return (.originRate, next + .seconds(Double(waiting) / rules.requestsPerSecond))
   }
 }

@@ -44,6 +44,7 @@ struct RenditionCache: Sendable {
 
   /// Keeps it, if there is room. What is not kept is rendered again.
   func keep(_ bytes: [UInt8], of rendition: Rendition) async {
+    guard takes(bytes.count) else { return }
     let holder = ids.next(at: now())
     do throws(StoreError) {
       let staged = try await spool.stage()

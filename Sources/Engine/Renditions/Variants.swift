@@ -49,28 +49,6 @@ final class Variants: Sendable {
     return try await wait(for: rendition, waiter).get()
   }
 
-  /// Sees to it that a job's variant is there: rendered now, outside the queue, unless it is kept or made already.
-  ///
-  /// - Parameters:
-  ///   - made: its bytes, where the image's decode made them.
-  ///   - content: the image's bytes, where nobody can open it yet.
-  /// - Throws: as ``bytes(of:for:at:keeping:)``.
-  func make(
-    _ rendition: Rendition, made: [UInt8]?, of content: [UInt8]?, keeping: Bool
-  ) async throws(JobsError) -> RenderedBytes {
-    if keeping, let kept = await renditions.bytes(of: rendition) { return kept }
-    let bytes: [UInt8]
-    if let made {
-      bytes = made
-    } else {
-      let start = ContinuousClock.now
-      bytes = try await rendering.bytes(of: [rendition], content: content)[0].get()
-      metrics.rendered(rendition.variant.format, in: start.duration(to: .now))
-    }
-    if keeping, renditions.takes(bytes.count) { await renditions.keep(bytes, of: rendition) }
-    return RenderedBytes(bytes)
-  }
-
   /// The bytes of a placeholder's rendition, which is kept in memory alone.
   /// - Throws: as ``bytes(of:for:at:keeping:)``.
   func placeholder(
@@ -161,15 +139,11 @@ final class Variants: Sendable {
   }
 
   private func render(_ works: [(number: UInt64, rendition: Rendition)]) async {
-    let start = ContinuousClock.now
-    let results: [Result<[UInt8], JobsError>]
-    do throws(JobsError) {
-      results = try await rendering.bytes(of: works.map(\.rendition))
-    } catch {
-      results = works.map { _ in .failure(error) }
+    let results = await render(works.map(\.rendition))
+    for (work, result) in zip(works, results) {
+      guard case .failure(let error) = result else { continue }
+      metrics.variant(work.rendition.variant.format, error == .abandoned ? .abandoned : .failed)
     }
-    let time = start.duration(to: .now)
-    for (work, result) in zip(works, results) { note(result, of: work.rendition, in: time) }
     // All who wait are told before anything is kept.
     let kept = zip(works, results).filter { work, result in tell(work.number, result) }
     for (work, result) in kept {
@@ -178,13 +152,23 @@ final class Variants: Sendable {
     }
   }
 
-  private func note(
-    _ result: Result<[UInt8], JobsError>, of rendition: Rendition, in time: Duration
-  ) {
-    switch result {
-    case .success: metrics.rendered(rendition.variant.format, in: time)
-    case .failure(let error):
-      metrics.variant(rendition.variant.format, error == .abandoned ? .abandoned : .failed)
+  /// Renders by one decode, now.
+  ///
+  /// - Parameter content: the image's bytes, where nobody can open it yet.
+  /// - Returns: the encoded pictures, in the order of the renditions.
+  func render(
+    _ renditions: [Rendition], of content: [UInt8]? = nil
+  ) async -> [Result<[UInt8], JobsError>] {
+    let start = ContinuousClock.now
+    do throws(JobsError) {
+      let files = try await rendering.bytes(of: renditions, content: content)
+      let time = start.duration(to: .now)
+      for (rendition, file) in zip(renditions, files) where (try? file.get()) != nil {
+        metrics.rendered(rendition.variant.format, in: time)
+      }
+      return files
+    } catch {
+      return renditions.map { _ in .failure(error) }
     }
   }
 

@@ -53,9 +53,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.cancel(id)
   }
 
-  func purge(_ id: BatchID, withKey: Bool) async throws(StoreError) -> Bool {
+  func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     calls.count()
-    return try await store.purge(id, withKey: withKey)
+    return try await store.purge(id, refusedAfter: lines)
   }
 
   func endStopped(
@@ -78,9 +78,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.retry(query, change)
   }
 
-  func abandon(_ id: BatchID) async throws(StoreError) {
+  func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
     calls.count()
-    try await store.abandon(id)
+    try await store.abandon(id, after: lines)
   }
 
   func batch(_ id: BatchID) async throws(StoreError) -> Batch? {

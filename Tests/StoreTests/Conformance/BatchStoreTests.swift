@@ -135,7 +135,7 @@ struct BatchStoreTests {
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .repeated(batch.id))
     key.fingerprint = .sample(2)
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .keyReused)
-    try await store.base.abandon(batch.id)
+    try await store.base.abandon(batch.id, after: 0)
     #expect(try await store.base.batch(batch.id) == nil)
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .opened)
     await store.close()
@@ -152,7 +152,7 @@ struct BatchStoreTests {
       let lines = BatchLines.sample(batch, after: 0, lines: [1, 2])
       _ = try await store.base.add(lines, to: batch.id, capacity: 9)
       let withKey = name == "l"
-      #expect(try await store.base.purge(batch.id, withKey: withKey))
+      #expect(try await store.base.purge(batch.id, refusedAfter: withKey ? 2 : nil))
       // Where none may be begun it is known all the same.
       let known = try await store.base.open(next, key: key, atMost: 0)
       #expect(known == (withKey ? .tooMany : .repeated(batch.id)))
@@ -160,6 +160,31 @@ struct BatchStoreTests {
       let later = try await store.base.open(next, key: key)
       #expect(later == (withKey ? .opened : .repeated(batch.id)))
     }
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test("a refused batch with which somebody has gone on stays", arguments: adapters)
+  func goneOnWith(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
+    let (batch, empty) = (Batch.sample(1, key: "k"), Batch.sample(2))
+    _ = try await store.base.open(batch, key: key)
+    let lines = BatchLines.sample(batch, after: 0, lines: [1, 2])
+    _ = try await store.base.add(lines, to: batch.id, capacity: 9)
+    #expect(try await store.base.purge(batch.id, refusedAfter: 1) == false)
+    let closed = try await store.base.close(batch.id)
+    #expect(closed?.state == .running)
+    #expect(try await store.base.purge(batch.id, refusedAfter: 2) == false)
+    #expect(try await store.base.batch(batch.id) == closed)
+    #expect(try await store.base.open(.sample(3), key: key) == .repeated(batch.id))
+    _ = try await store.base.open(empty, key: nil)
+    try await store.base.abandon(empty.id, after: 1)
+    #expect(try await store.base.batch(empty.id)?.state == .receiving)
+    _ = try await store.base.close(empty.id)
+    try await store.base.abandon(empty.id, after: 0)
+    #expect(try await store.base.batch(empty.id)?.state == .finished)
     try await store.audit()
     await store.close()
   }
