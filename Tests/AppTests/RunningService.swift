@@ -178,7 +178,7 @@ final class RunningService: Sendable {
     for (name, value) in headers { request.setValue(value, forHTTPHeaderField: name) }
     SecretWatch.shared.plant(path: path, headers: headers, body: body)
     if let token = headers["Authorization"] { lastToken.withLock { $0 = token } }
-    let (data, response) = try await Self.session.data(for: request)
+    let (data, response) = try await Self.session.answer(to: request)
     let answer = try #require(response as? HTTPURLResponse)
     var fields: [String: String] = [:]
     for (name, value) in answer.allHeaderFields { fields["\(name)".lowercased()] = "\(value)" }
@@ -239,8 +239,32 @@ final class RunningService: Sendable {
     guard isRunning, let url = URL(string: base + "/metrics") else { return }
     var request = URLRequest(url: url, timeoutInterval: 5)
     request.setValue(lastToken.withLock(\.self), forHTTPHeaderField: "Authorization")
-    if let (text, _) = try? await Self.session.data(for: request) {
+    if let (text, _) = try? await Self.session.answer(to: request) {
       expectNoSecret(in: text, "the metrics")
+    }
+  }
+}
+
+extension URLSession {
+  /// As its own `data(for:)`, but for being cancelled: that waits, as its task is cancelled, for who is just about to
+  /// continue the task, and the two may wait for each other for ever.
+  fileprivate func answer(to request: URLRequest) async throws -> (Data, URLResponse) {
+    let sent = Mutex<URLSessionDataTask?>(nil)
+    return try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        let task = dataTask(with: request) { data, response, error in
+          if let data, let response, error == nil {
+            continuation.resume(returning: (data, response))
+          } else {
+            continuation.resume(throwing: error ?? URLError(.badServerResponse))
+          }
+        }
+        sent.withLock { $0 = task }
+        task.resume()
+        if Task.isCancelled { task.cancel() }
+      }
+    } onCancel: {
+      DispatchQueue.global().async { sent.withLock(\.self)?.cancel() }
     }
   }
 }
