@@ -36,9 +36,9 @@ struct CrowdTests {
         "POST", "/batches", headers: ["Content-Type": "text/csv"],
         body: Data("url\n\(commas)\n".utf8))
       #expect(answer.status == 202)
-      // 16 bytes a comma, and as much again while an array grows. What AddressSanitizer holds back is with it.
+      // 16 bytes a comma, and as much again while an array grows: 192 MiB at the least. AddressSanitizer takes 582 for itself.
       let most = try service.mostResidentMegabytes()
-      #expect(most - before < (Sanitizer.isHere ? 812 : 60), "\(before) to \(most) MiB")
+      #expect(most - before < (Sanitizer.isHere ? 700 : 60), "\(before) to \(most) MiB")
     }
   }
 
