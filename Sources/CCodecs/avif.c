@@ -123,9 +123,16 @@ static bool open_decoder(AVIFReader *reader) {
     return reader->decoder != NULL;
 }
 
+// libavif 1.0 renamed the field.
+#if AVIF_VERSION >= 1000000
+#define MIRROR_AXIS(imir) (imir).axis
+#else
+#define MIRROR_AXIS(imir) (imir).mode
+#endif
+
 static uint8_t orientation_of(const avifImage *image) {
     int angle = image->transformFlags & AVIF_TRANSFORM_IROT ? image->irot.angle & 3 : 0;
-    return heif_orientation(angle, image->transformFlags & AVIF_TRANSFORM_IMIR ? image->imir.mode != 0 : -1);
+    return heif_orientation(angle, image->transformFlags & AVIF_TRANSFORM_IMIR ? MIRROR_AXIS(image->imir) != 0 : -1);
 }
 
 static size_t bytes_needed(AVIFReader *reader) {

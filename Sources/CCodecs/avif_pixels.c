@@ -54,7 +54,12 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     pixels->height = context->shown.height;
     pixels->channels = context->decoder->alphaPresent ? 4 : 3;
     if (!image->icc.size || image->icc.size > MAX_PROFILE) return CodecFaultNone;
+    // It returns a result from libavif 1.0 on, which must be used from 1.2 on.
+#if AVIF_VERSION >= 1000000
+    if (avifRWDataSet(&context->icc, image->icc.data, image->icc.size) != AVIF_RESULT_OK) return CodecFaultTooMuchMemory;
+#else
     avifRWDataSet(&context->icc, image->icc.data, image->icc.size);
+#endif
     if (!context->icc.data) return CodecFaultTooMuchMemory;
     pixels->icc = context->icc.data;
     pixels->icc_count = context->icc.size;

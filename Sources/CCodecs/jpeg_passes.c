@@ -1,5 +1,6 @@
 // The passes over a JPEG: scans that are taken in, rows that are put out, previews between.
 #include "jpeg_reader.h"
+#include "jpeg_scale.h"
 
 // Pixels along the longer side that the tiny picture is made of, where the picture has so many.
 #define LEAST_DECODED 64
@@ -33,10 +34,10 @@ static void allocate_rows(JPEGReader *reader) {
     for (int index = 0; index < cinfo->num_components; index++) {
         const jpeg_component_info *component = &cinfo->comp_info[index];
         JDIMENSION columns = (component->width_in_blocks + component->h_samp_factor - 1)
-            / component->h_samp_factor * component->h_samp_factor * component->DCT_scaled_size;
+            / component->h_samp_factor * component->h_samp_factor * COMPONENT_SCALE(component);
         reader->rows[index] = cinfo->mem->alloc_sarray(
             (j_common_ptr)cinfo, JPOOL_IMAGE, columns,
-            component->v_samp_factor * component->DCT_scaled_size);
+            component->v_samp_factor * COMPONENT_SCALE(component));
     }
 }
 
@@ -59,7 +60,7 @@ static void start(JPEGReader *reader) {
 }
 
 static int lines_at_once(const JPEGReader *reader) {
-    return reader->cinfo.max_v_samp_factor * reader->cinfo.min_DCT_scaled_size;
+    return reader->cinfo.max_v_samp_factor * IMAGE_SCALE(&reader->cinfo);
 }
 
 // False: it needs bytes.
@@ -84,11 +85,9 @@ static unsigned all_components(const JPEGReader *reader) {
 // What jpeg_calc_output_dimensions sets before the first pass, and what passes look at: all coefficients
 // are there, so that each pass may have a scale of its own.
 static void scale_pass(j_decompress_ptr cinfo, int eighths) {
-    cinfo->min_DCT_scaled_size = eighths;
+    jpeg_set_scale(cinfo, eighths);
     cinfo->output_width = (cinfo->image_width * (uint64_t)eighths + DCTSIZE - 1) / DCTSIZE;
     cinfo->output_height = (cinfo->image_height * (uint64_t)eighths + DCTSIZE - 1) / DCTSIZE;
-    for (int index = 0; index < cinfo->num_components; index++)
-        cinfo->comp_info[index].DCT_scaled_size = eighths;
 }
 
 static void start_output(JPEGReader *reader) {

@@ -26,7 +26,9 @@ static CodecFault fault_of(int code) {
         return CodecFaultTooLarge;
     case JERR_SOF_UNSUPPORTED:
     case JERR_BAD_PRECISION:
+#if JPEG_LIB_VERSION < 70
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_CCIR601_NOTIMPL:
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_CONVERSION_NOTIMPL:

@@ -2,6 +2,7 @@
 
 #include "CCodecs.h"
 #include "jpeg_planes.h"
+#include "jpeg_scale.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) {
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
     for (int index = 0; index < cinfo->num_components; index++) {
-        int eighths = cinfo->comp_info[index].DCT_scaled_size;
+        int eighths = COMPONENT_SCALE(&cinfo->comp_info[index]);
         uint32_t width, height;
         jpeg_planes_sides(cinfo, index, eighths, true, &width, &height);
         thumb_set_plane(thumb, index, width, height);
@@ -20,7 +21,7 @@ void jpeg_thumb_add(
     Thumb *thumb, const struct jpeg_decompress_struct *cinfo, JDIMENSION mcu_row, JSAMPARRAY *rows) {
     for (int index = 0; index < cinfo->num_components; index++) {
         const jpeg_component_info *component = &cinfo->comp_info[index];
-        uint32_t count = (uint32_t)(component->v_samp_factor * component->DCT_scaled_size);
+        uint32_t count = (uint32_t)(component->v_samp_factor * COMPONENT_SCALE(component));
         for (uint32_t row = 0; row < count; row++)
             thumb_add_plane_row(thumb, index, mcu_row * count + row, rows[index][row]);
     }

@@ -86,7 +86,7 @@ void jxl_want_srgb(JxlDecoder *decoder, const JxlBasicInfo *info) {
 
 static bool is_srgb(const JxlDecoder *decoder) {
     JxlColorEncoding encoding;
-    if (JxlDecoderGetColorAsEncodedProfile(decoder, NULL, JXL_COLOR_PROFILE_TARGET_DATA, &encoding) != JXL_DEC_SUCCESS)
+    if (JxlDecoderGetColorAsEncodedProfile(decoder, JXL_UNUSED_FORMAT JXL_COLOR_PROFILE_TARGET_DATA, &encoding) != JXL_DEC_SUCCESS)
         return false;
     bool is_grey = encoding.color_space == JXL_COLOR_SPACE_GRAY;
     return (is_grey || (encoding.color_space == JXL_COLOR_SPACE_RGB && encoding.primaries == JXL_PRIMARIES_SRGB))
@@ -97,7 +97,7 @@ static bool is_srgb(const JxlDecoder *decoder) {
 size_t jxl_profile_size(const JxlDecoder *decoder) {
     size_t size = 0;
     if (is_srgb(decoder)) return 0;
-    if (JxlDecoderGetICCProfileSize(decoder, NULL, JXL_COLOR_PROFILE_TARGET_DATA, &size) != JXL_DEC_SUCCESS) return 0;
+    if (JxlDecoderGetICCProfileSize(decoder, JXL_UNUSED_FORMAT JXL_COLOR_PROFILE_TARGET_DATA, &size) != JXL_DEC_SUCCESS) return 0;
     return size > MAX_PROFILE ? 0 : size;
 }
 

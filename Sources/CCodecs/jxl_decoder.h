@@ -7,6 +7,14 @@
 #include <stdint.h>
 
 #include <jxl/decode.h>
+#include <jxl/version.h>
+
+// Functions for color profiles took an unused pixel format before libjxl 0.9.
+#if JPEGXL_NUMERIC_VERSION < JPEGXL_COMPUTE_NUMERIC_VERSION(0, 9, 0)
+#define JXL_UNUSED_FORMAT NULL,
+#else
+#define JXL_UNUSED_FORMAT
+#endif
 
 /// The library's decoder and how it is fed.
 typedef struct {

@@ -65,7 +65,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     context->icc = malloc(size);
     if (!context->icc) return CodecFaultTooMuchMemory;
     JxlColorProfileTarget target = JXL_COLOR_PROFILE_TARGET_DATA;
-    if (JxlDecoderGetColorAsICCProfile(decoder, NULL, target, context->icc, size) != JXL_DEC_SUCCESS)
+    if (JxlDecoderGetColorAsICCProfile(decoder, JXL_UNUSED_FORMAT target, context->icc, size) != JXL_DEC_SUCCESS)
         return CodecFaultBroken;
     pixels->icc = context->icc;
     pixels->icc_count = size;

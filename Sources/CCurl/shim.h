@@ -6,6 +6,9 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+/// An enumerator before libcurl 8.14, a macro since.
+static const long CCurl_netrcIgnored = CURL_NETRC_IGNORED;
+
 // Swift imports no variadic functions: one typed door per kind of argument.
 
 static inline CURLcode CCurl_setLong(CURL *easy, CURLoption option, long value) {

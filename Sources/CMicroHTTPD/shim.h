@@ -2,6 +2,9 @@
 // Also what the Glibc module leaves out and a server on Linux needs: epoll, eventfd, accept4.
 #pragma once
 #include <microhttpd.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,6 +30,19 @@ static inline struct MHD_Daemon *CMicroHTTPD_start(
   return MHD_start_daemon(
       flags, 0, NULL, NULL, handler, context, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
 }
+
+/// Receives libmicrohttpd's log messages. Defined in Swift (HTTP/Callbacks.swift).
+extern void imagefetch_http_message(void *context, const char *text);
+
+/// Formats a log message, cut after 511 bytes. In C because Swift 6.3 crashes while it compiles a C callback with a
+/// va_list where that is a struct, as on ARM64.
+static inline void CMicroHTTPD_formatMessage(void *context, const char *format, va_list arguments) {
+  char text[512];
+  if (context && format && vsnprintf(text, sizeof text, format, arguments) >= 0) imagefetch_http_message(context, text);
+}
+
+/// The function above as the number that MHD_OPTION_EXTERNAL_LOGGER takes.
+static inline intptr_t CMicroHTTPD_logger(void) { return (intptr_t)CMicroHTTPD_formatMessage; }
 
 /// What the connection's NOTIFY_CONNECTION callback stored.
 static inline void *CMicroHTTPD_socketContext(struct MHD_Connection *connection) {

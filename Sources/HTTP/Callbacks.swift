@@ -68,15 +68,10 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketC
   }
 }
 
-/// libmicrohttpd has something to say; mostly that a client broke off.
-let messageCame: MHD_LogCallback = { context, format, arguments in
-  guard let context, let format, let arguments else { return }
-  let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
-  let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { buffer in
-    vsnprintf(buffer.baseAddress!, buffer.count, format, arguments)
-    return String(cString: buffer.baseAddress!)
-  }
-  monitor.said(text)
+/// Receives a log message of libmicrohttpd, formatted by `CMicroHTTPD_logger`. Most say that a client disconnected.
+@_cdecl("imagefetch_http_message")
+func receiveMessage(_ context: UnsafeMutableRawPointer, _ text: UnsafePointer<CChar>) {
+  Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue().said(String(cString: text))
 }
 
 private func connection(_ context: UnsafeMutableRawPointer) -> Connection {

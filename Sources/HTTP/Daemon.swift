@@ -22,7 +22,7 @@ final class Daemon: @unchecked Sendable {
     let threads = configuration.threads > 0 ? configuration.threads : cores
     let opaque = context.toOpaque()
     var options = [
-      option(.EXTERNAL_LOGGER, unsafeBitCast(messageCame, to: Int.self), opaque),
+      option(.EXTERNAL_LOGGER, CMicroHTTPD_logger(), opaque),
       option(.CONNECTION_MEMORY_LIMIT, configuration.poolSize),
       // The monitor alone counts. At a limit of its own libmicrohttpd would close a connection
       // without a word, and its thread stops for ever at a lock that it already has.

@@ -52,7 +52,7 @@ final class EventSet: Sendable {
   func wait(milliseconds: Int) -> [UInt64] {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 256) { events in
       let count = epoll_wait(
-        descriptor, events.baseAddress, Int32(events.count), Int32(milliseconds))
+        descriptor, events.baseAddress!, Int32(events.count), Int32(milliseconds))
       let names = (0..<Int(max(0, count))).map { events[$0].data.u64 }
       if names.contains(Self.woken) {
         var counter: UInt64 = 0

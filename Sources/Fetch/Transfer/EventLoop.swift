@@ -109,7 +109,7 @@ extension EventLoop {
   }
 
   private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
-    let count = epoll_wait(epoll, events.baseAddress, Int32(events.count), pollTimeout())
+    let count = epoll_wait(epoll, events.baseAddress!, Int32(events.count), pollTimeout())
     var running: Int32 = 0
     for event in events.prefix(max(0, Int(count))) {
       switch event.data.fd {

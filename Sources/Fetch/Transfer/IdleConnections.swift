@@ -31,7 +31,7 @@ final class IdleConnections {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 64) { events in
       var hasSpoken = false
       while true {
-        let count = Int(epoll_wait(epoll, events.baseAddress, Int32(events.count), 0))
+        let count = Int(epoll_wait(epoll, events.baseAddress!, Int32(events.count), 0))
         for event in events.prefix(max(0, count)) {
           remove(event.data.fd)
           Self.end(event.data.fd)

@@ -16,7 +16,7 @@ extension Transfer {
     set(CURLOPT_PROTOCOLS_STR, "http,https")
     CCurl_setLong(easy, CURLOPT_FOLLOWLOCATION, 0)
     CCurl_setLong(easy, CURLOPT_UNRESTRICTED_AUTH, 0)
-    CCurl_setLong(easy, CURLOPT_NETRC, Int(CURL_NETRC_IGNORED.rawValue))
+    CCurl_setLong(easy, CURLOPT_NETRC, CCurl_netrcIgnored)
     CCurl_setLong(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     // libcurl takes no more than an int's worth.
     let connectTimeout = Int(Int32(clamping: settings.connectTimeout.inMilliseconds))

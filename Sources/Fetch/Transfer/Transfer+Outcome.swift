@@ -25,8 +25,9 @@ extension Transfer {
       return .tlsFailure(host: host, detail: words(for: code))
     case CURLE_OPERATION_TIMEDOUT where !isConnected:
       return connectTimedOut
-    // A header line longer than libcurl keeps.
-    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead:
+    // A header line longer than libcurl keeps; CURLE_TOO_LARGE from libcurl 8.6 on.
+    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead,
+      CURLcode(rawValue: 100) where isConnected && !hasHead:
       return .tooLarge(limit: settings.maxHeaderBytes)
     default:
       guard hasHead else {
@@ -40,7 +41,7 @@ extension Transfer {
 
   /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.
   private var brokeOff: Bool {
-    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset"]
+    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset", "unexpected eof"]
       .contains { detail.contains($0) }
   }
 
