@@ -18,7 +18,8 @@ extension Routes {
     try exchange.refuseQuery()
     let (message, messages) = try await asking { () throws(JobsError) in
       let message = try await service.sendAgain(of: exchange.id, for: exchange.caller)
-      return (message, try await service.messages(of: exchange.id, for: exchange.caller))
+      let messages = try await service.messages(of: exchange.id, for: exchange.caller)
+      return (message, messages)
     }
     return try answer(messages, withLast: message, Self.untoldJob)
   }
@@ -37,9 +38,8 @@ extension Routes {
     try exchange.refuseQuery()
     let (message, messages) = try await asking { () throws(JobsError) in
       let message = try await service.sendAgain(ofBatch: exchange.id, for: exchange.caller)
-      return (
-        message, try await service.messages(ofBatch: exchange.id, for: exchange.caller)
-      )
+      let messages = try await service.messages(ofBatch: exchange.id, for: exchange.caller)
+      return (message, messages)
     }
     return try answer(messages, withLast: message, Self.untoldBatch)
   }

@@ -137,7 +137,6 @@ struct Parts: Sendable {
     startThread(named: "decoders") { [decoding, log] in
       decoding.tell(to: log)
       Versions.tell(to: log)
-      LibraryAdvisories.tell(to: log)
     }
     do {
       try await engine.run {

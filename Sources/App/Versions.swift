@@ -31,7 +31,7 @@ public enum Versions {
     ]
   }
 
-  /// So that who reads of an advisory sees where it runs.
+  /// Logs and exports the versions, so that an operator can see which instances a security advisory concerns.
   static func tell(to log: Logger) {
     let told = all
     log.info(

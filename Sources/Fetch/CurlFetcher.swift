@@ -129,7 +129,8 @@ public final class CurlFetcher: ImageFetcher {
         TransferPlan(
           exchange: exchange, route: route, method: method, headers: fields, content: content,
           deadline: deadline, timeout: timeout, started: started)))
-    return (exchange, route, try await exchange.head())
+    let head = try await exchange.head()
+    return (exchange, route, head)
   }
 
   private func accept(

@@ -4,15 +4,16 @@ internal import ArgumentParser
 /// `imagefetch check`
 struct Check: ParsableCommand {
   static let configuration = CommandConfiguration(
-    abstract: "Says what is wrong with a configuration, or prints what it comes to.",
+    abstract: "Checks a configuration and prints the effective values.",
     discussion: """
-      The environment counts as it does for serve. Every mistake is one line on standard error, \
-      and the exit status is 1; otherwise the effective configuration is printed, secrets hidden. \
-      What is no mistake, but hardly meant, is told on standard error too.
+      Reads the file, the environment and the defaults as serve does; without --config, the \
+      environment and the defaults. Each mistake is one line on standard error, and the exit status \
+      is 1. Otherwise the effective configuration is printed, with secrets hidden. Settings that \
+      have no effect are reported on standard error.
       """)
 
-  @Option(help: ArgumentHelp("The configuration.", valueName: "file"))
-  var config: String
+  @Option(help: ArgumentHelp("The configuration file.", valueName: "file"))
+  var config: String?
 
   func run() throws {
     let configuration = try loaded(from: config)

@@ -13,7 +13,7 @@ struct ConfigurationCommandTests {
       (["version"], 0, "libbrotli 1.", ""), (["version"], 0, "zlib 1.", ""),
       (["version"], 0, "liblcms2 2.", ""),
       (["serve", "--help"], 0, "--config", ""), (["check", "--help"], 0, "--config", ""),
-      (["wibble"], 2, "", "Usage: imagefetch"), (["check"], 2, "", "--config"),
+      (["wibble"], 2, "", "Usage: imagefetch"), (["check", "x"], 2, "", "x"),
       (["serve", "--wibble"], 2, "", "--wibble"), (["version", "x"], 2, "", "x"),
       (["check", "--config", "/nowhere"], 1, "", "/nowhere: cannot be read: No such file"),
       (["serve", "--config", "/nowhere"], 1, "", "/nowhere: cannot be read: No such file"),
@@ -53,6 +53,20 @@ struct ConfigurationCommandTests {
     #expect(right.output == expected.effective())
     #expect(right.error.isEmpty)
   }
+
+  @Test("checks the environment and the defaults where no file is named")
+  func checkEnvironment() throws {
+    let defaults = try CommandRun(["check"])
+    #expect(defaults.status == 0 && defaults.output == Configuration().effective())
+    let variables = ["IMAGEFETCH_SERVER_HOST": "0.0.0.0", "IMAGEFETCH_FETCH_TIMEOUT": "2s"]
+    let open = try CommandRun(["check"], variables)
+    #expect(open.status == 1 && open.output.isEmpty)
+    #expect(open.error.contains("IMAGEFETCH_SERVER_HOST: "), "\(open)")
+    let allowed = try CommandRun(
+      ["check"], variables.merging(["IMAGEFETCH_AUTH_DISABLED": "true"]) { $1 })
+    #expect(allowed.status == 0 && allowed.output.contains("timeout: 2s"), "\(allowed)")
+  }
+
   @Test("probes a service that listens to others, whoever may ask: it need not see the tokens")
   func health() async throws {
     try await withService { service in

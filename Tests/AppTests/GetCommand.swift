@@ -108,7 +108,7 @@ final class GetCommand: Sendable {
     }
     return Result(
       status: process.wait(), output: output.data,
-      errors: String(decoding: errors.data, as: UTF8.self).withoutAdvisories)
+      errors: String(decoding: errors.data, as: UTF8.self))
   }
 
   struct Unended: Error { let output, errors: String }
@@ -136,18 +136,5 @@ extension FileManager {
   /// The names in a folder, in order.
   func names(in folder: String) throws -> [String] {
     try contentsOfDirectory(atPath: folder).sorted()
-  }
-}
-
-extension String {
-  /// Without the log's lines on holes in the libraries of the machine that the tests run on.
-  var withoutAdvisories: String {
-    // On a terminal it may come behind what gives the cursor back.
-    replacing(
-      #/\d{4}-[^\n ]*Z error a library has a known hole[^\n]*\n/#.matchingSemantics(.unicodeScalar),
-      with: ""
-    )
-    .split(separator: "\n", omittingEmptySubsequences: false)
-    .filter { !$0.contains("\"a library has a known hole") }.joined(separator: "\n")
   }
 }

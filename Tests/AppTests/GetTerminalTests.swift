@@ -95,6 +95,6 @@ struct GetTerminalTests {
     let result = try await running.ended()
     try running.endList()
     #expect(result.status == status, "\(result)")
-    return String(decoding: result.output, as: UTF8.self).withoutAdvisories
+    return String(decoding: result.output, as: UTF8.self)
   }
 }

@@ -249,6 +249,40 @@ struct MigrateTests {
     #expect(run.output.contains("jobs that can't be read: 1;"), "\(run)")
   }
 
+  // The release build crashed here: with 200 images or more in 17 of 19 runs, with few in some.
+  @Test("moves 500 jobs with an image each, and every image is that job's")
+  func many() async throws {
+    let database = try TestDatabase(in: .shared)
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let count = 500
+    func body(_ number: Int) -> [UInt8] { Fixtures.smallPNG + Array("\(number)".utf8) }
+    for number in 0..<count {
+      origin.on("/\(number)", .ok(body(number), headers: [("Cache-Control", "no-store")]))
+    }
+    let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
+    defer { for folder in folders { try? FileManager.default.removeItem(atPath: folder) } }
+    let old = try await RunningService(folder: folders[0], settings: environment([:]))
+    let ids = try await old.post(batch: (0..<count).map { ["url": origin.url("/\($0)")] })
+    for job in try await old.outcomes(ids) { #expect(job.phase == "success", "\(job.summary)") }
+    #expect(try await old.stop() == 0)
+
+    let target = environment([:]).merging([
+      "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
+    ]) { $1 }
+    let move = ["migrate", "--from", "sqlite", "--folder", folders[0] + "/data"]
+    let run = try CommandRun(move, target)
+    #expect(run.status == 0 && run.output.contains("jobs: \(count) moved\n"), "\(run)")
+    #expect(run.output.contains("images: \(count) moved") && !run.output.contains("missing"))
+    let again = try CommandRun(move, target)
+    #expect(again.output.contains("jobs: 0 moved, \(count) were there"), "\(again)")
+    let new = try await RunningService(folder: folders[1], settings: target)
+    for (number, id) in ids.enumerated() {
+      #expect(try await new.image(of: id) == body(number), "\(number)")
+    }
+    #expect(try await new.stop() == 0)
+  }
+
   /// Lets so many objects through to a bucket, each as often as it comes.
   private final class Uploads: Sendable {
     private let state = Mutex((allowed: 0, seen: Set<[UInt8]>()))

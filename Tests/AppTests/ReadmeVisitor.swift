@@ -73,7 +73,7 @@ final class ReadmeVisitor {
       try await start(settings, ["--dev"])
     } else {
       if service == nil { try await start(Self.onLoopback) }
-      let output = try await run(step.commands).withoutAdvisories
+      let output = try await run(step.commands)
       guard let answer = step.answer else { return }
       let differences = answer.differences(from: output)
       #expect(differences.isEmpty, "\(step.commands)\n\(differences.joined(separator: "\n"))")

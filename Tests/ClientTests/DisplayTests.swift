@@ -67,13 +67,13 @@ struct BarsTests {
     let display = ProgressDisplay(
       on: ends[1], style: Style(environment: ["NO_COLOR": "1", "LANG": "C"]), total: { 1 })
     display.begin(1, name: "cat.png")
-    #expect(display.show("a library has a known hole\nand another\n"))
+    #expect(display.show("a log line\nand another\n"))
     display.close()
     #expect(!display.show("too late"))
     close(ends[1])
     let file = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
     let text = String(decoding: try #require(try file.readToEnd()), as: UTF8.self)
-    let lines = "a library has a known hole\u{1B}[K\nand another\u{1B}[K\n"
+    let lines = "a log line\u{1B}[K\nand another\u{1B}[K\n"
     #expect(text.ranges(of: lines).count == 1, "\(text)")
     #expect(!text.contains("too late"))
     // No bar stands above them that isn't drawn over.

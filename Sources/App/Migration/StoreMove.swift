@@ -243,21 +243,40 @@ extension StoreMove {
     return images
   }
 
+  private struct Outcome: Sendable {
+    let image: MovedImage
+    let result: Result<Provided, StoreError>
+  }
+
+  // The tasks return a struct, not a tuple. With -O, Swift 6.3.1 miscompiles a task's closure that returns a tuple from
+  // inside do/catch where an element stands before an `await`:
+  //
+  //     group.addTask { () -> (Name, Result<Value, E>) in
+  //       do throws(E) { return (name, .success(try await load())) } catch { return (name, .failure(error)) }
+  //     }
+  //
+  // The element before the `await` (`name`) is lost: the parent reads uninitialized memory, and crashes where it is a
+  // reference. Task groups and `Task` are affected alike, typed throws and untyped, at -O and -Osize. It is correct at
+  // -Onone, with a struct, with the `await` as the first element or in a `let` before, and without the `catch`.
+  // ArchitectureTests refuses such tuples in all sources.
   private func provide(
     _ wanted: [WantedImage], as instance: Instance
   ) async throws(StoreError) -> [(MovedImage, Provided)] {
-    let results = await withTaskGroup { group in
+    let outcomes = await withTaskGroup(of: Outcome.self) { group in
       for image in wanted {
-        group.addTask { () -> (MovedImage, Result<Provided, StoreError>) in
+        group.addTask {
           do throws(StoreError) {
-            return (image.name, .success(try await provide(image, as: instance)))
-          } catch { return (image.name, .failure(error)) }
+            let provided = try await provide(image, as: instance)
+            return Outcome(image: image.name, result: .success(provided))
+          } catch { return Outcome(image: image.name, result: .failure(error)) }
         }
       }
-      return await group.reduce(into: []) { $0.append($1) }
+      var outcomes: [Outcome] = []
+      for await outcome in group { outcomes.append(outcome) }
+      return outcomes
     }
     var all: [(MovedImage, Provided)] = []
-    for (image, result) in results { all.append((image, try result.get())) }
+    for outcome in outcomes { all.append((outcome.image, try outcome.result.get())) }
     return all
   }
 

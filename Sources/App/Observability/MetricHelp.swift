@@ -36,8 +36,6 @@ enum MetricHelp {
       "Tries to renew this instance's lease with the job store, by outcome.",
     "imagefetch_leases_lost": "Leases of this instance that were over before they were renewed.",
     "imagefetch_library_info": "Libraries that are linked, and this service, by version; always 1.",
-    "imagefetch_library_outdated":
-      "Whether a library's package is older than the one that mends holes which are known, by package; its log line says which.",
     "imagefetch_log_dropped": "Log lines that could not be written, or not soon enough.",
     "imagefetch_news": "News told to the instances that share the job store, and heard from them.",
     "imagefetch_object_store_requests": "Tries of requests to the object store, by outcome.",
