@@ -13,7 +13,10 @@ struct HeaderSection {
 
   /// The newest status line's; 0 before the first.
   private(set) var status = 0
+  /// Complete once the section is.
   private(set) var fields: [HeaderField] = []
+  /// The newest field line. Further lines may continue its value.
+  private var newest: (name: String, value: [UInt8])?
   private let maxBytes: Int
   private let maxFields: Int
   private var bytes = 0
@@ -35,15 +38,16 @@ struct HeaderSection {
     if content.last == 0x0A { content = content.dropLast() }
     if content.last == 0x0D { content = content.dropLast() }
     // To libcurl one within a line is a character like others.
-    if content.contains(0x0D) { return .malformed }
+    if content.contains(0x0D) || content.contains(0) { return .malformed }
     if expectsStatusLine {
       guard content.starts(with: "HTTP/".utf8) else { return .malformed }
       begin(content)
     } else if content.isEmpty {
+      endField()
       expectsStatusLine = 100...199 ~= status
       return expectsStatusLine ? .more : .complete
     } else {
-      add(content)
+      return add(content) ? .more : .malformed
     }
     return .more
   }
@@ -60,21 +64,50 @@ struct HeaderSection {
     expectsStatusLine = false
   }
 
-  private mutating func add(_ line: Slice<UnsafeBufferPointer<UInt8>>) {
-    // A folded line (RFC 9112 section 5.2) and one without a colon carry nothing that we want.
-    guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > line.startIndex,
-      line[line.startIndex] != 0x20, line[line.startIndex] != 0x09, !line.contains(0)
-    else { return }
-    let name = String(decoding: line[..<colon], as: UTF8.self)
-    var value = line[(colon + 1)...].drop(while: Self.isBlank)
-    while let last = value.last, Self.isBlank(last) { value = value.dropLast() }
+  /// - Returns: false for a line that is no field and continues none, and for one that libcurl reads as another field
+  ///   than a cache must, where that field says how long the body is.
+  private mutating func add(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+    if Self.isBlank(line[line.startIndex]) { return fold(line) }
+    endField()
+    guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { return false }
+    // RFC 9112 section 5.1: blanks before the colon are not part of the name.
+    let name = String(decoding: Self.trimmed(line[..<colon]), as: UTF8.self)
+    newest = (name, Array(Self.trimmed(line[(colon + 1)...])))
+    return line[..<colon].last.map(Self.isBlank) != true || !Self.isFraming(name)
+  }
+
+  /// RFC 9112 section 5.2: a line that begins with a blank continues the value before it, as if after one space.
+  private mutating func fold(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+    guard let name = newest?.name, !Self.isFraming(name) else { return false }
+    let more = Self.trimmed(line)
+    guard !more.isEmpty else { return true }
+    if newest?.value.isEmpty == false { newest?.value.append(0x20) }
+    newest?.value += more
+    return true
+  }
+
+  private mutating func endField() {
+    guard let (name, value) = newest.take(), !name.isEmpty else { return }
     fields.append(HeaderField(name: name, value: Self.text(value)))
+  }
+
+  /// libcurl reads these itself, and only as they are usually written.
+  private static func isFraming(_ name: String) -> Bool {
+    ["content-length", "transfer-encoding"].contains(name.lowercased())
+  }
+
+  private static func trimmed(
+    _ line: Slice<UnsafeBufferPointer<UInt8>>
+  ) -> Slice<UnsafeBufferPointer<UInt8>> {
+    var rest = line.drop(while: isBlank)
+    while let last = rest.last, isBlank(last) { rest = rest.dropLast() }
+    return rest
   }
 
   private static func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
   /// UTF-8 where it is, else a character a byte, so that nothing is lost.
-  private static func text(_ bytes: Slice<UnsafeBufferPointer<UInt8>>) -> String {
+  private static func text(_ bytes: [UInt8]) -> String {
     String(validating: bytes, as: UTF8.self)
       ?? String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
   }
