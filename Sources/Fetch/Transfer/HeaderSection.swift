@@ -88,7 +88,9 @@ struct HeaderSection {
 
   private mutating func endField() {
     guard let (name, value) = newest.take(), !name.isEmpty else { return }
-    fields.append(HeaderField(name: name, value: Self.text(value)))
+    let isLocation = name.lowercased() == "location"
+    fields.append(
+      HeaderField(name: name, value: isLocation ? Redirect.text(of: value) : Self.text(value)))
   }
 
   /// libcurl reads these itself, and only as they are usually written.
