@@ -40,8 +40,7 @@ struct HeaderSection {
     // To libcurl one within a line is a character like others.
     if content.contains(0x0D) || content.contains(0) { return .malformed }
     if expectsStatusLine {
-      guard content.starts(with: "HTTP/".utf8) else { return .malformed }
-      begin(content)
+      guard begin(content) else { return .malformed }
     } else if content.isEmpty {
       endField()
       expectsStatusLine = 100...199 ~= status
@@ -57,11 +56,15 @@ struct HeaderSection {
     fields.filter { $0.name.lowercased() == name }.map(\.value)
   }
 
-  private mutating func begin(_ line: Slice<UnsafeBufferPointer<UInt8>>) {
-    let digits = line.drop { $0 != 0x20 }.dropFirst().prefix { 0x30...0x39 ~= $0 }
-    status = digits.prefix(3).reduce(0) { $0 * 10 + Int($1 - 0x30) }
+  /// - Returns: whether it is a status line. Any number of blanks may stand before the code, as for libcurl.
+  private mutating func begin(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+    guard line.starts(with: "HTTP/".utf8) else { return false }
+    let digits = line.drop { $0 != 0x20 }.drop(while: Self.isBlank).prefix(3)
+    guard digits.count == 3, digits.allSatisfy({ 0x30...0x39 ~= $0 }) else { return false }
+    status = digits.reduce(0) { $0 * 10 + Int($1 - 0x30) }
     fields = []
     expectsStatusLine = false
+    return status >= 100
   }
 
   /// - Returns: false for a line that is no field and continues none, and for one that libcurl reads as another field

@@ -69,6 +69,7 @@ extension Transfer {
     switch headerSection.take(line) {
     case .more: return line.count
     case .complete:
+      guard headerSection.status == statusOfLibrary else { return malformed() }
       failure = objectionToLength
       guard failure == nil else { return Self.stop }
       guard !headerSection.hasUnaskedCoding else {
@@ -83,10 +84,20 @@ extension Transfer {
     case .tooLarge:
       failure = .tooLarge(limit: settings.maxHeaderBytes)
       return Self.stop
-    case .malformed:
-      failure = .noResponse(host: plan.route.host, detail: "a malformed header section")
-      return Self.stop
+    case .malformed: return malformed()
     }
+  }
+
+  private func malformed() -> Int {
+    failure = .noResponse(host: plan.route.host, detail: "a malformed header section")
+    return Self.stop
+  }
+
+  /// The final response's status, as libcurl has read it.
+  private var statusOfLibrary: Int {
+    var status = 0
+    CCurl_getLong(easy, CURLINFO_RESPONSE_CODE, &status)
+    return status
   }
 
   private var objectionToLength: FetchError? {
