@@ -196,6 +196,8 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case noData
   /// More bytes than `limit`, said or sent.
   case tooLarge(limit: Int)
+  /// A header section, interim responses included, beyond a limit.
+  case headerTooLarge(HeaderLimit)
   /// The body ended before its end.
   case truncated(received: Int, expected: Int?)
   /// The body has a content coding that can't be undone.
@@ -204,6 +206,14 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case brokenCoding(String)
   /// The calling task was cancelled.
   case cancelled
+}
+
+/// A limit of a response's header section.
+public enum HeaderLimit: Sendable, Equatable, Codable {
+  /// Lines: the status line and one for each field.
+  case lines(Int)
+  /// Bytes of all lines.
+  case bytes(Int)
 }
 
 /// Why the fetcher may not go somewhere.

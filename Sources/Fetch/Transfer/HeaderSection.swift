@@ -6,7 +6,8 @@ internal import Jobs
 struct HeaderSection {
   /// What a line made of the section.
   enum Step: Equatable {
-    case more, complete, tooLarge
+    case more, complete
+    case tooLarge(HeaderLimit)
     /// Nobody can tell where its lines end, or what they belong to: libcurl may have read another one.
     case malformed
   }
@@ -18,22 +19,23 @@ struct HeaderSection {
   /// The newest field line. Further lines may continue its value.
   private var newest: (name: String, value: [UInt8])?
   private let maxBytes: Int
-  private let maxFields: Int
+  private let maxLines: Int
   private var bytes = 0
   private var lines = 0
   /// A line that looks like one elsewhere is a field's: libcurl obeys what came before it, too.
   private var expectsStatusLine = true
 
-  init(maxBytes: Int, maxFields: Int = 256) {
+  init(maxBytes: Int, maxLines: Int = 264) {
     self.maxBytes = maxBytes
-    self.maxFields = maxFields
+    self.maxLines = maxLines
   }
 
   /// Takes one line with its line break.
   mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Step {
     bytes += line.count
     lines += 1
-    guard bytes <= maxBytes, lines <= maxFields + 8 else { return .tooLarge }
+    guard bytes <= maxBytes else { return .tooLarge(.bytes(maxBytes)) }
+    guard lines <= maxLines else { return .tooLarge(.lines(maxLines)) }
     var content = line[...]
     if content.last == 0x0A { content = content.dropLast() }
     if content.last == 0x0D { content = content.dropLast() }

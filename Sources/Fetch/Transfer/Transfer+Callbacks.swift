@@ -81,8 +81,8 @@ extension Transfer {
       hasHead = true
       exchange.deliver(makeHead())
       return line.count
-    case .tooLarge:
-      failure = .tooLarge(limit: settings.maxHeaderBytes)
+    case .tooLarge(let limit):
+      failure = .headerTooLarge(limit)
       return Self.stop
     case .malformed: return malformed()
     }

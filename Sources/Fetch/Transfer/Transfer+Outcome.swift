@@ -25,9 +25,9 @@ extension Transfer {
       return .tlsFailure(host: host, detail: words(for: code))
     case CURLE_OPERATION_TIMEDOUT where !isConnected:
       return connectTimedOut
-    // A header line longer than libcurl keeps.
-    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead:
-      return .tooLarge(limit: settings.maxHeaderBytes)
+    // A header line longer than libcurl keeps; CURLE_TOO_LARGE (100) from libcurl 8.6 on.
+    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead, CURLcode(100) where !hasHead:
+      return .headerTooLarge(.bytes(settings.maxHeaderBytes))
     default:
       guard hasHead else {
         let words = words(for: code)
