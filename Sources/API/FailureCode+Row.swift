@@ -74,10 +74,11 @@ extension FailureCode {
       )
     case .tooLarge:
       Row(
-        .badGateway, "The image has too many bytes",
+        .badGateway, "The response is too large",
         """
-        The image has more bytes than fetch.max_bytes or the job's own max_bytes. Whoever runs the service can \
-        allow more.
+        The image has more bytes than fetch.max_bytes or the job's own max_bytes: the operator can allow more. Or \
+        the response's header section has more than 264 lines or 65536 bytes, which no setting changes: detail says \
+        which limit it was.
         """)
     case .tooManyPixels:
       Row(

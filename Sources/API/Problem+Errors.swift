@@ -247,7 +247,11 @@ extension FetchError {
     case .originStatus(let status, _):
       return ("The origin answered \(status).", status)
     case .noData: return ("There is not a byte of content.", nil)
-    case .tooLarge(let limit): return ("More than \(limit) bytes are not taken.", nil)
+    case .tooLarge(let limit): return ("The image has more than \(limit) bytes.", nil)
+    case .headerTooLarge(.lines(let limit)):
+      return ("The response's header section has more than \(limit) lines of fields.", nil)
+    case .headerTooLarge(.bytes(let limit)):
+      return ("The response's header section has more than \(limit) bytes.", nil)
     case .truncated(let received, let expected):
       let all = expected.map { " of \($0)" } ?? ""
       return ("The transfer ended after \(received)\(all) bytes.", nil)

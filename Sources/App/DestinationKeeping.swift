@@ -78,6 +78,7 @@ extension FetchError {
     case .unreachable(_, let failures, let seconds):
       .unreachable(origin: name, failures: failures, seconds: seconds)
     case .timeout, .stalled, .tooManyRedirects, .badRedirect, .originStatus, .noData, .tooLarge,
+      .headerTooLarge,
       .truncated, .unsupportedCoding, .brokenCoding, .cancelled:
       self
     }

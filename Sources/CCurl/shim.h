@@ -42,6 +42,10 @@ static inline CURLcode CCurl_setOpenSocketFunction(CURL *easy, curl_opensocket_c
 static inline CURLcode CCurl_setPrereqFunction(CURL *easy, curl_prereq_callback value) {
     return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, value);
 }
+static inline CURLcode CCurl_setResolverStartFunction(CURL *easy,
+                                                      curl_resolver_start_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_RESOLVER_START_FUNCTION, value);
+}
 static inline CURLcode CCurl_setProgressFunction(CURL *easy, curl_xferinfo_callback value) {
     return curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, value);
 }

@@ -137,23 +137,24 @@ public final class CurlFetcher: ImageFetcher {
     _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
-    let codings: [ContentCoding]
-    do throws(FetchError) {
-      if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
-        throw error
-      }
-      codings = try ContentCoding.applied(to: head)
-    } catch {
+    if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
       if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
       throw error
     }
+    let (codings, unsupported): ([ContentCoding], String?) =
+      switch ContentCoding.applied(to: head) {
+      case .known(let codings): (codings, nil)
+      case .unsupported(let name): ([], name)
+      }
     let body = FetchedBody(
       exchange, codings: codings, maxBytes: maxBytes, mayBeEmpty: head.status == 304,
       metrics: metrics, running: running)
-    return FetchedResponse(
+    var response = FetchedResponse(
       url: url, status: head.status, headers: head.fields,
       contentLength: codings.isEmpty ? head.contentLength : nil, body: body,
       timings: head.timings)
+    response.unsupportedCoding = unsupported
+    return response
   }
 
   private static func objection(

@@ -21,8 +21,7 @@ final class FetchMetrics: Sendable {
   private static let names = ["success", "cancelled"] + codes.map(\.rawValue)
   private static let codes: [FailureCode] = [
     .blockedAddress, .dnsFailure, .connectFailure, .tlsFailure, .timeout, .stalled,
-    .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated,
-    .unsupportedFormat, .decodeFailed,
+    .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated, .decodeFailed,
   ]
 
   /// The outcome's name; for a failure the contract's.

@@ -5,6 +5,34 @@ enum Redirect {
   /// The statuses that send a GET elsewhere (RFC 9110 section 15.4).
   static func isRedirect(_ status: Int) -> Bool { [301, 302, 303, 307, 308].contains(status) }
 
+  /// A `Location` field as text. Bytes beyond ASCII are percent-encoded as they are, whatever their character set, except
+  /// in the host: that of an internationalised name is UTF-8.
+  static func text(of location: [UInt8]) -> String {
+    let start = hostEnd(of: location)
+    var encoded = Array(location[..<start])
+    for byte in location[start...] {
+      if byte < 0x80 {
+        encoded.append(byte)
+      } else {
+        encoded += "%".utf8
+        encoded += [hexDigits[Int(byte >> 4)], hexDigits[Int(byte & 0xF)]]
+      }
+    }
+    return String(decoding: encoded, as: UTF8.self)
+  }
+
+  private static let hexDigits = Array("0123456789ABCDEF".utf8)
+
+  /// Where the authority of a reference ends (RFC 3986 section 3); 0 where it has none.
+  private static func hostEnd(of reference: [UInt8]) -> Int {
+    let slashes = Array("//".utf8)
+    let end = reference.firstIndex { "/?#".utf8.contains($0) } ?? reference.endIndex
+    let schemeEnd = reference[..<end].last == UInt8(ascii: ":") ? end : 0
+    guard reference[schemeEnd...].starts(with: slashes) else { return 0 }
+    let authority = reference[(schemeEnd + 2)...]
+    return authority.firstIndex { "/?#".utf8.contains($0) } ?? reference.endIndex
+  }
+
   /// Where a response sends us.
   /// - Parameter base: the URL that answered, its host in ASCII.
   static func target(of head: ResponseHead, from base: String) throws(FetchError) -> SourceURL {

@@ -79,6 +79,8 @@ extension FetchError: CustomStringConvertible {
       "status \(status)" + (retryAfter.map { ", Retry-After \($0) s" } ?? "")
     case .noData: "not a byte of content"
     case .tooLarge(let limit): "more than \(limit) bytes"
+    case .headerTooLarge(.lines(let limit)): "a header section of more than \(limit) lines"
+    case .headerTooLarge(.bytes(let limit)): "a header section of more than \(limit) bytes"
     case .truncated(let received, let expected):
       "\(received) bytes" + (expected.map { " of \($0)" } ?? " and no end")
     case .unsupportedCoding(let coding): "the content coding \(coding)"

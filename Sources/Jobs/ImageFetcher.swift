@@ -118,6 +118,8 @@ public struct FetchedResponse: Sendable {
   public var contentLength: Int?
   /// The content, as it arrives, without the content codings that a 200 or 203 had (RFC 9110 section 8.4).
   public var body: any ImageBytes
+  /// The name of a content coding that can't be undone: `body` is as it came, and no image unless the name is wrong.
+  public var unsupportedCoding: String?
   /// How long each step of the transfer took.
   public var timings: TransferTimings
 
@@ -196,14 +198,25 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case noData
   /// More bytes than `limit`, said or sent.
   case tooLarge(limit: Int)
+  /// A header section, interim responses included, beyond a limit.
+  case headerTooLarge(HeaderLimit)
   /// The body ended before its end.
   case truncated(received: Int, expected: Int?)
-  /// The body has a content coding that can't be undone.
+  /// The body is no image, but has a content coding that can't be undone. For the caller to throw: see
+  /// ``FetchedResponse/unsupportedCoding``.
   case unsupportedCoding(String)
   /// The body came whole, but breaks the rules of the content coding that it is said to have, or ends before its end.
   case brokenCoding(String)
   /// The calling task was cancelled.
   case cancelled
+}
+
+/// A limit of a response's header section.
+public enum HeaderLimit: Sendable, Equatable, Codable {
+  /// Lines: the status line and one for each field.
+  case lines(Int)
+  /// Bytes of all lines.
+  case bytes(Int)
 }
 
 /// Why the fetcher may not go somewhere.

@@ -86,7 +86,7 @@ extension FetchError {
     case .tooManyRedirects: .tooManyRedirects
     case .badRedirect, .originStatus: .originStatus
     case .noData: .noData
-    case .tooLarge: .tooLarge
+    case .tooLarge, .headerTooLarge: .tooLarge
     case .truncated: .truncated
     case .unsupportedCoding: .unsupportedFormat
     case .brokenCoding: .decodeFailed

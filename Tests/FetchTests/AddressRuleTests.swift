@@ -87,6 +87,51 @@ struct AddressRuleTests {
     }
   }
 
+  @Test(
+    "an allowed IPv6 network opens no IPv4 address that its own embed, unless it is made of these",
+    arguments: [
+      ("::ffff:127.0.0.1", "Loopback", "::ffff:0:0/96"),
+      ("::ffff:169.254.169.254", "Link Local", "::ffff:a9fe:0/112"),
+      ("64:ff9b::10.0.0.1", "Private-Use", "64:ff9b::/96"),
+      ("64:ff9b:1:7f00:0:100::", "Loopback", "64:ff9b:1::/48"),
+      ("2002:7f00:1::", "Loopback", "2002::/16"), ("::127.0.0.1", "Loopback", "::/96"),
+      ("::ffff:0:127.0.0.1", "Loopback", "::ffff:0:0:0/96"),
+      ("2001:0:7f00:1::f7f7:f7f7", "Loopback", "2001::/32"),
+      ("2001:0:808:808::80ff:fffe", "Loopback", "2001::/32"),
+      ("2a00::5efe:127.0.0.1", "Loopback", "2a00::5efe:0:0/96"),
+      ("fe80::5efe:10.0.0.1", "Private-Use", "fe80::5efe:a00:0/104"),
+    ])
+  func embeddedInAllowed(address: String, name: String, network: String) throws {
+    var policy = AddressPolicy()
+    for wide in ["::/0", "::/1", "::/15", "2000::/3", "fe80::/10"] {
+      policy.allowNetworks.append(try #require(CIDR(wide)))
+    }
+    #expect(objection(address, policy) == name)
+    policy.allowNetworks = [try #require(CIDR(network))]
+    #expect(objection(address, policy) == nil)
+    policy.denyNetworks = [try #require(CIDR("::/0"))]
+    #expect(objection(address, policy) == "deny_networks")
+  }
+
+  @Test(
+    "an allowed IPv6 network opens what is not public in IPv6, and what embeds a public address")
+  func allowedSix() throws {
+    var policy = AddressPolicy()
+    policy.allowNetworks = [try #require(CIDR("::/0"))]
+    for address in [
+      "::1", "fd00::1", "fe80::1", "2001:db8::1", "2002:808:808::1", "::8.8.8.8",
+      "64:ff9b::8.8.8.8",
+      "::ffff:8.8.8.8", "2001:0:808:808::f7f7:f7f7",
+    ] {
+      #expect(objection(address, policy) == nil, "\(address)")
+    }
+    #expect(objection("127.0.0.1", policy) == "Loopback")
+    policy.allowNetworks.append(try #require(CIDR("127.0.0.0/8")))
+    for address in ["::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::"] {
+      #expect(objection(address, policy) == nil, "\(address)")
+    }
+  }
+
   @Test("denied wins over allowed, and reaches into disguises")
   func denied() {
     var policy = AddressPolicy()

@@ -182,18 +182,51 @@ struct MisbehavingOriginTests {
     }
   }
 
+  @Test("spaces before the status code do not matter", arguments: ["1.0", "1.1"])
+  func statusLine(version: String) async throws {
+    func serve(_ line: String, _ fields: String = "", before: String = "") {
+      let head = "\(before)HTTP/\(version)\(line)\r\n\(fields)Content-Length: 10\r\n\r\n"
+      origin.on("/a", ScriptedReply(.send(Array(head.utf8) + bytes(10)), .close))
+    }
+    func failure() async -> FetchError? {
+      await FetchTests.failure(of: fetcher, request(origin.url("/a")))
+    }
+    for spaces in ["  ", "     "] {
+      serve("\(spaces)200 OK")
+      #expect(await failure() == nil)
+      serve("\(spaces)200")
+      #expect(await failure() == nil)
+      serve("\(spaces)503 Slow", "Retry-After: 7\r\n")
+      #expect(await failure() == .originStatus(503, retryAfter: 7))
+      serve("\(spaces)302 Found", "Location: /missing\r\n")
+      #expect(await failure() == .originStatus(404, retryAfter: nil))
+      serve("\(spaces)200 OK", before: "HTTP/\(version)\(spaces)103 Early\r\nX: y\r\n\r\n")
+      #expect(await failure() == nil)
+    }
+    for line in ["", " ", " OK", " 20 OK", " 099 OK", " +200 OK"] {
+      serve(line)
+      guard case .noResponse = await failure() else {
+        Issue.record("\(line) was accepted")
+        continue
+      }
+    }
+  }
+
   @Test("a header section is bounded, also one line, and interim responses with it")
   func hugeHeaders() async {
-    #expect(await failure(.hugeHeader(bytes: 100_000)) == .tooLarge(limit: 65_536))
+    #expect(await failure(.hugeHeader(bytes: 100_000)) == .headerTooLarge(.bytes(65_536)))
     #expect(await failure(.hugeHeader(bytes: 30_000)) == nil)
     let line = String(repeating: "x", count: 1_000_000)
     #expect(
-      await failure(.raw("HTTP/1.1 200 OK\r\nX: \(line)\r\n\r\nbody")) == .tooLarge(limit: 65_536))
+      await failure(.raw("HTTP/1.1 200 OK\r\nX: \(line)\r\n\r\nbody"))
+        == .headerTooLarge(.bytes(65_536)))
     let many = (0..<1_000).map { "X-\($0): y\r\n" }.joined()
     #expect(
-      await failure(.raw("HTTP/1.1 200 OK\r\n\(many)\r\nbody")) == .tooLarge(limit: 65_536))
+      await failure(.raw("HTTP/1.1 200 OK\r\n\(many)\r\nbody")) == .headerTooLarge(.lines(264)))
+    let few = (0..<262).map { "X-\($0): y\r\n" }.joined()
+    #expect(await failure(.raw("HTTP/1.1 200 OK\r\n\(few)\r\nbody")) == nil)
     let ok = ScriptedReply.ok(bytes(10))
-    #expect(await failure(.interim(103, times: 5_000, then: ok)) == .tooLarge(limit: 65_536))
+    #expect(await failure(.interim(103, times: 5_000, then: ok)) == .headerTooLarge(.lines(264)))
   }
 
   @Test("interim responses are passed over", arguments: [100, 102, 103])

@@ -57,7 +57,8 @@ struct NameTests {
   @Test(
     "what is neither a name nor an address is never looked up",
     arguments: [
-      "1.2.3.4.5", "256.256.256.256", "4294967296", "a..b", ".a", "a..", "08.1", "x.0x7f",
+      "1.2.3.4.5", "256.256.256.256", "4294967296", "a..b", ".a", "a..", "08.1", "x.0x7f", "-a.b",
+      "-", "-1.2.3.4", "\(String(repeating: "a", count: 64)).test",
     ])
   func neither(host: String) async throws {
     let resolver = ScriptedResolver { _ in ["127.0.0.1"] }

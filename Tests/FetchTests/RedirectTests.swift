@@ -38,6 +38,45 @@ struct RedirectTests {
     #expect(origin.requests.last?.target.lowercased() == target)
   }
 
+  @Test(
+    "the bytes of a location are kept, whatever their character set",
+    arguments: [
+      ([UInt8]("/caf".utf8) + [0xE9] + Array(".jpg".utf8), "/caf%E9.jpg"),
+      ([UInt8]("/".utf8) + [0xC4, 0xFA], "/%C4%FA"),
+      ([UInt8]("/é.jpg?x=".utf8) + [0xE9], "/%C3%A9.jpg?x=%E9"),
+      ([UInt8]("caf".utf8) + [0xE9], "/caf%E9"),
+      ([UInt8]("?".utf8) + [0xFF, 0x20, 0x80], "/a?%FF%20%80"),
+    ])
+  func bytesOfLocation(location: [UInt8], target: String) async {
+    let absolute = Array("http://127.0.0.1:\(origin.port)".utf8)
+    for prefix in location.first == UInt8(ascii: "/")
+      ? [[], absolute, absolute.dropFirst(5) + []] : [[]]
+    {
+      let head = Array("HTTP/1.1 302 Found\r\nLocation: ".utf8) + prefix + location
+      origin.on(
+        "/a", ScriptedReply(.send(head + Array("\r\nContent-Length: 0\r\n\r\n".utf8))))
+      _ = await failure(of: fetcher, request(origin.url("/a")))
+      #expect(origin.requests.last?.target == target)
+    }
+  }
+
+  @Test("an internationalised host in a location is read as UTF-8")
+  func hostOfLocation() async throws {
+    let resolver = ScriptedResolver { _ in ["127.0.0.1"] }
+    let fetcher = try FetchTests.fetcher { $0.resolver = resolver }
+    for scheme in ["http:", ""] {
+      let head =
+        "HTTP/1.1 302 Found\r\nLocation: \(scheme)//bücher.test:\(origin.port)/images/b.png?"
+      origin.on(
+        "/a",
+        ScriptedReply(
+          .send(Array(head.utf8) + [0xE9] + Array("\r\nContent-Length: 0\r\n\r\n".utf8))))
+      #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
+      #expect(origin.requests.last?.target == "/images/b.png?%E9")
+    }
+    #expect(resolver.asked == ["xn--bcher-kva.test", "xn--bcher-kva.test"])
+  }
+
   @Test("a location without a scheme, and one with everything")
   func absolute() async throws {
     for location in ["//127.0.0.1:\(origin.port)/images/b.png", origin.url("/images/b.png")] {

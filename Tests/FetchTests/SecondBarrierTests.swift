@@ -7,15 +7,19 @@ import Testing
 /// The event loop given routes that were never judged, as if the first barrier had a hole.
 @Suite("The second barrier, at the socket")
 struct SecondBarrierTests {
-  private func ask(_ origin: ScriptedOrigin, pinned: [String]) async throws -> FetchError? {
+  private func ask(
+    _ origin: ScriptedOrigin, host: String = "name.test", pinned: [String],
+    proxy: ProxyRoute? = nil
+  ) async throws -> FetchError? {
     var configuration = CurlFetcher.Configuration()
     configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
     let settings = TransferSettings(configuration)
     let running = RunningLoop(try EventLoop(settings: settings) { _ in })
     let exchange = Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000)
     let route = Route(
-      url: "http://name.test:\(origin.port)/", host: "name.test", port: origin.port,
-      addresses: pinned.map { IPAddress($0)! }, nameTime: .zero, policy: configuration.policy)
+      url: "http://\(host):\(origin.port)/", host: host, port: origin.port,
+      addresses: pinned.map { IPAddress($0)! }, nameTime: .zero, policy: configuration.policy,
+      proxy: proxy)
     running.loop.post(
       .start(
         TransferPlan(
@@ -43,5 +47,23 @@ struct SecondBarrierTests {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
     #expect(try await ask(origin, pinned: ["127.0.0.1"]) == nil)
+  }
+
+  @Test("has libcurl look no name up whose pin it did not accept", arguments: [false, true])
+  func unpinned(isProxy: Bool) async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/", .ok(bytes(10)))
+    // To libcurl a leading hyphen removes the pin.
+    let proxy = ProxyRoute(
+      url: "http://-name.test:\(origin.port)", host: "-name.test", port: origin.port,
+      addresses: [IPAddress("127.0.0.1")!])
+    let host = isProxy ? "name.test" : "-name.test"
+    #expect(
+      try await ask(origin, host: host, pinned: ["127.0.0.1"], proxy: isProxy ? proxy : nil)
+        == .connectFailure(host: host, detail: "its name could not be pinned"))
+    #expect(
+      try await ask(origin, host: "name.test", pinned: [])
+        == .connectFailure(host: "name.test", detail: "its name could not be pinned"))
+    #expect(origin.acceptedConnections == 0)
   }
 }

@@ -31,7 +31,7 @@ const remedies = {
   too_many_redirects: 'The origin is at fault; its final URL may work.',
   origin_status: 'The origin says so: check the URL, or ask its operator.',
   no_data: 'The origin is at fault.',
-  too_large: 'Whoever runs this service can allow more: fetch.max_bytes.',
+  too_large: 'If it is the image, the operator can allow more: fetch.max_bytes.',
   too_many_pixels: 'Whoever runs this service can allow more: decode.max_pixels and its neighbours.',
   unsupported_format: 'Give a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
   truncated: 'The origin or the network to it is at fault.',

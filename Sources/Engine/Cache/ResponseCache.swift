@@ -392,7 +392,8 @@ extension FetchError {
     case .dnsFailure, .connectFailure, .noResponse, .unreachable, .tlsFailure, .timeout, .stalled,
       .truncated, .noData:
       true
-    case .blocked, .tooManyRedirects, .badRedirect, .tooLarge, .unsupportedCoding, .brokenCoding,
+    case .blocked, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge, .unsupportedCoding,
+      .brokenCoding,
       .cancelled:
       false
     }

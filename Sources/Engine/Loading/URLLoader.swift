@@ -181,6 +181,9 @@ private struct URLLoad: Sendable {
       // The transfer may go on until the response is let go of, so that its place at the origin is given back by whoever does
       // that.
       await parts.kept.setAside(staged, of: load, after: error)
+      if case .codec(.unsupportedFormat) = error, let coding = response.unsupportedCoding {
+        throw .fetch(.unsupportedCoding(coding))
+      }
       throw error
     }
     permits.release()

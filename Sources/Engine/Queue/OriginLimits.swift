@@ -404,6 +404,7 @@ extension OriginState.Outcome {
     case .dnsFailure, .connectFailure: self = .unreached
     case .stalled, .noResponse: self = .silent(path: path.hashValue)
     case .tlsFailure, .originStatus, .tooManyRedirects, .badRedirect, .noData, .tooLarge,
+      .headerTooLarge,
       .truncated, .unsupportedCoding, .brokenCoding:
       self = .answered
     case .blocked, .unreachable, .timeout, .cancelled: self = .unknown

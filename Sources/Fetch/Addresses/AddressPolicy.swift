@@ -7,7 +7,8 @@ public import Jobs
 public struct AddressPolicy: Sendable {
   /// The schemes that are fetched; empty: http and https.
   public var allowSchemes: Set<String> = ["http", "https"]
-  /// Networks taken out of the built-in block list; an IPv4 network also covers its IPv6 disguises.
+  /// Networks taken out of the built-in block list. An IPv4 network also covers the IPv6 addresses that embed it; an IPv6
+  /// network covers the IPv4 addresses that its own embed only if all of them embed one the same way.
   public var allowNetworks: [CIDR] = []
   /// Networks that are never fetched from.
   public var denyNetworks: [CIDR] = []
@@ -46,14 +47,24 @@ public struct AddressPolicy: Sendable {
       return "deny_networks"
     }
     // All of those within, since Teredo carries two and only one of them is where the packets end.
-    if isAllowed(address) || isAllowed(outer) || !inner.isEmpty && inner.allSatisfy(isAllowed) {
+    if allows(address) || allows(outer) || !inner.isEmpty && inner.allSatisfy(allows) {
       return nil
     }
-    return inner.lazy.compactMap(SpecialPurposeRegistry.forbiddingName).first
-      ?? SpecialPurposeRegistry.forbiddingName(of: outer)
+    return inner.lazy.filter { !allows($0) }.compactMap(SpecialPurposeRegistry.forbiddingName).first
+      ?? (isWithinAllowed(outer) ? nil : SpecialPurposeRegistry.forbiddingName(of: outer))
   }
 
-  private func isAllowed(_ address: IPAddress) -> Bool {
+  /// Whether a network allows the address, and the IPv4 addresses embedded in it with it.
+  ///
+  /// `::/0` says nothing of `::ffff:127.0.0.1`, which the kernel connects to as IPv4, nor of what a translator or a
+  /// tunnel would make of an address.
+  private func allows(_ address: IPAddress) -> Bool {
+    allowNetworks.contains {
+      $0.contains(address) && $0.prefixLength >= address.embeddingPrefixLength
+    }
+  }
+
+  private func isWithinAllowed(_ address: IPAddress) -> Bool {
     allowNetworks.contains { $0.contains(address) }
   }
 

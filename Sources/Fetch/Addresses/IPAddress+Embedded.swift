@@ -23,6 +23,13 @@ extension IPAddress {
     }
   }
 
+  /// How many leading bits say that an IPv4 address is embedded, and how; 0 where none is.
+  var embeddingPrefixLength: Int {
+    if unmapped != self { return 96 }
+    if embedded.isEmpty { return 0 }
+    return Self.forms.first { $0.prefix.contains(self) }?.prefix.prefixLength ?? 96
+  }
+
   private enum Form { case low, sixToFour, teredo, translated48 }
 
   private static let forms: [(prefix: CIDR, form: Form)] = [

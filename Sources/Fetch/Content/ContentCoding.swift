@@ -8,23 +8,29 @@ enum ContentCoding {
   /// Each holds a window, and may blow up what the next one has to read.
   static let maxInARow = 3
 
-  /// What was applied to a response's content, in that order.
-  ///
-  /// - Throws: `.unsupportedCoding` for what can't be undone.
-  static func applied(to head: ResponseHead) throws(FetchError) -> [ContentCoding] {
+  /// How a response's content is coded.
+  enum Applied {
+    /// These were applied, in that order.
+    case known([ContentCoding])
+    /// Not all of them can be undone, so none is. Many such names are wrong: the content is an image as it stands.
+    case unsupported(String)
+  }
+
+  /// What was applied to a response's content.
+  static func applied(to head: ResponseHead) -> Applied {
     // A 304 has no content, and of a part nothing can be decoded without what comes before it.
-    guard head.status == 200 || head.status == 203 else { return [] }
+    guard head.status == 200 || head.status == 203 else { return .known([]) }
     let names = head.fields.contentCodings
     var codings: [ContentCoding] = []
     for name in names {
-      guard let coding = ContentCoding(name) else { throw .unsupportedCoding(name) }
+      guard let coding = ContentCoding(name) else { return .unsupported(name) }
       codings.append(coding)
     }
     // A brotli window has up to 16 MiB: one a transfer is enough.
     guard codings.count <= maxInARow, codings.count(where: { $0 == .brotli }) <= 1 else {
-      throw .unsupportedCoding(names.joined(separator: ", "))
+      return .unsupported(names.joined(separator: ", "))
     }
-    return codings
+    return .known(codings)
   }
 
   private init?(_ name: String) {

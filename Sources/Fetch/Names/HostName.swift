@@ -52,9 +52,10 @@ enum HostName: Equatable {
   }
 
   /// Labels of 1 to 63 characters, 253 in all (RFC 1035), with the underscore that is found in the
-  /// wild.
+  /// wild, and hyphens at the ends of labels, which RFC 952 forbids but some names have. The name itself never begins
+  /// with one: in `CURLOPT_RESOLVE` that removes a pin.
   private static func isLegal(_ name: String) -> Bool {
-    name.utf8.count <= 253
+    name.utf8.count <= 253 && !name.hasPrefix("-")
       && name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         .allSatisfy { label in
           1...63 ~= label.count

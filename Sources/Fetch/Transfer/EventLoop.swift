@@ -179,7 +179,8 @@ extension EventLoop {
     guard let transfer = Transfer(plan, settings: settings, handles: handles, idle: idle),
       curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
     else {
-      plan.exchange.end(.connectFailure(host: plan.route.host, detail: "out of memory"))
+      plan.exchange.end(
+        .connectFailure(host: plan.route.host, detail: "the transfer could not be set up"))
       return
     }
     transfers[plan.exchange.id] = transfer

@@ -20,6 +20,9 @@ struct Route: Sendable {
     return [Self.pin(host, port, addresses)].compactMap { $0 }
   }
 
+  /// Whether the host that is connected to is an IPv6 address, which has no pin.
+  var hasNoName: Bool { (proxy?.host ?? host).contains(":") }
+
   /// Nil for an IPv6 address, which libcurl looks up nowhere and whose colons the entry can't hold.
   private static func pin(_ host: String, _ port: Int, _ addresses: [IPAddress]) -> String? {
     host.contains(":") ? nil : "\(host):\(port):\(addresses.map(\.inURL).joined(separator: ","))"

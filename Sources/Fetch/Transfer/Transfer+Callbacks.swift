@@ -21,6 +21,7 @@ extension Transfer {
     CCurl_setPointer(easy, CURLOPT_OPENSOCKETDATA, context)
     CCurl_setPrereqFunction(easy, judgePeer)
     CCurl_setPointer(easy, CURLOPT_PREREQDATA, context)
+    CCurl_setPointer(easy, CURLOPT_RESOLVER_START_DATA, context)
   }
 
   fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Transfer? {
@@ -68,6 +69,7 @@ extension Transfer {
     switch headerSection.take(line) {
     case .more: return line.count
     case .complete:
+      guard headerSection.status == statusOfLibrary else { return malformed() }
       failure = objectionToLength
       guard failure == nil else { return Self.stop }
       guard !headerSection.hasUnaskedCoding else {
@@ -79,13 +81,23 @@ extension Transfer {
       hasHead = true
       exchange.deliver(makeHead())
       return line.count
-    case .tooLarge:
-      failure = .tooLarge(limit: settings.maxHeaderBytes)
+    case .tooLarge(let limit):
+      failure = .headerTooLarge(limit)
       return Self.stop
-    case .malformed:
-      failure = .noResponse(host: plan.route.host, detail: "a malformed header section")
-      return Self.stop
+    case .malformed: return malformed()
     }
+  }
+
+  private func malformed() -> Int {
+    failure = .noResponse(host: plan.route.host, detail: "a malformed header section")
+    return Self.stop
+  }
+
+  /// The final response's status, as libcurl has read it.
+  private var statusOfLibrary: Int {
+    var status = 0
+    CCurl_getLong(easy, CURLINFO_RESPONSE_CODE, &status)
+    return status
   }
 
   private var objectionToLength: FetchError? {
@@ -98,6 +110,13 @@ extension Transfer {
 
   // Neither a count of bytes nor a pause: libcurl ends the transfer.
   private static let stop = 0xFFFF_FFFF
+
+  /// libcurl did not find the host among the pins. Only an IPv6 address is not pinned: libcurl reads it without a lookup.
+  fileprivate func resolvesWithoutPin() -> Bool {
+    if plan.route.hasNoName { return true }
+    failure = .connectFailure(host: plan.route.host, detail: "its name could not be pinned")
+    return false
+  }
 
   /// The last look before the connection: only an address that was judged and pinned gets a socket.
   fileprivate func opens(_ address: IPAddress) -> Bool {
@@ -182,6 +201,13 @@ private func openSocket(
   let opened = socket(address.pointee.family, type, address.pointee.protocol)
   if opened >= 0 { transfer.opened(opened) }
   return opened
+}
+
+/// Called before libcurl looks a host up; anything but 0 ends the transfer.
+func startResolving(
+  _: UnsafeMutableRawPointer?, _: UnsafeMutableRawPointer?, _ context: UnsafeMutableRawPointer?
+) -> Int32 {
+  Transfer.at(context)?.resolvesWithoutPin() == true ? 0 : 1
 }
 
 private func judgePeer(

@@ -25,10 +25,9 @@ extension Transfer {
       return .tlsFailure(host: host, detail: words(for: code))
     case CURLE_OPERATION_TIMEDOUT where !isConnected:
       return connectTimedOut
-    // A header line longer than libcurl keeps; CURLE_TOO_LARGE from libcurl 8.6 on.
-    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead,
-      CURLcode(rawValue: 100) where isConnected && !hasHead:
-      return .tooLarge(limit: settings.maxHeaderBytes)
+    // A header line longer than libcurl keeps; CURLE_TOO_LARGE (100) from libcurl 8.6 on.
+    case CURLE_OUT_OF_MEMORY where isConnected && !hasHead, CURLcode(100) where !hasHead:
+      return .headerTooLarge(.bytes(settings.maxHeaderBytes))
     default:
       guard hasHead else {
         let words = words(for: code)
@@ -41,7 +40,7 @@ extension Transfer {
 
   /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.
   private var brokeOff: Bool {
-    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset", "unexpected eof"]
+    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset"]
       .contains { detail.contains($0) }
   }
 

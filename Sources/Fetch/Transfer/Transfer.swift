@@ -63,9 +63,9 @@ final class Transfer {
     message = .allocate(capacity: Int(CURL_ERROR_SIZE))
     message.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
     CCurl_setPointer(easy, CURLOPT_ERRORBUFFER, message)
-    pinNames()
     setOptions()
     installCallbacks()
+    guard pinNames() else { return nil }
   }
 
   deinit {
@@ -88,18 +88,30 @@ final class Transfer {
   /// A name cache of its own for each transfer, filled before it starts: in the multi handle's
   /// shared one a pin could run out before its use, and libcurl would then ask the system behind
   /// our back.
-  private func pinNames() {
-    CCurl_shareNames(names)
-    CCurl_setPointer(easy, CURLOPT_SHARE, names)
-    set(CURLOPT_RESOLVE, plan.route.pins)
+  ///
+  /// A pin that libcurl does not accept is no error to it, so ``startResolving`` ends a transfer that would look a name up.
+  /// - Returns: whether the options were accepted; else the transfer must not start.
+  private func pinNames() -> Bool {
+    CCurl_shareNames(names) == CURLSHE_OK
+      && CCurl_setPointer(easy, CURLOPT_SHARE, names) == CURLE_OK
+      && CCurl_setResolverStartFunction(easy, startResolving) == CURLE_OK
+      && set(CURLOPT_RESOLVE, plan.route.pins)
   }
 
-  func set(_ option: CURLoption, _ lines: [String]) {
+  /// - Returns: whether libcurl has taken all of the lines.
+  @discardableResult
+  func set(_ option: CURLoption, _ lines: [String]) -> Bool {
     var list: UnsafeMutablePointer<curl_slist>?
-    for line in lines { list = curl_slist_append(list, line) ?? list }
-    guard let list else { return }
+    for line in lines {
+      guard let longer = curl_slist_append(list, line) else {
+        curl_slist_free_all(list)
+        return false
+      }
+      list = longer
+    }
+    guard let list else { return true }
     lists.append(list)
-    CCurl_setList(easy, option, list)
+    return CCurl_setList(easy, option, list) == CURLE_OK
   }
 
   /// What remains of its connection shall not serve another transfer.

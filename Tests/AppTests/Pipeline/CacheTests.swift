@@ -38,6 +38,45 @@ struct CacheTests {
     }
   }
 
+  @Test(
+    "does not reuse a response whose folded field forbids it",
+    arguments: ["Cache-Control: max-age=3600,\r\n no-store", "Vary: Accept,\r\n\t*"])
+  func folded(lines: String) async throws {
+    try await withPipeline { service, origin async throws in
+      let head = "HTTP/1.1 200 OK\r\nExpires: Sun, 06 Nov 2050 08:49:37 GMT\r\n\(lines)\r\n"
+      let reply = Array("\(head)Content-Length: \(png.count)\r\n\r\n".utf8) + png
+      origin.on("/x", ScriptedReply(.send(reply)))
+      for _ in 0..<2 {
+        #expect(try await service.run(["url": origin.url("/x")]).cache?.status == "miss")
+      }
+      #expect(origin.requests.count == 2)
+    }
+  }
+
+  @Test("reads a folded field of a 304, and sends back a folded validator")
+  func foldedValidator() async throws {
+    try await withPipeline { service, origin async throws in
+      func reply(_ status: Int, _ lines: String, _ body: [UInt8] = []) -> ScriptedReply {
+        let length = status == 304 ? "" : "Content-Length: \(body.count)\r\n"
+        return ScriptedReply(
+          .send(Array("HTTP/1.1 \(status) OK\r\n\(lines)\r\n\(length)\r\n".utf8) + body))
+      }
+      origin.on(
+        "/x",
+        inOrder: [
+          reply(200, "ETag:\r\n \"v1\"\r\nCache-Control: max-age=60\r\nAge:\r\n\t120", png),
+          reply(304, "Cache-Control: max-age=600,\r\n no-cache"),
+          reply(304, "Cache-Control: max-age=600"),
+        ])
+      _ = try await service.run(["url": origin.url("/x")])
+      for _ in 0..<2 {
+        let job = try await service.run(["url": origin.url("/x")])
+        #expect(job.cache?.status == "revalidated")
+      }
+      #expect(origin.requests.map { $0.header("If-None-Match") } == [nil, "\"v1\"", "\"v1\""])
+    }
+  }
+
   @Test("is not asked and not told in no-store mode")
   func noStore() async throws {
     try await withPipeline { service, origin in

@@ -93,10 +93,46 @@ struct CodingTests {
     }
   }
 
+  @Test(
+    "that has an unknown name succeeds where the bytes are an image as they stand",
+    arguments: ["utf-8", "base64", "aws-chunked", "zstd", "gzip, gzip, gzip, gzip"])
+  func wrongName(name: String) async throws {
+    try await withPipeline { service, origin in
+      let fields = [
+        ("Content-Encoding", name), ("ETag", "\"v1\""), ("Cache-Control", "max-age=600"),
+      ]
+      origin.on("/x", .ok(png, headers: fields))
+      let job = try await service.run(["url": origin.url("/x"), "integrity": integrity(png)])
+      #expect(job.phase == "success" && job.image?.bytes == png.count, "\(job.summary)")
+      #expect(job.progress.total == png.count && job.attempts == 1)
+      #expect(try await service.image(of: job.id) == png)
+      let head = try await service.send("HEAD", "/jobs/\(job.id)/image")
+      #expect(head.headers["content-encoding"] == nil)
+      #expect(try await service.run(["url": origin.url("/x")]).cache?.status == "hit")
+      let small: [String: Any] = [
+        "url": origin.url("/x"), "max_bytes": png.count - 1, "cache": "reload",
+      ]
+      #expect(try await service.run(small).error?.code == "too_large")
+    }
+  }
+
+  @Test("that has an unknown name is asked for in whole after it broke off")
+  func brokenOff() async throws {
+    try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
+      let odd = Representation(
+        png, headers: [("ETag", "\"v1\""), ("Content-Encoding", "aws-chunked")])
+      origin.on("/x", inOrder: { odd.reply(to: $0, breakingAt: 100) }, { odd.reply(to: $0) })
+      let job = try await service.run(["url": origin.url("/x")])
+      #expect(job.phase == "success" && job.attempts == 2, "\(job.summary)")
+      #expect(origin.requests.map { $0.header("Range") } == [nil, nil])
+      #expect(try await service.image(of: job.id) == png)
+    }
+  }
+
   @Test("that nobody can undo, or that is broken, fails and is not tried again")
   func failures() async throws {
     try await withPipeline(["jobs.max_attempts": "3"]) { service, origin in
-      origin.on("/x", .ok(png, headers: [("Content-Encoding", "zstd")]))
+      origin.on("/x", .ok([0x28, 0xB5, 0x2F, 0xFD] + png, headers: [("Content-Encoding", "zstd")]))
       let unknown = try await service.run(["url": origin.url("/x")])
       #expect(unknown.error?.code == "unsupported_format" && unknown.attempts == 1)
       #expect(unknown.error?.detail.contains("zstd") == true)
