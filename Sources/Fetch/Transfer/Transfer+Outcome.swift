@@ -40,7 +40,7 @@ extension Transfer {
 
   /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.
   private var brokeOff: Bool {
-    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset"]
+    ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset", "unexpected eof"]
       .contains { detail.contains($0) }
   }
 
