@@ -136,6 +136,7 @@ public final class CurlFetcher: ImageFetcher {
     _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
+    let head = head.whole(if: !RequestFields.contain("range", in: conditions))
     if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
       if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
       throw error
@@ -174,6 +175,20 @@ public final class CurlFetcher: ImageFetcher {
     if let length = head.contentLength, length > maxBytes { return .tooLarge(limit: maxBytes) }
     // An empty part says nothing of the whole.
     return head.contentLength == 0 && head.status != 206 ? .noData : nil
+  }
+}
+
+extension ResponseHead {
+  /// The same with 200 in place of a 206 that nobody asked for and whose part is the whole (RFC 9110 section 15.3.7).
+  fileprivate func whole(if isUnasked: Bool) -> ResponseHead {
+    guard isUnasked, status == 206, let contentLength,
+      let text = fields.last(where: { $0.name.lowercased() == "content-range" })?.value,
+      let range = ContentRange(text), range.first == 0, range.last + 1 == contentLength,
+      range.total == contentLength
+    else { return self }
+    var whole = self
+    whole.status = 200
+    return whole
   }
 }
 
