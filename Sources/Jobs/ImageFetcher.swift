@@ -175,6 +175,9 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case blocked(target: String, BlockReason)
   /// The name has no address, or no answer came in time.
   case dnsFailure(host: String, detail: String)
+  /// The host is no address, and no name that could ever have one: an empty or too long label, or characters that no
+  /// name has.
+  case badHost(String)
   /// No connection.
   case connectFailure(host: String, detail: String)
   /// A connection, and on it no response or none that HTTP allows: the host is there.

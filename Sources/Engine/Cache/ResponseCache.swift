@@ -385,14 +385,17 @@ extension CacheCounts {
 }
 
 extension FetchError {
-  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, or no answer.
+  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, what a gateway
+  /// says in their place, or no answer.
   var isOriginsFault: Bool {
     switch self {
-    case .originStatus(let status, _): [500, 502, 503, 504].contains(status)
+    case .originStatus(let status, _):
+      [500, 502, 503, 504].contains(status) || TransientStatus.isOfGateway(status)
     case .dnsFailure, .connectFailure, .noResponse, .unreachable, .tlsFailure, .timeout, .stalled,
       .truncated, .noData:
       true
-    case .blocked, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge, .unsupportedCoding,
+    case .blocked, .badHost, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge,
+      .unsupportedCoding,
       .brokenCoding,
       .cancelled:
       false
