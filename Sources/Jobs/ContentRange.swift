@@ -2,7 +2,7 @@
 package struct ContentRange: Equatable, Sendable {
   package let first: Int
   package let last: Int
-  /// Of the whole; nil where it is not said (`bytes 5-9/*`).
+  /// The size of the whole; nil where the field does not say it (`bytes 5-9/*`).
   package let total: Int?
 
   /// Nil for other units, a range that was not satisfied, and what breaks the rules.

@@ -128,7 +128,7 @@ struct ConditionTests {
       await failure(of: fetcher, request(origin.url("/to"), timeout: .seconds(seconds))) == nil)
   }
 
-  @Test("a part that nobody asked for is accepted if it is the whole, and coded as one")
+  @Test("an unrequested part is accepted if it is the whole, also a coded one")
   func unaskedPart() async throws {
     let origin = try ScriptedOrigin()
     let fetcher = try FetchTests.fetcher()

@@ -81,7 +81,7 @@ extension KeptTransfer {
     return agrees(answer)
   }
 
-  /// Of the whole image: a part that does not say it (`bytes 5-9/*`) has the total that the first response said.
+  /// The size of the whole image. Where a part does not say it (`bytes 5-9/*`), the first response did.
   func total(with range: ContentRange) -> Int? { range.total ?? response.total }
 
   /// With `If-Range` an origin needn't repeat the date, but has to repeat the entity tag (section 15.3.7).
@@ -128,7 +128,7 @@ final class RestOfImage: ImageBytes {
 }
 
 extension FetchedResponse {
-  /// Of a part (RFC 9110 section 14.4); nil where there is none.
+  /// The range of a part (RFC 9110 section 14.4); nil where there is none.
   var contentRange: ContentRange? { field("content-range").flatMap(ContentRange.init) }
 
   /// When the origin says that it last changed the image (RFC 9110 section 8.8.2); nil where it doesn't say, or says
