@@ -223,6 +223,7 @@ extension FetchError {
       return ("\(target.shortened) \(reason.described("fetch", "from"))", nil)
     case .dnsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
+    case .badHost(let host): return ("\(host.shortened) is no name that can have an address.", nil)
     case .connectFailure(let host, let detail), .noResponse(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .unreachable(let origin, let failures, let seconds):

@@ -72,6 +72,7 @@ extension FetchError {
     switch self {
     case .blocked(_, let reason): .blocked(target: name, reason)
     case .dnsFailure: .dnsFailure(host: name, detail: "no address")
+    case .badHost: .badHost(name)
     case .connectFailure: .connectFailure(host: name, detail: "no connection")
     case .noResponse: .noResponse(host: name, detail: "no response")
     case .tlsFailure: .tlsFailure(host: name, detail: "no trusted TLS session")

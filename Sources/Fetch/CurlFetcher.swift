@@ -91,15 +91,18 @@ public final class CurlFetcher: ImageFetcher {
           answered: start.duration(to: .now)))
       let target = try Redirect.target(of: head, from: route.url)
       let next = origin(of: target)
-      if next != at {
-        (fields, hasFields) = ([], false)
-        try await request.awaitAdmission(to: next, by: deadline)
+      if next != at { (fields, hasFields) = ([], false) }
+      conditions = RequestFields.conditions(request.conditions, for: target)
+      switch await request.lookUp?(target, hasFields) {
+      case .answers:
+        metrics.count(nil)
+        return .stored(at: target, over: redirects, hadFields: hasFields, timings: head.timings)
+      case .conditions(let known):
+        if conditions.isEmpty { conditions = RequestFields.sound(known) }
+      case nil: break
       }
+      if next != at { try await request.awaitAdmission(to: next, by: deadline) }
       (url, at) = (target, next)
-      conditions = RequestFields.conditions(request.conditions, for: url)
-      if conditions.isEmpty, let elsewhere = request.conditionsElsewhere {
-        conditions = RequestFields.sound(await elsewhere(url, hasFields))
-      }
     }
   }
 
@@ -137,6 +140,7 @@ public final class CurlFetcher: ImageFetcher {
     _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
+    let head = head.whole(if: !RequestFields.contain("range", in: conditions))
     if let error = Self.objection(to: head, conditions: conditions, maxBytes: maxBytes) {
       if case .tooLarge = error { exchange.cancel() } else { exchange.discard() }
       throw error
@@ -175,6 +179,36 @@ public final class CurlFetcher: ImageFetcher {
     if let length = head.contentLength, length > maxBytes { return .tooLarge(limit: maxBytes) }
     // An empty part says nothing of the whole.
     return head.contentLength == 0 && head.status != 206 ? .noData : nil
+  }
+}
+
+extension FetchedResponse {
+  /// The result of a fetch whose caller has a stored response that answers.
+  fileprivate static func stored(
+    at url: SourceURL, over redirects: [FetchedRedirect], hadFields: Bool, timings: TransferTimings
+  ) -> FetchedResponse {
+    var response = FetchedResponse(
+      url: url, status: 200, headers: [], contentLength: nil, body: NoBytes(), timings: timings)
+    (response.redirects, response.hadFields, response.isStored) = (redirects, hadFields, true)
+    return response
+  }
+
+  private final class NoBytes: ImageBytes {
+    func next() async throws(FetchError) -> [UInt8]? { nil }
+  }
+}
+
+extension ResponseHead {
+  /// The same with 200 in place of a 206 whose part is the whole (RFC 9110 section 15.3.7).
+  fileprivate func whole(if isUnasked: Bool) -> ResponseHead {
+    guard isUnasked, status == 206, let contentLength,
+      let text = fields.last(where: { $0.name.lowercased() == "content-range" })?.value,
+      let range = ContentRange(text), range.first == 0, range.last + 1 == contentLength,
+      range.total == contentLength
+    else { return self }
+    var whole = self
+    whole.status = 200
+    return whole
   }
 }
 

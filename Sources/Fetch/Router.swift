@@ -44,7 +44,7 @@ struct Router: Sendable {
     to url: SourceURL, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> Route {
     guard let host = HostName(url.host) else {
-      throw .dnsFailure(host: url.host, detail: "neither a name nor an address")
+      throw .badHost(url.host)
     }
     if let reason = policy.objection(scheme: url.scheme, host: host.text, port: url.port) {
       throw .blocked(target: host.text, reason)

@@ -114,8 +114,8 @@ public enum DeliveryError: Error, Sendable, Equatable, Codable {
   /// Whether the same may succeed in a moment, by the answer's status alone.
   package var isPassing: Bool {
     switch self {
-    case .refused(_, let status, _): [408, 429, 500, 502, 503, 504].contains(status)
-    case .unreachable(_, .blocked), .unreachable(_, .cancelled): false
+    case .refused(_, let status, _): TransientStatus.contains(status)
+    case .unreachable(_, .blocked), .unreachable(_, .badHost), .unreachable(_, .cancelled): false
     case .unreachable: true
     case .differs, .unknown, .noCredentials, .longKey, .unreadable, .cancelled: false
     }

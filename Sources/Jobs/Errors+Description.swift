@@ -68,6 +68,7 @@ extension FetchError: CustomStringConvertible {
     case .dnsFailure(let host, let detail), .connectFailure(let host, let detail),
       .noResponse(let host, let detail), .tlsFailure(let host, let detail):
       "\(host): \(detail)"
+    case .badHost(let host): "\(host): no name that can have an address"
     case .unreachable(let origin, let failures, let seconds):
       "\(origin): not reached \(failures) times in a row, left alone for \(seconds) s"
     case .timeout(let seconds): "not done after \(seconds) s"

@@ -31,9 +31,9 @@ public struct FetchRequest: Sendable {
   public var headers: [HeaderField]
   /// What makes it conditional or a request for a part, for each URL that something is known of.
   public var conditions: [FetchConditions] = []
-  /// Asked for the conditions of a URL that a redirect leads to, where ``conditions`` says nothing of it. Nil: none.
-  public var conditionsElsewhere:
-    (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> [HeaderField])?
+  /// Asked what is known of a URL that a redirect leads to, before anything is sent there. `hasFields` says whether
+  /// ``headers`` would be sent. Nil: nothing is known.
+  public var lookUp: (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> KnownResponse)?
   /// Asked before a redirect is followed to another origin, as ``ImageFetcher/origin(of:)`` has it: it may wait there
   /// for its turn. Nil: none needed.
   public var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
@@ -54,6 +54,14 @@ public struct FetchRequest: Sendable {
     self.timeout = timeout
     self.maxBytes = maxBytes
   }
+}
+
+/// Knowledge that the caller of a fetch has of a URL that a redirect leads to.
+public enum KnownResponse: Sendable, Equatable {
+  /// A stored response answers, so nothing is sent: the fetch ends with ``FetchedResponse/isStored``.
+  case answers
+  /// The request gets these conditions, unless ``FetchRequest/conditions`` has some for that URL.
+  case conditions([HeaderField])
 }
 
 /// What makes the request for one URL conditional or one for a part (RFC 9110 sections 13 and 14.2).
@@ -110,6 +118,9 @@ public struct FetchedResponse: Sendable {
   public var redirects: [FetchedRedirect] = []
   /// Whether the last request had the client's own header fields.
   public var hadFields = true
+  /// Whether nothing was sent to `url`, as the caller's stored response answers (``KnownResponse/answers``). There are no
+  /// header fields and no content then, and the status is 200.
+  public var isStored = false
   /// The status (RFC 9110 section 15): 200 or 203; 206 to a range and 304 to a condition that was asked for.
   public var status: Int
   /// The response's header fields.
@@ -118,7 +129,7 @@ public struct FetchedResponse: Sendable {
   public var contentLength: Int?
   /// The content, as it arrives, without the content codings that a 200 or 203 had (RFC 9110 section 8.4).
   public var body: any ImageBytes
-  /// The name of a content coding that can't be undone: `body` is as it came, and no image unless the name is wrong.
+  /// The name of a content coding that can't be undone. `body` is still coded then, unless the name is wrong.
   public var unsupportedCoding: String?
   /// How long each step of the transfer took.
   public var timings: TransferTimings
@@ -175,6 +186,9 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
   case blocked(target: String, BlockReason)
   /// The name has no address, or no answer came in time.
   case dnsFailure(host: String, detail: String)
+  /// The host is no address, and no name that could ever have one: an empty or too long label, or characters that no
+  /// name has.
+  case badHost(String)
   /// No connection.
   case connectFailure(host: String, detail: String)
   /// A connection, and on it no response or none that HTTP allows: the host is there.

@@ -24,7 +24,7 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
       .fetch(.unreachable), .fetch(.timeout),
       .fetch(.stalled), .fetch(.truncated):
       true
-    case .fetch(.originStatus(let status, _)): [408, 425, 429, 500, 502, 503, 504].contains(status)
+    case .fetch(.originStatus(let status, _)): TransientStatus.contains(status)
     // Room is made, and our faults pass. A fetch that was cancelled is told as `internal`.
     case .storageFull, .internal, .fetch(.cancelled), .codec(.noDecoder), .delivery: true
     default: false
@@ -78,7 +78,7 @@ extension FetchError {
   public var code: FailureCode {
     switch self {
     case .blocked: .blockedAddress
-    case .dnsFailure: .dnsFailure
+    case .dnsFailure, .badHost: .dnsFailure
     case .connectFailure, .noResponse, .unreachable: .connectFailure
     case .tlsFailure: .tlsFailure
     case .timeout: .timeout

@@ -16,11 +16,13 @@ public enum S3Error: Error, Sendable, Equatable {
   /// Whether the same request may succeed in a moment.
   var isRetryable: Bool {
     switch self {
-    case .unreachable(.cancelled), .unreachable(.tooLarge): false
+    case .unreachable(.cancelled), .unreachable(.tooLarge), .unreachable(.headerTooLarge),
+      .unreachable(.badHost):
+      false
     case .unreachable: true
     // 400 RequestTimeout: the connection was too slow for it.
     case .refused(let status, let code, _):
-      [408, 429, 500, 502, 503, 504].contains(status)
+      TransientStatus.contains(status)
         || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
     case .otherBytes, .unexpected, .noCredentials: false
     }

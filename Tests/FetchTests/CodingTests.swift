@@ -101,7 +101,7 @@ struct CodingTests {
     #expect(await failure(coded(two, as: "br, gzip")) == .brokenCoding("gzip"))
   }
 
-  @Test("that are unknown, or too many, are named, and the content is as it came")
+  @Test("that are unknown, or too many, are named, and the content stays as sent")
   func unknown() async throws {
     for (fields, named) in [
       (["compress"], "compress"), (["zstd"], "zstd"), (["gzip, Foo"], "foo"), (["gzip", "x"], "x"),

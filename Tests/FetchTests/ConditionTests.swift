@@ -127,4 +127,30 @@ struct ConditionTests {
     #expect(
       await failure(of: fetcher, request(origin.url("/to"), timeout: .seconds(seconds))) == nil)
   }
+
+  @Test("an unrequested part is accepted if it is the whole, also a coded one")
+  func unaskedPart() async throws {
+    let origin = try ScriptedOrigin()
+    let fetcher = try FetchTests.fetcher()
+    func failure(
+      _ range: String, _ more: [(String, String)] = [], body: [UInt8] = bytes(10)
+    ) async -> FetchError? {
+      origin.on("/a", .status(206, headers: [("Content-Range", range)] + more, body: body))
+      return await FetchTests.failure(of: fetcher, request(origin.url("/a")))
+    }
+    #expect(await failure("bytes 0-9/10") == nil)
+    let response = try await fetcher.fetch(request(origin.url("/a")))
+    #expect(response.status == 200 && response.contentLength == 10)
+    #expect(try await readAll(response.body) == bytes(10))
+    for range in ["bytes 0-9/11", "bytes 0-8/9", "bytes 1-9/10", "bytes 0-9/*", "bytes */10", ""] {
+      #expect(await failure(range) == .originStatus(206, retryAfter: nil), "\(range)")
+    }
+    let gzip = Compressed.gzip(bytes(10))
+    let all = "bytes 0-\(gzip.count - 1)/\(gzip.count)"
+    #expect(await failure(all, [("Content-Encoding", "gzip")], body: gzip) == nil)
+    let range = HeaderField(name: "Range", value: "bytes=5-")
+    origin.on("/a", .status(206, headers: [("Content-Range", "bytes 0-9/10")], body: bytes(10)))
+    let asked = try await fetcher.fetch(request(origin.url("/a"), conditions: [range]))
+    #expect(asked.status == 206)
+  }
 }

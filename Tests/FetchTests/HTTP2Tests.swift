@@ -46,6 +46,88 @@ struct HTTP2Tests {
   }
 }
 
+@Suite("An origin that breaks the rules of HTTP/2")
+struct BrokenHTTP2Tests {
+  /// Answers by HTTP/2 with a field that only HTTP/1.1 has, and by HTTP/1.1 as its argument says. Prints the protocol
+  /// and method of each request.
+  private static let script = """
+    import socket, ssl, struct, sys
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[1])
+    context.set_alpn_protocols(['h2', 'http/1.1'])
+    listener = socket.create_server(('127.0.0.1', 0))
+    print(listener.getsockname()[1])
+
+    def frame(kind, flags, stream, payload=b''):
+        return struct.pack('>I', len(payload))[1:] + bytes([kind, flags]) + struct.pack('>I', stream) + payload
+
+    def serve(connection):
+        file = connection.makefile('rwb')
+        if connection.selected_alpn_protocol() != 'h2':
+            method = file.readline().split()[0].decode()
+            length = 0
+            while (line := file.readline().strip()):
+                name, _, value = line.partition(b':')
+                if name.lower() == b'content-length': length = int(value)
+            file.read(length)
+            print('1.1', method)
+            file.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\nConnection: close\\r\\n\\r\\nimage')
+            return file.flush()
+        file.read(24)
+        file.write(frame(4, 0, 0))
+        while len(head := file.read(9)) == 9:
+            payload = file.read(int.from_bytes(head[:3], 'big'))
+            if head[3] == 4 and not head[4] & 1: file.write(frame(4, 1, 0))
+            if head[3] == 1:
+                print('2')
+                fields = b'\\x88' + b'\\x00\\x0aconnection\\x0akeep-alive'
+                file.write(frame(1, 4, 1, fields) + frame(0, 1, 1, b'image'))
+            file.flush()
+
+    while True:
+        plain, _ = listener.accept()
+        try: serve(context.wrap_socket(plain, server_side=True))
+        except OSError: pass
+        finally: plain.close()
+    """
+
+  private let certificates: TestCertificates
+  private let server: PythonServer
+  private let fetcher: CurlFetcher
+  private var url: String { "https://127.0.0.1:\(server.port)/a" }
+
+  init() async throws {
+    let certificates = try TestCertificates()
+    self.certificates = certificates
+    server = try await PythonServer(Self.script, arguments: [certificates.certificate])
+    fetcher = try FetchTests.fetcher { $0.certificateAuthorities = certificates.authority }
+  }
+
+  @Test("is asked once more, by HTTP/1.1")
+  func fallback() async throws {
+    let response = try await fetcher.fetch(request(url))
+    #expect(try await readAll(response.body) == Array("image".utf8))
+    #expect(await poll { server.printed == ["2", "1.1 GET"] })
+    let sender = fetcher.sender(under: .everywhere)
+    let put = try await sender.send(
+      OutgoingRequest(
+        .put, #require(SourceURL(url)), content: OutgoingContent(bytes(100_000)),
+        timeout: .seconds(30), maxBytes: 100))
+    #expect(put.status == 200)
+    #expect(await poll { server.printed == ["2", "1.1 GET", "2", "1.1 PUT"] })
+  }
+
+  @Test("gets no POST a second time")
+  func post() async throws {
+    let sender = fetcher.sender(under: .everywhere)
+    let sent = OutgoingRequest(
+      .post, try #require(SourceURL(url)), content: OutgoingContent(bytes(10)),
+      timeout: .seconds(30), maxBytes: 100)
+    await #expect(throws: FetchError.self) { try await sender.send(sent) }
+    #expect(await poll { server.printed == ["2"] })
+  }
+}
+
 /// nginx with TLS and HTTP/2 on a free port, serving `/a` of 3 MB and `/large` of 40 MB.
 private final class NginxServer: Sendable {
   private let child: ChildProcess

@@ -1,5 +1,6 @@
 import Fetch
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
 
@@ -83,6 +84,32 @@ struct RedirectTests {
       origin.on("/a", .redirect(to: location))
       #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil, "\(location)")
     }
+  }
+
+  @Test("a redirect to what the caller has stored ends the fetch without a request there")
+  func stored() async throws {
+    let other = try ScriptedOrigin()
+    other.on("/b", .ok(bytes(10)))
+    origin.on("/a", .redirect(to: "/images/b.png"))
+    origin.on("/images/b.png", .redirect(to: other.url("/b"), status: 301))
+    let notes = Notes()
+    var request = request(
+      origin.url("/a"), headers: [HeaderField(name: "Cookie", value: "a=1")])
+    request.admission = { origin async throws(FetchError) in notes.add(origin) }
+    request.lookUp = { [url = other.url("/b")] target, hasFields in
+      notes.add("\(target.string) \(hasFields)")
+      return target.string == url ? .answers : .conditions([])
+    }
+    let response = try await fetcher.fetch(request)
+    #expect(response.isStored && response.url.string == other.url("/b") && !response.hadFields)
+    #expect(response.redirects.map(\.status) == [302, 301])
+    #expect(try await response.body.next() == nil)
+    #expect(
+      notes.all == ["\(origin.url("/images/b.png")) true", "\(other.url("/b")) false"])
+    #expect(other.acceptedConnections == 0)
+    request.lookUp = { _, _ in .conditions([HeaderField(name: "If-None-Match", value: "\"v\"")]) }
+    _ = try await fetcher.fetch(request)
+    #expect(other.requests.first?.header("If-None-Match") == "\"v\"")
   }
 
   @Test("as many as allowed are followed and no more")
@@ -223,4 +250,12 @@ struct RedirectTests {
     let error = await failure(of: fetcher, request(origin.url("/a"), timeout: .milliseconds(500)))
     #expect(error == .timeout(seconds: 0.5))
   }
+}
+
+private final class Notes: Sendable {
+  private let lines = Mutex<[String]>([])
+
+  var all: [String] { lines.withLock { $0 } }
+
+  func add(_ line: String) { lines.withLock { $0.append(line) } }
 }

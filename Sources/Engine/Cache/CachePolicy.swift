@@ -84,6 +84,17 @@ struct CachePolicy: Sendable {
     return Selection.newest(of: fitting.map(\.response)).map { fitting[$0] }
   }
 
+  /// A response that redirects had led to, as one of its own URL; nil where it is another URL's.
+  func direct(_ known: CacheEntry, at url: SourceURL, hasFields: Bool) -> CacheEntry? {
+    guard let key, let path = known.path, !path.redirects.isEmpty, path.hadFields == hasFields,
+      known.image.url == url
+    else { return nil }
+    var direct = known
+    direct.id.key = key
+    direct.path = StoredPath(redirects: [], hadFields: hasFields)
+    return direct
+  }
+
   /// All that answer what the job asks, whatever image it wants.
   func matching(_ stored: [CacheEntry]) -> [CacheEntry] { stored.filter(matches) }
 

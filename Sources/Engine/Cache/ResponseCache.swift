@@ -66,12 +66,28 @@ final class ResponseCache: Sendable {
     }
   }
 
-  /// What is stored of a URL that a redirect leads the job to, to be confirmed there.
-  /// - Parameter hasFields: whether the client's own fields go along.
-  func entry(at url: SourceURL, hasFields: Bool, for job: Job) async -> CacheEntry? {
-    guard isOn, ![.noStore, .reload].contains(job.submission.cacheMode) else { return nil }
+  /// Decides how a job proceeds at a URL that a redirect leads to.
+  /// - Parameters:
+  ///   - hasFields: whether the client's own fields go along.
+  ///   - known: the response that is stored for the job's own URL. Where redirects had led from there to this URL, it is a response of
+  ///     this URL too.
+  func answer(
+    at url: SourceURL, hasFields: Bool, for job: Job, redirected known: CacheEntry?,
+    at now: Timestamp
+  ) async -> CachePolicy.Answer {
     let policy = CachePolicy(job.asking(url, withFields: hasFields))
-    return policy.choice(of: await entries(for: policy.keys).flatMap(\.self))
+    guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
+    let stored = await entries(for: policy.keys).flatMap(\.self)
+    let direct = known.flatMap { policy.direct($0, at: url, hasFields: hasFields) }
+    let answer = policy.answer(
+      from: stored + [direct].compactMap(\.self), at: now, fallback: fallback)
+    // The store knows it by its own id.
+    switch (answer, known) {
+    case (.use(direct, let outcome, let isStale), let known?):
+      return .use(known, outcome, isStale: isStale)
+    case (.validate(direct), let known?): return .validate(known)
+    default: return answer
+    }
   }
 
   private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
@@ -221,6 +237,26 @@ final class ResponseCache: Sendable {
     let policy = CachePolicy(job)
     let path = response.path(of: policy.fields, began: began)
     return obtained(.revalidated, image, stored, over: path, for: job, policy, at: now)
+  }
+
+  /// Makes the answer to a job from a stored response of the URL that redirects led to. The cache stores it for the job's
+  /// own URL too, if all of the redirects may be stored.
+  func redirected(
+    to known: CacheEntry, _ outcome: CacheOutcome, by response: FetchedResponse, for job: Job,
+    began: Timestamp, at now: Timestamp
+  ) -> LoadedImage {
+    var image = known.image
+    image.url = response.url
+    let policy = CachePolicy(job)
+    let path = response.path(of: policy.fields, began: began)
+    guard var entry = entry(image, known.response, over: path, for: job, policy) else {
+      // Until when it may be used is of no use to a job that has to ask for the redirect again.
+      return LoadedImage(image: image, cache: CacheOutcome(outcome.status, age: outcome.age))
+    }
+    entry.credentials = known.credentials ?? entry.credentials
+    let freshness = policy.freshness(of: entry, at: now, fallback: fallback)
+    return LoadedImage(
+      image: image, cache: CacheOutcome(outcome.status, freshness), entry: entry)
   }
 
   /// The cache keeps the response for the URL that was asked for, or, where a redirect may not be stored, for the one
@@ -385,14 +421,17 @@ extension CacheCounts {
 }
 
 extension FetchError {
-  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, or no answer.
+  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, what a gateway
+  /// says in their place, or no answer.
   var isOriginsFault: Bool {
     switch self {
-    case .originStatus(let status, _): [500, 502, 503, 504].contains(status)
+    case .originStatus(let status, _):
+      [500, 502, 503, 504].contains(status) || TransientStatus.isOfGateway(status)
     case .dnsFailure, .connectFailure, .noResponse, .unreachable, .tlsFailure, .timeout, .stalled,
       .truncated, .noData:
       true
-    case .blocked, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge, .unsupportedCoding,
+    case .blocked, .badHost, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge,
+      .unsupportedCoding,
       .brokenCoding,
       .cancelled:
       false

@@ -71,15 +71,18 @@ extension KeptTransfer {
   /// Whether a 206 response is the rest of these bytes: its URL, unit, start, total and validator all agree.
   func isContinued(by answer: FetchedResponse) -> Bool {
     // A part of what is coded continues no decoded bytes.
-    guard answer.headers.contentCodings.isEmpty,
-      let range = answer.contentRange,
+    guard answer.headers.contentCodings.isEmpty, let range = answer.contentRange,
+      let total = total(with: range),
       response.url == answer.url || (!response.isRedirected && answer.redirects.isEmpty),
-      range.first == count, range.last + 1 == range.total,
-      response.total == nil || response.total == range.total,
-      answer.contentLength.map({ $0 == range.total - count }) ?? true
+      range.first == count, range.last + 1 == total,
+      response.total == nil || response.total == total,
+      answer.contentLength.map({ $0 == total - count }) ?? true
     else { return false }
     return agrees(answer)
   }
+
+  /// The size of the whole image. Where a part does not say it (`bytes 5-9/*`), the first response did.
+  func total(with range: ContentRange) -> Int? { range.total ?? response.total }
 
   /// With `If-Range` an origin needn't repeat the date, but has to repeat the entity tag (section 15.3.7).
   private func agrees(_ answer: FetchedResponse) -> Bool {
@@ -97,10 +100,10 @@ final class RestOfImage: ImageBytes {
   private let body: any ImageBytes
   private let received = Mutex(0)
 
-  /// - Parameter response: one that continues the kept bytes; nil without a `Content-Range`.
+  /// - Parameter response: one that continues the kept bytes; nil where nothing says how long the image is.
   init?(_ response: FetchedResponse, after kept: KeptTransfer) {
-    guard let range = response.contentRange else { return nil }
-    (total, count, body) = (range.total, range.total - kept.count, response.body)
+    guard let total = response.contentRange.flatMap({ kept.total(with: $0) }) else { return nil }
+    (self.total, count, body) = (total, total - kept.count, response.body)
   }
 
   /// Whether more came than there is: which bytes are the image's nobody knows.
@@ -125,7 +128,7 @@ final class RestOfImage: ImageBytes {
 }
 
 extension FetchedResponse {
-  /// Of a part (RFC 9110 section 14.4); nil where there is none, or one without a total.
+  /// The range of a part (RFC 9110 section 14.4); nil where there is none.
   var contentRange: ContentRange? { field("content-range").flatMap(ContentRange.init) }
 
   /// When the origin says that it last changed the image (RFC 9110 section 8.8.2); nil where it doesn't say, or says
@@ -171,29 +174,5 @@ extension HeaderField {
       && value.lowercased().split(separator: ",").contains { part in
         part.split(separator: " ").first == "no-store"
       }
-  }
-}
-
-/// `bytes 5-9/10` (RFC 9110 section 14.4), with a total.
-struct ContentRange: Equatable {
-  let first: Int
-  let last: Int
-  let total: Int
-
-  init?(_ text: String) {
-    let words = text.split(separator: " ")
-    guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
-    let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
-    guard parts.count == 2, let total = Self.number(parts[1]) else { return nil }
-    let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
-    guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]),
-      first <= last, last < total
-    else { return nil }
-    (self.first, self.last, self.total) = (first, last, total)
-  }
-
-  private static func number(_ text: Substring) -> Int? {
-    guard !text.isEmpty, text.utf8.allSatisfy({ 0x30...0x39 ~= $0 }) else { return nil }
-    return Int(text)
   }
 }

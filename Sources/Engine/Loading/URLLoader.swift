@@ -101,7 +101,8 @@ private struct URLLoad: Sendable {
     _ url: SourceURL, _ known: CacheEntry?, _ kept: KeptTransfer?, looksElsewhere: Bool = true
   ) async throws(JobFailure) -> LoadedImage {
     let conditions = [known?.conditions(asking: url), kept?.conditions(asking: url)]
-    let elsewhere = looksElsewhere ? KnownElsewhere(for: job, cache) : nil
+    let elsewhere =
+      looksElsewhere ? KnownElsewhere(for: job, known, cache, now: parts.now) : nil
     let began = parts.now()
     let response: FetchedResponse
     do throws(FetchError) {
@@ -113,6 +114,15 @@ private struct URLLoad: Sendable {
       }
       if let kept { await parts.kept.setAside(kept.staged, of: load, after: .fetch(error)) }
       throw .fetch(error)
+    }
+    if response.isStored {
+      load.stages?.end(.fetch)
+      permits.release()
+      guard let (entry, outcome) = elsewhere?.answer(at: response.url),
+        try await reuse(entry, outcome) != nil
+      else { return try await exchangeAgain(url, nil, looksElsewhere: false) }
+      return cache.redirected(
+        to: entry, outcome, by: response, for: job, began: began, at: parts.now())
     }
     switch response.status {
     case 304:
@@ -238,7 +248,7 @@ struct OriginRequests: Sendable {
       url: url, headers: load.leader.submission.headers, conditions: conditions,
       timeout: load.isBackground ? timeout : load.timeLeft ?? .seconds(86_400), maxBytes: maxBytes)
     if let elsewhere {
-      request.conditionsElsewhere = { await elsewhere.conditions(at: $0, hasFields: $1) }
+      request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }
     }
     request.admission = { [origins] origin async throws(FetchError) in
       permits.lead()
@@ -277,21 +287,46 @@ extension TraceContext {
   }
 }
 
-/// Stored responses of the URLs that redirects lead a job to: each is confirmed by its own URL, if at all.
+/// Stored responses of the URLs that redirects lead a job to. A redirect and the response behind it are cacheable each on
+/// its own: where the redirect has to be requested again, the response may still be fresh, or be confirmed at its own URL.
 private final class KnownElsewhere: Sendable {
-  private let job: Job
-  private let cache: ResponseCache
-  private let found = Mutex<[SourceURL: CacheEntry]>([:])
-
-  init(for job: Job, _ cache: ResponseCache) { (self.job, self.cache) = (job, cache) }
-
-  func conditions(at url: SourceURL, hasFields: Bool) async -> [HeaderField] {
-    guard let entry = await cache.entry(at: url, hasFields: hasFields, for: job) else { return [] }
-    let conditions = entry.conditions(asking: url)
-    guard conditions.url == url else { return [] }
-    found.withLock { $0[url] = entry }
-    return conditions.fields
+  private struct State {
+    var confirmable: [SourceURL: CacheEntry] = [:]
+    var answers: [SourceURL: (CacheEntry, CacheOutcome)] = [:]
   }
 
-  func entry(at url: SourceURL) -> CacheEntry? { found.withLock { $0[url] } }
+  private let job: Job
+  /// The stored response of the URL that the job asks for, where it has to be confirmed.
+  private let known: CacheEntry?
+  private let cache: ResponseCache
+  private let now: WallClock
+  private let state = Mutex(State())
+
+  init(for job: Job, _ known: CacheEntry?, _ cache: ResponseCache, now: @escaping WallClock) {
+    (self.job, self.known, self.cache, self.now) = (job, known, cache, now)
+  }
+
+  func lookUp(_ url: SourceURL, hasFields: Bool) async -> KnownResponse {
+    let answer = await cache.answer(
+      at: url, hasFields: hasFields, for: job, redirected: known, at: now())
+    switch answer {
+    case .use(let entry, let outcome, isStale: false):
+      state.withLock { $0.answers[url] = (entry, outcome) }
+      return .answers
+    case .use(let entry, _, isStale: true), .validate(let entry):
+      let conditions = entry.conditions(asking: url)
+      guard conditions.url == url else { return .conditions([]) }
+      state.withLock { $0.confirmable[url] = entry }
+      return .conditions(conditions.fields)
+    case .fetch, .notCached: return .conditions([])
+    }
+  }
+
+  /// The entry that a 304 of the URL confirms.
+  func entry(at url: SourceURL) -> CacheEntry? { state.withLock { $0.confirmable[url] } }
+
+  /// The entry that answers in place of a request for the URL.
+  func answer(at url: SourceURL) -> (CacheEntry, CacheOutcome)? {
+    state.withLock { $0.answers[url] }
+  }
 }

@@ -407,7 +407,7 @@ extension OriginState.Outcome {
       .headerTooLarge,
       .truncated, .unsupportedCoding, .brokenCoding:
       self = .answered
-    case .blocked, .unreachable, .timeout, .cancelled: self = .unknown
+    case .blocked, .badHost, .unreachable, .timeout, .cancelled: self = .unknown
     }
   }
 }

@@ -16,7 +16,7 @@ enum ContentCoding {
     case unsupported(String)
   }
 
-  /// What was applied to a response's content.
+  /// Reads the codings of a response's content.
   static func applied(to head: ResponseHead) -> Applied {
     // A 304 has no content, and of a part nothing can be decoded without what comes before it.
     guard head.status == 200 || head.status == 203 else { return .known([]) }

@@ -204,16 +204,21 @@ extension EventLoop {
         continue
       }
       let code = message.pointee.data.result
-      guard let transfer = Transfer.of(easy: easy), !startsAgain(transfer) else { continue }
+      guard let transfer = Transfer.of(easy: easy), !startsAgain(transfer, after: code) else {
+        continue
+      }
       transfer.isDone = true
       remove(transfer, ending: transfer.error(for: code))
     }
   }
 
-  /// Sends the request on a new connection where the one that libcurl had kept was unfit for it.
-  private func startsAgain(_ transfer: Transfer) -> Bool {
-    guard transfer.needsNewConnection else { return false }
+  /// Sends the request on a new connection where the one that libcurl had kept was unfit for it, or where its origin
+  /// broke the rules of HTTP/2.
+  private func startsAgain(_ transfer: Transfer, after code: CURLcode) -> Bool {
+    let fallsBack = transfer.mayFallBack(after: code)
+    guard transfer.needsNewConnection || fallsBack else { return false }
     curl_multi_remove_handle(multi, transfer.easy)
+    if fallsBack { transfer.fallBack() }
     transfer.takeNewConnection()
     return curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
   }

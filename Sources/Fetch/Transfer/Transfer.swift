@@ -30,6 +30,8 @@ final class Transfer {
   var firstByte: ContinuousClock.Instant?
   /// The connection that libcurl had kept was unfit: nothing was sent.
   var needsNewConnection = false
+  /// HTTP/2 has failed: HTTP/1.1 takes its place.
+  private var hasFallenBack = false
   /// The one valid moment in the loop's heap.
   var nextCheck: ContinuousClock.Instant?
 
@@ -151,6 +153,21 @@ final class Transfer {
     isConnected = false
     failure = nil
     sent = 0
+  }
+
+  /// Whether the request may be sent again by HTTP/1.1: once, after an error of HTTP/2 before the response, unless it is
+  /// one that must not be repeated (RFC 9110 section 9.2.2).
+  func mayFallBack(after code: CURLcode) -> Bool {
+    [CURLE_HTTP2, CURLE_HTTP2_STREAM].contains(code) && !hasHead && failure == nil && !hasFallenBack
+      && plan.method != .post && plan.deadline > .now
+  }
+
+  func fallBack() {
+    hasFallenBack = true
+    CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_1_1))
+    headerSection = HeaderSection(maxBytes: settings.maxHeaderBytes)
+    (connectingSince, firstByte, lastByte) = (nil, nil, .now)
+    message.update(repeating: 0, count: Int(CURL_ERROR_SIZE))
   }
 
   /// Nobody takes its bytes at the moment.

@@ -78,8 +78,8 @@ extension RunningService {
   }
 
   /// The job's image, byte by byte.
-  func image(of id: String) async throws -> [UInt8] {
-    let answer = try await get("/jobs/\(id)/image")
+  func image(of id: String, headers: [String: String] = [:]) async throws -> [UInt8] {
+    let answer = try await get("/jobs/\(id)/image", headers: headers)
     try #require(answer.status == 200)
     return Array(answer.body)
   }

@@ -158,9 +158,10 @@ struct RedirectCacheTests {
     let cdn = try ScriptedOrigin()
     defer { cdn.stop() }
     cdn.on("/z") { request in
-      let fields = [("Cache-Control", "max-age=600"), ("ETag", "\"v1\"")]
+      let fields = [("Cache-Control", "max-age=60"), ("Age", "60"), ("ETag", "\"v1\"")]
       return request.header("If-None-Match") == nil
-        ? .ok(image("z"), headers: fields) : .status(304, headers: fields)
+        ? .ok(image("z"), headers: fields)
+        : .status(304, headers: [("Cache-Control", "max-age=600")])
     }
     try await withPipeline(twoOwners) { service, origin async throws in
       for path in ["/x", "/y"] {
@@ -180,11 +181,198 @@ struct RedirectCacheTests {
       #expect(second.image?.etag == first.image?.etag)
       #expect(origin.paths == ["/x", "/y"])
       #expect(cdn.requests.map { $0.header("If-None-Match") } == [nil, "\"v1\""])
-      #expect(try await run(origin.url("/x"), "reload", by: anna).cache?.status == "miss")
-      #expect(cdn.requests.last?.header("If-None-Match") == nil)
       // Who asks for the image itself has it.
       let direct = try await service.run(["url": cdn.url("/z")], headers: bert)
       #expect(direct.cache?.status == "hit")
+      #expect(try await run(origin.url("/x"), "reload", by: anna).cache?.status == "miss")
+      #expect(cdn.requests.last?.header("If-None-Match") == nil)
+    }
+  }
+
+  @Test(
+    "uses a fresh image behind a redirect that has to be asked for again",
+    arguments: [
+      (302, [("Cache-Control", "no-store")]), (302, []), (303, []), (307, []),
+      (301, [("Cache-Control", "private, no-store")]), (308, [("Cache-Control", "no-cache")]),
+      (302, [("Cache-Control", "max-age=600"), ("Age", "600")]),
+      (301, [("Cache-Control", "max-age=0")]), (302, [("Vary", "*")]),
+    ] as [(Int, [(String, String)])])
+  func freshTarget(status: Int, fields: [(String, String)]) async throws {
+    let cdn = try ScriptedOrigin()
+    cdn.on("/z", .ok(image("z"), headers: [("Cache-Control", "max-age=600")]))
+    try await withPipeline(twoOwners) { service, origin async throws in
+      origin.on("/x", .status(status, headers: fields + [("Location", cdn.url("/z"))]))
+      let first = try await service.run(["url": origin.url("/x")], headers: anna)
+      #expect(first.cache?.status == "miss")
+      // Nothing is asked of the image's origin, not even whether it is there.
+      cdn.stop()
+      for owner in [anna, bert] {
+        let job = try await service.run(["url": origin.url("/x")], headers: owner)
+        #expect(job.phase == "success" && job.cache?.status == "hit", "\(job.summary)")
+        #expect(job.image?.url == cdn.url("/z") && job.image?.etag == first.image?.etag)
+        #expect(try await service.image(of: job.id, headers: owner) == image("z"))
+      }
+      #expect(origin.paths == ["/x", "/x", "/x"])
+      #expect(cdn.requests.count == 1)
+    }
+  }
+
+  @Test("asks for a redirect's image again where its own response may not be used")
+  func unusableTarget() async throws {
+    let unusable: [Fields] = [
+      [("Cache-Control", "no-store")], [("Cache-Control", "private, max-age=600")],
+      [("Cache-Control", "max-age=600"), ("Age", "600")], [("Cache-Control", "no-cache")],
+      [("Cache-Control", "max-age=600"), ("Vary", "*")],
+    ]
+    try await withPipeline { service, origin async throws in
+      for (place, fields) in unusable.enumerated() {
+        origin.on("/x\(place)", .redirect(to: "/z\(place)"))
+        origin.on(
+          "/z\(place)", inOrder: ["1", "2"].map { .ok(image($0), headers: fields) })
+        _ = try await service.run(["url": origin.url("/x\(place)")])
+        let second = try await service.run(["url": origin.url("/x\(place)")])
+        #expect(second.cache?.status == "miss", "\(fields)")
+        #expect(try await service.image(of: second.id) == image("2"), "\(fields)")
+      }
+    }
+  }
+
+  @Test("obeys a job's cache mode and integrity where a redirect leads")
+  func targetModes() async throws {
+    try await withPipeline { service, origin async throws in
+      origin.on("/x", .redirect(to: "/z"))
+      origin.on("/z") { request in
+        let fields = [("Cache-Control", "max-age=600"), ("ETag", "\"v1\"")]
+        return request.header("If-None-Match") == nil
+          ? .ok(image("z"), headers: fields) : .status(304, headers: fields)
+      }
+      func run(_ more: [String: Any]) async throws -> ShownJob {
+        try await service.run(["url": origin.url("/x")].merging(more) { $1 })
+      }
+      #expect(try await run([:]).cache?.status == "miss")
+      #expect(try await run([:]).cache?.status == "hit")
+      #expect(try await run(["integrity": integrity(image("z"))]).cache?.status == "hit")
+      #expect(try await run(["cache": "no-cache"]).cache?.status == "revalidated")
+      #expect(try await run(["cache": "reload"]).cache?.status == "miss")
+      #expect(try await run(["cache": "no-store"]).cache?.status == "bypass")
+      let other = try await run(["integrity": integrity(image("other"))])
+      #expect(other.error?.code == "integrity_mismatch")
+      #expect(
+        origin.requests(to: "/z").map { $0.header("If-None-Match") }
+          == [nil, "\"v1\"", nil, nil, nil])
+    }
+  }
+
+  @Test("chooses what Vary says by the fields that a redirect passes on")
+  func targetVary() async throws {
+    let cdn = try ScriptedOrigin()
+    defer { cdn.stop() }
+    let fields = [("Cache-Control", "max-age=600"), ("Vary", "Accept")]
+    cdn.on("/z", .ok(image("z"), headers: fields))
+    try await withPipeline { service, origin async throws in
+      origin.on("/z", .ok(image("z"), headers: fields))
+      origin.on("/near", .redirect(to: "/z"))
+      origin.on("/far", .redirect(to: cdn.url("/z")))
+      func run(_ path: String, _ accept: String) async throws -> String? {
+        try await service.run(["url": origin.url(path), "headers": ["Accept": accept]])
+          .cache?.status
+      }
+      #expect(try await run("/near", "image/png") == "miss")
+      #expect(try await run("/near", "image/webp") == "miss")
+      #expect(try await run("/near", "image/png") == "hit")
+      #expect(try await run("/far", "image/png") == "miss")
+      #expect(try await run("/far", "image/webp") == "hit", "another origin gets no fields")
+      #expect(origin.requests(to: "/z").count == 2 && cdn.requests.count == 1)
+    }
+  }
+
+  @Test(
+    "keeps the image behind a redirect from owners whose fields did not fetch it",
+    arguments: [
+      ("Authorization", "max-age=600"), ("Cookie", "max-age=600"), ("X-Api-Key", "max-age=600"),
+      ("X-Forwarded-Host", "public, max-age=600"), ("Authorization", "private, max-age=600"),
+    ])
+  func ownTarget(name: String, control: String) async throws {
+    try await withPipeline(twoOwners) { service, origin async throws in
+      origin.on("/x", .redirect(to: "/z"))
+      origin.on("/z") { request in
+        .ok(
+          image(request.header(name) ?? "all"),
+          headers: [("Cache-Control", control), ("Vary", name)])
+      }
+      func run(_ value: String?, by owner: [String: String]) async throws -> [UInt8] {
+        let headers = value.map { [name: $0] } ?? [:]
+        let job = try await service.run(
+          ["url": origin.url("/x"), "headers": headers], headers: owner)
+        return try await service.image(of: job.id, headers: owner)
+      }
+      let (one, two) = name == "Authorization" ? ("Basic YQ==", "Basic Yg==") : ("a=1", "b=2")
+      for _ in 0..<2 {
+        #expect(try await run(one, by: anna) == image(one))
+        #expect(try await run(nil, by: bert) == image("all"))
+        #expect(try await run(two, by: bert) == image(two))
+        #expect(try await run(one, by: bert) == image(one))
+      }
+      let asked = origin.requests(to: "/z").map { $0.header(name) }
+      // The origin answers bert's request, although anna sent the same fields.
+      #expect(asked.count { $0 == one } >= 2)
+    }
+  }
+
+  @Test("gives an image that a credential's redirect leads to only to those whom it redirects")
+  func redirectedByCredential() async throws {
+    let cdn = try ScriptedOrigin()
+    defer { cdn.stop() }
+    cdn.on("/secret", .ok(image("own"), headers: [("Cache-Control", "max-age=600")]))
+    try await withPipeline(twoOwners) { service, origin async throws in
+      origin.on("/x") { request in
+        let fields = [("Location", cdn.url("/secret")), ("Cache-Control", "no-store")]
+        return request.header("Authorization") == Self.credential["Authorization"]
+          ? .status(302, headers: fields) : .status(401)
+      }
+      func run(_ headers: [String: String], by owner: [String: String]) async throws -> ShownJob {
+        try await service.run(["url": origin.url("/x"), "headers": headers], headers: owner)
+      }
+      #expect(try await run(Self.credential, by: anna).cache?.status == "miss")
+      for headers in [[:], ["Authorization": "Basic Yg=="]] {
+        #expect(try await run(headers, by: bert).error?.originStatus == 401)
+      }
+      #expect(try await run(Self.credential, by: bert).cache?.status == "hit")
+      #expect(cdn.requests.map { $0.header("Authorization") } == [nil])
+    }
+  }
+
+  @Test("keeps owners apart where a redirect leads, if it keeps them apart")
+  func apartTarget() async throws {
+    try await withPipeline(twoOwners.merging(["cache.shared": "false"]) { $1 }) {
+      service, origin async throws in
+      origin.on("/x", .redirect(to: "/z"))
+      origin.on("/z", .ok(image("z"), headers: [("Cache-Control", "public, max-age=600")]))
+      for (owner, status) in [(anna, "miss"), (bert, "miss"), (anna, "hit"), (bert, "hit")] {
+        let job = try await service.run(["url": origin.url("/x")], headers: owner)
+        #expect(job.cache?.status == status)
+      }
+      #expect(origin.requests(to: "/z").count == 2)
+    }
+  }
+
+  @Test("takes note of a redirect that may be stored now, and asks for neither again")
+  func storedLater() async throws {
+    try await withPipeline { service, origin async throws in
+      let fresh = [("Cache-Control", "max-age=600")]
+      origin.on(
+        "/x",
+        inOrder: [
+          .redirect(to: "/z"), .status(302, headers: fresh + [("Location", "/z")]),
+        ])
+      origin.on("/z", .ok(image("z"), headers: fresh))
+      let jobs = try await [
+        service.run(["url": origin.url("/x")]), service.run(["url": origin.url("/x")]),
+        service.run(["url": origin.url("/x")]),
+      ]
+      #expect(jobs.map(\.cache?.status) == ["miss", "hit", "hit"])
+      #expect(jobs.map { $0.cache?.freshUntil != nil } == [false, true, true])
+      #expect(origin.paths == ["/x", "/z", "/x"])
     }
   }
 
