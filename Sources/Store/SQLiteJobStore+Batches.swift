@@ -196,7 +196,7 @@ struct BatchLook {
         "batch = ? AND line > ? AND line <= ? AND +phase IN (\(phases)) ORDER BY line",
         [row.number, query.after, results.through], db, maxBytes: query.maxBytes)
     }
-    if let last = jobs.last?.line, jobs.reduce(0, { $0 + $1.record.count }) >= query.maxBytes {
+    if let last = jobs.last?.line, jobs.reduce(0, { $0 + $1.fullBytes }) >= query.maxBytes {
       results.through = last
     }
     if query.withRejected { try addRejected(to: &results, of: row.number, db) }
