@@ -42,6 +42,7 @@ extension JobEngine {
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
     try takeable()
+    try storage.check()
     try dailyBytes.check(caller, at: now())
     let lines = await lines(new, of: batch)
     if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {

@@ -11,7 +11,8 @@ extension SQLiteJobStore: BatchStore {
   public func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
-    switch try await writer.perform({ try $0.open(batch, key: key, atMost: limit) }) {
+    switch try await writer.perform(isAdding: true, { try $0.open(batch, key: key, atMost: limit) })
+    {
     case .opened: .opened
     case .tooMany: .tooMany
     case .known(.reused): .keyReused
@@ -27,7 +28,7 @@ extension SQLiteJobStore: BatchStore {
     let rows = try await compute(for: lines.jobs.count) {
       try lines.jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
     }
-    return try await writer.perform { [now] in
+    return try await writer.perform(isAdding: true) { [now] in
       try $0.add(lines, rows, to: id, capacity: capacity, at: now())
     }
   }
