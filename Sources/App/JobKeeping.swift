@@ -38,6 +38,7 @@ struct JobKeeping: Sendable {
     let store = try sqlite(service.storage.path) { path throws(StoreError) in
       var configuration = SQLiteJobStore.Configuration(path: path)
       configuration.isDurable = isDurable
+      configuration.reserve = isDurable ? service.storage.reserve : 0
       configuration.longestWait = service.jobs.retryBackoff.maximum
       return try SQLiteJobStore(configuration)
     }

@@ -42,6 +42,7 @@ extension JobEngine {
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
     try takeable()
+    try storage.check()
     try dailyBytes.check(caller, at: now())
     let lines = await lines(new, of: batch)
     if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {
@@ -66,14 +67,20 @@ extension JobEngine {
     let moment = now()
     var (jobs, rejected): ([Job], [RejectedLine]) = ([], new.rejected)
     jobs.reserveCapacity(new.jobs.count)
+    var shared: (given: SharedDefaults, spelled: SharedDefaults)?
     for line in new.jobs {
       guard await isLocalName(of: line.job) else {
         rejected.append(.outside(line.line))
         continue
       }
+      var new = line.job
+      if let given = new.submission.defaults {
+        if shared?.given !== given { shared = (given, given.spelled(by: fetcher)) }
+        new.submission.defaults = shared?.spelled
+      }
       jobs.append(
         job(
-          for: line.job, of: batch.owner, at: moment,
+          for: new, of: batch.owner, at: moment,
           batch: BatchPlace(id: batch.id, line: line.line)))
     }
     return BatchLines(

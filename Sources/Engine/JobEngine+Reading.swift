@@ -34,6 +34,7 @@ extension JobEngine {
     if let due = job.notBefore, due > moment {
       return WaitingFor(.retry, origin: origin, until: due)
     }
+    if storage.isFull { return WaitingFor(.storage, origin: origin) }
     if let origin, let hold = origins.hold(on: origin) {
       return WaitingFor(hold.reason, origin: origin, until: hold.time.map { moment + $0 })
     }

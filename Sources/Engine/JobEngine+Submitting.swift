@@ -33,6 +33,7 @@ extension JobEngine {
   func refusal(
     of caller: Caller, telling tells: Bool, at moment: Timestamp
   ) async throws(JobsError) -> JobsError? {
+    if storage.isFull { return .store(.full) }
     if let refusal = dailyBytes.refusal(of: caller, at: moment) { return refusal }
     guard tells, try await !hasRoomForMessages(of: caller.owner) else { return nil }
     return .tooManyMessages
@@ -182,6 +183,7 @@ extension JobEngine {
   /// Room for an image that a client is about to send.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try takeable()
+    try storage.check()
     let staged = try await storing { () async throws(StoreError) in try await spool.stage() }
     return StagedCapture(
       staged, on: threads.lane(at: .normal), in: uploads, by: owner)

@@ -89,7 +89,10 @@ public final class JobEngine: Sendable {
     let now: WallClock = { storeClock.now }
     clock = now
     since = now()
-    storage = StorageRoom(images: parts.images, log: log)
+    let signal = DispatcherSignal()
+    let storage = StorageRoom(
+      images: parts.images, records: parts.store, log: log, onRoom: { signal.wake() })
+    self.storage = storage
 
     network = NetworkState(isConstrained: configuration.isConstrained)
     membership = Membership(store: parts.store)
@@ -127,7 +130,6 @@ public final class JobEngine: Sendable {
       configuration.cache, store: parts.store, images: parts.images, keeper: keeper, log: log)
     views = Views(capacity: configuration.shownJobs)
 
-    let signal = DispatcherSignal()
     origins = OriginLimits(
       configuration.originRules,
       onPause: { [membership] in membership.tell(.originPaused($0, $1)) }, onRoom: { signal.wake() }
@@ -137,7 +139,8 @@ public final class JobEngine: Sendable {
     dailyBytes = DailyBytes(of: configuration.limitedOwners)
     dispatcher = Dispatcher(
       store: parts.store, lease: lease, origins: origins, positions: positions, gate: queueGate,
-      signal: signal, patience: parts.store.losesAnswers ? .seconds(30) : nil, now: now, log: log)
+      storage: storage, signal: signal, patience: parts.store.losesAnswers ? .seconds(30) : nil,
+      now: now, log: log)
 
     let lastDecode = LastDecode()
     vitality = Vitality(
@@ -163,7 +166,7 @@ public final class JobEngine: Sendable {
     self.opener = opener
     let renditions = RenditionCache(
       cache: cache, store: parts.store, spool: parts.spool, opener: opener, keeper: keeper,
-      storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
+      storage: storage, storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
     let variants = parts.renderer.map { [threads, metrics] renderer in
       Variants(
         VariantRendering(
@@ -221,7 +224,7 @@ public final class JobEngine: Sendable {
   func takeable() throws(JobsError) {
     switch state {
     case .starting: throw .starting
-    // The next one may find room, or need none.
+    // Whatever adds something is refused by itself.
     case .ready, .full, .stuck: return
     case .draining: throw .draining
     }

@@ -15,6 +15,9 @@ public protocol ImageStore: Sendable {
   /// Removes the bytes, if there are any.
   func remove(_ name: ImageName) async throws(StoreError)
 
+  /// Whether the disk of the images is nearly full.
+  func isLow() async -> Bool
+
   /// Whether there is room for some dozen further images.
   func hasRoom() async -> Bool
 
@@ -31,6 +34,9 @@ public protocol ImageStore: Sendable {
 }
 
 extension ImageStore {
+  /// It is not known here.
+  public func isLow() async -> Bool { false }
+
   /// There are no copies.
   public func dropCopy(of digest: ImageDigest) async {}
 

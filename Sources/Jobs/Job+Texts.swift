@@ -21,13 +21,24 @@ extension Job {
 
 extension Submission {
   /// Of all its texts and lists.
-  var textBytes: Int {
-    var bytes = source.textBytes + headers.textBytes + (cacheKey?.utf8.count ?? 0)
-    for url in alternatives { bytes += 64 + url.textBytes }
-    for host in hosts { bytes += 32 + host.given.utf8.count + host.one.utf8.count }
-    for variant in variants { bytes += 128 + variant.name.utf8.count }
-    for delivery in deliveries { bytes += delivery.textBytes }
-    return bytes + (webhook?.url.textBytes ?? 0)
+  var textBytes: Int { textBytes(beyond: nil) }
+
+  /// Of its texts and lists but those that the defaults have, too.
+  func textBytes(beyond defaults: Submission?) -> Int {
+    func bytes<Value: Equatable>(
+      _ path: KeyPath<Submission, Value>, _ count: (Value) -> Int
+    ) -> Int {
+      let value = self[keyPath: path]
+      return value == defaults?[keyPath: path] ? 0 : count(value)
+    }
+    var sum = source.textBytes
+    sum += bytes(\.headers) { $0.textBytes }
+    sum += bytes(\.cacheKey) { $0?.utf8.count ?? 0 }
+    sum += bytes(\.alternatives) { $0.reduce(0) { $0 + 64 + $1.textBytes } }
+    sum += bytes(\.hosts) { $0.reduce(0) { $0 + 32 + $1.given.utf8.count + $1.one.utf8.count } }
+    sum += bytes(\.variants) { $0.reduce(0) { $0 + 128 + $1.name.utf8.count } }
+    sum += bytes(\.deliveries) { $0.reduce(0) { $0 + $1.textBytes } }
+    return sum + bytes(\.webhook) { $0?.url.textBytes ?? 0 }
   }
 }
 

@@ -7,7 +7,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// Who submitted it: for anyone else but an admin it does not exist.
   public let owner: Owner
   /// What was asked for.
-  public let submission: Submission
+  public private(set) var submission: Submission
   /// When it was accepted.
   public let createdAt: Timestamp
   /// Of which batch it is a line; nil: of none.
@@ -31,7 +31,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// How soon its turn comes.
   public package(set) var priority: Priority
   /// The owner's labels.
-  @Sparse public package(set) var tags: [String]
+  @TagList public package(set) var tags: [String]
   /// How far its bytes have come.
   @Sparse public package(set) var progress = Progress()
   /// The result, once `success`.
@@ -114,6 +114,20 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     self.tags = tags
     self.createdAt = createdAt
     self.batch = batch
+  }
+
+  /// The job with nothing of its submission but the source: all that clients are told of one.
+  var asTold: Job {
+    var job = self
+    job.submission = Submission(source: submission.source)
+    return job
+  }
+
+  /// The job as a store keeps it that has not got its batch's defaults.
+  package var withoutSharedDefaults: Job {
+    var job = self
+    job.submission.defaults = nil
+    return job
   }
 
   private enum CodingKeys: String, CodingKey {

@@ -46,6 +46,20 @@ public protocol JobRecords: Sendable {
 
   /// How many jobs are in each phase, and the images' size.
   func counts() async throws(StoreError) -> StoreCounts
+
+  /// Whether the disk of the records is nearly full: the store refuses what adds some, and the rest is for what removes them.
+  func isLow() async -> Bool
+
+  /// Whether there is room for more records, after there was none. Asked once a second until there is: it may make some.
+  func hasRoom() async -> Bool
+}
+
+extension JobRecords {
+  /// It is not known here.
+  public func isLow() async -> Bool { false }
+
+  /// It is not known here.
+  public func hasRoom() async -> Bool { true }
 }
 
 /// What became of a change that may queue a job.

@@ -14,6 +14,11 @@ public struct NewJob: Sendable, Equatable {
     self.tags = tags
   }
 
-  /// What is kept of it, about, in bytes: as much for each of those that were made alike.
-  package var keptBytes: Int { 256 + submission.textBytes + tags.reduce(0) { $0 + $1.utf8.count } }
+  /// What is kept of it, about, in bytes: without the defaults of its batch.
+  package var keptBytes: Int {
+    let defaults = submission.defaults
+    let ownTags = defaults?.tags == tags ? [] : tags
+    return 256 + submission.textBytes(beyond: defaults?.submission)
+      + ownTags.reduce(0) { $0 + $1.utf8.count }
+  }
 }

@@ -1,19 +1,19 @@
 /// What a client asked for: the source and how to obtain it. It never changes after submission.
-public struct Submission: Sendable, Equatable, Codable {
+public struct Submission: Sendable, Equatable {
   /// Where the image comes from.
   public var source: Source
   /// Tried in order when the URL before failed for any reason but cancelling.
-  @Sparse public var alternatives: [SourceURL] = []
+  public var alternatives: [SourceURL] = []
   /// The digest that the bytes must have.
   public var integrity: ImageDigest?
   /// Stands for the URL in the cache and in coalescing.
   public var cacheKey: String?
   /// How the cache may take part.
-  @Sparse public var cacheMode: CacheMode = .default
+  public var cacheMode: CacheMode = .default
   /// Freshness given to a response that says nothing of its own, in seconds.
   public var cacheTTL: Int?
   /// Extra request header fields, in the order given.
-  @Sparse public var headers: [HeaderField] = []
+  public var headers: [HeaderField] = []
   /// For the whole transfer; nil: the configuration's.
   public var timeout: Duration?
   /// Of the body; nil: the configuration's.
@@ -25,29 +25,34 @@ public struct Submission: Sendable, Equatable, Codable {
   /// How long the finished job is kept; nil: the configuration's.
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
-  @Sparse public var savesData = false
+  public var savesData = false
   /// Whom to tell of the job's end.
   public var webhook: Webhook?
   /// Where its client's request stands in a trace, where that is kept.
   public var trace: TraceContext?
   /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
-  @Sparse public var variants: [VariantRequest] = []
+  public var variants: [VariantRequest] = []
   /// Whether the image's own bytes are not kept, but its variants, of which there is at least one.
-  @Sparse public var dropsOriginal = false
+  public var dropsOriginal = false
   /// Where image and variants are brought before success is told: up to ``DeliveryRequest/most``.
-  @Sparse public var deliveries: [DeliveryRequest] = []
+  public var deliveries: [DeliveryRequest] = []
   /// Hosts of its URLs that were given in another spelling than their origins go by.
-  @Sparse public package(set) var hosts: [HostSpelling] = []
+  public package(set) var hosts: [HostSpelling] = []
+
+  /// What it has in common with the other lines of its batch; nil: it is no line, or they have little in common. It decides
+  /// only how a store keeps the submission, so it takes no part in comparisons.
+  public var defaults: SharedDefaults? {
+    get { sharing.defaults }
+    set { sharing.defaults = newValue }
+  }
+  private var sharing = Sharing()
 
   /// A submission with every option left to the configuration.
   public init(source: Source) { self.source = source }
 
-  private enum CodingKeys: String, CodingKey {
-    case source, alternatives, integrity, cacheKey, cacheMode, cacheTTL, headers, timeout, maxBytes
-    case maxPixels, maxAttempts, retention, savesData, webhook, trace, hosts
-    case variants = "wantedVariants"
-    case dropsOriginal = "dropped"
-    case deliveries = "wantedDeliveries"
+  private struct Sharing: Sendable, Equatable {
+    var defaults: SharedDefaults?
+    static func == (_: Sharing, _: Sharing) -> Bool { true }
   }
 
   /// Whether the job may send requests at all.

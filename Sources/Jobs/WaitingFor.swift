@@ -10,6 +10,8 @@ public struct WaitingFor: Sendable, Equatable {
     case originRate = "origin_rate"
     /// The end of a pause: too many requests in a row reached nobody there.
     case originPaused = "origin_paused"
+    /// Room on the disk: until there is some, no job begins.
+    case storage
     /// The end of the back-off after a try that failed.
     case retry
   }

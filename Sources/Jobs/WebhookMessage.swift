@@ -88,7 +88,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     else { return nil }
     self.init(
       ID(subject: job.id, number: job.revision), event, to: webhook.url, for: job.owner, at: moment,
-      of: .job(job))
+      of: .job(job.asTold))
   }
 
   /// What a batch whose jobs have all ended is to be told as; nil where nobody wants to know, or they had before.

@@ -68,7 +68,7 @@ extension Transaction {
     let wanted = Phase.allCases.filter(query.wants)
     let found = try execute(
       """
-      SELECT id, line, octet_length(record) FROM jobs
+      SELECT j.id, j.line, \(JobRow.fullBytes) FROM jobs j
       WHERE batch = $1 AND line > $2 AND line <= $3 AND phase = ANY ($4) ORDER BY line
       """, range() + [.ints(wanted.map { Int64($0.code) })])
     var (ids, bytes): ([JobID], Int) = ([], 0)

@@ -103,6 +103,7 @@ extension Transaction {
     }
     forgetting.rows += 1
     try execute("DELETE FROM batch_tallies WHERE batch = $1", [.int(number)])
+    try execute("DELETE FROM batch_defaults WHERE batch = $1", [.int(number)])
     try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
     try forgetMessages(of: [id], waiting: false)
     return true

@@ -162,8 +162,9 @@ extension PostgresJobStore {
     try await write { [log] transaction in
       let rows = try transaction.execute(
         Transaction.expired, [transaction.moment, .int(Int64(count))])
+      let defaults = try transaction.defaults(of: rows)
       let jobs = rows.all.compactMap { row in
-        do { return try JobRow(rows, row) } catch {
+        do { return try JobRow(rows, row, defaults) } catch {
           log.error("a job is passed over", metadata: ["error": "\(error)"])
           return nil
         }

@@ -36,7 +36,13 @@ extension PostgresJobStore: ImportingStore {
       // No key path: through an optional the standard library copies memory onto itself, as AddressSanitizer tells.
       let numbers = try transaction.batchNumbers(Set(new.jobs.compactMap { $0.batch?.id }))
       for (index, job) in zip(new.rows.indices, new.jobs) {
-        new.rows[index].batch = job.batch.flatMap { numbers[$0.id] }
+        if let number = job.batch.flatMap({ numbers[$0.id] }) {
+          new.rows[index].batch = number
+        } else if new.rows[index].defaults != nil {
+          // No batch has them here.
+          new.rows[index] = try JobRow(job.withoutSharedDefaults)
+          new.rows[index].lose(lost)
+        }
       }
       let shared = try transaction.sharedImages(new.images.keys)
       try transaction.save([new], known: shared, offered: images.offered, areCounted: true)

@@ -23,23 +23,37 @@ struct JobRow: Sendable {
   let line: Int64?
   /// Why a job of a batch has failed, as UTF-8.
   var code: [UInt8]?
+  /// What of its batch's defaults its record leaves out.
+  let defaults: SharedDefaults?
   /// Nil once it has finished.
   var queue: QueueRow?
 
   /// Of `jobs AS j`, in the order that ``init(_:_:)`` takes them.
   static let columns =
     "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
-    + "j.batch, j.line, j.code"
-  static let columnCount = 12
+    + "j.batch, j.line, j.code, j.defaults"
+  static let columnCount = 13
+  /// Bytes of a row of `jobs AS j` when its job is told in full.
+  static let fullBytes =
+    "(octet_length(j.record) + coalesce((SELECT octet_length(d.record) FROM batch_defaults d "
+    + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
+  fileprivate static let batchColumn = 9
+  fileprivate static let defaultsColumn = 12
 
+  /// - Parameter known: the defaults that the rows name (``Transaction/defaults(of:)``).
   /// - Throws: `.unreadable` where it makes no sense.
-  init(_ rows: Rows, _ row: Int) throws {
+  init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
     guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1), let record = rows.bytes(row, 8)
     else { throw StoreError.unreadable(detail: "a job without an id, an owner or a record") }
     (self.id, self.owner, self.record) = (id, owner, record)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
     (batch, line, code) = (rows.int(row, 9), rows.int(row, 10), rows.bytes(row, 11))
+    let name = rows.digest(row, Self.defaultsColumn)
+    defaults = name.flatMap { known[$0] }
+    guard name == nil || defaults != nil else {
+      throw unreadable("its batch's defaults are missing")
+    }
     let number = Int(rows.int(row, 2) ?? -1)
     guard let phase = Phase(code: number) else { throw unreadable("it is in phase \(number)") }
     finished = phase.isFinished ? phase : nil
@@ -48,7 +62,8 @@ struct JobRow: Sendable {
   /// The row of a job that is new.
   init(_ job: Job) throws {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
-    record = try RecordEncoder.encode(job)
+    defaults = job.submission.defaults
+    record = try Self.record(of: job)
     source = job.capturedSource?.digest.bytes
     line = job.batch.map { Int64($0.line) }
     set(job)
@@ -64,7 +79,8 @@ struct JobRow: Sendable {
   /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
   func job() throws -> Job {
     var job: Job
-    do { job = try RecordDecoder.decode(Job.self, from: record) } catch {
+    let userInfo: [CodingUserInfoKey: Any] = defaults.map { [.defaults: $0] } ?? [:]
+    do { job = try RecordDecoder.decode(Job.self, from: record, userInfo: userInfo) } catch {
       throw unreadable("\(error)")
     }
     if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
@@ -87,8 +103,13 @@ struct JobRow: Sendable {
 
   /// Takes the job as it was changed; its place in the queue and its claim are left as they were.
   mutating func update(to job: Job) throws {
-    record = try RecordEncoder.encode(job)
+    record = try Self.record(of: job)
     set(job)
+  }
+
+  private static func record(of job: Job) throws -> [UInt8] {
+    try RecordEncoder.encode(
+      job, userInfo: job.submission.defaults.map { [.defaults: $0] } ?? [:])
   }
 
   private mutating func set(_ job: Job) {
@@ -107,6 +128,63 @@ struct JobRow: Sendable {
   var heldBy: Claim? {
     guard let queue, queue.state == .loading, let claim = queue.claim else { return nil }
     return Claim(job: id, instance: Instance(number: queue.instance ?? 0), number: claim)
+  }
+}
+
+extension Transaction {
+  /// The defaults that rows of `jobs AS j` name, each looked up where it isn't known; those that can't be read are left out.
+  func defaults(of rows: Rows) throws -> [ImageDigest: SharedDefaults] {
+    var known: [ImageDigest: SharedDefaults] = [:]
+    var unknown: [(batch: Int64, name: ImageDigest)] = []
+    for row in rows.all {
+      guard let name = rows.digest(row, JobRow.defaultsColumn), known[name] == nil else { continue }
+      if let defaults = KnownDefaults.find(name) {
+        known[name] = defaults
+      } else if let batch = rows.int(row, JobRow.batchColumn),
+        !unknown.contains(where: { $0.name == name })
+      {
+        unknown.append((batch, name))
+      }
+    }
+    guard !unknown.isEmpty else { return known }
+    let found = try execute(
+      """
+      SELECT d.digest, d.record FROM unnest($1, $2) AS n (batch, digest)
+        JOIN batch_defaults d ON d.batch = n.batch AND d.digest = n.digest
+      """, [.ints(unknown.map(\.batch)), .byteStrings(unknown.map(\.name.bytes))])
+    for row in found.all {
+      guard let name = found.digest(row, 0), let record = found.bytes(row, 1),
+        let defaults = try? SharedDefaults(
+          record, digest: name,
+          { try RecordDecoder.decode(DefaultsRecord.self, from: $0) })
+      else { continue }
+      KnownDefaults.note(defaults, name)
+      known[name] = defaults
+    }
+    return known
+  }
+
+  /// Keeps what lines of batches have in common, each once for its batch.
+  func addDefaults(of rows: [JobRow]) throws {
+    var (batches, digests, records): ([Int64], [[UInt8]], [[UInt8]]) = ([], [], [])
+    var last: (batch: Int64, defaults: SharedDefaults)?
+    for row in rows {
+      guard let batch = row.batch, let defaults = row.defaults,
+        last?.batch != batch || last?.defaults !== defaults
+      else { continue }
+      last = (batch, defaults)
+      let stored = try defaults.stored { try RecordEncoder.encode($0) }
+      KnownDefaults.note(defaults, stored.digest)
+      batches.append(batch)
+      digests.append(stored.digest.bytes)
+      records.append(stored.record)
+    }
+    guard !batches.isEmpty else { return }
+    try add(
+      """
+      INSERT INTO batch_defaults (batch, digest, record) SELECT * FROM unnest($1, $2, $3)
+      ON CONFLICT DO NOTHING
+      """, [.ints(batches), .byteStrings(digests), .byteStrings(records)])
   }
 }
 

@@ -194,7 +194,7 @@ extension Transaction {
     WITH last AS MATERIALIZED (
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
-      SELECT j.id, octet_length(j.record) AS bytes,
+      SELECT j.id, \(JobRow.fullBytes) AS bytes,
         \(isListed) AND ($7::bytea IS NULL OR j.code = $7)
           AND (cardinality($6) = 0 OR CASE
             WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
@@ -212,7 +212,7 @@ extension Transaction {
   private static let isListed = "j.id < $1 AND (j.expires_at IS NULL OR j.expires_at > $2)"
 
   private static let everything = """
-    SELECT j.id, octet_length(j.record) FROM jobs j WHERE \(isListed) ORDER BY j.id DESC LIMIT $3
+    SELECT j.id, \(JobRow.fullBytes) FROM jobs j WHERE \(isListed) ORDER BY j.id DESC LIMIT $3
     """
 
   /// Of all owners who have jobs; there are few, as each is a token of the configuration.
@@ -230,13 +230,13 @@ extension Transaction {
   private static let chosen = """
     \(owners) SELECT id, bytes FROM (
       SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
-        SELECT j.id, octet_length(j.record) AS bytes FROM jobs j
+        SELECT j.id, \(JobRow.fullBytes) AS bytes FROM jobs j
         WHERE wanted <> 1 AND j.owner = o.owner AND j.phase = wanted AND \(isListed)
           AND (wanted > 0 OR EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state <> 4))
         ORDER BY j.id DESC LIMIT $3) p
       UNION ALL
       SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
-        SELECT j.id, octet_length(j.record) AS bytes FROM queue q JOIN jobs j ON j.id = q.id
+        SELECT j.id, \(JobRow.fullBytes) AS bytes FROM queue q JOIN jobs j ON j.id = q.id
         WHERE wanted = 1 AND q.owner = o.owner AND q.state = 4 AND q.id < $1
         ORDER BY q.id DESC LIMIT $3) p) found
     ORDER BY id DESC LIMIT $3
@@ -244,7 +244,7 @@ extension Transaction {
 
   private static let tagged = """
     \(owners) SELECT id, bytes FROM chosen o CROSS JOIN LATERAL (
-      SELECT j.id, octet_length(j.record) AS bytes FROM tags t JOIN jobs j ON j.id = t.id
+      SELECT j.id, \(JobRow.fullBytes) AS bytes FROM tags t JOIN jobs j ON j.id = t.id
         LEFT JOIN queue q ON q.id = j.id
       WHERE t.owner = o.owner AND t.tag = $5 AND t.id < $1 AND \(isListed)
         AND CASE WHEN q.state = 4 THEN 1 ELSE j.phase END = ANY ($6)

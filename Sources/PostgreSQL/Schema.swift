@@ -15,6 +15,7 @@ enum Schema {
     lanes + messageOwners,
     pinned + dueOfOwners,
     told,
+    batchDefaults,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -293,6 +294,18 @@ enum Schema {
     DROP INDEX queue_parked;
     CREATE INDEX queue_parked ON queue (origin, priority, owner, coalesce(batch, 0), rank)
       WHERE state = 2;
+
+    """
+
+  // What lines of a batch have in common (SharedDefaults), under the digest by which a line refers to it.
+  private static let batchDefaults = """
+    CREATE TABLE batch_defaults (
+      batch bigint NOT NULL,
+      digest bytea NOT NULL,
+      record bytea NOT NULL,
+      PRIMARY KEY (batch, digest)
+    );
+    ALTER TABLE jobs ADD COLUMN defaults bytea;
 
     """
 

@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Records
 
 /// Rows of jobs.
 extension Transaction {
@@ -10,11 +11,12 @@ extension Transaction {
       SELECT \(JobRow.columns), \(QueueRow.columns) FROM jobs j LEFT JOIN queue q ON q.id = j.id
       WHERE j.id = ANY ($1)
       """, [.ids(ids)])
+    let defaults = try defaults(of: rows)
     var found: [JobID: Result<JobRow, StoreError>] = [:]
     for row in rows.all {
       guard let id = rows.id(row, 0) else { continue }
       found[id] = Self.readable {
-        var job = try JobRow(rows, row)
+        var job = try JobRow(rows, row, defaults)
         job.queue = QueueRow(rows, row, from: JobRow.columnCount)
         return job
       }
@@ -36,11 +38,12 @@ extension Transaction {
     for row in places.all {
       if let id = places.id(row, 0) { queue[id] = QueueRow(places, row, from: 1) }
     }
+    let defaults = try defaults(of: rows)
     var found: [JobID: Result<JobRow, StoreError>] = [:]
     for row in rows.all {
       guard let id = rows.id(row, 0) else { continue }
       found[id] = Self.readable {
-        var job = try JobRow(rows, row)
+        var job = try JobRow(rows, row, defaults)
         job.queue = queue[id]
         return job
       }
@@ -56,10 +59,11 @@ extension Transaction {
   func insert(
     _ rows: [JobRow], tags: [(row: JobRow, tags: [String])], areCounted: Bool
   ) throws {
+    try addDefaults(of: rows)
     try add(
       """
-      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code, defaults)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
       """,
       [
         .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
@@ -68,6 +72,8 @@ extension Transaction {
         .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)),
         .byteStrings(rows.map(\.record)), .ints(rows.map(\.batch)), .ints(rows.map(\.line)),
         .byteStrings(rows.map(\.code)),
+        .byteStrings(
+          try rows.map { try $0.defaults?.stored { try RecordEncoder.encode($0) }.digest.bytes }),
       ])
     try enqueue(rows)
     try addTags(tags)

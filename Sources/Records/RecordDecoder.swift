@@ -5,13 +5,14 @@ package struct RecordDecoder: Decoder {
   fileprivate let text: RecordText
   fileprivate let value: RecordValue
   package var codingPath: [any CodingKey] { [] }
-  package var userInfo: [CodingUserInfoKey: Any] { [:] }
+  package var userInfo: [CodingUserInfoKey: Any] { text.userInfo }
 
   /// The value that the JSON text, in UTF-8, is of.
-  package static func decode<Value: Decodable>(_ type: Value.Type, from bytes: [UInt8]) throws
-    -> Value
-  {
-    let decoder = RecordDecoder(text: RecordText(bytes), value: try RecordParser.parse(bytes))
+  package static func decode<Value: Decodable>(
+    _ type: Value.Type, from bytes: [UInt8], userInfo: [CodingUserInfoKey: Any] = [:]
+  ) throws -> Value {
+    let decoder = RecordDecoder(
+      text: RecordText(bytes, userInfo), value: try RecordParser.parse(bytes))
     return try decoder.decode(type)
   }
 
@@ -46,8 +47,11 @@ private func mismatch(_ expected: String) -> DecodingError {
 /// The text that values' ranges are of.
 private final class RecordText {
   let bytes: [UInt8]
+  let userInfo: [CodingUserInfoKey: Any]
 
-  init(_ bytes: [UInt8]) { self.bytes = bytes }
+  init(_ bytes: [UInt8], _ userInfo: [CodingUserInfoKey: Any]) {
+    (self.bytes, self.userInfo) = (bytes, userInfo)
+  }
 
   func bool(_ value: RecordValue) throws -> Bool {
     guard case .bool(let bool) = value else { throw mismatch("a boolean") }

@@ -3,11 +3,13 @@
 package struct RecordEncoder: Encoder {
   fileprivate let writer: RecordWriter
   package var codingPath: [any CodingKey] { [] }
-  package var userInfo: [CodingUserInfoKey: Any] { [:] }
+  package var userInfo: [CodingUserInfoKey: Any] { writer.userInfo }
 
   /// The value's JSON, in UTF-8.
-  package static func encode(_ value: some Encodable) throws -> [UInt8] {
-    let writer = RecordWriter()
+  package static func encode(
+    _ value: some Encodable, userInfo: [CodingUserInfoKey: Any] = [:]
+  ) throws -> [UInt8] {
+    let writer = RecordWriter(userInfo)
     try writer.write(value)
     return writer.bytes
   }
@@ -33,7 +35,12 @@ private final class RecordWriter {
   private var open: [(closing: UInt8, isEmpty: Bool)] = []
   var depth: Int { open.count }
 
-  init() { bytes.reserveCapacity(1_024) }
+  let userInfo: [CodingUserInfoKey: Any]
+
+  init(_ userInfo: [CodingUserInfoKey: Any]) {
+    self.userInfo = userInfo
+    bytes.reserveCapacity(1_024)
+  }
 
   func open(_ opening: Unicode.Scalar, _ closing: Unicode.Scalar) -> Int {
     bytes.append(UInt8(ascii: opening))

@@ -84,7 +84,10 @@ public final class S3ImageStore: ImageStore {
     try await copies.remove(name)
   }
 
-  /// On this machine: a bucket has no end.
+  /// Whether this machine has little room for copies: a bucket has no end.
+  public func isLow() async -> Bool { await copies.isLow() }
+
+  /// On this machine.
   public func hasRoom() async -> Bool { await copies.hasRoom() }
 
   /// Lists the bucket. Objects below the prefix whose keys are no names are left alone.

@@ -29,6 +29,7 @@ public final class FileImageStore: ImageStore {
     public init(path: String) { self.path = path }
   }
 
+  private let space: DiskSpace
   let folder: ImageFolder
   let disk: ThreadPool
   /// Beside the images, in the same folder.
@@ -41,6 +42,7 @@ public final class FileImageStore: ImageStore {
   /// - Throws: `.unavailable` when another service uses the folder or it can't be used; `.full` when there is no room.
   public init(_ configuration: Configuration) throws(StoreError) {
     folder = try ImageFolder(configuration.path, isDurable: configuration.isDurable)
+    space = DiskSpace(at: configuration.path)
     let partials = PartialFolder(
       folder, maxBytes: configuration.maxPartialBytes,
       maxUnrecordedBytes: configuration.maxUnrecordedBytes, bootIDPath: configuration.bootIDPath)
@@ -93,9 +95,17 @@ public final class FileImageStore: ImageStore {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(name.digest) }
   }
 
-  /// Asks the file system for 16 MiB, and gives them back.
+  /// Whether fewer than 16 MiB are free, or 1/64 of a small disk.
+  public func isLow() async -> Bool {
+    await disk.run { [space] in space.free.map { $0 < space.lowWater } ?? false }
+  }
+
+  /// Whether twice that is free, and the file system gives half of it: where there is a quota, free space says little.
   public func hasRoom() async -> Bool {
-    await disk.run { [folder, spool] in folder.hasRoom(16 << 20, asking: spool.run + "room") }
+    await disk.run { [space, folder, spool] in
+      if let free = space.free, free < 2 * space.lowWater { return false }
+      return folder.hasRoom(max(1, space.lowWater), asking: spool.run + "room")
+    }
   }
 
   /// Reads the folders' names only. Files whose names are no digests are left alone: they aren't ours.

@@ -17,9 +17,14 @@ final class GroupCommit: Sendable {
   /// - Parameters:
   ///   - limit: operations in one transaction, at the most.
   ///   - isDurable: whether anything is synced at all.
-  init(to database: DatabasePool, limit: Int, isDurable: Bool, counters: StoreCounters) {
+  ///   - reserve: space for when the disk is full; nil: there is none.
+  init(
+    to database: DatabasePool, limit: Int, isDurable: Bool, counters: StoreCounters,
+    reserve: DiskReserve?
+  ) {
     thread = WritingThread(
-      database: database, line: line, limit: limit, isDurable: isDurable, counters: counters)
+      database: database, line: line, limit: limit, isDurable: isDurable, counters: counters,
+      reserve: reserve)
     startThread(named: "store-write") { [thread] in thread.run() }
   }
 
@@ -48,12 +53,16 @@ final class GroupCommit: Sendable {
 
   /// Runs `body` in the next transaction; returns when that is durable.
   ///
-  /// - Parameter isSynced: false for what only a power cut may undo: it outlives the process all the same.
+  /// - Parameters:
+  ///   - isSynced: false for what only a power cut may undo: it outlives the process all the same.
+  ///   - isAdding: whether it is refused while the disk has nothing left but the reserve.
+  ///   - body: may run again where the disk was full.
   func perform<Value: Sendable>(
-    isSynced: Bool = true, _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value
+    isSynced: Bool = true, isAdding: Bool = false,
+    _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = await withCheckedContinuation { continuation in
-      let operation = Operation(isSynced: isSynced, body, continuation)
+      let operation = Operation(isSynced: isSynced, isAdding: isAdding, body, continuation)
       if !line.add(operation) { operation.finish(failedBy: .unavailable(detail: "it is closed")) }
     }
     return try result.get()
@@ -112,6 +121,10 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
 private protocol WriteOperation: Sendable {
   /// Whether its caller is promised that a power cut undoes nothing of it.
   var isSynced: Bool { get }
+  /// Whether it is refused while the disk has nothing left but the reserve.
+  var isAdding: Bool { get }
+  /// Whether it failed because the disk is full.
+  var foundDiskFull: Bool { get }
   /// Makes its changes; remembers what it returned or threw.
   /// - Returns: whether it succeeded.
   func run(_ transaction: inout WriteTransaction) -> Bool
@@ -121,16 +134,19 @@ private protocol WriteOperation: Sendable {
 
 private final class Operation<Value: Sendable>: WriteOperation, @unchecked Sendable {
   let isSynced: Bool
+  let isAdding: Bool
+  private(set) var foundDiskFull = false
   // Made by its caller, used by the writing thread alone after that.
   private let body: @Sendable (inout WriteTransaction) throws -> Value
   private let continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   private var result: Result<Value, StoreError>?
 
   init(
-    isSynced: Bool, _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value,
+    isSynced: Bool, isAdding: Bool,
+    _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value,
     _ continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   ) {
-    self.isSynced = isSynced
+    (self.isSynced, self.isAdding) = (isSynced, isAdding)
     self.body = body
     self.continuation = continuation
   }
@@ -141,6 +157,7 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
       return true
     } catch {
       result = .failure(StoreError(cause: error))
+      foundDiskFull = (error as? DatabaseError)?.isForLackOfRoom ?? false
       return false
     }
   }
@@ -170,6 +187,7 @@ private final class WritingThread: @unchecked Sendable {
   private let limit: Int
   private var counters: StoreCounters
   private let held = HeldRows()
+  private let reserve: DiskReserve?
   private let isDurable: Bool
   /// As the connection is set now.
   private var syncs = true
@@ -183,8 +201,9 @@ private final class WritingThread: @unchecked Sendable {
 
   init(
     database: DatabasePool, line: WaitingOperations, limit: Int, isDurable: Bool,
-    counters: StoreCounters
+    counters: StoreCounters, reserve: DiskReserve?
   ) {
+    self.reserve = reserve
     self.isDurable = isDurable
     self.database = database
     log = DatabaseLog(of: database.path)
@@ -201,8 +220,7 @@ private final class WritingThread: @unchecked Sendable {
     while true {
       let operations = line.take(limit)
       if operations.isEmpty { break }
-      let error = commit(operations)
-      for operation in operations { operation.finish(failedBy: error) }
+      perform(operations)
     }
     let waiting = end.withLock {
       $0.hasEnded = true
@@ -217,6 +235,31 @@ private final class WritingThread: @unchecked Sendable {
       return $0.hasEnded
     }
     if hasEnded { continuation.resume() }
+  }
+
+  /// Commits operations. On a full disk those that add something are refused, and the others get the space of the reserve.
+  private func perform(_ given: [any WriteOperation]) {
+    var operations = given
+    func refuseAdding() {
+      for operation in operations where operation.isAdding { operation.finish(failedBy: .full) }
+      operations.removeAll(where: \.isAdding)
+    }
+    if operations.contains(where: \.isAdding), reserve?.isLow ?? false { refuseAdding() }
+    var isLogEmptied = false
+    while !operations.isEmpty {
+      let error = commit(operations)
+      guard error == .full, let reserve else {
+        return operations.forEach { $0.finish(failedBy: error) }
+      }
+      if operations.contains(where: \.isAdding) {
+        refuseAdding()
+      } else if isLogEmptied, !reserve.release() {
+        return operations.forEach { $0.finish(failedBy: error) }
+      }
+      // A log that is in the database as a whole is written anew from its beginning, which takes no further space.
+      isLogEmptied = true
+      try? database.writeWithoutTransaction { _ = try $0.checkpoint(.passive) }
+    }
   }
 
   /// - Returns: why none of them was made, if so.
@@ -277,8 +320,10 @@ private final class WritingThread: @unchecked Sendable {
     try transaction.execute("SAVEPOINT operation")
     let before = transaction.counters
     if !operation.run(&transaction) {
-      // A full disk may end the whole transaction: then nobody's changes are left.
-      guard transaction.db.isInsideTransaction else { throw StoreError.full }
+      // A full disk may end the whole transaction: then nobody's changes are left. With a reserve it can be tried again.
+      guard transaction.db.isInsideTransaction, reserve == nil || !operation.foundDiskFull else {
+        throw StoreError.full
+      }
       try transaction.execute("ROLLBACK TO operation")
       transaction.counters = before
       held.forgetAll()

@@ -52,7 +52,7 @@ struct JobListing {
     var bytes = 0
     do {
       guard let row = try JobRow.fetch(id, db) else { return (nil, 0) }
-      bytes = row.record.count
+      bytes = row.fullBytes
       return (try row.job(), bytes)
     } catch let error as StoreError {
       Logger(label: "store").error("a job is not listed", metadata: ["error": "\(error)"])

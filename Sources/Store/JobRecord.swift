@@ -1,23 +1,55 @@
 internal import Foundation
+internal import GRDB
 internal import Jobs
 internal import Records
 
-/// The form in which a job is kept: what `Codable` encodes, as JSON.
+/// The form in which a job is kept: what `Codable` encodes, as JSON, without what its batch's defaults have.
 enum JobRecord {
-  static func data(of job: Job) throws -> Data { Data(try RecordEncoder.encode(job)) }
-
-  static func job(from data: Data) throws -> Job {
-    try RecordDecoder.decode(Job.self, from: Array(data))
+  static func data(of job: Job) throws -> Data {
+    Data(try RecordEncoder.encode(job, userInfo: userInfo(job.submission.defaults)))
   }
 
-  /// Tags as their column holds them; nil where there are none.
-  static func data(ofTags tags: [String]) throws -> Data? {
-    tags.isEmpty ? nil : Data(try RecordEncoder.encode(tags))
+  /// - Parameter defaults: those that the job was encoded with.
+  static func job(from data: Data, over defaults: SharedDefaults? = nil) throws -> Job {
+    try RecordDecoder.decode(Job.self, from: Array(data), userInfo: userInfo(defaults))
   }
 
-  static func tags(from data: Data?) throws -> Set<Data> {
-    guard let data else { return [] }
-    return Set(try RecordDecoder.decode([String].self, from: Array(data)).map { Data($0.utf8) })
+  private static func userInfo(_ defaults: SharedDefaults?) -> [CodingUserInfoKey: Any] {
+    defaults.map { [.defaults: $0] } ?? [:]
+  }
+
+  /// Tags as their column holds them; nil where they are those of the defaults, or where there are none.
+  static func data(ofTags tags: [String], over defaults: SharedDefaults?) throws -> Data? {
+    tags == defaults?.tags ?? [] ? nil : Data(try RecordEncoder.encode(tags))
+  }
+
+  static func tags(from data: Data?, over defaults: SharedDefaults?) throws -> Set<Data> {
+    let tags = try data.map { try RecordDecoder.decode([String].self, from: Array($0)) }
+    return Set((tags ?? defaults?.tags ?? []).map { Data($0.utf8) })
+  }
+}
+
+/// Defaults of batches, which lines refer to by their digests.
+extension SharedDefaults {
+  /// What is kept of it.
+  func stored() throws -> Stored { try stored { try RecordEncoder.encode($0) } }
+
+  /// The defaults of that digest which a batch has.
+  static func fetch(_ digest: Data, of batch: Int64, _ db: Database) throws -> SharedDefaults {
+    guard let name = ImageDigest(bytes: digest) else {
+      throw StoreError.unreadable(detail: "a line names its defaults by no digest")
+    }
+    if let known = KnownDefaults.find(name) { return known }
+    let statement = try db.cachedStatement(
+      sql: "SELECT record FROM batch_defaults WHERE batch = ? AND digest = ?")
+    guard let record = try Data.fetchOne(statement, arguments: [batch, digest]) else {
+      throw StoreError.unreadable(detail: "the defaults of the batch of row \(batch) are missing")
+    }
+    let defaults = try SharedDefaults(Array(record), digest: name) {
+      try RecordDecoder.decode(DefaultsRecord.self, from: $0)
+    }
+    KnownDefaults.note(defaults, name)
+    return defaults
   }
 }
 

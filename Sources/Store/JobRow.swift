@@ -47,15 +47,17 @@ struct JobRow: Sendable {
   let line: Int?
   /// Why a job of a batch has failed.
   var code: String?
+  /// What of its batch's defaults its record leaves out.
+  let defaults: SharedDefaults?
   /// What ``job()`` gives; nil where that is not kept. Whoever changes a column that it depends on replaces it.
   var decoded: DecodedJob?
 
   static let columns = """
     number, id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at, expires_at, \
-    image, source, tags, record, origin, request, low, batch, line, code
+    image, source, tags, record, origin, request, low, batch, line, code, defaults
     """
 
-  init(_ row: Row) throws {
+  init(_ row: Row, _ db: Database) throws {
     guard let phase = Phase(code: row[3]), let waiting = Waiting(rawValue: row[6]) else {
       throw StoreError.unreadable(detail: "the job of row \(row[0] as Int64) is in no known phase")
     }
@@ -67,6 +69,9 @@ struct JobRow: Sendable {
     origin = (row[16] as Data?).map { String(decoding: $0, as: UTF8.self) }
     (request, low) = (row[17], row[18])
     (batch, line, code) = (row[19], row[20], row[21])
+    defaults = try (row[22] as Data?).map { [batch] in
+      try SharedDefaults.fetch($0, of: batch, db)
+    }
   }
 
   /// The priority that a column tells; what is none is the nearest one.
@@ -78,6 +83,7 @@ struct JobRow: Sendable {
     (phase, priority, waiting) = (job.phase, 0, .ready)
     (source, self.record) = (job.capturedSource?.digest.data, record)
     line = job.batch?.line
+    defaults = job.submission.defaults
     try set(job)
   }
 
@@ -94,7 +100,9 @@ struct JobRow: Sendable {
 
   private func decodedRecord() throws -> Job {
     var job: Job
-    do { job = try JobRecord.job(from: record) } catch { throw unreadable("\(error)") }
+    do { job = try JobRecord.job(from: record, over: defaults) } catch {
+      throw unreadable("\(error)")
+    }
     if let claimedAt, let claim {
       guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
       job.start(
@@ -131,7 +139,7 @@ struct JobRow: Sendable {
     image = job.image?.isKept == true ? job.image?.keptDigest.data : nil
     // What the client sent is dropped too, once it is not needed for another try.
     if job.submission.dropsOriginal, phase == .success { source = nil }
-    tags = try JobRecord.data(ofTags: job.tags)
+    tags = try JobRecord.data(ofTags: job.tags, over: defaults)
     origin = phase.isFinished ? nil : job.origin
     request = phase.isFinished ? nil : job.request?.data
     low = job.hasLowDataImage ? 1 : nil
@@ -150,9 +158,15 @@ struct JobRow: Sendable {
 
   /// Its tags, as the record tells where their column can't be read; none where neither can: nothing else waits for them.
   var readableTags: Set<Data> {
-    if let tags = try? JobRecord.tags(from: tags) { return tags }
+    if let tags = try? JobRecord.tags(from: tags, over: defaults) { return tags }
     return Set((try? job().tags)?.map { Data($0.utf8) } ?? [])
   }
+
+  /// Whether it may have any.
+  var hasTags: Bool { tags != nil || defaults?.tags.isEmpty == false }
+
+  /// Bytes of the job when it is told in full.
+  var fullBytes: Int { record.count + (defaults?.recordBytes ?? 0) }
 
   var originData: Data? { origin.map { Data($0.utf8) } }
 
@@ -173,17 +187,17 @@ struct JobRow: Sendable {
 extension JobRow {
   static func fetch(_ id: Data, _ db: Database) throws -> JobRow? {
     let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE id = ?")
-    return try Row.fetchOne(statement, arguments: [id]).map(JobRow.init)
+    return try Row.fetchOne(statement, arguments: [id]).map { try JobRow($0, db) }
   }
 
   static func fetch(number: Int64, _ db: Database) throws -> JobRow? {
     let statement = try db.cachedStatement(sql: "SELECT \(columns) FROM jobs WHERE number = ?")
-    return try Row.fetchOne(statement, arguments: [number]).map(JobRow.init)
+    return try Row.fetchOne(statement, arguments: [number]).map { try JobRow($0, db) }
   }
 
   /// The rows that `condition` chooses, without any that can't be read: one of a phase that there is not is not chosen, as it
   /// would take the place of another each time.
-  /// - Parameter maxBytes: of their records: the one by which they have so many is the last.
+  /// - Parameter maxBytes: of ``fullBytes``: the one by which they have so many is the last.
   static func fetchAll(
     _ condition: String, _ arguments: StatementArguments, _ db: Database, maxBytes: Int = .max
   ) throws -> [JobRow] {
@@ -197,8 +211,8 @@ extension JobRow {
     var (all, bytes): ([JobRow], Int) = ([], 0)
     while bytes < maxBytes, let row = try rows.next() {
       do {
-        let job = try JobRow(row)
-        bytes += job.record.count
+        let job = try JobRow(row, db)
+        bytes += job.fullBytes
         all.append(job)
       } catch {
         Logger(label: "store").error("a job is passed over", metadata: ["error": "\(error)"])

@@ -11,7 +11,8 @@ extension SQLiteJobStore: BatchStore {
   public func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
-    switch try await writer.perform({ try $0.open(batch, key: key, atMost: limit) }) {
+    switch try await writer.perform(isAdding: true, { try $0.open(batch, key: key, atMost: limit) })
+    {
     case .opened: .opened
     case .tooMany: .tooMany
     case .known(.reused): .keyReused
@@ -27,7 +28,7 @@ extension SQLiteJobStore: BatchStore {
     let rows = try await compute(for: lines.jobs.count) {
       try lines.jobs.map { try JobRow($0, record: JobRecord.data(of: $0)) }
     }
-    return try await writer.perform { [now] in
+    return try await writer.perform(isAdding: true) { [now] in
       try $0.add(lines, rows, to: id, capacity: capacity, at: now())
     }
   }
@@ -196,7 +197,7 @@ struct BatchLook {
         "batch = ? AND line > ? AND line <= ? AND +phase IN (\(phases)) ORDER BY line",
         [row.number, query.after, results.through], db, maxBytes: query.maxBytes)
     }
-    if let last = jobs.last?.line, jobs.reduce(0, { $0 + $1.record.count }) >= query.maxBytes {
+    if let last = jobs.last?.line, jobs.reduce(0, { $0 + $1.fullBytes }) >= query.maxBytes {
       results.through = last
     }
     if query.withRejected { try addRejected(to: &results, of: row.number, db) }

@@ -14,7 +14,7 @@ extension SQLiteJobStore {
     switch try await prepare(jobs, key) {
     case .answered(let outcome): return outcome
     case .new(let rows):
-      let outcome = try await writer.perform { transaction in
+      let outcome = try await writer.perform(isAdding: true) { transaction in
         try transaction.submit(rows, key: key, capacity: capacity)
       }
       switch outcome {

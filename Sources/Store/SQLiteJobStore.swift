@@ -29,6 +29,8 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     public var isDurable = true
     /// No job waits longer for its next try: what seems to has been told to by a clock that was set back since.
     public var longestWait: Duration = .seconds(86_400)
+    /// Bytes of the disk that are reserved for when it is full, in a file next to the database; 0: none.
+    public var reserve = 0
     /// False where whoever opens the database has locked its folder (``StorageHome``).
     public var locksFolder = true
     /// The store's clock: it tells when jobs are due, taken and over, and when a cache entry is stored.
@@ -51,6 +53,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let writer: GroupCommit
   let reading: ThreadPool
   private let lock: FolderLock?
+  private let reserve: DiskReserve?
   let leases: Leases
   let heldMessages = HeldMessages()
   let exchange = NewsExchange()
@@ -73,12 +76,16 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
       SQLiteLibrary.countsFailedSyncs
       // Its last sync may have failed.
       if configuration.isDurable { try DatabaseLog(of: configuration.path).rewrite() }
-      database = try Self.open(configuration)
-      var counters = try database.read { try StoreCounters(counting: $0) }
+      reserve =
+        configuration.reserve > 0
+        ? DiskReserve(in: folder, atMost: configuration.reserve) : nil
+      var (database, counters) = try Self.open(configuration, with: reserve)
+      self.database = database
       counters.nextDue.longestWait = configuration.longestWait
       writer = GroupCommit(
         to: database, limit: max(1, configuration.maxBatch), isDurable: configuration.isDurable,
-        counters: counters)
+        counters: counters, reserve: reserve)
+      reserve?.grow()
     } catch {
       throw StoreError(cause: error)
     }
@@ -159,6 +166,23 @@ extension SQLiteJobStore {
     }
   }
 
+  /// Gives it space of the reserve for as long as the disk is full.
+  private static func open(
+    _ configuration: Configuration, with reserve: DiskReserve?
+  ) throws -> (DatabasePool, StoreCounters) {
+    while true {
+      do {
+        let database = try open(configuration)
+        return (database, try database.read { try StoreCounters(counting: $0) })
+      } catch {
+        // Which of SQLite's errors it is depends on the file that can't be made or grow.
+        guard let reserve, reserve.free < 1 << 20 || StoreError(cause: error) == .full,
+          reserve.release()
+        else { throw error }
+      }
+    }
+  }
+
   private static func open(_ configuration: Configuration) throws -> DatabasePool {
     var options = GRDB.Configuration()
     options.maximumReaderCount = max(1, configuration.readers)
@@ -168,6 +192,8 @@ extension SQLiteJobStore {
     options.prepareDatabase { db in
       // Else making the file syncs it and its folder.
       if !isDurable { try db.execute(sql: "PRAGMA synchronous = OFF") }
+      // Of a new database: what is deleted can be given back to the disk.
+      if !db.configuration.readonly { try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL") }
       // Savepoints' journals and sorts stay in memory; the writer touches more pages than a reader.
       try db.execute(sql: "PRAGMA temp_store = MEMORY")
       try db.execute(sql: "PRAGMA cache_size = \(db.configuration.readonly ? -2_000 : -8_000)")
@@ -185,6 +211,37 @@ extension SQLiteJobStore {
     try Schema.migrator.migrate(database)
     try database.write(Lanes.mend)
     return database
+  }
+}
+
+// The disk.
+extension SQLiteJobStore {
+  /// Whether the disk has little more left than the reserve. Asks the system.
+  public func isLow() async -> Bool { reserve?.isLow ?? false }
+
+  /// Gives the disk what the database does not need, and completes the reserve from what is free.
+  public func hasRoom() async -> Bool {
+    guard let reserve, reserve.isLow else { return true }
+    await reading.run { [database, log] in
+      do { try Self.giveBack(from: database) } catch {
+        log.warning("failed to shrink the database", metadata: ["error": "\(error)"])
+        if StoreError(cause: error) == .full { _ = reserve.release() }
+      }
+    }
+    reserve.grow()
+    return !reserve.isLow
+  }
+
+  /// Cuts pages that hold nothing off the database, and empties its log, for up to half a second.
+  private static func giveBack(from database: DatabasePool) throws {
+    let end = ContinuousClock.now + .milliseconds(500)
+    try database.writeWithoutTransaction { db in
+      repeat {
+        // A step writes some of the pages to the log, which is to take little space.
+        try db.execute(sql: "PRAGMA incremental_vacuum(256)")
+        try db.checkpoint(.truncate)
+      } while try Int.fetchOne(db, sql: "PRAGMA freelist_count") ?? 0 > 0 && .now < end
+    }
   }
 }
 

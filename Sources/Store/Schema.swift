@@ -58,6 +58,9 @@ enum Schema {
     migrator.registerMigration("16 batches by their owner") { db in
       try db.execute(sql: batchOwners)
     }
+    migrator.registerMigration("17 defaults of batches") { db in
+      try db.execute(sql: batchDefaults)
+    }
     return migrator
   }()
 
@@ -306,6 +309,17 @@ enum Schema {
   // An owner's, by which those in other stages are passed over without a look at their rows.
   private static let batchOwners = """
     CREATE INDEX batches_owner ON batches (owner, id, stage);
+    """
+
+  // What lines of a batch have in common (SharedDefaults), under the digest by which a line refers to it.
+  private static let batchDefaults = """
+    CREATE TABLE batch_defaults (
+      batch INTEGER NOT NULL,
+      digest BLOB NOT NULL,
+      record BLOB NOT NULL,
+      PRIMARY KEY (batch, digest)
+    ) STRICT;
+    ALTER TABLE jobs ADD COLUMN defaults BLOB;
     """
 
   // CacheEntry.resource, where it is another one than the key.

@@ -28,7 +28,7 @@ extension StoreError {
 
 extension DatabaseError {
   /// SQLite reports ENOSPC as SQLITE_FULL, but for the shared memory that must grow with the log.
-  fileprivate var isForLackOfRoom: Bool {
+  var isForLackOfRoom: Bool {
     resultCode == .SQLITE_FULL || extendedResultCode == .SQLITE_IOERR_SHMSIZE
   }
 }

@@ -34,7 +34,10 @@ public final class TieredImageStore: ImageStore {
     return try await files.open(digest)
   }
 
-  /// That of the files: the database is on the same disk.
+  /// That of the files: the database says itself how full its disk is.
+  public func isLow() async -> Bool { await files.isLow() }
+
+  /// That of the files, too.
   public func hasRoom() async -> Bool { await files.hasRoom() }
 
   /// Hashes a small image each time it is looked at: that takes some microseconds.

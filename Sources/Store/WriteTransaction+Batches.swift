@@ -52,6 +52,7 @@ extension WriteTransaction {
       places == 0
         || counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
     else { return .queueFull }
+    try addDefaults(of: rows, to: row.number)
     for var job in rows {
       job.batch = row.number
       job.rank = try counters.ranks.next(db)
@@ -65,6 +66,19 @@ extension WriteTransaction {
     row.batch.take(lines, at: moment)
     try save(&row, with: counters.batches.take(row.number), at: moment)
     return .taken(row.batch)
+  }
+
+  /// Keeps what the lines have in common, each once for the batch.
+  private func addDefaults(of rows: [JobRow], to batch: Int64) throws {
+    var last: SharedDefaults?
+    for defaults in rows.compactMap(\.defaults) where defaults !== last {
+      let stored = try defaults.stored()
+      try execute(
+        "INSERT OR IGNORE INTO batch_defaults (batch, digest, record) VALUES (?, ?, ?)",
+        [batch, stored.digest.data, Data(stored.record)])
+      KnownDefaults.note(defaults, stored.digest)
+      last = defaults
+    }
   }
 
   /// Changes a batch.
@@ -158,6 +172,7 @@ extension WriteTransaction {
     forgettable -= 1
     counters.lanes.stopped[number] = nil
     _ = counters.batches.take(number)
+    try execute("DELETE FROM batch_defaults WHERE batch = ?", [number])
     try execute("DELETE FROM batches WHERE number = ?", [number])
     try forgetMessages(of: id.data, waiting: false)
     return true

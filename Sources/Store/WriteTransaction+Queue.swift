@@ -164,7 +164,7 @@ extension WriteTransaction {
     counters.move(from: row, to: taken)
     taken.decoded = DecodedJob()
     held.note(taken)
-    if row.tags != nil {
+    if row.hasTags {
       try removeTags(of: row)
       try addTags(of: taken)
     }

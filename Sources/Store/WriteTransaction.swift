@@ -39,17 +39,19 @@ extension WriteTransaction {
   mutating func insert(_ new: JobRow) throws {
     var row = new
     if row.waiting == .ready, try counters.parked.isAhead(of: row, db) { row.waiting = .parked }
+    let defaults = try row.defaults?.stored()
     try execute(
       """
       INSERT INTO jobs (id, owner, phase, priority, rank, waiting, not_before, claim, claimed_at, finished_at,
-        expires_at, image, source, tags, record, origin, request, low, batch, line)
-      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        expires_at, image, source, tags, record, origin, request, low, batch, line, defaults)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
       """,
       [
         row.id, row.owner, row.phase.code, row.priority, row.rank, row.waiting.rawValue,
         row.notBefore,
         row.claim, row.claimedAt, row.finishedAt, row.expiresAt, row.image, row.source, row.tags,
         row.record, row.originData, row.request, row.low, row.batch, row.line,
+        defaults?.digest.data,
       ])
     counters.move(from: nil, to: row)
     try addTags(of: row)

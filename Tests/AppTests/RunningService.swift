@@ -47,9 +47,11 @@ final class RunningService: Sendable {
   ///   - arguments: flags of `serve`.
   ///   - program: what is started.
   ///   - directory: where it is started; the tests' own working directory unless said otherwise.
+  ///   - isReady: whether it is to take jobs; else it has only started.
   init(
     folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
-    program: String = executable, arguments: [String] = [], directory: String? = nil
+    program: String = executable, arguments: [String] = [], directory: String? = nil,
+    isReady: Bool = true
   ) async throws {
     self.folder = folder
     var environment = ProcessInfo.processInfo.environment
@@ -81,7 +83,11 @@ final class RunningService: Sendable {
     }
     self.output = output
     base = try await Self.address(output, process)
-    try await eventually { try await self.get("/readyz").status == 200 }
+    try await eventually {
+      let answer = try await self.get("/readyz")
+      return answer.status == 200
+        || !isReady && !String(decoding: answer.body, as: UTF8.self).contains("starting")
+    }
   }
 
   private static func address(_ output: Output, _ process: ChildProcess) async throws -> String {

@@ -49,7 +49,10 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      gate: QueueGate(patience: .zero), signal: signal,
+      gate: QueueGate(patience: .zero),
+      storage: StorageRoom(
+        images: MemoryImageStore(), records: store,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
       now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     clock.begin(.seconds(6))
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
@@ -77,7 +80,10 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      gate: QueueGate(patience: .zero), signal: signal,
+      gate: QueueGate(patience: .zero),
+      storage: StorageRoom(
+        images: MemoryImageStore(), records: store,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let taken = AsyncStream<Dispatcher.Work>.makeStream()
@@ -110,7 +116,11 @@ struct DispatcherTests {
     try await lease.begin()
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
-      gate: QueueGate(patience: .zero), signal: signal, patience: .milliseconds(5),
+      gate: QueueGate(patience: .zero),
+      storage: StorageRoom(
+        images: MemoryImageStore(), records: store,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
+      patience: .milliseconds(5),
       now: { Self.moment }, log: log)
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
     let hand = Hand(to: handed)

@@ -33,6 +33,13 @@ extension PostgresJobStore {
     }
   }
 
+  /// Bytes of all jobs' records.
+  func recordBytes() async throws -> Int {
+    try await read {
+      Int(try $0.execute("SELECT sum(octet_length(record))::bigint FROM jobs").int(0, 0) ?? 0)
+    }
+  }
+
   /// How many jobs have the image.
   func jobs(having image: ImageDigest) async throws -> Int {
     try await read {

@@ -20,19 +20,24 @@ public final class SmallDisk: Sendable {
 
   static func place(in folder: String) -> String { folder + "/disk" }
 
+  /// Mounts one for a PostgreSQL server.
+  convenience init(at path: String, for content: Content) throws {
+    // A new database's tables take some 40 MB with those of its templates, a segment of the log 16.
+    try self.init(at: path, size: content == .tables ? "96m" : "48m")
+  }
+
   /// Mounts it.
-  init(at path: String, for content: Content) throws {
+  /// - Parameter size: such as `96m`.
+  public init(at path: String, size: String) throws {
     self.path = path
     mkdir(path, 0o755)
-    // A new database's tables take some 40 MB with those of its templates, a segment of the log 16.
-    let size = content == .tables ? "96m" : "48m"
     guard mount("tmpfs", path, "tmpfs", 0, "size=\(size),mode=755") == 0 else {
       throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
     }
   }
 
   /// Has a file take all of its room.
-  func fill() throws {
+  public func fill() throws {
     let descriptor = open(path + "/ballast", O_CREAT | O_WRONLY | O_APPEND, 0o644)
     guard descriptor >= 0 else {
       throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
@@ -42,7 +47,15 @@ public final class SmallDisk: Sendable {
     close(descriptor)
   }
 
-  func empty() { unlink(path + "/ballast") }
+  /// Removes that file.
+  public func empty() { unlink(path + "/ballast") }
 
-  func end() { umount2(path, Int32(MNT_DETACH)) }
+  /// Bytes that are free.
+  public var free: Int {
+    var status = statvfs()
+    return statvfs(path, &status) == 0 ? Int(status.f_bavail * status.f_frsize) : 0
+  }
+
+  /// Unmounts it.
+  public func end() { umount2(path, Int32(MNT_DETACH)) }
 }

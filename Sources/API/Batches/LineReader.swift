@@ -11,7 +11,9 @@ struct LineReader {
   private(set) var isOverfull = false
   private var decoder: SubmissionDecoder
   /// What each job is like unless its line says otherwise.
-  private var template: NewJob
+  private var template: NewJob { didSet { defaults = nil } }
+  /// What stores keep once of the template; made with the first job that needs it. The inner nil: it is short.
+  private var defaults: SharedDefaults??
   /// Labels that each job has besides its own.
   private let tags: [String]
   private let mostLines: Int
@@ -32,8 +34,7 @@ struct LineReader {
   /// Lines that came by now, over all uploads.
   private var received: Int { lines.offset + lines.count }
 
-  /// What was read since this was last asked, in parts of about what one transaction may keep: a few bytes of text can
-  /// be as many jobs as the template is long.
+  /// What was read since this was last asked, in parts of about what one transaction may keep.
   mutating func take() -> [NewLines] {
     defer { (parts, lines) = ([], NewLines(after: received)) }
     return parts + [lines]
@@ -136,11 +137,24 @@ struct LineReader {
   }
 
   private mutating func add(_ job: NewJob) {
-    var job = job
-    job.tags += tags.filter { !job.tags.contains(tag: $0) }
     guard count() else { return }
+    let job = labelled(job, by: sharedDefaults())
     lines.bytes += job.keptBytes
     lines.jobs.append(NewLines.Job(line: received, job: job))
+  }
+
+  private func labelled(_ job: NewJob, by defaults: SharedDefaults?) -> NewJob {
+    var job = job
+    job.tags += tags.filter { !job.tags.contains(tag: $0) }
+    job.submission.defaults = defaults
+    return job
+  }
+
+  private mutating func sharedDefaults() -> SharedDefaults? {
+    if let defaults { return defaults }
+    let made = SharedDefaults(of: labelled(template, by: nil))
+    defaults = .some(made)
+    return made
   }
 
   private mutating func rejectMistakes(url: String?) {

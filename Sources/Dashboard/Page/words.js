@@ -75,6 +75,7 @@ function waiting({ attempts, waiting_for: reason, last_error: error }) {
   switch (reason.reason) {
     case 'retry':
       return [reason.until ? `Tried again at ${clockTime(reason.until)}` : turn, error ? error.detail : ''];
+    case 'storage': return ['Waits for disk space', 'The disk of the service is full: no job begins until there is room.'];
     case 'origin_paused': return ['Its origin is paused', `Nobody answered there, so it is left alone${until}.`];
     case 'origin_rate': return ['Waits for its origin', `It gets so many requests a second and no more${until}.`];
     case 'origin_limit': return ['Waits for its origin', 'It has as many transfers at once as one origin gets.'];

@@ -58,6 +58,7 @@ final class Dispatcher: Sendable {
   private let origins: OriginLimits
   private let positions: QueuePositions
   private let gate: QueueGate
+  private let storage: StorageRoom
   /// How long the queue is taken for empty at the most; nil: until somebody says otherwise.
   private let patience: Duration?
   private let now: WallClock
@@ -67,7 +68,7 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    gate: QueueGate, signal: DispatcherSignal, patience: Duration? = nil,
+    gate: QueueGate, storage: StorageRoom, signal: DispatcherSignal, patience: Duration? = nil,
     now: @escaping WallClock, log: Logger
   ) {
     self.store = store
@@ -75,6 +76,7 @@ final class Dispatcher: Sendable {
     self.origins = origins
     self.positions = positions
     self.gate = gate
+    self.storage = storage
     self.patience = patience
     self.now = now
     self.log = log
@@ -174,7 +176,10 @@ final class Dispatcher: Sendable {
   }
 
   /// Claims jobs for idle workers until there are no more of the one or the other.
+  ///
+  /// None while the disk is full: their images would find no room. Room signals that there may be some to claim.
   private func claim() async {
+    guard !storage.isFull else { return }
     do throws(StoreError) {
       var nextDue: Timestamp?
       // What time brings is judged by one moment: what came while the store was asked would else be missed.
@@ -201,7 +206,8 @@ final class Dispatcher: Sendable {
       }
       setAlarm(at: nextDue, since: moment)
     } catch {
-      log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
+      log.error("failed to claim jobs", metadata: ["error": "\(error)"])
+      storage.note(error)
       setAlarm(after: .seconds(1))
     }
   }

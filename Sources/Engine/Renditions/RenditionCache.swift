@@ -9,6 +9,7 @@ struct RenditionCache: Sendable {
   let spool: any ImageSpool
   let opener: ImageOpener
   let keeper: ImageKeeper
+  let storage: StorageRoom
   /// Of all kept images, in bytes.
   let storeLimit: Int
   let ids: JobIDSequence
@@ -44,7 +45,7 @@ struct RenditionCache: Sendable {
 
   /// Keeps it, if there is room. What is not kept is rendered again.
   func keep(_ bytes: [UInt8], of rendition: Rendition) async {
-    guard takes(bytes.count) else { return }
+    guard takes(bytes.count), !storage.isFull else { return }
     let holder = ids.next(at: now())
     do throws(StoreError) {
       let staged = try await spool.stage()

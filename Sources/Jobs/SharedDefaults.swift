@@ -1,0 +1,143 @@
+internal import Synchronization
+
+/// What the lines of a batch have in common: the members that their upload gives for all of them, and the batch's tags.
+///
+/// A store keeps it once per batch, and of each line only what differs from it. Lines in memory share its arrays.
+public final class SharedDefaults: Sendable {
+  /// The members. Its source stands for none.
+  public let submission: Submission
+  /// The labels.
+  public let tags: [String]
+  private let memo = Mutex<Stored?>(nil)
+
+  /// What a store keeps of it.
+  public struct Stored: Sendable {
+    /// The digest of the record, by which lines refer to it.
+    public let digest: ImageDigest
+    /// The record.
+    public let record: [UInt8]
+  }
+
+  /// Defaults of those members and labels.
+  public init(_ submission: Submission, tags: [String]) {
+    var submission = submission
+    submission.defaults = nil
+    (self.submission, self.tags) = (submission, tags)
+  }
+
+  /// Shorter ones are repeated in each line: a reference and a look at another row would cost as much.
+  private static let leastBytes = 256
+
+  /// The defaults of lines like that job; nil where they are short.
+  package convenience init?(of template: NewJob) {
+    guard template.keptBytes >= 256 + Self.leastBytes else { return nil }
+    self.init(template.submission, tags: template.tags)
+  }
+
+  /// Reads a stored record.
+  /// - Throws: where it can't be read, or has another digest.
+  package convenience init(
+    _ record: [UInt8], digest: ImageDigest, _ decode: ([UInt8]) throws -> DefaultsRecord
+  ) throws {
+    guard ImageDigest(of: record) == digest else {
+      throw StoreError.unreadable(
+        detail: "a batch's defaults have another digest than its lines say")
+    }
+    let members = try decode(record)
+    self.init(members.submission, tags: members.tags)
+    memo.withLock { $0 = Stored(digest: digest, record: record) }
+  }
+
+  /// What a store keeps, encoded once.
+  package func stored(_ encode: (DefaultsRecord) throws -> [UInt8]) throws -> Stored {
+    if let stored = memo.withLock(\.self) { return stored }
+    let record = try encode(DefaultsRecord(submission: submission, tags: tags))
+    let stored = Stored(digest: ImageDigest(of: record), record: record)
+    memo.withLock { $0 = stored }
+    return stored
+  }
+
+  /// Bytes of its record; 0 while it has none.
+  package var recordBytes: Int { memo.withLock { $0?.record.count ?? 0 } }
+
+  /// Bytes of its labels, which a store repeats for each line in the index of labels.
+  package var tagBytes: Int { tags.reduce(0) { $0 + $1.utf8.count } }
+
+  /// The same with the hosts of its URLs as the fetcher spells them.
+  package func spelled(by fetcher: some ImageFetcher) -> SharedDefaults {
+    guard submission.alternatives.contains(where: { !$0.hasPlainHost }) else { return self }
+    var submission = self.submission
+    submission.spellHosts(by: fetcher)
+    return SharedDefaults(submission, tags: tags)
+  }
+}
+
+/// The record of a batch's defaults.
+package struct DefaultsRecord: Codable {
+  let submission: Submission
+  let tags: [String]
+}
+
+extension CodingUserInfoKey {
+  /// The ``SharedDefaults`` that a record leaves out.
+  package static let defaults = CodingUserInfoKey(rawValue: "defaults")!  // never nil
+}
+
+/// Defaults that were read lately, by their digest: for all stores of a process, as equal digests have equal records.
+package enum KnownDefaults {
+  private static let known = Mutex(LRUCache<ImageDigest, SharedDefaults>(capacity: 8 << 20))
+
+  /// The defaults, where they are known.
+  package static func find(_ digest: ImageDigest) -> SharedDefaults? {
+    known.withLock { $0.value(for: digest) }
+  }
+
+  /// Remembers defaults that have a record.
+  package static func note(_ defaults: SharedDefaults, _ digest: ImageDigest) {
+    known.withLock { _ = $0.set(defaults, for: digest, cost: 1_024 + defaults.recordBytes * 2) }
+  }
+}
+
+/// A job's labels: null in its record where they are those of the defaults, and left out where there are none.
+@propertyWrapper
+public struct TagList: Sendable, Equatable, Codable {
+  /// The labels.
+  public var wrappedValue: [String]
+
+  /// Those labels.
+  public init(wrappedValue: [String]) { self.wrappedValue = wrappedValue }
+
+  /// Reads what ``encode(to:)`` wrote with the same defaults.
+  public init(from decoder: any Decoder) throws {
+    let value = try decoder.singleValueContainer()
+    guard value.decodeNil() else {
+      wrappedValue = try value.decode([String].self)
+      return
+    }
+    wrappedValue = (decoder.userInfo[.defaults] as? SharedDefaults)?.tags ?? []
+  }
+
+  /// Writes the labels alone.
+  public func encode(to encoder: any Encoder) throws {
+    var value = encoder.singleValueContainer()
+    if let defaults = encoder.userInfo[.defaults] as? SharedDefaults, defaults.tags == wrappedValue
+    {
+      try value.encodeNil()
+    } else {
+      try value.encode(wrappedValue)
+    }
+  }
+}
+
+// What `Codable` makes of a type calls these in the place of the ones for any value.
+extension KeyedEncodingContainer {
+  mutating func encode(_ member: TagList, forKey key: Key) throws {
+    if !member.wrappedValue.isEmpty { try member.encode(to: superEncoder(forKey: key)) }
+  }
+}
+
+extension KeyedDecodingContainer {
+  func decode(_: TagList.Type, forKey key: Key) throws -> TagList {
+    contains(key) ? try TagList(from: superDecoder(forKey: key)) : TagList(wrappedValue: [])
+  }
+}

@@ -1,0 +1,184 @@
+import Foundation
+import TestSupport
+import Testing
+
+@Suite(
+  "A service whose disk is full to its last byte", .enabled(if: SmallDisk.isPossible),
+  .timeLimit(.minutes(5)))
+struct FullDiskRunTests {
+  enum End: String, CaseIterable { case term, kill }
+
+  /// A service on a disk of 96 MB, with an origin.
+  private final class Place {
+    let folder: String
+    let disk: SmallDisk
+    let origin: ScriptedOrigin
+    private let settings: [String: String]
+
+    init(_ keys: [String: String] = [:]) throws {
+      folder = try RunningService.makeFolder()
+      disk = try SmallDisk(at: folder + "/disk", size: "96m")
+      origin = try ScriptedOrigin()
+      settings = environment(
+        [
+          "storage.path": folder + "/disk/data", "storage.max_bytes": "20MB",
+          "storage.partials": "1MB",
+        ].merging(keys) { $1 })
+    }
+
+    deinit {
+      origin.stop()
+      disk.end()
+      try? FileManager.default.removeItem(atPath: folder)
+    }
+
+    func start(isReady: Bool = true) async throws -> RunningService {
+      try await RunningService(folder: folder, settings: settings, isReady: isReady)
+    }
+
+    /// Bytes that a file of the service has on the disk.
+    func bytes(of file: String) -> Int {
+      var status = stat()
+      return stat(folder + "/disk/data/" + file, &status) == 0 ? Int(status.st_blocks) * 512 : 0
+    }
+  }
+
+  private static func end(_ service: RunningService, by end: End) async throws {
+    switch end {
+    case .term: #expect(try await service.stop() == 0)
+    case .kill: try await service.kill()
+    }
+  }
+
+  private static func code(_ answer: RunningService.Answer) throws -> String? {
+    try answer.json()["code"] as? String
+  }
+
+  private static func purge(_ id: String, at service: RunningService) async throws -> Int {
+    try await service.send("DELETE", "/jobs/\(id)?purge=true").status
+  }
+
+  @Test(
+    "serves, deletes, starts again and deletes, and goes on once there is space", arguments: End.allCases
+  )
+  func filledByOthers(end: End) async throws {
+    let place = try Place(["jobs.workers": "1"])
+    let origin = place.origin
+    // Every other one is a file, the others are in the database.
+    for number in 0..<12 {
+      let base = number % 2 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG
+      origin.on("/\(number)", .ok(image("\(number)", from: base)))
+    }
+    let gate = Gate()
+    origin.on("/held", .held(Fixtures.smallPNG, by: gate))
+    origin.on("/later", .ok(Fixtures.smallPNG))
+    var service = try await place.start()
+    #expect(place.bytes(of: "reserve") > 5_000_000)
+    let ids = try await service.post(batch: (0..<12).map { ["url": origin.url("/\($0)")] })
+    for id in ids { #expect(try await service.outcome(id).phase == "success") }
+    let held = try await service.submit(url: origin.url("/held"))
+    await origin.waitForRequests(to: "/held")
+    let later = try await service.submit(url: origin.url("/later"))
+
+    try place.disk.fill()
+    try await eventually { try await service.get("/readyz").status == 503 }
+    #expect(place.disk.free == 0)
+    func expectNothingIsAdded() async throws {
+      let refusals = [
+        try await service.submit([["url": origin.url("/0")]]),
+        try await service.send(
+          "POST", "/batches", headers: ["Content-Type": "text/uri-list"],
+          body: Data(origin.url("/0").utf8)),
+        try await service.send(
+          "POST", "/jobs/upload", headers: ["Content-Type": "image/png"],
+          body: Data(Fixtures.smallPNG)),
+      ]
+      for refusal in refusals {
+        #expect(try refusal.status == 503 && Self.code(refusal) == "storage_full")
+      }
+    }
+    try await expectNothingIsAdded()
+    for number in 0..<12 {
+      #expect(try await service.get("/jobs/\(ids[number])/image").status == 200, "\(number)")
+    }
+    for id in ids[..<3] { #expect(try await Self.purge(id, at: service) == 204) }
+    gate.open()
+    #expect(try await service.outcome(held).isFinished)
+    func expectItWaits() async throws {
+      let job = try await service.get("/jobs/\(later)").json()
+      #expect(job["phase"] as? String == "queued")
+      #expect((job["waiting_for"] as? [String: Any])?["reason"] as? String == "storage")
+    }
+    try await expectItWaits()
+
+    // What was purged is somebody else's by now.
+    try place.disk.fill()
+    try await Self.end(service, by: end)
+    service = try await place.start(isReady: false)
+    #expect(try await service.get("/readyz").status == 503)
+    for id in ids[3...] { #expect(try await service.get("/jobs/\(id)/image").status == 200) }
+    for id in ids[3..<6] { #expect(try await Self.purge(id, at: service) == 204) }
+    for id in ids[..<6] { #expect(try await service.get("/jobs/\(id)").status == 404) }
+    try await expectItWaits()
+    try await expectNothingIsAdded()
+
+    place.disk.empty()
+    try await eventually { try await service.get("/readyz").status == 200 }
+    #expect(place.bytes(of: "reserve") > 5_000_000)
+    #expect(try await service.outcome(later).phase == "success")
+    let new = try await service.submit(url: origin.url("/0"))
+    #expect(try await service.outcome(new).phase == "success")
+    #expect(try await service.stop() == 0)
+  }
+
+  @Test("keeps long defaults of a batch once, however many lines it has")
+  func longDefaults() async throws {
+    let place = try Place(["jobs.workers": "1"])
+    let service = try await place.start()
+    let headers = Dictionary(
+      uniqueKeysWithValues: (0..<7).map { ("X-\($0)", String(repeating: "h", count: 1_000)) })
+    let far = (0..<8).map { place.origin.url("/\($0)" + String(repeating: "a", count: 6_000)) }
+    let defaults: [String: Any] = ["headers": headers, "alternatives": far, "max_attempts": 1]
+    let lines = (0..<12_000).map { place.origin.url("/\($0)") }
+    let body = try JSONSerialization.data(withJSONObject: ["defaults": defaults, "jobs": lines])
+    let answer = try await service.send(
+      "POST", "/batches", headers: ["Content-Type": "application/json"], body: body)
+    #expect(answer.status == 202)
+    let id = try #require(try answer.json()["id"] as? String)
+    // Each copy of its defaults has 55 kB: 12,000 of them would be 660 MB.
+    #expect(place.bytes(of: "jobs.sqlite") + place.bytes(of: "jobs.sqlite-wal") < 50_000_000)
+    #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
+    #expect(try await service.stop() == 0)
+  }
+
+  @Test("its own records fill: purging them gives the space back", arguments: End.allCases)
+  func filledByItself(end: End) async throws {
+    let place = try Place(["jobs.workers": "1", "jobs.max_queued_lines": "1000000"])
+    var service = try await place.start()
+    let begun = try await service.send("POST", "/batches?open=true").json()
+    let id = try #require(begun["id"] as? String)
+    let long = String(repeating: "a", count: 7_000)
+    var (received, answer) = (0, RunningService.Answer(status: 202, headers: [:], body: Data()))
+    while answer.status == 202 {
+      try #require(received < 20_000, "nothing is ever refused")
+      let lines = (0..<500).map { place.origin.url("/\(received + $0)" + long) + "\n" }.joined()
+      answer = try await service.send(
+        "POST", "/batches/\(id)/lines?from=\(received)",
+        headers: ["Content-Type": "text/uri-list"], body: Data(lines.utf8))
+      received += 500
+    }
+    #expect(try answer.status == 503 && Self.code(answer) == "storage_full")
+    #expect(place.disk.free > 0)
+    try place.disk.fill()
+    try await Self.end(service, by: end)
+    service = try await place.start(isReady: false)
+    #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
+    // What the batch had is free again, although somebody else has what was left.
+    try await eventually { place.disk.free > 40_000_000 }
+    try await eventually { try await service.get("/readyz").status == 200 }
+    place.origin.on("/x", .ok(Fixtures.smallPNG))
+    let new = try await service.submit(url: place.origin.url("/x"))
+    #expect(try await service.outcome(new).phase == "success")
+    #expect(try await service.stop() == 0)
+  }
+}
