@@ -15,6 +15,7 @@ enum Schema {
     lanes + messageOwners,
     pinned + dueOfOwners,
     told,
+    activity,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
