@@ -11,7 +11,7 @@ extension Routes {
     case .readyz: return try readiness()
     case .metrics:
       return text(Array(await metrics().utf8), "text/plain; version=0.0.4; charset=utf-8")
-    case .activity: return text(activity().json, "application/json")
+    case .activity: return text(try await lastActivity(), "application/json")
     case .instances: return text(try await instances(), "application/json")
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
@@ -36,6 +36,10 @@ extension Routes {
       }
     }
     return writer.bytes
+  }
+
+  private func lastActivity() async throws(Problem) -> [UInt8] {
+    do throws(JobsError) { return try await activity().json } catch { throw Problem(error) }
   }
 
   private func readiness() throws(Problem) -> Response {
@@ -83,6 +87,12 @@ extension JSONWriter {
       }
       writer.key("loading")
       writer.int(present.loading)
+      writer.key("running")
+      writer.int(present.running)
+      writer.key("oldest_running_seconds")
+      writer.double(present.oldest.toldInSeconds)
+      writer.key("workers")
+      if let workers = present.workers { writer.int(workers) } else { writer.null() }
       writer.key("leads")
       writer.bool(leads)
       writer.key("this")

@@ -1,6 +1,6 @@
 public import HTTP
 internal import HTTPTypes
-internal import Jobs
+public import Jobs
 public import Logging
 
 /// The HTTP API: a request in, a response out. It keeps nothing but counts.
@@ -11,7 +11,7 @@ public struct Routes: Sendable {
   let openAPIJSON: @Sendable () -> [UInt8]
   let dashboard: @Sendable () -> WebPage
   let metrics: @Sendable () async -> String
-  let activity: @Sendable () -> Activity
+  let activity: @Sendable () async throws(JobsError) -> Activity
   let log: Logger
   private let authentication: Authentication
   private let limiter = RateLimiter()
@@ -40,7 +40,7 @@ public struct Routes: Sendable {
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
     openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: @escaping @Sendable () -> WebPage,
     metrics: @escaping @Sendable () async -> String,
-    activity: @escaping @Sendable () -> Activity, log: Logger
+    activity: @escaping @Sendable () async throws(JobsError) -> Activity, log: Logger
   ) {
     self.service = service
     self.configuration = configuration

@@ -68,6 +68,7 @@ struct JobKeeping: Sendable {
     configuration.leaseTimeout = max(service.cluster.lease / 3, .seconds(1))
     (configuration.name, configuration.version) = (service.instanceName, App.version)
     configuration.address = service.cluster.url
+    configuration.workers = service.jobs.workers
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     // A bucket says itself whose it is.

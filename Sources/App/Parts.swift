@@ -73,7 +73,10 @@ struct Parts: Sendable {
       metrics: {
         await engine.observe()
         return registry.render() + ProcessMetrics.render()
-      }, activity: { recorder.activity }, log: log)
+      },
+      activity: { () async throws(JobsError) in
+        try await engine.activity() ?? recorder.activity
+      }, log: log)
     server = HTTPServer(
       try configuration.serverConfiguration(), handler: routes.respond(to:),
       refusal: routes.refuse(_:origin:),
@@ -157,7 +160,11 @@ struct Parts: Sendable {
 
   /// Notes what the service does, until the task is cancelled.
   func keepActivity(_ registry: PrometheusRegistry) async {
-    await recorder.keep(registry, now: Self.now) { await engine.observe() }
+    await recorder.keep(registry, now: Self.now, log: log) {
+      await engine.observe()
+    } publish: { (step) async throws(StoreError) in
+      try await engine.record(step)
+    }
   }
 
   /// Takes no more jobs and lets the running ones finish, while clients can still ask for them.

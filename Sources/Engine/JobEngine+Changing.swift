@@ -227,9 +227,18 @@ extension JobEngine {
 
 /// The cache and the network, for operators.
 extension JobEngine {
-  /// What the cache holds.
+  /// Returns what the cache holds, and the sum of its outcomes at all live instances.
   public func cacheCounts() async throws(JobsError) -> CacheCounts {
-    try await storing { () async throws(StoreError) in try await cache.counts() }
+    try await storing { () async throws(StoreError) in
+      var counts = try await cache.counts()
+      for other in try await store.presentInstances() where other.instance != membership.instance {
+        counts.hits += other.cache.hits
+        counts.revalidations += other.cache.revalidations
+        counts.misses += other.cache.misses
+        counts.memoryBytes += other.cache.memoryBytes
+      }
+      return counts
+    }
   }
 
   /// Forgets what the cache has of a URL, or everything. Jobs keep their images.

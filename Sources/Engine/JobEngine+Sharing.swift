@@ -143,11 +143,23 @@ extension JobEngine {
       try await store.presentInstances()
     }
     guard present.isEmpty else { return present }
-    return [
-      PresentInstance(
-        membership.instance, name: configuration.name, version: configuration.version,
-        since: since, loading: loads.count)
-    ]
+    var this = PresentInstance(
+      membership.instance, name: configuration.name, version: configuration.version,
+      since: since, loading: loads.claims.count)
+    (this.running, this.workers) = (loads.count, configuration.workers)
+    this.oldest = loads.oldest.map { now() - $0 } ?? .zero
+    return [this]
+  }
+
+  /// Publishes what this instance did in a step to the instances that share the store.
+  public func record(_ step: Activity.Step) async throws(StoreError) {
+    guard !store.isExclusive else { return }
+    try await store.record(step, cache.ownCounts, of: membership.instance)
+  }
+
+  /// Returns the activity of all instances; nil if this process has the store for itself.
+  public func activity() async throws(JobsError) -> Activity? {
+    try await storing { () async throws(StoreError) in try await store.activity() }
   }
 
   /// Which of them this is.

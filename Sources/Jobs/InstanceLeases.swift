@@ -37,6 +37,15 @@ public protocol InstanceLeases: Sendable {
   /// The instances whose leases last, in the order of their numbers; none of a store that one process has for itself.
   func presentInstances() async throws(StoreError) -> [PresentInstance]
 
+  /// Records what this instance did in a step, for all instances, and what its cache has done since it started
+  /// (`hits`, `revalidations`, `misses`, `memoryBytes`). Does nothing in a store that one process has for itself.
+  func record(
+    _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
+  ) async throws(StoreError)
+
+  /// Returns the activity of all instances; nil from a store that one process has for itself.
+  func activity() async throws(StoreError) -> Activity?
+
   /// Where the instance is reached that loads a job; nil where nobody does, or that one says nothing of it.
   func address(ofLoading id: JobID) async throws(StoreError) -> String?
 }
@@ -45,6 +54,14 @@ public protocol InstanceLeases: Sendable {
 extension InstanceLeases {
   /// Nobody asks.
   public func presentInstances() async throws(StoreError) -> [PresentInstance] { [] }
+
+  /// The process knows it itself.
+  public func record(
+    _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
+  ) async throws(StoreError) {}
+
+  /// The process knows it itself.
+  public func activity() async throws(StoreError) -> Activity? { nil }
 
   /// It is this one.
   public func address(ofLoading id: JobID) async throws(StoreError) -> String? { nil }
@@ -61,6 +78,14 @@ public struct PresentInstance: Sendable, Equatable {
   public var since: Timestamp?
   /// Jobs that it loads.
   public var loading: Int
+  /// Workers that are busy: jobs that share a transfer occupy one.
+  public var running = 0
+  /// Time since the oldest of these jobs was claimed; zero where it loads none.
+  public var oldest = Duration.zero
+  /// Workers that it has; nil where it doesn't say.
+  public var workers: Int?
+  /// Outcomes of its cache since it started, up to some seconds ago; `entries` and `bytes` are not set.
+  public var cache = CacheCounts()
 
   /// An instance that is there.
   public init(

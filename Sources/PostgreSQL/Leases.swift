@@ -5,14 +5,14 @@ internal import Logging
 extension PostgresJobStore: InstanceLeases, StoreNews {
   /// Takes the next number.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
-    let instance = try await perform(on: holding) { [presence] transaction in
+    let instance = try await perform(on: holding) { [presence, workers] transaction in
       let number = try transaction.execute(
         """
-        INSERT INTO instances (lease_until, since, name, version, url)
-        VALUES (moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
+        INSERT INTO instances (lease_until, since, name, version, url, workers)
+        VALUES (moment($1) + $2, moment($1), $3, $4, $5, $6) RETURNING number
         """,
         [transaction.moment, .int(lease.inMilliseconds)]
-          + presence.map { .bytes($0.map { Array($0.utf8) }) }
+          + presence.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
       ).int(0, 0)
       // What an operator said holds for as long as somebody is there.
       try transaction.execute(
@@ -94,17 +94,91 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     try await read { transaction in
       let rows = try transaction.execute(
         """
-        SELECT number, name, version, since,
-          (SELECT count(*) FROM queue q WHERE q.state = 4 AND q.instance = i.number)
-        FROM instances i WHERE NOT ended AND lease_until > moment($1) ORDER BY number
+        SELECT number, name, version, since, workers, loading, running, greatest(moment($1) - oldest, 0),
+          cache_hits, cache_revalidations, cache_misses, cache_memory
+        FROM instances i CROSS JOIN LATERAL (
+          SELECT count(*) AS loading, count(*) FILTER (WHERE leads OR origin IS NULL) AS running,
+            min(claimed_at) AS oldest
+          FROM queue q WHERE q.state = 4 AND q.instance = i.number) held
+        WHERE NOT ended AND lease_until > moment($1) ORDER BY number
         """, [transaction.moment])
       return rows.all.compactMap { row in
         guard let number = rows.int(row, 0) else { return nil }
         let texts = [1, 2].map { rows.bytes(row, $0).map { String(decoding: $0, as: UTF8.self) } }
-        return PresentInstance(
+        let count = { (column: Int) in Int(rows.int(row, column) ?? 0) }
+        var present = PresentInstance(
           Instance(number: number), name: texts[0], version: texts[1],
-          since: rows.int(row, 3).map(Timestamp.init), loading: Int(rows.int(row, 4) ?? 0))
+          since: rows.int(row, 3).map(Timestamp.init), loading: count(5))
+        present.workers = rows.int(row, 4).map(Int.init)
+        (present.running, present.oldest) = (count(6), .milliseconds(count(7)))
+        (present.cache.hits, present.cache.revalidations) = (count(8), count(9))
+        (present.cache.misses, present.cache.memoryBytes) = (count(10), count(11))
+        return present
       }
+    }
+  }
+
+  /// Counts steps by the server's clock. A crash of the server may lose the last ones.
+  public func record(
+    _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
+  ) async throws(StoreError) {
+    try await perform(on: holding) { transaction in
+      try transaction.run("SET LOCAL synchronous_commit = off")
+      let now = try transaction.execute("SELECT moment($1)", [transaction.moment]).int(0, 0)
+      guard let now else { return }
+      let number = Activity.number(at: Timestamp(milliseconds: now))
+      _ = try transaction.execute(
+        """
+        INSERT INTO activity AS a (step, instance, queued, loading, succeeded, failed)
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (step, instance) DO UPDATE
+        SET queued = excluded.queued, loading = excluded.loading,
+          succeeded = a.succeeded + excluded.succeeded, failed = a.failed + excluded.failed
+        """,
+        [number, instance.number].map(SQLValue.int)
+          + [step.queued, step.loading, step.succeeded, step.failed].map { SQLValue.int(Int64($0)) }
+      )
+      _ = try transaction.execute(
+        """
+        UPDATE instances SET cache_hits = $2, cache_revalidations = $3, cache_misses = $4, cache_memory = $5
+        WHERE number = $1
+        """,
+        [instance.number].map(SQLValue.int)
+          + [cache.hits, cache.revalidations, cache.misses, cache.memoryBytes].map {
+            SQLValue.int(Int64($0))
+          })
+      _ = try transaction.execute(
+        """
+        DELETE FROM activity WHERE (step, instance) IN (SELECT step, instance FROM activity
+          WHERE step <= $1 LIMIT 1000 FOR UPDATE SKIP LOCKED)
+        """, [.int(number - Int64(Activity.most))])
+    }
+  }
+
+  /// Adds up the steps of all instances, also of those that are gone. In the last step some may be missing.
+  public func activity() async throws(StoreError) -> Activity? {
+    try await read { transaction in
+      let now = try transaction.execute("SELECT moment($1)", [transaction.moment]).int(0, 0)
+      let last = Activity.number(at: Timestamp(milliseconds: now ?? 0))
+      let rows = try transaction.execute(
+        """
+        SELECT step, max(queued), max(loading), sum(succeeded)::bigint, sum(failed)::bigint
+        FROM activity WHERE step > $1 AND step <= $2 GROUP BY step ORDER BY step
+        """, [.int(last - Int64(Activity.most)), .int(last)])
+      var (steps, next) = ([Activity.Step](), rows.int(0, 0) ?? last + 1)
+      for row in rows.all {
+        guard let number = rows.int(row, 0) else { continue }
+        // No instance was there.
+        while next < number {
+          steps.append(Activity.Step())
+          next += 1
+        }
+        var step = Activity.Step()
+        (step.queued, step.loading) = (Int(rows.int(row, 1) ?? 0), Int(rows.int(row, 2) ?? 0))
+        (step.succeeded, step.failed) = (Int(rows.int(row, 3) ?? 0), Int(rows.int(row, 4) ?? 0))
+        steps.append(step)
+        next = number + 1
+      }
+      return Activity(end: Activity.end(of: next - 1), steps: steps)
     }
   }
 

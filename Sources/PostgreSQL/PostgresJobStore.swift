@@ -38,6 +38,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public var version: String?
     /// Where other instances reach it.
     public var address: String?
+    /// Jobs that it loads at once, for people; nil: not said.
+    public var workers: Int?
     /// What stands for the server's clock, in tests; nil: the server's.
     public var now: WallClock?
 
@@ -71,6 +73,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let isShared: Bool
   /// What this process says of itself: what it is called, what release it is, where it is reached.
   let presence: [String?]
+  let workers: Int?
 
   /// An answer is waited for no longer than for ``Configuration/timeout``, and a connection may break.
   public var losesAnswers: Bool { true }
@@ -123,6 +126,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     telling = NewsConnection(settings, exchange)
     isShared = configuration.isShared
     presence = [configuration.name, configuration.version, configuration.address]
+    workers = configuration.workers
   }
 
   private static func prepare(

@@ -96,6 +96,23 @@ extension Schema {
       ADD COLUMN url bytea, ADD COLUMN since bigint;
     """
 
+  // Figures that instances publish, so that each can show those of all. Each writes rows of its own: an instance that stands
+  // still in a transaction delays no other. A step's rows outlive their instance.
+  static let activity = """
+    ALTER TABLE instances ADD COLUMN workers int, ADD COLUMN cache_hits bigint NOT NULL DEFAULT 0,
+      ADD COLUMN cache_revalidations bigint NOT NULL DEFAULT 0,
+      ADD COLUMN cache_misses bigint NOT NULL DEFAULT 0, ADD COLUMN cache_memory bigint NOT NULL DEFAULT 0;
+    CREATE TABLE activity (
+      step bigint NOT NULL,
+      instance bigint NOT NULL,
+      queued int NOT NULL,
+      loading int NOT NULL,
+      succeeded int NOT NULL,
+      failed int NOT NULL,
+      PRIMARY KEY (step, instance)
+    );
+    """
+
   /// Of an origin (pg_advisory_xact_lock), beside its name's hash.
   private static let originLock = 7_210_015
 }

@@ -16,6 +16,7 @@ enum Schema {
     pinned + dueOfOwners,
     told,
     batchDefaults,
+    activity,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without

@@ -98,10 +98,12 @@ final class FakeJobService: JobService {
 
   func instances() async throws(JobsError) -> [PresentInstance] {
     try check()
+    var first = PresentInstance(
+      Instance(number: 3), name: "one \"a\"", version: "0.1.0",
+      since: Timestamp(milliseconds: 1_795_000_000_000), loading: 2)
+    (first.running, first.oldest, first.workers) = (1, .milliseconds(1_500), 64)
     return [
-      PresentInstance(
-        Instance(number: 3), name: "one \"a\"", version: "0.1.0",
-        since: Timestamp(milliseconds: 1_795_000_000_000), loading: 2),
+      first,
       PresentInstance(instance, name: nil, version: nil, since: nil, loading: 0),
     ]
   }

@@ -19,7 +19,7 @@ struct ActivityTests {
     let steps = recorder.activity.steps
     #expect(steps.map(\.queued) == [4, 0] && steps.map(\.loading) == [2, 1])
     #expect(steps.map(\.succeeded) == [7, 2] && steps.map(\.failed) == [1, 0])
-    #expect(recorder.activity.end == Self.moment(10.01))
+    #expect(recorder.activity.end == Self.moment(10))
     for step in 3..<500 {
       recorder.note(
         queued: step, loading: 0, .init(succeeded: 9, failed: 1), at: Self.moment(Double(step) * 5))
@@ -28,14 +28,31 @@ struct ActivityTests {
     #expect(recorder.activity.steps.last?.queued == 499)
   }
 
+  @Test("has steps that begin at multiples of five seconds, whenever the process started")
+  func aligned() {
+    let recorder = ActivityRecorder(at: Self.moment(1003.7))
+    for (second, ended) in [(1005.02, 1), (1010, 3), (1014.99, 4)] {
+      recorder.note(
+        queued: 0, loading: 0, .init(succeeded: ended, failed: 0), at: Self.moment(second))
+    }
+    #expect(recorder.activity.end == Self.moment(1015))
+    #expect(recorder.activity.steps.map(\.succeeded) == [1, 2, 1])
+    // An early timer ends no second step.
+    recorder.note(queued: 5, loading: 0, .init(succeeded: 6, failed: 1), at: Self.moment(1015.1))
+    #expect(recorder.activity.end == Self.moment(1015))
+    #expect(recorder.activity.steps.map(\.succeeded) == [1, 2, 3])
+    #expect(recorder.activity.steps.last?.queued == 5 && recorder.activity.steps.last?.failed == 1)
+  }
+
   @Test("keeps its steps equal while nothing could be noted, and takes a clock that goes back")
   func gaps() {
     let recorder = ActivityRecorder(at: Self.moment(0))
     recorder.note(queued: 1, loading: 0, .init(succeeded: 1, failed: 0), at: Self.moment(5))
     recorder.note(queued: 2, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(20))
     #expect(recorder.activity.steps.map(\.queued) == [1, 0, 0, 2])
-    recorder.note(queued: 3, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(1))
-    #expect(recorder.activity.steps.map(\.queued) == [1, 0, 0, 2, 3])
+    recorder.note(queued: 3, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(5))
+    #expect(recorder.activity.steps.map(\.queued) == [3])
+    #expect(recorder.activity.end == Self.moment(5))
     recorder.note(queued: 4, loading: 0, .init(succeeded: 2, failed: 0), at: Self.moment(9e12))
     #expect(recorder.activity.steps.count == Activity.most)
     #expect(recorder.activity.steps.last?.queued == 4)

@@ -6,6 +6,13 @@ import Testing
 @Suite("A client", .timeLimit(.minutes(10)))
 struct ClientTests {
   private static let key = "00112233445566778899aabbccddeeff"
+  private static let secrets = [1, 2].map {
+    "whsec_" + Data(repeating: $0, count: 32).base64EncodedString()
+  }.joined(separator: ",")
+  private static let webhooks = [
+    "IMAGEFETCH_WEBHOOKS_SECRETS": secrets, "IMAGEFETCH_WEBHOOKS_ALLOW_HTTP": "true",
+    "IMAGEFETCH_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8", "IMAGEFETCH_WEBHOOKS_ALLOW_PORTS": "",
+  ]
 
   /// A service, an origin, and a folder of the client's own, told to a shell as `API`, `ORIGIN`, `ROOT`.
   private func run(_ commands: String, _ settings: [String: String] = [:]) async throws -> String {
@@ -17,11 +24,12 @@ struct ClientTests {
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let local = ["IMAGEFETCH_SOURCES_LOCAL_ROOT": Readme.root + "Tests/Fixtures/images"]
     var output = ""
-    try await withService(local.merging(settings) { $1 }) { service in
+    let all = local.merging(Self.webhooks) { $1 }.merging(settings) { $1 }
+    try await withService(all) { service in
       let head = """
         set -eu; exec 2>&1
         export API='\(service.base)' ORIGIN='\(origin.url(""))' ROOT='\(Readme.root)' VIEW_KEY=\(Self.key)
-        export PYTHONDONTWRITEBYTECODE=1
+        export PYTHONDONTWRITEBYTECODE=1 WEBHOOK_SECRETS='\(Self.secrets)'
 
         """
       output = try await Shell.run(head + commands + "\necho passed", in: folder, within: 300)
@@ -41,6 +49,45 @@ struct ClientTests {
   func javaScript() async throws {
     let output = try await run("node --test \"$ROOT/clients/javascript/\"")
     #expect(output.contains("# fail 0\n") && output.hasSuffix("passed\n"), "\(output)")
+  }
+
+  @Test("that receives webhooks as docs/operating.md shows takes the service's alone")
+  func receivers() async throws {
+    let section = Readme.section("Webhooks", of: Readme.file("docs/operating.md"))
+    let python = try #require(section.firstMatch(of: #/(?s)```python\n(.*?)\n```/#)?.1)
+    let script = try #require(section.firstMatch(of: #/(?s)```js\n(.*?)\n```/#)?.1)
+    let python3 = "PYTHONPATH=\"$ROOT/clients/python\" exec /usr/bin/python3 -W error receiver"
+    for (program, command) in [(python, python3), (script, "exec node receiver.mjs")] {
+      let port = try PostgresServer.freePort()
+      let code = program.replacing("9300", with: "\(port)")
+      #expect(code != program)
+      let output = try await run(
+        #"""
+        cp "$ROOT/clients/javascript/imagefetch.js" .
+        cat > receiver <<'END'
+        \#(code)
+        END
+        cp receiver receiver.mjs
+        export WEBHOOK_SECRET="${WEBHOOK_SECRETS#*,}"
+        (\#(command)) > received.txt 2> log.txt & receiver=$!
+        trap 'kill $receiver; cat log.txt' EXIT
+        hook=http://127.0.0.1:\#(port)/hook
+        until curl -s -o answer.txt $hook; do sleep 0.05; done
+        curl -s -o answer.txt -w '%{http_code}\n' -d '{}' $hook
+        curl -s -o answer.txt -w '%{http_code}\n' -d '{"type": "job.success"}' -H 'webhook-id: msg' \
+          -H "webhook-timestamp: $(date +%s)" -H "webhook-signature: v1,$(head -c 32 /dev/zero | base64)" $hook
+        id=$(curl -s -H 'Content-Type: application/json' "$API/jobs" \
+          -d '{"url": "'"$ORIGIN"'/photo.jpg", "notify": {"url": "'$hook'"}}' | sed 's/^{"id":"\([^"]*\)".*/\1/')
+        for _ in $(seq 200); do if [ -s received.txt ]; then break; fi; sleep 0.1; done
+        echo "expected job.success $id"
+        sed 's/^/received /' received.txt
+        """#)
+      let lines = output.split(separator: "\n").map(String.init)
+      #expect(lines.prefix(2).elementsEqual(["400", "400"]), "\(output)")
+      let expected = try #require(lines.first { $0.hasPrefix("expected ") }, "\(output)")
+      let received = lines.filter { $0.hasPrefix("received ") }
+      #expect(received == ["received " + expected.dropFirst("expected ".count)], "\(output)")
+    }
   }
 
   @Test("in a page shows an image and its progress, or says why there is none")

@@ -105,7 +105,72 @@ struct DashboardAddressTests {
       let hosts = "[...document.querySelectorAll('.origins .host')]"
       try await page.sees("\(hosts).some((one) => one.said === '10.0.0.1')")
       try await page.run("\(hosts).find((one) => one.said === '10.0.0.1').click()")
-      try await page.sees("card('b.png') && !card('a.png') && location.hash === '#q=10.0.0.1'")
+      try await page.sees(
+        "card('b.png') && !card('a.png') && location.hash === '#q=host%3A10.0.0.1'")
+    }
+  }
+
+  @Test("leads from a batch to its jobs and errors, and searches by batch, host, code and words")
+  func searches() async throws {
+    try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
+      page.origin.on("/single.png", .ok(Fixtures.png))
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      _ = try await page.service.finished(page.service.submit(url: page.origin.url("/single.png")))
+      _ = try await page.service.finished(page.service.submit(url: "http://10.0.0.1/b.png"))
+      let lines = ["/a.png", "/none.png"].map(page.origin.url).joined(separator: "\n")
+      let answer = try await page.service.send(
+        "POST", "/batches?name=avatars", headers: ["Content-Type": "text/uri-list"],
+        body: Data(lines.utf8))
+      let batch = try #require(try answer.json()["id"] as? String)
+      try await page.sees("is('a.png', 'success') && is('none.png', 'failure')")
+      try await page.sees("cards.length === 4")
+
+      try await page.sees("text(document.querySelector('.batch .name a')) === 'avatars'")
+      try await page.run("document.querySelector('.batch .name a').click()")
+      try await page.sees("location.hash === '#q=batch%3A\(batch)'")
+      try await page.sees("$('search').value === 'batch:\(batch)'")
+      try await page.sees("cards.length === 2 && card('a.png') && card('none.png')")
+      try await page.sees("document.querySelector('.batch').matches('.chosen')")
+      try await page.sees("document.querySelector('.codes a')")
+      try await page.run("document.querySelector('.codes a').click()")
+      try await page.sees("cards.length === 1 && card('none.png')")
+
+      for (words, names) in [
+        ("answered 404", ["none.png"]), ("code:blocked_address", ["b.png"]),
+        ("host:10.0.0.1", ["b.png"]),
+        ("host:127.0.0.1 single", ["single.png"]), ("batch:\(batch) code:timeout", []),
+        ("host:example.org", []),
+      ] {
+        let type = "$('search').value = arguments[0]; $('search').dispatchEvent(new Event('input'))"
+        try await page.run(type, [words])
+        let shown = "cards.map((one) => text(one.querySelector('.name'))).join()"
+        try await page.sees("\(shown) === '\(names.joined(separator: ","))'")
+      }
+    }
+  }
+
+  @Test("finds by a filter what is older than the jobs that were listed")
+  func olderOfFilter() async throws {
+    try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
+      page.origin.on("/a.png", .ok(Fixtures.smallPNG))
+      func send(_ lines: [String], named name: String) async throws -> String {
+        let answer = try await page.service.send(
+          "POST", "/batches?name=\(name)", headers: ["Content-Type": "text/uri-list"],
+          body: Data(lines.joined(separator: "\n").utf8))
+        let id = try #require(try answer.json()["id"] as? String)
+        try await eventually {
+          try await page.service.get("/batches/\(id)").json()["state"] as? String == "finished"
+        }
+        return id
+      }
+      let old = try await send(["/none.png", "/gone.png"].map(page.origin.url), named: "old")
+      _ = try await send(Array(repeating: page.origin.url("/a.png"), count: 1_010), named: "new")
+      try await page.browser.open(page.service.base + "/#q=code%3Aorigin_status")
+      try await page.sees("is('none.png', 'failure') && is('gone.png', 'failure')")
+      try await page.sees("cards.length === 2")
+      try await page.browser.open("about:blank")
+      try await page.browser.open(page.service.base + "/#q=batch%3A\(old)")
+      try await page.sees("cards.length === 2 && card('none.png') && card('gone.png')")
     }
   }
 

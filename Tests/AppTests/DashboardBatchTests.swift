@@ -49,6 +49,26 @@ struct DashboardBatchTests {
     }
   }
 
+  @Test("have a bar that is not full while lines may come")
+  func receiving() async throws {
+    try await withDashboard { page in
+      page.origin.on("/a.png", .ok(Fixtures.png))
+      let answer = try await page.service.send(
+        "POST", "/batches?open=true", headers: ["Content-Type": "text/uri-list"],
+        body: Data(page.origin.url("/a.png").utf8))
+      let id = try #require(try answer.json()["id"] as? String)
+      try await page.sees("text(\(Self.row)).includes('1 done')")
+      try await page.sees("text(\(Self.row)).includes('Receiving')")
+      try await page.sees("text(\(Self.row).querySelector('.far')) === '1 of 1 so far'")
+      try await page.sees("\(Self.row).querySelector('.share').ariaValueNow === null")
+      let done = "\(Self.row).querySelector('.share [data-phase=success]')"
+      try await page.sees("\(done).style.width === '90%'")
+      _ = try await page.service.send("POST", "/batches/\(id)/close")
+      try await page.sees("text(\(Self.row).querySelector('.far')) === '1 of 1'")
+      try await page.sees("\(Self.row).querySelector('.share').ariaValueNow === '100'")
+    }
+  }
+
   @Test("are cancelled once it is sure, and handed out with a token too")
   func cancel() async throws {
     try await withDashboard(Dashboard.withTokens) { page in

@@ -43,6 +43,58 @@ struct DashboardCountTests {
     }
   }
 
+  @Test("count the queued lines of a batch that begins while the page is open, and list them")
+  func batchLines() async throws {
+    try await withDashboard(["IMAGEFETCH_FETCH_MAX_PER_HOST": "2"]) { page in
+      page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
+      try await page.sees("$('connection').dataset.state === 'live' && text($('shown')) === ''")
+      let lines = (0..<60).map { page.origin.url("/held.png?\($0)") }.joined(separator: "\n")
+      let answer = try await page.service.send(
+        "POST", "/batches", headers: ["Content-Type": "text/uri-list"], body: Data(lines.utf8))
+      #expect(answer.status == 202)
+      try await page.sees(Self.chip("queued", says: "58"))
+      try await page.sees(Self.chip("loading", says: "2"))
+      try await page.sees("text($('figure-queued')) === '58' && text($('figure-running')) === '2'")
+      try await page.sees("text($('shown')) === '60 jobs'")
+      try await page.sees(
+        "text(document.querySelector('.batch .counts')) === '2 loading, 58 queued'")
+      try await page.run("$('glance').open = true")
+      try await page.sees("text($('origins')).includes('2 loading, 58 queued')")
+      let queue = "58 queued above, 2 running below; 2 of 64 workers busy"
+      try await page.sees("text($('queue-text')).startsWith('\(queue)')")
+      try await page.browser.click(".chip[data-phase=queued]")
+      try await page.sees("text($('shown')) === '58 of 60 jobs'")
+      // Lines that never began end without an event each.
+      try await page.run("document.querySelector('.batch [data-batch=cancel]').click()")
+      try await page.browser.click("#sure-yes")
+      try await page.sees(Self.chip("queued", says: "0"))
+      try await page.sees(Self.chip("cancelled", says: "60"))
+    }
+  }
+
+  @Test("are known to be incomplete without the service's figures, once a batch begins")
+  func batchLinesOfToken() async throws {
+    var settings = Dashboard.withTokens
+    settings["IMAGEFETCH_FETCH_MAX_PER_HOST"] = "2"
+    try await withDashboard(settings) { page in
+      page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
+      try await page.browser.type("web\u{E007}", into: "#token-value")
+      try await page.sees("$('connection').dataset.state === 'live'")
+      let lines = (0..<600).map { page.origin.url("/held.png?\($0)") }.joined(separator: "\n")
+      let answer = try await page.service.send(
+        "POST", "/batches",
+        headers: ["Content-Type": "text/uri-list", "Authorization": "Bearer web"],
+        body: Data(lines.utf8))
+      #expect(answer.status == 202)
+      // A page of the list, and then what is behind it.
+      let queued = "text(document.querySelector('.chip[data-phase=queued] .number'))"
+      try await page.sees("\(queued).match(/^(498|499|500)\\+$/)")
+      try await page.sees("!$('older').hidden")
+      try await page.run("$('older').click()")
+      try await page.sees(Self.chip("queued", says: "598"))
+    }
+  }
+
   @Test("move no cards when they grow")
   func keepsRoom() async throws {
     try await withDashboard { page in

@@ -55,6 +55,14 @@ export class Cancelled extends Error {
   }
 }
 
+/** A webhook message was not signed with the secret, or is too old. */
+export class InvalidWebhook extends Error {
+  constructor(message) {
+    super(message);
+    this.name = 'InvalidWebhook';
+  }
+}
+
 /** How long the service is to hold back an answer, in seconds: below the idle timeouts of common proxies. */
 const longestWait = 30;
 
@@ -296,3 +304,49 @@ export class Client {
     }
   }
 }
+
+/**
+ * Checks that a webhook message comes from the service, and gives its JSON: `type`, `timestamp` and `data`. Rejects with
+ * `InvalidWebhook`. A message may arrive more than once: remember its `webhook-id`.
+ *
+ * @param {Uint8Array|ArrayBuffer|string} body the request's body as it arrived: JSON that was parsed and written again
+ *   has another signature
+ * @param {Headers|object} headers the request's header fields; upper and lower case are the same
+ * @param {string|string[]} secrets a secret (`whsec_…`), or several while one replaces another: one has to match
+ * @param {{tolerance?: number}} options `tolerance`, the seconds by which `webhook-timestamp` may differ from this
+ *   machine's clock: 300 unless said otherwise
+ */
+export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } = {}) {
+  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers);
+  const fields = Object.fromEntries(
+    entries.filter(([, value]) => value).map(([name, value]) => [name.toLowerCase(), String(value)]));
+  const [id, timestamp, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => {
+    if (!fields[name]) throw new InvalidWebhook(`The message has no ${name}.`);
+    return fields[name];
+  });
+  if (!/^[0-9]{1,15}$/.test(timestamp)) throw new InvalidWebhook('webhook-timestamp is not a number of seconds.');
+  if (Math.abs(Date.now() / 1000 - Number(timestamp)) > tolerance) {
+    throw new InvalidWebhook('webhook-timestamp is too far from this machine’s clock.');
+  }
+  const content = typeof body === 'string' ? new TextEncoder().encode(body) : new Uint8Array(body);
+  const head = new TextEncoder().encode(`${id}.${timestamp}.`);
+  const signed = new Uint8Array(head.length + content.length);
+  signed.set(head);
+  signed.set(content, head.length);
+  // Node.js 18 has no global `crypto`.
+  const { subtle } = globalThis.crypto ?? (await import('node:crypto')).webcrypto;
+  let isValid = false;
+  for (const secret of [secrets].flat()) {
+    const key = await subtle.importKey(
+      'raw', decoded(secret.replace(/^whsec_/, '')), { name: 'HMAC', hash: 'SHA-256' }, false, ['verify']);
+    for (const signature of signatures.split(' ').filter((one) => /^v1,[A-Za-z0-9+/]{43}=$/.test(one))) {
+      // In constant time.
+      if (await subtle.verify('HMAC', key, decoded(signature.slice(3)), signed)) isValid = true;
+    }
+  }
+  if (!isValid) throw new InvalidWebhook('No signature of the message fits the secret.');
+  return JSON.parse(new TextDecoder().decode(content));
+}
+
+/** The bytes that base64 stands for. */
+const decoded = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

@@ -6,7 +6,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 
-import { Cancelled, Client, Failed, isFinished, Refused, Unreachable } from './imagefetch.js';
+import {
+  Cancelled, Client, Failed, InvalidWebhook, isFinished, Refused, Unreachable, verifyWebhook,
+} from './imagefetch.js';
 
 const client = new Client(process.env.API);
 const origin = process.env.ORIGIN;
@@ -230,4 +232,58 @@ test('waits as Retry-After says, and no longer than its patience', async () => {
   await assert.rejects(busy.submit(photo), { code: 'queue_full', retryAfter: 9 });
   server.closeAllConnections();
   server.close();
+});
+
+test('verifies the service’s webhook messages, and refuses others', async (context) => {
+  // The service signs each message with both of its secrets.
+  const secrets = process.env.WEBHOOK_SECRETS.split(',');
+  const arrived = new Promise((resolve) => {
+    const receiver = createServer(async (request, response) => {
+      const pieces = [];
+      for await (const piece of request) pieces.push(piece);
+      response.writeHead(204).end();
+      resolve([Buffer.concat(pieces), request.headers]);
+    });
+    context.after(() => receiver.close());
+    receiver.listen(0, '127.0.0.1', () => {
+      client.fetch(photo, { notify: { url: `http://127.0.0.1:${receiver.address().port}/hook` } });
+    });
+  });
+  const [body, headers] = await arrived;
+  const signatures = headers['webhook-signature'].split(' ');
+  assert.equal(signatures.length, 2);
+  for (const chosen of [...secrets, secrets]) {
+    const message = await verifyWebhook(body, headers, chosen);
+    assert.equal(message.type, 'job.success');
+    assert.equal(message.data.source.url, photo);
+    assert.deepEqual(await verifyWebhook(body.toString(), new Headers(headers), chosen), message);
+  }
+  for (const signature of signatures) {
+    const several = `v1a,other v1,${'A'.repeat(43)}= ${signature} v2,${signature.slice(3)}`;
+    await verifyWebhook(body, { ...headers, 'webhook-signature': several }, secrets);
+  }
+  const now = Number(headers['webhook-timestamp']);
+  const refused = [
+    [Buffer.concat([body, Buffer.from(' ')]), headers, secrets, /No signature/],
+    [body, { ...headers, 'webhook-id': 'other' }, secrets, /No signature/],
+    [body, { ...headers, 'webhook-timestamp': String(now + 1) }, secrets, /No signature/],
+    [body, { ...headers, 'webhook-signature': signatures[0] }, secrets[1], /No signature/],
+    [body, { ...headers, 'webhook-signature': `v2${signatures[0].slice(2)}` }, secrets, /No signature/],
+    [body, headers, `whsec_${'A'.repeat(43)}=`, /No signature/],
+    [body, { ...headers, 'webhook-signature': undefined }, secrets, /no webhook-signature/],
+    [body, { ...headers, 'webhook-timestamp': String(now - 301) }, secrets, /too far/],
+    [body, { ...headers, 'webhook-timestamp': String(now + 310) }, secrets, /too far/],
+    [body, { ...headers, 'webhook-timestamp': '1e9' }, secrets, /not a number/],
+  ];
+  for (const [content, fields, chosen, words] of refused) {
+    await assert.rejects(verifyWebhook(content, fields, chosen), (error) => {
+      assert.ok(error instanceof InvalidWebhook && words.test(error.message), error.message);
+      return true;
+    });
+  }
+  await context.test('within the tolerance that it is given', async () => {
+    context.mock.method(Date, 'now', () => (now + 400) * 1000);
+    await assert.rejects(verifyWebhook(body, headers, secrets), InvalidWebhook);
+    await verifyWebhook(body, headers, secrets, { tolerance: 500 });
+  });
 });

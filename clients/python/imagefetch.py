@@ -22,7 +22,8 @@ import urllib.parse
 import uuid
 
 __all__ = [
-    "AsyncClient", "Cancelled", "Client", "Error", "Failed", "Job", "Refused", "Unreachable", "signed_path",
+    "AsyncClient", "Cancelled", "Client", "Error", "Failed", "InvalidWebhook", "Job", "Refused", "TimedOut",
+    "Unreachable", "signed_path", "verify_webhook",
 ]
 
 
@@ -44,6 +45,14 @@ class Refused(Error):
 
 class Unreachable(Error, OSError):
     """The service could not be asked, or has not answered."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The job has not finished within the `timeout` of `fetch` or `wait`."""
+
+
+class InvalidWebhook(Error):
+    """A webhook message was not signed with the secret, or is too old."""
 
 
 class Failed(Error):
@@ -239,7 +248,7 @@ class _Steps:
                 if job.is_finished:
                     break
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"The job is still {job['phase'] if isinstance(job, dict) else 'under way'}.")
+                raise TimedOut(f"The job is still {job['phase'] if isinstance(job, dict) else 'under way'}.")
         if job.phase == "failure":
             raise Failed(job)
         if job.phase == "cancelled":
@@ -550,3 +559,36 @@ def signed_path(key, url, *, expires_in=86_400, **options):
     query = urllib.parse.urlencode({name: _text(value) for name, value in members.items()})
     code = hmac.new(bytes.fromhex(key), f"/image?{query}".encode(), hashlib.sha256).digest()
     return f"/image?{query}&signature={base64.urlsafe_b64encode(code).decode().rstrip('=')}"
+
+
+def verify_webhook(body, headers, secrets, *, tolerance=300):
+    """Checks that a webhook message comes from the service, and returns its JSON: `type`, `timestamp` and `data`.
+
+    - body: the request's body as it arrived, in bytes. JSON that was parsed and written again has another signature.
+    - headers: the request's header fields, as a mapping; upper and lower case are the same.
+    - secrets: a secret (`whsec_…`), or a list of them while one replaces another: one has to match.
+    - tolerance: seconds by which `webhook-timestamp` may differ from this machine's clock.
+
+    Raises `InvalidWebhook`. A message may arrive more than once: remember its `webhook-id`."""
+    fields = {name.lower(): value for name, value in headers.items()}
+    missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not fields.get(name)]
+    if missing:
+        raise InvalidWebhook(f"The message has no {missing[0]}.")
+    timestamp = fields["webhook-timestamp"]
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
+        raise InvalidWebhook("webhook-timestamp is not a number of seconds.")
+    if abs(time.time() - int(timestamp)) > tolerance:
+        raise InvalidWebhook("webhook-timestamp is too far from this machine's clock.")
+    body = body.encode() if isinstance(body, str) else bytes(body)
+    signed = f"{fields['webhook-id']}.{timestamp}.".encode() + body
+    given = [text.encode() for text in fields["webhook-signature"].split()]
+    is_valid = False
+    for secret in [secrets] if isinstance(secrets, str) else secrets:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        expected = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
+        for signature in given:
+            # In constant time.
+            is_valid |= hmac.compare_digest(expected, signature)
+    if not is_valid:
+        raise InvalidWebhook("No signature of the message fits the secret.")
+    return json.loads(body)

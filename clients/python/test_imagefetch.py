@@ -9,11 +9,14 @@ import signal
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import urllib.error
 import urllib.request
 import uuid
 
-from imagefetch import AsyncClient, Cancelled, Client, Error, Failed, Refused, Unreachable, signed_path
+from imagefetch import (
+    AsyncClient, Cancelled, Client, Error, Failed, InvalidWebhook, Refused, TimedOut, Unreachable, signed_path, verify_webhook,
+)
 
 API = os.environ["API"]
 ORIGIN = os.environ["ORIGIN"]
@@ -273,8 +276,10 @@ class SyncTests(unittest.TestCase):
         with self.assertRaises(Stop):
             self.client.fetch(ORIGIN + "/slow.jpg", progress=stop, cache="no-store")
         self.assertEqual(self.client.job(jobs[0]).phase, "cancelled")
-        with self.assertRaises(TimeoutError):
+        with self.assertRaises(TimeoutError) as late:
             self.client.fetch(ORIGIN + "/slow.jpg", timeout=0.2, cache="no-store", tags=["late" + RUN])
+        self.assertIsInstance(late.exception, TimedOut)
+        self.assertIsInstance(late.exception, Error)
         self.assertEqual([job.phase for job in self.client.jobs(tag="late" + RUN)], ["cancelled"])
 
     def test_ctrl_c_cancels_what_was_submitted_before_its_answer_came(self):
@@ -450,6 +455,91 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
         await self.client.forget(job)
         with self.assertRaises(Refused):
             await self.client.job(job)
+
+
+class Receiver:
+    """Takes webhook messages, and keeps them as they arrive."""
+
+    def __enter__(self):
+        self.messages, self.arrived = [], threading.Event()
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.messages.append((body, self.headers))
+                self.send_response(204)
+                self.end_headers()
+                receiver.arrived.set()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class WebhookTests(unittest.TestCase):
+    """Messages of the real service, which signs them with each of its two secrets."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.secrets = os.environ["WEBHOOK_SECRETS"].split(",")
+        with Receiver() as receiver:
+            cls.job = Client(API).fetch(PHOTO, notify={"url": receiver.url})
+            assert receiver.arrived.wait(30)
+            (cls.body, fields), = receiver.messages
+        cls.headers = dict(fields.items())
+        cls.fields = {name.lower(): value for name, value in cls.headers.items()}
+        cls.signatures = cls.fields["webhook-signature"].split(" ")
+
+    def refuses(self, words, body=None, headers=None, secrets=None, **rest):
+        with self.assertRaises(InvalidWebhook) as refused:
+            verify_webhook(body or self.body, headers or self.headers, secrets or self.secrets, **rest)
+        self.assertIsInstance(refused.exception, Error)
+        self.assertIn(words, str(refused.exception))
+
+    def test_takes_a_message_by_either_secret(self):
+        self.assertEqual(len(self.signatures), 2)
+        for secrets in [*self.secrets, self.secrets, self.secrets[1:]]:
+            message = verify_webhook(self.body, self.headers, secrets)
+            self.assertEqual(message["type"], "job.success")
+            self.assertEqual(message["data"]["id"], self.job.id)
+        upper = {name.upper(): value for name, value in self.headers.items()}
+        self.assertEqual(verify_webhook(self.body.decode(), upper, self.secrets[0]), message)
+
+    def test_takes_one_of_several_signatures(self):
+        for signature in self.signatures:
+            several = f"v1a,other v1,{'A' * 43}= {signature} v2,{signature[3:]}"
+            verify_webhook(self.body, {**self.fields, "webhook-signature": several}, self.secrets)
+        self.refuses("No signature", headers={**self.fields, "webhook-signature": self.signatures[0]},
+                     secrets=self.secrets[1])
+        self.refuses("No signature", headers={**self.fields, "webhook-signature": f"v2{self.signatures[0][2:]}"})
+
+    def test_refuses_what_was_changed(self):
+        self.refuses("No signature", body=self.body + b" ")
+        self.refuses("No signature", body=self.body.replace(b"job.success", b"job.failure"))
+        self.refuses("No signature", headers={**self.fields, "webhook-id": "other"})
+        self.refuses("No signature", secrets="whsec_" + "A" * 43 + "=")
+        later = str(int(self.fields["webhook-timestamp"]) + 1)
+        self.refuses("No signature", headers={**self.fields, "webhook-timestamp": later})
+        for name in ("webhook-id", "webhook-timestamp", "webhook-signature"):
+            self.refuses(f"no {name}", headers={**self.fields, name: ""})
+
+    def test_refuses_an_old_message_and_one_of_the_future(self):
+        now = int(self.fields["webhook-timestamp"])
+        for moment in (now + 3_600, now - 3_600):
+            with unittest.mock.patch("time.time", return_value=moment):
+                self.refuses("too far")
+                verify_webhook(self.body, self.headers, self.secrets, tolerance=3_700)
+        for text in ("-1", "1e9", "٣", "1" * 16):
+            self.refuses("not a number", headers={**self.fields, "webhook-timestamp": text})
 
 
 if __name__ == "__main__":

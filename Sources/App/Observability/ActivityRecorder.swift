@@ -1,13 +1,16 @@
 internal import API
 internal import Jobs
+internal import Logging
 internal import Synchronization
 
-/// Keeps what the service did lately, for `/activity`: a step every five seconds, of which it holds a quarter of an hour
-/// in memory, some 6 kB.
+/// Records what this process did, in steps of five seconds: in memory, where it keeps a quarter of an hour (some 6 kB),
+/// and for the instances that share its store.
 final class ActivityRecorder: Sendable {
   private struct State {
     var activity: Activity
     var ended = Ended()
+    /// What the other instances have not been told yet.
+    var unpublished = Activity.Step()
   }
 
   /// Since the process began.
@@ -18,8 +21,11 @@ final class ActivityRecorder: Sendable {
 
   private let state: Mutex<State>
 
-  init(at now: Timestamp) { state = Mutex(State(activity: Activity(end: now))) }
+  init(at now: Timestamp) {
+    state = Mutex(State(activity: Activity(end: Activity.end(of: Activity.number(at: now)))))
+  }
 
+  /// What this process did.
   var activity: Activity { state.withLock { $0.activity } }
 
   /// Ends a step.
@@ -29,23 +35,38 @@ final class ActivityRecorder: Sendable {
       (step.queued, step.loading) = (queued, loading)
       step.succeeded = max(0, ended.succeeded - state.ended.succeeded)
       step.failed = max(0, ended.failed - state.ended.failed)
-      // While the machine slept nothing was noted; the steps stay equal in length.
-      let passed = (now - state.activity.end) / .seconds(Activity.interval)
-      let missed = max(0, min(Activity.most, Int(max(0, min(passed, 1e6)).rounded()) - 1))
+      state.ended = ended
+      state.unpublished.add(step)
+      let end = Activity.end(of: Activity.number(at: now))
+      let passed = Int((end - state.activity.end) / .seconds(Activity.interval))
+      if (-1...0).contains(passed), !state.activity.steps.isEmpty {
+        // The timer was early, or the clock was set back a little.
+        state.activity.steps[state.activity.steps.count - 1].add(step)
+        return
+      }
+      // A clock that was set back further begins the history again. Nothing is recorded while the machine sleeps.
+      if passed <= 0 { state.activity.steps = [] }
+      let missed = max(0, min(Activity.most, passed - 1))
       state.activity.steps += Array(repeating: Activity.Step(), count: missed) + [step]
       state.activity.steps = Array(state.activity.steps.suffix(Activity.most))
-      state.activity.end = now
-      state.ended = ended
+      state.activity.end = end
     }
   }
 
   /// Ends a step every five seconds, until the task is cancelled.
-  /// - Parameter observe: sets the registry's gauges.
+  /// - Parameters:
+  ///   - observe: sets the registry's gauges.
+  ///   - publish: records the step for the instances that share the store. A step that can't be recorded is added to the
+  ///     next one.
   func keep(
-    _ registry: PrometheusRegistry, now: @Sendable () -> Timestamp, observe: () async -> Void
+    _ registry: PrometheusRegistry, now: @Sendable () -> Timestamp, log: Logger,
+    observe: () async -> Void, publish: (Activity.Step) async throws(StoreError) -> Void
   ) async {
+    let length = Int64(Activity.interval) * 1_000
     while !Task.isCancelled {
-      try? await Task.sleep(for: .seconds(Activity.interval))
+      // Steps end at whole multiples of their length.
+      let rest = length - (now().milliseconds % length)
+      try? await Task.sleep(for: .milliseconds(rest))
       if Task.isCancelled { return }
       await observe()
       let jobs = { (phase: String) in
@@ -57,6 +78,13 @@ final class ActivityRecorder: Sendable {
       note(
         queued: jobs("queued"), loading: jobs("loading"),
         Ended(succeeded: ended("success"), failed: ended("failure")), at: now())
+      let step = state.withLock { $0.unpublished }
+      do throws(StoreError) {
+        try await publish(step)
+        state.withLock { $0.unpublished = Activity.Step() }
+      } catch {
+        log.warning("failed to record activity, retrying", metadata: ["error": "\(error)"])
+      }
     }
   }
 }

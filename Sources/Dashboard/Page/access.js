@@ -87,8 +87,14 @@ const access = {
     kept.set(forTab, 'token', token);
     kept.set(forEver, 'token', isKept ? token : null);
     $('token').close();
-    $('forget-token').hidden = false;
+    this.showWhetherTaken();
     this.waiting.splice(0).forEach((resolve) => resolve());
+  },
+
+  /** A link sends no token: the service would refuse it. */
+  showWhetherTaken() {
+    $('forget-token').hidden = !this.token;
+    $('metrics-link').hidden = Boolean(this.token);
   },
 
   forget() {
@@ -99,7 +105,7 @@ const access = {
   },
 
   start() {
-    $('forget-token').hidden = !this.token;
+    this.showWhetherTaken();
     $('forget-token').addEventListener('click', () => this.forget());
     // Without a token there is nothing behind the question. Not every browser knows `closedby`, and none lets a page
     // refuse Esc for ever.

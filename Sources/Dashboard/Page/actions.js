@@ -37,6 +37,9 @@ async function copy(text, what) {
   toast(`${what} is copied.`);
 }
 
+/** What opening an image comes to: a link sends no token, so that the page fetches the image and saves it. */
+const openWord = (what = '') => `${access.token ? 'Save' : 'Open'} ${what}`.trim();
+
 const allWords = {
   cancel: (n) => `Cancel ${number.format(n)}`, again: (n) => `Fetch ${number.format(n)} again`,
   forget: (n) => `Forget ${number.format(n)} and their images`,
@@ -51,6 +54,12 @@ const questions = {
 class Actions {
   constructor(jobs) {
     this.jobs = jobs;
+    for (const button of $('menu').querySelectorAll('[data-do]')) {
+      button.addEventListener('click', () => {
+        $('menu').close();
+        this.run(button.dataset.do, this.chosen);
+      });
+    }
     for (const button of $('all').querySelectorAll('[data-export]')) {
       button.addEventListener('click', () => {
         $('all').close();
@@ -161,7 +170,19 @@ class Actions {
     this.jobs.drop(entry.id);
   }
 
-  /** In a tab of its own; with a token, which a link can't send, by way of a download. */
+  /** Offers what can be done with a job, where its row has no room for buttons. */
+  menu(entry) {
+    this.chosen = entry;
+    say($('menu-title'), cut(entry.name, 120));
+    say($('menu-text'), `${phaseWords[entry.job.phase]} · ${told(entry)[0]}`);
+    for (const button of $('menu').querySelectorAll('[data-do]')) {
+      button.hidden = !allowed(entry, button.dataset.do);
+      if (button.dataset.do === 'open') say(button, openWord('image'));
+    }
+    $('menu').showModal();
+  }
+
+  /** In a tab of its own; with a token, which a link can't send, as a file. */
   async open(entry) {
     const link = document.createElement('a');
     link.rel = 'noreferrer noopener';

@@ -21,6 +21,13 @@ class Batches {
     this.rows = new Map();
     /** How often something was done here. */
     this.changes = 0;
+    /** The batch whose jobs are shown alone. */
+    this.marked = undefined;
+    /** Called with whether there is a new batch, when the list was read. */
+    this.onLoad = () => {};
+    /** Called with the id of a batch whose jobs are to be shown, and with an error code of theirs. */
+    this.onChoose = () => {};
+    this.onCode = () => {};
     $('batches-more').addEventListener('click', () => {
       this.areAll = !this.areAll;
       this.show();
@@ -29,6 +36,15 @@ class Batches {
       const batch = this.batches.find(({ id }) => id === target.closest('.batch')?.dataset.id);
       const action = target.closest('[data-batch]')?.dataset;
       if (batch && action) this.run(action.batch, batch, action.code);
+    });
+    // A link, so that it can be opened in another tab; here it keeps what else the address says.
+    this.list.addEventListener('click', (event) => {
+      const link = event.target.closest('a[href]');
+      if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      const { id } = link.closest('.batch').dataset;
+      if (link.dataset.code) this.onCode(id, link.dataset.code);
+      else this.onChoose(id);
     });
   }
 
@@ -46,15 +62,32 @@ class Batches {
     try {
       const { batches } = await (await ask('batches?limit=50', { cache: 'no-store' })).json();
       // What was done meanwhile is newer.
-      if (asked === this.changes) this.batches = batches;
+      if (asked === this.changes) {
+        const known = new Set(this.batches.map(({ id }) => id));
+        const isNew = (batch) => isOpen(batch) && !known.has(batch.id);
+        const hasNew = batches.some(isNew);
+        this.batches = batches;
+        this.onLoad(hasNew);
+      }
     } catch { /* The connection's state is told elsewhere. */ }
     this.show();
+  }
+
+  /** Lines that are queued, as the service told last. */
+  get queued() {
+    return this.batches.reduce((all, { counts }) => all + counts.queued, 0);
+  }
+
+  /** Marks the batch whose jobs are shown alone. */
+  mark(id) {
+    this.marked = id;
+    for (const row of this.rows.values()) row.classList.toggle('chosen', row.dataset.id === id);
   }
 
   // MARK: Showing
 
   show() {
-    const under = this.batches.filter(({ state }) => state === 'receiving' || state === 'running');
+    const under = this.batches.filter(isOpen);
     const few = new Set([...new Set([...under, ...this.batches])].slice(0, Math.max(fewBatches, under.length)));
     const shown = this.batches.filter((batch) => this.areAll || few.has(batch));
     $('batches-shown').hidden = this.batches.length === 0;
@@ -72,6 +105,7 @@ class Batches {
       if (this.list.children[index] !== row) this.list.insertBefore(row, this.list.children[index] ?? null);
       showBatch(row, batch);
     });
+    this.mark(this.marked);
   }
 
   // MARK: Doing
@@ -129,6 +163,9 @@ class Batches {
   }
 }
 
+/** Whether lines may still come or run. */
+const isOpen = ({ state }) => state === 'receiving' || state === 'running';
+
 const batchName = ({ id, name }) => cut(name ?? `Batch ${id.slice(0, 8)}`, 80);
 
 function batchRow(id) {
@@ -146,18 +183,23 @@ function showBatch(row, batch) {
   const { counts, state } = batch;
   const all = Object.keys(lineWords).reduce((sum, name) => sum + counts[name], 0);
   const ended = all - counts.queued - counts.loading;
-  const isUnder = state === 'receiving' || state === 'running';
+  const isUnder = isOpen(batch);
+  const isReceiving = state === 'receiving';
   row.dataset.state = state;
-  say(row.querySelector('.name'), batchName(batch));
-  row.title = `${batch.id}, since ${new Date(batch.created_at).toLocaleString()}`;
+  const name = row.querySelector('.name a');
+  say(name, batchName(batch));
+  setLink(name, `batch:${batch.id}`);
+  row.title = `${batch.id}, since ${moment(batch.created_at)}`;
   say(row.querySelector('.state'), batchWords[state]);
   const bar = row.querySelector('.share');
   bar.ariaLabel = `${batchName(batch)}: lines that have ended`;
-  bar.ariaValueNow = all ? Math.floor((100 * ended) / all) : 0;
-  for (const piece of bar.children) piece.style.width = `${all ? (100 * counts[piece.dataset.phase]) / all : 0}%`;
-  say(row.querySelector('.far'), `${number.format(ended)} of ${number.format(all)}`);
-  const parts = Object.entries(lineWords).filter(([name]) => counts[name])
-    .map(([name, word]) => `${number.format(counts[name])} ${word}`);
+  // How many lines will come is not known yet: a part of the bar stays open.
+  const whole = isReceiving ? 90 : 100;
+  bar.ariaValueNow = isReceiving ? null : all ? Math.floor((100 * ended) / all) : 0;
+  for (const piece of bar.children) piece.style.width = `${all ? (whole * counts[piece.dataset.phase]) / all : 0}%`;
+  say(row.querySelector('.far'), `${number.format(ended)} of ${number.format(all)}${isReceiving ? ' so far' : ''}`);
+  const parts = Object.entries(lineWords).filter(([one]) => counts[one])
+    .map(([one, word]) => `${number.format(counts[one])} ${word}`);
   say(row.querySelector('.counts'), parts.join(', ') || 'No job yet');
   const pace = [
     isUnder && batch.rate > 0 && `${number.format(batch.rate)} a second`,
@@ -165,33 +207,46 @@ function showBatch(row, batch) {
     batch.bytes > 0 && size(batch.bytes),
   ].filter(Boolean);
   say(row.querySelector('.pace'), pace.join(', '));
-  showCodes(row.querySelector('.codes'), batch.codes);
+  showCodes(row.querySelector('.codes'), batch);
   const can = {
     cancel: isUnder, retry: counts.failure > 0 && state !== 'cancelled', results: ended > 0, forget: !isUnder,
   };
-  for (const [name, isAllowed] of Object.entries(can)) {
-    row.querySelector(`.acts [data-batch="${name}"]`).hidden = !isAllowed;
+  for (const [action, isAllowed] of Object.entries(can)) {
+    row.querySelector(`.acts [data-batch="${action}"]`).hidden = !isAllowed;
   }
 }
 
-/** A button a code, the most frequent first, which tries those jobs again. */
-function showCodes(list, codes) {
+function setLink(link, search) {
+  const href = `#${new URLSearchParams({ q: search })}`;
+  if (link.getAttribute('href') !== href) link.setAttribute('href', href);
+}
+
+/** The errors of a batch, the most frequent first: each leads to its jobs, and has a button that tries them again. */
+function showCodes(list, { id, codes }) {
   const shown = Object.entries(codes).sort(([, a], [, b]) => b - a);
-  while (list.children.length < Math.min(shown.length, fewCodes)) {
-    const button = document.createElement('button');
-    button.type = 'button';
-    button.className = 'chip';
-    button.dataset.batch = 'retry';
-    list.append(button);
-  }
+  while (list.children.length < Math.min(shown.length, fewCodes)) list.append(codeChip());
   while (list.children.length > Math.min(shown.length, fewCodes)) list.lastChild.remove();
   shown.slice(0, fewCodes).forEach(([code, n], index) => {
-    const button = list.children[index];
+    const [link, button] = list.children[index].children;
+    say(link, `${code} ${number.format(n)}`);
+    setLink(link, `batch:${id} code:${code}`);
+    link.dataset.code = code;
+    link.title = `Show these jobs. ${remedies[code] ?? ''}`;
     button.dataset.code = code;
-    say(button, `${code} ${number.format(n)}`);
-    button.title = `Try ${count(n, 'job')} again. ${remedies[code] ?? ''}`;
+    button.title = `Try ${count(n, 'job')} again`;
+    button.ariaLabel = `${button.title}: ${code}`;
   });
   list.title = shown.slice(fewCodes).map(([code, n]) => `${code} ${number.format(n)}`).join(', ');
+}
+
+function codeChip() {
+  const chip = document.createElement('span');
+  chip.className = 'chip';
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.dataset.batch = 'retry';
+  chip.append(document.createElement('a'), button);
+  return chip;
 }
 
 /** Seconds in the two greatest units that matter. */

@@ -75,11 +75,11 @@ class Card {
     this.parts = {
       media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), picture: find('.picture'),
       mark: find('.mark'), word: find('.word'), bar: find('.bar'), fill: find('.fill'),
-      name: find('.name'), where: find('.where'), facts: find('.facts'), detail: find('.detail'), times: find('.times'),
+      name: find('.name'), age: find('.age'), brief: find('.brief'), menu: find('.menu'), where: find('.where'), facts: find('.facts'), detail: find('.detail'), times: find('.times'),
       priority: find('.priority'), pick: find('.pick'),
     };
     this.buttons = [...this.element.querySelectorAll('.acts [data-do]')];
-    this.controls = [this.parts.name, this.parts.pick, this.parts.priority, ...this.buttons];
+    this.controls = [this.parts.name, this.parts.pick, this.parts.menu, this.parts.priority, ...this.buttons];
     fillPriorities(this.parts.priority);
     this.parts.picture.addEventListener('load', () => this.parts.picture.classList.add('there'));
     this.isCurrent = null;
@@ -149,6 +149,8 @@ class Card {
     say(parts.name, cut(entry.name, 120));
     say(parts.where, job.attempts > 1 ? `${entry.host} · ${count(job.attempts, 'request')}` : entry.host);
     say(parts.facts, facts);
+    say(parts.brief, [cut(facts, 120), entry.host].filter(Boolean).join(' · '));
+    this.updateAge();
     say(parts.detail, cut(detail, 300));
     say(parts.times, times(job));
     if (this.phase !== job.phase || this.wasGone !== entry.isGone) this.enterPhase(job);
@@ -157,6 +159,12 @@ class Card {
     }
     if (job.phase === 'loading') this.progress(job.progress);
     if (job.phase === 'success' && !entry.isGone) this.askForThumbnail();
+  }
+
+  /** How long ago the job ended, or was submitted: a row on a phone says so. */
+  updateAge() {
+    const { created_at: from, finished_at: end } = this.entry.job;
+    say(this.parts.age, ago(clock.now() - Date.parse(end ?? from)));
   }
 
   enterPhase(job) {
@@ -168,13 +176,17 @@ class Card {
     element.dataset.phase = job.phase;
     element.setAttribute('aria-label', `${cut(this.entry.name, 120)}, ${phaseWords[job.phase]}`);
     parts.pick.setAttribute('aria-label', `Select ${cut(this.entry.name, 120)}`);
+    parts.menu.setAttribute('aria-label', `Actions for ${cut(this.entry.name, 120)}`);
     say(parts.mark, phaseSigns[job.phase]);
     say(parts.sign, phaseSigns[job.phase]);
     say(parts.word, phaseWords[job.phase]);
     say(parts.why.firstElementChild, job.error ? `${job.error.title}.` : '');
     say(parts.why.lastElementChild, job.error ? cut(job.error.detail, 300) : '');
     const focused = document.activeElement;
-    for (const button of this.buttons) button.hidden = !allowed(this.entry, button.dataset.do);
+    for (const button of this.buttons) {
+      button.hidden = !allowed(this.entry, button.dataset.do);
+      if (button.dataset.do === 'open') say(button, openWord());
+    }
     parts.priority.hidden = !isUnfinished(job);
     parts.bar.setAttribute('aria-hidden', job.phase !== 'loading');
     // The control that had the focus may be gone.

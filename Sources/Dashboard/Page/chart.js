@@ -87,14 +87,37 @@ class Chart {
   }
 }
 
-/** So many equal bars of the service's steps, each of the sum or, of what is there at a time, the most. */
-function activityBars({ interval, ...columns }, count, [up, down], isSum) {
-  const width = Math.round(900 / interval / count);
-  const join = isSum ? (values) => values.reduce((sum, value) => sum + value, 0) : (values) => Math.max(0, ...values);
-  const bars = [];
-  for (let end = columns[up].length; bars.length < count; end -= width) {
-    const of = (key) => join(columns[key].slice(Math.max(0, end - width), Math.max(0, end)));
-    bars.unshift({ up: of(up), down: of(down) });
+/** How long a bar of the service's activity lasts, in seconds: a whole number of its steps. */
+const barSeconds = 15;
+
+/**
+ * The service's activity as bars of a quarter of a minute. Bars begin at whole multiples of their length: a bar that is over
+ * does not change until it leaves.
+ *
+ * @param count how many bars; the last one is under way.
+ * @param now by the service's clock.
+ * @param latest what happened since the last step ended.
+ * @param isSum whether a bar is the sum of its steps, or else the most of them.
+ */
+function activityBars({ interval, end, ...columns }, count, now, [up, down], latest, isSum) {
+  const join = isSum ? (a, b) => a + b : Math.max;
+  const first = Math.floor(Math.max(now, Date.parse(end)) / 1000 / barSeconds) - count + 1;
+  const bars = Array.from({ length: count }, () => ({ up: 0, down: 0 }));
+  const add = (bar, more) => {
+    if (!bar) return;
+    bar.up = join(bar.up, more.up);
+    bar.down = join(bar.down, more.down);
+  };
+  const steps = columns[up].length;
+  for (let step = 0; step < steps; step += 1) {
+    // By its middle: half a step more or less is no matter.
+    const middle = Date.parse(end) / 1000 - (steps - step - 0.5) * interval;
+    add(bars[Math.floor(middle / barSeconds) - first], { up: columns[up][step], down: columns[down][step] });
   }
+  add(bars.at(-1), latest);
   return bars;
 }
+
+/** When the last of such bars ends. */
+const barsEnd = ({ end }, now) => (
+  (Math.floor(Math.max(now, Date.parse(end)) / 1000 / barSeconds) + 1) * barSeconds * 1000);

@@ -48,7 +48,10 @@ class Details {
     }
     const { job } = entry;
     say($('details-title'), cut(entry.name, 200));
-    for (const button of this.buttons) button.hidden = !allowed(entry, button.dataset.do);
+    for (const button of this.buttons) {
+      button.hidden = !allowed(entry, button.dataset.do);
+      if (button.dataset.do === 'open') say(button, openWord('image'));
+    }
     this.say(job);
     // Of an image that was dropped there are no others than its facts tell.
     $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone) || job.image.original === 'drop';
@@ -143,8 +146,6 @@ function link(text) {
   Object.assign(element, { href: text, target: '_blank', rel: 'noreferrer noopener', textContent: text });
   return element;
 }
-
-const moment = (text) => new Date(text).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
 
 /** Terms and what stands beside them, for what is known of a job. */
 function facts(entry) {

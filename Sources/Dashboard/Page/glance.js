@@ -23,9 +23,15 @@ class Glance {
     this.isAdmin = false;
     /** Called when there are new figures. */
     this.onFigures = () => {};
+    /** Called at once when the service's own figures have arrived. */
+    this.onMetrics = () => {};
     /** What a token may not see is not asked for again with it; by path. */
     this.refused = new Map();
     this.queue = [];
+    /** The instances that are there, by name; one where the service is alone; none where that may not be seen. */
+    this.instances = [];
+    /** Instances that were there since the page was opened and are gone, with the time when that was noticed. */
+    this.lost = [];
     /** The last quarter of an hour, as the service kept it; null where it doesn't say. */
     this.activity = null;
     this.throughputChart = new Chart($('throughput-plot'), { up: 'done', down: 'failed' });
@@ -56,7 +62,7 @@ class Glance {
     }
   }
 
-  /** Asks for something that needs the scope admin; null where it can't be had. */
+  /** Asks for something that needs the scope admin; null where the service refuses it or does not answer. */
   async poll(path) {
     if (this.refused.get(path) === access.token) return null;
     this.refused.delete(path);
@@ -70,20 +76,26 @@ class Glance {
 
   async askMetrics() {
     const response = await this.poll('metrics');
-    this.metrics = response && parseMetrics(await response.text());
+    if (response) {
+      this.metrics = parseMetrics(await response.text());
+      this.onMetrics();
+    } else if (this.refused.has('metrics')) {
+      this.metrics = null;
+    }
   }
 
   async askActivity() {
-    // A step is longer than the time between two looks.
+    // There is a new step when all instances have recorded theirs: a second after its end.
     const { end = 0, interval = 0 } = this.activity ?? {};
-    if (clock.now() < Date.parse(end) + interval * 1000) return;
+    if (clock.now() < Date.parse(end) + (interval + 1) * 1000) return;
     const response = await this.poll('activity');
-    this.activity = response && await response.json();
+    if (response) this.activity = await response.json();
+    else if (this.refused.has('activity')) this.activity = null;
   }
 
   async askCache() {
     const response = await this.poll('cache');
-    this.isAdmin = response !== null;
+    this.isAdmin = !this.refused.has('cache') && (this.isAdmin || response !== null);
     if (response) this.showCache(await response.json());
     this.note('cache', response);
   }
@@ -96,14 +108,46 @@ class Glance {
 
   async askInstances() {
     const response = await this.poll('instances');
-    const { instances } = response ? await response.json() : { instances: [] };
-    // One alone is nothing to tell of.
-    $('instances-shown').hidden = instances.length < 2;
+    if (!response) {
+      if (!this.refused.has('instances')) return;
+      [this.instances, this.lost] = [[], []];
+      $('instances-shown').hidden = true;
+      return;
+    }
+    const { instances } = await response.json();
+    this.noteLost(instances);
+    const byName = (a, b) => (a.name ?? '').localeCompare(b.name ?? '', 'en', { numeric: true }) || a.number - b.number;
+    this.instances = instances.sort(byName);
+    // A service that is alone is shown by the other figures.
+    const rows = [...this.instances, ...this.lost].sort(byName);
+    $('instances-shown').hidden = rows.length < 2;
     say($('instances-count'), number.format(instances.length));
     const list = $('instances');
-    while (list.children.length > instances.length) list.lastChild.remove();
-    while (list.children.length < instances.length) list.append(document.createElement('li'));
-    instances.forEach((instance, index) => showInstance(list.children[index], instance));
+    while (list.children.length > rows.length) list.lastChild.remove();
+    while (list.children.length < rows.length) list.append(document.createElement('li'));
+    rows.forEach((instance, index) => showInstance(list.children[index], instance));
+  }
+
+  /** Remembers instances that are gone: for a quarter of an hour, or until a newer one has their name. */
+  noteLost(instances) {
+    const now = clock.now();
+    const isThere = ({ number: id }) => instances.some((one) => one.number === id);
+    const isReplaced = (lost) => instances.some((one) => one.name === lost.name && Date.parse(one.since) > lost.seen);
+    for (const instance of this.instances) {
+      if (!isThere(instance)) this.lost.push({ ...instance, seen: this.instancesAt, lost: now });
+    }
+    this.instancesAt = now;
+    this.lost = this.lost.filter((one) => !isThere(one) && !isReplaced(one) && now - one.lost < 900_000);
+  }
+
+  /** What all workers of the service do; null where the page may not see it. */
+  get work() {
+    if (this.instances.length === 0) return null;
+    const sum = (of) => this.instances.reduce((all, instance) => all + (of(instance) ?? 0), 0);
+    return {
+      busy: sum(({ running }) => running), workers: sum(({ workers }) => workers),
+      oldest: Math.max(...this.instances.map((one) => one.oldest_running_seconds)),
+    };
   }
 
   note(path, response) {
@@ -121,24 +165,28 @@ class Glance {
     return this.metrics?.get(`imagefetch_jobs{phase="${phase}"}`) ?? null;
   }
 
-  /** How many jobs in the phase there are for whoever looks: an admin sees everyone's; null where nobody says. */
+  /**
+   * How many jobs in the phase the token may see; null where that is not known. Where the page holds all jobs it counts
+   * them; else the service's figures, which are some seconds old, hold for all phases, so that they add up.
+   */
   counted(phase) {
-    if (!this.jobs.mayMiss(phase)) return this.jobs.counts[phase];
+    const { jobs } = this;
+    if (!phases.some((one) => jobs.mayMiss(one))) return jobs.counts[phase];
     const figure = this.isAdmin ? this.figure(phase) : null;
-    // It is some seconds old.
-    return figure === null ? null : Math.max(figure, this.jobs.counts[phase]);
+    if (figure !== null) return Math.max(figure, jobs.counts[phase]);
+    return jobs.mayMiss(phase) ? null : jobs.counts[phase];
   }
 
-  /** How many are queued and running: as the service counts, or else among the jobs held here. */
+  /** How many jobs are queued and running, as the chips have it. */
   get load() {
-    const of = (phase) => this.figure(phase) ?? this.jobs.counts[phase];
+    const of = (phase) => this.counted(phase) ?? this.jobs.counts[phase];
     return { queued: of('queued'), running: of('loading') };
   }
 
   /** The same in words. */
   get loadWords() {
     const { queued, running } = this.load;
-    const of = (n, phase) => atLeast(n, this.figure(phase) === null && this.jobs.mayMiss(phase));
+    const of = (n, phase) => atLeast(n, this.counted(phase) === null);
     return { queued: of(queued, 'queued'), running: of(running, 'loading') };
   }
 
@@ -152,13 +200,7 @@ class Glance {
   }
 
   draw() {
-    const { queued, running } = this.loadWords;
-    const { success, failure } = this.jobs.throughput.sum(60);
-    say($('figure-running'), running);
-    say($('figure-queued'), queued);
-    const mayBeMore = !this.jobs.throughput.isWhole(60);
-    say($('figure-rate'), atLeast(success, mayBeMore));
-    say($('figure-failed'), atLeast(failure, mayBeMore));
+    this.showFigures();
     if (!this.element.open) return;
     const minutes = this.activity ? '15 minutes' : 'five minutes, of the jobs seen here';
     for (const id of ['throughput-time', 'queue-time']) say($(id), minutes);
@@ -167,35 +209,65 @@ class Glance {
     this.showOrigins();
   }
 
+  /** The figures above the plots. They change with the jobs that are shown, so that they agree with those. */
+  showFigures() {
+    const { queued, running } = this.loadWords;
+    say($('figure-running'), running);
+    say($('figure-queued'), queued);
+    const { success, failure, seconds } = this.lastMinute;
+    say($('figure-time'), seconds < 60 ? `last ${number.format(seconds)} s` : 'last minute');
+    say($('figure-rate'), number.format(success));
+    say($('figure-failed'), number.format(failure));
+  }
+
+  /** What ended since the service's last step of activity did. */
+  get latest() {
+    const { success, failure } = this.jobs.throughput.after(Math.floor(Date.parse(this.activity.end) / 1000));
+    return { up: success, down: failure };
+  }
+
+  /** What ended in the last minute, or in as much of it as is known here. */
+  get lastMinute() {
+    const { throughput } = this.jobs;
+    if (throughput.isWhole(60)) return { ...throughput.sum(60), seconds: 60 };
+    const { activity } = this;
+    if (activity) {
+      const { up, down } = this.latest;
+      const steps = Math.ceil((60 - (clock.now() - Date.parse(activity.end)) / 1000) / activity.interval);
+      const sum = (values, rest) => (steps > 0 ? values.slice(-steps) : []).reduce((all, value) => all + value, rest);
+      return { success: sum(activity.succeeded, up), failure: sum(activity.failed, down), seconds: 60 };
+    }
+    const seconds = Math.max(1, Math.floor((clock.now() - throughput.since) / 1000));
+    return { ...throughput.sum(seconds), seconds };
+  }
+
   drawThroughput() {
     const { activity } = this;
-    const step = activity ? 15 : 5;
-    const bars = activity ? activityBars(activity, 60, ['succeeded', 'failed'], true)
+    const [step, now] = [activity ? barSeconds : 5, clock.now()];
+    const bars = activity ? activityBars(activity, 60, now, ['succeeded', 'failed'], this.latest, true)
       : this.jobs.throughput.parts(60).map((part) => ({ up: part.success, down: part.failure }));
-    this.throughputChart.show(bars, step, activity ? Date.parse(activity.end) : clock.now());
+    this.throughputChart.show(bars, step, activity ? barsEnd(activity, now) : now);
     const sum = (key) => bars.reduce((all, bar) => all + bar[key], 0);
-    const most = Math.max(0, ...bars.map((bar) => bar.up)) / step;
-    const mayBeMore = !activity && !this.jobs.throughput.isWhole(Throughput.seconds);
-    const words = (key) => atLeast(sum(key), mayBeMore);
-    const text = `${words('up')} done, ${words('down')} failed; `
-      + `at most ${number.format(Math.round(most * 10) / 10)} a second`;
+    const peak = Math.max(0, ...bars.map((bar) => bar.up)) / step;
+    const text = `${number.format(sum('up'))} done, ${number.format(sum('down'))} failed; `
+      + `peak ${number.format(Math.round(peak * 10) / 10)}/s`;
     say($('throughput-text'), text);
     $('throughput-plot').setAttribute('aria-label', text);
   }
 
   drawQueue() {
     const { activity } = this;
+    const now = clock.now();
     const missing = Glance.queueBars - this.queue.length;
-    const bars = activity ? activityBars(activity, 60, ['queued', 'loading'], false)
+    const { queued: up, running: down } = this.load;
+    const bars = activity ? activityBars(activity, 60, now, ['queued', 'loading'], { up, down }, false)
       : [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
-    this.queueChart.show(bars, activity ? 15 : 4, activity ? Date.parse(activity.end) : clock.now());
+    this.queueChart.show(bars, activity ? barSeconds : 4, activity ? barsEnd(activity, now) : now);
     const { queued, running } = this.loadWords;
-    const oldest = this.metrics?.get('imagefetch_oldest_running_job_seconds');
-    const busy = this.metrics?.get('imagefetch_jobs_running');
-    const workers = this.metrics?.get('imagefetch_workers');
+    const { work } = this;
     const text = `${queued} queued above, ${running} running below`
-      + (workers ? `; ${number.format(busy ?? 0)} of ${count(workers, 'worker')} busy` : '')
-      + (oldest >= 1 ? `; the longest for ${span(oldest * 1000)}` : '');
+      + (work?.workers ? `; ${number.format(work.busy)} of ${count(work.workers, 'worker')} busy` : '')
+      + (work?.oldest >= 1 ? `; the longest for ${span(work.oldest * 1000)}` : '');
     say($('queue-text'), text);
     $('queue-plot').setAttribute('aria-label', text);
   }
@@ -271,7 +343,7 @@ function originRow() {
   host.type = 'button';
   host.title = 'Show its jobs alone';
   host.addEventListener('click', () => {
-    $('search').value = host.said;
+    $('search').value = `host:${host.said}`;
     $('search').dispatchEvent(new Event('input'));
   });
   return row;
@@ -289,11 +361,18 @@ function showOrigin(row, origin, most) {
   say(text, words.join(', '));
 }
 
-function showInstance(row, { number: id, name, since, version, loading, leads }) {
-  const words = [
-    `${cut(name ?? `number ${id}`, 40)}:`, `${number.format(loading)} loading,`,
-    since && `since ${new Date(since).toLocaleString()}`, leads && '(leads)',
-  ].filter(Boolean).join(' ');
-  say(row, words);
+function showInstance(row, instance) {
+  const { number: id, name, since, version, loading, running, workers, leads, lost } = instance;
+  row.classList.toggle('lost', Boolean(lost));
+  const who = cut(name ?? `number ${id}`, 40);
+  if (lost) {
+    say(row, `${who}: gone since ${moment(lost)}`);
+  } else {
+    const words = [
+      `${number.format(loading)} loading`, workers && `${number.format(running)} of ${count(workers, 'worker')} busy`,
+      since && `since ${moment(since)}`,
+    ].filter(Boolean).join(', ');
+    say(row, `${who}: ${words}${leads ? ' (leads)' : ''}`);
+  }
   row.title = `Instance ${id}${version ? `, release ${version}` : ''}`;
 }

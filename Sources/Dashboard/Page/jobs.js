@@ -5,8 +5,35 @@ const maxHeld = 4000;
 /** So many are asked for at the start, in pages. */
 const firstListed = 1000;
 const pageSize = 500;
+/** So many pages without a job are read in a row. */
+const mostEmptyPages = 20;
 
 const isUnfinished = (job) => job.phase === 'queued' || job.phase === 'loading';
+
+/** A list of jobs that the service is asked for: those in some phases, or in all, that a filter chooses. */
+class List {
+  /** @param terms the filter's `batch`, `host` and `code`, as far as it has them; some may not be typed to their end. */
+  constructor(wanted, { batch, host, code } = {}) {
+    const terms = {
+      batch: /^[0-9a-f-]{36}$/.test(batch) && batch, host: host && withoutPort(host), code: code in remedies && code,
+    };
+    this.query = new URLSearchParams(wanted.map((phase) => ['phase', phase]));
+    for (const [name, value] of Object.entries(terms)) if (value) this.query.set(name, value);
+    this.phases = wanted;
+    this.isFiltered = Object.values(terms).some(Boolean);
+    /** Where it goes on; null: it was read to its end. */
+    this.cursor = null;
+  }
+
+  get name() {
+    return this.query.toString();
+  }
+
+  /** Whether all jobs in the phase have been read. */
+  covers(phase) {
+    return this.cursor === null && !this.isFiltered && (this.phases.length === 0 || this.phases.includes(phase));
+  }
+}
 
 /** Where an id is in a list of them, newest first, or belongs. */
 function placeIn(ids, id) {
@@ -29,12 +56,19 @@ class Jobs {
     this.throughput = new Throughput();
     /** What this page sent was called something. */
     this.names = new Map();
-    /** The phases that are looked for; none stands for all. */
+    /** What is looked for: phases, of which none stands for all, words, and what the service can filter by. */
     this.wanted = [];
-    /** Where the lists that were begun go on, by the phases they are of; null: nowhere. */
-    this.cursors = new Map([['', null]]);
+    this.sought = { words: [], terms: {} };
+    /** The lists that were begun, by name. */
+    this.lists = new Map([['', new List([])]]);
     /** Phases of which a job found no room. */
     this.cramped = new Set();
+    /** Phases in which the service has more jobs than are held, and how many polls in a row have shown that. */
+    this.behind = new Set();
+    this.timesBehind = new Map();
+    /** The query that was last read for them. */
+    this.caughtUp = null;
+    this.look([], this.sought);
     /** Called with an entry and whether it is new, has another phase, or is gone. */
     this.onChange = () => {};
   }
@@ -97,11 +131,12 @@ class Jobs {
   /** Makes room if it must: the oldest of the jobs that are worth least goes. */
   hasRoom(job) {
     if (this.order.length < maxHeld) return true;
-    const worth = (id) => this.worth(this.byID.get(id).job);
+    const worth = (id) => this.worth(this.byID.get(id));
     const oldest = (least) => this.order.findLast((id) => worth(id) === least);
     const victim = oldest(0) ?? oldest(1) ?? oldest(2);
     // What waits behind it, in a queue or among the ended, is worth no more.
-    if (victim === undefined || (this.worth(job) <= worth(victim) && job.id < victim)) {
+    const worthOfNew = this.worth({ job, ...source(job) });
+    if (victim === undefined || (worthOfNew <= worth(victim) && job.id < victim)) {
       this.cramped.add(job.phase);
       return false;
     }
@@ -111,28 +146,81 @@ class Jobs {
   }
 
   /** What runs is never let go; then comes what is looked for, and what has ended before what waits. */
-  worth({ phase }) {
+  worth(entry) {
+    const { phase } = entry.job;
     if (phase === 'loading') return 3;
-    if (this.wanted.includes(phase)) return 2;
+    if (this.list.name !== '' && this.isOfList(entry)) return 2;
     return phase === 'queued' ? 0 : 1;
   }
 
   /** Whether the service may have jobs in the phase that are not held. */
   mayMiss(phase) {
-    if (this.cramped.has(phase)) return true;
-    const hasEnded = ([of, cursor]) => cursor === null && (of === '' || of.split(' ').includes(phase));
-    return ![...this.cursors].some(hasEnded);
+    return this.behind.has(phase) || !this.isListed(phase);
   }
 
-  /** Where the list of what is looked for goes on; null: nowhere. */
-  get cursor() {
-    return this.cursors.get(this.wanted.join(' ')) ?? null;
+  /** Whether all jobs in the phase were listed, and had room. */
+  isListed(phase) {
+    return !this.cramped.has(phase) && [...this.lists.values()].some((list) => list.covers(phase));
   }
 
-  /** Whether it goes on, and there is room for it. */
+  /**
+   * Compares the service's figures with what is held: no event reports the queued lines of a batch.
+   * @param figures by phase.
+   * @param isSure whether they are known not to be too high, as they may be once: they are some seconds old.
+   */
+  compare(figures, isSure) {
+    const { success, failure } = this.throughput.sum(2);
+    // A job that changed its phase meanwhile is not missing.
+    const slack = isSure ? 0 : success + failure;
+    for (const [phase, figure] of Object.entries(figures)) {
+      const isMore = figure > this.counts[phase] + slack && this.isListed(phase);
+      const times = isMore ? (this.timesBehind.get(phase) ?? 0) + 1 : 0;
+      this.timesBehind.set(phase, times);
+      if (times === 0) this.behind.delete(phase);
+      else if (isSure || times > 1) this.behind.add(phase);
+    }
+  }
+
+  /** Sets the filter: the jobs to show. */
+  look(wanted, sought) {
+    [this.wanted, this.sought] = [wanted, sought];
+    const list = new List(wanted, sought.terms);
+    this.list = this.lists.get(list.name) ?? list;
+  }
+
+  /** Whether the job passes the part of the filter that the service applies. */
+  isOfList({ job, host }) {
+    if (this.wanted.length && !this.wanted.includes(job.phase)) return false;
+    const { batch, host: wantedHost, code } = this.sought.terms;
+    if (batch && !job.batch?.id.startsWith(batch)) return false;
+    if (wantedHost && host !== wantedHost && withoutPort(host) !== wantedHost) return false;
+    return !code || Boolean(job.error?.code.startsWith(code));
+  }
+
+  /** Whether the job passes the filter. */
+  fits(entry) {
+    if (!this.isOfList(entry)) return false;
+    const { words } = this.sought;
+    if (!words.length) return true;
+    const text = this.textOf(entry);
+    return words.every((word) => text.includes(word));
+  }
+
+  /** The list to go on with; null where all that is looked for has been read. */
+  get next() {
+    if (this.list.cursor) return this.list;
+    return this.behindOf.length && this.caughtUp?.cursor ? this.caughtUp : null;
+  }
+
+  /** The phases that the filter includes and that miss jobs. */
+  get behindOf() {
+    return phases.filter((phase) => this.behind.has(phase) && (!this.wanted.length || this.wanted.includes(phase)));
+  }
+
+  /** Whether more can be read, and there is room for it. */
   get goesOn() {
     const of = this.wanted.length ? this.wanted : phases;
-    return this.cursor !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxHeld;
+    return this.next !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxHeld;
   }
 
   /** The job is gone: purged, expired, or never ours. */
@@ -159,7 +247,7 @@ class Jobs {
     let cursor = null;
     this.cramped.clear();
     do {
-      const page = await this.page([], cursor);
+      const page = await this.page(new URLSearchParams(), cursor);
       for (const job of page.jobs) {
         listed.add(job.id);
         last = job.id;
@@ -167,7 +255,13 @@ class Jobs {
       cursor = page.next_cursor;
       await breath();
     } while (cursor && listed.size < firstListed);
-    this.cursors = new Map([['', cursor]]);
+    const all = new List([]);
+    all.cursor = cursor;
+    this.lists = new Map([['', all]]);
+    this.behind.clear();
+    this.timesBehind.clear();
+    this.caughtUp = null;
+    this.look(this.wanted, this.sought);
     this.throughput.since = cursor ? clock.now() : 0;
     if (!cursor) last = '';
     for (const id of before) if (id >= last && !listed.has(id)) this.drop(id);
@@ -175,24 +269,44 @@ class Jobs {
 
   /** Begins the list of what is looked for, where not all of it may be held. */
   async find() {
-    if (this.cursors.has(this.wanted.join(' ')) || !this.wanted.some((phase) => this.mayMiss(phase))) return;
-    await this.goOn(null);
+    const { list } = this;
+    const of = this.wanted.length ? this.wanted : phases;
+    if (this.lists.has(list.name) || !of.some((phase) => this.mayMiss(phase))) return;
+    await this.goOn(list, null);
   }
 
-  /** Goes on where the list of what is looked for ended. */
+  /** Reads the next page. */
   async older() {
-    if (this.cursor) await this.goOn(this.cursor);
+    const { next } = this;
+    if (next) await this.goOn(next, next.cursor);
   }
 
-  async goOn(from) {
-    const { wanted, cursors } = this;
-    const { next_cursor: cursor } = await this.page(wanted, from);
-    cursors.set(wanted.join(' '), cursor);
+  /** Reads the newest of the jobs that are missing. */
+  async catchUp() {
+    const list = new List(this.behindOf);
+    await this.goOn(list, null);
+    // Queries that were read to their end before are not complete any more.
+    for (const [name, { cursor, phases: of }] of this.lists) {
+      if (cursor === null && name !== '' && of.some((phase) => this.behind.has(phase))) this.lists.delete(name);
+    }
+    this.caughtUp = list;
   }
 
-  async page(wanted, cursor) {
-    const query = new URLSearchParams({ limit: pageSize });
-    for (const phase of wanted) query.append('phase', phase);
+  /** Reads on until there is a job: pages of a filtered list may be empty. */
+  async goOn(list, from) {
+    let cursor = from;
+    for (let pages = 0; pages < mostEmptyPages; pages += 1) {
+      const page = await this.page(list.query, cursor);
+      cursor = page.next_cursor;
+      if (page.jobs.length || cursor === null) break;
+    }
+    list.cursor = cursor;
+    this.lists.set(list.name, list);
+  }
+
+  async page(filter, cursor) {
+    const query = new URLSearchParams(filter);
+    query.set('limit', pageSize);
     if (cursor) query.set('cursor', cursor);
     const page = await (await ask(`jobs?${query}`, { cache: 'no-store' })).json();
     for (const job of page.jobs) this.take(job);
@@ -226,7 +340,7 @@ class Jobs {
   textOf(entry) {
     const { job } = entry;
     entry.text ??= [
-      entry.name, job.source.url, job.source.local, job.id, job.error?.code, job.error?.title,
+      entry.name, job.source.url, job.source.local, job.id, job.error?.code, job.error?.title, job.error?.detail,
       job.image?.format, job.priority, ...job.tags.map((tag) => `#${tag}`),
     ].filter(Boolean).join('\n').toLowerCase();
     return entry.text;
@@ -309,10 +423,14 @@ class Throughput {
 
   /** Of the last seconds. */
   sum(seconds) {
-    const now = Math.floor(clock.now() / 1000);
+    return this.after(Math.floor(clock.now() / 1000) - seconds + 1);
+  }
+
+  /** Sums from a second on, which is counted from 1970. */
+  after(first) {
     const sum = { success: 0, failure: 0 };
     for (const [second, of] of this.bySecond) {
-      if (second <= now - seconds) continue;
+      if (second < first) continue;
       sum.success += of.success;
       sum.failure += of.failure;
     }

@@ -17,6 +17,10 @@ jobs.onChange = (entry, isStructural, oldPhase) => {
   if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) news.add(entry);
 };
 glance.onFigures = showCounts;
+glance.onMetrics = compareFigures;
+batches.onLoad = compareBatches;
+batches.onChoose = (id) => search(`batch:${id}`);
+batches.onCode = (id, code) => search(`batch:${id} code:${code}`);
 actions.onDetails = (entry) => details.open(entry);
 
 function imageGone(entry, status) {
@@ -65,8 +69,44 @@ async function loadList() {
 }
 
 let searches = 0;
+let findTimer;
 
-/** What is looked for may be older than what was listed. */
+/** Asks the service once when the user stops typing. */
+function findSoon() {
+  clearTimeout(findTimer);
+  findTimer = setTimeout(find, jobs.list.isFiltered ? 300 : 0);
+}
+
+const catchUpInterval = 5000;
+let caughtUpAt = -Infinity;
+
+/** Compares the service's figures, for an admin, with the jobs that are here. */
+function compareFigures() {
+  if (!glance.isAdmin || isLoading || !wall.hasLoaded) return;
+  jobs.compare(Object.fromEntries(phases.map((phase) => [phase, glance.figure(phase) ?? 0])), false);
+  catchUp(false);
+}
+
+/** Compares the batches' queued lines with the jobs that are here: an admin's figures say more, but not at once. */
+function compareBatches(hasNew) {
+  if ((glance.isAdmin && !hasNew) || isLoading || !wall.hasLoaded) return;
+  jobs.compare({ queued: batches.queued }, hasNew);
+  catchUp(hasNew);
+}
+
+/** Reads jobs that are missing, if the filter includes them: a page, and at most every five seconds. */
+async function catchUp(isNew) {
+  const held = jobs.behindOf.reduce((all, phase) => all + jobs.counts[phase], 0);
+  if (!jobs.behindOf.length || (held >= pageSize && !isNew)) return;
+  if (performance.now() < caughtUpAt + catchUpInterval) return;
+  caughtUpAt = performance.now();
+  try {
+    await jobs.catchUp();
+  } catch { /* The connection's state is told elsewhere. */ }
+  wall.renewSoon();
+}
+
+/** The jobs that pass the filter may be older than those that were listed. */
 async function find() {
   searches += 1;
   try {
@@ -110,16 +150,20 @@ function makeChips() {
 function applyFilter() {
   const wanted = phases.filter((phase) => chips.get(phase).chip.getAttribute('aria-pressed') === 'true');
   address.write({ phases: wanted, q: $('search').value });
-  jobs.wanted = wanted;
-  wall.filter({ phases: new Set(wanted), words: wordsOf($('search').value.toLowerCase()) });
-  find();
+  jobs.look(wanted, searched($('search').value));
+  batches.mark(jobs.sought.terms.batch);
+  wall.filter();
+  findSoon();
 }
 
-function clearFilter() {
+/** Shows what a search finds, in all phases. */
+function search(text) {
   for (const { chip } of chips.values()) chip.setAttribute('aria-pressed', 'false');
-  $('search').value = '';
+  $('search').value = text;
   applyFilter();
 }
+
+const clearFilter = () => search('');
 
 /** From so many jobs on the table is the default. */
 const manyJobs = 50;
@@ -205,6 +249,7 @@ function showCounts() {
   }
   const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
   showTotal(shown);
+  glance.showFigures();
   // Before the wall has its height it would be seen to jump.
   $('foot').hidden = !wall.hasLoaded;
   $('show-all').disabled = wall.view.length === 0 && selection.ids.size === 0;
@@ -370,6 +415,9 @@ $('table').addEventListener('click', () => {
 });
 window.addEventListener('popstate', goToAddress);
 setInterval(askWhy, 3000);
+setInterval(() => {
+  if (Wall.phone.query.matches) for (const card of wall.cards.values()) card.updateAge();
+}, 10_000);
 
 makeChips();
 showCounts();

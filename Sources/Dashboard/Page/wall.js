@@ -3,8 +3,9 @@
 
 class Wall {
   static minWidth = 250;
-  /** Of a row, in CSS pixels, as of the picture in it. */
+  /** Sizes of a row and of the image in it, in CSS pixels; on a phone rows have two lines. */
   static row = { height: 36, picture: 48 };
+  static phone = { query: window.matchMedia('(max-width: 36rem)'), height: 60 };
 
   /** @param onCount called when what is shown, or how much there is of what, has changed. */
   constructor(jobs, pictures, selection, { onCount, onGone }) {
@@ -23,8 +24,6 @@ class Wall {
     this.cards = new Map();
     this.spare = [];
     this.changed = new Set();
-    this.phases = new Set();
-    this.words = [];
     /** Where the keyboard is; before it ever was on the wall, at the first card. */
     this.current = null;
     this.isTouched = false;
@@ -47,9 +46,8 @@ class Wall {
     this.request();
   }
 
-  filter({ phases: wanted, words }) {
-    this.phases = wanted;
-    this.words = words;
+  /** Something else is looked for. */
+  filter() {
     this.ceiling = null;
     this.renewSoon();
   }
@@ -99,7 +97,8 @@ class Wall {
   }
 
   rowBox(width) {
-    const { height, picture } = Wall.row;
+    const { picture } = Wall.row;
+    const { height } = Wall.phone.query.matches ? Wall.phone : Wall.row;
     return { width, picture, media: height - 1, height };
   }
 
@@ -170,18 +169,11 @@ class Wall {
     const { jobs, ceiling } = this;
     this.newer = 0;
     return jobs.order.filter((id) => {
-      if (!this.fits(jobs.get(id))) return false;
+      if (!jobs.fits(jobs.get(id))) return false;
       if (ceiling === null || id <= ceiling) return true;
       this.newer += 1;
       return false;
     });
-  }
-
-  fits(entry) {
-    if (this.phases.size && !this.phases.has(entry.job.phase)) return false;
-    if (!this.words.length) return true;
-    const text = this.jobs.textOf(entry);
-    return this.words.every((word) => text.includes(word));
   }
 
   /** The rows near the window, as indices. */

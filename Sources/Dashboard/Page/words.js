@@ -64,6 +64,9 @@ function remedy(job) {
   return retryable ? `${words} It may work later.` : words;
 }
 
+/** A date and a time. */
+const moment = (text) => new Date(text).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+
 /** A moment of today by the clock. */
 const clockTime = (text) => new Date(text).toLocaleTimeString('en-GB');
 
@@ -85,6 +88,19 @@ function waiting({ attempts, waiting_for: reason, last_error: error }) {
   }
 }
 
+const withoutPort = (host) => host.replace(/:[0-9]+$/, '');
+
+/** Parses a search: `batch:`, `host:` and `code:`, each with a value, and words. */
+function searched(text) {
+  const sought = { words: [], terms: {} };
+  for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const [, name, value] = word.match(/^(batch|host|code):(.*)$/) ?? [];
+    if (value) sought.terms[name] = value;
+    else if (!name) sought.words.push(word);
+  }
+  return sought;
+}
+
 const number = new Intl.NumberFormat('en');
 
 function size(bytes) {
@@ -104,6 +120,13 @@ function span(milliseconds) {
   if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
   if (milliseconds < 100_000) return `${(milliseconds / 1000).toFixed(1)} s`;
   return `${Math.round(milliseconds / 60_000)} min`;
+}
+
+/** How long ago something was, in one unit. */
+function ago(milliseconds) {
+  const units = [[86_400_000, 'd'], [3_600_000, 'h'], [60_000, 'min'], [1000, 's']];
+  const [length, unit] = units.find(([one]) => milliseconds >= one) ?? units.at(-1);
+  return `${Math.max(0, Math.floor(milliseconds / length))} ${unit} ago`;
 }
 
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;

@@ -336,9 +336,15 @@ final class ResponseCache: Sendable {
   }
 
   func counts() async throws(StoreError) -> CacheCounts {
-    let (entries, bytes) = try await store.cacheCounts()
+    var counts = ownCounts
+    (counts.entries, counts.bytes) = try await store.cacheCounts()
+    return counts
+  }
+
+  /// Counts of this process: outcomes, and bytes held in memory.
+  var ownCounts: CacheCounts {
     var counts = state.withLock { $0.counts }
-    (counts.entries, counts.bytes, counts.memoryBytes) = (entries, bytes, memory.bytes)
+    counts.memoryBytes = memory.bytes
     return counts
   }
 

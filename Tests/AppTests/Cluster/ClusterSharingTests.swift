@@ -167,7 +167,15 @@ struct ClusterSharingTests {
         try await page.sees(
           """
           [...$('instances').children].map(text).every((line, index) =>
-            line.startsWith('fetch: 0 loading, since ') && line.endsWith('(leads)') === (index === 0))
+            line.startsWith('fetch: 0 loading, 0 of 64 workers busy, since ')
+              && line.endsWith('(leads)') === (index === 0))
+          """)
+        try await page.sees("text($('queue-text')).includes('0 of 128 workers busy')")
+        try await cluster[0].kill()
+        try await page.sees(
+          """
+          text($('instances-count')) === '1' && $('instances').children.length === 2
+            && text($('instances').querySelector('.lost')).startsWith('fetch: gone since ')
           """)
         #expect(try await page.complaints() == [])
       } catch {
@@ -175,6 +183,45 @@ struct ClusterSharingTests {
         throw error
       }
       await browser.close()
+    }
+  }
+
+  @Test("each reports the activity and the cache of all")
+  func figures() async throws {
+    try await Cluster.open(3, ["jobs.max_attempts": "1"]) { cluster, origin in
+      origin.on("/x", .ok(Fixtures.smallPNG))
+      let gate = Gate()
+      origin.on("/held", .held(Fixtures.smallPNG, by: gate))
+      for service in cluster.services {
+        for path in ["/x", "/none"] { _ = try await service.run(["url": origin.url(path)]) }
+      }
+      let held = try await cluster[0].post(["url": origin.url("/held")])
+      try await eventually { try await cluster[1].job(held).phase == "loading" }
+      for service in cluster.services {
+        try await eventually {
+          let activity = try await service.get("/activity").json()
+          let sum = { (name: String) in (activity[name] as? [Int] ?? []).reduce(0, +) }
+          return sum("succeeded") == 3 && sum("failed") == 3
+            && (activity["loading"] as? [Int])?.last == 1
+        }
+        let instances = try await Self.instances(service)
+        #expect(instances.compactMap { $0["running"] as? Int }.reduce(0, +) == 1)
+        #expect(instances.compactMap { $0["workers"] as? Int } == [64, 64, 64])
+        let oldest = instances.compactMap { $0["oldest_running_seconds"] as? Double }
+        #expect(oldest.count { $0 > 0 } == 1)
+        try await eventually {
+          let cache = try await service.get("/cache").json()
+          let all = ["hits", "revalidations", "misses"].compactMap { cache[$0] as? Int }
+          return all.reduce(0, +) == 3
+        }
+      }
+      // The figures of an instance outlive it.
+      try await cluster[0].kill()
+      let activity = try await cluster[1].get("/activity").json()
+      #expect((activity["succeeded"] as? [Int])?.reduce(0, +) == 3)
+      let end = try #require(activity["end"] as? String)
+      #expect(end.contains(#/:\d[05]\.000Z$/#), "\(end)")
+      gate.open()
     }
   }
 
