@@ -23,6 +23,12 @@ extension Problem {
     case .queueFull:
       self.init(.queueFull, "As many jobs are queued as may be; try again later.")
       fields[.retryAfter] = "5"
+    case .recordsFull:
+      self.init(
+        .storageFull,
+        "The records of jobs take as much space as they may. Purge finished jobs, or wait until they expire."
+      )
+      fields[.retryAfter] = "60"
     case .tooManyBatches:
       self.init(.tooManyBatches, "As many of your batches are under way as may be.")
       fields[.retryAfter] = "30"

@@ -38,6 +38,7 @@ extension Configuration {
     engine.renderingsAtOnce =
       decode.threads > 0 ? decode.threads : ProcessInfo.processInfo.activeProcessorCount
     engine.maxStoredBytes = storage.maxBytes
+    engine.maxRecordBytes = storage.maxRecordBytes
     engine.maxPerOrigin = fetch.maxPerHost
     engine.requestsPerSecondPerOrigin = fetch.ratePerHost
     engine.cache.isEnabled = cache.enabled

@@ -59,6 +59,7 @@ extension JobEngine {
       return batch
     case .refused(let batch): throw .batchGoesOnElsewhere(batch)
     case .queueFull: throw .queueFull
+    case .recordsFull: throw .recordsFull
     case .unknown: throw .unknownBatch
     }
   }

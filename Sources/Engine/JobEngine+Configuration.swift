@@ -14,6 +14,8 @@ extension JobEngine {
     public var limitedOwners: Set<Owner> = []
     /// Beyond so many queued jobs that are lines of batches no more lines are taken.
     public var maxQueuedLines = 4_000_000
+    /// Bytes of the records of all jobs, queued or finished: beyond it no more are taken.
+    public var maxRecordBytes = 4_000_000_000
     /// Beyond so many batches of an owner that are not over no other one is begun.
     public var maxBatches = 1_000
     /// Beyond so many messages that wait for an owner's receivers nothing is taken that asks for another.

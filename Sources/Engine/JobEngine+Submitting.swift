@@ -50,7 +50,7 @@ extension JobEngine {
     switch outcome {
     case .repeated(let jobs): return repeated(jobs)
     case .keyReused: throw .keyReused
-    case .accepted, .queueFull, .imageGone: throw refusal
+    case .accepted, .queueFull, .recordsFull, .imageGone: throw refusal
     }
   }
 
@@ -92,6 +92,7 @@ extension JobEngine {
     case .queueFull(let places):
       if let admission { queueGate.close(to: admission, wanting: places) }
       throw .queueFull
+    case .recordsFull: throw .recordsFull
     case .imageGone: return nil
     }
   }
@@ -117,7 +118,7 @@ extension JobEngine {
   func capacity(for caller: Caller, ofBatch: Bool = false) -> QueueCapacity {
     QueueCapacity(
       ofBatch ? configuration.maxQueuedLines : configuration.maxQueued,
-      ofOwner: caller.limits.maxQueued)
+      ofOwner: caller.limits.maxQueued, recordBytes: configuration.maxRecordBytes)
   }
 
   private func repeated(_ jobs: [RememberedJob]) -> [SubmittedJob] {

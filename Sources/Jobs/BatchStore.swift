@@ -93,6 +93,8 @@ public enum BatchAddition: Sendable, Equatable {
   case refused(Batch)
   /// As many jobs of batches are queued as may.
   case queueFull
+  /// The records would have more bytes than they may (``SubmitOutcome/recordsFull``).
+  case recordsFull
   /// There is no such batch.
   case unknown
 }

@@ -30,6 +30,7 @@ extension JobsError: CustomStringConvertible {
     case .unknownJob: "there is no such job"
     case .bytesSpent: "the owner had all the bytes that it may have today"
     case .queueFull: "the queue is full"
+    case .recordsFull: "the records of jobs have as many bytes as they may"
     case .tooManyBatches: "as many batches are under way as may"
     case .tooManyMessages: "as many messages wait as may"
     case .keyReused: "the idempotency key came with another request"

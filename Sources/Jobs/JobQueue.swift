@@ -123,6 +123,8 @@ public enum SubmitOutcome: Sendable, Equatable {
   case keyReused
   /// The queue would hold more than its capacity, or than the owner's share of it, with so many places more.
   case queueFull(wanting: Int)
+  /// The records would have more bytes than ``QueueCapacity/recordBytes``, or than the owner's share of it.
+  case recordsFull
   /// An image that the cache answered with is no longer kept: nothing was saved.
   case imageGone
 }

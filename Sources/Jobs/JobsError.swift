@@ -8,6 +8,8 @@ public enum JobsError: Error, Sendable, Equatable {
   case batchGoesOnElsewhere(Batch)
   /// The queue would hold more than its capacity.
   case queueFull
+  /// The records of jobs would have more bytes than they may, or the owner's more than its share.
+  case recordsFull
   /// As many of the owner's batches are not over as may be.
   case tooManyBatches
   /// As many messages to the owner's receivers wait as may.

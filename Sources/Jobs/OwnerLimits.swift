@@ -20,10 +20,14 @@ public struct QueueCapacity: Sendable, Equatable, ExpressibleByIntegerLiteral {
   public var all: Int
   /// For the owner's who asks.
   public var ofOwner: Int
+  /// Bytes of the records of all jobs, queued or finished, as ``SharedCapacity`` shares them among owners.
+  public var recordBytes: Int
 
-  /// - Parameter ofOwner: nil: no fewer than there are.
-  public init(_ all: Int, ofOwner: Int? = nil) {
-    (self.all, self.ofOwner) = (all, ofOwner ?? .max)
+  /// - Parameters:
+  ///   - ofOwner: nil: no fewer than there are.
+  ///   - recordBytes: ``recordBytes``.
+  public init(_ all: Int, ofOwner: Int? = nil, recordBytes: Int = .max) {
+    (self.all, self.ofOwner, self.recordBytes) = (all, ofOwner ?? .max, recordBytes)
   }
 
   /// The same for each owner.

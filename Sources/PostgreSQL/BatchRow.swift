@@ -78,9 +78,17 @@ extension Transaction {
   private static let mostForgotten = 5_000
 
   static let forgetLines = """
-    DELETE FROM rejected_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM
-      (SELECT line FROM rejected_lines WHERE batch = $1 ORDER BY line LIMIT $2) l)
+    WITH forgotten AS (
+      DELETE FROM rejected_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM
+        (SELECT line FROM rejected_lines WHERE batch = $1 ORDER BY line LIMIT $2) l)
+      RETURNING record
+    )
+    SELECT count(*), coalesce(sum(\(rejectedLine) + octet_length(record)), 0)::bigint,
+      (SELECT owner FROM batches WHERE number = $1) FROM forgotten
     """
+
+  /// What a rejected line counts in ``QueueCapacity/recordBytes``, without its record.
+  static let rejectedLine = 64
 
   /// Whether it may forget another batch, or a part of one; notes where not.
   func mayForget() -> Bool {
@@ -95,7 +103,9 @@ extension Transaction {
   @discardableResult
   func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
     let most = max(1, Self.mostForgotten - forgetting.rows)
-    let lines = try execute(Self.forgetLines, [.int(number), .int(Int64(most))]).changes
+    let forgotten = try execute(Self.forgetLines, [.int(number), .int(Int64(most))])
+    let (lines, owner) = (Int(forgotten.int(0, 0) ?? 0), forgotten.bytes(0, 2) ?? [])
+    tallies[.stored(owner)] -= Int(forgotten.int(0, 1) ?? 0)
     forgetting.rows += lines
     guard lines < most else {
       forgetting.isPart = true
@@ -103,7 +113,9 @@ extension Transaction {
     }
     forgetting.rows += 1
     try execute("DELETE FROM batch_tallies WHERE batch = $1", [.int(number)])
-    try execute("DELETE FROM batch_defaults WHERE batch = $1", [.int(number)])
+    let defaults = try execute(
+      "DELETE FROM batch_defaults WHERE batch = $1 RETURNING octet_length(record)", [.int(number)])
+    for row in defaults.all { tallies[.stored(owner)] -= Int(defaults.int(row, 0) ?? 0) }
     try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
     try forgetMessages(of: [id], waiting: false)
     return true

@@ -49,8 +49,8 @@ extension PostgresJobStore: BatchStore {
     do { request = try SubmitRequest(lines.jobs, key: nil, capacity: capacity) } catch {
       throw StoreError(cause: error)
     }
-    return try await write { [refusedLines] in
-      try $0.add(lines, request, to: id, refusedLines)
+    return try await write { [refusedLines, refusedRecords] in
+      try $0.add(lines, request, to: id, refusedLines, refusedRecords)
     }
   }
 
@@ -227,7 +227,8 @@ extension Transaction {
   }
 
   fileprivate func add(
-    _ lines: BatchLines, _ request: SubmitRequest, to id: BatchID, _ refusals: Refusals
+    _ lines: BatchLines, _ request: SubmitRequest, to id: BatchID, _ refusals: Refusals,
+    _ storageRefusals: Refusals
   ) throws -> BatchAddition {
     guard var row = try batchRow(id, isLocked: true) else { return .unknown }
     let end = lines.offset + lines.count
@@ -241,12 +242,23 @@ extension Transaction {
     let moment = try clock()
     let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.places }
     let owner = Array(row.base.owner.name.utf8)
+    let totals = try totals()
     // Whom to tell of its end takes none.
     guard
-      try places == 0
+      places == 0
         || refusals.hasRoom(
-          for: places, of: owner, held: totals().lines, within: request.capacity, at: moment)
+          for: places, of: owner, held: totals.lines, within: request.capacity, at: moment)
     else { return .queueFull }
+    let rejected = try lines.rejected.map { try RecordEncoder.encode($0) }
+    let rejectedBytes = rejected.reduce(0) { $0 + Self.rejectedLine + $1.count }
+    let bytes = request.rows.reduce(rejectedBytes) { $0 + $1.storedBytes }
+    guard
+      bytes == 0
+        || storageRefusals.hasRoom(
+          for: bytes, of: owner, held: totals.stored,
+          within: QueueCapacity(request.capacity.recordBytes), at: moment)
+    else { return .recordsFull }
+    tallies[.stored(owner)] += rejectedBytes
     var request = request
     for index in request.rows.indices { request.rows[index].batch = row.number }
     if !request.rows.isEmpty { try save([request], known: [:]) }
@@ -254,7 +266,7 @@ extension Transaction {
       "INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)",
       [
         .int(row.number), .ints(lines.rejected.map { Int64($0.line) }),
-        .byteStrings(try lines.rejected.map { try RecordEncoder.encode($0) }),
+        .byteStrings(rejected),
       ])
     row.base.take(lines, at: moment)
     try write(row)

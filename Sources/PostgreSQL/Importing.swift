@@ -116,15 +116,22 @@ extension PostgresJobStore {
   ) async throws(StoreError) {
     try await write { transaction in
       guard let number = try transaction.batchNumbers([batch])[batch] else { return }
-      try transaction.execute(
+      let added = try transaction.execute(
         """
-        INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)
-        ON CONFLICT DO NOTHING
+        WITH added AS (
+          INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)
+          ON CONFLICT DO NOTHING RETURNING record
+        )
+        SELECT coalesce(sum(\(Transaction.rejectedLine) + octet_length(record)), 0)::bigint,
+          (SELECT owner FROM batches WHERE number = $1) FROM added
         """,
         [
           .int(number), .ints(lines.map { Int64($0.line) }),
           .byteStrings(try lines.map { try RecordEncoder.encode($0) }),
         ])
+      if let owner = added.bytes(0, 1) {
+        transaction.tallies[.stored(owner)] += Int(added.int(0, 0) ?? 0)
+      }
     }
   }
 

@@ -69,6 +69,10 @@ struct JobRow: Sendable {
     set(job)
   }
 
+  /// What it counts in ``QueueCapacity/recordBytes``: its record, the defaults' labels, which have an index, and 512 bytes for
+  /// the rest of the row and the other indexes.
+  var storedBytes: Int { 512 + record.count + 2 * (defaults?.tagBytes ?? 0) }
+
   var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
 
   /// The job as it is.
@@ -167,12 +171,14 @@ extension Transaction {
   /// Keeps what lines of batches have in common, each once for its batch.
   func addDefaults(of rows: [JobRow]) throws {
     var (batches, digests, records): ([Int64], [[UInt8]], [[UInt8]]) = ([], [], [])
+    var owners: [Int64: [UInt8]] = [:]
     var last: (batch: Int64, defaults: SharedDefaults)?
     for row in rows {
       guard let batch = row.batch, let defaults = row.defaults,
         last?.batch != batch || last?.defaults !== defaults
       else { continue }
       last = (batch, defaults)
+      owners[batch] = row.owner
       let stored = try defaults.stored { try RecordEncoder.encode($0) }
       KnownDefaults.note(defaults, stored.digest)
       batches.append(batch)
@@ -180,11 +186,15 @@ extension Transaction {
       records.append(stored.record)
     }
     guard !batches.isEmpty else { return }
-    try add(
+    let added = try execute(
       """
       INSERT INTO batch_defaults (batch, digest, record) SELECT * FROM unnest($1, $2, $3)
-      ON CONFLICT DO NOTHING
+      ON CONFLICT DO NOTHING RETURNING batch, octet_length(record)
       """, [.ints(batches), .byteStrings(digests), .byteStrings(records)])
+    for row in added.all {
+      guard let owner = added.int(row, 0).flatMap({ owners[$0] }) else { continue }
+      tallies[.stored(owner)] += added.int(row, 1).map { Int($0) } ?? 0
+    }
   }
 }
 

@@ -67,6 +67,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let openBatches = Atomic<Int64>(0)
   /// Who was refused a place of the queue lately, and whose lines.
   let (refusals, refusedLines) = (Refusals(), Refusals())
+  /// Whose records had no room lately.
+  let refusedRecords = Refusals()
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection
@@ -95,8 +97,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     let limit = max(1, configuration.maxBatch)
     submitting = Lane(
       named: "pg-submit", settings,
-      .init(limit: limit, kind: { _ in 0 }) { [refusals] in
-        try $0.submit($1, isRepeated: $2, refusals)
+      .init(limit: limit, kind: { _ in 0 }) { [refusals, refusedRecords] in
+        try $0.submit($1, isRepeated: $2, refusals, refusedRecords)
       })
     writing = Lane(
       named: "pg-write", settings,

@@ -41,6 +41,28 @@ extension PostgresJobStore {
   }
 }
 
+extension PostgresJobStore {
+  /// Has the server put some megabytes into a table that is gone at once: a database has no other way to tell. Where that
+  /// fails for another reason, what is written next will tell.
+  public func hasRoom() async -> Bool {
+    do throws(StoreError) {
+      try await perform(on: messaging) { transaction in
+        try transaction.run(Transaction.takeRoom)
+        return
+      }
+      return true
+    } catch { return error != .full }
+  }
+}
+
+extension Transaction {
+  /// Text that can't be compressed, 4 MiB of it.
+  fileprivate static let takeRoom = """
+    CREATE TEMPORARY TABLE room ON COMMIT DROP AS
+      SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 131072) n GROUP BY n % 1024
+    """
+}
+
 extension PostgresJobStore: EmbeddedImages {
   /// Looks the bytes up.
   public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {

@@ -307,6 +307,12 @@ enum Schema {
       PRIMARY KEY (batch, digest)
     );
     ALTER TABLE jobs ADD COLUMN defaults bytea;
+    INSERT INTO tallies (name, slot, n)
+      SELECT convert_to('stored ', 'UTF8') || owner, 0, sum(bytes) FROM (
+        SELECT owner, 512 + octet_length(record) AS bytes FROM jobs
+        UNION ALL SELECT b.owner, 64 + octet_length(r.record)
+          FROM rejected_lines r JOIN batches b ON b.number = r.batch) kept
+      GROUP BY owner;
 
     """
 

@@ -32,7 +32,7 @@ struct SubmitRequest: Sendable {
 
 /// What became of a submission, its jobs not read yet.
 enum SubmitAnswer: Sendable {
-  case accepted, imageGone, keyReused
+  case accepted, recordsFull, imageGone, keyReused
   case queueFull(wanting: Int)
   case known([JobID])
 }
@@ -82,6 +82,7 @@ extension PostgresJobStore {
     switch try await submitting.perform(request) {
     case .accepted: return .accepted
     case .queueFull(let places): return .queueFull(wanting: places)
+    case .recordsFull: return .recordsFull
     case .imageGone: return .imageGone
     case .keyReused: return .keyReused
     case .known(let ids):
@@ -134,12 +135,14 @@ extension Transaction {
 
   /// Saves what was submitted, in the order given: what the one is answered with, the next one meets.
   func submit(
-    _ requests: [SubmitRequest], isRepeated: Bool, _ refusals: Refusals
+    _ requests: [SubmitRequest], isRepeated: Bool, _ refusals: Refusals,
+    _ refusedRecords: Refusals
   ) throws -> SubmitOutcomes {
     var keys = try knownKeys(requests.compactMap(\.key))
     var ids = try knownJobs(requests.flatMap(\.jobs).map(\.id))
     let images = try sharedImages(requests.reduce(into: Set()) { $0.formUnion($1.images.keys) })
-    var places = try totals().places
+    let totals = try totals()
+    var (places, stored) = (totals.places, totals.stored)
     var accepted: [SubmitRequest] = []
     let outcomes: SubmitOutcomes = requests.map { request in
       if let key = request.key, let known = keys[KeyName(key)] {
@@ -153,6 +156,9 @@ extension Transaction {
         return .success(.accepted)
       }
       if let refusal = Self.refusal(of: request, &places, refusals) { return .success(refusal) }
+      guard Self.haveRecordsRoom(request, &stored, refusedRecords) else {
+        return .success(.recordsFull)
+      }
       guard request.answers.allSatisfy({ images[$0] == false }) else { return .success(.imageGone) }
       guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
         return .failure(.unavailable(detail: "there is such a job"))
@@ -183,6 +189,19 @@ extension Transaction {
     else { return .queueFull(wanting: wanted) }
     places[first.owner, default: 0] += wanted
     return nil
+  }
+
+  /// Takes what the request's records have of ``QueueCapacity/recordBytes``, where there is so much.
+  private static func haveRecordsRoom(
+    _ request: SubmitRequest, _ stored: inout [[UInt8]: Int], _ refusals: Refusals
+  ) -> Bool {
+    guard let first = request.rows.first, let job = request.jobs.first else { return true }
+    let bytes = request.rows.reduce(0) { $0 + $1.storedBytes }
+    let hasRoom = refusals.hasRoom(
+      for: bytes, of: first.owner, held: stored,
+      within: QueueCapacity(request.capacity.recordBytes), at: job.createdAt)
+    if hasRoom { stored[first.owner, default: 0] += bytes }
+    return hasRoom
   }
 
   /// - Parameters:

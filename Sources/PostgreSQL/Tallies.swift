@@ -12,6 +12,8 @@ struct Tallies {
     case places([UInt8])
     /// Of what jobs of batches have beside it, by owner.
     case lines([UInt8])
+    /// Bytes of the records of jobs, of rejected lines and of batches' defaults, by owner.
+    case stored([UInt8])
     /// Images that are not leaving, and their bytes.
     case images, imageBytes
     /// Entries of the cache, their images' bytes, equal images counted once, and their records' bytes.
@@ -23,6 +25,7 @@ struct Tallies {
       case .phase(let phase): Array("phase \(phase.rawValue)".utf8)
       case .places(let owner): Self.placesPrefix + owner
       case .lines(let owner): Self.linesPrefix + owner
+      case .stored(let owner): Self.storedPrefix + owner
       case .images: Array("images".utf8)
       case .imageBytes: Array("image bytes".utf8)
       case .entries: Array("entries".utf8)
@@ -33,6 +36,7 @@ struct Tallies {
 
     static let placesPrefix = Array("places ".utf8)
     static let linesPrefix = Array("lines ".utf8)
+    static let storedPrefix = Array("stored ".utf8)
   }
 
   private(set) var changes: [Name: Int] = [:]
@@ -61,6 +65,9 @@ struct Totals {
 
   /// The same of jobs of batches.
   var lines: [[UInt8]: Int] { byOwner(Tallies.Name.linesPrefix) }
+
+  /// The bytes of each owner's records, before the transaction.
+  var stored: [[UInt8]: Int] { byOwner(Tallies.Name.storedPrefix) }
 
   private func byOwner(_ prefix: [UInt8]) -> [[UInt8]: Int] {
     let ofOwners = sums.filter { $0.key.starts(with: prefix) }

@@ -139,6 +139,7 @@ extension Transaction {
   /// Notes that a row is in the tables, or is no more.
   func count(_ row: JobRow, _ sign: Int) {
     tallies[.phase(row.phase)] += sign
+    tallies[.stored(row.owner)] += sign * row.storedBytes
     if row.phase == .queued, let queue = row.queue {
       tallies[row.batch == nil ? .places(row.owner) : .lines(row.owner)] += sign * queue.places
     }

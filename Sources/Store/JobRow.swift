@@ -165,6 +165,12 @@ struct JobRow: Sendable {
   /// Whether it may have any.
   var hasTags: Bool { tags != nil || defaults?.tags.isEmpty == false }
 
+  /// What it counts in ``QueueCapacity/recordBytes``: its record, twice its labels, which have an index, and 512 bytes for the
+  /// rest of the row and the other indexes. ``StoreCounters`` counts the same in SQL.
+  var storedBytes: Int {
+    512 + record.count + 2 * (tags?.count ?? defaults?.tagBytes ?? 0)
+  }
+
   /// Bytes of the job when it is told in full.
   var fullBytes: Int { record.count + (defaults?.recordBytes ?? 0) }
 

@@ -20,6 +20,7 @@ extension SQLiteJobStore {
       switch outcome {
       case .accepted: return .accepted
       case .queueFull(let places): return .queueFull(wanting: places)
+      case .recordsFull: return .recordsFull
       case .imageGone: return .imageGone
       // The same key came twice at once, and this one second.
       case .known(let known):

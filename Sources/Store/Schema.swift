@@ -316,6 +316,7 @@ enum Schema {
     CREATE TABLE batch_defaults (
       batch INTEGER NOT NULL,
       digest BLOB NOT NULL,
+      tag_bytes INTEGER NOT NULL,
       record BLOB NOT NULL,
       PRIMARY KEY (batch, digest)
     ) STRICT;

@@ -9,6 +9,8 @@ struct StoreCounters: Sendable {
   var queue = SharedCapacity<Data>()
   /// The same of jobs that are lines of batches: those take no places of the others.
   var lines = SharedCapacity<Data>()
+  /// Bytes of the records of each owner: of jobs, of rejected lines and of batches' defaults.
+  var records = SharedCapacity<Data>()
   /// What has been done to them, for their batches.
   var batches = BatchChanges()
   /// Up to which number batches that still receive lines were looked at; where none is beyond it, the next look begins anew.
@@ -95,7 +97,31 @@ struct StoreCounters: Sendable {
     }
     requests.move(from: old, to: new)
     batches.move(from: old, to: new)
+    countRecord(from: old, to: new)
   }
+
+  /// Notes that a job's record was written or deleted.
+  mutating func countRecord(from old: JobRow?, to new: JobRow?) {
+    guard let owner = (new ?? old)?.owner else { return }
+    let added = (new?.storedBytes ?? 0) - (old?.storedBytes ?? 0)
+    if added > 0 { records.hold(added, for: owner) }
+    if added < 0 { records.release(-added, of: owner) }
+  }
+
+  /// Of a rejected line, without its record.
+  static let rejectedLine = 64
+
+  private static let storedBytes = """
+    SELECT owner, sum(bytes) FROM (
+      SELECT j.owner AS owner,
+        512 + length(j.record) + 2 * coalesce(length(j.tags), d.tag_bytes, 0) AS bytes
+        FROM jobs j LEFT JOIN batch_defaults d ON d.batch = j.batch AND d.digest = j.defaults
+      UNION ALL SELECT b.owner, \(rejectedLine) + length(r.record)
+        FROM rejected_lines r JOIN batches b ON b.number = r.batch
+      UNION ALL SELECT b.owner, length(d.record)
+        FROM batch_defaults d JOIN batches b ON b.number = d.batch
+    ) GROUP BY owner
+    """
 
   /// Counts what the database holds.
   init(counting db: Database) throws {
@@ -116,6 +142,8 @@ struct StoreCounters: Sendable {
     while let row = try queued.next() {
       hold(row[1], for: row[0], ofBatch: row[2])
     }
+    let stored = try Row.fetchCursor(db, sql: Self.storedBytes)
+    while let row = try stored.next() { records.hold(row[1], for: row[0]) }
     let sums = try Row.fetchOne(
       db,
       sql: """

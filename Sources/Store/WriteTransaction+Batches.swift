@@ -52,16 +52,26 @@ extension WriteTransaction {
       places == 0
         || counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
     else { return .queueFull }
+    let rejected = try lines.rejected.map {
+      (line: $0.line, record: Data(try RecordEncoder.encode($0)))
+    }
+    let rejectedBytes = rejected.reduce(0) { $0 + StoreCounters.rejectedLine + $1.record.count }
+    let bytes = rows.reduce(rejectedBytes) { $0 + $1.storedBytes }
+    guard
+      bytes == 0
+        || counters.records.hasRoom(for: bytes, of: owner, within: capacity.recordBytes, at: moment)
+    else { return .recordsFull }
+    counters.records.hold(rejectedBytes, for: owner)
     try addDefaults(of: rows, to: row.number)
     for var job in rows {
       job.batch = row.number
       job.rank = try counters.ranks.next(db)
       try insert(job)
     }
-    for line in lines.rejected {
+    for line in rejected {
       try execute(
         "INSERT INTO rejected_lines (batch, line, record) VALUES (?, ?, ?)",
-        [row.number, line.line, Data(try RecordEncoder.encode(line))])
+        [row.number, line.line, line.record])
     }
     row.batch.take(lines, at: moment)
     try save(&row, with: counters.batches.take(row.number), at: moment)
@@ -69,13 +79,15 @@ extension WriteTransaction {
   }
 
   /// Keeps what the lines have in common, each once for the batch.
-  private func addDefaults(of rows: [JobRow], to batch: Int64) throws {
+  private mutating func addDefaults(of rows: [JobRow], to batch: Int64) throws {
     var last: SharedDefaults?
-    for defaults in rows.compactMap(\.defaults) where defaults !== last {
+    for row in rows where row.defaults !== last {
+      guard let defaults = row.defaults else { continue }
       let stored = try defaults.stored()
-      try execute(
-        "INSERT OR IGNORE INTO batch_defaults (batch, digest, record) VALUES (?, ?, ?)",
-        [batch, stored.digest.data, Data(stored.record)])
+      let added = try execute(
+        "INSERT OR IGNORE INTO batch_defaults (batch, digest, tag_bytes, record) VALUES (?, ?, ?, ?)",
+        [batch, stored.digest.data, defaults.tagBytes, Data(stored.record)])
+      if added > 0 { counters.records.hold(stored.record.count, for: row.owner) }
       KnownDefaults.note(defaults, stored.digest)
       last = defaults
     }
@@ -162,6 +174,13 @@ extension WriteTransaction {
   @discardableResult
   mutating func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
     let most = max(1, forgettable)
+    let owner: Data = try one("SELECT owner FROM batches WHERE number = ?", [number])?[0] ?? Data()
+    let rejected = try one(
+      """
+      SELECT ifnull(sum(\(StoreCounters.rejectedLine) + length(record)), 0) FROM
+        (SELECT record FROM rejected_lines WHERE batch = ? ORDER BY line LIMIT ?)
+      """, [number, most])
+    counters.records.release(rejected?[0] ?? 0, of: owner)
     let lines = try execute(
       """
       DELETE FROM rejected_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM
@@ -172,7 +191,9 @@ extension WriteTransaction {
     forgettable -= 1
     counters.lanes.stopped[number] = nil
     _ = counters.batches.take(number)
-    try execute("DELETE FROM batch_defaults WHERE batch = ?", [number])
+    for row in try all(
+      "DELETE FROM batch_defaults WHERE batch = ? RETURNING length(record)", [number])
+    { counters.records.release(row[0], of: owner) }
     try execute("DELETE FROM batches WHERE number = ?", [number])
     try forgetMessages(of: id.data, waiting: false)
     return true

@@ -6,7 +6,7 @@ internal import Jobs
 extension WriteTransaction {
   /// What became of a submission, its jobs not decoded yet.
   enum Submitted: Sendable {
-    case accepted, imageGone
+    case accepted, recordsFull, imageGone
     case queueFull(wanting: Int)
     case known(IdempotencyKeys.Known)
   }
@@ -16,6 +16,12 @@ extension WriteTransaction {
   ) throws -> Submitted {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
     if let places = lacking(for: jobs, within: capacity) { return .queueFull(wanting: places) }
+    if let first = jobs.first {
+      let hasRoom = counters.records.hasRoom(
+        for: jobs.reduce(0) { $0 + $1.row.storedBytes }, of: first.row.owner,
+        within: capacity.recordBytes, at: first.job.createdAt)
+      guard hasRoom else { return .recordsFull }
+    }
     for image in jobs.compactMap(\.row.image) {
       guard try isKept(image) else { return .imageGone }
     }

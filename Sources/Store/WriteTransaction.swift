@@ -61,7 +61,11 @@ extension WriteTransaction {
   mutating func replace(_ old: JobRow, by new: JobRow) throws {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
-      if new.places != old.places { counters.move(from: old, to: new) }
+      if new.places != old.places {
+        counters.move(from: old, to: new)
+      } else {
+        counters.countRecord(from: old, to: new)
+      }
       return held.note(new)
     }
     try execute(

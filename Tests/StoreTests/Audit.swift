@@ -89,6 +89,14 @@ extension SQLiteJobStore {
       }
       if counted.lanes.ready != transaction.counters.lanes.ready { wrong.append("what is ready") }
       if counted.lines.held != transaction.counters.lines.held { wrong.append("batches' places") }
+      let stored = transaction.counters.records
+      if try counted.records.held != stored.held
+        || !JobListing.owners(transaction.db).allSatisfy({
+          counted.records.share(of: $0) == stored.share(of: $0)
+        })
+      {
+        wrong.append("the bytes of records: \(stored.held), not \(counted.records.held)")
+      }
       let places = try StoreCounters(counting: transaction.db).queue
       let queue = transaction.counters.queue
       let owners = try JobListing.owners(transaction.db)
@@ -121,6 +129,8 @@ extension SQLiteJobStore {
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
     "keys that name no jobs, or parts of names":
       "SELECT number FROM keys WHERE length(jobs) = 0 OR length(jobs) % 16 <> 0",
+    "defaults of no batch":
+      "SELECT batch FROM batch_defaults WHERE batch NOT IN (SELECT number FROM batches)",
     "rejected lines of no batch":
       "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)",
     "parked jobs without an origin":

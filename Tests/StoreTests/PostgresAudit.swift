@@ -69,6 +69,31 @@ extension PostgresJobStore {
       }.count
     }
     #expect(unreadable == 0, sourceLocation: location)
+    let (counted, kept) = try await read { transaction in
+      (try Self.storedBytes(transaction), try transaction.totals().stored.filter { $0.value != 0 })
+    }
+    #expect(counted == kept, "bytes of records", sourceLocation: location)
+  }
+
+  /// Adds up anew what the records of each owner have.
+  private static func storedBytes(_ transaction: Transaction) throws -> [[UInt8]: Int] {
+    var sums: [[UInt8]: Int] = [:]
+    let ids = try transaction.execute("SELECT id FROM jobs")
+    for row in try transaction.jobs(ids.all.compactMap { ids.id($0, 0) }).values {
+      let row = try row.get()
+      sums[row.owner, default: 0] += row.storedBytes
+    }
+    let others = try transaction.execute(
+      """
+      SELECT b.owner, sum(n)::bigint FROM batches b JOIN (
+        SELECT batch, 64 + octet_length(record) AS n FROM rejected_lines
+        UNION ALL SELECT batch, octet_length(record) FROM batch_defaults) r ON r.batch = b.number
+      GROUP BY b.owner
+      """)
+    for row in others.all {
+      sums[others.bytes(row, 0) ?? [], default: 0] += Int(others.int(row, 1) ?? 0)
+    }
+    return sums
   }
 
   private static let wrongRows = [
@@ -114,6 +139,10 @@ extension PostgresJobStore {
       "SELECT batch FROM batch_tallies WHERE batch NOT IN (SELECT number FROM batches)"
     ),
     (
+      "defaults of no batch",
+      "SELECT batch FROM batch_defaults WHERE batch NOT IN (SELECT number FROM batches)"
+    ),
+    (
       "rejected lines of no batch",
       "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)"
     ),
@@ -141,6 +170,7 @@ extension PostgresJobStore {
       UNION ALL SELECT 'entry bytes', sum(bytes) FROM images WHERE cached > 0
     ), kept (name, n) AS (SELECT encode(name, 'escape'), sum(n) FROM tallies GROUP BY 1)
     SELECT * FROM counted FULL JOIN kept USING (name) WHERE coalesce(counted.n, 0) <> coalesce(kept.n, 0)
+      AND name NOT LIKE 'stored %'
     """
 
   private static let wrongEntries = """

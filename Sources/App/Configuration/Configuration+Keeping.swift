@@ -30,6 +30,8 @@ extension Configuration {
     public var localCache = 1_000_000_000
     /// Bytes of all images kept.
     public var maxBytes = 10_000_000_000
+    /// Bytes of the records of all jobs, queued or finished; an owner's are at most half while others have some.
+    public var maxRecordBytes = 4_000_000_000
     /// Bytes of the disk that only deletions, the ends of jobs and the start may use; 0: none.
     public var reserve = 64_000_000
     /// Bytes of broken-off transfers kept for resuming.

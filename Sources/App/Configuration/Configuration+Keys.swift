@@ -109,6 +109,7 @@ extension Configuration {
     Key("storage.s3.credentials_file", \.storage.s3.credentialsFile, .optional(.file)),
     Key("storage.local_cache", \.storage.localCache, .size(0...petabyte)),
     Key("storage.max_bytes", \.storage.maxBytes, .size(1...petabyte)),
+    Key("storage.max_record_bytes", \.storage.maxRecordBytes, .size(1...petabyte)),
     Key("storage.reserve", \.storage.reserve, .size(0...petabyte)),
     Key("storage.partials", \.storage.partials, .size(0...petabyte)),
     Key("sources.local_root", \.sources.localRoot, .optional(.folder)),
