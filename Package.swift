@@ -62,7 +62,8 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(
-      name: "API", dependencies: ["HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
+      name: "API",
+      dependencies: ["Executors", "HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
     .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
