@@ -20,6 +20,8 @@ public struct Configuration: Sendable {
   public var maxBody = 32 << 20
   /// Connections at once: one client waits on at most half of them while others do.
   public var maxConnections = 10_000
+  /// Streams of `GET /events` that one client has at once: each gets the events of all its jobs.
+  public static let maxEventStreams = 64
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
   public var corsOrigins: [String] = []
   /// Where there are no tokens: the names, besides `localhost` and loopback addresses, under which

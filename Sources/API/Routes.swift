@@ -22,8 +22,12 @@ public struct Routes: Sendable {
   let memory: Budget
   /// Connections whose answer waits for something to happen.
   let connections: Budget
-  /// At pages of batches' results.
-  let resultPages = ResultTurns()
+  /// Streams of `GET /events`.
+  let eventStreams: Budget
+  /// For pages of batches' results.
+  let resultPages = ClientTurns(atOnce: 2)
+  /// For long bodies.
+  let reading = LongReading()
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
   let recentViews = RecentViews()
@@ -56,6 +60,8 @@ public struct Routes: Sendable {
     crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
+    // ``connections`` shares what all clients may have.
+    eventStreams = Budget(.max, ofClient: Configuration.maxEventStreams) { service.now() }
   }
 
   /// From now on these are the tokens; there are some, as there were. Streams of others end.
