@@ -36,8 +36,8 @@ public struct Configuration: Sendable {
   public var limits = Limits()
   /// Whether webhooks may be sent without TLS.
   public var allowsPlainWebhooks = false
-  /// The places that images may be brought to by their names.
-  public var destinations: Set<String> = []
+  /// The names of the places that images may be delivered to, each with the owners that may use it; nil: all.
+  public var destinations: [String: Set<Owner>?] = [:]
   /// Whether jobs keep where their client's request stands in a trace.
   public var takesTraces = false
   /// Whether named local images exist at all.

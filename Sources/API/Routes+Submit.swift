@@ -144,18 +144,17 @@ extension Routes {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
       formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
-      destinations: configuration.destinations, savesData: exchange.savesData,
+      destinations: destinations(for: exchange.caller.owner), savesData: exchange.savesData,
       maxPriority: exchange.caller.limits.maxPriority)
   }
 
-  /// The whole body and the JSON that it is.
-  func json(
-    _ exchange: Exchange, _ gathering: Gathering, _ share: Budget.Share, maxValues: Int
-  ) async throws(Problem) -> (bytes: [UInt8], value: JSONValue) {
-    let bytes = try await gathering.content(of: exchange.request.body, in: share)
-    do { return (bytes, try JSONParser.parse(bytes, maxValues: maxValues)) } catch {
-      throw Problem(error)
-    }
+  /// The names of the destinations that an owner may use. Any other one is answered like one that does not exist.
+  func destinations(for owner: Owner) -> Set<String> {
+    Set(configuration.destinations.filter { $0.value?.contains(owner) ?? true }.keys)
+  }
+
+  private static func json(_ bytes: [UInt8], maxValues: Int) throws(Problem) -> JSONValue {
+    do { return try JSONParser.parse(bytes, maxValues: maxValues) } catch { throw Problem(error) }
   }
 
   /// The JSON of a short body.

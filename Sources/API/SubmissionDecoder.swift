@@ -9,8 +9,8 @@ struct SubmissionDecoder {
   let formats: Set<OutputFormat>
   /// Whether webhooks may be sent without TLS.
   let allowsPlainWebhooks: Bool
-  /// The places that images may be brought to by their names.
-  let destinations: Set<String>
+  /// The names of the places that the client's images may be delivered to.
+  var destinations: Set<String>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// The highest that the client may ask for; nil: any.

@@ -194,6 +194,8 @@ extension Routes {
 
   private func reader(of batch: Batch, _ exchange: Exchange) -> LineReader {
     var decoder = decoder(for: exchange)
+    // An admin may send lines of another owner's batch.
+    decoder.destinations = destinations(for: batch.owner)
     // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
     let template = decoder.template(from: members, at: .parameter("defaults"))
