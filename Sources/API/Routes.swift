@@ -77,7 +77,10 @@ public struct Routes: Sendable {
     do throws(Problem) {
       response = try await answer(request, to: destination, &allowance)
     } catch {
-      response = answer(error, requestID)
+      let isPage =
+        destination.route.hasProblemPages && request.method == .get
+        && Accept(request.fields[.accept]).names("text/html")
+      response = answer(error, requestID, asPage: isPage)
     }
     if let allowance {
       response.fields[.rateLimitPolicy] = allowance.policy
@@ -177,7 +180,7 @@ public struct Routes: Sendable {
     case .network: try await network(exchange)
     case .view: try await view(exchange)
     case .livez, .readyz, .metrics, .activity, .instances, .openAPI, .openAPIJSON, .problem,
-      .dashboard, .unknown:
+      .problems, .dashboard, .unknown:
       try await operation(route, exchange)
     }
   }
@@ -211,11 +214,15 @@ public struct Routes: Sendable {
     return Response(status: .noContent, fields: fields)
   }
 
-  private func answer(_ problem: Problem, _ requestID: String) -> Response {
+  /// - Parameter isPage: whether a person reads it, in a browser.
+  private func answer(_ problem: Problem, _ requestID: String, asPage isPage: Bool = false)
+    -> Response
+  {
     if let logged = problem.logged {
       let level: Logger.Level = Task.isCancelled ? .debug : .error
       log.log(level: level, "\(logged)", metadata: ["request_id": "\(requestID)"])
     }
+    if isPage { return ProblemPage.page(of: problem).answer(problem.status, with: problem.fields) }
     var fields = problem.fields
     fields.append(HTTPField(name: .contentType, value: "application/problem+json"))
     fields.append(HTTPField(name: .cacheControl, value: "no-store"))
