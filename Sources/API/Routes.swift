@@ -122,7 +122,17 @@ public struct Routes: Sendable {
     if !route.isProbe {
       // A signature says that the picture is meant for that page.
       let makesJobs = route == .view && !configuration.signsViews
-      try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs)
+      do { try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs) } catch {
+        if let page = crossSiteGuard.newlyRefused(request.fields) {
+          log.info(
+            "refused a request of a web page",
+            metadata: [
+              "page": "\(page)", "host": "\(request.fields[.hostField]?.prefix(256) ?? "")",
+              "reason": "\(error.detail)",
+            ])
+        }
+        throw error
+      }
     }
     let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
     if request.method == .options, isThere { return options(request, route) }
