@@ -76,7 +76,7 @@ let package = Package(
       name: "Fetch",
       dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
-    .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
+    .target(name: "Client", dependencies: ["CCurl", "Executors", .crypto], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",
