@@ -119,7 +119,7 @@ public final class Run: Sendable {
       // Interrupted before it began, it has no thread that would.
       settle()
     }
-    board?.close()
+    board?.close(cancelled: lines?.unended)
     return ending
   }
 
