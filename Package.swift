@@ -62,7 +62,8 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(
-      name: "API", dependencies: ["HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
+      name: "API",
+      dependencies: ["Executors", "HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
     .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
@@ -75,7 +76,7 @@ let package = Package(
       name: "Fetch",
       dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
-    .target(name: "Client", dependencies: ["CCurl", "Executors"], swiftSettings: house),
+    .target(name: "Client", dependencies: ["CCurl", "Executors", .crypto], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",

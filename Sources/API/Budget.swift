@@ -4,11 +4,13 @@ internal import Synchronization
 /// What all requests together may hold of something, and what each client holds of it.
 final class Budget: Sendable {
   let capacity: Int
+  /// The most that one client holds, even while no other client asks.
+  private let ofClient: Int
   private let shares = Mutex(SharedCapacity<RateLimiter.Client>())
   private let now: WallClock
 
-  init(_ capacity: Int, now: @escaping WallClock) {
-    self.capacity = capacity
+  init(_ capacity: Int, ofClient: Int = .max, now: @escaping WallClock) {
+    (self.capacity, self.ofClient) = (capacity, ofClient)
     self.now = now
   }
 
@@ -19,12 +21,18 @@ final class Budget: Sendable {
   func share(for client: RateLimiter.Client) -> Share { Share(of: self, for: client) }
 
   fileprivate func hasRoom(for amount: Int, of client: RateLimiter.Client) -> Bool {
-    shares.withLock { $0.hasRoom(for: amount, of: client, within: capacity, at: now()) }
+    shares.withLock { $0.hasRoom(for: amount, of: client, within: limits, at: now()) }
   }
 
   fileprivate func take(_ amount: Int, for client: RateLimiter.Client) -> Bool {
-    shares.withLock { $0.take(amount, for: client, within: capacity, at: now()) }
+    shares.withLock { shares in
+      guard shares.hasRoom(for: amount, of: client, within: limits, at: now()) else { return false }
+      shares.hold(amount, for: client)
+      return true
+    }
   }
+
+  private var limits: QueueCapacity { QueueCapacity(capacity, ofOwner: ofClient) }
 
   fileprivate func hold(_ amount: Int, for client: RateLimiter.Client) {
     shares.withLock { $0.hold(amount, for: client) }

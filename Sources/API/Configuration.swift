@@ -20,6 +20,8 @@ public struct Configuration: Sendable {
   public var maxBody = 32 << 20
   /// Connections at once: one client waits on at most half of them while others do.
   public var maxConnections = 10_000
+  /// Streams of `GET /events` that one client has at once: each gets the events of all its jobs.
+  public static let maxEventStreams = 64
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
   public var corsOrigins: [String] = []
   /// Where there are no tokens: the names, besides `localhost` and loopback addresses, under which
@@ -34,8 +36,8 @@ public struct Configuration: Sendable {
   public var limits = Limits()
   /// Whether webhooks may be sent without TLS.
   public var allowsPlainWebhooks = false
-  /// The places that images may be brought to by their names.
-  public var destinations: Set<String> = []
+  /// The names of the places that images may be delivered to, each with the owners that may use it; nil: all.
+  public var destinations: [String: Set<Owner>?] = [:]
   /// Whether jobs keep where their client's request stands in a trace.
   public var takesTraces = false
   /// Whether named local images exist at all.

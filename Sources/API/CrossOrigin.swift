@@ -43,15 +43,6 @@ struct CrossOrigin: Sendable {
     fields[.accessControlMaxAge] = "600"
   }
 
-  /// Origins that were told of: each once, and no more than a few, as anybody can make them up.
-  private final class RefusedOrigins: Sendable {
-    private let told = Mutex<Set<String>>([])
-
-    func insert(_ origin: String) -> Bool {
-      told.withLock { $0.count < 100 && origin.utf8.count <= 256 && $0.insert(origin).inserted }
-    }
-  }
-
   private static let exposed =
     "Accept-Ranges, Allow, Cache-Status, Content-Disposition, Content-Range, ETag, Image-Phase, "
     + "Image-Preview, Link, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, "
@@ -59,4 +50,13 @@ struct CrossOrigin: Sendable {
   private static let allowed =
     "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "
     + "If-Unmodified-Since, If-Range, Last-Event-ID, Prefer, Range, Save-Data, traceparent, X-Request-Id"
+}
+
+/// Origins that were logged: each once, and at most a hundred, as a client can invent them.
+final class RefusedOrigins: Sendable {
+  private let logged = Mutex<Set<String>>([])
+
+  func insert(_ origin: String) -> Bool {
+    logged.withLock { $0.count < 100 && origin.utf8.count <= 256 && $0.insert(origin).inserted }
+  }
 }

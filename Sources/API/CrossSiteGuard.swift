@@ -7,6 +7,7 @@ struct CrossSiteGuard: Sendable {
   private let isOpen: Bool
   private let hosts: Set<String>?
   private let crossOrigin: CrossOrigin
+  private let refused = RefusedOrigins()
 
   init(_ configuration: Configuration, _ crossOrigin: CrossOrigin) {
     isOpen = configuration.tokens.isEmpty
@@ -34,7 +35,7 @@ struct CrossSiteGuard: Sendable {
     if makesJobs, hosts != nil, fields[.secFetchSite]?.lowercased() == "cross-site" {
       throw Problem(
         .forbidden,
-        "This service has no tokens and shows images to no page of another site. Give it view.keys, and sign the URL."
+        "This service has no tokens and shows images to no page of another site. Use the page's own host name in the URL (localhost and 127.0.0.1 are two sites), or give the service view.keys and sign the URL."
       )
     }
     guard !Self.safe.contains(method), let origin = fields[.origin] else { return }
@@ -43,6 +44,13 @@ struct CrossSiteGuard: Sendable {
         .forbidden,
         "This service has no tokens and takes changes from no web page of another origin.")
     }
+  }
+
+  /// The web page behind a refused request, by its origin; nil where there is none, or where it was logged before.
+  func newlyRefused(_ fields: HTTPFields) -> String? {
+    let referrer = fields[.referer]?.firstMatch(of: #/^https?:\/\/[^\/?#]+/#)
+    guard let page = fields[.origin] ?? referrer.map({ String($0.0) }) else { return nil }
+    return refused.insert(page) ? page : nil
   }
 
   /// RFC 9110 section 9.2.1.

@@ -7,16 +7,19 @@ internal import Jobs
 /// whenever it has been told all, a block without an event gives it the moment as its last event ID.
 final class EventStream: ContentStream {
   private let subscription: (any JobSubscription)?
+  /// Released with the stream.
+  private let share: Budget.Share?
   private let waiting: @Sendable (Job) -> WaitingFor?
 
   /// - Parameters:
   ///   - subscription: nil ends at once, as an answer to HEAD does.
+  ///   - share: what the stream takes of a limit.
   ///   - waiting: what a queued job waits for.
   init(
-    _ subscription: (any JobSubscription)?,
+    _ subscription: (any JobSubscription)?, _ share: Budget.Share? = nil,
     waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
   ) {
-    self.subscription = subscription
+    (self.subscription, self.share) = (subscription, share)
     self.waiting = waiting
   }
 
@@ -39,8 +42,16 @@ final class EventStream: ContentStream {
   func willBreakOff() { subscription?.letJobGoOn() }
 
   private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
-    // One line: JSON text of ours has no line breaks.
-    let document = snapshot.document(waiting(snapshot.job))
+    if let waiting = waiting(snapshot.job) {
+      return Self.encode(snapshot.document(waiting), of: snapshot, events)
+    }
+    return snapshot.encoded(events) { Self.encode(snapshot.document(nil), of: snapshot, events) }
+  }
+
+  /// - Parameter document: one line; our JSON has no line breaks.
+  private static func encode(
+    _ document: [UInt8], of snapshot: JobSnapshot, _ events: [JobEvent]
+  ) -> [UInt8] {
     var bytes: [UInt8] = []
     bytes.reserveCapacity(events.count * (document.count + 64))
     for event in events {

@@ -33,7 +33,7 @@ struct Gathering: Sendable, Equatable {
     byte == 0x20 || byte == 0x09 || byte == 0x0A || byte == 0x0D
   }
 
-  /// The whole content.
+  /// The whole content, without a byte order mark.
   ///
   /// - Parameter share: takes the memory that it is gathered in.
   func content(of body: RequestBody, in share: Budget.Share) async throws(Problem) -> [UInt8] {
@@ -47,7 +47,9 @@ struct Gathering: Sendable, Equatable {
     var room = 0
     // Remembered, so that no byte is looked at again for each piece that comes.
     var first: UInt8?
-    while let piece = try await Self.next(of: body) {
+    var mark = ByteOrderMark()
+    while let received = try await Self.next(of: body) {
+      let piece = mark.removed(from: received)
       let count = content.count + piece.count
       if count > room {
         // Doubled, so that bytes are seldom moved, but never beyond what may come.
@@ -62,7 +64,7 @@ struct Gathering: Sendable, Equatable {
       let limit = limit(after: first)
       guard content.count <= limit else { throw Problem(.tooLarge(limit: limit)) }
     }
-    return content
+    return content + mark.rest()
   }
 
   private static func next(of body: RequestBody) async throws(Problem) -> [UInt8]? {

@@ -1,4 +1,4 @@
-/// Reads JSON strictly: UTF-8 without a byte order mark, nothing after the value, no name twice in an object, and
+/// Reads JSON strictly: UTF-8 without a byte order mark (``ByteOrderMark`` removes it), nothing after the value, no name twice in an object, and
 /// bounded in depth and number of values, so that a small text can't become a large tree.
 struct JSONParser {
   /// The deepest nesting of arrays and objects.

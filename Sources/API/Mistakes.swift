@@ -3,31 +3,36 @@ internal import Jobs
 
 /// What is wrong with one request, all of it at once.
 struct Mistakes {
-  /// More are not told: the answer to a hostile body stays small.
+  /// The most that one answer reports, so that the answer to a hostile body stays small.
   static let mostTold = 100
+  /// The most that are collected.
+  private let most: Int
   private(set) var errors: [FieldError] = []
-  private var untold = 0
+
+  init(most: Int = mostTold) { self.most = most }
 
   var isEmpty: Bool { errors.isEmpty }
-  private var isFull: Bool { errors.count >= Self.mostTold }
+
+  /// Whether no more mistakes are collected. Decoders then stop, so that a hostile body costs little.
+  var isFull: Bool { errors.count >= most }
 
   mutating func add(_ place: FieldError.Place, _ code: RequestCode, _ detail: String) {
-    guard !isFull else { untold += 1; return }
+    guard !isFull else { return }
     errors.append(FieldError(place: place, code: code, detail: detail))
   }
 
   mutating func add(_ location: Location, _ code: RequestCode, _ detail: String) {
+    guard !isFull else { return }
     add(location.place, code, location.told(detail))
   }
 
   /// Adds another's behind these.
   mutating func add(_ others: Mistakes) {
     for error in others.errors { add(error.place, error.code, error.detail) }
-    untold += others.untold
   }
 
-  /// ` Did you mean url?`, to follow a sentence about a name that is not there; nothing when no name is near, or when the
-  /// sentence won't be told: a hostile body has thousands.
+  /// ` Did you mean url?`, to follow a sentence about an unknown name; empty when no name is near, or when the sentence is
+  /// not reported.
   func hint(for name: String, among names: [String]) -> String {
     guard !isFull, let meant = Suggestion.name(for: name, among: names) else { return "" }
     return " Did you mean \(meant)?"
@@ -36,8 +41,8 @@ struct Mistakes {
   /// A problem that names them all, its own code the first one's; nil where nothing is wrong.
   var problem: Problem? {
     guard let first = errors.first else { return nil }
-    let more = errors.count + untold - 1
-    let others = more == 0 ? "" : " (and \(more) more)"
+    let more = errors.count - 1
+    let others = more == 0 ? "" : " (and \(isFull ? "at least " : "")\(more) more)"
     var problem = Problem(first.code, first.detail + others, status: .unprocessableContent)
     problem.errors = errors
     return problem

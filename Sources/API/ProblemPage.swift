@@ -1,3 +1,4 @@
+internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
@@ -5,35 +6,116 @@ internal import Jobs
 extension ProblemCode {
   /// For people: what it means and what to do.
   var page: WebPage {
-    let row = row
-    let kind =
-      switch self {
-      case .job: "A job's <code>error.code</code>."
-      case .request: "The <code>code</code> of an answer with status \(row.status.code)."
+    ProblemPage.page(
+      title: "\(name): \(row.title)",
+      """
+      <p><code>\(name)</code></p>
+      <h1>\(row.title)</h1>
+      <p>\(kind) What happened this time stands in its <code>detail</code>.</p>
+      \(advice)
+      """)
+  }
+
+  private var kind: String {
+    switch self {
+    case .job: "A job's <code>error.code</code>."
+    case .request: "The <code>code</code> of an answer with status \(row.status.code)."
+    }
+  }
+
+  fileprivate var advice: String {
+    """
+    <h2>What to do</h2>
+    <p>\(row.advice)</p>
+    <p><a href="\(Destination.problems)">All problems</a></p>
+    """
+  }
+}
+
+/// Pages about problems, in one style.
+enum ProblemPage {
+  /// `GET /problems/`: each code with its title.
+  static var index: WebPage {
+    func list(_ codes: [ProblemCode]) -> String {
+      let items = codes.map {
+        "<li><a href=\"\($0.type)\"><code>\($0.name)</code></a>: \($0.row.title)</li>"
       }
+      return "<ul>\n\(items.joined(separator: "\n"))\n</ul>"
+    }
+    let codes = ProblemCode.allCases
+    let jobs = codes.filter { if case .job = $0 { true } else { false } }
+    return page(
+      title: "Problems",
+      """
+      <h1>Problems</h1>
+      <p>What each <code>code</code> means, and what to do.</p>
+      <h2>Of requests</h2>
+      \(list(codes.filter { !jobs.contains($0) }))
+      <h2>Of jobs</h2>
+      \(list(jobs))
+      """)
+  }
+
+  /// A problem for a browser, with what `application/problem+json` would have.
+  static func page(of problem: Problem) -> WebPage {
+    let row = problem.code.row
+    return page(
+      title: row.title,
+      """
+      <p><code>\(problem.code.name)</code>, status \(problem.status.code)</p>
+      <h1>\(row.title)</h1>
+      <p>\(escaped(problem.detail))</p>
+      \(problem.code.advice)
+      """)
+  }
+
+  static func page(title: String, _ content: String) -> WebPage {
     let html = """
       <!doctype html>
       <html lang="en">
       <head>
       <meta charset="utf-8">
       <meta name="viewport" content="width=device-width">
-      <title>\(name): \(row.title)</title>
+      <title>\(title)</title>
       <style>
       body { font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 3rem auto; padding: 0 1rem }
-      @media (prefers-color-scheme: dark) { body { background: #16181d; color: #e8eaee } }
+      @media (prefers-color-scheme: dark) {
+        body { background: #16181d; color: #e8eaee }
+        a { color: #8ab4f8 }
+      }
       </style>
       </head>
       <body>
-      <p><code>\(name)</code></p>
-      <h1>\(row.title)</h1>
-      <p>\(kind) What happened this time stands in its <code>detail</code>.</p>
-      <h2>What to do</h2>
-      <p>\(row.advice)</p>
+      <main>
+      \(content)
+      </main>
       </body>
       </html>
 
       """
     return WebPage(
       Array(html.utf8), contentSecurityPolicy: "default-src 'none'; style-src 'unsafe-inline'")
+  }
+
+  private static func escaped(_ text: String) -> String {
+    text.reduce(into: "") { escaped, character in
+      switch character {
+      case "&": escaped += "&amp;"
+      case "<": escaped += "&lt;"
+      case ">": escaped += "&gt;"
+      case "\"": escaped += "&quot;"
+      default: escaped.append(character)
+      }
+    }
+  }
+}
+
+extension Route {
+  /// Whether a browser gets problems of this path as pages. The API's paths answer JSON to every client.
+  var hasProblemPages: Bool {
+    switch self {
+    case .unknown, .problem, .problems: true
+    default: false
+    }
   }
 }

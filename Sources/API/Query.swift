@@ -97,6 +97,7 @@ struct Query {
   mutating func finish(with others: Mistakes = Mistakes()) throws(Problem) {
     mistakes.add(others)
     for item in items {
+      guard !mistakes.isFull else { break }
       let hint = mistakes.hint(for: item.name, among: known)
       wrong(item.name, "There is no such query member here.\(hint)")
     }

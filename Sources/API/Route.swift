@@ -8,8 +8,8 @@ enum Route: Int, CaseIterable, Sendable {
   case cache, network
   case batches, ofBatch, batchLines, batchClose, batchResults, batchRetry, batchEvents
   case batchWebhooks, sendBatchWebhook
-  case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, dashboard, view,
-    unknown
+  case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, problems
+  case dashboard, view, unknown
 
   /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
   var template: String {
@@ -45,6 +45,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .openAPI: "/openapi.yaml"
     case .openAPIJSON: "/openapi.json"
     case .problem: "/problems/{code}"
+    case .problems: "/problems/"
     case .dashboard: "/"
     case .view: "/image"
     case .unknown: "unknown"
@@ -63,8 +64,8 @@ enum Route: Int, CaseIterable, Sendable {
     case .cache: [.get, .head, .delete, .options]
     case .network: [.get, .head, .put, .options]
     case .webhooks, .image, .preview, .jobEvents, .events, .livez, .readyz, .metrics, .activity,
-      .instances, .openAPI, .openAPIJSON, .problem, .dashboard, .view, .batchResults, .batchEvents,
-      .batchWebhooks:
+      .instances, .openAPI, .openAPIJSON, .problem, .problems, .dashboard, .view, .batchResults,
+      .batchEvents, .batchWebhooks:
       [.get, .head, .options]
     case .unknown: []
     }
@@ -81,7 +82,7 @@ enum Route: Int, CaseIterable, Sendable {
     case .metrics, .activity, .instances: publicMetrics ? nil : .admin
     // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
     // where there are tokens.
-    case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .dashboard, .view: nil
+    case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .problems, .dashboard, .view: nil
     }
   }
 
@@ -109,6 +110,8 @@ struct Destination: Sendable {
       self.init(belowBatches: path.dropFirst("/batches/".utf8.count))
     } else if path.starts(with: Self.problems.utf8), path.count > Self.problems.utf8.count {
       self.init(.problem)
+    } else if path.elementsEqual(Self.problems.utf8.dropLast()) {
+      self.init(.problems)
     } else {
       self.init(Self.operations.first { path.elementsEqual($0.template.utf8) } ?? .unknown)
     }

@@ -37,9 +37,17 @@ extension Routes {
     case nil: break
     }
     guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
+    let share = eventStreams.share(for: exchange.client)
+    guard share.take(1) else {
+      throw Problem(
+        .rateLimited,
+        "A client has at most \(Configuration.maxEventStreams) streams of /events at once. Close one first."
+      ).with(.retryAfter, "5")
+    }
     let place = try place(for: exchange)
     let subscription = service.subscribe(wanted)
-    return events(.stream(EventStream(subscription, waiting: service.waiting)), place)
+    let stream = EventStream(subscription, share, waiting: service.waiting)
+    return events(.stream(stream), place)
   }
 
   /// An answer of server-sent events.

@@ -71,7 +71,9 @@ extension Routes {
   ) throws(Problem) -> [JSONValue.Member] {
     guard form.entered.contains(.options) else { return [] }
     let options: JSONValue
-    do { options = try JSONParser.parse(form.options, maxValues: 160) } catch {
+    do {
+      options = try JSONParser.parse(ByteOrderMark.removed(from: form.options), maxValues: 160)
+    } catch {
       throw Problem(error)
     }
     if case .object(let members) = options { return members }

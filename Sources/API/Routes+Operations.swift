@@ -16,6 +16,7 @@ extension Routes {
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)
+    case .problems: return ProblemPage.index.answer(exchange.fields)
     case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
       .jobEvents, .events, .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose,

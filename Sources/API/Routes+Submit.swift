@@ -52,30 +52,41 @@ extension Routes {
     let key: IdempotencyKey?
   }
 
-  /// Reads the body, of which nothing but jobs is left behind.
+  /// Reads the body. Its bytes and its JSON are freed on return.
   private func submitted(
     _ exchange: Exchange, _ key: String?, _ share: Budget.Share, onlyBatches: Bool
   ) async throws(Problem) -> Submitted {
-    // The longest legal job has some 120 values.
-    let (bytes, body) = try await json(
-      exchange, configuration.gathering, share, maxValues: 160 * (configuration.maxBatch + 1))
-    if case .array(let elements) = body, elements.count > configuration.maxBatch {
-      throw Problem(.bodyTooLarge, "A batch holds at most \(configuration.maxBatch) jobs.")
+    let bytes = try await configuration.gathering.content(of: exchange.request.body, in: share)
+    let (maxBatch, decoder) = (configuration.maxBatch, decoder(for: exchange))
+    var (jobs, isBatch) = try await reading.read(bytes.count, for: exchange.client) {
+      () throws(Problem) in
+      try Self.jobs(in: bytes, by: decoder, maxBatch: maxBatch, onlyBatches: onlyBatches)
     }
-    var decoder = decoder(for: exchange)
+    if let trace = trace(of: exchange) {
+      for at in jobs.indices { jobs[at].submission.trace = trace }
+    }
+    return Submitted(
+      jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
+  }
+
+  private static func jobs(
+    in bytes: [UInt8], by decoder: SubmissionDecoder, maxBatch: Int, onlyBatches: Bool
+  ) throws(Problem) -> (jobs: [NewJob], isBatch: Bool) {
+    // The longest legal job has some 120 values.
+    let body = try json(bytes, maxValues: 160 * (maxBatch + 1))
+    if case .array(let elements) = body, elements.count > maxBatch {
+      throw Problem(.bodyTooLarge, "A batch holds at most \(maxBatch) jobs.")
+    }
+    var decoder = decoder
     let isBatch = if case .array = body { true } else { false }
     if onlyBatches, !isBatch {
       decoder.mistakes.add(
         .pointer(""), .invalidOption, "A batch is an array of jobs; this is \(body.kind).")
       try decoder.mistakes.check()
     }
-    var jobs = decoder.jobs(from: body)
+    let jobs = decoder.jobs(from: body)
     try decoder.mistakes.check()
-    if let trace = trace(of: exchange) {
-      for at in jobs.indices { jobs[at].submission.trace = trace }
-    }
-    return Submitted(
-      jobs: jobs, isBatch: isBatch, key: key.map { exchange.key($0, content: [bytes]) })
+    return (jobs, isBatch)
   }
 
   private func submitCaptured(
@@ -133,26 +144,25 @@ extension Routes {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
       formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
-      destinations: configuration.destinations, savesData: exchange.savesData,
+      destinations: destinations(for: exchange.caller.owner), savesData: exchange.savesData,
       maxPriority: exchange.caller.limits.maxPriority)
   }
 
-  /// The whole body and the JSON that it is.
-  func json(
-    _ exchange: Exchange, _ gathering: Gathering, _ share: Budget.Share, maxValues: Int
-  ) async throws(Problem) -> (bytes: [UInt8], value: JSONValue) {
-    let bytes = try await gathering.content(of: exchange.request.body, in: share)
-    do { return (bytes, try JSONParser.parse(bytes, maxValues: maxValues)) } catch {
-      throw Problem(error)
-    }
+  /// The names of the destinations that an owner may use. Any other one is answered like one that does not exist.
+  func destinations(for owner: Owner) -> Set<String> {
+    Set(configuration.destinations.filter { $0.value?.contains(owner) ?? true }.keys)
   }
 
-  /// The JSON of a body that says little.
+  private static func json(_ bytes: [UInt8], maxValues: Int) throws(Problem) -> JSONValue {
+    do { return try JSONParser.parse(bytes, maxValues: maxValues) } catch { throw Problem(error) }
+  }
+
+  /// The JSON of a short body.
   func smallJSON(_ exchange: Exchange) async throws(Problem) -> JSONValue {
-    try await json(
-      exchange, Gathering(upTo: min(configuration.maxBody, 65_536)),
-      memory.share(for: exchange.client), maxValues: 64
-    ).value
+    let gathering = Gathering(upTo: min(configuration.maxBody, LongReading.threshold))
+    let share = memory.share(for: exchange.client)
+    let bytes = try await gathering.content(of: exchange.request.body, in: share)
+    return try Self.json(bytes, maxValues: 64)
   }
 
   /// 202 with the jobs: at once, or with `wait` when all have finished or the time is over.

@@ -22,8 +22,12 @@ public struct Routes: Sendable {
   let memory: Budget
   /// Connections whose answer waits for something to happen.
   let connections: Budget
-  /// At pages of batches' results.
-  let resultPages = ResultTurns()
+  /// Streams of `GET /events`.
+  let eventStreams: Budget
+  /// For pages of batches' results.
+  let resultPages = ClientTurns(atOnce: 2)
+  /// For long bodies.
+  let reading = LongReading()
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
   let recentViews = RecentViews()
@@ -56,6 +60,8 @@ public struct Routes: Sendable {
     crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
+    // ``connections`` shares what all clients may have.
+    eventStreams = Budget(.max, ofClient: Configuration.maxEventStreams) { service.now() }
   }
 
   /// From now on these are the tokens; there are some, as there were. Streams of others end.
@@ -71,7 +77,10 @@ public struct Routes: Sendable {
     do throws(Problem) {
       response = try await answer(request, to: destination, &allowance)
     } catch {
-      response = answer(error, requestID)
+      let isPage =
+        destination.route.hasProblemPages && request.method == .get
+        && Accept(request.fields[.accept]).names("text/html")
+      response = answer(error, requestID, asPage: isPage)
     }
     if let allowance {
       response.fields[.rateLimitPolicy] = allowance.policy
@@ -113,7 +122,17 @@ public struct Routes: Sendable {
     if !route.isProbe {
       // A signature says that the picture is meant for that page.
       let makesJobs = route == .view && !configuration.signsViews
-      try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs)
+      do { try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs) } catch {
+        if let page = crossSiteGuard.newlyRefused(request.fields) {
+          log.info(
+            "refused a request of a web page",
+            metadata: [
+              "page": "\(page)", "host": "\(request.fields[.hostField]?.prefix(256) ?? "")",
+              "reason": "\(error.detail)",
+            ])
+        }
+        throw error
+      }
     }
     let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
     if request.method == .options, isThere { return options(request, route) }
@@ -171,7 +190,7 @@ public struct Routes: Sendable {
     case .network: try await network(exchange)
     case .view: try await view(exchange)
     case .livez, .readyz, .metrics, .activity, .instances, .openAPI, .openAPIJSON, .problem,
-      .dashboard, .unknown:
+      .problems, .dashboard, .unknown:
       try await operation(route, exchange)
     }
   }
@@ -205,11 +224,15 @@ public struct Routes: Sendable {
     return Response(status: .noContent, fields: fields)
   }
 
-  private func answer(_ problem: Problem, _ requestID: String) -> Response {
+  /// - Parameter isPage: whether a person reads it, in a browser.
+  private func answer(_ problem: Problem, _ requestID: String, asPage isPage: Bool = false)
+    -> Response
+  {
     if let logged = problem.logged {
       let level: Logger.Level = Task.isCancelled ? .debug : .error
       log.log(level: level, "\(logged)", metadata: ["request_id": "\(requestID)"])
     }
+    if isPage { return ProblemPage.page(of: problem).answer(problem.status, with: problem.fields) }
     var fields = problem.fields
     fields.append(HTTPField(name: .contentType, value: "application/problem+json"))
     fields.append(HTTPField(name: .cacheControl, value: "no-store"))

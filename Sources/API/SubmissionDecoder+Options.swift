@@ -44,6 +44,10 @@ extension SubmissionDecoder {
   }
 
   private func noMember(_ name: String) -> String {
+    if Self.variantMembers.contains(name) {
+      return
+        "A job has no such member. Put \(name) into an element of variants, or into the query of GET /jobs/{id}/image."
+    }
     // What another source's jobs have is no slip of the fingers.
     let hint = Self.isMember(name) ? "" : mistakes.hint(for: name, among: Self.members)
     return "A job from this source has no such member.\(hint)"

@@ -114,7 +114,7 @@ extension SubmissionDecoder {
     return nil
   }
 
-  private static let variantMembers = [
+  static let variantMembers = [
     "name", "width", "height", "fit", "position", "enlarge", "format", "quality", "background",
     "dpr", "animated",
   ]

@@ -9,8 +9,8 @@ struct SubmissionDecoder {
   let formats: Set<OutputFormat>
   /// Whether webhooks may be sent without TLS.
   let allowsPlainWebhooks: Bool
-  /// The places that images may be brought to by their names.
-  let destinations: Set<String>
+  /// The names of the places that the client's images may be delivered to.
+  var destinations: Set<String>
   /// Whether the request said `Save-Data: on`.
   let savesData: Bool
   /// The highest that the client may ask for; nil: any.
@@ -21,7 +21,7 @@ struct SubmissionDecoder {
   /// Of what says nothing.
   var usualPriority: Priority { min(.normal, maxPriority ?? .normal) }
 
-  /// One object is one job, an array is a batch.
+  /// One object is one job, an array is a batch. Stops when the mistakes are full.
   mutating func jobs(from body: JSONValue) -> [NewJob] {
     switch body {
     case .object(let members):
@@ -30,7 +30,12 @@ struct SubmissionDecoder {
       mistakes.add(.pointer(""), .invalidOption, "A batch holds at least one job.")
       return []
     case .array(let elements):
-      return elements.enumerated().compactMap { job(from: $1, index: $0) }
+      var jobs: [NewJob] = []
+      for (index, element) in elements.enumerated() {
+        guard !mistakes.isFull else { break }
+        if let job = job(from: element, index: index) { jobs.append(job) }
+      }
+      return jobs
     case .null, .bool, .number, .string:
       mistakes.add(
         .pointer(""), .invalidOption, "A job is an object, a batch an array; this is \(body.kind).")
@@ -102,8 +107,7 @@ struct SubmissionDecoder {
     let source = nothing.source(contentType: contentType)
     var job = NewJob(submission: Submission(source: source), priority: usualPriority)
     job.submission.savesData = savesData
-    for member in members { set(member, of: &job, at: Location(root: root, member: member.name)) }
-    checkOriginal(of: job, at: Location(root: root, member: "original"))
+    set(members, of: &job, at: root)
     checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return job
   }
@@ -120,15 +124,12 @@ struct SubmissionDecoder {
   ) -> NewJob {
     var job = former ?? plainJob
     job.submission.savesData = savesData
-    for member in members {
-      let location = Location(root: root, member: member.name)
-      if Self.sourceMembers.contains(member.name) {
-        mistakes.add(location, .invalidOption, "Each line names its own source.")
-      } else {
-        set(member, of: &job, at: location)
-      }
+    for member in members where Self.sourceMembers.contains(member.name) {
+      mistakes.add(
+        Location(root: root, member: member.name), .invalidOption,
+        "Each line names its own source.")
     }
-    checkOriginal(of: job, at: Location(root: root, member: "original"))
+    set(members.filter { !Self.sourceMembers.contains($0.name) }, of: &job, at: root)
     return job
   }
 
@@ -151,12 +152,20 @@ struct SubmissionDecoder {
     var job = template ?? plainJob
     job.submission.source = source ?? (isLocal ? .local("") : Self.anyURL)
     job.submission.savesData = savesData
-    for member in members where !Self.sourceMembers.contains(member.name) {
+    set(members.filter { !Self.sourceMembers.contains($0.name) }, of: &job, at: root)
+    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
+    return source == nil ? nil : job
+  }
+
+  /// Sets members until the mistakes are full.
+  private mutating func set(
+    _ members: [JSONValue.Member], of job: inout NewJob, at root: Location.Root
+  ) {
+    for member in members {
+      guard !mistakes.isFull else { return }
       set(member, of: &job, at: Location(root: root, member: member.name))
     }
     checkOriginal(of: job, at: Location(root: root, member: "original"))
-    checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
-    return source == nil ? nil : job
   }
 
   /// A job of which nothing is said; its source stands for none.

@@ -26,6 +26,15 @@ public struct WebPage: Sendable {
     ]
   }
 
+  /// The page as the answer of a status that is no success.
+  func answer(_ status: HTTPResponse.Status, with others: HTTPFields) -> Response {
+    var fields = fields
+    fields[.eTag] = nil
+    fields[.cacheControl] = "no-store"
+    fields.append(contentsOf: others)
+    return Response(status: status, fields: fields, content: .bytes(bytes))
+  }
+
   /// 200, or 304 for whoever has it.
   func answer(_ requestFields: HTTPFields) -> Response {
     if let field = requestFields[.ifNoneMatch], Conditions.names(entityTag, in: field) {

@@ -163,7 +163,10 @@ extension Configuration {
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
     routes.allowsPlainWebhooks = webhooks.allowHTTP
-    routes.destinations = Set(destinations.map(\.name))
+    for destination in destinations {
+      routes.destinations[destination.name] = .some(
+        destination.owners.map { Set($0.map(Owner.init)) })
+    }
     routes.takesTraces = tracing.endpoint != nil
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout

@@ -35,7 +35,7 @@ final class Download {
     case .refused(let outcome): return outcome
     }
     do throws(EndOfRun) {
-      let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
+      let outcome = try finish(job) { self.naming.name(of: url, index: index, ending: $0) }
       if address.isOurs { forget(job) }
       return ImageOptions.url(url) == url ? outcome : outcome.tellingOfScheme
     } catch {
@@ -50,11 +50,11 @@ final class Download {
       let error = ended.error
       return .failed(code: error?.code ?? "invalid_option", detail: error?.detail ?? "")
     }
-    let outcome = try finish(job) { self.naming.name(of: url, index: index, proposed: $0) }
+    let outcome = try finish(job) { self.naming.name(of: url, index: index, ending: $0) }
     return ImageOptions.url(url) == url ? outcome : outcome.tellingOfScheme
   }
 
-  /// - Parameter naming: what a file is called in a folder, of what the service proposes.
+  /// - Parameter naming: what a file is called in a folder, by the ending that its bytes have.
   private func finish(
     _ job: JobAnswer, naming: (String) -> String
   ) throws(EndOfRun) -> Outcome {
@@ -168,7 +168,7 @@ extension Download {
         code: "unsupported_format",
         detail: "It is no \(ending), and none is made of it: .jpg, .png, .webp and .avif are.")
     }
-    let name = naming(FileName.proposed(answer.fields["content-disposition"], type: type))
+    let name = naming(FileName.ending(of: type))
     do {
       let isWhole = query.isEmpty
       let format = type?.split(separator: "/").last.map(String.init) ?? "unknown"

@@ -1,23 +1,89 @@
 /// Names of files, made of what others say.
 enum FileName {
-  /// Longest names that are taken as they are; with a number they still fit every file system's 255 bytes.
-  private static let maxBytes = 120
-
   /// Those of all formats, without their dots.
   static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico", "tiff"]
 
-  /// The name that the service proposes (`Content-Disposition`), if it is a plain one, else one of ours; it ends as the
-  /// media type says, so that no server can have a file named as what others run.
-  static func proposed(_ disposition: String?, type: String?) -> String {
-    let name = disposition.flatMap(quotedName).flatMap { isPlain($0) ? $0 : nil } ?? "image"
-    let stem = name[..<(name.lastIndex(of: ".") ?? name.endIndex)]
+  /// The ending of a file of that media type, without its dot. It never comes from the URL, so that no server can have a
+  /// file named as a program.
+  static func ending(of type: String?) -> String {
     let essence = (type ?? "").prefix { $0 != ";" }.lowercased()
     let endings = [
       "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
       "image/avif": "avif", "image/jxl": "jxl", "image/heic": "heic",
       "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico", "image/tiff": "tiff",
     ]
-    return "\(stem)." + (endings[essence] ?? "bin")
+    return endings[essence] ?? "bin"
+  }
+
+  /// A part of a URL as a part of a file's name: letters, marks and digits of all scripts, `_`, and inside `.` and `-`. Each
+  /// run of other characters is one `-`: what means something to a shell or a path, and what moves a cursor or changes the
+  /// direction of text.
+  /// - Parameters:
+  ///   - text: percent-encoded or not.
+  ///   - limit: in bytes.
+  static func part(_ text: Substring.UTF8View, atMost limit: Int) -> String {
+    var name = ""
+    var isGap = false
+    for scalar in String(decoding: percentDecoded(text), as: UTF8.self).unicodeScalars {
+      guard isKept(scalar, atStart: name.isEmpty) else {
+        isGap = !name.isEmpty
+        continue
+      }
+      let piece = (isGap ? "-" : "") + String(scalar)
+      guard name.utf8.count + piece.utf8.count <= limit else { break }
+      name += piece
+      isGap = false
+    }
+    return name
+  }
+
+  /// The beginning of a text, in whole characters of Unicode.
+  static func cut(_ text: String, to limit: Int) -> String {
+    var bytes = 0
+    return String(
+      String.UnicodeScalarView(
+        text.unicodeScalars.prefix {
+          bytes += UTF8.width($0)
+          return bytes <= limit
+        }))
+  }
+
+  private static func percentDecoded(_ text: Substring.UTF8View) -> [UInt8] {
+    func digit(_ byte: UInt8?) -> UInt8? {
+      byte.flatMap { Character(Unicode.Scalar($0)).hexDigitValue }.map(UInt8.init)
+    }
+    var bytes: [UInt8] = []
+    var rest = text
+    while let byte = rest.popFirst() {
+      if byte == UInt8(ascii: "%"), let high = digit(rest.first),
+        let low = digit(rest.dropFirst().first)
+      {
+        bytes.append(high << 4 | low)
+        rest = rest.dropFirst(2)
+      } else {
+        bytes.append(byte)
+      }
+    }
+    return bytes
+  }
+
+  private static func isKept(_ scalar: Unicode.Scalar, atStart isStart: Bool) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .uppercaseLetter, .lowercaseLetter, .titlecaseLetter, .modifierLetter, .otherLetter,
+      .decimalNumber, .letterNumber, .otherNumber:
+      return true
+    // A mark belongs to a letter before it.
+    case .nonspacingMark, .spacingMark, .enclosingMark: return !isStart
+    default: break
+    }
+    switch scalar {
+    case "_": return true
+    // First in a name they would hide a file or make an option of it.
+    case ".", "-": return !isStart
+    // Zero-width non-joiner and joiner: some scripts are spelled with them.
+    case "\u{200C}", "\u{200D}": return !isStart
+    default: return false
+    }
   }
 
   /// `cat.jpg` as `cat-2.jpg`, for a name that is taken.
@@ -32,28 +98,6 @@ enum FileName {
     let path = url.prefix { $0 != "?" && $0 != "#" }
     let name = path.split(separator: "/").last.map(String.init) ?? url
     return PlainText.columns(name.isEmpty ? url : name, atMost: 64)
-  }
-
-  private static func quotedName(_ disposition: String) -> String? {
-    guard let start = disposition.firstRange(of: "filename=\"")?.upperBound,
-      let end = disposition[start...].firstIndex(of: "\"")
-    else { return nil }
-    return String(disposition[start..<end])
-  }
-
-  /// Letters, digits, `-`, `_` and dots inside: nothing that means something to a shell, a path or a terminal.
-  private static func isPlain(_ name: String) -> Bool {
-    guard 1...maxBytes ~= name.utf8.count, let first = name.utf8.first,
-      first != UInt8(ascii: "."), first != UInt8(ascii: "-")
-    else { return false }
-    return name.utf8.allSatisfy { byte in
-      switch byte {
-      case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-        UInt8(ascii: "A")...UInt8(ascii: "Z"):
-        true
-      default: "-_.".utf8.contains(byte)
-      }
-    }
   }
 }
 

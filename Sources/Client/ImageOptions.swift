@@ -98,11 +98,14 @@ public struct ImageOptions: Sendable {
   /// The URL that somebody means who types a name alone, as a browser's address bar takes it.
   static func url(_ text: String) -> String {
     let host = text.prefix { $0 != "/" && $0 != "?" }
+    if host.wholeMatch(of: #/\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?/#) != nil { return "https://" + text }
     let parts = host.split(separator: ":", omittingEmptySubsequences: false)
-    let isHost =
-      parts.count <= 2 && parts[0].contains(".") && !parts[0].hasPrefix(".")
-      && parts[0].utf8.allSatisfy { $0 > 0x20 && $0 != UInt8(ascii: "@") }
-      && (parts.count == 1 || UInt16(parts[1]) != nil)
+    guard parts.count <= 2, !parts[0].isEmpty, !parts[0].hasPrefix("."),
+      parts[0].utf8.allSatisfy({ $0 > 0x20 && $0 != UInt8(ascii: "@") }),
+      parts.count == 1 || UInt16(parts[1]) != nil
+    else { return text }
+    // A scheme's colon is not followed by a number.
+    let isHost = parts[0].contains(".") || parts[0].lowercased() == "localhost" || parts.count == 2
     return isHost ? "https://" + text : text
   }
 

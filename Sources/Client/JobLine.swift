@@ -12,18 +12,17 @@ struct JobLine: Equatable {
   /// Bytes a second.
   var rate = 0.0
 
-  /// Bytes in a few characters: `812 B`, `1.2 MiB`.
+  /// Bytes in a few characters, in the dashboard's units: `812 B`, `1.2 MB`, `57 MB`.
   static func amount(_ bytes: Int) -> String {
     guard bytes >= 1000 else { return "\(max(0, bytes)) B" }
-    var value = Double(bytes)
-    var units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][...]
-    value /= 1024
-    while value >= 1000, units.count > 1 {
-      value /= 1024
+    var value = Double(bytes) / 1000
+    var units = ["kB", "MB", "GB", "TB", "PB", "EB"][...]
+    while value >= 999.5, units.count > 1 {
+      value /= 1000
       units.removeFirst()
     }
     let tenths = Int((value * 10).rounded())
-    let number = tenths < 1000 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value))"
+    let number = tenths < 100 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value.rounded()))"
     return "\(number) \(units.first ?? "")"
   }
 

@@ -15,12 +15,17 @@ final class LineReader {
   private let descriptor: Int32
   private var buffer = [UInt8](repeating: 0, count: 65_536)
   private var unread = 0..<0
+  private var isFirstLine = true
 
   init(_ descriptor: Int32) { self.descriptor = descriptor }
 
   /// Waits for the next line that is not blank; nil at the end.
   func next() throws(SystemError) -> Line? {
-    while let (bytes, isWhole) = try nextBytes() {
+    while let (line, isWhole) = try nextBytes() {
+      // A byte order mark (U+FEFF in UTF-8), which editors write before a text.
+      let hasMark = isFirstLine && line.starts(with: [0xEF, 0xBB, 0xBF])
+      let bytes = line.dropFirst(hasMark ? 3 : 0)
+      isFirstLine = false
       let blanks: Set<UInt8> = [0x20, 0x09, 0x0D]
       guard var end = bytes.lastIndex(where: { !blanks.contains($0) }) else { continue }
       end += 1

@@ -1,7 +1,7 @@
 /// How images in a folder are called: a relative path with places for what a URL and an image's bytes say.
 ///
-/// What comes from a URL is cut to letters, digits, `-` and `_` (a host's dots too), so that no URL can name a file
-/// outside the folder, a hidden one or an option of somebody's command.
+/// A name keeps letters and digits of all scripts, `.`, `-` and `_` of the URL (``FileName/part(_:atMost:)``), so that no URL can
+/// name a file outside the folder, a hidden one or an option of a command.
 public struct NameTemplate: Sendable, Equatable {
   /// What can stand between braces.
   enum Place: String, CaseIterable {
@@ -15,6 +15,8 @@ public struct NameTemplate: Sendable, Equatable {
     case ext
     /// The URL's place in all that was asked for, from 1 on.
     case index
+    /// A digest of the URL and of the variant: no two of them share it.
+    case digest
   }
 
   /// Why a text is no template; for people.
@@ -77,13 +79,48 @@ public struct NameTemplate: Sendable, Equatable {
     return ImageOptions.Format(ending: text[text.index(after: dot)...])
   }
 
+  /// The same with `{digest}` before the ending, unless it has that place: a name then belongs to one URL alone.
+  var withDigest: NameTemplate {
+    guard !parts.contains(.place(.digest)) else { return self }
+    var parts = parts
+    let ending = parts.last == .place(.ext) ? [parts.removeLast()] : []
+    guard case .text(let text)? = parts.popLast(), let dot = text.lastIndex(of: ".") else {
+      return self  // each template ends with a dot and an ending
+    }
+    parts += [.text(text[..<dot] + "-"), .place(.digest), .text(String(text[dot...]))]
+    return NameTemplate(parts: parts + ending)
+  }
+
   /// The path of an image below the folder.
   /// - Parameters:
   ///   - url: as asked for.
   ///   - index: its place in all that was asked for.
   ///   - ending: for `{ext}`, without its dot.
-  func name(of url: String, index: Int, ending: String) -> String {
-    let places = URLPlaces(ImageOptions.url(url))
+  func name(of url: String, index: Int, digest: String, ending: String) -> String {
+    var places = URLPlaces(ImageOptions.url(url))
+    while true {
+      let names = path(places, index, digest, ending)
+      let excess = (names.last?.utf8.count ?? 0) + Self.numberBytes - URLPlaces.mostBytes
+      let left = places.name.utf8.count
+      guard excess > 0, left > 1 else {
+        return
+          (names.dropLast().map { FileName.cut($0, to: URLPlaces.mostBytes) } + names.suffix(1))
+          .joined(separator: "/")
+      }
+      // The name may have several places in the file's name.
+      let count = max(1, parts.count { $0 == .place(.name) })
+      places.name = FileName.cut(places.name, to: max(1, left - (excess + count - 1) / count))
+      // A letter may have more bytes than are left.
+      if places.name.isEmpty { places.name = "_" }
+    }
+  }
+
+  /// Left free in a file's name for `-2` and the like.
+  private static let numberBytes = 11
+
+  private func path(
+    _ places: URLPlaces, _ index: Int, _ digest: String, _ ending: String
+  ) -> [String] {
     let text = parts.map { part in
       switch part {
       case .text(let text): text
@@ -92,63 +129,61 @@ public struct NameTemplate: Sendable, Equatable {
       case .place(.name): places.name
       case .place(.ext): ending
       case .place(.index): "\(index)"
+      case .place(.digest): digest
       }
     }.joined()
     // An empty {path} leaves an empty part; what follows a slash may begin with a dot or a dash of the template's own.
-    return text.split(separator: "/").joined(separator: "/")
+    return text.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
   }
 
   /// All paths that an image of the URL may have, by what its bytes may turn out to be.
-  func names(of url: String, index: Int, endings: [String]) -> [String] {
-    guard parts.contains(.place(.ext)) else { return [name(of: url, index: index, ending: "")] }
-    return endings.map { name(of: url, index: index, ending: $0) }
+  func names(of url: String, index: Int, digest: String, endings: [String]) -> [String] {
+    let endings = parts.contains(.place(.ext)) ? endings : [""]
+    return endings.map { name(of: url, index: index, digest: digest, ending: $0) }
   }
 }
 
-/// The parts of a URL that names are made of, as plain as file names have to be.
+/// The parts of a URL that names are made of.
 private struct URLPlaces {
   let host: String
   let path: String
-  let name: String
+  var name: String
 
-  /// No URL makes a path that is longer than systems take: that would end the whole run.
-  private static let maxFolders = 16
+  /// Bytes of one part of a path, as common file systems take them.
+  static let mostBytes = 255
+  /// Bytes of a host in a name.
+  private static let mostHostBytes = 100
+  /// Bytes of all folders together: no URL makes a path that is longer than systems take, which would end the whole run.
+  private static let mostFolderBytes = 1_024
 
   init(_ url: String) {
-    let rest = url.firstRange(of: "://").map { url[$0.upperBound...] } ?? url[...]
-    let authority = rest.prefix { !"/?#".contains($0) }
-    let host = authority[
-      (authority.lastIndex(of: "@").map(authority.index(after:)) ?? authority.startIndex)...]
-    let bare = host.hasPrefix("[") ? host.prefix { $0 != "]" } : host.prefix { $0 != ":" }
-    // The colons of an IPv6 address.
-    let plain = bare.lowercased().map { $0 == ":" ? "-" : $0 }.filter { $0 != "[" }
-    let dotted = Self.plain(String(plain)[...], withDots: true)
-    self.host = dotted.isEmpty ? "unknown" : dotted
-    let path = rest[authority.endIndex...].prefix { $0 != "?" && $0 != "#" }
-    let folders = path.split(separator: "/", omittingEmptySubsequences: false)
-    let last = folders.last ?? ""
-    self.path = folders.dropLast().map { Self.plain($0) }.filter { !$0.isEmpty }
-      .prefix(Self.maxFolders).joined(separator: "/")
-    let stem = Self.plain(last[..<(last.lastIndex(of: ".") ?? last.endIndex)])
-    name = stem.isEmpty ? "image" : stem
-  }
-
-  /// As the service names images: what is escaped or means something to a shell, a path or a terminal is left out.
-  private static func plain(_ text: Substring, withDots: Bool = false) -> String {
-    var plain: [UInt8] = []
-    var rest = text.utf8[...]
-    while let byte = rest.popFirst(), plain.count < 64 {
-      switch byte {
-      case UInt8(ascii: "%"): rest = rest.dropFirst(2)
-      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"):
-        plain.append(byte)
-      // Neither hides a file nor makes an option of it.
-      case UInt8(ascii: "-") where !plain.isEmpty: plain.append(byte)
-      case UInt8(ascii: ".") where withDots && !plain.isEmpty: plain.append(byte)
-      default: break
-      }
+    // By bytes: a slash and a mark that combines with it are one Character.
+    let start = url.utf8.firstRange(of: "://".utf8)?.upperBound ?? url.startIndex
+    let rest = url.utf8[start...]
+    let authority = rest.prefix { !"/?#".utf8.contains($0) }
+    let user = authority.lastIndex(of: UInt8(ascii: "@"))
+    let host = user.map { authority[$0...].dropFirst() } ?? authority
+    let bare =
+      host.first == UInt8(ascii: "[")
+      ? host.dropFirst().prefix { $0 != UInt8(ascii: "]") }
+      : host.prefix { $0 != UInt8(ascii: ":") }
+    let lowercase = String(Substring(bare)).lowercased()
+    let plain = FileName.part(lowercase.utf8[...], atMost: Self.mostHostBytes)
+    self.host = plain.isEmpty ? "unknown" : plain
+    let path = rest[authority.endIndex...].prefix {
+      $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#")
     }
-    return String(decoding: plain, as: UTF8.self)
+    let folders = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    var bytes = 0
+    self.path = folders.dropLast().map { FileName.part($0, atMost: Self.mostBytes) }
+      .filter { !$0.isEmpty }
+      .prefix {
+        bytes += $0.utf8.count + 1
+        return bytes <= Self.mostFolderBytes
+      }.joined(separator: "/")
+    let last = folders.last ?? "".utf8[...]
+    let stem = last.lastIndex(of: UInt8(ascii: ".")).map { last[..<$0] } ?? last
+    let name = FileName.part(stem, atMost: Self.mostBytes)
+    self.name = name.isEmpty ? "image" : name
   }
 }

@@ -87,14 +87,20 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// A job was given up with the run.
-  func drop(_ slot: Int) { state.withLock { $0.slots[slot] = nil } }
+  /// A job ends with the run: it is cancelled.
+  func drop(_ slot: Int) {
+    state.withLock { state in
+      if state.slots.removeValue(forKey: slot) != nil { state.tally.cancelled += 1 }
+    }
+  }
 
   /// Leaves the terminal with the finished lines and the totals.
-  func close() {
+  /// - Parameter cancelled: jobs that were under way; nil: those on the display.
+  func close(cancelled: Int? = nil) {
     state.withLock { state in
       guard !state.isClosed else { return }
       state.isClosed = true
+      state.tally.cancelled += cancelled ?? state.slots.count
       // Where nothing could begin, an error says more than zeros.
       let isEmpty = state.began == 0 && state.tally.done == 0
       let summary = state.tally.summary(elapsed: .now - state.start)

@@ -12,9 +12,9 @@ public final class Run: Sendable {
     /// In the order in which they are asked for.
     public var sources: [Source]
     public var output: Output
-    /// How files in a folder are called; nil: as the service proposes.
+    /// How files in a folder are called; nil: by the last part of the URL's path.
     public var template: NameTemplate?
-    /// Whether what has a file already is left alone.
+    /// Whether a URL whose file exists in the folder is left alone.
     public var skipsExisting = false
     public var options: ImageOptions
     /// Jobs under way at once.
@@ -95,7 +95,7 @@ public final class Run: Sendable {
       givesImage: settings.output == .standardOutput)
     naming = Naming(
       settings.output, template: settings.template, skipsExisting: settings.skipsExisting,
-      format: settings.options.format ?? settings.impliedFormat)
+      format: settings.options.format ?? settings.impliedFormat, variant: settings.options.query)
     let hasList = settings.sources.contains { if case .list = $0 { true } else { false } }
     lines = hasList && !settings.address.isOurs ? ListLines(stop: stop) : nil
   }
@@ -119,7 +119,7 @@ public final class Run: Sendable {
       // Interrupted before it began, it has no thread that would.
       settle()
     }
-    board?.close()
+    board?.close(cancelled: lines?.unended)
     return ending
   }
 

@@ -3,6 +3,8 @@ struct Totals: Equatable {
   var saved = 0
   var skipped = 0
   var failed = 0
+  /// Jobs that the run's end cancelled.
+  var cancelled = 0
   /// Of images that were saved.
   var bytes = 0
 
@@ -45,6 +47,7 @@ struct Totals: Equatable {
 
   private var counts: [String] {
     ["\(saved) saved"] + (skipped > 0 ? ["\(skipped) skipped"] : []) + ["\(failed) failed"]
+      + (cancelled > 0 ? ["\(cancelled) cancelled"] : [])
   }
 
   /// As long as the rest takes at the pace so far; what was skipped took no time. nil while there is no pace yet.

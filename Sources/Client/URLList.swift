@@ -35,6 +35,10 @@ public final class URLList: Sendable {
     guard fstat(descriptor, &found) == 0, found.st_mode & S_IFMT == S_IFREG else { return nil }
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var (offset, lines, isBlank) = (0, 0, true)
+    // A byte order mark alone is no line.
+    if pread(descriptor, &buffer, 3, 0) == 3, buffer.starts(with: [0xEF, 0xBB, 0xBF]) {
+      offset = 3
+    }
     while true {
       let count = pread(descriptor, &buffer, buffer.count, offset)
       guard count > 0 else { return count == 0 ? lines : nil }

@@ -66,11 +66,20 @@ enum EntryPoint {
     let word = CommandLine.arguments[1]
     guard !word.hasPrefix("-"), !commands.contains(word), word != "help" else { return "" }
     let isAddress = word.contains("/") || word.contains(".")
-    guard let meant = isAddress ? "get \(word)" : suggestedName(for: word, among: commands) else {
-      return ""
-    }
+    guard
+      let meant = isAddress
+        ? "get \(word)" : synonyms[word] ?? suggestedName(for: word, among: commands)
+    else { return "" }
     return "\nDid you mean imagefetch \(meant)?"
   }
+
+  /// Names that other programs give to such commands.
+  private static let synonyms = [
+    "fetch": "get", "download": "get", "pull": "get", "load": "get", "save": "get", "curl": "get",
+    "wget": "get", "start": "serve", "run": "serve", "server": "serve", "daemon": "serve",
+    "validate": "check", "config": "check", "lint": "check", "ping": "health", "status": "health",
+    "healthcheck": "health", "upgrade": "migrate",
+  ]
 
   static func tell(_ line: String) {
     StandardError.tell(line)

@@ -10,7 +10,8 @@ struct OutputOptions: ParsableArguments {
       "A file for one image, a folder, or - for standard output; the working directory by default.",
       discussion: """
         In a folder nothing is ever overwritten: where cat.jpg is taken it is cat-2.jpg. With a \
-        slash at its end the folder is made. A file's ending (.jpg, .png, .webp, .avif) is the format.
+        slash at its end (photos/) the folder is made; a new name without one is a file's, as with curl. \
+        A file's ending (.jpg, .png, .webp, .avif) is the format.
         """,
       valueName: "file|dir"))
   var output: String?
@@ -19,8 +20,8 @@ struct OutputOptions: ParsableArguments {
     help: ArgumentHelp(
       "How files in the folder are called, such as {host}/{path}/{name}.{ext}.",
       discussion: """
-        {host}, {path} and {name} are the URL's, {ext} is what the bytes are, {index} counts the URLs. \
-        Folders are made; no URL leads out of the one at --output.
+        {host}, {path} and {name} are the URL's, {ext} is what the bytes are, {index} counts the URLs, \
+        {digest} is one of the URL and its variant. Folders are made; no URL leads out of the one at --output.
         """,
       valueName: "template"),
     transform: { text in
@@ -32,10 +33,10 @@ struct OutputOptions: ParsableArguments {
 
   @Flag(
     help: ArgumentHelp(
-      "Leave alone what has a file already, without asking for it.",
+      "Skip each URL that was fetched into this folder before.",
       discussion: """
-        A file's name comes from its URL then. Where two URLs of a run would have the same, the second \
-        fails (name_taken): --output-template tells them apart.
+        Each name has a digest of the URL and of the variant: cat-2f1a09c3d4e5b687.jpg. A folder that was \
+        filled without this flag has other names, unless --output-template has {digest}.
         """))
   var skipExisting = false
 
@@ -50,8 +51,11 @@ struct OutputOptions: ParsableArguments {
     if isatty(STDOUT_FILENO) == 1 {
       throw ValidationError("Standard output is a terminal: send the image to a file or a program.")
     }
-    if skipExisting { throw ValidationError("--skip-existing is for files.") }
+    if skipExisting { throw ValidationError(Self.skippingNeedsFolder) }
   }
+
+  private static let skippingNeedsFolder =
+    "--skip-existing needs a folder: a file's name does not say which URL the file is from."
 
   /// - Parameter isMany: whether there may be more images than one.
   func chosen(isMany: Bool) throws -> Output {
@@ -59,11 +63,15 @@ struct OutputOptions: ParsableArguments {
     do throws(Output.Mistake) { chosen = try Output(output, isMany: isMany) } catch {
       switch error {
       case .oneOnly(let path):
-        throw UsageMistake(line: "--output: \"\(path)\" has room for one image, not for a list")
+        throw UsageMistake(
+          line:
+            "--output: \"\(path)\" is a file, for one image; with a slash at its end it is a folder"
+        )
       case .unusable(let text): throw OperatorMistakes(lines: [text])
       }
     }
     guard case .folder = chosen else {
+      if skipExisting { throw UsageMistake(line: Self.skippingNeedsFolder) }
       if outputTemplate == nil { return chosen }
       throw UsageMistake(
         line: "--output-template names files in a folder, and \"\(output ?? "")\" is none")

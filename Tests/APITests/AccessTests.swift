@@ -45,7 +45,7 @@ struct AccessTests {
       #expect(challenge?.contains("invalid_token") == isToken, "\(field)")
     }
     for path in [
-      "/livez", "/readyz", "/openapi.yaml", "/openapi.json", "/problems/timeout", "/",
+      "/livez", "/readyz", "/openapi.yaml", "/openapi.json", "/problems/timeout", "/problems/", "/",
     ] {
       #expect(await client.get(path, fields).status == 200)
     }

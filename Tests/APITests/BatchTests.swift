@@ -141,6 +141,23 @@ struct BatchTests {
     }
   }
 
+  @Test(
+    "begin with a mark of their encoding or not, in each form",
+    arguments: [
+      ("text/plain", "http://a/\nhttp://b/"), ("text/uri-list", "http://a/\r\nhttp://b/\r\n"),
+      ("application/x-ndjson", "\"http://a/\"\n{\"url\":\"http://b/\"}\n"),
+      ("application/json", #"{"jobs":["http://a/","http://b/"]}"#),
+      ("text/csv", "url\nhttp://a/\nhttp://b/\n"),
+    ], [1, 2, 4, .max])
+  func markedForms(form: (type: String, text: String), pieces: Int) async {
+    let client = Client()
+    let answer = await send(
+      client, "/batches", "\u{FEFF}" + form.text, form.type, pieces: pieces)
+    #expect(answer.status == 202, "\(answer.text)")
+    #expect(answer.json?["counts"]?["queued"] == .number(2), "\(answer.text)")
+    #expect(answer.json?["counts"]?["rejected"] == .number(0))
+  }
+
   @Test("refuse a record of more fields than there are columns, however many")
   func manyFields() async throws {
     let client = Client()

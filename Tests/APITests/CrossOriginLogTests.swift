@@ -40,16 +40,42 @@ struct CrossOriginLogTests {
     #expect(lines.origins == ["https://b.example", "https://c.example"])
   }
 
+  @Test("is logged, once, where a service without tokens refuses its page")
+  func refusedPages() async {
+    let lines = Lines()
+    var configuration = Configuration()
+    configuration.allowedHosts = []
+    configuration.view.isEnabled = true
+    let routes = Routes(
+      service: FakeJobService(renderer: FakeRenderer()), configuration: configuration, openAPI: [],
+      openAPIJSON: { [] }, dashboard: { WebPage([], contentSecurityPolicy: "") }, metrics: { "" },
+      activity: { Activity(end: Timestamp(milliseconds: 0)) },
+      log: Logger(label: "test") { _ in lines })
+    let host = HTTPField.Name("Host")!  // a token
+    let site = HTTPField.Name("Sec-Fetch-Site")!  // a token
+    for referrer in ["http://localhost:5173/a/b", "http://localhost:5173/c", nil, "nonsense"] {
+      var fields: HTTPFields = [host: "127.0.0.1:8080", site: "cross-site"]
+      fields[.referer] = referrer
+      let answer = Answer(
+        await routes.respond(
+          to: Request(method: .get, path: "/image", query: "url=http://a/", fields: fields)))
+      #expect(answer.status == 403 && answer.detail?.contains("host name") == true)
+    }
+    #expect(lines.pages == ["http://localhost:5173"])
+  }
+
   /// Keeps the origins of what is logged.
   private final class Lines: LogHandler, Sendable {
     private let state = Mutex<[String]>([])
+    private let refused = Mutex<[String]>([])
     var origins: [String] { state.withLock { $0 } }
+    var pages: [String] { refused.withLock { $0 } }
     var metadata: Logger.Metadata {
       get { [:] }
       set {}
     }
     var logLevel: Logger.Level {
-      get { .notice }
+      get { .info }
       set {}
     }
     subscript(metadataKey _: String) -> Logger.Metadata.Value? {
@@ -59,6 +85,7 @@ struct CrossOriginLogTests {
 
     func log(event: LogEvent) {
       if let origin = event.metadata?["origin"] { state.withLock { $0.append("\(origin)") } }
+      if let page = event.metadata?["page"] { refused.withLock { $0.append("\(page)") } }
     }
   }
 }

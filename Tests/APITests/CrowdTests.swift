@@ -2,6 +2,7 @@ import Foundation
 import HTTP
 import HTTPTypes
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
 import Waiting
@@ -96,6 +97,61 @@ struct CrowdTests {
       throw JobsError.unknownBatch
     }
     return stream
+  }
+
+  @Test("one with many long bodies has another wait for one of them, and short ones for none")
+  func longBodies() async throws {
+    let client = Client()
+    let turns = client.routes.reading.turns
+    let json: HTTPFields = [.contentType: "application/json"]
+    let space = String(repeating: " ", count: LongReading.threshold)
+    let long = Array(("[" + space + #"{"url":"http://a/"}]"#).utf8)
+    let list = Array((space + "\n" + space + "\nhttp://a/").utf8)
+    let busy = Mutex(await turns.all.acquire())
+    await withTaskGroup(of: Int.self) { group in
+      for _ in 0..<5 {
+        group.addTask {
+          await client.send(.post, "/jobs", json, body: long, from: "192.0.2.9").status
+        }
+      }
+      group.addTask { await client.send(.post, "/jobs", json, body: long).status }
+      group.addTask {
+        await client.send(
+          .post, "/batches", [.contentType: "text/plain"], body: list, from: "192.0.2.8",
+          pieces: 60_000
+        ).status
+      }
+      try? await Self.until { turns.all.waiting == 3 && turns.clients == 3 }
+      #expect(turns.all.waiting == 3, "one body of each client")
+      #expect(await client.post(#"{"url":"http://a/"}"#).status == 202)
+      #expect(turns.all.waiting == 3)
+      busy.withLock { $0 = nil }
+      for await status in group { #expect(status == 202) }
+    }
+    #expect(turns.clients == 0)
+  }
+
+  @Test("one has at most 64 streams of all its jobs, others theirs, and of single jobs more")
+  func eventStreams() async throws {
+    let client = Client()
+    let routes = client.routes
+    var streams: [Response] = []
+    for _ in 0..<Configuration.maxEventStreams {
+      streams.append(await Self.events("192.0.2.1", routes))
+    }
+    #expect(streams.allSatisfy { $0.status == .ok })
+    let refused = await Self.events("192.0.2.1", routes)
+    #expect(refused.status == .tooManyRequests && refused.fields[.retryAfter] != nil)
+    #expect(Answer(refused).code == "rate_limited")
+    let other = await Self.events("192.0.2.2", routes)
+    #expect(other.status == .ok)
+    let id = try await client.submitted()
+    #expect(await client.get("/jobs/\(id)/events").status == 200)
+    streams.removeLast()
+    #expect(await Self.events("192.0.2.1", routes).status == .ok)
+    streams.removeAll()
+    withExtendedLifetime(other) {}
+    #expect(routes.eventStreams.held == 1)
   }
 
   @Test("none can have more gathered than fits, and a refused one may come again")

@@ -8,7 +8,7 @@ struct DeliverTests {
   private func submitted(_ deliver: String, _ more: String = "") async -> (
     Answer, [DeliveryRequest]
   ) {
-    let client = Client { $0.destinations = ["shop"] }
+    let client = Client { $0.destinations = ["shop": nil] }
     let answer = await client.post(
       #"{"url":"https://example.org/a"\#(more),"deliver":\#(deliver)}"#)
     return (answer, client.service.with { $0.jobs.values.first?.submission.deliveries ?? [] })
@@ -50,6 +50,36 @@ struct DeliverTests {
     let (answer, deliveries) = await submitted(deliver)
     #expect(answer.status == 422 && deliveries.isEmpty, "\(answer.text)")
     #expect(answer.mistakes.allSatisfy { $0.hasPrefix("/deliver") }, "\(answer.mistakes)")
+  }
+
+  @Test("is a destination of its owners alone, and for other tokens does not exist")
+  func owners() async {
+    let client = Client {
+      $0.tokens = [.of("web", [.jobs]), .of("app", [.jobs]), .of("root", [.jobs, .admin])]
+      $0.destinations = ["shop": [Owner("web")], "all": nil]
+    }
+    func status(_ name: String, _ token: String, batch: Bool = false) async -> Int {
+      let json = #"{"url":"https://example.org/a","deliver":[{"to":"\#(name)"}]}"#
+      let fields: HTTPFields = [
+        .authorization: "Bearer \(token)",
+        .contentType: batch ? "application/x-ndjson" : "application/json",
+      ]
+      let answer = await client.send(
+        .post, batch ? "/batches" : "/jobs", fields, body: Array(json.utf8))
+      if batch { return answer.json?["counts"]?["rejected"] == .number(1) ? 422 : answer.status }
+      if answer.status == 422 {
+        #expect(answer.mistakes == ["/deliver/0/to invalid_option"])
+        #expect(answer.detail == "This service has no destination of that name.")
+      }
+      return answer.status
+    }
+    for batch in [false, true] {
+      #expect(await status("shop", "web", batch: batch) == 202)
+      #expect(await status("shop", "app", batch: batch) == 422)
+      #expect(await status("shop", "root", batch: batch) == 422)
+      #expect(await status("none", "app", batch: batch) == 422)
+      #expect(await status("all", "app", batch: batch) == 202)
+    }
   }
 
   @Test("is told by the member that is wrong")

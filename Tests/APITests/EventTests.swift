@@ -26,6 +26,33 @@ struct EventTests {
     #expect(answer.text.contains(#""events":"/jobs/\#(id)/events""#))
   }
 
+  @Test("of a running job are encoded once for all streams, and of a waiting one for each")
+  func encodedOnce() throws {
+    let url = try #require(SourceURL("http://a/"))
+    var job = Job(
+      id: JobID(high: 1, low: 1), owner: .anonymous,
+      submission: Submission(source: .url(url, lowData: nil)), priority: .normal, tags: [],
+      createdAt: Timestamp(milliseconds: 0))
+    job.start(at: job.createdAt)
+    let snapshot = JobSnapshot(job)
+    func bytes(_ events: [JobEvent], _ waiting: WaitingFor? = nil) throws -> [UInt8] {
+      let stream = EventStream(FakeListener([.job(snapshot, events)])) { _ in waiting }
+      guard case .bytes(let bytes) = stream.next() else { throw JobsError.unknownJob }
+      return bytes
+    }
+    func address(_ bytes: [UInt8]) -> UnsafeRawPointer? {
+      bytes.withUnsafeBytes { $0.baseAddress }
+    }
+    let first = try bytes([.progress])
+    let second = try bytes([.progress])
+    #expect(first == second && address(first) == address(second), "the same memory")
+    let phase = try bytes([.phase])
+    #expect(String(decoding: phase, as: UTF8.self).hasPrefix("event: phase\n"))
+    let waiting = try bytes([.phase], WaitingFor(.originLimit, origin: nil))
+    #expect(waiting != phase)
+    #expect(try bytes([.phase]) == phase)
+  }
+
   @Test("are kept alive by a comment at least every 15 s")
   func comment() throws {
     let keepAlive = try #require(EventStream(nil).keepAlive)

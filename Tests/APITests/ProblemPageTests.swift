@@ -18,13 +18,45 @@ struct ProblemPageTests {
     #expect(!advice.contains("&") && !advice.contains("<"))
   }
 
+  @Test("all are linked from one page", arguments: ["/problems/", "/problems"])
+  func index(path: String) async {
+    let answer = await Client().get(path)
+    #expect(answer.status == 200)
+    #expect(answer.fields[.contentType] == "text/html; charset=utf-8")
+    for code in ProblemCode.allCases {
+      #expect(answer.text.contains("<a href=\"\(code.type)\"><code>\(code.name)</code></a>"))
+    }
+    #expect(answer.text.contains("<main>\n<h1>"))
+    #expect(await Client().send(.head, path).status == 200)
+  }
+
+  @Test(
+    "is the answer to a browser that asks for what is not there",
+    arguments: ["/nope", "/problems/x"])
+  func browser(path: String) async {
+    let fields: HTTPFields = [.accept: "text/html,application/xhtml+xml,*/*;q=0.8"]
+    let page = await Client().get(path, fields)
+    #expect(page.status == 404)
+    #expect(page.fields[.contentType] == "text/html; charset=utf-8")
+    #expect(page.fields[.cacheControl] == "no-store" && page.fields[.eTag] == nil)
+    #expect(page.fields[.xRequestID] != nil)
+    #expect(page.text.contains("<main>") && page.text.contains("<code>not_found</code>"))
+    for accept in ["*/*", "application/json", "text/html;q=0"] {
+      let problem = await Client().get(path, [.accept: accept])
+      #expect(problem.code == "not_found", "\(accept)")
+    }
+    // The API's paths answer JSON to browsers too.
+    #expect(await Client().get("/jobs/x", fields).code == "not_found")
+    let refused = await Client { $0.tokens = [.of("web", [.jobs])] }.get("/nope", fields)
+    #expect(refused.status == 401 && refused.fields[.wwwAuthenticate] != nil)
+    #expect(refused.text.contains("<code>unauthorized</code>"))
+  }
+
   @Test("is not there for what is no code")
   func unknown() async {
     let answer = await Client().get("/problems/nothing")
     #expect(answer.status == 404)
     #expect(answer.detail == "No problem has this code.")
-    #expect(await Client().get("/problems/").status == 404)
-    #expect(await Client().get("/problems").status == 404)
     #expect(await Client().post("{}", to: "/problems/timeout").status == 405)
   }
 }

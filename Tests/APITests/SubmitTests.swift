@@ -280,7 +280,7 @@ struct SubmitTests {
   @Test(
     "what is not JSON is 400 with its place",
     arguments: [
-      "", "{", "nope", #"{"url":}"#, #"{"url":"a"} x"#, "[1,]", #"{"a":1,"a":2}"#, "\u{FEFF}{}",
+      "", "{", "nope", #"{"url":}"#, #"{"url":"a"} x"#, "[1,]", #"{"a":1,"a":2}"#,
       "{'url':'x'}", #"{"a":"\ud800"}"#, "[NaN]", "[01]", "[1.]", "[+1]", "{\"a\":\"\n\"}",
       String(repeating: "[", count: 17) + String(repeating: "]", count: 17),
     ])

@@ -55,6 +55,42 @@ struct ConfigurationRuleTests {
     #expect(mistakes { try Configuration.load(yaml: both, name: "f") }.isEmpty)
   }
 
+  @Test(
+    "say whose jobs may use a destination where there are tokens of several names",
+    arguments: [
+      ("[a]", "", true), ("[a, a]", "", true), ("[a, b]", "", false),
+      ("[a, b]", "owners: [a]", true),
+      ("[a, b]", "owners: [a, c]", true), ("[]", "", true),
+    ])
+  func destinationOwners(names: String, owners: String, isFine: Bool) {
+    let tokens = names.matches(of: #/[a-z]/#).enumerated().map { index, name in
+      let hash = String(repeating: "0\(index)", count: 32)
+      return "{name: \(name.0), sha256: \"\(hash)\", scopes: [jobs]}"
+    }
+    let destination = (["bucket: shop-images"] + [owners].filter { !$0.isEmpty })
+      .joined(separator: ", ")
+    let yaml = """
+      auth: { tokens: [\(tokens.joined(separator: ", "))] }
+      destinations: { shop: { \(destination) } }
+      """
+    let lines = mistakes { try Configuration.load(yaml: yaml, name: "f") }
+    let mistake =
+      "shop has no owners, and there are tokens of several names: list those that may use it"
+    #expect(lines == (isFine ? [] : ["f:2:15: destinations: \(mistake)"]))
+  }
+
+  @Test("name a destination's owners as tokens are named, at least one")
+  func ownerNames() {
+    for (owners, isFine) in [
+      ("[web, a.b-c_1]", true), ("[]", false), ("web", false), ("[a b]", false),
+    ] {
+      let yaml = "destinations: { shop: { bucket: shop-images, owners: \(owners) } }"
+      let lines = mistakes { try Configuration.load(yaml: yaml, name: "f") }
+      #expect(lines.isEmpty == isFine, "\(lines)")
+      #expect(isFine || lines.first?.contains("destinations.shop.owners") == true)
+    }
+  }
+
   @Test("wait no longer at first than at most")
   func backoff() {
     let yaml = "jobs: { retry_backoff: { maximum: 100ms } }"

@@ -18,7 +18,7 @@ struct GetTerminalTests {
         columns: 90, in: folder, status: 3)
       #expect(try FileManager.default.names(in: folder) == ["fast.png", "slow.jpg"])
       // Half way through, with some of each amount.
-      let bar = #/slow\.jpg +#+-+ +[\d.]+ (Ki)?B/22\.2 KiB( +[\d.]+ (Ki)?B/s)? +loading/#
+      let bar = #/slow\.jpg +#+-+ +[\d.]+ k?B/23 kB( +[\d.]+ k?B/s)? +loading/#
       #expect(text.contains(bar), "\(text)")
       #expect(text.contains("saved fast.png  "))
       #expect(text.contains("failed http://127.0.0.1:"))
@@ -27,7 +27,7 @@ struct GetTerminalTests {
       // The cursor is back, below all.
       #expect(
         text.contains(
-          #/2 saved \([\d.]+ KiB\), 1 failed, [\d.]+ s\u{1B}\[K\r\n\u{1B}\[J\u{1B}\[\?25h$/#),
+          #/2 saved \([\d.]+ kB\), 1 failed, [\d.]+ s\u{1B}\[K\r\n\u{1B}\[J\u{1B}\[\?25h$/#),
         "\(text.suffix(80))")
       #expect(text.contains("2 of 3: "), "how far it is")
       // To Swift a line's end on a terminal is one character of its own.
@@ -53,17 +53,17 @@ struct GetTerminalTests {
         let text = try await onTerminal(
           "--server \(service.base) -i list -o out/", columns: 90, in: folder, status: 3)
         #expect(try FileManager.default.names(in: folder + "/out") == ["fast.png", "slow.jpg"])
-        let bar = #/slow\.jpg +#+-+ +[\d.]+ (Ki)?B/22\.2 KiB( +[\d.]+ (Ki)?B/s)? +loading/#
+        let bar = #/slow\.jpg +#+-+ +[\d.]+ k?B/23 kB( +[\d.]+ k?B/s)? +loading/#
         #expect(text.contains(bar), "\(text)")
         #expect(text.contains("2 of 3: ") && text.contains("saved out/fast.png  "))
-        #expect(text.contains(#/2 saved \([\d.]+ KiB\), 1 failed, [\d.]+ s/#))
+        #expect(text.contains(#/2 saved \([\d.]+ kB\), 1 failed, [\d.]+ s/#))
         let batches = try await service.get("/batches").json()["batches"] as? [Any]
         #expect(batches?.count == 1)
       }
     }
   }
 
-  @Test("interrupted, it gives the cursor back")
+  @Test("interrupted, it gives the cursor back and counts the jobs that it cancelled")
   func interrupted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -74,6 +74,7 @@ struct GetTerminalTests {
         "'\(origin.url("/slow.png"))'", columns: 80, in: folder, status: 130, types: "\u{3}",
         once: "loading")
       #expect(text.hasSuffix("\u{1B}[?25h"), "\(text.suffix(80))")
+      #expect(text.contains("0 saved, 0 failed, 1 cancelled, "), "\(text.suffix(200))")
     }
   }
 

@@ -102,6 +102,7 @@ struct TerminalEaseTests {
     "who mistypes a command is told which was meant",
     arguments: [
       ("serv", "imagefetch serve?"), ("gte", "imagefetch get?"),
+      ("fetch", "imagefetch get?"), ("download", "imagefetch get?"), ("start", "imagefetch serve?"),
       ("example.org/cat.jpg", "imagefetch get example.org/cat.jpg?"),
     ])
   func commands(word: String, meant: String) throws {

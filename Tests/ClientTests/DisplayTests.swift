@@ -8,11 +8,11 @@ struct DisplayTests {
   @Test("shows name, bar, amounts, pace and phase in columns")
   func line() {
     let line = JobLine(
-      name: "photo.jpg", phase: .loading, completed: 524_288, total: 1_048_576, rate: 102_400)
+      name: "photo.jpg", phase: .loading, completed: 500_000, total: 1_000_000, rate: 100_000)
     let text = line.text(width: 100, style: .plain)
     #expect(
       text == "photo.jpg                  ###############----------------"
-        + "     512 KiB/1.0 MiB   100 KiB/s  loading ")
+        + "       500 kB/1.0 MB    100 kB/s  loading ")
   }
 
   @Test(
@@ -38,9 +38,9 @@ struct DisplayTests {
   @Test(
     "amounts take at most eight characters",
     arguments: [
-      (-1, "0 B"), (0, "0 B"), (999, "999 B"), (1000, "1.0 KiB"), (1536, "1.5 KiB"),
-      (102_400, "100 KiB"), (1_023_000, "999 KiB"), (1_048_575, "1.0 MiB"), (3 << 30, "3.0 GiB"),
-      (Int.max, "8.0 EiB"),
+      (-1, "0 B"), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1536, "1.5 kB"),
+      (9_949, "9.9 kB"), (9_951, "10 kB"), (102_400, "102 kB"), (999_499, "999 kB"),
+      (999_500, "1.0 MB"), (3_200_000_000, "3.2 GB"), (Int.max, "9.2 EB"),
     ])
   func amounts(bytes: Int, text: String) {
     #expect(JobLine.amount(bytes) == text)

@@ -13,6 +13,15 @@ struct LineReaderTests {
     #expect(try read(Array("\n".utf8)).isEmpty)
   }
 
+  @Test("a byte order mark before the list is skipped")
+  func mark() throws {
+    let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
+    #expect(
+      try read(mark + Array("http://a\r\nhttp://b".utf8)) == [.text("http://a"), .text("http://b")])
+    #expect(try read(mark + Array("\n".utf8) + mark) == [.text("\u{FEFF}")])
+    #expect(try read(mark).isEmpty)
+  }
+
   @Test("a line that is too long is told of and does not end the list")
   func tooLong() throws {
     let fits = String(repeating: "a", count: LineReader.maxLine)

@@ -6,22 +6,26 @@ import Testing
 @Suite("The client's rules")
 struct RuleTests {
   @Test(
-    "a proposed file name is taken only if it is a plain one, and ends as its bytes are",
+    "a file ends as its media type says",
     arguments: [
-      ("inline; filename=\"cat.png\"", "cat.png"), ("inline; filename=\"cat.jpg\"", "cat.png"),
-      ("inline; filename=\"conftest.py\"", "conftest.png"),
-      ("inline; filename=\"Makefile\"", "Makefile.png"),
-      ("inline; filename=\"../cat.jpg\"", "image.png"),
-      ("inline; filename=\".cat.jpg\"", "image.png"),
-      ("inline; filename=\"-rf.jpg\"", "image.png"),
-      ("inline; filename=\"a\u{1B}[2J.jpg\"", "image.png"),
-      ("inline; filename=\"a b.jpg\"", "image.png"),
-      ("inline; filename=\"\"", "image.png"),
-      ("inline; filename=\"\(String(repeating: "a", count: 200)).jpg\"", "image.png"),
-      ("inline", "image.png"),
+      ("image/png", "png"), ("image/jpeg; q=1", "jpg"), ("IMAGE/WEBP", "webp"), (nil, "bin"),
+      ("text/html", "bin"), ("application/x-sh", "bin"),
     ])
-  func proposedName(disposition: String, name: String) {
-    #expect(FileName.proposed(disposition, type: "image/png") == name)
+  func ending(type: String?, ending: String) {
+    #expect(FileName.ending(of: type) == ending)
+  }
+
+  @Test(
+    "a URL without a scheme is one of https where it begins with a host",
+    arguments: [
+      ("example.org/a.jpg", true), ("127.0.0.1:9000/a.jpg", true), ("localhost:9000/a.jpg", true),
+      ("LocalHost/a.jpg", true), ("nas:8080/a.jpg", true), ("[::1]:9000/a.jpg", true),
+      ("[2001:db8::1]/a.jpg", true), ("nas/a.jpg", false), ("http://a/", false), ("a:b", false),
+      ("mailto:me@example.org", false), ("localhost:99999/", false), (":80/", false), ("", false),
+      ("data:image/png;base64,x", false), ("[::1/a", false),
+    ])
+  func hosts(text: String, isHost: Bool) {
+    #expect(ImageOptions.url(text) == (isHost ? "https://" : "") + text)
   }
 
   @Test("a name that is taken gets a number before its ending")
@@ -29,7 +33,6 @@ struct RuleTests {
     #expect(FileName.numbered("cat.jpg", 1) == "cat.jpg")
     #expect(FileName.numbered("cat.jpg", 2) == "cat-2.jpg")
     #expect(FileName.numbered("cat", 12) == "cat-12")
-    #expect(FileName.proposed(nil, type: "text/html") == "image.bin")
   }
 
   @Test(

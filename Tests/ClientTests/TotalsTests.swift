@@ -1,3 +1,4 @@
+import Foundation
 import Testing
 
 @testable import Client
@@ -10,18 +11,22 @@ struct TotalsTests {
     #expect(
       tally.progress(total: 5, running: 2, rate: 0, elapsed: .seconds(1))
         == "0 of 5: 0 saved, 0 failed, 2 running")
-    let image = SavedImage(path: "a.png", size: (1, 1), format: "png", bytes: 1 << 20)
+    let image = SavedImage(path: "a.png", size: (1, 1), format: "png", bytes: 1_000_000)
     tally.count(.saved(image))
     tally.count(.failed(code: "x", detail: "y"))
     tally.count(.skipped(path: nil))
     #expect(
-      tally.progress(total: 5, running: 2, rate: 2048, elapsed: .seconds(10))
-        == "3 of 5: 1 saved, 1 skipped, 1 failed, 2 running, 2.0 KiB/s, 10 s left")
+      tally.progress(total: 5, running: 2, rate: 2000, elapsed: .seconds(10))
+        == "3 of 5: 1 saved, 1 skipped, 1 failed, 2 running, 2.0 kB/s, 10 s left")
     // A list that still comes in has no end yet; one image needs no count.
     #expect(
       tally.progress(total: nil, running: 1, rate: 0, elapsed: .seconds(10))
         == "1 saved, 1 skipped, 1 failed, 1 running")
-    #expect(tally.summary(elapsed: .seconds(10)) == "1 saved (1.0 MiB), 1 skipped, 1 failed, 10 s")
+    #expect(tally.summary(elapsed: .seconds(10)) == "1 saved (1.0 MB), 1 skipped, 1 failed, 10 s")
+    tally.cancelled = 4
+    #expect(
+      tally.summary(elapsed: .seconds(10))
+        == "1 saved (1.0 MB), 1 skipped, 1 failed, 4 cancelled, 10 s")
     let single = Totals().progress(total: 1, running: 1, rate: 0, elapsed: .zero)
     #expect(single == "0 saved, 0 failed, 1 running")
   }
@@ -48,21 +53,127 @@ struct TotalsTests {
   }
 }
 
+@Suite("A URL whose image is skipped")
+struct NamingTests {
+  private func inFolder(_ body: (String) throws -> Void) throws {
+    let folder = NSTemporaryDirectory() + "imagefetch-naming-" + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    try body(folder)
+  }
+
+  private func naming(
+    _ folder: String, _ template: String? = nil, variant: String = ""
+  ) throws -> Naming {
+    Naming(
+      .folder(folder), template: try template.map { try NameTemplate($0) }, skipsExisting: true,
+      format: nil, variant: variant)
+  }
+
+  /// Saves an image as a run would.
+  private func save(_ url: String, _ naming: Naming, in folder: String) throws -> String {
+    let path = folder + "/" + naming.name(of: url, index: 1, ending: "jpg")
+    let parent = path[..<(path.lastIndex(of: "/") ?? path.endIndex)]
+    try FileManager.default.createDirectory(
+      atPath: String(parent), withIntermediateDirectories: true)
+    try Data().write(to: URL(filePath: path))
+    return path
+  }
+
+  @Test(
+    "is one that an earlier run fetched into the folder, and no other",
+    arguments: [nil, "{host}/{path}/{name}.{ext}", "{index}.{ext}", "x.jpg", "{digest}.{ext}"])
+  func others(template: String?) throws {
+    let stem = "summer-dress-for-women-with-floral-print-and-short-sleeves-size-medium-0"
+    let first = [
+      "http://h/猫.jpg", "http://h/犬.jpg", "http://h/\(stem)1.jpg", "http://h/\(stem)2.jpg",
+      "http://h/a.b.jpg", "http://h/ab.jpg", "h.example/x.jpg",
+    ]
+    let later = [
+      "http://h/鳥.jpg", "http://h/\(stem)3.jpg", "http://h/ab.png", "http://h/ab.jpg?v=2",
+      "https://h/ab.jpg", "http://h:8080/ab.jpg", "http://h/x/ab.jpg", "http://h/a-b.jpg",
+    ]
+    try inFolder { folder in
+      var paths: [String] = []
+      let run = try naming(folder, template)
+      for url in first {
+        #expect(run.standing(of: url, index: 1) == .wanted, "\(url)")
+        paths.append(try save(url, run, in: folder))
+      }
+      #expect(Set(paths).count == first.count, "each has a file of its own")
+      #expect(run.standing(of: first[0], index: 9) == .isRepeated)
+      let again = try naming(folder, template)
+      for (url, path) in zip(first, paths) {
+        #expect(again.standing(of: url, index: 1) == .exists(path))
+      }
+      for url in later { #expect(again.standing(of: url, index: 1) == .wanted, "\(url)") }
+      let smaller = try naming(folder, template, variant: "?width=100")
+      for url in first { #expect(smaller.standing(of: url, index: 1) == .wanted, "\(url)") }
+      // A URL without a scheme is the one that it is taken for.
+      #expect(again.standing(of: "https://h.example/x.jpg", index: 1) == .isRepeated)
+    }
+  }
+
+  @Test("is not one whose plain name the folder has from elsewhere")
+  func foreign() throws {
+    try inFolder { folder in
+      try Data().write(to: URL(filePath: folder + "/cat.jpg"))
+      #expect(try naming(folder).standing(of: "http://h/cat.jpg", index: 1) == .wanted)
+    }
+  }
+}
+
 @Suite("Names by a template")
 struct NameTemplateTests {
   @Test(
-    "are plain whatever a URL holds",
+    "are plain whatever a URL holds, in all scripts",
     arguments: [
-      ("https://Img.Example:8443/a/b/cat.final.jpg?x=1#y", "img.example/a/b/catfinal.png"),
+      ("https://Img.Example:8443/a/b/cat.final.jpg?x=1#y", "img.example/a/b/cat.final.png"),
+      ("http://h/猫.jpg", "h/猫.png"), ("http://h/%E7%8A%AC.jpg", "h/犬.png"),
+      ("http://h/Stra%C3%9Fe/a.b.jpg", "h/Straße/a.b.png"), ("http://h/ab.jpg", "h/ab.png"),
+      ("http://h/e\u{301}.jpg", "h/e\u{301}.png"), ("http://h/\u{301}a.jpg", "h/a.png"),
+      ("http://h/a%20b%2Fc%00%0A$(x).jpg", "h/a-b-c-x.png"),
+      ("http://h/a%E2%80%AEgpj.exe", "h/a-gpj.png"), ("http://h/%FF%FE.jpg", "h/image.png"),
+      ("http://h/100%.jpg", "h/100.png"), ("http://h/-rf.-x.jpg", "h/rf.-x.png"),
+      ("http://h/\u{645}\u{200C}\u{62E}.jpg", "h/\u{645}\u{200C}\u{62E}.png"),
       ("example.org/cat.jpg", "example.org/cat.png"),
-      ("http://[2001:db8::1]/x", "2001-db8--1/x.png"), ("http://u:p@host/", "host/image.png"),
+      ("http://[2001:db8::1]/x", "2001-db8-1/x.png"), ("http://u:p@host/", "host/image.png"),
       ("http://../../../x", "unknown/x.png"), ("http://h/..\\..\\x.exe", "h/x.png"),
-      ("http://h/日本/%2e%2e%2f.png", "h/image.png"), ("http://h", "h/image.png"),
+      ("http://h/日本/%2e%2e%2f.png", "h/日本/image.png"), ("http://h", "h/image.png"),
       ("nonsense", "nonsense/image.png"), ("", "unknown/image.png"),
     ])
   func names(url: String, name: String) throws {
     let template = try NameTemplate("{host}/{path}/{name}.{ext}")
-    #expect(template.name(of: url, index: 7, ending: "png") == name)
+    #expect(template.name(of: url, index: 7, digest: "", ending: "png") == name)
+  }
+
+  @Test(
+    "fit into 255 bytes with the number of a name that is taken, whole characters, the digest kept")
+  func long() throws {
+    let digest = "0123456789abcdef"
+    for (template, letter) in [
+      ("{name}.{ext}", "a"), ("{name}.{ext}", "猫"), ("{host}-{name}-{name}.{ext}", "é"),
+    ] {
+      let template = try NameTemplate(template).withDigest
+      let host = String(repeating: "h", count: 200) + ".example"
+      let url = "http://\(host)/" + String(repeating: letter, count: 300) + ".jpg"
+      let name = template.name(of: url, index: 1, digest: digest, ending: "jpg")
+      let bytes = FileName.numbered(name, 1 << 30).utf8.count
+      #expect(200...255 ~= bytes, "\(bytes)")
+      #expect(name.hasSuffix("-\(digest).jpg") && name.contains(letter))
+    }
+  }
+
+  @Test("have the digest where the template has it, else before the ending")
+  func digest() throws {
+    for (template, name) in [
+      ("{name}.{ext}", "cat-D.png"), ("{digest}/{name}.{ext}", "D/cat.png"),
+      ("{name}.v1.webp", "cat.v1-D.webp"), ("{index}.{ext}", "7-D.png"), ("a.{ext}", "a-D.png"),
+    ] {
+      let made = try NameTemplate(template).withDigest.name(
+        of: "http://h/cat.jpg", index: 7, digest: "D", ending: "png")
+      #expect(made == name)
+    }
   }
 
   @Test("take no more folders of a URL than a path has room for")
@@ -70,7 +181,7 @@ struct NameTemplateTests {
     let template = try NameTemplate("{path}/{name}.{ext}")
     let folder = String(repeating: "f", count: 100) + "/"
     let url = "http://h/" + String(repeating: folder, count: 80) + "x.jpg"
-    let name = template.name(of: url, index: 1, ending: "jpg")
+    let name = template.name(of: url, index: 1, digest: "", ending: "jpg")
     #expect(name.utf8.count < 2_000 && name.hasSuffix("/x.jpg"))
   }
 
@@ -79,7 +190,8 @@ struct NameTemplateTests {
     #expect(try NameTemplate("{index}.JPG").format == .jpeg)
     #expect(try NameTemplate("x/{name}.{ext}").format == nil)
     #expect(try NameTemplate("{name}.gif").format == nil)
-    let names = try NameTemplate("{index}.webp").names(of: "http://h/x", index: 3, endings: ["jpg"])
+    let names = try NameTemplate("{index}.webp").names(
+      of: "http://h/x", index: 3, digest: "", endings: ["jpg"])
     #expect(names == ["3.webp"])
   }
 

@@ -155,6 +155,61 @@ struct SubscriptionTests {
     #expect(heard.last == 300)
   }
 
+  @Test(
+    "progress comes less often the more streams follow the more jobs",
+    arguments: [
+      (0, Duration.milliseconds(100)), (1_000, .milliseconds(100)), (3_000, .milliseconds(300)),
+      (50_000, .seconds(5)), (216_000, .seconds(5)), (Int.max, .seconds(5)),
+    ])
+  func pace(events: Int, interval: Duration) {
+    #expect(ProgressPace.interval(events: events) == interval)
+  }
+
+  @Test("with many streams and jobs progress waits, and a phase does not")
+  func crowded() async throws {
+    let (snapshots, first) = try snapshots()
+    let moment = Timestamp(milliseconds: 0)
+    var jobs: [Job] = []
+    var pins: [OneJobSubscription] = []
+    for low in 1...100 {
+      var job = Job(
+        NewJob(submission: first.job.submission), id: JobID(high: 1, low: UInt64(low)),
+        owner: Workshop.me.owner, createdAt: moment)
+      job.start(at: moment)
+      snapshots.publish(job)
+      jobs.append(job)
+      pins.append(
+        snapshots.subscribers.subscribe(
+          to: JobSnapshot(job), seen: job.version, holds: false, for: Workshop.me))
+    }
+    let streams = (0..<199).map { _ in
+      snapshots.subscribers.subscribe(SubscriptionQuery(caller: Workshop.me)) { moment }
+    }
+    for job in jobs { advance(snapshots, job, to: 1) }
+    let before = ContinuousClock.now
+    #expect(await snapshots.subscribers.deliverDue() == nil, "the first one is delivered at once")
+    let after = ContinuousClock.now
+    for job in jobs { advance(snapshots, job, to: 2) }
+    let next = try #require(await snapshots.subscribers.deliverDue())
+    // 199 streams of 100 jobs, and 100 streams of one: 20,000 events.
+    #expect(next >= before + .seconds(2) && next <= after + .seconds(2))
+    guard case .job(let progress, _) = pins[1].next() else {
+      Issue.record("the first progress was not delivered")
+      return
+    }
+    #expect(progress.job.progress.completed == 1)
+    var ended = try #require(snapshots.peek(jobs[0].id)?.job)
+    _ = ended.cancel(at: moment, keptFor: .zero)
+    snapshots.publish(ended)
+    await snapshots.subscribers.deliverDue()
+    guard case .job(let newest, let events) = pins[0].next() else {
+      Issue.record("the end waits")
+      return
+    }
+    #expect(newest.job.phase == .cancelled && events.contains(.phase))
+    withExtendedLifetime(streams) {}
+  }
+
   @Test("gets progress that came too soon without another change")
   func late() async throws {
     let (snapshots, snapshot) = try snapshots()

@@ -14,24 +14,9 @@ struct CSVFormat: BatchFormat {
   private var lineBreaks = 0
   private var isBroken = false
   private var header: [String]?
-  /// How many of the mark's bytes have come; all, once the text has begun.
-  private var marked = 0
-
-  /// U+FEFF, with which spreadsheets have a text begin: no part of its first field, which may be quoted.
-  private static let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
 
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
-    for byte in unmarked(piece) { try read(byte, into: &reader) }
-  }
-
-  /// The bytes behind the mark; what may only begin as it does is held back until that is known.
-  private mutating func unmarked(_ piece: [UInt8]) -> ArraySlice<UInt8> {
-    guard marked < Self.mark.count else { return piece[...] }
-    let text: ArraySlice<UInt8> = Self.mark[..<marked] + piece
-    let count = zip(text, Self.mark).prefix { $0 == $1 }.count
-    let isMark = count == min(text.count, Self.mark.count)
-    marked = isMark ? count : Self.mark.count
-    return isMark ? text.dropFirst(count) : text
+    for byte in piece { try read(byte, into: &reader) }
   }
 
   mutating func end(into reader: inout LineReader) throws(Problem) {

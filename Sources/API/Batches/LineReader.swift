@@ -27,6 +27,7 @@ struct LineReader {
     mostLines: Int
   ) {
     (self.decoder, self.template, self.tags) = (decoder, template, tags)
+    self.decoder.mistakes = Self.noMistakes
     (self.mostLines, start) = (mostLines, offset)
     lines = NewLines(after: offset)
   }
@@ -42,6 +43,8 @@ struct LineReader {
 
   /// Has the lines from here on be like that unless they say otherwise.
   mutating func use(defaults members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
+    decoder.mistakes = Mistakes()
+    defer { decoder.mistakes = Self.noMistakes }
     template = decoder.template(from: members, at: root, over: template)
     try decoder.mistakes.check()
   }
@@ -68,6 +71,8 @@ struct LineReader {
       try use(defaults: defaults, at: root)
     }
     for member in members where member.name == "notify" {
+      decoder.mistakes = Mistakes()
+      defer { decoder.mistakes = Self.noMistakes }
       let webhook = decoder.batchWebhook(
         member.value, at: Location(root: root, member: member.name))
       try decoder.mistakes.check()
@@ -157,9 +162,12 @@ struct LineReader {
     return made
   }
 
+  /// A rejected line reports its first mistake.
+  private static let noMistakes = Mistakes(most: 1)
+
   private mutating func rejectMistakes(url: String?) {
     let mistake = decoder.mistakes.errors.first
-    decoder.mistakes = Mistakes()
+    decoder.mistakes = Self.noMistakes
     var detail = mistake?.detail ?? "It is no job."
     if case .pointer(let pointer)? = mistake?.place, pointer != "/url" {
       detail = "\(pointer): \(detail)"

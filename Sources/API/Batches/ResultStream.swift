@@ -43,13 +43,13 @@ final class ResultStream: ContentStream {
   private let caller: Caller
   private let service: any BatchService
   private let client: RateLimiter.Client
-  private let turns: ResultTurns
+  private let turns: ClientTurns
   private let log: Logger
 
   /// - Parameter turns: one of the client's is taken while a page is made.
   init(
     _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
-    _ service: any BatchService, turns: ResultTurns, log: Logger
+    _ service: any BatchService, turns: ClientTurns, log: Logger
   ) {
     state = Mutex(State(query: query))
     (last, self.batch, self.caller, self.client) = (batch.received, batch.id, caller, client)
@@ -98,7 +98,7 @@ final class ResultStream: ContentStream {
     }
   }
 
-  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, ResultTurns) {
+  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, ClientTurns) {
     (service, batch, caller, client, turns)
   }
 

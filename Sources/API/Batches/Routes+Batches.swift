@@ -164,21 +164,28 @@ extension Routes {
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
     let writer = BatchWriter(service, batch, by: exchange.caller)
-    var reader = reader(of: batch, exchange)
+    let upload = BatchUpload(format, into: reader(of: batch, exchange))
     do throws(Problem) {
-      var format = format
+      var count = 0
       while let piece = try await Self.next(of: exchange.request.body) {
         // It may have been long in coming.
         try checkAccess(exchange)
-        try format.read(piece, into: &reader)
-        try await add(&reader, to: writer)
+        count += piece.count
+        try await reading.read(count, for: exchange.client) { () throws(Problem) in
+          try upload.read(piece)
+        }
+        try await add(from: upload, to: writer)
       }
       // The last line may end with the content.
-      try format.end(into: &reader)
-      try await add(&reader, to: writer)
+      try await reading.read(count, for: exchange.client) { () throws(Problem) in
+        try upload.end()
+      }
+      try await add(from: upload, to: writer)
       return try await ended(try await finished(writer), exchange)
     } catch {
-      if !begins || !Self.isRefused(batch, for: error) { try? await add(&reader, to: writer) }
+      if !begins || !Self.isRefused(batch, for: error) {
+        try? await add(from: upload, to: writer)
+      }
       _ = try? await writer.finish()
       if begins { await tidy(batch, received: writer.received, after: error, exchange) }
       throw error
@@ -187,6 +194,8 @@ extension Routes {
 
   private func reader(of batch: Batch, _ exchange: Exchange) -> LineReader {
     var decoder = decoder(for: exchange)
+    // An admin may send lines of another owner's batch.
+    decoder.destinations = destinations(for: batch.owner)
     // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
     let template = decoder.template(from: members, at: .parameter("defaults"))
@@ -203,11 +212,12 @@ extension Routes {
   }
 
   /// Has what was read written; what came beyond the most lines was passed over.
-  private func add(_ reader: inout LineReader, to writer: BatchWriter) async throws(Problem) {
-    for lines in reader.take() {
+  private func add(from upload: BatchUpload, to writer: BatchWriter) async throws(Problem) {
+    let (parts, isOverfull) = upload.take()
+    for lines in parts {
       do { try await writer.add(lines) } catch { throw Problem(error) }
     }
-    guard !reader.isOverfull else {
+    guard !isOverfull else {
       throw Problem(.bodyTooLarge, "A batch has at most \(configuration.maxBatchLines) lines.")
     }
   }

@@ -66,6 +66,8 @@ extension Configuration {
     public var isPathStyle = true
     /// Files with the two halves of an access key; nil: `AWS_ACCESS_KEY_ID` and its like.
     public var keyFiles: KeyFiles?
+    /// The names of the tokens whose jobs may use it; nil: all.
+    public var owners: [String]?
   }
 
   /// Two files, each with one half of an access key.

@@ -7,7 +7,9 @@ struct Rule: Sendable {
   /// What is wrong, or nil; a rule may also complete what follows from its keys.
   let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
 
-  static let all = [tokensFile, openness, certificate, key, backoff, viewKeys, webhookSecrets]
+  static let all = [
+    tokensFile, openness, certificate, key, backoff, viewKeys, webhookSecrets, destinationOwners,
+  ]
 
   /// The tokens in the file, beside the others.
   private static let tokensFile = Rule(
@@ -57,6 +59,17 @@ struct Rule: Sendable {
     let text = Unit.durations.text
     return "the first wait (\(text(backoff.initial.inNanoseconds))) is longer than the longest "
       + "(\(text(backoff.maximum.inNanoseconds)))"
+  }
+
+  /// Keys of a destination are chosen by clients: one tenant must not replace another one's objects by accident.
+  private static let destinationOwners = Rule(
+    keys: ["destinations", "auth.tokens", "auth.tokens_file"]
+  ) { configuration, _ in
+    guard Set(configuration.auth.all.map(\.name)).count > 1,
+      let open = configuration.destinations.first(where: { $0.owners == nil })
+    else { return nil }
+    return
+      "\(open.name) has no owners, and there are tokens of several names: list those that may use it"
   }
 
   private static let webhookSecrets = Rule(keys: ["webhooks.secret_files"]) { configuration, _ in

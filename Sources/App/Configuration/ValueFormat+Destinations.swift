@@ -4,7 +4,7 @@ internal import YAML
 extension ValueFormat<[Configuration.Destination]> {
   /// `destinations`: a mapping of names, each to a bucket.
   static let destinations = ValueFormat(
-    "a mapping, each name to endpoint, region, bucket, prefix, path_style, access_key_file and secret_key_file",
+    "a mapping, each name to endpoint, region, bucket, prefix, path_style, access_key_file, secret_key_file and owners",
     form: .yaml
   ) { node, complaints in
     if node.scalar?.kind == .null { return [] }
@@ -26,6 +26,7 @@ extension ValueFormat<[Configuration.Destination]> {
   private static var members: [String] {
     [
       "endpoint", "region", "bucket", "prefix", "path_style", "access_key_file", "secret_key_file",
+      "owners",
     ]
   }
 
@@ -68,6 +69,8 @@ extension ValueFormat<[Configuration.Destination]> {
     destination.region = read("region", ValueFormat<String>.region, &complaints) ?? "us-east-1"
     destination.prefix = read("prefix", ValueFormat<String>.keyPrefix, &complaints) ?? ""
     destination.isPathStyle = read("path_style", ValueFormat<Bool>.boolean, &complaints) ?? true
+    destination.owners = read(
+      "owners", ValueFormat<[String]>.list(.tokenName, minimum: 1), &complaints)
     let access = read("access_key_file", ValueFormat<String>.file, &complaints)
     let secret = read("secret_key_file", ValueFormat<String>.file, &complaints)
     if let access, let secret {
@@ -89,6 +92,9 @@ extension ValueFormat<[Configuration.Destination]> {
     if let files = destination.keyFiles {
       members.append("access_key_file: \(text(files.access))")
       members.append("secret_key_file: \(text(files.secret))")
+    }
+    if let owners = destination.owners {
+      members.append("owners: " + ValueFormat<[String]>.list(.tokenName).show(owners))
     }
     return "\(destination.name): { \(members.joined(separator: ", ")) }"
   }

@@ -193,7 +193,7 @@ extension ValueFormat<Configuration.Token> {
 }
 
 extension ValueFormat<String> {
-  fileprivate static let tokenName = text("a name of 1…64 of A-Z a-z 0-9 . _ -") { text in
+  static let tokenName = text("a name of 1…64 of A-Z a-z 0-9 . _ -") { text in
     let isFit =
       text.utf8.count <= 64
       && text.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }

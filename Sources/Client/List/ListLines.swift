@@ -134,6 +134,9 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
+  /// How many lines are at the service and have not ended.
+  var unended: Int { exclusively { sent.count } }
+
   /// Whether nothing is sent or followed any more.
   var isThrough: Bool { exclusively { sources == 0 } }
 

@@ -29,7 +29,8 @@ protocol Subscriber: AnyObject, Sendable {
 /// All subscribers, and the changes that are still to be delivered to them.
 ///
 /// Whoever changes a job only leaves a note here, which costs the same however many subscribe; one task delivers it.
-/// Notes of one job since the last delivery are one change. Progress of a job is delivered ten times a second at most.
+/// Notes of one job since the last delivery are one change. Progress of a job is delivered ten times a second at most,
+/// and less often while many streams follow many jobs (``ProgressPace``). A change of phase is never delayed.
 final class Subscribers: Sendable {
   /// A subscriber's place here, which ends when the subscriber lets go of it.
   final class Registration: Sendable {
@@ -52,6 +53,8 @@ final class Subscribers: Sendable {
 
   private struct State {
     var ofJob: [JobID: [UInt64: Weak]] = [:]
+    /// How many of those there are.
+    var ofJobs = 0
     var ofAll: [UInt64: Weak] = [:]
     var count: UInt64 = 0
     var changes: [JobID: Change] = [:]
@@ -69,8 +72,6 @@ final class Subscribers: Sendable {
 
     var subscribersToAll: [any Subscriber] { ofAll.values.compactMap(\.subscriber) }
   }
-
-  private static let progressInterval = Duration.milliseconds(100)
 
   private let state = Mutex(State())
   /// Until when all that other instances did was heard here; nil: there are none.
@@ -138,6 +139,7 @@ final class Subscribers: Sendable {
       let weak = Weak(subscriber: subscriber)
       if let job = registration.job {
         state.ofJob[job, default: [:]][registration.token] = weak
+        state.ofJobs += 1
       } else {
         state.ofAll[registration.token] = weak
       }
@@ -150,7 +152,7 @@ final class Subscribers: Sendable {
     let caller = state.withLock { state -> Caller? in
       state.ofAll[token] = nil
       if let job {
-        state.ofJob[job]?[token] = nil
+        if state.ofJob[job]?.removeValue(forKey: token) != nil { state.ofJobs -= 1 }
         if state.ofJob[job]?.isEmpty == true { state.ofJob[job] = nil }
       }
       if state.ofJob.isEmpty, state.ofAll.isEmpty { (state.changes, state.progressed) = ([:], [:]) }
@@ -289,11 +291,11 @@ final class Subscribers: Sendable {
     state.withLock { state in
       var due: [Change] = []
       var next: ContinuousClock.Instant?
+      let interval = ProgressPace.interval(
+        events: state.ofAll.count * state.progressed.count + state.ofJobs)
       for (id, change) in state.changes {
-        if change.events.isOnlyProgress, let last = state.progressed[id],
-          now - last < Self.progressInterval
-        {
-          next = min(next ?? .now + Self.progressInterval, last + Self.progressInterval)
+        if change.events.isOnlyProgress, let last = state.progressed[id], now - last < interval {
+          next = min(next ?? now + interval, last + interval)
           continue
         }
         due.append(change)

@@ -1,0 +1,49 @@
+internal import Synchronization
+internal import Waiting
+
+/// A fair queue for work that takes long: at most one task of each client has a permit or waits for one,
+/// so the permits go round robin between clients.
+final class ClientTurns: Sendable {
+  private struct Client {
+    let turns = AsyncSemaphore(1)
+    var tasks = 0
+  }
+
+  /// The permits that all clients share.
+  let all: AsyncSemaphore
+  private let queues = Mutex<[RateLimiter.Client: Client]>([:])
+
+  /// - Parameter atOnce: tasks that run at once.
+  init(atOnce: Int) { all = AsyncSemaphore(atOnce) }
+
+  /// Runs `body` when it is the client's turn.
+  /// - Returns: what `body` returns; nil when the task is cancelled before its turn.
+  func take<Value>(for client: RateLimiter.Client, _ body: () async -> Value?) async -> Value? {
+    let turns = enter(client)
+    defer { leave(client) }
+    guard let own = await turns.acquire() else { return nil }
+    defer { withExtendedLifetime(own) {} }
+    guard let turn = await all.acquire() else { return nil }
+    defer { withExtendedLifetime(turn) {} }
+    return await body()
+  }
+
+  /// Clients with tasks that have a turn or wait for one.
+  var clients: Int { queues.withLock { $0.count } }
+
+  private func enter(_ client: RateLimiter.Client) -> AsyncSemaphore {
+    queues.withLock { queues in
+      var queue = queues[client] ?? Client()
+      queue.tasks += 1
+      queues[client] = queue
+      return queue.turns
+    }
+  }
+
+  private func leave(_ client: RateLimiter.Client) {
+    queues.withLock { queues in
+      queues[client]?.tasks -= 1
+      if queues[client]?.tasks == 0 { queues[client] = nil }
+    }
+  }
+}
