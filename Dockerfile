@@ -42,12 +42,10 @@ COPY --from=build --chown=10001:10001 /data /var/lib/imagefetch
 # In a container loopback reaches nobody, so this listens on every address; and there the service
 # refuses to start until it is given tokens (auth.tokens in a mounted file, see deploy/compose.yaml)
 # or is openly told to have none: IMAGEFETCH_AUTH_DISABLED=true.
-# MALLOC_ARENA_MAX: many threads' arenas would keep memory that no thread uses any more.
 ENV PATH=/usr/local/bin \
     IMAGEFETCH_SERVER_HOST=0.0.0.0 \
     IMAGEFETCH_SERVER_PORT=8080 \
-    IMAGEFETCH_STORAGE_PATH=/var/lib/imagefetch \
-    MALLOC_ARENA_MAX=2
+    IMAGEFETCH_STORAGE_PATH=/var/lib/imagefetch
 
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001

@@ -70,6 +70,10 @@ public enum Service {
         await parts.keepActivity(registry)
         return nil
       }
+      group.addTask {
+        await Allocator.trimRegularly()
+        return nil
+      }
       if let tracer = parts.tracer {
         group.addTask {
           await tracer.run()

@@ -1,11 +1,8 @@
-internal import CMalloc
 internal import Glibc
 
 /// The limits that the process sets itself before it starts.
 enum SystemLimits {
   static func apply() {
-    // Each of glibc's arenas keeps what was freed in it: with one a thread, memory grows and never falls.
-    mallopt(M_ARENA_MAX, 2)
     raiseDescriptorLimit()
     // A closed log pipe must not end the service.
     signal(SIGPIPE, SIG_IGN)

@@ -9,6 +9,7 @@ enum EntryPoint {
   static func main() async {
     // Forks: nothing may have started a thread.
     if CommandLine.arguments.dropFirst().first == DecoderServer.argument { DecoderServer.run() }
+    Allocator.configure()
     StandardError.fillStandardDescriptors()
     defer { StandardError.flush() }
     do {
