@@ -21,15 +21,20 @@ RUN apt-get update \
 WORKDIR /src
 # Tests and benchmarks are not here: one of them that changes has nothing built anew.
 ENV WITHOUT_TESTS=1
+# The SHA-256 of an executable that was built before, mounted at /prebuilt/imagefetch (`make image EXECUTABLE=FILE`). The
+# image takes it, and nothing is compiled.
+ARG EXECUTABLE=
 # The dependencies change seldom: a layer of their own.
 COPY Package.swift ./
-RUN swift package resolve --scratch-path .build-dist
+RUN [ -n "$EXECUTABLE" ] || swift package resolve --scratch-path .build-dist
 COPY openapi.yaml ./
 COPY Sources Sources
 COPY deploy/dist/build deploy/dist/no-icu-data.c deploy/dist/root deploy/dist/
 ARG SOURCE_COMMIT=
 # Static, stripped, and without what nothing here asks for; then what it needs to run, and the licence.
-RUN deploy/dist/build /tmp/imagefetch \
+RUN if [ -n "$EXECUTABLE" ]; then \
+    echo "$EXECUTABLE  /prebuilt/imagefetch" | sha256sum --check && install -m 755 /prebuilt/imagefetch /tmp/imagefetch; \
+  else deploy/dist/build /tmp/imagefetch; fi \
   && deploy/dist/root /tmp/imagefetch /runtime \
   && rm -rf .build-dist /tmp/imagefetch && mkdir /data
 COPY LICENSE /runtime/usr/share/doc/imagefetch/LICENSE

@@ -92,9 +92,9 @@ sbom: $(LINT_TOOLS)/installed ## write what the executable is made of and linked
 	@ls -lh $(DIST)/imagefetch-$(VERSION).cdx.json
 
 .PHONY: image
-image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root
+image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root (EXECUTABLE=… takes one that is built)
 	@.ci/install $(IMAGE_PACKAGES)
-	deploy/dist/image localhost/imagefetch
+	EXECUTABLE='$(EXECUTABLE)' deploy/dist/image localhost/imagefetch
 
 .PHONY: check-reproducible
 check-reproducible: ## build the container image twice, each time all of it, and compare its layers; as root
@@ -117,6 +117,14 @@ test-tools: build-packages
 	@.ci/install $(TEST_PACKAGES)
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
+
+# What is tested is what is shipped: the optimized executable that `make dist` packs, not the debug one of the tests' build.
+.PHONY: check-release
+check-release: test-tools ## build the executable that is shipped, and run against it every test that starts one
+	@rm -f .build/executable-swift-testing.xml
+	@$(MAKE) --no-print-directory check-dist
+	swift build --build-tests
+	.ci/test-executable $(DIST)/imagefetch
 
 # What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object

@@ -8,8 +8,10 @@ struct AllocatorTests {
   func arenas() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.smallPNG))
-      let jobs = (0..<200).map { ["url": origin.url("/x?\($0)"), "variants": [["width": 4]]] }
-      _ = try await service.outcomes(service.post(batch: jobs as [[String: Any]]))
+      let jobs = (0..<200).map { number -> [String: Any] in
+        ["url": origin.url("/x?\(number)"), "variants": [["width": 4]]]
+      }
+      _ = try await service.outcomes(service.post(batch: jobs))
       // The main arena has no such heap. An arena gets another heap only when its 64 MiB are used up.
       #expect(try service.heaps() <= 1)
     }

@@ -46,7 +46,7 @@ struct MiscompiledTupleTests {
         }
       case ")", "]", "}":
         guard let last = open.popLast(), let second = last.second else { continue }
-        let later = code[second..<index].replacing(#/\{[^{}]*\}/#, with: "")
+        let later = String(code[second..<index]).replacing(#/\{[^{}]*\}/#, with: "")
         if later.contains(#/\bawait\b/#), !(found.last.map { later.contains($0) } ?? false) {
           found.append(later)
         }

@@ -110,7 +110,7 @@ private func withPlantedService(_ body: (RunningService) async throws -> Void) a
   let service = try await RunningService(
     folder: folder,
     settings: ["IMAGEFETCH_DECODE_MAX_TIME": "1s"],
-    program: RunningService.program("PlantedService"))
+    program: BuiltProgram.path("PlantedService"))
   do { try await body(service) } catch {
     _ = try? await service.stop()
     throw error

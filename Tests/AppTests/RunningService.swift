@@ -18,20 +18,8 @@ final class RunningService: Sendable {
     let text = Mutex("")
   }
 
-  /// The executable that was built together with these tests.
-  static var executable: String { program("imagefetch") }
-
-  /// One that was built together with these tests.
-  static func program(_ name: String) -> String {
-    let bundle = URL(fileURLWithPath: CommandLine.arguments[0])
-    var folder = bundle.deletingLastPathComponent()
-    while folder.path != "/" {
-      let candidate = folder.appendingPathComponent(name).path
-      if FileManager.default.isExecutableFile(atPath: candidate) { return candidate }
-      folder.deleteLastPathComponent()
-    }
-    preconditionFailure("the tests' folder holds no \(name)")
-  }
+  /// The executable under test.
+  static var executable: String { BuiltProgram.imagefetch }
 
   /// A folder of its own for data and files; the caller removes it.
   static func makeFolder() throws -> String {

@@ -56,7 +56,7 @@ private struct Interleavings {
     var environment = ProcessInfo.processInfo.environment
     environment["SEED"] = seed
     let ended = try await ChildProcess.run(
-      [Self.program.path, "\(first)", "\(count)"] + (plant.map { [$0] } ?? []),
+      [BuiltProgram.path("Interleavings"), "\(first)", "\(count)"] + (plant.map { [$0] } ?? []),
       environment: environment)
     (code, output) = (ended.status, ended.text)
   }
@@ -70,13 +70,4 @@ private struct Interleavings {
       interruptions: Int(match.4)!, jobs: Int(match.5)!, digest: String(match.6))
   }
 
-  private static var program: URL {
-    var folder = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
-    while folder.path != "/" {
-      let candidate = folder.appendingPathComponent("Interleavings")
-      if FileManager.default.isExecutableFile(atPath: candidate.path) { return candidate }
-      folder.deleteLastPathComponent()
-    }
-    preconditionFailure("the tests' folder holds no Interleavings")
-  }
 }

@@ -14,7 +14,7 @@ struct RememberedBytesTests {
 
   private static func pool() -> DecoderPool {
     var configuration = IsolatedCodec.Configuration()
-    configuration.program = Product.path("HostileDecoder")
+    configuration.program = BuiltProgram.path("HostileDecoder")
     (configuration.mostIdle, configuration.mostRemembered) = (1, most)
     return DecoderPool(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
