@@ -51,7 +51,7 @@ struct BrokenHTTP2Tests {
   /// Answers by HTTP/2 with a field that only HTTP/1.1 has, and by HTTP/1.1 as its argument says. Prints the protocol
   /// and method of each request.
   private static let script = """
-    import socket, ssl, struct, sys
+    import socket, ssl, struct, sys, threading
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[1])
     context.set_alpn_protocols(['h2', 'http/1.1'])
@@ -84,11 +84,12 @@ struct BrokenHTTP2Tests {
                 file.write(frame(1, 4, 1, fields) + frame(0, 1, 1, b'image'))
             file.flush()
 
-    while True:
-        plain, _ = listener.accept()
+    def accept(plain):
         try: serve(context.wrap_socket(plain, server_side=True))
         except OSError: pass
         finally: plain.close()
+
+    while True: threading.Thread(target=accept, args=(listener.accept()[0],), daemon=True).start()
     """
 
   private let certificates: TestCertificates

@@ -184,6 +184,7 @@ struct MisbehavingOriginTests {
 
   @Test("spaces before the status code do not matter", arguments: ["1.0", "1.1"])
   func statusLine(version: String) async throws {
+    let fetcher = try FetchTests.fetcher()
     func serve(_ line: String, _ fields: String = "", before: String = "") {
       let head = "\(before)HTTP/\(version)\(line)\r\n\(fields)Content-Length: 10\r\n\r\n"
       origin.on("/a", ScriptedReply(.send(Array(head.utf8) + bytes(10)), .close))

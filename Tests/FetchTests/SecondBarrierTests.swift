@@ -61,9 +61,10 @@ struct SecondBarrierTests {
     #expect(
       try await ask(origin, host: host, pinned: ["127.0.0.1"], proxy: isProxy ? proxy : nil)
         == .connectFailure(host: host, detail: "its name could not be pinned"))
-    #expect(
-      try await ask(origin, host: "name.test", pinned: [])
-        == .connectFailure(host: "name.test", detail: "its name could not be pinned"))
+    guard case .connectFailure = try await ask(origin, pinned: []) else {
+      Issue.record("an empty pin was accepted")
+      return
+    }
     #expect(origin.acceptedConnections == 0)
   }
 }

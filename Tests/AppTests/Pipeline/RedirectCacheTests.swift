@@ -131,7 +131,8 @@ struct RedirectCacheTests {
     let other = try ScriptedOrigin()
     defer { other.stop() }
     let png = Fixtures.png
-    let tagged = Representation(png, etag: "\"v1\"")
+    let tagged = Representation(
+      png, headers: [("ETag", "\"v1\""), ("Cache-Control", "max-age=0")])
     other.on("/z") { tagged.reply(to: $0) }
     try await withPipeline(["jobs.max_attempts": "4"]) { service, origin async throws in
       let half = png.count / 2
@@ -401,7 +402,7 @@ struct RedirectCacheTests {
       origin.on("/x", .redirect(to: "/z"))
       origin.on("/z") { request in
         request.header("If-None-Match") == nil
-          ? .ok(image("z"), headers: [("ETag", "\"v1\"")])
+          ? .ok(image("z"), headers: [("ETag", "\"v1\""), ("Cache-Control", "max-age=0")])
           : .status(304, headers: [("ETag", "\"v2\"")])
       }
       _ = try await service.run(["url": origin.url("/x")])
