@@ -9,13 +9,14 @@ extension Routes {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     var query = Query(exchange.request.query)
     var decoder = decoder(for: exchange)
-    let new = newBatch(&query, &decoder)
+    var new = newBatch(&query, &decoder)
     try query.finish(with: decoder.mistakes)
     decoder.mistakes = Mistakes()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
-    // Before the batch is durable: one that can't be received is none. By a key it may be a repetition, which needs no room.
-    var room = format == nil || key != nil ? [] : try self.room(for: exchange)
+    if key != nil { new.content = BatchContent(isComplete: format == nil) }
+    // Before the batch is durable: a batch that can't be received is not kept.
+    let room = format == nil ? [] : try self.room(for: exchange)
     defer { for share in room { share.release() } }
     let begun = try await asking { () throws(JobsError) in
       try await service.begin(
@@ -24,19 +25,41 @@ extension Routes {
     var batch: Batch
     switch begun {
     case .new(let new): batch = new
-    case .repeated(let batch): return answer(batch, .ok)
+    case .repeated(let batch):
+      try await compare(exchange, format, with: batch)
+      return answer(batch, .ok)
     case .gone(let id): return Self.gone(id)
-    }
-    if format != nil, key != nil {
-      do throws(Problem) { room = try self.room(for: exchange) } catch {
-        try? await service.abandon(batch.id, after: 0)
-        throw error
-      }
     }
     if let format { batch = try await receive(exchange, format, into: batch, begins: true) }
     var response = answer(batch, .accepted)
     response.fields[.location] = "/batches/\(batch.id)"
     return response
+  }
+
+  /// Compares the content with that of the batch that its key belongs to, as far as that was received.
+  /// - Throws: `.keyReused` if they differ.
+  private func compare(
+    _ exchange: Exchange, _ format: (any BatchFormat)?, with batch: Batch
+  ) async throws(Problem) {
+    guard var format, let content = batch.content else { return }
+    var reader = reader(of: batch, exchange)
+    reader.compare(with: content)
+    var isEqual = reader.verdict
+    while isEqual == nil {
+      guard let piece = try await Self.next(of: exchange.request.body) else {
+        try format.end(into: &reader)
+        isEqual = reader.finalVerdict
+        break
+      }
+      try checkAccess(exchange)
+      do throws(Problem) { try format.read(piece, into: &reader) } catch {
+        // What was received before may be all that the first upload had, too.
+        if reader.verdict == nil { throw error }
+      }
+      _ = reader.take()
+      isEqual = reader.verdict
+    }
+    guard isEqual == true else { throw Problem(JobsError.keyReused) }
   }
 
   /// What is answered by the key of a batch that is forgotten.
@@ -164,7 +187,7 @@ extension Routes {
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
     let writer = BatchWriter(service, batch, by: exchange.caller)
-    var reader = reader(of: batch, exchange)
+    var reader = reader(of: batch, exchange, tracksContent: begins || !batch.isOpen)
     do throws(Problem) {
       var format = format
       while let piece = try await Self.next(of: exchange.request.body) {
@@ -175,6 +198,8 @@ extension Routes {
       }
       // The last line may end with the content.
       try format.end(into: &reader)
+      // Only the first request's content is compared with that of an open batch; any other batch is closed now.
+      if begins, batch.isOpen { reader.completeContent() }
       try await add(&reader, to: writer)
       return try await ended(try await finished(writer), exchange)
     } catch {
@@ -185,7 +210,10 @@ extension Routes {
     }
   }
 
-  private func reader(of batch: Batch, _ exchange: Exchange) -> LineReader {
+  /// - Parameter tracksContent: whether what is read becomes part of the batch's ``Batch/content``.
+  private func reader(
+    of batch: Batch, _ exchange: Exchange, tracksContent: Bool = false
+  ) -> LineReader {
     var decoder = decoder(for: exchange)
     // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
@@ -193,7 +221,7 @@ extension Routes {
     decoder.mistakes = Mistakes()
     var reader = LineReader(
       decoder, template: template, tags: batch.tags, after: batch.received,
-      mostLines: configuration.maxBatchLines)
+      mostLines: configuration.maxBatchLines, content: tracksContent ? batch.content : nil)
     if let webhook = batch.webhook { reader.share(webhook) }
     return reader
   }
