@@ -55,6 +55,7 @@ extension JobEngine {
     switch addition {
     case .taken(let batch):
       metrics.submitted(lines.jobs.count)
+      origins.want(Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
       if !lines.jobs.isEmpty { dispatcher.jobsWereQueued() }
       return batch
     case .refused(let batch): throw .batchGoesOnElsewhere(batch)
