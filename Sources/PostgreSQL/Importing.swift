@@ -38,7 +38,8 @@ extension PostgresJobStore: ImportingStore {
       for (index, job) in zip(new.rows.indices, new.jobs) {
         new.rows[index].batch = job.batch.flatMap { numbers[$0.id] }
       }
-      let shared = try transaction.sharedImages(new.images.keys)
+      let shared = try transaction.sharedImages(
+        new.images.keys, owners: Transaction.owners([new]))
       try transaction.save([new], known: shared, offered: images.offered, areCounted: true)
       return new.jobs.count
     }

@@ -58,6 +58,9 @@ enum Schema {
     migrator.registerMigration("16 batches by their owner") { db in
       try db.execute(sql: batchOwners)
     }
+    migrator.registerMigration("17 owners of images") { db in
+      try db.execute(sql: imageOwners)
+    }
     return migrator
   }()
 
@@ -306,6 +309,13 @@ enum Schema {
   // An owner's, by which those in other stages are passed over without a look at their rows.
   private static let batchOwners = """
     CREATE INDEX batches_owner ON batches (owner, id, stage);
+    """
+
+  // The owner whose jobs refer to the image. NULL before the first job does; empty once jobs of several owners have.
+  private static let imageOwners = """
+    ALTER TABLE images ADD COLUMN owner BLOB;
+    CREATE INDEX images_owner ON images (owner, finished_at)
+      WHERE hard = 0 AND soft > 0 AND leaving = 0;
     """
 
   // CacheEntry.resource, where it is another one than the key.
