@@ -103,8 +103,10 @@ extension WriteTransaction {
   }
 
   mutating func write(_ row: BatchRow) throws {
-    counters.lanes.stopped[row.number] =
-      row.batch.isCancelling ? counters.lanes.stopped[row.number] ?? 0 : nil
+    counters.lanes.stop(
+      row.number,
+      after: row.batch.isCancelling ? counters.lanes.stoppedLine(of: row.number) ?? 0 : nil,
+      owner: row.batch.owner.data)
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
       [
@@ -156,7 +158,7 @@ extension WriteTransaction {
     forgettable -= lines
     guard lines < most else { return false }
     forgettable -= 1
-    counters.lanes.stopped[number] = nil
+    counters.lanes.stop(number, after: nil)
     _ = counters.batches.take(number)
     try execute("DELETE FROM batches WHERE number = ?", [number])
     try forgetMessages(of: id.data, waiting: false)
