@@ -84,7 +84,9 @@ let package = Package(
       swiftSettings: house),
     .target(
       name: "Store",
-      dependencies: ["CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .log, .metrics],
+      dependencies: [
+        "CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .hashTrees, .log, .metrics,
+      ],
       swiftSettings: house),
     .target(
       name: "S3",
@@ -250,6 +252,7 @@ extension Target.Dependency {
   static let crypto = product(name: "Crypto", package: "swift-crypto")
   static let deque = product(name: "DequeModule", package: "swift-collections")
   static let grdb = product(name: "GRDB", package: "GRDB.swift")
+  static let hashTrees = product(name: "HashTreeCollections", package: "swift-collections")
   static let heap = product(name: "HeapModule", package: "swift-collections")
   static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")
   static let log = product(name: "Logging", package: "swift-log")

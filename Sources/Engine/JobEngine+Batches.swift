@@ -17,7 +17,8 @@ extension JobEngine {
     let batch = Batch(
       id: ids.next(at: moment), owner: caller.owner, name: new.name, tags: new.tags,
       defaults: new.defaults, isOpen: new.isOpen, key: key?.key,
-      retention: configuration.retention, webhook: new.webhook, createdAt: moment)
+      retention: configuration.retention, webhook: new.webhook, content: new.content,
+      createdAt: moment)
     let opening = try await storing { () async throws(StoreError) in
       try await store.open(batch, key: key, atMost: refusal == nil ? configuration.maxBatches : 0)
     }
@@ -55,6 +56,7 @@ extension JobEngine {
     switch addition {
     case .taken(let batch):
       metrics.submitted(lines.jobs.count)
+      origins.want(Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
       if !lines.jobs.isEmpty { dispatcher.jobsWereQueued() }
       return batch
     case .refused(let batch): throw .batchGoesOnElsewhere(batch)
@@ -85,7 +87,8 @@ extension JobEngine {
           batch: BatchPlace(id: batch.id, line: line.line)))
     }
     return BatchLines(
-      after: new.offset, count: new.count, jobs: jobs, rejected: rejected, webhook: new.webhook)
+      after: new.offset, count: new.count, jobs: jobs, rejected: rejected, webhook: new.webhook,
+      content: new.content)
   }
 
   /// Ends what a batch receives.

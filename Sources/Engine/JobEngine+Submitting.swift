@@ -147,6 +147,7 @@ extension JobEngine {
     let queued = jobs.filter { $0.phase == .queued }
     guard !queued.isEmpty else { return submitted }
     positions.add(queued)
+    origins.want(Set(queued.compactMap(\.origin)), by: queued[0].owner)
     await join(queued)
     dispatcher.jobsWereQueued()
     return submitted

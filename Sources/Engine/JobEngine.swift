@@ -154,7 +154,7 @@ public final class JobEngine: Sendable {
       outcomes: JobOutcomes(
         retry: configuration.retry, retention: configuration.retention, network: network, now: now,
         log: log),
-      publisher: publisher, dispatcher: dispatcher, loads: loads)
+      publisher: publisher, dispatcher: dispatcher, loads: loads, bytes: dailyBytes)
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer,
       gate: queueGate, log: log)

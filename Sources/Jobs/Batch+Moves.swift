@@ -5,6 +5,7 @@ extension Batch {
     received += lines.count
     counts.rejected += lines.rejected.count
     webhook = lines.webhook ?? webhook
+    content = lines.content ?? content
     receivedAt = moment
     revision += 1
   }
@@ -14,6 +15,8 @@ extension Batch {
   package mutating func close(at moment: Timestamp) -> Bool {
     guard state == .receiving else { return false }
     state = .running
+    // The first request to an open batch may have broken off before others added lines.
+    if !isOpen { content?.complete() }
     revision += 1
     settle(at: moment)
     return true
@@ -88,6 +91,7 @@ extension Batch {
     // That all have ended is their doing, and of a cancelled one that none is left to be ended is for others to find.
     state = batch.state == .finished ? .running : batch.state
     (isCancelling, isPurged) = (batch.isCancelling || state == .cancelled, batch.isPurged)
+    content = batch.content
     revision += 1
   }
 

@@ -60,6 +60,9 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
   public package(set) var expiresAt: Timestamp?
   /// Whether jobs that had not ended when it was cancelled are still to be ended.
   public package(set) var isCancelling = false
+  /// What a repetition of its idempotency key is compared with: all its lines, or the first request's where it is open. Nil:
+  /// it has no key.
+  public package(set) var content: BatchContent?
   /// Whether its owner wants nothing of it to be left: it is as good as gone.
   public package(set) var isPurged = false
   /// When the last of its jobs expires, as far as they have ended.
@@ -71,11 +74,12 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
   public init(
     id: BatchID, owner: Owner, name: String? = nil, tags: [String] = [], defaults: String? = nil,
     isOpen: Bool = false, key: String? = nil, retention: Duration, webhook: Webhook? = nil,
-    createdAt: Timestamp
+    content: BatchContent? = nil, createdAt: Timestamp
   ) {
     (self.id, self.owner, self.name, self.tags) = (id, owner, name, tags)
     (self.defaults, self.isOpen, self.key, self.retention) = (defaults, isOpen, key, retention)
     (self.createdAt, receivedAt, self.webhook) = (createdAt, createdAt, webhook)
+    self.content = content
     pace = Pace(at: createdAt)
   }
 }

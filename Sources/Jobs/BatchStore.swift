@@ -163,14 +163,16 @@ public struct BatchLines: Sendable {
   public package(set) var rejected: [RejectedLine] = []
   /// Whom to tell of the batch's end, where they say so.
   public let webhook: Webhook?
+  /// ``Batch/content`` with these lines; nil: they don't change it.
+  public let content: BatchContent?
 
   /// Lines after so many.
   public init(
     after offset: Int, count: Int = 0, jobs: [Job] = [], rejected: [RejectedLine] = [],
-    webhook: Webhook? = nil
+    webhook: Webhook? = nil, content: BatchContent? = nil
   ) {
     (self.offset, self.count, self.jobs, self.rejected) = (offset, count, jobs, rejected)
-    self.webhook = webhook
+    (self.webhook, self.content) = (webhook, content)
   }
 }
 

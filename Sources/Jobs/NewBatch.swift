@@ -10,14 +10,16 @@ public struct NewBatch: Sendable, Equatable {
   public var isOpen: Bool
   /// Whom to tell of its end.
   public var webhook: Webhook?
+  /// ``Batch/content`` before its first line.
+  public var content: BatchContent?
 
   /// A batch to begin.
   public init(
     name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false,
-    webhook: Webhook? = nil
+    webhook: Webhook? = nil, content: BatchContent? = nil
   ) {
     (self.name, self.tags, self.defaults, self.isOpen) = (name, tags, defaults, isOpen)
-    self.webhook = webhook
+    (self.webhook, self.content) = (webhook, content)
   }
 }
 
@@ -56,9 +58,13 @@ public struct NewLines: Sendable {
   public var rejected: [RejectedLine] = []
   /// Whom to tell of the batch's end, where they say so.
   public var webhook: Webhook?
+  /// ``Batch/content`` with these lines; nil: they don't change it.
+  public var content: BatchContent?
 
   /// Whether they say nothing.
-  public var isEmpty: Bool { count == 0 && webhook == nil }
+  public var isEmpty: Bool {
+    count == 0 && webhook == nil && content?.isComplete != true
+  }
 
   /// None yet, after so many.
   public init(after offset: Int) { self.offset = offset }
@@ -70,5 +76,6 @@ public struct NewLines: Sendable {
     jobs += next.jobs
     rejected += next.rejected
     webhook = next.webhook ?? webhook
+    content = next.content ?? content
   }
 }

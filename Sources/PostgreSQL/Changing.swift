@@ -275,14 +275,15 @@ extension Transaction {
     let entries = requests.compactMap(\.entry)
     // An entry is counted in its image's row. Two that had both locked it to share would wait for each other.
     let known = try sharedImages(
-      changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty)
+      changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty,
+      owners: changes.owners)
     var begun = changes.begun
     for entry in entries
     where offered[entry.digest] != nil && known[entry.digest] != false && entry.bytes <= entry.limit
     {
       begun[entry.digest] = begun[entry.digest] ?? entry.bytes
     }
-    try begin(begun, known: known, offered: offered)
+    try begin(begun, known: known, offered: offered, owners: changes.owners)
     try changes.write()
     try handOn(requests, changes, &answers)
     try keep(entries) { begun[$0] != nil || known[$0] == false }

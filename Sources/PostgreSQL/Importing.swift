@@ -44,7 +44,8 @@ extension PostgresJobStore: ImportingStore {
           new.rows[index].lose(lost)
         }
       }
-      let shared = try transaction.sharedImages(new.images.keys)
+      let shared = try transaction.sharedImages(
+        new.images.keys, owners: Transaction.owners([new]))
       try transaction.save([new], known: shared, offered: images.offered, areCounted: true)
       return new.jobs.count
     }

@@ -10,6 +10,8 @@ struct JobChanges {
   private var changed: [JobID: Changed] = [:]
   /// Images that rows come to refer to, with their sizes.
   private(set) var begun: [[UInt8]: Int] = [:]
+  /// Whose rows these are: see ``Transaction/Image/owner``.
+  private(set) var owners: [[UInt8]: [UInt8]] = [:]
   /// Images that rows cease to refer to.
   private(set) var dropped: Set<[UInt8]> = []
   /// What is to be told of ends.
@@ -80,6 +82,7 @@ struct JobChanges {
     if let old = row.source, old != new.source { dropped.insert(old) }
     if let image = after.image, let digest = new.image, digest != row.image {
       begun[digest] = image.keptBytes
+      owners[digest] = Transaction.Image.owner(owners[digest], and: row.owner)
     }
   }
 

@@ -83,7 +83,7 @@ extension PostgresJobStore {
       let unused = try transaction.unreferred(known.map(\.digest))
       for image in known where unused.contains(image.digest) && !image.isLeaving {
         transaction.tallies[.images] -= 1
-        transaction.tallies[.imageBytes] -= image.bytes
+        transaction.countImageBytes(-image.bytes, of: image.owner)
       }
       try transaction.execute(
         "DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(Array(unused))])

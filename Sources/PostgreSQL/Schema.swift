@@ -17,6 +17,7 @@ enum Schema {
     told,
     batchDefaults,
     activity,
+    imageOwners,
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -284,6 +285,18 @@ enum Schema {
   // Those that wait no more, of which the newest are kept: found without a look at however many wait.
   private static let told = """
     CREATE INDEX messages_told ON messages (subject, number) WHERE next_at IS NULL;
+
+    """
+
+  // The owner whose jobs refer to the image: null before the first job does, empty once jobs of several owners have. An
+  // entry has the owner of its image, unless that is empty.
+  private static let imageOwners = """
+    ALTER TABLE images ADD COLUMN owner bytea;
+    ALTER TABLE cache ADD COLUMN owner bytea;
+    CREATE INDEX jobs_image_owner ON jobs (owner, finished_at, image) WHERE image IS NOT NULL;
+    CREATE INDEX jobs_source_owner ON jobs (owner, finished_at, source)
+      WHERE source IS NOT NULL AND finished_at IS NOT NULL;
+    CREATE INDEX cache_owner ON cache (owner, stored, digest) WHERE owner IS NOT NULL;
 
     """
 

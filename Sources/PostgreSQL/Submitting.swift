@@ -140,7 +140,8 @@ extension Transaction {
   ) throws -> SubmitOutcomes {
     var keys = try knownKeys(requests.compactMap(\.key))
     var ids = try knownJobs(requests.flatMap(\.jobs).map(\.id))
-    let images = try sharedImages(requests.reduce(into: Set()) { $0.formUnion($1.images.keys) })
+    let images = try sharedImages(
+      requests.reduce(into: Set()) { $0.formUnion($1.images.keys) }, owners: Self.owners(requests))
     let totals = try totals()
     var (places, stored) = (totals.places, totals.stored)
     var accepted: [SubmitRequest] = []
@@ -204,6 +205,17 @@ extension Transaction {
     return hasRoom
   }
 
+  /// Whose jobs come to refer to images.
+  static func owners(_ requests: [SubmitRequest]) -> [[UInt8]: [UInt8]] {
+    var owners: [[UInt8]: [UInt8]] = [:]
+    for row in requests.flatMap(\.rows) {
+      for digest in [row.image, row.source].compactMap(\.self) {
+        owners[digest] = Image.owner(owners[digest], and: row.owner)
+      }
+    }
+    return owners
+  }
+
   /// - Parameters:
   ///   - offered: bytes of images that are taken in with them.
   ///   - areCounted: whether their batches count them already.
@@ -214,7 +226,7 @@ extension Transaction {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
     for request in requests { begun.merge(request.images) { first, _ in first } }
-    try begin(begun, known: images, offered: offered)
+    try begin(begun, known: images, offered: offered, owners: Self.owners(requests))
     try remember(
       requests.compactMap { request in
         request.key.map { (key: $0, since: request.since, jobs: request.jobs.map(\.id)) }

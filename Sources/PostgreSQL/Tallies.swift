@@ -16,6 +16,8 @@ struct Tallies {
     case stored([UInt8])
     /// Images that are not leaving, and their bytes.
     case images, imageBytes
+    /// The same bytes by ``Transaction/Image/owner``, of images that are one owner's.
+    case imageBytesOf([UInt8])
     /// Entries of the cache, their images' bytes, equal images counted once, and their records' bytes.
     case entries, entryBytes, recordBytes
 
@@ -28,6 +30,7 @@ struct Tallies {
       case .stored(let owner): Self.storedPrefix + owner
       case .images: Array("images".utf8)
       case .imageBytes: Array("image bytes".utf8)
+      case .imageBytesOf(let owner): Self.imageBytesPrefix + owner
       case .entries: Array("entries".utf8)
       case .entryBytes: Array("entry bytes".utf8)
       case .recordBytes: Array("record bytes".utf8)
@@ -37,6 +40,7 @@ struct Tallies {
     static let placesPrefix = Array("places ".utf8)
     static let linesPrefix = Array("lines ".utf8)
     static let storedPrefix = Array("stored ".utf8)
+    static let imageBytesPrefix = Array("image bytes of ".utf8)
   }
 
   private(set) var changes: [Name: Int] = [:]
@@ -98,6 +102,31 @@ extension Transaction {
       try execute(
         "SELECT name, sum(n)::bigint FROM tallies WHERE name = ANY ($1) GROUP BY name",
         [.byteStrings(names.map(\.bytes))]), self)
+  }
+
+  /// The owner with more than half of so many bytes of images, where others have images, too.
+  func ownerOverShare(of limit: Int, _ totals: Totals) throws -> [UInt8]? {
+    let prefix = Tallies.Name.imageBytesPrefix
+    // The prefix ends with a space: with the next byte in its place the range ends.
+    let rows = try execute(
+      """
+      SELECT name, sum(n)::bigint FROM tallies WHERE name >= $1 AND name < $2
+      GROUP BY name ORDER BY 2 DESC LIMIT 1
+      """, [.bytes(prefix), .bytes(prefix.dropLast() + [0x21])])
+    guard let name = rows.bytes(0, 0) else { return nil }
+    let owner = Array(name.dropFirst(prefix.count))
+    let bytes = Int(rows.int(0, 1) ?? 0) + tallies[.imageBytesOf(owner)]
+    return bytes > limit - limit / 2 && bytes < totals[.imageBytes] ? owner : nil
+  }
+
+  /// Counts an image's bytes, and whose they are.
+  func countImageBytes(_ bytes: Int, of owner: [UInt8]?) {
+    tallies[.imageBytes] += bytes
+    countImageBytesOfOwner(bytes, owner)
+  }
+
+  func countImageBytesOfOwner(_ bytes: Int, _ owner: [UInt8]?) {
+    if let owner, !owner.isEmpty { tallies[.imageBytesOf(owner)] += bytes }
   }
 
   /// Writes how the counts change; the last thing that a transaction does, as others may wait for its rows.

@@ -60,8 +60,9 @@ extension Transaction {
     guard !new.isEmpty else { return }
     try add(
       """
-      INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource)
-      SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource
+      INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource, owner)
+      SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource,
+        (SELECT nullif(i.owner, '') FROM images i WHERE i.digest = n.digest)
       FROM unnest($2, $3, $4, $5, $6, $7) AS n (key, selector, digest, bytes, record, resource)
       """,
       [

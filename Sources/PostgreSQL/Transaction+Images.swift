@@ -6,19 +6,64 @@ internal import Jobs
 /// itself and then looks whether there is any.
 extension Transaction {
   /// Locks the rows of images that references begin to, in one order as all do.
-  /// - Parameter toCount: whether something is to be counted in the rows.
+  /// - Parameters:
+  ///   - toCount: whether something is to be counted in the rows.
+  ///   - owners: whose jobs come to refer to images: see ``Image/owner``.
   /// - Returns: for each that there is whether it is leaving.
   func sharedImages(
-    _ digests: some Collection<[UInt8]>, toCount: Bool = false
+    _ digests: some Collection<[UInt8]>, toCount: Bool = false, owners: [[UInt8]: [UInt8]] = [:]
   ) throws -> [[UInt8]: Bool] {
     guard !digests.isEmpty else { return [:] }
-    let lock = toCount ? "FOR NO KEY UPDATE" : "FOR SHARE"
+    // Two transactions that had both locked an image to share it would wait for each other to write its owner.
+    let lock = try toCount || isAnyOwner(new: owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
-      "SELECT digest, leaving FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
+      "SELECT digest, leaving, owner FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
       [.byteStrings(Array(digests))])
     var found: [[UInt8]: Bool] = [:]
-    for row in rows.all { if let digest = rows.bytes(row, 0) { found[digest] = rows.bool(row, 1) } }
+    var moved: [[UInt8]: [UInt8]] = [:]
+    for row in rows.all {
+      guard let digest = rows.bytes(row, 0) else { continue }
+      found[digest] = rows.bool(row, 1)
+      let owner = rows.bytes(row, 2)
+      guard let new = Image.owner(owner, and: owners[digest]), new != owner else { continue }
+      moved[digest] = new
+    }
+    try move(moved)
     return found
+  }
+
+  /// Whether images are to have other owners than they have.
+  private func isAnyOwner(new owners: [[UInt8]: [UInt8]]) throws -> Bool {
+    guard !owners.isEmpty else { return false }
+    let digests = Array(owners.keys)
+    return try !execute(
+      """
+      SELECT FROM images i JOIN unnest($1, $2) AS n (digest, owner) ON n.digest = i.digest
+      WHERE i.owner IS DISTINCT FROM n.owner AND i.owner IS DISTINCT FROM ''::bytea LIMIT 1
+      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })]
+    ).isEmpty
+  }
+
+  /// Gives images, which the transaction has locked, other owners.
+  private func move(_ owners: [[UInt8]: [UInt8]]) throws {
+    guard !owners.isEmpty else { return }
+    let digests = owners.keys.sorted { $0.lexicographicallyPrecedes($1) }
+    let rows = try execute(
+      """
+      UPDATE images SET owner = n.owner
+      FROM unnest($1, $2) AS n (digest, owner) JOIN images o ON o.digest = n.digest
+      WHERE images.digest = n.digest RETURNING o.owner, n.owner, images.bytes, images.leaving
+      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })])
+    try add(
+      """
+      UPDATE cache SET owner = nullif(n.owner, '') FROM unnest($1, $2) AS n (digest, owner)
+      WHERE cache.digest = n.digest
+      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })])
+    for row in rows.all where !rows.bool(row, 3) {
+      let bytes = Int(rows.int(row, 2) ?? 0)
+      countImageBytesOfOwner(-bytes, rows.bytes(row, 0))
+      countImageBytesOfOwner(bytes, rows.bytes(row, 1))
+    }
   }
 
   /// Has images be there that references begin to.
@@ -26,9 +71,11 @@ extension Transaction {
   ///   - begun: with their sizes.
   ///   - known: what ``sharedImages(_:)`` told of them.
   ///   - offered: bytes, of which those are taken in that are not kept.
+  ///   - owners: whose jobs come to refer to images that are new.
   /// - Throws: where one is leaving and not offered.
   func begin(
-    _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:]
+    _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
+    owners: [[UInt8]: [UInt8]] = [:]
   ) throws {
     let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
     let back = begun.keys.filter { known[$0] == true }
@@ -38,20 +85,28 @@ extension Transaction {
     if !new.isEmpty {
       // One that is not offered is a file whose reservation a crash of the server undid.
       try add(
-        "INSERT INTO images (digest, bytes, embedded, generation) SELECT * FROM unnest($1, $2, $3, $4)",
+        """
+        INSERT INTO images (digest, bytes, embedded, generation, owner)
+        SELECT * FROM unnest($1, $2, $3, $4, $5)
+        """,
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
           .bools(new.map { offered[$0] != nil }), .ints(new.map { _ in Image.newGeneration }),
+          .byteStrings(new.map { owners[$0] }),
         ])
     }
     for digest in back {
       // Its file is being removed at this moment; the row stays, as it is referred to again.
       try execute(
         """
-        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2, generation = $3
+        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2, generation = $3,
+          owner = $4
         WHERE digest = $1
         """,
-        [.bytes(digest), .int(Int64(begun[digest] ?? 0)), .int(Image.newGeneration)])
+        [
+          .bytes(digest), .int(Int64(begun[digest] ?? 0)), .int(Image.newGeneration),
+          .bytes(owners[digest]),
+        ])
     }
     let taken = (new + back).filter { offered[$0] != nil }
     if !taken.isEmpty {
@@ -60,7 +115,7 @@ extension Transaction {
         [.byteStrings(taken), .byteStrings(taken.map { offered[$0] })])
     }
     tallies[.images] += new.count + back.count
-    tallies[.imageBytes] += (new + back).reduce(0) { $0 + (begun[$1] ?? 0) }
+    for digest in new + back { countImageBytes(begun[digest] ?? 0, of: owners[digest]) }
   }
 
   /// Notes images that nothing may refer to any more. A row that is there is locked all the same: who looks at it then
@@ -141,6 +196,15 @@ extension Transaction {
     let isLeaving: Bool
     let isEmbedded: Bool
     let generation: Int64
+    /// The owner whose jobs refer to it: nil before the first does, empty once jobs of several owners have. It stays like
+    /// that: which of them still do is not looked up.
+    let owner: [UInt8]?
+
+    /// The owner of an image to which jobs of both refer.
+    static func owner(_ a: [UInt8]?, and b: [UInt8]?) -> [UInt8]? {
+      guard let a, let b else { return a ?? b }
+      return a == b ? a : []
+    }
 
     /// What its bytes are kept under.
     var name: ImageName? {
@@ -155,14 +219,14 @@ extension Transaction {
   func lockedImages(_ digests: [[UInt8]]) throws -> [Image] {
     let rows = try execute(
       """
-      SELECT digest, bytes, leaving, embedded, generation FROM images
+      SELECT digest, bytes, leaving, embedded, generation, owner FROM images
       WHERE digest = ANY ($1) ORDER BY digest FOR UPDATE
       """, [.byteStrings(digests)])
     return rows.all.map {
       Image(
         digest: rows.bytes($0, 0) ?? [], bytes: Int(rows.int($0, 1) ?? 0),
         isLeaving: rows.bool($0, 2), isEmbedded: rows.bool($0, 3),
-        generation: rows.int($0, 4) ?? 0)
+        generation: rows.int($0, 4) ?? 0, owner: rows.bytes($0, 5))
     }
   }
 
@@ -182,7 +246,7 @@ extension Transaction {
   /// - Returns: those that leave, as there are files to be removed.
   func remove(_ images: [Image], for instance: Instance) throws -> [ImageName] {
     tallies[.images] -= images.count
-    tallies[.imageBytes] -= images.reduce(0) { $0 + $1.bytes }
+    for image in images { countImageBytes(-image.bytes, of: image.owner) }
     let embedded = images.filter(\.isEmbedded).map(\.digest)
     if !embedded.isEmpty {
       try add("DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(embedded)])

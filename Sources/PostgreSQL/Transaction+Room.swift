@@ -10,11 +10,19 @@ struct GivingWay {
   var trims = 0
   /// How far it has looked.
   var looked = 16
+  /// How far it has looked among one owner's.
+  var lookedOfOwner = 16
+  /// Owners of whose images none can give way.
+  var exhausted: Set<[UInt8]> = []
   /// Whether it can do no more.
   var isOver = false
 }
 
 /// Room for images: those give way that finished jobs and the cache have had for the longest.
+///
+/// An owner may use all of it while no other has images, and half of it while others do: an owner that has more loses its
+/// own images first. So no owner can evict images that other owners have just fetched. An image that jobs of several owners refer to is
+/// none of theirs.
 ///
 /// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them, and
 /// for as many images as it has the time for.
@@ -54,10 +62,38 @@ extension Transaction {
         continue
       }
       // What is embedded leaves no name.
-      guard totals[.imageBytes] > limit, let image = try nextToGiveWay() else { break }
+      guard totals[.imageBytes] > limit else { break }
+      let owner = try ownerOverShare(of: limit, totals)
+      guard let image = try owner.flatMap(nextToGiveWay(of:)) ?? nextToGiveWay() else { break }
       if let name = try evict(image, for: instance) { gone.append(name) }
     }
     return gone
+  }
+
+  /// The most rows of an owner that are looked at: jobs may refer to many images that are not the owner's alone.
+  private static let mostLookedOfOwner = 1_024
+
+  /// The one of an owner's images that it has had for the longest, of those that nothing needs.
+  /// - Returns: nil where none is found among the oldest.
+  private func nextToGiveWay(of owner: [UInt8]) throws -> Image? {
+    guard !givingWay.isOver, !givingWay.exhausted.contains(owner) else { return nil }
+    while true {
+      let oldest = try oldestImages(givingWay.lookedOfOwner, of: owner)
+      for digest in oldest.images {
+        if try isNeeded(digest) { continue }
+        let references = try references(to: digest)
+        guard references <= min(Self.portion, givingWay.left), let image = try yielding(digest)
+        else { continue }
+        givingWay.left -= references
+        return image
+      }
+      guard oldest.rows == givingWay.lookedOfOwner,
+        givingWay.lookedOfOwner < Self.mostLookedOfOwner
+      else { break }
+      givingWay.lookedOfOwner *= 4
+    }
+    givingWay.exhausted.insert(owner)
+    return nil
   }
 
   /// The one that they have had for the longest, of those that nothing needs.
@@ -147,6 +183,32 @@ extension Transaction {
     if left > 0 { try noteCandidates([digest]) }
     return jobs.all.compactMap { jobs.id($0, 0) }
   }
+
+  /// The images of so many rows of an owner that are the owner's alone, each once, and how many rows there were.
+  private func oldestImages(
+    _ count: Int, of owner: [UInt8]
+  ) throws -> (images: [[UInt8]], rows: Int) {
+    let rows = try execute(Self.oldestImagesOfOwner, [.int(Int64(count)), .bytes(owner)])
+    return (
+      rows.all.filter { rows.bool($0, 2) }.compactMap { rows.bytes($0, 0) },
+      rows.all.reduce(0) { $0 + Int(rows.int($1, 1) ?? 0) }
+    )
+  }
+
+  static let oldestImagesOfOwner = """
+    SELECT digest, count(*), EXISTS (
+      SELECT FROM images i WHERE i.digest = oldest.digest AND i.owner = $2 AND NOT i.leaving)
+    FROM (SELECT digest, since FROM (
+        (SELECT image AS digest, finished_at AS since FROM jobs
+          WHERE owner = $2 AND image IS NOT NULL ORDER BY finished_at, image LIMIT $1)
+        UNION ALL (SELECT source, finished_at FROM jobs
+          WHERE owner = $2 AND source IS NOT NULL AND finished_at IS NOT NULL
+          ORDER BY finished_at, source LIMIT $1)
+        UNION ALL (SELECT digest, stored FROM cache
+          WHERE owner = $2 ORDER BY stored, digest LIMIT $1)) kept
+      ORDER BY since, digest LIMIT $1) oldest
+    GROUP BY digest ORDER BY min(since), digest
+    """
 
   /// The images of so many rows, each once, and how many rows there were.
   private func oldestImages(

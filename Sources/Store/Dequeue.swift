@@ -28,6 +28,8 @@ struct Dequeue {
   private var exhausted: Set<Lanes.Place> = []
   /// Origins with room that may have parked jobs.
   private var open: [String]
+  /// Places that were inspected to find whose turn it is.
+  private(set) var inspected = 0
 
   /// Whether all was taken that there is, or that was asked for.
   var isDone: Bool { looks > 0 || taken.count >= count }
@@ -74,24 +76,29 @@ extension Dequeue {
     owners: Bool, in transaction: inout WriteTransaction
   ) throws -> JobRow? {
     while looks > 0 {
-      let lanes = transaction.counters.lanes
-      let places = places(in: transaction)
-      guard let place = lanes.first(of: places, owners: owners) else { return nil }
+      let ready = transaction.counters.lanes.next(
+        ownersFirst: owners, except: exhausted, &inspected)
+      let places = Array(Set(ready + parkedPlaces(last: false, in: transaction)))
+      guard let place = transaction.counters.lanes.first(of: places, owners: owners) else {
+        return nil
+      }
       if let row = try head(at: place, in: &transaction) { return row }
       if looks > 0 { exhausted.insert(place) }
     }
     return nil
   }
 
-  /// Where there may be jobs that may go.
-  private func places(in transaction: WriteTransaction) -> [Lanes.Place] {
-    let lanes = transaction.counters.lanes
-    var places = Array(lanes.ready.keys)
-    if !open.isEmpty {
-      let parked = Set(open.flatMap { transaction.counters.parked.places(of: $0) })
-      places += parked.subtracting(places)
+  /// Where parked jobs may go: of each owner some places at each origin.
+  private mutating func parkedPlaces(
+    last: Bool, in transaction: WriteTransaction
+  ) -> [Lanes.Place] {
+    let places = open.flatMap {
+      transaction.counters.parked.places(of: $0, last: last) {
+        !exhausted.contains($0) && transaction.counters.lanes.stoppedLine(of: $0.lane.batch) == nil
+      }
     }
-    return places.filter { !exhausted.contains($0) && lanes.stopped[$0.lane.batch] == nil }
+    inspected += places.count
+    return places
   }
 
   /// The first job of a place that may go, ready or parked.
@@ -115,7 +122,7 @@ extension Dequeue {
     var size = max(1, count - taken.count)
     while looks > 0 {
       if pages[place]?.isEmpty ?? true {
-        guard transaction.counters.lanes.ready[place] != nil else { return nil }
+        guard transaction.counters.lanes.isReady(place) else { return nil }
         pages[place] = try JobRow.fetchAll(
           """
           phase = 0 AND waiting = 0 AND priority = ? AND owner = ? AND batch = ? ORDER BY rank LIMIT ?
@@ -172,8 +179,9 @@ extension Dequeue {
   /// That nobody waits for ever: of the jobs at the heads the one submitted first, if that is long ago.
   private mutating func oldest(in transaction: inout WriteTransaction) throws -> JobRow? {
     var oldest: (row: JobRow, id: JobID)?
-    let lanes = transaction.counters.lanes
-    let places = lanes.sorted(places(in: transaction), owners: true)
+    let ready = transaction.counters.lanes.last(Self.maxHeads, except: exhausted, &inspected)
+    let places = transaction.counters.lanes.sorted(
+      Array(Set(ready + parkedPlaces(last: true, in: transaction))), owners: true)
     for place in places.suffix(Self.maxHeads) {
       let row = try head(at: place, in: &transaction)
       guard looks > 0 else { return nil }

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import GRDB
+internal import HashTreeCollections
 internal import Jobs
 
 /// Which origins may have parked jobs, and what is known of the next one at each place.
@@ -20,13 +21,74 @@ struct ParkedHeads: Sendable {
     case head(Head)
   }
 
-  private var known: [String: [Lanes.Place: Known]] = [:]
+  /// The places at an origin: the highest priority first, then those of which no job was taken for the longest.
+  private struct Turn: Comparable, Sendable {
+    let priority: Int
+    let taken: Int
+    let batch: Int64
+
+    static func < (a: Self, b: Self) -> Bool {
+      (-a.priority, a.taken, a.batch) < (-b.priority, b.taken, b.batch)
+    }
+  }
+
+  private struct Origin: Sendable {
+    var places: TreeDictionary<Lanes.Place, (known: Known, taken: Int)> = [:]
+    var turns: TreeDictionary<Data, SortedElements<Turn>> = [:]
+
+    /// - Parameter taken: when a job of it was last taken; nil: as before.
+    mutating func set(_ place: Lanes.Place, _ known: Known?, taken: Int? = nil) {
+      let old = places[place]
+      let new = known.map { (known: $0, taken: taken ?? old?.taken ?? 0) }
+      places[place] = new
+      guard old?.taken != new?.taken else { return }
+      let owner = place.lane.owner
+      func turn(_ taken: Int) -> Turn {
+        Turn(priority: place.priority, taken: taken, batch: place.lane.batch)
+      }
+      var turns = turns.removeValue(forKey: owner) ?? SortedElements()
+      if let old { turns.remove(turn(old.taken)) }
+      if let new { turns.insert(turn(new.taken)) }
+      if !turns.isEmpty { self.turns[owner] = turns }
+    }
+  }
+
+  /// Of an owner's places at one origin so many are compared: of more, each has its turn.
+  private static let mostCompared = 16
+
+  private var known: TreeDictionary<String, Origin> = [:]
+  private var taken = 0
 
   /// The origins with parked jobs, and maybe some whose last one is gone.
   var origins: some Sequence<String> { known.keys }
 
-  /// Where an origin has parked jobs, or may have.
-  func places(of origin: String) -> some Sequence<Lanes.Place> { (known[origin] ?? [:]).keys }
+  /// Where an origin has parked jobs, or may have: of each owner the places whose turns may be next, or come last.
+  func places(
+    of origin: String, last: Bool, where condition: (Lanes.Place) -> Bool
+  ) -> [Lanes.Place] {
+    (known[origin]?.turns ?? [:]).flatMap { owner, turns in
+      var places: [Lanes.Place] = []
+      func add(_ turn: Turn) -> Bool {
+        let lane = Lanes.Lane(owner: owner, batch: turn.batch)
+        let place = Lanes.Place(priority: turn.priority, lane: lane)
+        if condition(place) { places.append(place) }
+        return places.count < Self.mostCompared
+      }
+      if last {
+        for turn in turns.descending where !add(turn) { break }
+      } else {
+        for turn in turns.ascending where !add(turn) { break }
+      }
+      return places
+    }
+  }
+
+  private mutating func set(
+    _ origin: String, _ place: Lanes.Place, _ value: Known?, taken: Int? = nil
+  ) {
+    known[origin, default: Origin()].set(place, value, taken: taken)
+    if known[origin]?.places.isEmpty == true { known[origin] = nil }
+  }
 
   /// Whether a job of the row's origin is parked ahead of it, at its place.
   mutating func isAhead(of row: JobRow, _ db: Database) throws -> Bool {
@@ -51,7 +113,7 @@ struct ParkedHeads: Sendable {
       let origin = String(decoding: row[0] as Data, as: UTF8.self)
       let lane = Lanes.Lane(owner: row[5], batch: row[6])
       let place = Lanes.Place(priority: JobRow.level(row[1]), lane: lane)
-      known[origin, default: [:]][place] = .head(head)
+      set(origin, place, .head(head))
     }
   }
 
@@ -61,30 +123,30 @@ struct ParkedHeads: Sendable {
       let id = row.jobID
     else { return }
     let head = Head(rank: row.rank, number: row.number, id: id)
-    switch known[origin]?[row.place] {
+    switch known[origin]?.places[row.place]?.known {
     case .unknown?: break
     case .head(let known)? where known.rank < head.rank: break
-    case nil, .head?: known[origin, default: [:]][row.place] = .head(head)
+    case nil, .head?: set(origin, row.place, .head(head))
     }
   }
 
   /// Notes that a row is in the table no more.
   mutating func remove(_ row: JobRow) {
     guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
-      case .head(let head)? = known[origin]?[row.place], head.number == row.number
+      case .head(let head)? = known[origin]?.places[row.place]?.known, head.number == row.number
     else { return }
-    known[origin]?[row.place] = .unknown
+    taken += 1
+    set(origin, row.place, .unknown, taken: taken)
   }
 
   /// The next parked job of an origin at a place.
   mutating func head(_ origin: String, _ place: Lanes.Place, _ db: Database) throws -> Head? {
-    switch known[origin]?[place] {
+    switch known[origin]?.places[place]?.known {
     case nil: return nil
     case .head(let head)?: return head
     case .unknown?:
       let head = try Self.look(origin, place, db)
-      known[origin]?[place] = head.map(Known.head)
-      if known[origin]?.isEmpty == true { known[origin] = nil }
+      set(origin, place, head.map(Known.head))
       return head
     }
   }

@@ -23,6 +23,7 @@ struct ReferenceChanges {
     }
     for digest in new?.references ?? [] {
       byDigest[digest, default: .init()].begin(new?.phase.isFinished == true, new?.finishedAt)
+      byDigest[digest]?.add(owner: new?.owner)
     }
     if let image = job?.image { byDigest[image.keptDigest.data]?.bytes = image.keptBytes }
     if let source = job?.capturedSource { byDigest[source.digest.data]?.bytes = source.bytes }
@@ -56,9 +57,15 @@ struct ReferenceChange {
   private(set) var begins = false
   /// The image's size, where a reference began.
   var bytes = 0
+  /// Whose jobs come to refer to it: see ``ImageRow/owner``.
+  private(set) var owner: Data?
 
   /// Whether anything about the image changes.
   var isOne: Bool { hard != 0 || soft != 0 || endsSoft }
+
+  fileprivate mutating func add(owner: Data?) {
+    self.owner = ImageRow.owner(self.owner, and: owner)
+  }
 
   /// That a reservation begins.
   static func reservation(bytes: Int) -> ReferenceChange {

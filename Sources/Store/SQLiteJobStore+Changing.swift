@@ -112,6 +112,7 @@ extension SQLiteJobStore {
       guard try transaction.wakeDue(at: moment) else { return }
       var handover = Dequeue(count, for: instance, at: moment, room: room, of: transaction)
       try handover.run(in: &transaction)
+      transaction.counters.inspectedPlaces += handover.inspected
       (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
       shared = try transaction.shared(among: rows)
       nextDue = try transaction.counters.nextDue.moment(transaction.db)

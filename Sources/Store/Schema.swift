@@ -61,6 +61,9 @@ enum Schema {
     migrator.registerMigration("17 defaults of batches") { db in
       try db.execute(sql: batchDefaults)
     }
+    migrator.registerMigration("18 owners of images") { db in
+      try db.execute(sql: imageOwners)
+    }
     return migrator
   }()
 
@@ -321,6 +324,13 @@ enum Schema {
       PRIMARY KEY (batch, digest)
     ) STRICT;
     ALTER TABLE jobs ADD COLUMN defaults BLOB;
+    """
+
+  // The owner whose jobs refer to the image. NULL before the first job does; empty once jobs of several owners have.
+  private static let imageOwners = """
+    ALTER TABLE images ADD COLUMN owner BLOB;
+    CREATE INDEX images_owner ON images (owner, finished_at)
+      WHERE hard = 0 AND soft > 0 AND leaving = 0;
     """
 
   // CacheEntry.resource, where it is another one than the key.

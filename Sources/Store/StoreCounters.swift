@@ -20,7 +20,9 @@ struct StoreCounters: Sendable {
   /// Images that are not leaving.
   var images = 0
   /// Their bytes.
-  var imageBytes = 0
+  private(set) var imageBytes = 0
+  /// Their bytes by ``ImageRow/owner``.
+  private(set) var imageOwners = ImageOwners()
   /// The bytes of those among them that can't give way.
   var pinnedBytes = 0
 
@@ -45,6 +47,8 @@ struct StoreCounters: Sendable {
   var nextDue = NextDue()
   /// Jobs handed over in the queue's order, since the start.
   var dequeued = 0
+  /// Places that were inspected to find whose turn it is, since the start.
+  var inspectedPlaces = 0
 
   /// Places at the end of the queue: each is behind all earlier ones.
   var ranks = NumberSequence(name: "rank")
@@ -52,6 +56,11 @@ struct StoreCounters: Sendable {
   var ranksAhead = NumberSequence(name: "rank ahead")
   /// Claims made, since the start.
   var claims: Int64 = 0
+
+  mutating func addImageBytes(_ bytes: Int, of owner: Data?) {
+    imageBytes += bytes
+    imageOwners.add(bytes, of: owner)
+  }
 
   /// Takes places of the queue for a job, or of what batches have beside it.
   private mutating func hold(_ places: Int, for owner: Data, ofBatch: Bool) {
@@ -151,6 +160,7 @@ struct StoreCounters: Sendable {
         FROM images WHERE leaving = 0
         """)
     if let sums { (images, imageBytes, pinnedBytes) = (sums[0], sums[1], sums[2]) }
+    imageOwners = try ImageOwners(counting: db)
     let cached = try Row.fetchOne(
       db, sql: "SELECT count(*), ifnull(sum(length(record)), 0) FROM cache")
     if let cached { (cacheEntries, cacheRecordBytes) = (cached[0], cached[1]) }

@@ -44,9 +44,9 @@ extension WriteTransaction {
     let limit = count - ends.count
     let rows = try JobRow.fetchAll(
       "batch = ? AND line > ? AND phase = 0 ORDER BY line LIMIT ?",
-      [number, counters.lanes.stopped[number] ?? 0, limit], db)
+      [number, counters.lanes.stoppedLine(of: number) ?? 0, limit], db)
     // Those that have ended are not gone through again for each portion of the others.
-    counters.lanes.stopped[number] = rows.count < limit ? 0 : rows.last?.line
+    counters.lanes.stop(number, after: rows.count < limit ? 0 : rows.last?.line)
     var references = ReferenceChanges()
     for row in rows {
       do {

@@ -129,8 +129,10 @@ extension WriteTransaction {
   }
 
   mutating func write(_ row: BatchRow) throws {
-    counters.lanes.stopped[row.number] =
-      row.batch.isCancelling ? counters.lanes.stopped[row.number] ?? 0 : nil
+    counters.lanes.stop(
+      row.number,
+      after: row.batch.isCancelling ? counters.lanes.stoppedLine(of: row.number) ?? 0 : nil,
+      owner: row.batch.owner.data)
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
       [
@@ -189,7 +191,7 @@ extension WriteTransaction {
     forgettable -= lines
     guard lines < most else { return false }
     forgettable -= 1
-    counters.lanes.stopped[number] = nil
+    counters.lanes.stop(number, after: nil)
     _ = counters.batches.take(number)
     for row in try all(
       "DELETE FROM batch_defaults WHERE batch = ? RETURNING length(record)", [number])

@@ -11,10 +11,21 @@ struct ImageRow {
   var isPendingDeletion: Bool
   /// Whether the bytes are in the database too.
   var isEmbedded: Bool
+  /// The owner whose jobs refer to it: nil before the first does, empty once jobs of several owners have. It stays like
+  /// that: which of them still do is not looked up.
+  var owner: Data?
+
+  static let columns = "bytes, hard, soft, finished_at, leaving, embedded, owner"
 
   init(_ row: Row) {
     (bytes, hard, soft, finishedAt) = (row[0], row[1], row[2], row[3])
-    (isPendingDeletion, isEmbedded) = (row[4], row[5])
+    (isPendingDeletion, isEmbedded, owner) = (row[4], row[5], row[6])
+  }
+
+  /// The owner of an image to which jobs of both refer.
+  static func owner(_ a: Data?, and b: Data?) -> Data? {
+    guard let a, let b else { return a ?? b }
+    return a == b ? a : Data()
   }
 }
 
@@ -51,21 +62,22 @@ extension WriteTransaction {
   }
 
   mutating func leave(_ digest: Data, bytes: Int, for instance: Instance) throws {
-    try execute(
+    let row = try one(
       """
       UPDATE images SET leaving = 1, leaving_for = ?, soft = 0, finished_at = NULL WHERE digest = ?
+      RETURNING owner
       """, [instance.number, digest])
     counters.images -= 1
-    counters.imageBytes -= bytes
+    counters.addImageBytes(-bytes, of: row?[0])
   }
 
   mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
     try execute(
       "DELETE FROM contents WHERE number = (SELECT embedded FROM images WHERE digest = ?)", [digest]
     )
-    try execute("DELETE FROM images WHERE digest = ?", [digest])
+    let row = try one("DELETE FROM images WHERE digest = ? RETURNING owner", [digest])
     counters.images -= 1
-    counters.imageBytes -= bytes
+    counters.addImageBytes(-bytes, of: row?[0])
   }
 
   /// Takes in an image whose bytes are kept in the database, also where its room takes several transactions: those that
@@ -82,10 +94,10 @@ extension WriteTransaction {
     guard known != nil else { return Embedding(evicted: gone, arriving: image) }
     // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
     try execute(
-      "UPDATE images SET leaving = 0, embedded = ?, bytes = ? WHERE digest = ?",
+      "UPDATE images SET leaving = 0, embedded = ?, bytes = ?, owner = NULL WHERE digest = ?",
       [try insert(contentOf: image), bytes, digest])
     counters.images += 1
-    counters.imageBytes += bytes
+    counters.addImageBytes(bytes, of: nil)
     return Embedding(evicted: gone)
   }
 
@@ -154,7 +166,7 @@ extension WriteTransaction {
     try execute("DELETE FROM images WHERE digest = ?", [digest.data])
     if !image.isPendingDeletion {
       counters.images -= 1
-      counters.imageBytes -= image.bytes
+      counters.addImageBytes(-image.bytes, of: image.owner)
     }
   }
 
@@ -168,9 +180,10 @@ extension WriteTransaction {
         try execute("DELETE FROM images WHERE digest = ?", [digest])
         continue
       }
-      try execute("UPDATE images SET leaving = 0 WHERE digest = ?", [digest])
+      let kept = try one(
+        "UPDATE images SET leaving = 0 WHERE digest = ? RETURNING owner", [digest])
       counters.images += 1
-      counters.imageBytes += bytes
+      counters.addImageBytes(bytes, of: kept?[0])
     }
   }
 
@@ -206,9 +219,14 @@ extension WriteTransaction {
     } else {
       new.finishedAt = [old.finishedAt, change.finishedAt].compactMap(\.self).min()
     }
+    new.owner = ImageRow.owner(old.owner, and: change.owner)
     try execute(
-      "UPDATE images SET hard = ?, soft = ?, finished_at = ? WHERE digest = ?",
-      [new.hard, new.soft, new.finishedAt, digest])
+      "UPDATE images SET hard = ?, soft = ?, finished_at = ?, owner = ? WHERE digest = ?",
+      [new.hard, new.soft, new.finishedAt, new.owner, digest])
+    if new.owner != old.owner, !old.isPendingDeletion {
+      counters.addImageBytes(-old.bytes, of: old.owner)
+      counters.addImageBytes(old.bytes, of: new.owner)
+    }
     counters.pinnedBytes += (new.hard > 0 ? new.bytes : 0) - (old.hard > 0 ? old.bytes : 0)
     if new.isEmbedded, new.hard == 0, new.soft == 0 { try removeEmbedded(digest, bytes: new.bytes) }
   }
@@ -221,20 +239,18 @@ extension WriteTransaction {
     let content = try image.map(insert(contentOf:)) ?? 0
     try execute(
       """
-      INSERT INTO images (digest, bytes, hard, soft, finished_at, embedded)
-      VALUES (?, ?, ?, ?, ?, ?)
+      INSERT INTO images (digest, bytes, hard, soft, finished_at, embedded, owner)
+      VALUES (?, ?, ?, ?, ?, ?, ?)
       """,
-      [digest, bytes, change.hard, change.soft, change.finishedAt, content])
+      [digest, bytes, change.hard, change.soft, change.finishedAt, content, change.owner])
     counters.images += 1
-    counters.imageBytes += bytes
+    counters.addImageBytes(bytes, of: change.owner)
     if change.hard > 0 { counters.pinnedBytes += bytes }
   }
 
   func image(_ digest: Data) throws -> ImageRow? {
-    try one(
-      "SELECT bytes, hard, soft, finished_at, leaving, embedded FROM images WHERE digest = ?",
-      [digest]
-    ).map(ImageRow.init)
+    try one("SELECT \(ImageRow.columns) FROM images WHERE digest = ?", [digest])
+      .map(ImageRow.init)
   }
 
   func oldestFinish(of digest: Data) throws -> Int64? {

@@ -111,7 +111,7 @@ extension WriteTransaction {
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
     // Those of batches that were cancelled are few, and about to be ended.
-    return try rows.prefix(count).filter { counters.lanes.stopped[$0.batch] == nil }
+    return try rows.prefix(count).filter { counters.lanes.stoppedLine(of: $0.batch) == nil }
       .map { try take($0, for: instance, at: moment) }
   }
 

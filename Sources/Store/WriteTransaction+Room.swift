@@ -12,6 +12,10 @@ struct ImageLoss: Sendable {
 
 /// Room for images: those give way that finished jobs and the cache have had for the longest.
 ///
+/// An owner may use all of it while no other has images, and half of it while others do: an owner that has more loses its
+/// own images first. So no owner can evict images that other owners have just fetched. An image that jobs of several owners refer to is
+/// none of theirs.
+///
 /// Each that lets go of one is a row to be written, and everybody waits for the one who writes: a transaction does that for
 /// a portion of them. An image that more refer to is passed over, so that others make room at once, and a portion of its jobs
 /// and entries lose it by each transaction that passes it. Until few are left it is kept, and new ones may refer to it.
@@ -31,13 +35,14 @@ extension WriteTransaction {
         gone.append(digest)
         continue
       }
-      guard let oldest = try oldestImage(sharedByAtMost: .max) else {
+      let owner = counters.imageOwners.overShare(of: limit, among: counters.imageBytes)
+      guard let oldest = try oldestImage(sharedByAtMost: .max, of: owner) else {
         throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
       }
       var next: (digest: Data, image: ImageRow)? = oldest
       if oldest.image.soft > Self.portion {
         crowded = oldest.digest
-        next = try oldestImage(sharedByAtMost: Self.portion)
+        next = try oldestImage(sharedByAtMost: Self.portion, of: owner)
       }
       guard let (digest, image) = next, image.soft <= yielding else { break }
       yielding -= image.soft
@@ -53,16 +58,25 @@ extension WriteTransaction {
   }
 
   /// The one that they have had for the longest, of those that nothing needs.
+  /// - Parameter owner: whose images go first; any other goes where the owner has none.
   private func oldestImage(
-    sharedByAtMost count: Int
+    sharedByAtMost count: Int, of owner: Data?
   ) throws -> (digest: Data, image: ImageRow)? {
-    try one(
-      """
-      SELECT bytes, hard, soft, finished_at, leaving, embedded, digest FROM images
-      WHERE hard = 0 AND soft > 0 AND leaving = 0 AND soft <= ? ORDER BY finished_at LIMIT 1
-      """, [count]
-    ).map { ($0[6], ImageRow($0)) }
+    if let owner, let image = try one(Self.oldestImageOfOwner, [count, owner]) {
+      return (image[7], ImageRow(image))
+    }
+    return try one(
+      "\(Self.yieldingImages) ORDER BY finished_at LIMIT 1", [count]
+    ).map { ($0[7], ImageRow($0)) }
   }
+
+  private static let yieldingImages = """
+    SELECT \(ImageRow.columns), digest FROM images
+    WHERE hard = 0 AND soft > 0 AND leaving = 0 AND soft <= ?
+    """
+
+  static let oldestImageOfOwner =
+    "\(yieldingImages) AND owner = ? ORDER BY finished_at LIMIT 1"
 
   /// Has a portion of those that refer to an image let go of it, whatever room there is, unless something needs it.
   /// - Returns: nil where it stays or isn't there.

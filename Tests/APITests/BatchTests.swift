@@ -248,6 +248,9 @@ struct BatchTests {
       return nil
     }
     let json = "application/json"
+    func text(_ urls: Int) -> String {
+      #"{"jobs":["# + (3 - urls...2).map { #""http://a/\($0)""# }.joined(separator: ",") + "]}"
+    }
     let request = Request(
       method: .post, path: "/batches", fields: [.contentType: json, .idempotencyKey: "k"],
       body: body)
@@ -257,7 +260,8 @@ struct BatchTests {
       let batch = await client.get("/batches").json?["batches"]?[0]
       return batch?["received"] == .number(Double(begun))
     }
-    let found = await send(client, "/batches", "", json, key: "k")
+    let same = begun == 0 ? #"{"jobs":[]}"# : #"{"jobs":["http://a/1"]}"#
+    let found = await send(client, "/batches", same, json, key: "k")
     #expect(found.status == 200 && found.json?["state"] == .string("receiving"))
     let id = try #require(found.json?["id"]?.string)
     let other = await send(
@@ -271,7 +275,9 @@ struct BatchTests {
     #expect(batch?["state"] == .string("running"))
     #expect(batch?["received"] == .number(Double(received)))
     #expect(batch?["counts"]?["queued"] == .number(Double(received)))
-    #expect(await send(client, "/batches", "", json, key: "k").json?["id"] == .string(id))
+    let isClosed = path == "/close"
+    let again = await send(client, "/batches", isClosed ? same : text(received), json, key: "k")
+    #expect(again.status == 200 && again.json?["id"] == .string(id), "\(again.text)")
   }
 
   @Test(
@@ -367,12 +373,8 @@ struct BatchTests {
     let begun = await send(client, "/batches", "http://a/", key: "k")
     #expect(begun.status == 202 && begun.json?["received"] == .number(1))
     #expect(client.routes.memory.held == 0 && client.routes.connections.held == 0)
-    for budget in hogs {
-      budget.hold(1 << 40)
-      let repeated = await send(client, "/batches", "http://a/", key: "k")
-      #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
-      budget.release()
-    }
+    let repeated = await send(client, "/batches", "http://a/", key: "k")
+    #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
   }
 
   @Test("are written in parts by what is kept of their jobs, however little the lines say")
@@ -442,11 +444,116 @@ struct BatchTests {
   func repeated() async throws {
     let client = Client()
     let first = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
-    let again = await send(client, "/batches?open=true", "http://a/1\nhttp://a/2\n", key: "k")
+    let again = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
     #expect(again.status == 200)
     #expect(again.json?["id"] == first.json?["id"])
     #expect(again.json?["received"] == .number(1))
     #expect(await send(client, "/batches", "http://a/1\n", key: "k").status == 422)
+  }
+
+  @Test("refuse their key with another content", arguments: Form.allCases, [1, Int.max])
+  func otherContent(form: Form, pieces: Int) async throws {
+    let client = Client()
+    func post(_ text: String) async -> Answer {
+      await send(client, "/batches", text, form.type, pieces: pieces, key: "k")
+    }
+    let id = await post(form.text).json?["id"]
+    let again = await post(form.text)
+    #expect(again.status == 200 && again.json?["id"] == id)
+    let texts = [
+      form.text.replacing("http://a/2", with: "http://b/2"),
+      form.text.replacing("none", with: "none2"),
+      form.text.replacing("url,priority", with: "url,timeout"),
+      form.text.replacing(#""tags":["x"]"#, with: #""tags":["y"]"#),
+      form == .json
+        ? form.text.replacing("]}", with: #"],"notify":{"url":"http://a/"}}"#)
+        : form.text + "http://a/3",
+      form == .json ? #"{"jobs":["http://a/1"]}"# : form.text.replacing("none", with: ""),
+      form == .json ? form.text.replacing(#","none"]"#, with: "]") : "",
+    ].filter { $0 != form.text }
+    for text in texts {
+      let other = await post(text)
+      #expect(other.status == 422 && other.code == "invalid_option", "\(text)")
+      #expect(other.json?["errors"]?[0]?["header"] == .string("Idempotency-Key"), "\(text)")
+    }
+    #expect(await client.get("/batches").json?["batches"]?.array?.count == 1)
+    #expect(await post(form.text).json?["id"] == id)
+  }
+
+  /// A body whose client disconnects after the text.
+  private func broken(_ text: some StringProtocol) -> RequestBody {
+    let (pieces, sender) = AsyncStream.makeStream(of: [UInt8].self)
+    sender.yield(Array(text.utf8))
+    sender.finish()
+    return RequestBody(declaredLength: nil) { () async throws(BodyError) in
+      for await piece in pieces { return piece }
+      throw .disconnected
+    }
+  }
+
+  @Test(
+    "whose upload broke off are found by the key with the same content, and continued",
+    arguments: Form.allCases)
+  func brokenUpload(form: Form) async throws {
+    let client = Client()
+    func post(_ text: String) async -> Answer {
+      await send(client, "/batches", text, form.type, key: "k")
+    }
+    let split = try #require(form.text.ranges(of: form == .json ? "\"none" : "none").last)
+    let sent = form.text[..<split.lowerBound]
+    let fields: HTTPFields = [.contentType: form.type, .idempotencyKey: "k"]
+    _ = await client.routes.respond(
+      to: Request(method: .post, path: "/batches", fields: fields, body: broken(sent)))
+
+    // Lines that were not received can't be compared yet.
+    for text in [form.text, form.text.replacing("none", with: "http://a/3")] {
+      let found = await post(text)
+      #expect(found.status == 200 && found.json?["state"] == .string("receiving"), "\(text)")
+    }
+    for text in [form.text.replacing("http://a/2", with: "http://b/2"), ""] {
+      let other = await post(text)
+      #expect([400, 422].contains(other.status), "\(text)")
+      #expect(form == .json && text.isEmpty || other.status == 422, "\(text)")
+    }
+    let batch = await client.get("/batches").json?["batches"]?[0]
+    let path = try #require(batch?["links"]?["self"]?.string)
+    let received = try #require(batch?["received"]?.number)
+    #expect(received == Double(form.lines[2] - 1))
+    let head =
+      switch form {
+      case .csv: "url,priority\n"
+      case .json: #"{"defaults":{"tags":["x"]},"jobs":["#
+      default: ""
+      }
+    let rest = await send(
+      client, "\(path)/lines?from=\(Int(received))", head + form.text[split.lowerBound...],
+      form.type)
+    #expect(rest.status == 202 && rest.json?["state"] == .string("running"), "\(rest.text)")
+
+    let again = await post(form.text)
+    #expect(again.status == 200 && again.json?["id"] == batch?["id"], "\(again.text)")
+    #expect(await post(form.text.replacing("none", with: "http://a/3")).status == 422)
+    #expect(await post(form.text.replacing("http://a/2", with: "http://b/2")).status == 422)
+  }
+
+  @Test("that are open compare their key with the first request's content alone")
+  func openContent() async throws {
+    let client = Client()
+    let first = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
+    let path = try #require(first.json?["links"]?["self"]?.string)
+    #expect(await send(client, "\(path)/lines?from=1", "http://a/2\n").status == 202)
+    for closes in [false, true] {
+      if closes { _ = await client.send(.post, "\(path)/close") }
+      let again = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
+      #expect(again.status == 200 && again.json?["received"] == .number(2))
+      for text in ["", "http://a/3\n", "http://a/1\nhttp://a/2\n"] {
+        let other = await send(client, "/batches?open=true", text, key: "k")
+        #expect(other.status == 422, "\(text)")
+      }
+    }
+    let empty = await client.send(.post, "/batches?open=true", [.idempotencyKey: "l"])
+    let again = await client.send(.post, "/batches?open=true", [.idempotencyKey: "l"])
+    #expect(again.status == 200 && again.json?["id"] == empty.json?["id"])
   }
 
   @Test("are told as gone where their key comes again after they were purged")

@@ -12,7 +12,7 @@ extension FakeJobService {
       id: JobID(at: now()), owner: caller.owner, name: new.name, tags: new.tags,
       defaults: new.defaults,
       isOpen: new.isOpen, key: key?.key, retention: .seconds(60), webhook: new.webhook,
-      createdAt: now())
+      content: new.content, createdAt: now())
     let opening = try await storing { () async throws(StoreError) in
       try await batchStore.open(batch, key: key)
     }
@@ -41,7 +41,7 @@ extension FakeJobService {
     }
     let lines = BatchLines(
       after: new.offset, count: new.count, jobs: jobs, rejected: new.rejected,
-      webhook: new.webhook)
+      webhook: new.webhook, content: new.content)
     let capacity = with { $0.capacity }
     let addition = try await storing { () async throws(StoreError) in
       try await batchStore.add(lines, to: batch.id, capacity: QueueCapacity(capacity))

@@ -2,6 +2,7 @@ import Jobs
 import Logging
 import TestSupport
 import Testing
+import Waiting
 
 @testable import Engine
 
@@ -73,6 +74,45 @@ struct DailyBytesTests {
       await #expect(throws: JobsError.self) {
         _ = try await shop.engine.submit([new], by: me, key: nil)
       }
+    }
+  }
+
+  @Test("are counted for each owner whose jobs share a transfer, once")
+  func sharedTransfer() async throws {
+    try await Workshop.open { shop in
+      let url = "https://a.example/1"
+      let gate = Latch()
+      shop.fetcher.answer(
+        url,
+        with: .waits(
+          after: Array(ok.prefix(1)), { await gate.wait() }, then: Array(ok.dropFirst())))
+      let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      func caller(_ name: String, _ limit: Int) -> Caller {
+        Caller(owner: Owner(name), isAdmin: false, limits: OwnerLimits(maxBytesPerDay: limit))
+      }
+      let callers = [
+        caller("anna", ok.count), caller("ben", ok.count), caller("carl", ok.count + 1),
+      ]
+      var ids: [JobID] = []
+      for caller in callers + callers {
+        ids.append(try await shop.engine.submit([new], by: caller, key: nil)[0].id)
+      }
+      while try await shop.store.counts().jobs[.loading] != ids.count { await Task.yield() }
+      gate.open()
+      for (id, caller) in zip(ids, callers + callers) {
+        let job = try await shop.engine.wait(
+          id, for: caller, until: .finished, atMost: .seconds(10)
+        ).job
+        #expect(job.phase == .success)
+      }
+      #expect(shop.fetcher.requests.count == 1)
+      for caller in callers[..<2] {
+        await #expect(throws: JobsError.self) {
+          _ = try await shop.engine.submit([new], by: caller, key: nil)
+        }
+      }
+      // Each paid for the transfer once, however many of its jobs shared it.
+      _ = try await shop.engine.submit([new], by: callers[2], key: nil)
     }
   }
 

@@ -217,11 +217,116 @@ struct OriginStateTests {
     origin.end(.silent(path: 1), at: later, rules)
     #expect(origin.pause(at: later) == rules.firstPause * 2)
   }
+
+  // MARK: Owners
+
+  private let (anna, ben) = (Owner("anna"), Owner("ben"))
+
+  private func silent(
+    _ paths: ClosedRange<Int>, of owner: Owner, at now: ContinuousClock.Instant,
+    _ origin: inout OriginState
+  ) {
+    for path in paths {
+      origin.begin(by: owner, at: now, rules)
+      origin.end(.silent(path: path), by: owner, at: now, rules)
+    }
+  }
+
+  @Test("silent paths of one owner pause an origin for that owner alone while another uses it")
+  func ownCircuit() throws {
+    var origin = OriginState()
+    origin.begin(by: ben, at: start, rules)
+    silent(1...20, of: anna, at: start, &origin)
+    #expect(origin.pause(at: start) == nil)
+    #expect(origin.refusal(of: ben, at: start, rules) == nil)
+    let refusal = try #require(origin.refusal(of: anna, at: start, rules))
+    #expect(refusal.time == rules.firstPause)
+    // After the pause one request tries again.
+    let later = start + rules.firstPause
+    #expect(origin.refusal(of: anna, at: later, rules) == nil)
+    origin.begin(by: anna, at: later, rules)
+    #expect(origin.refusal(of: anna, at: later, rules)?.time == rules.firstPause)
+    origin.end(.silent(path: 99), by: anna, at: later, rules)
+    #expect(origin.refusal(of: anna, at: later, rules)?.time == rules.firstPause * 2)
+    origin.end(.answered, by: ben, at: later, rules)
+    #expect(origin.refusal(of: anna, at: later, rules) == nil)
+  }
+
+  @Test("silent paths of two owners pause the origin for all")
+  func sharedCircuit() {
+    var origin = OriginState()
+    origin.begin(by: ben, at: start, rules)
+    silent(1...20, of: anna, at: start, &origin)
+    silent(21...21, of: ben, at: start, &origin)
+    #expect(origin.pause(at: start) == nil)
+    silent(22...22, of: ben, at: start, &origin)
+    #expect(origin.pause(at: start) == rules.firstPause)
+  }
+
+  @Test("failed connections pause the origin for all owners")
+  func unreached() {
+    var origin = OriginState()
+    origin.begin(by: ben, at: start, rules)
+    for _ in 0..<5 {
+      origin.begin(by: anna, at: start, rules)
+      origin.end(.unreached, by: anna, at: start, rules)
+    }
+    #expect(origin.pause(at: start) == rules.firstPause)
+  }
+
+  @Test("a pause that the only owner caused becomes its own once another wants the origin")
+  func onlyOwner() {
+    var origin = OriginState()
+    silent(1...5, of: anna, at: start, &origin)
+    #expect(origin.pause(at: start) == rules.firstPause)
+    origin.use(by: anna, at: start, rules)
+    #expect(origin.pause(at: start) == rules.firstPause)
+    origin.use(by: ben, at: start, rules)
+    #expect(origin.pause(at: start) == nil)
+    #expect(origin.refusal(of: anna, at: start, rules)?.time == rules.firstPause)
+    #expect(origin.refusal(of: ben, at: start, rules) == nil)
+    silent(21...22, of: ben, at: start, &origin)
+    #expect(origin.pause(at: start) == rules.firstPause)
+  }
+
+  @Test("few owners have circuits of their own, however many are silent")
+  func manyOwners() {
+    var rules = rules
+    rules.maxFailures = 1_000
+    var origin = OriginState()
+    origin.begin(by: ben, at: start, rules)
+    for number in 0..<200 {
+      let owner = Owner("owner \(number)")
+      origin.begin(by: owner, at: start, rules)
+      origin.end(.silent(path: number), by: owner, at: start, rules)
+    }
+    #expect(origin.ownCircuits <= 64)
+  }
 }
 
 @Suite("Who may ask which origin", .timeLimit(.minutes(5)))
 struct OriginLimitsTests {
   private let origin = "http://a.example"
+
+  @Test(
+    "one owner's silent paths neither refuse another owner nor are published to other instances")
+  func owners() throws {
+    let paused = Mutex(0)
+    let origins = OriginLimits(
+      OriginRules(), onPause: { _, _ in paused.withLock { $0 += 1 } }, onRoom: {})
+    let (anna, ben) = (Owner("anna"), Owner("ben"))
+    for path in 1...5 {
+      try origins.enter(origin, for: anna)?.note(.silent(path: path))
+    }
+    #expect(origins.paused == 1)
+    #expect(origins.room(at: origins.now, isSpare: false)[origin] == 0)
+    origins.want([origin], by: ben)
+    #expect(origins.paused == 0)
+    #expect(origins.room(at: origins.now, isSpare: false)[origin] > 0)
+    #expect(throws: FetchError.self) { try origins.enter(origin, for: anna) }
+    #expect(try origins.enter(origin, for: ben) != nil)
+    #expect(paused.withLock { $0 } == 0)
+  }
 
   @Test("room falls with each transfer and comes back, said aloud, when its right is let go")
   func room() async throws {

@@ -80,14 +80,18 @@ extension SQLiteJobStore {
         wrong.append("the next due")
       }
       for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
-        let places = Set(looked.places(of: origin))
-        for place in places.union(transaction.counters.parked.places(of: origin)) {
+        let places = Set(looked.places(of: origin, last: false) { _ in true })
+        let known = transaction.counters.parked.places(of: origin, last: false) { _ in true }
+        for place in places.union(known) {
           let head = try looked.head(origin, place, transaction.db)
           let known = try transaction.counters.parked.head(origin, place, transaction.db)
           if head != known { wrong.append("\(origin) at \(place)") }
         }
       }
-      if counted.lanes.ready != transaction.counters.lanes.ready { wrong.append("what is ready") }
+      if !counted.lanes.hasSameReady(as: transaction.counters.lanes) {
+        wrong.append("what is ready")
+      }
+      wrong += Self.imageOwners(counted, transaction.counters)
       if counted.lines.held != transaction.counters.lines.held { wrong.append("batches' places") }
       let stored = transaction.counters.records
       if try counted.records.held != stored.held
@@ -108,6 +112,10 @@ extension SQLiteJobStore {
       return wrong
     }
     #expect(wrong == [], sourceLocation: location)
+  }
+
+  private static func imageOwners(_ counted: StoreCounters, _ known: StoreCounters) -> [String] {
+    counted.imageOwners == known.imageOwners ? [] : ["the bytes of owners' images"]
   }
 
   /// Expects each job's columns to be what its record says.

@@ -165,6 +165,8 @@ extension PostgresJobStore {
         FROM queue WHERE state <> 4 GROUP BY 1
       UNION ALL SELECT 'images', count(*) FROM images WHERE NOT leaving
       UNION ALL SELECT 'image bytes', sum(bytes) FROM images WHERE NOT leaving
+      UNION ALL SELECT 'image bytes of ' || encode(owner, 'escape'), sum(bytes)
+        FROM images WHERE NOT leaving AND owner <> ''::bytea GROUP BY 1
       UNION ALL SELECT 'entries', count(*) FROM cache
       UNION ALL SELECT 'record bytes', sum(octet_length(record)) FROM cache
       UNION ALL SELECT 'entry bytes', sum(bytes) FROM images WHERE cached > 0

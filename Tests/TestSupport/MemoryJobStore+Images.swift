@@ -12,9 +12,13 @@ extension MemoryJobStore {
     let needed = pinned.values.reduce(0, +) + (sizes[image] == nil ? bytes : 0)
     guard needed <= limit else { return .full }
     reservations[holder, default: (instance, [])].images.insert(image)
+    let isNew = sizes[image] == nil
     sizes[image] = sizes[image] ?? bytes
     var evicted: [ImageName] = []
-    while sizes.values.reduce(0, +) > limit, let next = nextToGiveWay() {
+    while sizes.values.reduce(0, +) > limit,
+      let next = nextToGiveWay(
+        within: isNew ? limit - bytes : limit, besides: isNew ? image : nil)
+    {
       evict(next, for: instance)
       evicted.append(name(of: next))
     }
@@ -80,16 +84,27 @@ extension MemoryJobStore {
     unheard.removeAll { images.contains($0) }
     for image in images.map(\.digest) {
       pendingDeletion[image] = nil
-      if !isReferred(image) { sizes[image] = nil }
+      if !isReferred(image) { (sizes[image], imageOwners[image]) = (nil, nil) }
     }
     try loseAnswer(of: .forgetAnswer)
   }
 
   public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
 
-  /// Those that nothing refers to first, then the one that a finished job or the cache has had for the longest.
-  private func nextToGiveWay() -> ImageDigest? {
-    sizes.keys.filter { !isPinned($0) }.min { a, b in
+  /// Those that nothing refers to first, then the one that a finished job or the cache has had for the longest: of the
+  /// owner that has more than half, or of any.
+  private func nextToGiveWay(within limit: Int, besides new: ImageDigest?) -> ImageDigest? {
+    var shares: [String: Int] = [:]
+    for (image, bytes) in sizes where image != new {
+      shares[imageOwners[image]?.name ?? "", default: 0] += bytes
+    }
+    let total = shares.values.reduce(0, +)
+    let most = shares.filter { !$0.key.isEmpty }.max { ($0.value, $0.key) < ($1.value, $1.key) }
+    let isOver = most.map { $0.value > limit - limit / 2 && $0.value < total } ?? false
+    let images = sizes.keys.filter { !isPinned($0) }
+    let ofOwner = images.filter { isOver && (imageOwners[$0]?.name ?? "") == most?.key }
+    let abandoned = images.filter { oldest($0) == nil }
+    return [abandoned, ofOwner, images].first { !$0.isEmpty }?.min { a, b in
       let (first, second) = (oldest(a) ?? .first, oldest(b) ?? .first)
       return first == second ? a.hex < b.hex : first < second
     }
@@ -103,6 +118,7 @@ extension MemoryJobStore {
       }
     }
     cache = cache.filter { $0.value.image.digest != image }
+    imageOwners[image] = nil
     if let bytes = sizes.removeValue(forKey: image) { pendingDeletion[image] = (instance, bytes) }
   }
 

@@ -14,6 +14,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
+  /// The owner whose jobs have referred to each image; an empty name for several owners.
+  var imageOwners: [ImageDigest: Owner] = [:]
   /// Jobs as they were before they were claimed last.
   var unclaimed: [JobID: Job] = [:]
   private var ownerBytes: [Int: [Owner: Int]] = [:]
@@ -478,13 +480,21 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     witnessed(rows[row.job.id]?.job, row.job)
     if row.job.submission.dropsOriginal, row.job.phase == .success { row.source = nil }
     rows[row.job.id] = row
-    if let image = row.job.image, image.isKept { count(image.keptDigest, bytes: image.keptBytes) }
+    let owner = row.job.owner
+    if let image = row.job.image, image.isKept {
+      count(image.keptDigest, bytes: image.keptBytes, of: owner)
+    }
     if let source = row.source, let bytes = row.job.capturedSource?.bytes {
-      count(source, bytes: bytes)
+      count(source, bytes: bytes, of: owner)
     }
   }
 
-  private func count(_ image: ImageDigest, bytes: Int) { sizes[image] = sizes[image] ?? bytes }
+  /// An image of several owners is none of theirs.
+  private func count(_ image: ImageDigest, bytes: Int, of owner: Owner) {
+    sizes[image] = sizes[image] ?? bytes
+    let known = imageOwners[image]
+    imageOwners[image] = known == nil || known == owner ? owner : Owner("")
+  }
 
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     try await mayFail(.complete)

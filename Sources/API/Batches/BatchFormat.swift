@@ -19,6 +19,7 @@ struct URIListFormat: BatchFormat {
   mutating func end(into reader: inout LineReader) { splitter.end { Self.read($0, &reader) } }
 
   private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout LineReader) {
+    reader.begin(item: line ?? [0xFF])
     guard let line else { return reader.rejectLong() }
     let text = line.trimmingSpace
     guard let first = text.first, first != UInt8(ascii: "#") else { return reader.skip() }
@@ -40,6 +41,7 @@ struct NDJSONFormat: BatchFormat {
   mutating func end(into reader: inout LineReader) { splitter.end { Self.read($0, &reader) } }
 
   private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout LineReader) {
+    reader.begin(item: line ?? [0xFF])
     guard let line else { return reader.rejectLong() }
     let text = line.trimmingSpace
     if text.isEmpty { reader.skip() } else { reader.add(json: text) }

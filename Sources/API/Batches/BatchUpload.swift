@@ -23,14 +23,21 @@ final class BatchUpload: Sendable {
     }
   }
 
-  /// The content has ended.
-  func end() throws(Problem) {
+  /// Ends the content.
+  /// - Parameter completesContent: whether no later upload continues what a repeated request is compared with.
+  func end(completesContent: Bool = false) throws(Problem) {
     try change { state throws(Problem) in
       let rest = state.mark.rest()
       try state.format.read(rest, into: &state.reader)
       try state.format.end(into: &state.reader)
+      if completesContent { state.reader.completeContent() }
     }
   }
+
+  /// See ``LineReader/verdict``.
+  var verdict: Bool? { state.withLock { $0.reader.verdict } }
+  /// See ``LineReader/finalVerdict``.
+  var finalVerdict: Bool? { state.withLock { $0.reader.finalVerdict } }
 
   /// The lines read since the last call, and whether lines came beyond the most that a batch may have.
   func take() -> (parts: [NewLines], isOverfull: Bool) {

@@ -74,8 +74,10 @@ struct CSVFormat: BatchFormat {
     let lines = lineBreaks
     guard let header else {
       try readHeader()
+      reader.note("columns", Self.bytes(of: fields))
       return reader.skip(1 + lines)
     }
+    reader.begin(item: Self.bytes(of: fields) + (isBroken ? [0xFF] : []))
     if bytes > LineSplitter.longest {
       reader.rejectLong()
     } else if isBroken {
@@ -88,6 +90,11 @@ struct CSVFormat: BatchFormat {
       reader.add(.object(members(header)))
     }
     reader.skip(lines)
+  }
+
+  /// The fields, separated by a byte that UTF-8 doesn't have.
+  private static func bytes(of fields: [String]) -> [UInt8] {
+    Array(fields.map { Array($0.utf8) }.joined(separator: [0xFE]))
   }
 
   private mutating func readHeader() throws(Problem) {

@@ -90,9 +90,11 @@ struct JSONListFormat: BatchFormat {
       guard name != "jobs" else { throw Problem(.invalidOption, "The jobs are an array.") }
       let member = JSONValue.Member(name: name, value: try Self.parsed(bytes))
       members.append(member)
+      reader.note(name, bytes)
       if hasJobs { try onMembers([member], &reader) }
       place = .afterMember
     default:
+      reader.begin(item: bytes)
       if bytes.count > LineSplitter.longest {
         reader.rejectLong()
       } else {

@@ -6,7 +6,7 @@ struct LineReader {
   private var parts: [NewLines] = []
   private var lines: NewLines
   /// Lines that came over uploads before this one.
-  private let start: Int
+  private var start: Int
   /// Whether lines came beyond the most that a batch may have: they are passed over.
   private(set) var isOverfull = false
   private var decoder: SubmissionDecoder
@@ -17,15 +17,25 @@ struct LineReader {
   /// Labels that each job has besides its own.
   private let tags: [String]
   private let mostLines: Int
+  /// ``Batch/content`` after the lines that were read; nil: it stays as it is.
+  private var content: BatchContent?
+  /// What the content says outside its items.
+  private var context = BatchContent.Context()
+  /// The item that the next line that is counted is made of.
+  private var item: [UInt8]?
+  private var comparison: BatchContentComparison?
 
   /// - Parameters:
   ///   - template: with any source.
   ///   - offset: lines that came before.
   ///   - mostLines: of the batch.
+  ///   - content: what was received before.
   init(
     _ decoder: SubmissionDecoder, template: NewJob, tags: [String], after offset: Int,
-    mostLines: Int
+    mostLines: Int, content: BatchContent? = nil
   ) {
+    // Members may have been received without an item. The upload that continues the batch repeats them.
+    self.content = content.map { $0.items == 0 ? BatchContent() : $0 }
     (self.decoder, self.template, self.tags) = (decoder, template, tags)
     self.decoder.mistakes = Self.noMistakes
     (self.mostLines, start) = (mostLines, offset)
@@ -38,11 +48,47 @@ struct LineReader {
   /// What was read since this was last asked, in parts of about what one transaction may keep.
   mutating func take() -> [NewLines] {
     defer { (parts, lines) = ([], NewLines(after: received)) }
+    lines.content = content
     return parts + [lines]
   }
 
+  /// Only compares what is read with the content of a batch: no line becomes a job.
+  mutating func compare(with content: BatchContent) {
+    (self.content, comparison) = (BatchContent(), BatchContentComparison(with: content))
+    (start, lines) = (0, NewLines(after: 0))
+  }
+
+  /// Whether the content that is read agrees with the batch's; nil while more has to be read.
+  var verdict: Bool? { isOverfull ? comparison?.finalVerdict : comparison?.verdict }
+  /// The same once the content has ended.
+  var finalVerdict: Bool? { comparison?.finalVerdict }
+
+  /// Notes what the next line is made of. Every format calls it before it adds, rejects or skips the line.
+  mutating func begin(item bytes: some Sequence<UInt8>) {
+    if content != nil { item = Array(bytes) }
+  }
+
+  /// Notes a part of the content that applies to lines: to those that follow, or to the whole batch.
+  mutating func note(_ name: String, _ value: [UInt8]) {
+    guard let before = content else { return }
+    context.add(name, value)
+    // An upload that continues a batch repeats what its beginning said.
+    guard before.items == 0 || received > start else { return }
+    content?.addMember(in: context)
+    compare()
+  }
+
+  private mutating func compare() {
+    guard let content else { return }
+    comparison?.compare(content)
+  }
+
+  /// The content has ended, and no other upload continues it.
+  mutating func completeContent() { content?.complete() }
+
   /// Has the lines from here on be like that unless they say otherwise.
   mutating func use(defaults members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
+    guard comparison == nil else { return }
     decoder.mistakes = Mistakes()
     defer { decoder.mistakes = Self.noMistakes }
     template = decoder.template(from: members, at: root, over: template)
@@ -64,6 +110,7 @@ struct LineReader {
 
   /// Takes members beside the jobs of a list in JSON: those before them, or one behind them.
   mutating func use(members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
+    guard comparison == nil else { return }
     for member in members where member.name == "defaults" {
       guard case .object(let defaults) = member.value else {
         throw Problem(.invalidOption, "The defaults are an object.")
@@ -91,10 +138,16 @@ struct LineReader {
     isOverfull = isOverfull || received >= mostLines
     guard !isOverfull else { return false }
     if lines.bytes >= BatchWriter.most.bytes {
+      lines.content = content
       parts.append(lines)
       lines = NewLines(after: received)
     }
     lines.count += 1
+    if let item {
+      content?.add(item, in: context)
+      compare()
+    }
+    item = nil
     return true
   }
 
@@ -108,6 +161,7 @@ struct LineReader {
 
   /// A line that is a URL.
   mutating func add(url text: String) {
+    guard comparison == nil else { return skip() }
     let url = decoder.url(.string(text), at: Location(root: .body(index: nil), member: "url"))
     guard let url else { return rejectMistakes(url: text) }
     var job = template
@@ -117,6 +171,7 @@ struct LineReader {
 
   /// A line that is JSON.
   mutating func add(json line: ArraySlice<UInt8>) {
+    guard comparison == nil else { return skip() }
     let value: JSONValue
     do { value = try JSONParser.parse(Array(line), maxValues: Self.maxValues) } catch {
       return reject(url: nil, .malformedJSON, Problem(error).detail)
@@ -129,6 +184,7 @@ struct LineReader {
 
   /// A line that is a job, or a URL.
   mutating func add(_ value: JSONValue) {
+    guard comparison == nil else { return skip() }
     switch value {
     case .string(let text): add(url: text)
     case .object(let members):
@@ -176,7 +232,7 @@ struct LineReader {
   }
 
   mutating func reject(url: String?, _ code: RequestCode, _ detail: String) {
-    guard count() else { return }
+    guard count(), comparison == nil else { return }
     // As long as any that is taken.
     let told = url.map { $0.prefix(bytes: SourceURL.maxLength) }
     let line = RejectedLine(line: received, url: told, code: code.rawValue, detail: detail)

@@ -9,13 +9,14 @@ extension Routes {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     var query = Query(exchange.request.query)
     var decoder = decoder(for: exchange)
-    let new = newBatch(&query, &decoder)
+    var new = newBatch(&query, &decoder)
     try query.finish(with: decoder.mistakes)
     decoder.mistakes = Mistakes()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
-    // Before the batch is durable: one that can't be received is none. By a key it may be a repetition, which needs no room.
-    var room = format == nil || key != nil ? [] : try self.room(for: exchange)
+    if key != nil { new.content = BatchContent(isComplete: format == nil) }
+    // Before the batch is durable: a batch that can't be received is not kept.
+    let room = format == nil ? [] : try self.room(for: exchange)
     defer { for share in room { share.release() } }
     let begun = try await asking { () throws(JobsError) in
       try await service.begin(
@@ -24,19 +25,50 @@ extension Routes {
     var batch: Batch
     switch begun {
     case .new(let new): batch = new
-    case .repeated(let batch): return answer(batch, .ok)
+    case .repeated(let batch):
+      try await compare(exchange, format, with: batch)
+      return answer(batch, .ok)
     case .gone(let id): return Self.gone(id)
-    }
-    if format != nil, key != nil {
-      do throws(Problem) { room = try self.room(for: exchange) } catch {
-        try? await service.abandon(batch.id, after: 0)
-        throw error
-      }
     }
     if let format { batch = try await receive(exchange, format, into: batch, begins: true) }
     var response = answer(batch, .accepted)
     response.fields[.location] = "/batches/\(batch.id)"
     return response
+  }
+
+  /// Compares the content with that of the batch that its key belongs to, as far as that was received.
+  /// - Throws: `.keyReused` if they differ.
+  private func compare(
+    _ exchange: Exchange, _ format: (any BatchFormat)?, with batch: Batch
+  ) async throws(Problem) {
+    guard let format, let content = batch.content else { return }
+    var reader = reader(of: batch, exchange)
+    reader.compare(with: content)
+    let upload = BatchUpload(format, into: reader)
+    var count = 0
+    var isEqual = upload.verdict
+    while isEqual == nil {
+      guard let piece = try await Self.next(of: exchange.request.body) else {
+        try await reading.read(count, for: exchange.client) { () throws(Problem) in
+          try upload.end()
+        }
+        isEqual = upload.finalVerdict
+        break
+      }
+      try checkAccess(exchange)
+      count += piece.count
+      do throws(Problem) {
+        try await reading.read(count, for: exchange.client) { () throws(Problem) in
+          try upload.read(piece)
+        }
+      } catch {
+        // The part read before the mistake may be all that the first upload had, too.
+        if upload.verdict == nil { throw error }
+      }
+      _ = upload.take()
+      isEqual = upload.verdict
+    }
+    guard isEqual == true else { throw Problem(JobsError.keyReused) }
   }
 
   /// What is answered by the key of a batch that is forgotten.
@@ -164,7 +196,8 @@ extension Routes {
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
     let writer = BatchWriter(service, batch, by: exchange.caller)
-    let upload = BatchUpload(format, into: reader(of: batch, exchange))
+    let reader = reader(of: batch, exchange, tracksContent: begins || !batch.isOpen)
+    let upload = BatchUpload(format, into: reader)
     do throws(Problem) {
       var count = 0
       while let piece = try await Self.next(of: exchange.request.body) {
@@ -178,7 +211,8 @@ extension Routes {
       }
       // The last line may end with the content.
       try await reading.read(count, for: exchange.client) { () throws(Problem) in
-        try upload.end()
+        // Only the first request's content is compared with that of an open batch; any other batch is closed now.
+        try upload.end(completesContent: begins && batch.isOpen)
       }
       try await add(from: upload, to: writer)
       return try await ended(try await finished(writer), exchange)
@@ -192,7 +226,10 @@ extension Routes {
     }
   }
 
-  private func reader(of batch: Batch, _ exchange: Exchange) -> LineReader {
+  /// - Parameter tracksContent: whether what is read becomes part of the batch's ``Batch/content``.
+  private func reader(
+    of batch: Batch, _ exchange: Exchange, tracksContent: Bool = false
+  ) -> LineReader {
     var decoder = decoder(for: exchange)
     // An admin may send lines of another owner's batch.
     decoder.destinations = destinations(for: batch.owner)
@@ -202,7 +239,7 @@ extension Routes {
     decoder.mistakes = Mistakes()
     var reader = LineReader(
       decoder, template: template, tags: batch.tags, after: batch.received,
-      mostLines: configuration.maxBatchLines)
+      mostLines: configuration.maxBatchLines, content: tracksContent ? batch.content : nil)
     if let webhook = batch.webhook { reader.share(webhook) }
     return reader
   }

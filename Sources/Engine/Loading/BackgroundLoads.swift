@@ -125,7 +125,8 @@ struct BackgroundLoader: Sendable {
     let permits: OriginPermits
     do throws(FetchError) {
       // For as long as the transfer may take then, at no worker's cost.
-      permits = OriginPermits(try await origins.admit(origin, within: loads.rules.timeout))
+      permits = OriginPermits(
+        try await origins.admit(origin, for: job.owner, within: loads.rules.timeout))
     } catch {
       return .fetch(error)
     }

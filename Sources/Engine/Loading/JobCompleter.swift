@@ -9,6 +9,7 @@ struct JobCompleter: Sendable {
   let publisher: JobPublisher
   let dispatcher: Dispatcher
   let loads: Loads
+  let bytes: DailyBytes
   /// Jobs in one transaction, while which everybody else's changes wait.
   static let batch = 500
 
@@ -52,6 +53,7 @@ struct JobCompleter: Sendable {
     _ ending: (Load.Waiter) -> Ending
   ) async -> [Load.Waiter] {
     guard !waiters.isEmpty || entry != nil || releasing != nil else { return [] }
+    bytes.came(load.charge(waiters), at: outcomes.now())
     let common = Common(progress: load.tracker.progress, moment: outcomes.now())
     var rest = waiters[...]
     var entry = entry

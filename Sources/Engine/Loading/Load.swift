@@ -55,6 +55,10 @@ final class Load: Sendable {
     var fallback: (deadline: Instant, timeout: Duration)?
     /// Who is told of jobs that join and want the image alone.
     var joins: AsyncStream<[Waiter]>.Continuation?
+    /// Bytes that its transfers have brought.
+    var transferred = 0
+    /// How many of these were counted for each owner.
+    var charged: [Owner: Int] = [:]
 
     /// The highest of those who wait.
     var priority: Priority? {
@@ -76,6 +80,16 @@ final class Load: Sendable {
       priorities[waiter.priority.rawValue] += 1
       leastBytes = min(leastBytes, waiter.limits.maxBytes)
       firstDeadline = min(firstDeadline ?? waiter.deadline, waiter.deadline)
+    }
+
+    /// Charges what was not charged before.
+    mutating func charge(_ owners: Set<Owner>) -> [Owner: Int] {
+      var charges: [Owner: Int] = [:]
+      for owner in owners {
+        let charge = transferred - (charged[owner] ?? 0)
+        if charge > 0 { (charges[owner], charged[owner]) = (charge, transferred) }
+      }
+      return charges
     }
 
     mutating func remove(_ claim: Claim) -> Waiter? {
@@ -202,6 +216,26 @@ final class Load: Sendable {
 
   /// Those that it is for, whether they wait or not.
   private var jobs: [Job] { isBackground ? [leader] : waiters.map(\.job) }
+
+  // MARK: Whose transfers they were
+
+  /// A transfer has ended, after so many bytes.
+  /// - Returns: the bytes to count for each owner: that of the leader, and those whose jobs wait.
+  func charge(transferred bytes: Int) -> [Owner: Int] {
+    state.withLock { state in
+      state.transferred += bytes
+      return state.charge(Set(state.waiters.values.map(\.job.owner)).union([leader.owner]))
+    }
+  }
+
+  /// Jobs end by what the transfers brought.
+  /// - Returns: the bytes to count for their owners, as far as they were not counted before.
+  func charge(_ waiters: [Waiter]) -> [Owner: Int] {
+    state.withLock { state in
+      guard state.transferred > 0 else { return [:] }
+      return state.charge(Set(waiters.map(\.job.owner)))
+    }
+  }
 
   // MARK: Jobs from the queue
 

@@ -179,7 +179,8 @@ private struct URLLoad: Sendable {
     if let total { await parts.ingest.announce(bytes: total, of: load) }
     let staged = try await stage(for: response, continuing: kept)
     defer {
-      parts.bytes.came(load.tracker.progress.bytes.arrived, for: job.owner, at: parts.now())
+      let charges = load.charge(transferred: load.tracker.progress.bytes.arrived)
+      parts.bytes.came(charges, at: parts.now())
     }
     let ingested: ImageIngest.Ingested
     do throws(JobFailure) {
@@ -250,16 +251,17 @@ struct OriginRequests: Sendable {
     if let elsewhere {
       request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }
     }
-    request.admission = { [origins] origin async throws(FetchError) in
+    request.admission = { [origins, owner = load.leader.owner] origin async throws(FetchError) in
       permits.lead()
-      permits.add(try await origins.admit(origin))
+      permits.add(try await origins.admit(origin, for: owner))
     }
     if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
       request.headers.append(trace.field(of: load.leader))
     }
     if permits.isEmpty {
       let origin = load.leader.submission.origin(of: url)
-      permits.add(try await origins.admit(origin, within: request.timeout))
+      permits.add(
+        try await origins.admit(origin, for: load.leader.owner, within: request.timeout))
       if let left = load.timeLeft { request.timeout = left }
     }
     load.tracker.requestBegins()

@@ -29,6 +29,11 @@ final class DailyBytes: Sendable {
     state = Mutex(State(pending: pending, due: owners))
   }
 
+  /// Bytes came for owners' jobs. Each owner whose jobs shared a transfer pays all of it, once.
+  func came(_ charges: [Owner: Int], at moment: Timestamp) {
+    for (owner, count) in charges { came(count, for: owner, at: moment) }
+  }
+
   /// Bytes came for an owner's job.
   func came(_ count: Int, for owner: Owner, at moment: Timestamp) {
     state.withLock { state in

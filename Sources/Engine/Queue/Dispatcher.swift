@@ -287,7 +287,7 @@ final class Dispatcher: Sendable {
       Work(job: job, claim: claim, permit: permit, refusal: refusal, isShared: isShared)
     }
     guard let origin = job.origin else { return work(nil, nil) }
-    do throws(FetchError) { return work(try origins.enter(origin), nil) } catch {
+    do throws(FetchError) { return work(try origins.enter(origin, for: job.owner), nil) } catch {
       return work(nil, error)
     }
   }

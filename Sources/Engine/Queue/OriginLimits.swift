@@ -29,27 +29,32 @@ final class OriginLimits: Sendable {
     }
 
     /// Begins a transfer if there is room.
-    mutating func tryBegin(_ origin: String, at now: Instant, _ rules: OriginRules) -> Bool {
-      begin(origin, as: origins[origin] ?? OriginState(), at: now, rules)
+    mutating func tryBegin(
+      _ origin: String, for owner: Owner?, at now: Instant, _ rules: OriginRules
+    ) -> Bool {
+      begin(origin, as: origins[origin] ?? OriginState(), for: owner, at: now, rules)
     }
 
     /// The same for one that waits, or would: such go in line, and before what is in the queue.
     /// - Returns: nil where it can't begin; else whether it has waited.
     mutating func tryBegin(
-      _ origin: String, _ number: UInt64, at now: Instant, _ rules: OriginRules
+      _ origin: String, _ number: UInt64, for owner: Owner?, at now: Instant, _ rules: OriginRules
     ) -> Bool? {
+      let known = (origins[origin] ?? OriginState()).forThoseLed
       guard lines[origin]?.first.map({ $0.number == number }) ?? true,
-        begin(origin, as: (origins[origin] ?? OriginState()).forThoseLed, at: now, rules)
+        begin(origin, as: known, for: owner, at: now, rules)
       else { return nil }
       return leave(origin, number)
     }
 
     private mutating func begin(
-      _ origin: String, as known: OriginState, at now: Instant, _ rules: OriginRules
+      _ origin: String, as known: OriginState, for owner: Owner?, at now: Instant,
+      _ rules: OriginRules
     ) -> Bool {
-      guard known.pause(at: now) == nil, known.room(at: now, rules, isSpare: true) > 0
+      guard known.pause(at: now) == nil, known.refusal(of: owner, at: now, rules) == nil,
+        known.room(at: now, rules, isSpare: true) > 0
       else { return false }
-      origins[origin, default: OriginState()].begin(at: now, rules)
+      origins[origin, default: OriginState()].begin(by: owner, at: now, rules)
       return true
     }
 
@@ -99,7 +104,7 @@ final class OriginLimits: Sendable {
   private let clock: @Sendable () -> Instant
 
   /// - Parameters:
-  ///   - onPause: called when an origin turns out to be out of reach.
+  ///   - onPause: called when an origin turns out to be out of reach, for more than one owner.
   ///   - onRoom: called when a transfer may begin that could not before, unless only time brought that.
   init(
     _ rules: OriginRules, clock: @escaping @Sendable () -> Instant = { .now },
@@ -174,14 +179,30 @@ final class OriginLimits: Sendable {
   ///
   /// - Returns: nil where the room has gone to others since: the store was asked meanwhile. ``admit(_:)`` waits for more.
   /// - Throws: `.unreachable` during a pause.
-  func enter(_ origin: String) throws(FetchError) -> OriginPermit? {
+  func enter(_ origin: String, for owner: Owner? = nil) throws(FetchError) -> OriginPermit? {
     let now = clock()
     let (hasBegun, refusal) = state.withLock { state -> (Bool, FetchError?) in
-      if let refusal = Self.refusal(of: origin, in: state, at: now) { return (false, refusal) }
-      return (state.tryBegin(origin, at: now, rules), nil)
+      state.origins[origin]?.use(by: owner, at: now, rules)
+      if let refusal = self.refusal(of: origin, to: owner, in: state, at: now) {
+        return (false, refusal)
+      }
+      return (state.tryBegin(origin, for: owner, at: now, rules), nil)
     }
     if let refusal { throw refusal }
-    return hasBegun ? OriginPermit(origin, self) : nil
+    return hasBegun ? OriginPermit(origin, owner, self) : nil
+  }
+
+  /// An owner has jobs for these origins: if only another owner found one of them silent, that is no reason to hold them.
+  func want(_ origins: Set<String>, by owner: Owner) {
+    let now = clock()
+    let opened = state.withLock { state in
+      origins.filter { origin in
+        guard let before = state.origins[origin]?.pause(at: now) else { return false }
+        state.origins[origin]?.use(by: owner, at: now, rules)
+        return state.origins[origin]?.pause(at: now) != before
+      }
+    }
+    for origin in opened { passOn(origin) }
   }
 
   /// Begins a transfer that a redirect leads to, or one whose room went to another, once there is room: such waits hold a
@@ -190,19 +211,19 @@ final class OriginLimits: Sendable {
   /// - Parameter timeout: for the wait; nil: that is for the task's owner to bound.
   /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled, `.timeout`.
   func admit(
-    _ origin: String, within timeout: Duration? = nil
+    _ origin: String, for owner: Owner? = nil, within timeout: Duration? = nil
   ) async throws(FetchError) -> OriginPermit {
     let (me, turn) = (state.withLock { $0.number() }, OneShot<Void>())
-    guard case .waits(let time) = try enter(origin, me, orWaitFor: turn)
-    else { return OriginPermit(origin, self) }
-    return try await wait(at: origin, as: me, for: turn, time, within: timeout)
+    guard case .waits(let time) = try enter(origin, me, for: owner, orWaitFor: turn)
+    else { return OriginPermit(origin, owner, self) }
+    return try await wait(at: origin, as: me, owner, for: turn, time, within: timeout)
   }
 
   /// Not on the caller's lane: behind more urgent work there, the first would keep the others from what is free.
   @concurrent
   private func wait(
-    at origin: String, as me: UInt64, for turn: OneShot<Void>, _ time: Duration?,
-    within timeout: Duration?
+    at origin: String, as me: UInt64, _ owner: Owner?, for turn: OneShot<Void>,
+    _ time: Duration?, within timeout: Duration?
   ) async throws(FetchError) -> OriginPermit {
     let deadline = timeout.map { ContinuousClock.now + $0 }
     var (turn, time) = (turn, time)
@@ -214,22 +235,24 @@ final class OriginLimits: Sendable {
         throw .timeout(seconds: timeout.inSeconds)
       }
       turn = OneShot<Void>()
-      guard case .waits(let more) = try enter(origin, me, orWaitFor: turn)
-      else { return OriginPermit(origin, self) }
+      guard case .waits(let more) = try enter(origin, me, for: owner, orWaitFor: turn)
+      else { return OriginPermit(origin, owner, self) }
       time = more
     }
   }
 
   private func enter(
-    _ origin: String, _ me: UInt64, orWaitFor turn: OneShot<Void>
+    _ origin: String, _ me: UInt64, for owner: Owner?, orWaitFor turn: OneShot<Void>
   ) throws(FetchError) -> Admission {
     let now = clock()
     let result = state.withLock { state -> Result<Admission, FetchError> in
       if Task.isCancelled { return .failure(.cancelled) }
-      if let hasWaited = state.tryBegin(origin, me, at: now, rules) {
+      if let hasWaited = state.tryBegin(origin, me, for: owner, at: now, rules) {
         return .success(.begun(hasWaited: hasWaited))
       }
-      if let refusal = Self.refusal(of: origin, in: state, at: now) { return .failure(refusal) }
+      if let refusal = self.refusal(of: origin, to: owner, in: state, at: now) {
+        return .failure(refusal)
+      }
       // The others are told when they are the first: they need no clock.
       guard state.wait(origin, me, for: turn) else { return .success(.waits(nil)) }
       let change = state.origins[origin]?.nextChange(at: now, rules)
@@ -250,12 +273,14 @@ final class OriginLimits: Sendable {
     passOn(origin)
   }
 
-  fileprivate func leave(_ origin: String, _ outcome: OriginState.Outcome) {
+  fileprivate func leave(_ origin: String, _ owner: Owner?, _ outcome: OriginState.Outcome) {
     let now = clock()
     let pause = state.withLock { state -> Duration? in
       let before = state.origins[origin]?.pause(at: now)
-      state.origins[origin]?.end(outcome, at: now, rules)
-      return before == nil ? state.origins[origin]?.pause(at: now) : nil
+      state.origins[origin]?.end(outcome, by: owner, at: now, rules)
+      // Other owners may use it elsewhere.
+      guard before == nil, state.origins[origin]?.isSilentToOneOwner == false else { return nil }
+      return state.origins[origin]?.pause(at: now)
     }
     if let pause { onPause(origin, pause) }
     passOn(origin)
@@ -278,9 +303,14 @@ final class OriginLimits: Sendable {
     onRoom()
   }
 
-  private static func refusal(of origin: String, in state: State, at now: Instant) -> FetchError? {
-    guard let known = state.origins[origin], let pause = known.pause(at: now) else { return nil }
-    return .unreachable(origin: origin, failures: known.failures, seconds: pause.inSeconds)
+  private func refusal(
+    of origin: String, to owner: Owner?, in state: State, at now: Instant
+  ) -> FetchError? {
+    guard let known = state.origins[origin] else { return nil }
+    let all = known.pause(at: now).map { (failures: known.failures, time: $0) }
+    return (all ?? known.refusal(of: owner, at: now, rules)).map {
+      .unreachable(origin: origin, failures: $0.failures, seconds: $0.time.inSeconds)
+    }
   }
 
   /// Another instance found an origin out of reach: it is not asked here either.
@@ -310,17 +340,17 @@ final class OriginPermit: Sendable {
   }
 
   fileprivate let origin: String
+  private let owner: Owner?
   private let origins: OriginLimits
   private let use = Mutex(Use.transfer(.unknown))
 
-  fileprivate init(_ origin: String, _ origins: OriginLimits) {
-    self.origin = origin
-    self.origins = origins
+  fileprivate init(_ origin: String, _ owner: Owner?, _ origins: OriginLimits) {
+    (self.origin, self.owner, self.origins) = (origin, owner, origins)
   }
 
   deinit {
     switch use.withLock({ $0 }) {
-    case .transfer(let outcome): origins.leave(origin, outcome)
+    case .transfer(let outcome): origins.leave(origin, owner, outcome)
     case .led: origins.endLed(origin)
     }
   }

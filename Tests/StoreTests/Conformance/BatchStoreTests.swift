@@ -141,6 +141,32 @@ struct BatchStoreTests {
     await store.close()
   }
 
+  @Test("a batch keeps what its key's content is compared with", arguments: adapters)
+  func content(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for isOpen in [false, true] {
+      var content = BatchContent()
+      let batch = Batch(
+        id: JobID(at: .at(isOpen ? 2 : 1)), owner: Owner("anna"), isOpen: isOpen, key: "k",
+        retention: .seconds(60), content: content, createdAt: .at(1))
+      #expect(try await store.base.open(batch, key: nil) == .opened)
+      #expect(try await store.base.batch(batch.id)?.content == content)
+      content.add("http://a/1".utf8, in: BatchContent.Context())
+      let lines = BatchLines(after: 0, count: 1, content: content)
+      guard case .taken(let taken) = try await store.base.add(lines, to: batch.id, capacity: 9)
+      else { throw StoreError.full }
+      #expect(taken.content == content)
+      _ = try await store.base.add(BatchLines(after: 1, count: 1), to: batch.id, capacity: 9)
+      #expect(try await store.base.batch(batch.id)?.content == content)
+      // The content of an open batch is complete once its first request has ended, which its lines say.
+      if !isOpen { content.complete() }
+      #expect(try await store.base.close(batch.id)?.content == content)
+      #expect(try await store.base.batch(batch.id)?.content == content)
+    }
+    await store.close()
+  }
+
   @Test("a purged batch's key stands for it, or is forgotten with it", arguments: adapters)
   func purgedKeys(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
