@@ -28,6 +28,12 @@ static inline struct MHD_Daemon *CMicroHTTPD_start(
       flags, 0, NULL, NULL, handler, context, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
 }
 
+/// Sends no framing of its own for content without a length: neither chunks nor Content-Length. The connection closes after
+/// the response.
+static inline void CMicroHTTPD_sendUnframed(struct MHD_Response *response) {
+  MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+}
+
 /// What the connection's NOTIFY_CONNECTION callback stored.
 static inline void *CMicroHTTPD_socketContext(struct MHD_Connection *connection) {
   const union MHD_ConnectionInfo *info =
