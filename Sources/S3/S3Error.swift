@@ -18,10 +18,12 @@ public enum S3Error: Error, Sendable, Equatable {
     switch self {
     case .unreachable(.cancelled), .unreachable(.tooLarge): false
     case .unreachable: true
-    // 400 RequestTimeout: the connection was too slow for it.
+    // 400 RequestTimeout: the connection was too slow for it. InternalError and ServiceUnavailable also come with 200.
     case .refused(let status, let code, _):
       [408, 429, 500, 502, 503, 504].contains(status)
-        || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
+        || [
+          "RequestTimeout", "SlowDown", "OperationAborted", "InternalError", "ServiceUnavailable",
+        ].contains(code)
     case .otherBytes, .unexpected, .noCredentials: false
     }
   }
