@@ -68,9 +68,13 @@ enum Conditions {
 }
 
 extension Response {
-  /// 304 for what is to be asked for each time.
-  static func notModified(_ entityTag: String) -> Response {
-    Response(status: .notModified, fields: [.eTag: entityTag, .cacheControl: "no-cache"])
+  /// The 304 for a client that has what this 200 would send.
+  var notModified: Response {
+    var response = self
+    response.status = .notModified
+    response.fields[.contentType] = nil
+    if case .bytes(let bytes) = content { response.content = .omitted(count: bytes.count) }
+    return response
   }
 }
 

@@ -74,7 +74,8 @@ extension Routes {
     if Conditions.isCurrent(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       fields[.contentType] = nil
       fields[.contentDisposition] = nil
-      return Response(status: .notModified, fields: fields)
+      let count = rendered?.bytes.count ?? image.bytes
+      return Response(status: .notModified, fields: fields, content: .omitted(count: count))
     }
     let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
     // Variants are rendered anew, and have the image's date.

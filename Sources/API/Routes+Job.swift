@@ -16,7 +16,8 @@ extension Routes {
       snapshot = try await waited(exchange, snapshot, until: goal, wait)
       isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
     }
-    var response = isKnown ? Response.notModified(snapshot.entityTag) : answer(snapshot)
+    var response = answer(snapshot)
+    if isKnown { response = response.notModified }
     response.fields.acknowledge(wait)
     return response
   }

@@ -37,11 +37,10 @@ public struct WebPage: Sendable {
 
   /// 200, or 304 for whoever has it.
   func answer(_ requestFields: HTTPFields) -> Response {
-    if let field = requestFields[.ifNoneMatch], Conditions.names(entityTag, in: field) {
-      var fields = fields
-      fields[.contentType] = nil
-      return Response(status: .notModified, fields: fields)
+    let response = Response(status: .ok, fields: fields, content: .bytes(bytes))
+    guard let field = requestFields[.ifNoneMatch], Conditions.names(entityTag, in: field) else {
+      return response
     }
-    return Response(status: .ok, fields: fields, content: .bytes(bytes))
+    return response.notModified
   }
 }

@@ -44,6 +44,12 @@ static inline void CMicroHTTPD_formatMessage(void *context, const char *format, 
 /// The function above as the number that MHD_OPTION_EXTERNAL_LOGGER takes.
 static inline intptr_t CMicroHTTPD_logger(void) { return (intptr_t)CMicroHTTPD_formatMessage; }
 
+/// Sends no framing of its own for content without a length: neither chunks nor Content-Length. The connection closes after
+/// the response.
+static inline void CMicroHTTPD_sendUnframed(struct MHD_Response *response) {
+  MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+}
+
 /// What the connection's NOTIFY_CONNECTION callback stored.
 static inline void *CMicroHTTPD_socketContext(struct MHD_Connection *connection) {
   const union MHD_ConnectionInfo *info =

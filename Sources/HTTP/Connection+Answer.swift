@@ -58,6 +58,14 @@ extension Connection {
       let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
       guard copy >= 0 else { return nil }
       return MHD_create_response_from_fd_at_offset64(UInt64(count), copy, UInt64(offset))
+    case .omitted(let count):
+      // libmicrohttpd takes the length from the response, and asks the reader for nothing after HEAD and with 304.
+      let response = MHD_create_response_from_callback(
+        count.map { UInt64($0) } ?? .max, 1024, StreamWriter.reader, nil, nil)
+      // Without a length it would announce chunks, and send the last one even after HEAD (RFC 9112 section 6.3).
+      if count == nil, let response { CMicroHTTPD_sendUnframed(response) }
+      return response
+    case .stream where isHead: return create(.omitted(count: nil))
     case .stream(let stream):
       let writer = Unmanaged.passRetained(StreamWriter(stream, on: self))
       // The block is for clients of HTTP/1.0 alone: chunks are made in the connection's own memory.

@@ -57,6 +57,7 @@ extension Connection {
       guard place == .regular || service.isProbe(head) else { throw RefusalError(.overloaded) }
       self.head = head
       isChunked = head.declaredLength == nil
+      isHead = head.method == .head
       if head.declaredLength == 0 {
         step = .complete
         return .YES

@@ -54,6 +54,8 @@ final class Connection: @unchecked Sendable {
   var head: RequestHead?
   /// Whether the content came, or is to come, in chunks.
   var isChunked = false
+  /// Whether the request's method is HEAD.
+  var isHead = false
   /// Keeps the bytes of an answer where they are until they were sent.
   var sending: Response.Content = .none
   var keeping: (any Sendable & AnyObject)?

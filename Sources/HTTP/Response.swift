@@ -6,7 +6,7 @@ public struct Response: Sendable {
   public var status: HTTPResponse.Status
   /// The header fields.
   public var fields: HTTPFields
-  /// The content; for HEAD only its length is sent.
+  /// The content; for HEAD and 304 only its length is sent.
   public var content: Content
   /// What is let go of once the answer was sent, or its client is gone.
   public var keeping: (any Sendable & AnyObject)?
@@ -34,6 +34,9 @@ public struct Response: Sendable {
     /// for a client that does not read. It ends when the client closes or half-closes its side, and,
     /// as if it were whole, when the server stops.
     case stream(any ContentStream)
+    /// Content that is described but not sent: of a 304, and of answers to HEAD. `Content-Length` is `count`, as in the
+    /// 200 that GET would have (RFC 9110 section 8.6). nil: the length is unknown, so there is no `Content-Length`.
+    case omitted(count: Int?)
   }
 }
 

@@ -190,6 +190,8 @@ public struct WebhookSchedule: Sendable, Equatable {
   /// That of Standard Webhooks.
   public static let standard = WebhookSchedule(
     waits: [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400].map { .seconds($0) })
+  /// No message waits longer for its next try: `webhooks.retry` allows 30 days, and up to a quarter is added.
+  package static let longestWait: Duration = .seconds(30 * 86_400 * 5 / 4)
   /// A receiver's `Retry-After` counts up to this.
   static let longestAsked: Duration = .seconds(86_400)
 

@@ -154,6 +154,7 @@ extension Transaction {
   }
 
   fileprivate func take(_ request: MessageRequest, at moment: Timestamp) throws -> TakenMessages {
+    try bringForward(at: moment)
     var taken = TakenMessages()
     var shares = MessageShares(request)
     let full = shares.full.map { Array($0.name.utf8) }
@@ -191,6 +192,17 @@ extension Transaction {
       taken.nextDue = try nextDueMessage(after: moment)
     }
     return taken
+  }
+
+  /// Makes messages due whose next try is later than any schedule allows: the clock that planned it was set back later.
+  private func bringForward(at moment: Timestamp) throws {
+    try add(
+      """
+      UPDATE messages SET next_at = $1 WHERE next_at > $2 AND next_at IS NOT NULL AND instance IS NULL
+      """,
+      [
+        .int(moment.milliseconds), .int((moment + WebhookSchedule.longestWait).milliseconds),
+      ])
   }
 
   private func nextDueMessage(after moment: Timestamp) throws -> Timestamp? {

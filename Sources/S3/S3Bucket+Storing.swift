@@ -114,12 +114,14 @@ extension S3Bucket {
     request.content = OutgoingContent(body)
     request.digest = ImageDigest(bytes: SHA256.hash(data: body))?.hex ?? ""
     request.fields = [HeaderField(name: "Content-Type", value: "application/xml")]
-    let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
-    // It may say 200 before it knows.
-    if let code = answer.first("Code") {
-      throw .refused(status: 200, code: code.prefix(bytes: 64), message: "")
+    return try await send(request) { (response) throws(S3Error) in
+      let answer = S3XML(try await Self.content(of: response, atMost: 65_536))
+      // The store may send 200 before it knows the outcome. An error in the content is as good as one in the status.
+      if let code = answer.first("Code") {
+        throw .refused(status: 200, code: code.prefix(bytes: 64), message: "")
+      }
+      return answer.first("ETag")?.prefix(bytes: 256)
     }
-    return answer.first("ETag")?.prefix(bytes: 256)
   }
 }
 

@@ -194,13 +194,20 @@ extension S3Bucket {
 
   /// Sends it, again and again while that may help.
   package func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
+    try await send(request) { (response) throws(S3Error) in response }
+  }
+
+  /// Sends a request until its response can be read, up to `tries` times while the error is a temporary one.
+  func send<Value: Sendable>(
+    _ request: Request, reading: @Sendable (FetchedResponse) async throws(S3Error) -> Value
+  ) async throws(S3Error) -> Value {
     var pause = firstPause
     for attempt in 1... {
       let began = ContinuousClock.now
       do throws(S3Error) {
-        let response = try await sendOnce(request)
+        let value = try await reading(try await sendOnce(request))
         metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, nil)
-        return response
+        return value
       } catch {
         metrics.ended(request.method.rawValue, after: ContinuousClock.now - began, error)
         guard attempt < tries, error.isRetryable, !Task.isCancelled else { throw error }

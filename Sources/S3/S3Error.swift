@@ -20,10 +20,12 @@ public enum S3Error: Error, Sendable, Equatable {
       .unreachable(.badHost):
       false
     case .unreachable: true
-    // 400 RequestTimeout: the connection was too slow for it.
+    // 400 RequestTimeout: the connection was too slow for it. InternalError and ServiceUnavailable also come with 200.
     case .refused(let status, let code, _):
       TransientStatus.contains(status)
-        || ["RequestTimeout", "SlowDown", "OperationAborted"].contains(code)
+        || [
+          "RequestTimeout", "SlowDown", "OperationAborted", "InternalError", "ServiceUnavailable",
+        ].contains(code)
     case .otherBytes, .unexpected, .noCredentials: false
     }
   }

@@ -68,6 +68,7 @@ extension WriteTransaction {
   func dueMessages(
     _ request: MessageRequest, at moment: Timestamp, _ held: [WebhookMessage.ID: String]
   ) throws -> TakenMessages {
+    try bringForward(at: moment)
     var taken = TakenMessages()
     var shares = MessageShares(request)
     taken.after = request.after
@@ -109,6 +110,14 @@ extension WriteTransaction {
       guard try isAnyoneServed(shares, at: moment) else { break }
     }
     return taken
+  }
+
+  /// Makes messages due whose next try is later than any schedule allows: the clock that planned it was set back later.
+  private func bringForward(at moment: Timestamp) throws {
+    let latest = (moment + WebhookSchedule.longestWait).milliseconds
+    guard try exists("SELECT 1 FROM messages WHERE next_at > ?", [latest]) else { return }
+    try execute(
+      "UPDATE messages SET next_at = ? WHERE next_at > ?", [moment.milliseconds, latest])
   }
 
   /// What can't be read is never due again: nothing else waits for it.

@@ -158,6 +158,38 @@ struct BatchTests {
     #expect(answer.json?["counts"]?["rejected"] == .number(0))
   }
 
+  @Test(
+    "take a table whose columns are separated by semicolons or tabs, as the header line has it",
+    arguments: [",", ";", "\t"], [1, .max])
+  func separators(separator: String, pieces: Int) async throws {
+    for first in ["", "sep=\(separator)\r\n"] {
+      try await separators(separator, first, pieces)
+    }
+  }
+
+  private func separators(_ separator: String, _ first: String, _ pieces: Int) async throws {
+    let client = Client()
+    let header = ["url", "\"tags\""].joined(separator: separator)
+    let record = ["\"http://a/1,2;3\"", "\"x;y,z\""].joined(separator: separator)
+    let table = "\(first)\(header)\r\n\(record)\r\n"
+    let answer = await send(client, "/batches", table, "text/csv", pieces: pieces)
+    #expect(answer.json?["counts"]?["queued"] == .number(1), "\(answer.text)")
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    #expect(
+      job.submission.source == .url(SourceURL("http://a/1,2;3")!, lowData: nil)
+        && job.tags == ["x;y,z"])
+  }
+
+  @Test("separate the records of a table of one column by commas alone")
+  func oneColumn() async throws {
+    let client = Client()
+    let answer = await send(client, "/batches", "url\nhttp://a/1;2\nhttp://a/3,4\n", "text/csv")
+    #expect(answer.json?["counts"]?["queued"] == .number(1), "\(answer.text)")
+    #expect(answer.json?["counts"]?["rejected"] == .number(1))
+    let job = try #require(client.service.with { $0.jobs.values.first })
+    #expect(job.submission.source == .url(SourceURL("http://a/1;2")!, lowData: nil))
+  }
+
   @Test("refuse a record of more fields than there are columns, however many")
   func manyFields() async throws {
     let client = Client()

@@ -144,6 +144,8 @@ struct Answer {
   let status: Int
   let fields: HTTPFields
   let bytes: [UInt8]
+  /// The length of content that was left out.
+  let omitted: Int?
   let json: JSON?
 
   init(_ response: Response) {
@@ -153,8 +155,9 @@ struct Answer {
       switch response.content {
       case .bytes(let bytes): bytes
       case .stream(let stream): stream.atOnce
-      case .none, .file: []
+      case .none, .file, .omitted: []
       }
+    omitted = if case .omitted(let count) = response.content { count } else { nil }
     json = try? JSONDecoder().decode(JSON.self, from: Data(bytes))
   }
 

@@ -31,10 +31,15 @@ struct ConfigurationMistakeTests {
         "1:21: fetch.max_bytes: \"-1\" is not a size (B, KB, MB, GB, KiB, MiB, GiB)"
       ),
       ("server: { port: 65536 }", "1:17: server.port: \"65536\" is not within 0…65535"),
-      ("server: { port: \"80\" }", "1:17: server.port: \"80\" is not a whole number"),
+      ("server: { port: \"80\" }", "1:17: server.port: \"80\" is text; write it without quotes"),
+      ("server: { port: \"x\" }", "1:17: server.port: \"x\" is not a whole number"),
+      ("server: { port: 0x10000 }", "1:17: server.port: \"0x10000\" is not within 0…65535"),
       ("server: { port: 80.5 }", "1:17: server.port: \"80.5\" is not a whole number"),
       ("cache: { enabled: yes }", "1:19: cache.enabled: \"yes\" is not true or false"),
-      ("cache: { enabled: \"true\" }", "1:19: cache.enabled: \"true\" is not true or false"),
+      (
+        "cache: { enabled: \"true\" }",
+        "1:19: cache.enabled: \"true\" is text; write it without quotes"
+      ),
       (
         "server: { host: example.org }",
         "1:17: server.host: \"example.org\" is not an IP address or localhost"

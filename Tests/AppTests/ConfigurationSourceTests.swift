@@ -39,6 +39,14 @@ struct ConfigurationSourceTests {
     #expect(configuration.storage.s3.region == region)
   }
 
+  @Test(
+    "integers are decimal, hexadecimal or octal, as in YAML 1.2",
+    arguments: [("8080", 8080), ("0x1F90", 8080), ("0o17620", 8080), ("010", 10), ("+1", 1)])
+  func integers(text: String, port: Int) throws {
+    #expect(
+      try Configuration.load(yaml: "server: { port: \(text) }", name: "f").server.port == port)
+  }
+
   @Test("a variable says what the key would, lists between commas")
   func variables() throws {
     let hash = String(repeating: "12", count: 32)

@@ -162,6 +162,19 @@ struct ProxyTests {
         == .connectFailure(host: "127.0.0.1", detail: "the egress proxy could not be reached"))
   }
 
+  @Test(
+    "that refuses to connect is named with its status, and not taken for the origin",
+    arguments: [403, 407, 502])
+  func refuses(status: Int) async throws {
+    let proxy = try await PythonServer(refusingProxy, arguments: ["\(status)"])
+    let fetcher = try FetchTests.fetcher { $0.proxy = "http://127.0.0.1:\(proxy.port)" }
+    for target in ["http://127.0.0.1:8080/", "https://127.0.0.1:8443/"] {
+      #expect(
+        await failure(of: fetcher, request(target))
+          == .connectFailure(host: "127.0.0.1", detail: "the egress proxy answered \(status)"))
+    }
+  }
+
   @Test("is never named to clients, nor when its name has no address")
   func isNotNamed() async throws {
     let resolver = ScriptedResolver { name, _ in name == "images.test" ? ["127.0.0.1"] : [] }
@@ -233,6 +246,18 @@ private let plainServer = """
       client = listener.accept()[0]
       client.recv(1000)
       client.sendall(b"HTTP/1.1 400 Bad Request\\r\\n\\r\\n")
+      client.close()
+  """
+
+private let refusingProxy = """
+  import socket, sys
+  listener = socket.create_server(("127.0.0.1", 0))
+  print(listener.getsockname()[1])
+  while True:
+      client = listener.accept()[0]
+      client.recv(65536)
+      head = f"HTTP/1.1 {sys.argv[1]} Refused\\r\\nContent-Length: 0\\r\\n\\r\\n"
+      client.sendall(head.encode())
       client.close()
   """
 

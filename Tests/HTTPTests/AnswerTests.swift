@@ -87,6 +87,8 @@ struct AnswerTests {
       switch request.path {
       case "/204": Response(status: .noContent)
       case "/304": Response(status: .notModified, content: .bytes(Array("abcdef".utf8)))
+      case "/omitted": Response(status: .notModified, content: .omitted(count: 5_000_000_000))
+      case "/unknown": Response(status: .ok, content: .omitted(count: nil))
       default: .text("hello")
       }
     }
@@ -100,7 +102,12 @@ struct AnswerTests {
       #expect(try client.answer().field("content-length") == nil)
       try client.send("GET /304 HTTP/1.1\r\nHost: x\r\n\r\n")
       #expect(try client.answer(toHead: true).status == 304)
+      try client.send("GET /omitted HTTP/1.1\r\nHost: x\r\n\r\n")
+      #expect(try client.answer(toHead: true).field("content-length") == "5000000000")
       #expect(try client.exchange(get).body == "hello")
+      try client.send("HEAD /unknown HTTP/1.1\r\nHost: x\r\n\r\n")
+      let unknown = try client.readToEnd()
+      #expect(unknown.hasSuffix("\r\n\r\n") && !unknown.lowercased().contains("content-length"))
     }
   }
 

@@ -148,15 +148,34 @@ struct StoringTests {
       switch request.method {
       case "POST" where request.target.hasSuffix("uploads="):
         .status(200, body: Array("<R><UploadId>u</UploadId></R>".utf8))
-      case "POST": .status(200, body: Array("<Error><Code>InternalError</Code></Error>".utf8))
+      case "POST": .status(200, body: Array("<Error><Code>AccessDenied</Code></Error>".utf8))
       case "PUT": .status(200, headers: [("ETag", "\"p\"")])
       default: .status(204)
       }
     }
-    await #expect(throws: S3Error.refused(status: 200, code: "InternalError", message: "")) {
+    await #expect(throws: S3Error.refused(status: 200, code: "AccessDenied", message: "")) {
       try await Self.store(Self.bytes(S3Bucket.largestWhole + 1), in: Self.faulty(origin))
     }
+    #expect(origin.requests.count { $0.method == "POST" } == 2)
     #expect(origin.requests.last?.method == "DELETE")
+  }
+
+  @Test(
+    "an upload that is called complete with a temporary error is completed by another try",
+    arguments: ["InternalError", "SlowDown"])
+  func lateTemporaryError(code: String) async throws {
+    let origin = try ScriptedOrigin()
+    let failed = ScriptedReply.status(
+      200, body: Array("<Error><Code>\(code)</Code></Error>".utf8))
+    let part = ScriptedReply.status(200, headers: [("ETag", "\"p\"")])
+    let begun = ScriptedReply.status(200, body: Array("<R><UploadId>u</UploadId></R>".utf8))
+    let done = ScriptedReply.status(200, body: Array("<R><ETag>\"done\"</ETag></R>".utf8))
+    origin.on("/b/k", inOrder: [begun, part, part, part, part, part, failed, failed, done])
+    let tag = try await Self.store(
+      Self.bytes(S3Bucket.largestWhole + 1), in: Self.faulty(origin))
+    #expect(tag == "\"done\"")
+    let put = [String](repeating: "PUT", count: 5)
+    #expect(origin.requests.map(\.method) == ["POST"] + put + ["POST", "POST", "POST"])
   }
 
   @Test("another region than was signed for is signed for from then on; no redirect is followed")

@@ -33,12 +33,15 @@ extension MemoryJobStore: WebhookOutbox {
     var shares = MessageShares(request)
     let waiting = messages.values.map(\.message).filter { $0.nextTry != nil }
     taken.after = request.after
+    func isDue(_ next: Timestamp) -> Bool {
+      next <= moment || next > moment + WebhookSchedule.longestWait
+    }
     func isAnyoneServed() -> Bool {
       shares.full.isEmpty
-        || waiting.contains { $0.nextTry! <= moment && shares.hasPlace(for: $0.owner) }
+        || waiting.contains { isDue($0.nextTry!) && shares.hasPlace(for: $0.owner) }
     }
     let nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
-      .filter { $0 > moment }.min()
+      .filter { !isDue($0) }.min()
     guard isAnyoneServed() else {
       taken.nextDue = nextDue
       return taken
@@ -48,7 +51,7 @@ extension MemoryJobStore: WebhookOutbox {
       let here = messages.values.filter { $0.message.host == host }
       let busy = here.count { $0.holder != nil }
       let due = here.filter { kept in
-        kept.holder == nil && kept.message.nextTry.map { $0 <= moment } ?? false
+        kept.holder == nil && kept.message.nextTry.map(isDue) ?? false
       }.map(\.message).sorted { $0.nextTry! < $1.nextTry! }
       let room = min(request.perHost - busy, request.count - taken.messages.count)
       let end = taken.messages.count + room

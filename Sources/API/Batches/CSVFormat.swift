@@ -14,6 +14,12 @@ struct CSVFormat: BatchFormat {
   private var lineBreaks = 0
   private var isBroken = false
   private var header: [String]?
+  /// The separator of fields. nil: none has come yet.
+  private var separator: UInt8?
+
+  /// The first of these in the header line separates fields: spreadsheets write semicolons where a comma is the decimal
+  /// separator, and no name of a column has one of them.
+  private static let separators = [UInt8](",;\t".utf8)
 
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
     for byte in piece { try read(byte, into: &reader) }
@@ -35,7 +41,7 @@ struct CSVFormat: BatchFormat {
       append(byte)
       place = .quoted
     case (_, 0x0A): try endRecord(into: &reader)
-    case (_, UInt8(ascii: ",")): endField()
+    case (_, _) where separates(byte): endField()
     case (.fieldStart, UInt8(ascii: "\"")): place = .quoted
     case (.quoteInQuoted, 0x0D): break
     case (.quoteInQuoted, _): isBroken = true
@@ -43,6 +49,13 @@ struct CSVFormat: BatchFormat {
       append(byte)
       place = .plain
     }
+  }
+
+  private mutating func separates(_ byte: UInt8) -> Bool {
+    if let separator { return byte == separator }
+    guard Self.separators.contains(byte) else { return false }
+    separator = byte
+    return true
   }
 
   private mutating func append(_ byte: UInt8) {
@@ -98,6 +111,8 @@ struct CSVFormat: BatchFormat {
   }
 
   private mutating func readHeader() throws(Problem) {
+    // Spreadsheets may name the separator in a line of its own.
+    if fields == ["sep=", ""] { return }
     guard !isBroken, bytes <= LineSplitter.longest else {
       throw Self.noHeader("Its quotes do not fit, or it is not UTF-8.")
     }
@@ -112,6 +127,7 @@ struct CSVFormat: BatchFormat {
       throw Self.noHeader("A job has no member \"\(name.prefix(bytes: 64))\".")
     }
     header = names
+    separator = separator ?? UInt8(ascii: ",")
   }
 
   private static func noHeader(_ reason: String) -> Problem {

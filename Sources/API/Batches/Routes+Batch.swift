@@ -21,7 +21,8 @@ extension Routes {
       }
       isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
     }
-    var response = isKnown ? Response.notModified(batch.entityTag) : answer(batch, .ok)
+    var response = answer(batch, .ok)
+    if isKnown { response = response.notModified }
     response.fields.acknowledge(wait)
     return response
   }
@@ -104,7 +105,9 @@ extension Routes {
       // nginx would hold lines back otherwise.
       .xAccelBuffering: "no",
     ]
-    if exchange.request.method == .head { return Response(status: .ok, fields: fields) }
+    if exchange.request.method == .head {
+      return Response(status: .ok, fields: fields, content: .omitted(count: nil))
+    }
     let place = try place(for: exchange)
     let stream = ResultStream(
       wanted, of: batch, for: exchange.caller, exchange.client, service, turns: resultPages,
@@ -185,7 +188,7 @@ extension Routes {
     if batch.state.isOver, !batch.isCancelling, seen == batch.revision {
       return Response(status: .noContent)
     }
-    if exchange.request.method == .head { return events(.none) }
+    if exchange.request.method == .head { return events(.omitted(count: nil)) }
     let place = try place(for: exchange)
     return events(.stream(BatchEventStream(exchange.id, seen: seen, service)), place)
   }

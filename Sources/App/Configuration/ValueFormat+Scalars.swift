@@ -1,10 +1,31 @@
 internal import Logging
 internal import YAML
 
+/// The message for a quoted number or boolean.
+private let quoted = "is text; write it without quotes"
+
+extension Scalar {
+  /// Whether it is quoted, and would be of this kind without its quotes.
+  fileprivate func isQuoted(_ kind: Kind) -> Bool {
+    style == .quoted && Scalar(text, style: .plain).kind == kind
+  }
+
+  /// The integer in decimal, hexadecimal or octal (YAML 1.2 section 10.3.2). nil: too large.
+  fileprivate var integer: Int? {
+    switch text.prefix(2) {
+    case "0x": Int(text.dropFirst(2), radix: 16)
+    case "0o": Int(text.dropFirst(2), radix: 8)
+    default: Int(text)
+    }
+  }
+}
+
 extension ValueFormat<Bool> {
   /// `true` or `false`.
   static let boolean = ValueFormat("true or false", form: .plain) { scalar in
-    guard scalar.kind == .boolean else { return .wrong("is not true or false") }
+    guard scalar.kind == .boolean else {
+      return .wrong(scalar.isQuoted(.boolean) ? quoted : "is not true or false")
+    }
     return .value(scalar.text.lowercased() == "true")
   } show: {
     "\($0)"
@@ -16,8 +37,10 @@ extension ValueFormat<Int> {
   static func integer(_ bounds: ClosedRange<Int>) -> ValueFormat {
     let takes = "\(bounds.lowerBound)…\(bounds.upperBound)"
     return ValueFormat(takes, form: .plain) { scalar in
-      guard scalar.kind == .integer else { return .wrong("is not a whole number") }
-      guard let value = Int(scalar.text), bounds.contains(value) else {
+      guard scalar.kind == .integer else {
+        return .wrong(scalar.isQuoted(.integer) ? quoted : "is not a whole number")
+      }
+      guard let value = scalar.integer, bounds.contains(value) else {
         return .wrong("is not within \(takes)")
       }
       return .value(value)

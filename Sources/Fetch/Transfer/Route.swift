@@ -39,4 +39,6 @@ struct ProxyRoute: Sendable {
 
   /// What clients are told of it: neither its name nor its address.
   static let unreachable = "the egress proxy could not be reached"
+  /// The status that the proxy answered CONNECT with.
+  static func refused(_ status: Int) -> String { "the egress proxy answered \(status)" }
 }

@@ -52,6 +52,9 @@ extension Transfer {
     Logger(label: "imagefetch.fetch").debug(
       "failed through the proxy",
       metadata: ["host": "\(plan.route.host)", "why": "\(detail.isEmpty ? general : detail)"])
+    var status = 0
+    CCurl_getLong(easy, CURLINFO_HTTP_CONNECTCODE, &status)
+    guard status < 300 else { return ProxyRoute.refused(status) }
     switch code {
     case CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_PROXY: return ProxyRoute.unreachable
     default: return general

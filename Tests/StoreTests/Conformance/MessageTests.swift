@@ -73,6 +73,30 @@ struct MessageTests {
   }
 
   @Test(
+    "are due at once if the clock that planned their next try was set back by years",
+    arguments: StoreAdapter.allCases)
+  func clockBack(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    let instance = try await store.instance
+    let day: Int64 = 86_400_000
+    let (near, far) = (Self.job(1), Self.job(2, to: "b.example"))
+    _ = try await store.submit(near, far)
+    for job in [near, far] { _ = try await store.update(job.id, under: nil, Self.cancel) }
+    store.clock.set(.at(10))
+    let request = MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
+    for var message in try await store.base.takeMessages(request).messages {
+      let moment = message.host == "b.example" ? 38 * day : 37 * day
+      message.note(Self.taken(status: 500, at: moment), under: .standard, dice: 0)
+      try await store.base.settle(message, by: instance)
+    }
+    let due = try await store.base.takeMessages(request)
+    #expect(due.messages.map(\.host) == ["b.example"])
+    #expect(due.nextDue == .at(37 * day + 5_000))
+    await store.close()
+  }
+
+  @Test(
     "of a job that ends again and again are the newest, beside those that wait",
     arguments: StoreAdapter.allCases)
   func bounded(adapter: StoreAdapter) async throws {
