@@ -201,6 +201,10 @@ class Glance {
 
   draw() {
     this.showFigures();
+    const { success, failure, seconds } = this.lastMinute;
+    say($('figure-time'), seconds < 60 ? `last ${number.format(seconds)} s` : 'last minute');
+    say($('figure-rate'), number.format(success));
+    say($('figure-failed'), number.format(failure));
     if (!this.element.open) return;
     const minutes = this.activity ? '15 minutes' : 'five minutes, of the jobs seen here';
     for (const id of ['throughput-time', 'queue-time']) say($(id), minutes);
@@ -209,15 +213,18 @@ class Glance {
     this.showOrigins();
   }
 
-  /** The figures above the plots. They change with the jobs that are shown, so that they agree with those. */
+  /** Shows how many jobs are queued and running: with each change of the jobs, so that the page has one number for them. */
   showFigures() {
     const { queued, running } = this.loadWords;
     say($('figure-running'), running);
     say($('figure-queued'), queued);
-    const { success, failure, seconds } = this.lastMinute;
-    say($('figure-time'), seconds < 60 ? `last ${number.format(seconds)} s` : 'last minute');
-    say($('figure-rate'), number.format(success));
-    say($('figure-failed'), number.format(failure));
+    const { work } = this;
+    const text = `${queued} queued above, ${running} running below`
+      + (work?.workers ? `; ${number.format(work.busy)} of ${count(work.workers, 'worker')} busy` : '')
+      + (work?.oldest >= 1 ? `; the longest for ${span(work.oldest * 1000)}` : '');
+    if ($('queue-text').said === text) return;
+    say($('queue-text'), text);
+    $('queue-plot').setAttribute('aria-label', text);
   }
 
   /** What ended since the service's last step of activity did. */
@@ -226,10 +233,9 @@ class Glance {
     return { up: success, down: failure };
   }
 
-  /** What ended in the last minute, or in as much of it as is known here. */
+  /** Jobs that ended in the last minute, or in the part of it that is known here; counted as in the plot. */
   get lastMinute() {
     const { throughput } = this.jobs;
-    if (throughput.isWhole(60)) return { ...throughput.sum(60), seconds: 60 };
     const { activity } = this;
     if (activity) {
       const { up, down } = this.latest;
@@ -237,7 +243,8 @@ class Glance {
       const sum = (values, rest) => (steps > 0 ? values.slice(-steps) : []).reduce((all, value) => all + value, rest);
       return { success: sum(activity.succeeded, up), failure: sum(activity.failed, down), seconds: 60 };
     }
-    const seconds = Math.max(1, Math.floor((clock.now() - throughput.since) / 1000));
+    const known = Math.floor((clock.now() - throughput.since) / 1000);
+    const seconds = Math.max(1, Math.min(60, known));
     return { ...throughput.sum(seconds), seconds };
   }
 
@@ -263,13 +270,6 @@ class Glance {
     const bars = activity ? activityBars(activity, 60, now, ['queued', 'loading'], { up, down }, false)
       : [...Array.from({ length: missing }, () => ({ up: 0, down: 0 })), ...this.queue];
     this.queueChart.show(bars, activity ? barSeconds : 4, activity ? barsEnd(activity, now) : now);
-    const { queued, running } = this.loadWords;
-    const { work } = this;
-    const text = `${queued} queued above, ${running} running below`
-      + (work?.workers ? `; ${number.format(work.busy)} of ${count(work.workers, 'worker')} busy` : '')
-      + (work?.oldest >= 1 ? `; the longest for ${span(work.oldest * 1000)}` : '');
-    say($('queue-text'), text);
-    $('queue-plot').setAttribute('aria-label', text);
   }
 
   showCache(cache) {
