@@ -220,7 +220,8 @@ struct OriginStateTests {
 
   // MARK: Owners
 
-  private let (anna, ben) = (Owner("anna"), Owner("ben"))
+  private let anna = Owner("anna")
+  private let ben = Owner("ben")
 
   private func silent(
     _ paths: ClosedRange<Int>, of owner: Owner, at now: ContinuousClock.Instant,
