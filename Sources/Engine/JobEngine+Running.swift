@@ -22,6 +22,8 @@ extension JobEngine {
         metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
     }
     if try await store.counts().jobs[.queued] ?? 0 == 0 { positions.clear() }
+    // Before the first job is claimed.
+    await storage.look()
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
     onReady()
     if !network.isConstrained { background.replaceLowData() }

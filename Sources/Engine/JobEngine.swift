@@ -224,7 +224,7 @@ public final class JobEngine: Sendable {
   func takeable() throws(JobsError) {
     switch state {
     case .starting: throw .starting
-    // Whatever adds something is refused by itself.
+    // Each method that adds data checks the disk itself.
     case .ready, .full, .stuck: return
     case .draining: throw .draining
     }

@@ -23,7 +23,7 @@ extension Submission {
   /// Of all its texts and lists.
   var textBytes: Int { textBytes(beyond: nil) }
 
-  /// Of its texts and lists but those that the defaults have, too.
+  /// Bytes of its texts and lists, without those that equal the defaults.
   func textBytes(beyond defaults: Submission?) -> Int {
     func bytes<Value: Equatable>(
       _ path: KeyPath<Submission, Value>, _ count: (Value) -> Int

@@ -116,7 +116,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     self.batch = batch
   }
 
-  /// The job with nothing of its submission but the source: all that clients are told of one.
+  /// The job with only the source of its submission, which is all that clients can see of it.
   var asTold: Job {
     var job = self
     job.submission = Submission(source: submission.source)

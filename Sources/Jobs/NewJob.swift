@@ -14,7 +14,7 @@ public struct NewJob: Sendable, Equatable {
     self.tags = tags
   }
 
-  /// What is kept of it, about, in bytes: without the defaults of its batch.
+  /// Approximate bytes of its record, without the defaults of its batch.
   package var keptBytes: Int {
     let defaults = submission.defaults
     let ownTags = defaults?.tags == tags ? [] : tags

@@ -1,8 +1,8 @@
 internal import Synchronization
 
-/// What the lines of a batch have in common: the members that their upload gives for all of them, and the batch's tags.
+/// The members that all lines of an upload have unless they say otherwise, and the labels of their batch.
 ///
-/// A store keeps it once per batch, and of each line only what differs from it. Lines in memory share its arrays.
+/// A store keeps them once per batch, and keeps only the differing members of each line. Lines in memory share the arrays.
 public final class SharedDefaults: Sendable {
   /// The members. Its source stands for none.
   public let submission: Submission
@@ -10,9 +10,9 @@ public final class SharedDefaults: Sendable {
   public let tags: [String]
   private let memo = Mutex<Stored?>(nil)
 
-  /// What a store keeps of it.
+  /// The stored form.
   public struct Stored: Sendable {
-    /// The digest of the record, by which lines refer to it.
+    /// Digest of the record. Lines refer to the defaults by it.
     public let digest: ImageDigest
     /// The record.
     public let record: [UInt8]
@@ -25,7 +25,7 @@ public final class SharedDefaults: Sendable {
     (self.submission, self.tags) = (submission, tags)
   }
 
-  /// Shorter ones are repeated in each line: a reference and a look at another row would cost as much.
+  /// Shorter defaults are repeated in each line, because a reference would cost as much.
   private static let leastBytes = 256
 
   /// The defaults of lines like that job; nil where they are short.
@@ -48,7 +48,7 @@ public final class SharedDefaults: Sendable {
     memo.withLock { $0 = Stored(digest: digest, record: record) }
   }
 
-  /// What a store keeps, encoded once.
+  /// Returns the stored form, which is encoded once.
   package func stored(_ encode: (DefaultsRecord) throws -> [UInt8]) throws -> Stored {
     if let stored = memo.withLock(\.self) { return stored }
     let record = try encode(DefaultsRecord(submission: submission, tags: tags))
@@ -83,7 +83,7 @@ extension CodingUserInfoKey {
   package static let defaults = CodingUserInfoKey(rawValue: "defaults")!  // never nil
 }
 
-/// Defaults that were read lately, by their digest: for all stores of a process, as equal digests have equal records.
+/// Recently read defaults by digest. All stores of a process share them, because equal digests have equal records.
 package enum KnownDefaults {
   private static let known = Mutex(LRUCache<ImageDigest, SharedDefaults>(capacity: 8 << 20))
 

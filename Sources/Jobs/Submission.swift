@@ -39,8 +39,8 @@ public struct Submission: Sendable, Equatable {
   /// Hosts of its URLs that were given in another spelling than their origins go by.
   public package(set) var hosts: [HostSpelling] = []
 
-  /// What it has in common with the other lines of its batch; nil: it is no line, or they have little in common. It decides
-  /// only how a store keeps the submission, so it takes no part in comparisons.
+  /// The defaults of its batch; nil where it is not a line or the defaults are short. They only decide how a store keeps the
+  /// submission, so comparisons ignore them.
   public var defaults: SharedDefaults? {
     get { sharing.defaults }
     set { sharing.defaults = newValue }

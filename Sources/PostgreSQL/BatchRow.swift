@@ -87,7 +87,7 @@ extension Transaction {
       (SELECT owner FROM batches WHERE number = $1) FROM forgotten
     """
 
-  /// What a rejected line counts in ``QueueCapacity/recordBytes``, without its record.
+  /// Bytes that a rejected line counts in ``QueueCapacity/recordBytes`` in addition to its record.
   static let rejectedLine = 64
 
   /// Whether it may forget another batch, or a part of one; notes where not.

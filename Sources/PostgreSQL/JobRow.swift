@@ -23,7 +23,7 @@ struct JobRow: Sendable {
   let line: Int64?
   /// Why a job of a batch has failed, as UTF-8.
   var code: [UInt8]?
-  /// What of its batch's defaults its record leaves out.
+  /// The defaults that its record leaves out.
   let defaults: SharedDefaults?
   /// Nil once it has finished.
   var queue: QueueRow?
@@ -33,7 +33,7 @@ struct JobRow: Sendable {
     "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
     + "j.batch, j.line, j.code, j.defaults"
   static let columnCount = 13
-  /// Bytes of a row of `jobs AS j` when its job is told in full.
+  /// Bytes of a row of `jobs AS j` including the defaults.
   static let fullBytes =
     "(octet_length(j.record) + coalesce((SELECT octet_length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
@@ -69,7 +69,7 @@ struct JobRow: Sendable {
     set(job)
   }
 
-  /// What it counts in ``QueueCapacity/recordBytes``: its record, the defaults' labels, which have an index, and 512 bytes for
+  /// Bytes that it counts in ``QueueCapacity/recordBytes``: the record, the defaults' labels twice (they are indexed), and 512 for
   /// the rest of the row and the other indexes.
   var storedBytes: Int { 512 + record.count + 2 * (defaults?.tagBytes ?? 0) }
 

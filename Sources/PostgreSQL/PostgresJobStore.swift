@@ -67,7 +67,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let openBatches = Atomic<Int64>(0)
   /// Who was refused a place of the queue lately, and whose lines.
   let (refusals, refusedLines) = (Refusals(), Refusals())
-  /// Whose records had no room lately.
+  /// Owners whose records were refused lately.
   let refusedRecords = Refusals()
   /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int

@@ -42,8 +42,8 @@ extension PostgresJobStore {
 }
 
 extension PostgresJobStore {
-  /// Has the server put some megabytes into a table that is gone at once: a database has no other way to tell. Where that
-  /// fails for another reason, what is written next will tell.
+  /// Writes 4 MiB to a temporary table, because PostgreSQL does not report the free space of its disk. A failure for another
+  /// reason counts as room: the next write reports it.
   public func hasRoom() async -> Bool {
     do throws(StoreError) {
       try await perform(on: messaging) { transaction in

@@ -311,7 +311,7 @@ enum Schema {
 
     """
 
-  // What lines of a batch have in common (SharedDefaults), under the digest by which a line refers to it.
+  // SharedDefaults of batches. jobs.defaults is the digest.
   private static let batchDefaults = """
     CREATE TABLE batch_defaults (
       batch bigint NOT NULL,

@@ -192,7 +192,7 @@ extension Transaction {
     return nil
   }
 
-  /// Takes what the request's records have of ``QueueCapacity/recordBytes``, where there is so much.
+  /// Reserves the bytes of the request's records in ``QueueCapacity/recordBytes``; returns false where they do not fit.
   private static func haveRecordsRoom(
     _ request: SubmitRequest, _ stored: inout [[UInt8]: Int], _ refusals: Refusals
   ) -> Bool {

@@ -5,7 +5,7 @@ internal import Synchronization
 /// How much is free on the disk of a folder.
 struct DiskSpace: Sendable {
   let path: String
-  /// Below so many free bytes nothing is added: 16 MiB, or 1/64 of a small disk.
+  /// Nothing is added while fewer bytes are free: 16 MiB, or 1/64 of a small disk.
   let lowWater: Int
   /// Bytes of the disk; 0 where that isn't known.
   let total: Int
@@ -30,11 +30,11 @@ struct DiskSpace: Sendable {
   }
 }
 
-/// Space that only deletions, the ends of jobs and the start may use: a file of that size, which is cut where a write of theirs
+/// Space that only deletions, the ends of jobs and the start may use: a file of that size. It is cut when one of their writes
 /// finds the disk full, and grows again once there is space.
 ///
-/// SQLite writes to its log in order to delete, and its index of the log is made anew at each start. Without the reserve neither
-/// works on a disk that has no byte left, whoever filled it.
+/// SQLite has to write its log in order to delete, and it creates the index of the log at each start. On a disk without a free
+/// byte both need the reserve.
 final class DiskReserve: Sendable {
   private struct State {
     /// Bytes that the file has on the disk.
@@ -46,7 +46,7 @@ final class DiskReserve: Sendable {
   private let descriptor: Int32
   /// Bytes of the complete file.
   private let size: Int
-  /// It is cut by so much at a time: what others write meanwhile takes no more than that.
+  /// Bytes released at a time, so that another process that fills the disk gets at most one piece.
   private let piece: Int
   private let state: Mutex<State>
 
@@ -71,7 +71,7 @@ final class DiskReserve: Sendable {
 
   deinit { if descriptor >= 0 { close(descriptor) } }
 
-  /// Whether nothing may be added now: the file isn't complete, or little is free beside it. Asks the system each time.
+  /// Whether nothing may be added now: the file is not complete, or too little is free in addition to it. Asks the system each time.
   var isLow: Bool {
     let free = space.free ?? .max
     return state.withLock { state in
@@ -81,10 +81,10 @@ final class DiskReserve: Sendable {
     }
   }
 
-  /// Bytes that are free beside it.
+  /// Free bytes of the disk, without the reserve.
   var free: Int { space.free ?? .max }
 
-  /// Gives a piece of the space to whoever writes next.
+  /// Releases a piece of the space for the next write.
   /// - Returns: false where there is none left.
   func release() -> Bool {
     state.withLock { state in

@@ -256,7 +256,7 @@ private final class WritingThread: @unchecked Sendable {
       } else if isLogEmptied, !reserve.release() {
         return operations.forEach { $0.finish(failedBy: error) }
       }
-      // A log that is in the database as a whole is written anew from its beginning, which takes no further space.
+      // Once all of the log is in the database, SQLite reuses the log from its beginning, which takes no further space.
       isLogEmptied = true
       try? database.writeWithoutTransaction { _ = try $0.checkpoint(.passive) }
     }
@@ -320,7 +320,7 @@ private final class WritingThread: @unchecked Sendable {
     try transaction.execute("SAVEPOINT operation")
     let before = transaction.counters
     if !operation.run(&transaction) {
-      // A full disk may end the whole transaction: then nobody's changes are left. With a reserve it can be tried again.
+      // A full disk may end the whole transaction with all of its changes. With a reserve the transaction is tried again.
       guard transaction.db.isInsideTransaction, reserve == nil || !operation.foundDiskFull else {
         throw StoreError.full
       }

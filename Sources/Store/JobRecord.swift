@@ -3,7 +3,7 @@ internal import GRDB
 internal import Jobs
 internal import Records
 
-/// The form in which a job is kept: what `Codable` encodes, as JSON, without what its batch's defaults have.
+/// The stored form of a job: JSON as `Codable` encodes it, without the members that equal the defaults of its batch.
 enum JobRecord {
   static func data(of job: Job) throws -> Data {
     Data(try RecordEncoder.encode(job, userInfo: userInfo(job.submission.defaults)))
@@ -31,7 +31,7 @@ enum JobRecord {
 
 /// Defaults of batches, which lines refer to by their digests.
 extension SharedDefaults {
-  /// What is kept of it.
+  /// The stored form.
   func stored() throws -> Stored { try stored { try RecordEncoder.encode($0) } }
 
   /// The defaults of that digest which a batch has.

@@ -47,7 +47,7 @@ struct JobRow: Sendable {
   let line: Int?
   /// Why a job of a batch has failed.
   var code: String?
-  /// What of its batch's defaults its record leaves out.
+  /// The defaults that its record leaves out.
   let defaults: SharedDefaults?
   /// What ``job()`` gives; nil where that is not kept. Whoever changes a column that it depends on replaces it.
   var decoded: DecodedJob?
@@ -165,13 +165,13 @@ struct JobRow: Sendable {
   /// Whether it may have any.
   var hasTags: Bool { tags != nil || defaults?.tags.isEmpty == false }
 
-  /// What it counts in ``QueueCapacity/recordBytes``: its record, twice its labels, which have an index, and 512 bytes for the
+  /// Bytes that it counts in ``QueueCapacity/recordBytes``: the record, the labels twice (they are indexed), and 512 for the
   /// rest of the row and the other indexes. ``StoreCounters`` counts the same in SQL.
   var storedBytes: Int {
     512 + record.count + 2 * (tags?.count ?? defaults?.tagBytes ?? 0)
   }
 
-  /// Bytes of the job when it is told in full.
+  /// Bytes of the record including the defaults.
   var fullBytes: Int { record.count + (defaults?.recordBytes ?? 0) }
 
   var originData: Data? { origin.map { Data($0.utf8) } }
@@ -203,7 +203,7 @@ extension JobRow {
 
   /// The rows that `condition` chooses, without any that can't be read: one of a phase that there is not is not chosen, as it
   /// would take the place of another each time.
-  /// - Parameter maxBytes: of ``fullBytes``: the one by which they have so many is the last.
+  /// - Parameter maxBytes: sum of ``fullBytes``; the row that reaches it is the last one.
   static func fetchAll(
     _ condition: String, _ arguments: StatementArguments, _ db: Database, maxBytes: Int = .max
   ) throws -> [JobRow] {

@@ -192,7 +192,7 @@ extension SQLiteJobStore {
     options.prepareDatabase { db in
       // Else making the file syncs it and its folder.
       if !isDurable { try db.execute(sql: "PRAGMA synchronous = OFF") }
-      // Of a new database: what is deleted can be given back to the disk.
+      // Has an effect on a new database only. It lets deleted pages be given back to the disk.
       if !db.configuration.readonly { try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL") }
       // Savepoints' journals and sorts stay in memory; the writer touches more pages than a reader.
       try db.execute(sql: "PRAGMA temp_store = MEMORY")

@@ -314,7 +314,7 @@ enum Schema {
     CREATE INDEX batches_owner ON batches (owner, id, stage);
     """
 
-  // What lines of a batch have in common (SharedDefaults), under the digest by which a line refers to it.
+  // SharedDefaults of batches. jobs.defaults is the digest.
   private static let batchDefaults = """
     CREATE TABLE batch_defaults (
       batch INTEGER NOT NULL,

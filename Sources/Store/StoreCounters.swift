@@ -117,7 +117,7 @@ struct StoreCounters: Sendable {
     if added < 0 { records.release(-added, of: owner) }
   }
 
-  /// Of a rejected line, without its record.
+  /// Bytes that a rejected line counts in addition to its record.
   static let rejectedLine = 64
 
   private static let storedBytes = """

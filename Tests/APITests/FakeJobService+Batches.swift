@@ -52,6 +52,7 @@ extension FakeJobService {
       return batch
     case .refused(let batch): throw .batchGoesOnElsewhere(batch)
     case .queueFull: throw .queueFull
+    case .recordsFull: throw .recordsFull
     case .unknown: throw .unknownBatch
     }
   }

@@ -12,7 +12,7 @@ struct LineReader {
   private var decoder: SubmissionDecoder
   /// What each job is like unless its line says otherwise.
   private var template: NewJob { didSet { defaults = nil } }
-  /// What stores keep once of the template; made with the first job that needs it. The inner nil: it is short.
+  /// The template as stores keep it, made with the first job that needs it. The inner nil means that it is too short.
   private var defaults: SharedDefaults??
   /// Labels that each job has besides its own.
   private let tags: [String]
@@ -45,7 +45,7 @@ struct LineReader {
   /// Lines that came by now, over all uploads.
   private var received: Int { lines.offset + lines.count }
 
-  /// What was read since this was last asked, in parts of about what one transaction may keep.
+  /// Returns the lines read since the last call, in parts of about the size of one transaction.
   mutating func take() -> [NewLines] {
     defer { (parts, lines) = ([], NewLines(after: received)) }
     lines.content = content
