@@ -278,8 +278,8 @@ extension TwoFacedTests {
     gif("a frame of no width", shows: false) {
       $0.frames.insert(.init(width: 0, height: 20), at: 0)
     },
-    gif("a frame of no height", shows: false) { $0.frames.append(.init(width: 20, height: 0)) },
-    gif("a canvas of no width", shows: false) { $0.width = 0 },
+    gif("a frame of no height") { $0.frames.append(.init(width: 20, height: 0)) },
+    gif("a canvas of no width") { $0.width = 0 },
     gif("a frame in a comment") {
       $0.before = [0x21, 0xFE, 10, 0x2C, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]
     },
