@@ -80,6 +80,8 @@ PNGReader *png_reader_create(size_t max_memory) {
     png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_benign_errors(reader->png, 1);
     // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
+    // Some writers name a window in zlib's header that is smaller than the one they used. The largest one reads all of them.
+    png_set_option(reader->png, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
     png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_progressive_read_fn(reader->png, reader, png_reader_on_info, png_reader_on_row, on_end);
     return reader;

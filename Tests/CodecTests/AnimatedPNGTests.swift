@@ -11,6 +11,8 @@ struct AnimatedPNGTests {
     var dispose: UInt8 = 0, blend: UInt8 = 0
     /// Nil: the rows that it should have.
     var rows: [UInt8]?
+    /// Nil: those rows, compressed.
+    var stream: [UInt8]?
     /// Chunks that its data comes in.
     var pieces = 1
   }
@@ -45,7 +47,7 @@ struct AnimatedPNGTests {
         png.after.append(control(frame))
         var part = png
         (part.width, part.height) = (frame.width, frame.height)
-        let data = PNGFixture.zlib(frame.rows ?? part.rows)
+        let data = frame.stream ?? PNGFixture.zlib(frame.rows ?? part.rows)
         let size = (data.count + frame.pieces - 1) / frame.pieces
         for start in stride(from: 0, to: data.count, by: size) {
           png.after.append(

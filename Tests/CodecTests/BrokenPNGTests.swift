@@ -17,6 +17,49 @@ struct BrokenPNGTests {
     }
   }
 
+  /// Rows of noise that each come again after 20 kB, so that the window must be 32 KiB; its header names 256 bytes.
+  private static func smallWindow(_ rows: [UInt8]) -> [UInt8] {
+    var stream = Compressed.deflate(rows)
+    #expect(stream[0] == 0x78 && stream.count < rows.count * 2 / 3)
+    // FCHECK makes both bytes a multiple of 31 (RFC 1950, section 2.2).
+    stream[0] = 0x08
+    let flags = Int(stream[1] & 0xE0)
+    stream[1] = UInt8(flags + 31 - (0x08 * 256 + flags) % 31)
+    return stream
+  }
+
+  private static let noise: (png: PNGFixture, rows: [UInt8]) = {
+    var random = SeededRandom(5)
+    var png = PNGFixture(width: 100, height: 400)
+    png.colourType = 0
+    let half = (0..<200).flatMap { _ in
+      [0] + (0..<100).map { _ in UInt8.random(in: 0...255, using: &random) }
+    }
+    return (png, half + half)
+  }()
+
+  @Test("may name a smaller window than its data needs")
+  func window() async throws {
+    let (png, rows) = Self.noise
+    let stream = Self.smallWindow(rows)
+    let file = png.start + PNGFixture.chunk("IDAT", stream) + png.end
+    for pieces in [100, .max] { #expect(Decoding(file, pieces: pieces).description?.width == 100) }
+    let shown = try await ShownPixels(Rendered(file, as: Variant(.png)).result.get())
+    let pixels = stride(from: 0, to: rows.count, by: 101).flatMap { rows[$0 + 1..<$0 + 101] }
+    #expect(shown?.pixels.enumerated().filter { $0.offset % 4 == 0 }.map(\.element) == pixels)
+    // The data of later frames, too.
+    var animation = AnimatedPNGTests.Animation()
+    animation.png = png
+    animation.frames = [.init(width: 100, height: 400), .init(width: 100, height: 400)]
+    animation.frames[1].stream = stream
+    #expect(Decoding(animation.bytes).description?.frames == 2)
+    // Wrong bytes of that header stay errors: FCHECK, and a window of 64 KiB.
+    for wrong in [[stream[0], stream[1] ^ 1], [0x88, 0x1C]] as [[UInt8]] {
+      let broken = PNGFixture.chunk("IDAT", wrong + stream.dropFirst(2))
+      #expect(Decoding(png.start + broken + png.end).isBroken)
+    }
+  }
+
   @Test("is broken by any changed bit of a chunk that pixels depend on")
   func checksums() {
     let whole = Fixtures.smallPNG
