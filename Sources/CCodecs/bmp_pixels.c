@@ -34,6 +34,7 @@ static CodecFault open_png(Context *context, const PixelsFile *file) {
     png_reader_want_rows(context->png);
     png_reader_want_no_previews(context->png);
     CodecStep step;
+    png_reader_want_no_frames(context->png);
     do step = step_png(context);
     while (step.status == CodecStatusHasMore);
     if (step.status != CodecStatusHeader) return CodecFaultBroken;

@@ -231,6 +231,10 @@ void png_reader_want_no_previews(PNGReader *reader) {
 void png_reader_want_preview(PNGReader *reader, int orientation) {
     reader->orientation = orientation;
     reader->preview_wanted = passes_to_show(reader) > 0;
+void png_reader_want_no_frames(PNGReader *reader) {
+    png_frames_drop(&reader->frames);
+}
+
 }
 
 void png_reader_drop_preview(PNGReader *reader) {

@@ -59,9 +59,13 @@ static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     return KEEP;
 }
 
-// Frames are wrong, or all is well.
-static void hold_frames(PNGReader *reader, bool is_fine) {
-    if (!is_fine) png_reader_fail(reader, reader->frames.fault, reader->frames.message);
+// A broken animation leaves the default image. Limits are errors still.
+static void check_frames(PNGReader *reader, bool is_fine) {
+    if (is_fine) return;
+    if (reader->frames.fault != CodecFaultBroken)
+        png_reader_fail(reader, reader->frames.fault, reader->frames.message);
+    png_frames_drop(&reader->frames);
+    if (reader->stage == FRAME) reader->stage = SKIP;
 }
 
 static void begin_chunk(PNGReader *reader) {
@@ -115,7 +119,7 @@ static void end_chunk(PNGReader *reader) {
     if (!reader->saw_end) return;
     if (reader->rows != reader->rows_wanted)
         png_reader_fail(reader, CodecFaultBroken, "not enough image data");
-    hold_frames(reader, png_frames_end(&reader->frames));
+    check_frames(reader, png_frames_end(&reader->frames));
     thumb_finish_pixels(&reader->thumb);
     reader->stage = FINISHED;
 }
@@ -128,7 +132,7 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
         pass_on(reader, bytes, taken);
     } else if (reader->stage == FRAME) {
         if (taken > PNG_PIECE) taken = PNG_PIECE;
-        hold_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
+        check_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
         size_t kept = taken < content ? taken : content;

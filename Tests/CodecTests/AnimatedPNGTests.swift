@@ -58,12 +58,8 @@ struct AnimatedPNGTests {
     }
   }
 
-  private func error(_ change: (inout Animation) -> Void) -> CodecError? {
-    var animation = Animation()
-    change(&animation)
-    for pieces in [1, 7] where Decoding(animation.bytes, pieces: pieces).error == nil { return nil }
-    return Decoding(animation.bytes).error
-  }
+  /// A still image of the same canvas.
+  private static let still = ImageDescription(format: .png, width: 4, height: 3)
 
   @Test("has its frames told, of any kind of pixels, in as many chunks as it likes")
   func whole() {
@@ -95,7 +91,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is broken where one byte of what its frames are told by is another")
+  @Test("is its default image if one byte of its acTL, fcTL or fdAT chunks is wrong")
   func changed() {
     let whole = Animation().bytes
     #expect(Decoding(whole).description != nil)
@@ -108,7 +104,8 @@ struct AnimatedPNGTests {
           for bit in [0, 7] {
             var mutant = whole
             mutant[index] ^= 1 << bit
-            #expect(Decoding(mutant).error != nil, "\(chunk) \(index - range.upperBound)")
+            #expect(
+              Decoding(mutant).description == Self.still, "\(chunk) \(index - range.upperBound)")
           }
         }
         at = range.upperBound
@@ -116,7 +113,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is broken where its frames are not as many, or not whole, or elsewhere")
+  @Test("is its default image if its frames are not as many as promised, not complete or misplaced")
   func rules() {
     let wrongs: [(inout Animation) -> Void] = [
       { $0.promised = 2 }, { $0.promised = 4 }, { $0.promised = 0 },
@@ -127,11 +124,12 @@ struct AnimatedPNGTests {
       { $0.frames[1].rows = [UInt8](repeating: 0, count: 13 * 3 + 1) },
       { $0.frames[1].rows = [9] + [UInt8](repeating: 0, count: 13 * 3 - 1) },
     ]
-    #expect(error { _ in } == nil)
     for (index, wrong) in wrongs.enumerated() {
-      guard case .broken = error(wrong) else {
-        Issue.record("\(index): \(String(describing: error(wrong)))")
-        continue
+      var animation = Animation()
+      wrong(&animation)
+      for pieces in [1, 7, .max] {
+        let decoding = Decoding(animation.bytes, pieces: pieces)
+        #expect(decoding.description == Self.still, "\(index): \(decoding.result)")
       }
     }
   }
@@ -145,6 +143,36 @@ struct AnimatedPNGTests {
 
   @Test("is held to the number and the pixels of all frames")
   func limits() {
+  @Test("with two acTL chunks, or without an fcTL, is its default image")
+  func chunks() {
+    var twice = Animation()
+    twice.png.before = [PNGFixture.chunk("acTL", PNGFixture.big(3) + [0, 0, 0, 0])]
+    #expect(Decoding(twice.bytes).description == Self.still)
+    var silent = PNGFixture(width: 4, height: 3)
+    silent.before = [PNGFixture.chunk("acTL", PNGFixture.big(2) + [0, 0, 0, 0])]
+    #expect(Decoding(silent.bytes).description == Self.still)
+  }
+
+  @Test("that is broken is no image if its default image is broken, too")
+  func brokenImage() {
+    var animation = Animation()
+    animation.promised = 9
+    var bytes = animation.bytes
+    guard let data = bytes.firstRange(of: Array("IDAT".utf8)) else { return }
+    bytes[data.upperBound + 10] ^= 1
+    #expect(Decoding(bytes).isBroken)
+  }
+
+  @Test("that is broken has variants of its default image")
+  func brokenVariants() throws {
+    let whole = Fixtures.image("animated.png")
+    let file = Array(whole.prefix(whole.count - 40))
+    let image = try Decoding(file).result.get()
+    #expect(image.frames == 1)
+    let made = try Rendered(file, as: Variant(.png), described: image).result.get()
+    #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
+  }
+
     var animation = Animation()
     animation.frames = Array(repeating: Frame(), count: 40)
     #expect(Decoding(animation.bytes).description?.frames == 40)

@@ -156,6 +156,8 @@ CodecPixels png_reader_pixels(const PNGReader *reader);
 CodecRows png_reader_rows(const PNGReader *reader, int plane);
 /// Has it hold nothing for previews; to be called before the first step.
 void png_reader_want_no_previews(PNGReader *reader);
+/// Has it pass over an animation; to be called before the first step.
+void png_reader_want_no_frames(PNGReader *reader);
 /// As those of `jpeg_reader`; a PNG.
 void png_reader_want_preview(PNGReader *reader, int orientation);
 CodecPreview png_reader_preview(const PNGReader *reader);
