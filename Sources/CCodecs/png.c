@@ -15,6 +15,7 @@
 #include <string.h>
 
 _Noreturn void png_reader_fail(PNGReader *reader, CodecFault fault, const char *message) {
+    if (reader->made_end && reader->rows < reader->rows_wanted) fault = CodecFaultCutShort;
     reader->fault = reader->out_of_memory ? CodecFaultTooMuchMemory : fault;
     snprintf(reader->message, sizeof reader->message, "%s", message);
     longjmp(reader->escape, 1);
@@ -209,8 +210,9 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
             return (CodecStep){CodecStatusRows, CodecFaultNone, consumed};
         if (slice_is_over(slice)) return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
     }
-    if (ended) png_reader_fail(reader, CodecFaultCutShort, "the bytes end before the image");
-    return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, consumed};
+    if (!ended) return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, consumed};
+    png_reader_end_early(reader);
+    return finished(reader, count);
 }
 
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {

@@ -144,6 +144,28 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
     return taken;
 }
 
+// Only libpng knows whether the compressed data has ended, and it says so at the first chunk behind that. So it is given an IEND,
+// or the rest of one that is cut. It must not be within another chunk: a checksum of image data that is missing is an error.
+void png_reader_end_early(PNGReader *reader) {
+    static const uint8_t end[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0x42, 0x60, 0x82};
+    bool is_in_end = reader->stage == PASS && is_type(reader, "IEND") && reader->left <= 4;
+    bool is_behind_data = reader->stage != PASS && (reader->in_data || reader->after_data);
+    if (!is_in_end && !is_behind_data) {
+        bool has_all_rows = reader->has_header && reader->rows == reader->rows_wanted;
+        png_reader_fail(
+            reader, has_all_rows ? CodecFaultBroken : CodecFaultCutShort,
+            has_all_rows ? "its image data ends before its checksum" : "the bytes end before the image");
+    }
+    size_t given = is_in_end ? sizeof end - (size_t)reader->left : 0;
+    reader->made_end = true;
+    // A chunk that is cut does not count.
+    if (reader->stage == FRAME) png_frames_drop(&reader->frames);
+    reader->stage = HEAD;
+    pass_on(reader, end + given, sizeof end - given);
+    end_chunk(reader);
+    if (reader->stage != FINISHED) png_reader_fail(reader, CodecFaultBroken, "no end");
+}
+
 // Whether IHDR was just read, its checksum too.
 bool png_reader_reaches_header(PNGReader *reader) {
     if (reader->has_header || reader->stage != HEAD || !is_type(reader, "IHDR")) return false;

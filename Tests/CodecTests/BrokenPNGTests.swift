@@ -7,14 +7,65 @@ import Testing
 struct BrokenPNGTests {
   static let sample = PNGFixture(width: 9, height: 5)
 
-  @Test("is cut short wherever it ends", arguments: ["small.png", "mono.png", "palette-2bit.png"])
-  func cutShort(name: String) {
+  /// The files below end with IDAT and IEND.
+  private static let endCount = 12
+
+  private static let lateChecksum = CodecError.broken(
+    format: .png, detail: "its image data ends before its checksum")
+
+  @Test(
+    "is cut short wherever its image data ends",
+    arguments: ["small.png", "mono.png", "palette-2bit.png"])
+  func cutShort(name: String) throws {
     let whole = Fixtures.image(name)
+    let expected = try #require(Decoding(whole).description)
+    let dataEnd = whole.count - Self.endCount
     for count in 1..<whole.count {
-      let pieces = count % 2 == 0 ? 1 : .max
-      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
-      #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
+      for pieces in [1, 100, .max] {
+        let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+        if count >= dataEnd {
+          #expect(decoding.description == expected, "\(count) bytes: \(decoding.result)")
+        } else if count < dataEnd - 12 {
+          #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
+        } else {
+          // The last rows may be there, but not both checksums: four bytes of zlib's and four of the chunk's.
+          let errors = [CodecError.cutShort, Self.lateChecksum]
+          #expect(decoding.error.map(errors.contains) == true, "\(count): \(decoding.result)")
+          if count >= dataEnd - 8 { #expect(decoding.error == Self.lateChecksum, "\(count)") }
+        }
+      }
     }
+  }
+
+  @Test("without its end is an image once its data is complete", arguments: [false, true])
+  func noEnd(isInterlaced: Bool) throws {
+    var png = PNGFixture(width: 9, height: 5)
+    png.isInterlaced = isInterlaced
+    let expected = try #require(Decoding(png.bytes).description)
+    let stream = PNGFixture.zlib(png.rows)
+    let text = PNGFixture.chunk("tEXt", [65, 0, 65])
+    let whole = png.start + PNGFixture.chunk("IDAT", stream)
+    for rest in [[], text, Array(text.dropLast()), Array(text.prefix(3)), text + [0, 0]] {
+      for pieces in [1, .max] {
+        #expect(Decoding(whole + rest, pieces: pieces).description == expected, "\(rest)")
+      }
+    }
+    // Rows, or zlib's checksum, are missing with the last chunk.
+    for lost in 1..<stream.count {
+      let cut = png.start + PNGFixture.chunk("IDAT", Array(stream.dropLast(lost)))
+      for pieces in [1, .max] {
+        let decoding = Decoding(cut, pieces: pieces)
+        let hasRows = lost <= 4
+        #expect(
+          hasRows ? decoding.isBroken : decoding.error == .cutShort, "\(lost): \(decoding.result)")
+      }
+    }
+    #expect(Decoding(png.start).error == .cutShort)
+    #expect(Decoding(png.start + text).error == .cutShort)
+    // A wrong checksum of IEND stays an error, whole or cut.
+    let end = Array(png.end.dropLast(4))
+    #expect(Decoding(whole + end + [1, 2, 3, 4]).isBroken)
+    #expect(Decoding(whole + end + [1, 2, 3]).isBroken)
   }
 
   /// Rows of noise that each come again after 20 kB, so that the window must be 32 KiB; its header names 256 bytes.

@@ -227,8 +227,8 @@ extension TwoFacedTests {
     png("a second IHDR before the data", header(huge), [], shows: false),
     png("a second IHDR after the data", [], header(huge), shows: false),
     png("a second picture's data", [], PNGFixture.chunk("tEXt", [1]) + pixels, shows: false),
-    png("an animation of larger frames", animation, later, shows: false),
-    png("an animation whose first frame is its picture", animation + control, later, shows: false),
+    png("an animation of larger frames", animation, later, shows: true),
+    png("an animation whose first frame is its picture", animation + control, later, shows: true),
     png("a file in a text", PNGFixture.chunk("zTXt", huge.start), [], shows: true),
     File(
       "PNG: a second file behind it", Fixtures.smallPNG + huge.start + pixels + huge.end,
