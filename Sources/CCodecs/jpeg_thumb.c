@@ -10,9 +10,8 @@ void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) 
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
     for (int index = 0; index < cinfo->num_components; index++) {
         int eighths = cinfo->comp_info[index].DCT_scaled_size;
-        uint32_t width, height;
-        jpeg_planes_sides(cinfo, index, eighths, true, &width, &height);
-        thumb_set_plane(thumb, index, width, height);
+        JPEGPlaneSides sides = jpeg_planes_sides(cinfo, index, eighths, true);
+        thumb_set_plane(thumb, index, sides.width, sides.height);
     }
 }
 

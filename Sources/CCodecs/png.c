@@ -80,9 +80,9 @@ PNGReader *png_reader_create(size_t max_memory) {
     // The sides are judged after the header, by the caller, who can say what they were.
     png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_benign_errors(reader->png, 1);
-    // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
     // Some writers name a window in zlib's header that is smaller than the one they used. The largest one reads all of them.
     png_set_option(reader->png, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
+    // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
     png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_progressive_read_fn(reader->png, reader, png_reader_on_info, png_reader_on_row, on_end);
     return reader;
@@ -140,7 +140,8 @@ CodecRows png_reader_rows(const PNGReader *reader, int plane) {
     (void)plane;
     const PNGRows *rows = &reader->rows_out;
     size_t first = rows->is_canvas ? rows->given - rows->count : 0;
-    return (CodecRows){rows->width, rows->height, rows->pointers + first, (int)rows->count};
+    return (CodecRows){
+        .width = rows->width, .height = rows->height, .rows = rows->pointers + first, .count = (int)rows->count};
 }
 
 const char *png_reader_message(const PNGReader *reader) {
@@ -230,13 +231,13 @@ void png_reader_want_no_previews(PNGReader *reader) {
     reader->has_no_previews = true;
 }
 
-void png_reader_want_preview(PNGReader *reader, int orientation) {
-    reader->orientation = orientation;
-    reader->preview_wanted = passes_to_show(reader) > 0;
 void png_reader_want_no_frames(PNGReader *reader) {
     png_frames_drop(&reader->frames);
 }
 
+void png_reader_want_preview(PNGReader *reader, int orientation) {
+    reader->orientation = orientation;
+    reader->preview_wanted = passes_to_show(reader) > 0;
 }
 
 void png_reader_drop_preview(PNGReader *reader) {
