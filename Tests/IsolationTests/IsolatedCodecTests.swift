@@ -37,6 +37,17 @@ struct IsolatedCodecTests {
     }
   }
 
+  @Test(
+    "decodes images that public bug reports describe as the codec in this process does",
+    arguments: Fixtures.reported.map(\.name))
+  func reported(name: String) throws {
+    let image = try #require(Fixtures.reported.first { $0.name == name })
+    let here = Decoding(image.bytes, by: StreamingCodec(), variants: [Self.thumbnail])
+    let there = Decoding(image.bytes, by: Self.codec, variants: [Self.thumbnail])
+    #expect(here == there)
+    #expect(there.description == image.description)
+  }
+
   @Test("holds of many small pieces their bytes, however large a buffer each came in")
   func smallPieces() throws {
     let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [])
