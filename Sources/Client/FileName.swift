@@ -4,7 +4,7 @@ enum FileName {
   private static let maxBytes = 120
 
   /// Those of all formats, without their dots.
-  static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico", "tiff"]
+  static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico"]
 
   /// The name that the service proposes (`Content-Disposition`), if it is a plain one, else one of ours; it ends as the
   /// media type says, so that no server can have a file named as what others run.
@@ -15,7 +15,7 @@ enum FileName {
     let endings = [
       "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
       "image/avif": "avif", "image/jxl": "jxl", "image/heic": "heic",
-      "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico", "image/tiff": "tiff",
+      "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico",
     ]
     return "\(stem)." + (endings[essence] ?? "bin")
   }

@@ -70,9 +70,6 @@ struct FormatSignature: Sendable {
     start.count > 5 && start.starts(with: [0, 0, 1, 0]) && start[5] == 0
   }
 
-  /// Of files whose offsets have 32 bits: those of 64 are for what is larger than any that is taken.
-  static let tiff = FormatSignature([[0x49, 0x49, 42, 0], [0x4D, 0x4D, 0, 42]], least: 3)
-
   /// A codestream, or a box of its own before it.
   static let jxl: FormatSignature = {
     let box = FormatSignature(

@@ -11,6 +11,7 @@ struct SignatureTests {
     ("MP4", [0, 0, 0, 24] + Array("ftypisom\0\0\0\0isomiso2".utf8)),
     ("MP4", [0, 0, 0, 0] + Array("ftypisom\0\0\0\0is".utf8)),
     ("BMP", Array("BM\u{10}\0\0\0".utf8)), ("TIFF", [0x49, 0x49, 43, 0, 8, 0, 0, 0]),
+    ("TIFF", [0x49, 0x49, 42, 0, 8, 0, 0, 0]), ("TIFF", [0x4D, 0x4D, 0, 42, 0, 0, 0, 8]),
     ("TIFF", [0x4D, 0x4D, 0, 43, 0, 8, 0, 0]),
     ("SVG", Array("<?xml version=\"1.0\"?>\n<!-- drawn -->\n<svg xmlns=\"\">".utf8)),
     ("SVG", Array("\u{FEFF}  <svg>".utf8)), ("HTML", Array("<!DOCTYPE html><html>".utf8)),
