@@ -128,7 +128,7 @@ let package = Package(
       name: "CCodecs",
       cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
       linkerSettings: [
-        "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "tiff", "webp", "webpdemux", "webpmux",
+        "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "webpdemux", "webpmux",
         "z",
       ].map {
         .linkedLibrary($0)

@@ -1,6 +1,6 @@
 // Changes what checksums guard, and mends them: otherwise nearly all that is tried of a PNG, alone or in an icon, is
-// refused for a checksum, and so is what was deflated in a TIFF. Of a PNG a chunk is changed, or what was deflated in
-// it, or the header with as much data as it then asks for. Some changes are left as they are.
+// refused for a checksum. It changes a chunk of a PNG, or the deflated data in it, or the header with as much data as
+// that then asks for. Some changes are left as they are.
 #include "fuzz.h"
 
 #include <png.h>

@@ -36,7 +36,7 @@ typedef struct {
     size_t piece, max_memory;
     bool is_careless;  // goes on where more memory is needed than there may be
     bool ends_apart;   // that there is no more is told after the last byte
-    bool wants_rows, wants_previews, wants_no_previews;
+    bool wants_rows, wants_previews, wants_no_previews, wants_no_frames;
     int eighths;       // 0: not said
     uint64_t max_frames;
     uint64_t pace;     // of the clock
@@ -83,6 +83,7 @@ static void prepare(Reader *reader, const Manner *manner) {
 #endif
 #ifdef IS_PNG
     if (manner->wants_no_previews) png_reader_want_no_previews(reader);
+    if (manner->wants_no_frames) png_reader_want_no_frames(reader);
 #endif
 }
 
@@ -301,6 +302,7 @@ static Manner manner_of(Chance *chance, size_t count, const Verdict *whole, cons
         manner.max_memory = whole->picture.decodingMemory / 8 * (1 + chance_below(chance, 8));
     manner.is_careless = manner.max_memory < MAX_MEMORY && chance_below(chance, 2);
     if (!chance_below(chance, 16)) manner.steps = chance_below(chance, 64);
+    manner.wants_no_frames = !chance_below(chance, 8);
     manner.chance = (Chance){chance_below(chance, UINT32_MAX)};
     return manner;
 }
@@ -308,6 +310,8 @@ static Manner manner_of(Chance *chance, size_t count, const Verdict *whole, cons
 // What is found in pieces, beside what is found at once.
 static void compare(const Verdict *whole, const Verdict *parts, const Manner *manner) {
     bool is_told = whole->status != CodecStatusNeedsBytes && parts->status != CodecStatusNeedsBytes;
+    // An animation that is passed over exceeds no limits.
+    if (manner->wants_no_frames && (whole->fault || whole->picture.frames)) return;
     bool lacks_memory = parts->fault && (manner->is_careless || parts->fault == CodecFaultTooMuchMemory);
     if (!is_told || lacks_memory || whole->is_odd || parts->is_odd) return;
     expect(whole->status == parts->status, "the same end in pieces");

@@ -23,7 +23,6 @@ public enum Versions {
       ("libmicrohttpd", MicroHTTPDLibrary.version),
       ("libpng", CodecLibraries.pngVersion),
       ("libpq", PostgresJobStore.libraryVersion),
-      ("libtiff", CodecLibraries.tiffVersion),
       ("libwebp", CodecLibraries.webpVersion),
       ("libyaml", YAMLLibrary.version),
       ("SQLite", SQLiteLibrary.version),

@@ -161,8 +161,8 @@ static bool has_fourth(const Bitmap *bitmap) {
 CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count) {
     bitmap->bytes = bytes;
     if (!bitmap->is_coded) {
-        if (bitmap->end > count) return CodecFaultCutShort;
-        // Where pixels have an alpha of their own, some leave the mask out.
+        if (bitmap->mask > count) return CodecFaultCutShort;
+        // Some icons have no mask.
         if (bitmap->is_icon && bitmap->bits == 32 && !has_fourth(bitmap)) bitmap->masks[3] = 0;
         bitmap->has_mask = bitmap->is_icon && !bitmap->masks[3] && bitmap->mask + bitmap->mask_stride * bitmap->height <= count;
         return CodecFaultNone;

@@ -80,13 +80,14 @@ const char *bmp_reader_message(const BMPReader *reader) {
     return reader->message;
 }
 
-// Adds what is needed of these bytes.
+// Adds the bytes that are needed. As long as the image's end is not known, their number is bounded.
 static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
-    uint64_t most = reader->stage == LOOK ? AVIF_MAX_UNPARSED : reader->file.end;
+    bool is_known = reader->stage != LOOK && reader->file.end != UINT64_MAX;
+    uint64_t most = is_known ? reader->file.end : AVIF_MAX_UNPARSED;
     if (most > reader->max_memory) most = reader->max_memory;
     size_t room = most > reader->count ? (size_t)most - reader->count : 0;
-    if (count > room && reader->stage == LOOK) {
-        fail(reader, CodecFaultTooMuchMemory, "too much before the picture");
+    if (count > room && !is_known) {
+        fail(reader, CodecFaultTooMuchMemory, "too many bytes");
         return;
     }
     if (count > room) count = room;

@@ -34,19 +34,23 @@ static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count
         if (size_of(entry) > size_of(best)) best = entry;
     }
     uint64_t length = u32(best + 8), at = u32(best + 12);
-    if (at < 6 + entries * ENTRY || length < sizeof png) return CodecFaultBroken;
-    file->end = at + length;
+    bool has_length = length > 0;
+    if (at < 6 + entries * ENTRY || (has_length && length < sizeof png)) return CodecFaultBroken;
+    // Some writers leave the length out: then it follows from a bitmap's header, and a PNG ends by its own chunks.
+    file->end = has_length ? at + length : UINT64_MAX;
     if (at + sizeof png > count) return CodecFaultCutShort;
     file->is_png = !memcmp(bytes + at, png, sizeof png);
     file->png = at;
-    file->png_count = length;
+    file->png_count = file->end - at;
     if (file->is_png) return CodecFaultNone;
     // It is within what its entry says.
-    size_t seen = at + length < count ? (size_t)(at + length) : count;
+    size_t seen = file->end < count ? (size_t)file->end : count;
     CodecFault fault = bitmap_look(&file->bitmap, bytes, seen, at, 0, true);
-    if (fault == CodecFaultCutShort && seen == at + length) return CodecFaultBroken;
-    if (!fault && file->bitmap.end > file->end) return CodecFaultBroken;
-    return fault;
+    if (fault == CodecFaultCutShort && seen == file->end) return CodecFaultBroken;
+    if (fault) return fault;
+    // Some leave the mask out, too: then the entry ends behind the pixels.
+    if (!has_length) file->end = file->bitmap.end;
+    return file->bitmap.mask > file->end ? CodecFaultBroken : CodecFaultNone;
 }
 
 CodecFault bmp_look(BMPFile *file, bool is_icon, const uint8_t *bytes, size_t count) {

@@ -6,7 +6,7 @@
 
 typedef struct {
     bool is_icon;
-    /// A PNG within an icon, in place of a bitmap: where it is, and how long.
+    /// A PNG within an icon, in place of a bitmap: where it is, and how long it may be.
     bool is_png;
     uint64_t png, png_count;
     Bitmap bitmap;

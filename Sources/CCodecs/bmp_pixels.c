@@ -28,11 +28,13 @@ static CodecStep step_png(Context *context) {
 // As far as its header, before anything of the picture's size.
 static CodecFault open_png(Context *context, const PixelsFile *file) {
     context->bytes = file->bytes + context->file.png;
-    context->count = (size_t)context->file.png_count;
+    size_t left = file->count - (size_t)context->file.png;
+    context->count = context->file.png_count < left ? (size_t)context->file.png_count : left;
     context->png = png_reader_create(SIZE_MAX / 2);
     if (!context->png) return CodecFaultTooMuchMemory;
     png_reader_want_rows(context->png);
     png_reader_want_no_previews(context->png);
+    png_reader_want_no_frames(context->png);
     CodecStep step;
     do step = step_png(context);
     while (step.status == CodecStatusHasMore);

@@ -5,6 +5,9 @@
 // the way. Frames are not composed: that is copying of pixels already decoded and cannot fail. As
 // browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
 // last pixel is passed over.
+//
+// Once a frame is complete, the end of the data or a byte that starts no block ends the image, as in browsers: many files
+// lack the trailer or have other bytes before it. A frame that was begun must have all its pixels.
 #include "CCodecs.h"
 #include "frame_budget.h"
 #include "gif_format.h"
@@ -25,16 +28,18 @@ struct GIFReader {
     Stage stage;
     CodecFault fault;
     CodecPicture picture;
-    GIFArea screen;
+    GIFArea screen;          // the canvas, once there is a header
     uint32_t left;           // bytes of a table or a data block
     Stage after;             // what comes after them
+    bool has_header;         // the canvas is known: by the first frame
     bool in_image;           // data blocks are an image's
+    bool is_in_frame;        // a frame was begun and lacks pixels
     int transparent;         // of the frame that comes next
     FrameBudget budget;
     uint64_t offset;         // in the file, of the next byte to come
     uint64_t indices_left;   // of the frame
     GIFArea frame;           // one that is too large
-    GIFArea first;           // the first one
+    GIFArea first;           // the first one, on the canvas
     int first_transparent;
     uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
     uint32_t table_size;
@@ -99,37 +104,47 @@ static void begin_table(GIFReader *reader, uint32_t size, Stage after) {
 
 static void read_screen(GIFReader *reader, const uint8_t *bytes) {
     reader->screen = gif_screen(bytes);
-    if (!gif_is_screen(bytes) || !reader->screen.width || !reader->screen.height) {
+    if (!gif_is_screen(bytes)) {
         fail(reader, CodecFaultBroken, "bad header");
         return;
     }
-    reader->picture.width = reader->screen.width;
-    reader->picture.height = reader->screen.height;
-    reader->picture.decodingMemory = BASE_MEMORY;
     begin_table(reader, reader->screen.table_size, BLOCK);
 }
 
-// What the description says of an animation, its first frame says.
-static void note_first_frame(GIFReader *reader, GIFArea image) {
-    if (reader->budget.frames > 1) return;
-    reader->first = image;
-    reader->first_transparent = reader->transparent;
-    reader->picture.isProgressive = image.is_interlaced;
-    reader->picture.hasAlpha = reader->transparent >= 0 || !gif_covers(image, reader->screen);
+// The image's size is known once the first frame's is. Nothing of that frame is taken: the caller checks the size first.
+static void read_canvas(GIFReader *reader, GIFArea first) {
+    if (!first.width || !first.height) {
+        fail(reader, CodecFaultBroken, "a first frame without pixels");
+        return;
+    }
+    reader->screen = gif_canvas(reader->screen, &first);
+    reader->first = first;
+    reader->picture.width = reader->screen.width;
+    reader->picture.height = reader->screen.height;
+    reader->picture.decodingMemory = BASE_MEMORY;
+    reader->has_header = true;
 }
 
+// What the description says of an animation, its first frame says.
+static void note_first_frame(GIFReader *reader) {
+    if (reader->budget.frames > 1) return;
+    reader->first_transparent = reader->transparent;
+    reader->picture.isProgressive = reader->first.is_interlaced;
+    reader->picture.hasAlpha = reader->transparent >= 0 || !gif_covers(reader->first, reader->screen);
+}
+
+// A later frame may have no pixels: it draws nothing.
 static void begin_image(GIFReader *reader, GIFArea image) {
     uint64_t pixels = (uint64_t)image.width * image.height;
-    if (!pixels) {
-        fail(reader, CodecFaultBroken, "a frame without pixels");
-    } else if (pixels > reader->budget.limits.freePixels) {
+    if (pixels > reader->budget.limits.freePixels) {
         reader->frame = image;
         fail(reader, CodecFaultFrameTooLarge, "too large a frame");
     } else if (!frame_budget_take(&reader->budget, pixels, reader->offset)) {
         fail(reader, CodecFaultTooManyFrames, "too many frames");
     } else {
-        note_first_frame(reader, image);
+        note_first_frame(reader);
         reader->indices_left = pixels;
+        reader->is_in_frame = true;
         reader->transparent = -1;
         begin_table(reader, image.table_size, CODE_SIZE);
     }
@@ -145,6 +160,7 @@ static void begin_codes(GIFReader *reader, uint8_t size) {
             &reader->thumb, reader->screen, reader->first, reader->table, reader->table_size,
             reader->first_transparent);
     gif_lzw_start(&reader->lzw, size);
+    reader->is_in_frame = reader->indices_left > 0;
     reader->in_image = true;
     reader->stage = BLOCKS;
 }
@@ -163,6 +179,10 @@ static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) 
     switch (bytes[0]) {
     case GIF_IMAGE:
         if (count < GIF_IMAGE_SIZE) return 0;
+        if (!reader->has_header) {
+            read_canvas(reader, gif_image(bytes));
+            return 0;
+        }
         begin_image(reader, gif_image(bytes));
         return GIF_IMAGE_SIZE;
     case GIF_EXTENSION:
@@ -175,9 +195,20 @@ static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) 
         end_file(reader);
         return 1;
     default:
-        fail(reader, CodecFaultBroken, "bytes between blocks");
+        // All frames that were begun are complete here.
+        if (reader->budget.frames) end_file(reader);
+        else fail(reader, CodecFaultBroken, "bytes between blocks");
         return 1;
     }
+}
+
+// The data ends before the trailer: within a frame, or after one that is complete.
+static void end_early(GIFReader *reader, const uint8_t *rest, size_t count) {
+    bool is_cut = reader->is_in_frame || (reader->stage == BLOCK && count && rest[0] == GIF_IMAGE);
+    if (!reader->budget.frames || is_cut)
+        fail(reader, CodecFaultCutShort, "the bytes end before the image");
+    else
+        end_file(reader);
 }
 
 // Reads a data block's length; none ends them.
@@ -201,6 +232,7 @@ static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t written = gif_lzw_decode(&reader->lzw, &at, end, reader->indices, room);
     // The next `written` indices of the frame, row after row, are in `indices` now.
     reader->indices_left -= written;
+    reader->is_in_frame = reader->indices_left > 0;
     if (reader->budget.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
     if (reader->lzw.state == GIFCodesBroken) fail(reader, CodecFaultBroken, "bad LZW code");
     // What follows the last pixel or the end code does not count.
@@ -249,6 +281,7 @@ static CodecStatus run(GIFReader *reader, const uint8_t *bytes, size_t count, si
     Slice slice = slice_start();
     do {
         Stage stage = reader->stage;
+        bool had_header = reader->has_header;
         bool has_string = stage == DATA && !reader->left;
         if (*consumed == count && !has_string) return CodecStatusNeedsBytes;
         size_t taken = advance(reader, bytes + *consumed, count - *consumed);
@@ -256,7 +289,7 @@ static CodecStatus run(GIFReader *reader, const uint8_t *bytes, size_t count, si
         reader->offset += taken;
         if (reader->stage == FINISHED) return CodecStatusFinished;
         if (reader->stage == FAILED) return CodecStatusFailed;
-        if (stage == SCREEN && taken) return CodecStatusHeader;
+        if (reader->has_header && !had_header) return CodecStatusHeader;
         // A run of indices may come from bytes taken before.
         if (!taken && stage != DATA) return CodecStatusNeedsBytes;
     } while (!slice_is_over(slice));
@@ -270,8 +303,8 @@ CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count,
     size_t consumed = 0;
     CodecStatus status = run(reader, bytes ? bytes : &none, count, &consumed);
     if (status == CodecStatusNeedsBytes && ended) {
-        fail(reader, CodecFaultCutShort, "the bytes end before the image");
-        status = CodecStatusFailed;
+        end_early(reader, bytes ? bytes + consumed : &none, count - consumed);
+        status = reader->stage == FINISHED ? CodecStatusFinished : CodecStatusFailed;
     }
     bool is_over = status == CodecStatusFinished || status == CodecStatusFailed;
     return (CodecStep){status, reader->fault, is_over ? count : consumed};

@@ -57,6 +57,16 @@ static inline GIFArea gif_image(const uint8_t *bytes) {
     };
 }
 
+/// The canvas. If the first frame is wider or taller than the screen, the canvas has the frame's size and the frame moves to
+/// its origin, as in browsers.
+static inline GIFArea gif_canvas(GIFArea screen, GIFArea *first) {
+    if (first->width <= screen.width && first->height <= screen.height) return screen;
+    first->left = first->top = 0;
+    screen.width = first->width;
+    screen.height = first->height;
+    return screen;
+}
+
 static inline bool gif_covers(GIFArea image, GIFArea screen) {
     return !image.left && !image.top && image.width >= screen.width
         && image.height >= screen.height;
@@ -91,10 +101,11 @@ static inline bool gif_has(const GIFCursor *cursor, size_t count) {
     return (size_t)(cursor->end - cursor->at) >= count;
 }
 
-/// The length of the next data block, whose bytes follow; 0: there is none.
+/// The length of the next data block, whose bytes follow: as many as the file has. 0: there is none.
 static inline size_t gif_take_block(GIFCursor *cursor) {
-    if (!gif_has(cursor, 1) || !gif_has(cursor, 1 + (size_t)*cursor->at)) return 0;
-    return *cursor->at++;
+    if (!gif_has(cursor, 1)) return 0;
+    size_t length = *cursor->at++, left = (size_t)(cursor->end - cursor->at);
+    return length < left ? length : left;
 }
 
 /// Passes over data blocks, up to the one that ends them. False: there is none.

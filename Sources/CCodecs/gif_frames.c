@@ -19,8 +19,10 @@ typedef struct {
     Frames frames;
     GIFCursor cursor;
     GIFColours colours;          // of the file
+    GIFArea screen;
     uint8_t *canvas, *saved;     // RGBA
     // The frame there.
+    bool has_begun;              // the first frame
     bool is_decoding, is_shown, has_failed;
     GIFArea image;
     int transparent, disposal;
@@ -68,19 +70,23 @@ static bool begin_frame(Context *context) {
     if (!gif_has(&context->cursor, GIF_IMAGE_SIZE)) return false;
     context->image = gif_image(context->cursor.at);
     context->cursor.at += GIF_IMAGE_SIZE;
+    if (!context->has_begun) (void)gif_canvas(context->screen, &context->image);
+    context->has_begun = true;
     context->own = context->colours;
     if (!gif_take_table(&context->cursor, &context->own, context->image.table_size)) return false;
     if (!gif_has(&context->cursor, 1)) return false;
     int code_size = *context->cursor.at++;
     context->indices_left = (uint64_t)context->image.width * context->image.height;
-    if (code_size < 1 || code_size > 8 || !context->indices_left) return false;
+    if (code_size < 1 || code_size > 8) return false;
     gif_lzw_start(&context->lzw, code_size);
     context->block_left = 0;
     context->place = (GIFRow){0};
     context->column = 0;
     if (context->disposal == DISPOSE_RESTORES)
         memcpy(context->saved, context->canvas, (size_t)context->frames.width * context->frames.height * 4);
-    context->is_decoding = true;
+    context->is_decoding = context->indices_left > 0;
+    // A frame without pixels draws nothing.
+    if (!context->is_decoding) (void)gif_skip_blocks(&context->cursor);
     return true;
 }
 
@@ -116,12 +122,14 @@ static bool decode_some(Context *context) {
     if (!context->indices_left) {
         context->cursor.at += context->block_left;
         context->is_decoding = false;
-        return gif_skip_blocks(&context->cursor);
+        // The data may end here.
+        (void)gif_skip_blocks(&context->cursor);
+        return true;
     }
     return context->lzw.state == GIFCodesGoOn;
 }
 
-// 1: a frame begins; 0: there is none.
+// 1: a frame begins; 0: there is none, by the trailer, a byte that starts no block, or the end of the data.
 static int find_frame(Context *context) {
     if (context->is_shown) dispose(context);
     context->is_shown = false;
@@ -129,11 +137,10 @@ static int find_frame(Context *context) {
     context->disposal = 0;
     context->milliseconds = USUAL_MILLISECONDS;
     while (gif_has(&context->cursor, 1)) {
-        if (*context->cursor.at == GIF_TRAILER) return 0;
         if (*context->cursor.at == GIF_IMAGE) return begin_frame(context) ? 1 : -1;
-        if (*context->cursor.at != GIF_EXTENSION || !take_extension(context)) return -1;
+        if (*context->cursor.at != GIF_EXTENSION || !take_extension(context)) return 0;
     }
-    return -1;
+    return 0;
 }
 
 static int next_frame(Frames *frames, const uint8_t **rgba, uint32_t *milliseconds) {
@@ -165,22 +172,23 @@ static void close_frames(Frames *frames) {
 
 static CodecFault start(Context *context, const CheckedPicture *checked) {
     if (!gif_has(&context->cursor, GIF_SCREEN_SIZE) || !gif_is_screen(context->cursor.at)) return CodecFaultBroken;
-    GIFArea screen = gif_screen(context->cursor.at);
-    if (!screen.width || screen.width != checked->width || screen.height != checked->height) return CodecFaultBroken;
+    context->screen = gif_screen(context->cursor.at);
     context->cursor.at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
-    if (!gif_take_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
-    context->frames.width = screen.width;
-    context->frames.height = screen.height;
+    if (!gif_take_table(&context->cursor, &context->colours, context->screen.table_size)) return CodecFaultBroken;
     context->frames.loops = 1;
-    context->canvas = calloc((size_t)screen.width * screen.height, 4);
-    context->saved = malloc((size_t)screen.width * screen.height * 4 + 1);
-    if (!context->canvas || !context->saved) return CodecFaultTooMuchMemory;
-    // How often all are shown is asked before the first is; what else extensions tell is read again with that.
-    const uint8_t *first = context->cursor.at;
+    // The canvas and the number of loops are wanted before the first frame. The extensions are read again with that frame.
+    const uint8_t *start = context->cursor.at;
     while (gif_has(&context->cursor, 1) && *context->cursor.at == GIF_EXTENSION && take_extension(context)) continue;
-    context->cursor.at = first;
-    return CodecFaultNone;
+    if (!gif_has(&context->cursor, GIF_IMAGE_SIZE) || *context->cursor.at != GIF_IMAGE) return CodecFaultBroken;
+    GIFArea first = gif_image(context->cursor.at), canvas = gif_canvas(context->screen, &first);
+    context->cursor.at = start;
+    if (!canvas.width || canvas.width != checked->width || canvas.height != checked->height) return CodecFaultBroken;
+    context->frames.width = canvas.width;
+    context->frames.height = canvas.height;
+    context->canvas = calloc((size_t)canvas.width * canvas.height, 4);
+    context->saved = malloc((size_t)canvas.width * canvas.height * 4 + 1);
+    return context->canvas && context->saved ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
 Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault) {

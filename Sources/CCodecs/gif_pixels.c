@@ -56,6 +56,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     gif_set_colours(&context->colours, NULL, 0);
     if (!gif_take_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
     if (!find_image(context)) return CodecFaultBroken;
+    screen = gif_canvas(screen, &context->image);
     bool has_alpha = context->transparent >= 0 || !gif_covers(context->image, screen);
     if (!checked_is(checked, screen.width, screen.height, has_alpha, context->image.is_interlaced))
         return CodecFaultBroken;

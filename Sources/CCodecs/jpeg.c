@@ -82,12 +82,13 @@ CodecPixels jpeg_reader_pixels(const JPEGReader *reader) {
 }
 
 CodecRows jpeg_reader_rows(const JPEGReader *reader, int plane) {
-    CodecRows rows = {.rows = (const uint8_t *const *)reader->rows[plane]};
-    int lines = jpeg_planes_sides(&reader->cinfo, plane, reader->eighths, reader->many_scans, &rows.width,
-        &rows.height);
-    uint32_t first = reader->mcu_row * (uint32_t)lines;
+    JPEGPlaneSides sides = jpeg_planes_sides(&reader->cinfo, plane, reader->eighths, reader->many_scans);
+    CodecRows rows = {
+        .width = sides.width, .height = sides.height, .across = sides.across, .down = sides.down,
+        .rows = (const uint8_t *const *)reader->rows[plane]};
+    uint32_t first = reader->mcu_row * (uint32_t)sides.lines;
     uint32_t left = rows.height > first ? rows.height - first : 0;
-    if (reader->has_rows) rows.count = (uint32_t)lines < left ? lines : (int)left;
+    if (reader->has_rows) rows.count = (uint32_t)sides.lines < left ? sides.lines : (int)left;
     return rows;
 }
 

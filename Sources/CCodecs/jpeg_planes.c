@@ -21,19 +21,24 @@ CodecPixels jpeg_planes_pixels(const struct jpeg_decompress_struct *cinfo) {
     return pixels;
 }
 
-static uint32_t side(uint32_t side, int factor, int max_factor) {
-    uint64_t whole = (uint64_t)max_factor * DCTSIZE;
-    return (uint32_t)((side * (uint64_t)factor + whole - 1) / whole);
+static uint32_t samples(uint32_t side, uint32_t pixels) {
+    return (uint32_t)(((uint64_t)side + pixels - 1) / pixels);
 }
 
-int jpeg_planes_sides(const struct jpeg_decompress_struct *cinfo, int component, int eighths, bool is_own,
-    uint32_t *width, uint32_t *height) {
+JPEGPlaneSides jpeg_planes_sides(
+    const struct jpeg_decompress_struct *cinfo, int component, int eighths, bool is_own) {
     const jpeg_component_info *info = &cinfo->comp_info[component];
     int across = info->h_samp_factor, down = info->v_samp_factor, size = eighths;
     while (!is_own && size < DCTSIZE && cinfo->max_h_samp_factor * eighths % (across * size * 2) == 0
         && cinfo->max_v_samp_factor * eighths % (down * size * 2) == 0)
         size *= 2;
-    *width = side(cinfo->image_width, across * size, cinfo->max_h_samp_factor);
-    *height = side(cinfo->image_height, down * size, cinfo->max_v_samp_factor);
-    return down * size;
+    // Both are whole numbers: the reader refuses sampling factors that do not divide the largest one.
+    JPEGPlaneSides sides = {
+        .across = (uint32_t)(cinfo->max_h_samp_factor * DCTSIZE / (across * size)),
+        .down = (uint32_t)(cinfo->max_v_samp_factor * DCTSIZE / (down * size)),
+        .lines = down * size,
+    };
+    sides.width = samples(cinfo->image_width, sides.across);
+    sides.height = samples(cinfo->image_height, sides.down);
+    return sides;
 }

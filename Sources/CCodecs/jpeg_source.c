@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Between the end of a scan's data and the next marker; cameras pad there.
+// Bytes between the end of a scan's data and the next marker, which cameras and scanners write.
 #define MAX_PADDING 512
+// The same before EOI.
+#define MAX_END_PADDING 4096
 
 static JPEGReader *reader_of(void *cinfo) {
     return ((j_common_ptr)cinfo)->client_data;
@@ -54,9 +56,12 @@ static bool is_harmless(j_common_ptr cinfo) {
     case JWRN_JFIF_MAJOR:     // a JFIF version other than 1
     case JWRN_NOT_SEQUENTIAL: // spectral selection in a sequential scan, where it has no meaning
         return true;
-    case JWRN_EXTRANEOUS_DATA: { // padding before a marker; within a scan's data it is damage
-        bool restart = parameters[1] >= 0xD0 && parameters[1] <= 0xD7;
-        return !restart && parameters[0] <= MAX_PADDING;
+    case JWRN_EXTRANEOUS_DATA: { // padding before a marker; a restart marker out of sequence has a warning of its own
+        int marker = parameters[1];
+        bool is_restart = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
+        // An arithmetic decoder warns of no other damage within a scan.
+        if (is_restart && reader_of(cinfo)->cinfo.arith_code) return false;
+        return parameters[0] <= (marker == JPEG_EOI ? MAX_END_PADDING : MAX_PADDING);
     }
     default:
         return false;
@@ -89,12 +94,24 @@ bool jpeg_reader_needs_all(const JPEGReader *reader) {
     return reader->stage == ROWS || (reader->stage == SCANS && reader->in_scan);
 }
 
-// A picture in one scan whose last MCU came but whose EOI did not is whole. Only an EOI in its place
-// lets the library decode that MCU: it looks ahead. Should bits be missing, it warns, and the
-// picture is cut short. An arithmetic decoder would not warn, and of several scans any might be missing.
+// Whether no later scan could add anything: each coefficient of a progressive image has arrived at full precision, or each
+// component of another one has had its scan. The last scan may be under way.
+static bool has_all_scans(const JPEGReader *reader) {
+    const struct jpeg_decompress_struct *cinfo = &reader->cinfo;
+    if (reader->seen != (1u << cinfo->num_components) - 1) return false;
+    if (!cinfo->progressive_mode) return true;
+    for (int component = 0; component < cinfo->num_components; component++)
+        for (int coefficient = 0; coefficient < DCTSIZE2; coefficient++)
+            if (cinfo->coef_bits[component][coefficient] != 0) return false;
+    return true;
+}
+
+// An image that lacks only EOI is complete. The library looks ahead, so it decodes the last MCU only when it is given an
+// EOI. If bits are missing, it warns, and the image is cut short. An arithmetic decoder would not warn.
 static bool can_make_end(const JPEGReader *reader) {
-    return reader->ended && !reader->many_scans && !reader->cinfo.arith_code
-        && (reader->stage == ROWS || reader->stage == FINISH);
+    if (!reader->ended || reader->cinfo.arith_code) return false;
+    if (reader->many_scans) return reader->stage == SCANS && has_all_scans(reader);
+    return reader->stage == ROWS || reader->stage == FINISH;
 }
 
 static boolean source_fill(j_decompress_ptr cinfo) {

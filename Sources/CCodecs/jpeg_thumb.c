@@ -11,9 +11,8 @@ void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo) 
     thumb_start(thumb, cinfo->image_width, cinfo->image_height);
     for (int index = 0; index < cinfo->num_components; index++) {
         int eighths = COMPONENT_SCALE(&cinfo->comp_info[index]);
-        uint32_t width, height;
-        jpeg_planes_sides(cinfo, index, eighths, true, &width, &height);
-        thumb_set_plane(thumb, index, width, height);
+        JPEGPlaneSides sides = jpeg_planes_sides(cinfo, index, eighths, true);
+        thumb_set_plane(thumb, index, sides.width, sides.height);
     }
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 _Noreturn void png_reader_fail(PNGReader *reader, CodecFault fault, const char *message) {
+    if (reader->made_end && reader->rows < reader->rows_wanted) fault = CodecFaultCutShort;
     reader->fault = reader->out_of_memory ? CodecFaultTooMuchMemory : fault;
     snprintf(reader->message, sizeof reader->message, "%s", message);
     longjmp(reader->escape, 1);
@@ -79,6 +80,8 @@ PNGReader *png_reader_create(size_t max_memory) {
     // The sides are judged after the header, by the caller, who can say what they were.
     png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_benign_errors(reader->png, 1);
+    // Some writers name a window in zlib's header that is smaller than the one they used. The largest one reads all of them.
+    png_set_option(reader->png, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
     // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
     png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_progressive_read_fn(reader->png, reader, png_reader_on_info, png_reader_on_row, on_end);
@@ -137,7 +140,8 @@ CodecRows png_reader_rows(const PNGReader *reader, int plane) {
     (void)plane;
     const PNGRows *rows = &reader->rows_out;
     size_t first = rows->is_canvas ? rows->given - rows->count : 0;
-    return (CodecRows){rows->width, rows->height, rows->pointers + first, (int)rows->count};
+    return (CodecRows){
+        .width = rows->width, .height = rows->height, .rows = rows->pointers + first, .count = (int)rows->count};
 }
 
 const char *png_reader_message(const PNGReader *reader) {
@@ -207,8 +211,9 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
             return (CodecStep){CodecStatusRows, CodecFaultNone, consumed};
         if (slice_is_over(slice)) return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
     }
-    if (ended) png_reader_fail(reader, CodecFaultCutShort, "the bytes end before the image");
-    return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, consumed};
+    if (!ended) return (CodecStep){CodecStatusNeedsBytes, CodecFaultNone, consumed};
+    png_reader_end_early(reader);
+    return finished(reader, count);
 }
 
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended) {
@@ -224,6 +229,10 @@ CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count,
 
 void png_reader_want_no_previews(PNGReader *reader) {
     reader->has_no_previews = true;
+}
+
+void png_reader_want_no_frames(PNGReader *reader) {
+    png_frames_drop(&reader->frames);
 }
 
 void png_reader_want_preview(PNGReader *reader, int orientation) {

@@ -59,9 +59,13 @@ static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     return KEEP;
 }
 
-// Frames are wrong, or all is well.
-static void hold_frames(PNGReader *reader, bool is_fine) {
-    if (!is_fine) png_reader_fail(reader, reader->frames.fault, reader->frames.message);
+// A broken animation leaves the default image. Limits are errors still.
+static void check_frames(PNGReader *reader, bool is_fine) {
+    if (is_fine) return;
+    if (reader->frames.fault != CodecFaultBroken)
+        png_reader_fail(reader, reader->frames.fault, reader->frames.message);
+    png_frames_drop(&reader->frames);
+    if (reader->stage == FRAME) reader->stage = SKIP;
 }
 
 static void begin_chunk(PNGReader *reader) {
@@ -115,7 +119,7 @@ static void end_chunk(PNGReader *reader) {
     if (!reader->saw_end) return;
     if (reader->rows != reader->rows_wanted)
         png_reader_fail(reader, CodecFaultBroken, "not enough image data");
-    hold_frames(reader, png_frames_end(&reader->frames));
+    check_frames(reader, png_frames_end(&reader->frames));
     thumb_finish_pixels(&reader->thumb);
     reader->stage = FINISHED;
 }
@@ -128,7 +132,7 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
         pass_on(reader, bytes, taken);
     } else if (reader->stage == FRAME) {
         if (taken > PNG_PIECE) taken = PNG_PIECE;
-        hold_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
+        check_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
         size_t kept = taken < content ? taken : content;
@@ -138,6 +142,28 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
     reader->left -= taken;
     if (!reader->left) end_chunk(reader);
     return taken;
+}
+
+// Only libpng knows whether the compressed data has ended, and it says so at the first chunk behind that. So it is given an IEND,
+// or the rest of one that is cut. It must not be within another chunk: a checksum of image data that is missing is an error.
+void png_reader_end_early(PNGReader *reader) {
+    static const uint8_t end[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0x42, 0x60, 0x82};
+    bool is_in_end = reader->stage == PASS && is_type(reader, "IEND") && reader->left <= 4;
+    bool is_behind_data = reader->stage != PASS && (reader->in_data || reader->after_data);
+    if (!is_in_end && !is_behind_data) {
+        bool has_all_rows = reader->has_header && reader->rows == reader->rows_wanted;
+        png_reader_fail(
+            reader, has_all_rows ? CodecFaultBroken : CodecFaultCutShort,
+            has_all_rows ? "its image data ends before its checksum" : "the bytes end before the image");
+    }
+    size_t given = is_in_end ? sizeof end - (size_t)reader->left : 0;
+    reader->made_end = true;
+    // A chunk that is cut does not count.
+    if (reader->stage == FRAME) png_frames_drop(&reader->frames);
+    reader->stage = HEAD;
+    pass_on(reader, end + given, sizeof end - given);
+    end_chunk(reader);
+    if (reader->stage != FINISHED) png_reader_fail(reader, CodecFaultBroken, "no end");
 }
 
 // Whether IHDR was just read, its checksum too.

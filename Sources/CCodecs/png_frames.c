@@ -22,6 +22,7 @@ static uint32_t number_at(const uint8_t *bytes) {
 }
 
 bool png_frames_begins(PNGFrames *frames, const uint8_t head[8], uint32_t length) {
+    if (frames->is_dropped) return false;
     bool is_animation = !memcmp(head + 4, "acTL", 4), is_control = !memcmp(head + 4, "fcTL", 4);
     bool is_data = !memcmp(head + 4, "fdAT", 4);
     // One that is told of too late is none, as everywhere.
@@ -188,6 +189,12 @@ bool png_frames_end(PNGFrames *frames) {
     if (!frames->is_animated) return true;
     if (frames->budget.frames != frames->promised) return wrong(frames, "fewer frames than promised");
     return frames->state == PNGFrameDone ? true : wrong(frames, "not enough data for a frame");
+}
+
+void png_frames_drop(PNGFrames *frames) {
+    frames->is_dropped = true;
+    frames->is_animated = false;
+    frames->budget.frames = 0;
 }
 
 void png_frames_free(PNGFrames *frames) {

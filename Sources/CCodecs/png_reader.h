@@ -27,6 +27,7 @@ struct PNGReader {
     CodecFault fault;
     bool out_of_memory;
     bool has_header, in_data, after_data, saw_end;
+    bool made_end;    // libpng was given an IEND that the file lacks
     uint8_t head[8];  // length and type of the chunk being read
     size_t head_count;
     uint64_t left;    // of that chunk, with its checksum
@@ -69,6 +70,8 @@ void png_reader_on_row(png_structp png, png_bytep row, png_uint_32 number, int p
 size_t png_reader_take_head(PNGReader *reader, const uint8_t *bytes, size_t count);
 // A piece of the chunk's content or checksum, likewise.
 size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t count);
+// The bytes ended before IEND: finishes an image whose data is complete, and fails otherwise.
+void png_reader_end_early(PNGReader *reader);
 // Whether IHDR was just read, its checksum too.
 bool png_reader_reaches_header(PNGReader *reader);
 

@@ -110,7 +110,7 @@ static void prepare(void) {
     if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
     // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
     tzset();
-    // Who sorts much, as libtiff its tags, asks how much memory the machine has; also once.
+    // qsort() of more than 1 KiB, as by libwebp's encoder, asks how much memory the machine has: once here, not in a decoder.
     static uint8_t many[2048];
     qsort(many, sizeof many, 1, compare);
     sandbox_prepare();

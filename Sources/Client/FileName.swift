@@ -1,7 +1,7 @@
 /// Names of files, made of what others say.
 enum FileName {
   /// Those of all formats, without their dots.
-  static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico", "tiff"]
+  static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico"]
 
   /// The ending of a file of that media type, without its dot. It never comes from the URL, so that no server can have a
   /// file named as a program.
@@ -10,7 +10,7 @@ enum FileName {
     let endings = [
       "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
       "image/avif": "avif", "image/jxl": "jxl", "image/heic": "heic",
-      "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico", "image/tiff": "tiff",
+      "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico",
     ]
     return endings[essence] ?? "bin"
   }

@@ -9,8 +9,9 @@ final class AnimatedRendering: Rendering {
     /// Of all frames as they are stored, and as they come out: some 10 s at the most.
     static let pixelsRead = 400_000_000
     static let pixelsWritten = 64_000_000
-    /// Playing once.
-    static let milliseconds = 600_000
+    /// How long a frame is shown: the longest that a GIF can say, which some use to stop an animation. A longer one is
+    /// shown for this long, so that all frames together stay within the 31 bits of libwebp's timestamps.
+    static let millisecondsPerFrame = 655_350
   }
 
   private enum State {
@@ -25,7 +26,6 @@ final class AnimatedRendering: Rendering {
   private let variant: Variant
   private let size: VariantGeometry.Size
   private var state = State.waiting
-  private var milliseconds = 0
 
   init(_ bytes: [UInt8], _ image: ImageDescription, _ variant: Variant) {
     (self.bytes, self.image, self.variant) = (bytes, image, variant)
@@ -98,8 +98,6 @@ final class AnimatedRendering: Rendering {
     _ pixels: UnsafePointer<UInt8>, for duration: Int, from source: FrameSource,
     in sink: AnimationSink
   ) throws(CodecError) {
-    milliseconds += duration
-    guard milliseconds <= Most.milliseconds else { throw .tooManyFrames(limit: sink.frames) }
     let pipeline = try VariantPipeline(source.layout, image, variant, writing: .raw)
     let batch = StreamingRendering.batch
     try withUnsafeTemporaryAllocation(of: UnsafePointer<UInt8>?.self, capacity: batch) {
@@ -112,7 +110,7 @@ final class AnimatedRendering: Rendering {
     }
     while true {
       guard let picture = try pipeline.finish() else { continue }
-      return try sink.add(picture, for: duration)
+      return try sink.add(picture, for: min(duration, Most.millisecondsPerFrame))
     }
   }
 }

@@ -14,8 +14,6 @@ public enum CodecLibraries {
   public static var de265Version: String { String(cString: codecs_de265_version()) }
   /// libjxl's version, such as `0.7.0`.
   public static var jxlVersion: String { String(cString: codecs_jxl_version()) }
-  /// libtiff's version, such as `4.5.0`.
-  public static var tiffVersion: String { String(cString: codecs_tiff_version()) }
   /// libavif's version and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0, aom [enc/dec]:3.6.0)`.
   public static var avifVersion: String { String(cString: codecs_avif_version()) }
 }

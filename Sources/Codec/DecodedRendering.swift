@@ -15,8 +15,8 @@ final class DecodedRendering: Rendering {
     // What was let in once is not judged again, but for being another picture.
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
-      maxFrames: max(1, image.frames), maxScans: 10_000, maxMemory: .max / 2)
-    decoder = StreamingDecoder(limits: limits, plan: plan, makesPreviews: false)
+      maxScans: 10_000, maxMemory: .max / 2)
+    decoder = StreamingDecoder(limits: limits, plan: plan, wantsOnlyRows: true)
     decoder.append(bytes)
     decoder.end()
   }

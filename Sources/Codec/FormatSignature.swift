@@ -63,16 +63,12 @@ struct FormatSignature: Sendable {
     [12, 40, 52, 56, 64, 108, 124].contains(size.reversed().reduce(0) { $0 << 8 | Int($1) })
   }
 
-  /// A number of pictures that is small, and an entry's byte that is 0; .NET writes 255 there.
+  /// A number of images below 256: a box of 256 bytes, which other formats begin with, has letters there.
   static let ico = FormatSignature(matches: isIcon, isBegun: { _ in false })
 
   @Sendable private static func isIcon(_ start: [UInt8]) -> Bool {
-    guard start.count > 9, start.starts(with: [0, 0, 1, 0]) else { return false }
-    return start[4] > 0 && start[5] == 0 && [0, 255].contains(start[9])
+    start.count > 5 && start.starts(with: [0, 0, 1, 0]) && start[5] == 0
   }
-
-  /// Of files whose offsets have 32 bits: those of 64 are for what is larger than any that is taken.
-  static let tiff = FormatSignature([[0x49, 0x49, 42, 0], [0x4D, 0x4D, 0, 42]], least: 3)
 
   /// A codestream, or a box of its own before it.
   static let jxl: FormatSignature = {

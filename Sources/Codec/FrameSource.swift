@@ -19,7 +19,7 @@ final class FrameSource {
   /// What it gives, one for all frames: tables of a profile are made once. Its bytes live as long as this.
   private(set) lazy var layout = SampleLayout(
     colours: .RGB, hasAlpha: true, channels: 4,
-    planes: [VariantGeometry.Size(width: image.width, height: image.height)],
+    planes: [SamplePlane(size: VariantGeometry.Size(width: image.width, height: image.height))],
     profile: UnsafeBufferPointer(start: frames.pointee.icc, count: frames.pointee.icc_count))
 
   init(_ bytes: [UInt8], _ image: ImageDescription) throws(CodecError) {

@@ -81,11 +81,6 @@ extension ImageFormat {
         reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
         reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
         needsIsolation: true)
-    case .tiff:
-      FormatTraits(
-        name: "TIFF", signature: .tiff, reader: { TIFFImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: tiff_pixels_open, memory: ReadingMemory.tiff), stepTime: 200,
-        isJudgedByVariants: true, needsIsolation: true)
     }
   }
 }
@@ -128,10 +123,6 @@ private enum ReadingMemory {
 
   static func bmp(_ image: ImageDescription) -> Int {
     screens + bmp_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
-  }
-
-  static func tiff(_ image: ImageDescription) -> Int {
-    printing + tiff_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
   }
 
   static func heic(_ image: ImageDescription) -> Int {

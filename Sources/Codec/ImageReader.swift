@@ -11,8 +11,9 @@ protocol ImageReader: AnyObject {
   var message: String { get }
   /// Bounds what the file can make the reader do again and again, once the header is known.
   func bound(_ header: ImageHeader, by limits: DecodeLimits)
-  /// Has it hold nothing for previews; to be called before the first step.
-  func wantNoPreviews()
+  /// Has it do nothing but tell rows: hold nothing for previews, and pass over an animation beside the default image. To be
+  /// called before the first step.
+  func wantOnlyRows()
   /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
   func wantPreview(orientation: Int)
   /// The preview, once it is whole; its pointer lives until the reader is used again.
@@ -33,7 +34,7 @@ protocol ImageReader: AnyObject {
 }
 
 extension ImageReader {
-  func wantNoPreviews() {}
+  func wantOnlyRows() {}
   func wantPreview(orientation: Int) {}
   var preview: CodecPreview { CodecPreview() }
   var previewFormat: ImageFormat? { nil }

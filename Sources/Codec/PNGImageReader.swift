@@ -25,7 +25,10 @@ final class PNGImageReader: ImageReader {
     png_reader_allow_frames(reader, limits.frames)
   }
 
-  func wantNoPreviews() { png_reader_want_no_previews(reader) }
+  func wantOnlyRows() {
+    png_reader_want_no_previews(reader)
+    png_reader_want_no_frames(reader)
+  }
 
   func wantPreview(orientation: Int) {
     png_reader_want_preview(reader, Int32(clamping: orientation))

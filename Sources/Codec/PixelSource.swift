@@ -49,7 +49,7 @@ final class PixelSource {
   var layout: SampleLayout {
     SampleLayout(
       colours: channels < 3 ? .grey : .RGB, hasAlpha: channels == 2 || channels == 4,
-      channels: channels, planes: [size],
+      channels: channels, planes: [SamplePlane(size: size)],
       profile: UnsafeBufferPointer(start: pixels.pointee.icc, count: pixels.pointee.icc_count))
   }
 

@@ -1,5 +1,13 @@
 internal import CCodecs
 
+/// One plane of an image's samples.
+struct SamplePlane: Equatable {
+  /// In samples.
+  var size: VariantGeometry.Size
+  /// Pixels of the whole image that a sample stands for, along each side, where the decoder says so.
+  var pixels: VariantGeometry.Size?
+}
+
 /// How the samples of a picture come, and what they mean: what whoever decodes it says.
 struct SampleLayout {
   /// What the channels are.
@@ -8,14 +16,13 @@ struct SampleLayout {
   var hasAlpha = false
   /// Side by side in a row; 1 where each is a plane.
   var channels: Int
-  /// The planes' sides.
-  var planes: [VariantGeometry.Size]
+  var planes: [SamplePlane]
   /// From its colour profile; copies share it.
   let transform: ColourTransform
 
   /// - Parameter profile: its bytes live as long as the decoder.
   init(
-    colours: CodecColours, hasAlpha: Bool = false, channels: Int, planes: [VariantGeometry.Size],
+    colours: CodecColours, hasAlpha: Bool = false, channels: Int, planes: [SamplePlane],
     profile: UnsafeBufferPointer<UInt8> = UnsafeBufferPointer(start: nil, count: 0)
   ) {
     (self.colours, self.hasAlpha) = (colours, hasAlpha)
@@ -26,9 +33,9 @@ struct SampleLayout {
 
   /// Of all planes.
   var allChannels: Int { channels * planes.count }
-  /// The largest plane's.
-  var fullSize: VariantGeometry.Size? {
-    planes.max { $0.width * $0.height < $1.width * $1.height }
+  /// The largest plane.
+  var fullPlane: SamplePlane? {
+    planes.max { $0.size.width * $0.size.height < $1.size.width * $1.size.height }
   }
   var isInked: Bool { colours.areInks }
   var isYCC: Bool { colours == .YCC || colours == .yccInks }
@@ -54,13 +61,20 @@ extension CodecColours {
   fileprivate var areInks: Bool { self == .inks || self == .yccInks }
 }
 
+extension SamplePlane {
+  init(_ rows: CodecRows) {
+    size = VariantGeometry.Size(width: Int(rows.width), height: Int(rows.height))
+    pixels =
+      rows.across == 0
+      ? nil : VariantGeometry.Size(width: Int(rows.across), height: Int(rows.down))
+  }
+}
+
 extension SampleLayout {
   init(_ pixels: CodecPixels, planes: [CodecRows]) {
     self.init(
       colours: pixels.colours, hasAlpha: pixels.has_alpha, channels: Int(pixels.channels),
-      planes: planes.map {
-        VariantGeometry.Size(width: Int($0.width), height: Int($0.height))
-      },
+      planes: planes.map(SamplePlane.init),
       profile: UnsafeBufferPointer(start: pixels.icc, count: pixels.icc_count))
   }
 }

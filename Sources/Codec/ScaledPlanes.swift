@@ -21,14 +21,17 @@ final class ScaledPlanes {
   ) throws(CodecError) {
     self.range = range
     isJoined = layout.channels > 1
-    let size = layout.planes[range.lowerBound]
+    let plane = layout.planes[range.lowerBound]
+    let size = plane.size
     var task = geometry.task(
-      of: size, channels: layout.channels * range.count, hasAlpha: layout.hasAlpha, chroma: chroma,
+      of: plane, channels: layout.channels * range.count, hasAlpha: layout.hasAlpha, chroma: chroma,
       waits: waits)
     // At the picture's own size, chroma is what decoders make of it.
-    if geometry.isWhole, let full = layout.fullSize, size != full, task.scaled == full {
+    if geometry.isWhole, let full = layout.fullPlane, size != full.size, task.scaled == full.size,
+      let pixels = plane.pixels, let fullPixels = full.pixels
+    {
       let (across, down) = (
-        (full.width + size.width - 1) / size.width, (full.height + size.height - 1) / size.height
+        pixels.width / fullPixels.width, pixels.height / fullPixels.height
       )
       task.filter = max(across, down) <= 2 ? .linear : .nearest
     }

@@ -19,10 +19,11 @@ final class StreamingDecoder: ImageDecoder {
 
   /// Nil where none are wanted.
   private let plan: VariantPlan?
-  private let makesPreviews: Bool
+  /// The image was checked before, and only its pixels are wanted.
+  private let wantsOnlyRows: Bool
 
-  init(limits: DecodeLimits, plan: VariantPlan? = nil, makesPreviews: Bool = true) {
-    (self.limits, self.plan, self.makesPreviews) = (limits, plan, makesPreviews)
+  init(limits: DecodeLimits, plan: VariantPlan? = nil, wantsOnlyRows: Bool = false) {
+    (self.limits, self.plan, self.wantsOnlyRows) = (limits, plan, wantsOnlyRows)
   }
 
   func append(_ bytes: [UInt8]) {
@@ -69,7 +70,7 @@ final class StreamingDecoder: ImageDecoder {
       guard let reader = format.traits.reader(limits) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
-      if !makesPreviews { reader.wantNoPreviews() }
+      if wantsOnlyRows { reader.wantOnlyRows() }
       if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
       state = .reading(reader, format)
       return try read(with: reader, format)

@@ -133,7 +133,8 @@ struct VariantGeometry {
   /// How a plane that shows the whole picture is scaled.
   /// - Parameter chroma: the pixels of the variant that a sample of what comes out stands for, along each side.
   func task(
-    of plane: Size, channels: Int, hasAlpha: Bool = false, chroma: Int = 1, waits: Bool = false
+    of plane: SamplePlane, channels: Int, hasAlpha: Bool = false, chroma: Int = 1,
+    waits: Bool = false
   ) -> RowResampler.Task {
     var box = box(in: plane)
     let (width, height) = (scaled.width, scaled.height)
@@ -143,13 +144,16 @@ struct VariantGeometry {
     box.right += (box.right - box.left) * (Double(out.width * chroma) / Double(width) - 1)
     box.bottom += (box.bottom - box.top) * (Double(out.height * chroma) / Double(height) - 1)
     return RowResampler.Task(
-      size: plane, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
+      size: plane.size, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
   }
 
   /// ``crop`` in the pixels of a reader that may have scaled the picture down.
-  func box(in read: Size) -> ResamplerBox {
-    let across = Self.ratio(read.width, of: stored.width)
-    let down = Self.ratio(read.height, of: stored.height)
+  func box(in plane: SamplePlane) -> ResamplerBox {
+    let read = plane.size
+    let across =
+      plane.pixels.map { 1 / Double($0.width) } ?? Self.ratio(read.width, of: stored.width)
+    let down =
+      plane.pixels.map { 1 / Double($0.height) } ?? Self.ratio(read.height, of: stored.height)
     return ResamplerBox(
       left: crop.left * across, top: crop.top * down,
       right: min(crop.right * across, Double(read.width)),
@@ -157,7 +161,7 @@ struct VariantGeometry {
   }
 
   /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
-  /// picture ends within it. Planes of chroma can be a fourth of an eighth.
+  /// picture ends within it.
   private static func ratio(_ read: Int, of stored: Int) -> Double {
     for factor in [1, 2, 4, 8, 16, 32] where (stored + factor - 1) / factor == read {
       return 1 / Double(factor)

@@ -109,7 +109,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   public var width: Int
   /// In pixels, as stored in the file.
   public var height: Int
-  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's and HEIC's turning and mirroring come to, or JPEG XL's or TIFF's header says; 1 where there is none.
+  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's and HEIC's turning and mirroring come to, or JPEG XL's header says; 1 where there is none.
   public var orientation: Int = 1
   /// A progressive JPEG, an interlaced PNG or a GIF whose first frame is interlaced.
   public var isProgressive = false
@@ -140,7 +140,7 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico, tiff
+  case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico
 
   /// Those that are taken where nobody says which.
   public static let usual: [ImageFormat] = [.jpeg, .png, .webp, .gif, .avif, .jxl, .heic]

@@ -11,6 +11,8 @@ struct AnimatedPNGTests {
     var dispose: UInt8 = 0, blend: UInt8 = 0
     /// Nil: the rows that it should have.
     var rows: [UInt8]?
+    /// Nil: those rows, compressed.
+    var stream: [UInt8]?
     /// Chunks that its data comes in.
     var pieces = 1
   }
@@ -45,7 +47,7 @@ struct AnimatedPNGTests {
         png.after.append(control(frame))
         var part = png
         (part.width, part.height) = (frame.width, frame.height)
-        let data = PNGFixture.zlib(frame.rows ?? part.rows)
+        let data = frame.stream ?? PNGFixture.zlib(frame.rows ?? part.rows)
         let size = (data.count + frame.pieces - 1) / frame.pieces
         for start in stride(from: 0, to: data.count, by: size) {
           png.after.append(
@@ -56,12 +58,8 @@ struct AnimatedPNGTests {
     }
   }
 
-  private func error(_ change: (inout Animation) -> Void) -> CodecError? {
-    var animation = Animation()
-    change(&animation)
-    for pieces in [1, 7] where Decoding(animation.bytes, pieces: pieces).error == nil { return nil }
-    return Decoding(animation.bytes).error
-  }
+  /// A still image of the same canvas.
+  private static let still = ImageDescription(format: .png, width: 4, height: 3)
 
   @Test("has its frames told, of any kind of pixels, in as many chunks as it likes")
   func whole() {
@@ -83,17 +81,26 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is no image wherever it ends")
-  func cutShort() {
+  @Test("is its default image wherever it ends behind that")
+  func cutShort() throws {
     for whole in [Animation().bytes, Fixtures.image("animated.png")] {
-      for count in 1..<whole.count - 4 {
+      let data = try #require(whole.firstRange(of: Array("IDAT".utf8)))
+      let length = whole[data.lowerBound - 4..<data.lowerBound].reduce(0) { $0 << 8 | Int($1) }
+      let dataEnd = data.upperBound + length + 4
+      for count in 1..<whole.count {
         let decoding = Decoding(Array(whole.prefix(count)), pieces: count % 2 == 0 ? 5 : .max)
-        #expect(decoding.error == .cutShort, "\(count): \(decoding.result)")
+        if count < dataEnd {
+          #expect(decoding.error != nil, "\(count): \(decoding.result)")
+        } else {
+          // The animation is whole without IEND.
+          let frames = count < whole.count - 12 ? 1 : 3
+          #expect(decoding.description?.frames == frames, "\(count): \(decoding.result)")
+        }
       }
     }
   }
 
-  @Test("is broken where one byte of what its frames are told by is another")
+  @Test("is its default image if one byte of its acTL, fcTL or fdAT chunks is wrong")
   func changed() {
     let whole = Animation().bytes
     #expect(Decoding(whole).description != nil)
@@ -106,7 +113,8 @@ struct AnimatedPNGTests {
           for bit in [0, 7] {
             var mutant = whole
             mutant[index] ^= 1 << bit
-            #expect(Decoding(mutant).error != nil, "\(chunk) \(index - range.upperBound)")
+            #expect(
+              Decoding(mutant).description == Self.still, "\(chunk) \(index - range.upperBound)")
           }
         }
         at = range.upperBound
@@ -114,7 +122,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is broken where its frames are not as many, or not whole, or elsewhere")
+  @Test("is its default image if its frames are not as many as promised, not complete or misplaced")
   func rules() {
     let wrongs: [(inout Animation) -> Void] = [
       { $0.promised = 2 }, { $0.promised = 4 }, { $0.promised = 0 },
@@ -125,13 +133,44 @@ struct AnimatedPNGTests {
       { $0.frames[1].rows = [UInt8](repeating: 0, count: 13 * 3 + 1) },
       { $0.frames[1].rows = [9] + [UInt8](repeating: 0, count: 13 * 3 - 1) },
     ]
-    #expect(error { _ in } == nil)
     for (index, wrong) in wrongs.enumerated() {
-      guard case .broken = error(wrong) else {
-        Issue.record("\(index): \(String(describing: error(wrong)))")
-        continue
+      var animation = Animation()
+      wrong(&animation)
+      for pieces in [1, 7, .max] {
+        let decoding = Decoding(animation.bytes, pieces: pieces)
+        #expect(decoding.description == Self.still, "\(index): \(decoding.result)")
       }
     }
+  }
+
+  @Test("with two acTL chunks, or without an fcTL, is its default image")
+  func chunks() {
+    var twice = Animation()
+    twice.png.before = [PNGFixture.chunk("acTL", PNGFixture.big(3) + [0, 0, 0, 0])]
+    #expect(Decoding(twice.bytes).description == Self.still)
+    var silent = PNGFixture(width: 4, height: 3)
+    silent.before = [PNGFixture.chunk("acTL", PNGFixture.big(2) + [0, 0, 0, 0])]
+    #expect(Decoding(silent.bytes).description == Self.still)
+  }
+
+  @Test("that is broken is no image if its default image is broken, too")
+  func brokenImage() {
+    var animation = Animation()
+    animation.promised = 9
+    var bytes = animation.bytes
+    guard let data = bytes.firstRange(of: Array("IDAT".utf8)) else { return }
+    bytes[data.upperBound + 10] ^= 1
+    #expect(Decoding(bytes).isBroken)
+  }
+
+  @Test("that is broken has variants of its default image")
+  func brokenVariants() throws {
+    let whole = Fixtures.image("animated.png")
+    let file = Array(whole.prefix(whole.count - 40))
+    let image = try Decoding(file).result.get()
+    #expect(image.frames == 1)
+    let made = try Rendered(file, as: Variant(.png), described: image).result.get()
+    #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
   }
 
   @Test("that says so only after its picture is a still one, as everywhere")

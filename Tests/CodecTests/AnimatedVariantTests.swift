@@ -6,29 +6,7 @@ import Testing
 
 @Suite("An animated variant")
 struct AnimatedVariantTests {
-  /// The frames that a file is shown as: RGBA, and how long each is.
-  private static func frames(of file: [UInt8]) -> [(pixels: [UInt8], milliseconds: UInt32)]? {
-    guard let image = Decoding(file).description else { return nil }
-    return file.withUnsafeBufferPointer { bytes in
-      var fault = CodecFault.none
-      let open = image.format == .gif ? gif_frames_open : webp_frames_open
-      let source = open(bytes.baseAddress, bytes.count, CheckedPicture(image), &fault)
-      guard let source else { return nil }
-      defer { source.pointee.close(source) }
-      var frames: [(pixels: [UInt8], milliseconds: UInt32)] = []
-      while true {
-        var (pixels, milliseconds) = (UnsafePointer<UInt8>?.none, UInt32(0))
-        switch source.pointee.next(source, &pixels, &milliseconds) {
-        case PIXELS_NOT_YET: continue
-        case 1:
-          let count = 4 * image.width * image.height
-          frames.append((Array(UnsafeBufferPointer(start: pixels, count: count)), milliseconds))
-        case 0: return frames
-        default: return nil
-        }
-      }
-    }
-  }
+  private static func frames(of file: [UInt8]) -> [ShownFrames.Frame]? { ShownFrames(file)?.frames }
 
   private static func animated(
     _ width: Int? = nil, _ height: Int? = nil, fit: Variant.Fit = .contain
@@ -164,7 +142,7 @@ struct AnimatedVariantTests {
     #expect(widths == [12, 20, 9])
   }
 
-  @Test("is held to frames, pixels and time")
+  @Test("is held to frames and pixels")
   func limits() throws {
     var gif = GIFFixture(width: 100, height: 100)
     gif.frames[0].codes = nil
@@ -180,16 +158,26 @@ struct AnimatedVariantTests {
     #expect(error(Self.animated(4000, 4000, fit: .fill)) == .tooManyFrames(limit: 4))
     (image.width, image.height, image.frames) = (10_000, 10_000, 5)
     #expect(error(Self.animated(10)) == .tooManyFrames(limit: 4))
+  }
 
-    var slow = GIFFixture(width: 4, height: 1)
-    slow.frames = [slow.frames[0], slow.frames[0]]
-    for index in 0..<2 {
-      slow.frames[index].control = GIFFixture.control(disposal: 0, hundredths: 50_000)
+  @Test("shows each frame for as long as a GIF can say")
+  func longFrames() throws {
+    var gif = GIFFixture(width: 4, height: 1)
+    gif.frames = (0..<30).map { index in
+      var frame = GIFFixture.Frame(width: 4, height: 1)
+      frame.codes = GIFFixture.codes(index % 2 == 0 ? [0, 1, 2, 3] : [3, 2, 1, 0])
+      frame.control = GIFFixture.control(disposal: 0, hundredths: 65_535)
+      return frame
     }
-    guard case .failure(.tooManyFrames) = Rendered(slow.bytes, as: Self.animated()).result else {
-      Issue.record("it plays for a quarter of an hour")
-      return
-    }
+    let made = try Rendered(gif.bytes, as: Self.animated()).result.get()
+    let frames = try #require(Self.frames(of: made))
+    #expect(frames.map(\.milliseconds) == Array(repeating: 655_350, count: 30))
+    // A WebP can say more: its frame's duration has 24 bits, behind four numbers of 24.
+    var webp = WebPFixture(made)
+    let frame = try #require(webp.chunks.firstIndex { $0.tag == "ANMF" })
+    webp.chunks[frame].content.replaceSubrange(12..<15, with: [0xFF, 0xFF, 0xFF])
+    let long = try Rendered(webp.bytes, as: Self.animated()).result.get()
+    #expect(Self.frames(of: long)?.map(\.milliseconds) == Array(repeating: 655_350, count: 30))
   }
 
   @Test("that would be longer than any of use is refused with its length")

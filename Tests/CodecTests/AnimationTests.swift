@@ -54,11 +54,14 @@ struct AnimationTests {
   @Test("has frames of 65,535 pixels a side on a small canvas: they count as they are")
   func hugeFrames() {
     var gif = GIFFixture(width: 4, height: 2)
-    gif.frames[0].width = 65_535
-    gif.frames[0].height = 65_535
-    let decoding = Decoding(gif.bytes, limits: DecodeLimits(maxPixels: 1_000_000))
-    #expect(
-      decoding.error == .tooManyPixels(width: 65_535, height: 65_535, limit: 1_000_000))
+    let limits = DecodeLimits(maxPixels: 1_000_000)
+    gif.frames.append(.init(width: 65_535, height: 65_535))
+    let tooMany = CodecError.tooManyPixels(width: 65_535, height: 65_535, limit: 1_000_000)
+    #expect(Decoding(gif.bytes, limits: limits).error == tooMany)
+    // The canvas has the first frame's size.
+    gif.frames.removeFirst()
+    let tooLarge = CodecError.dimensionTooLarge(width: 65_535, height: 65_535, limit: 30_000)
+    #expect(Decoding(gif.bytes, limits: limits).error == tooLarge)
   }
 
   @Test("costs no more a byte than a still picture: of few bytes it has not many more pixels")

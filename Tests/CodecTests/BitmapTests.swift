@@ -188,13 +188,50 @@ struct BitmapTests {
     }
   }
 
-  @Test("as .NET writes it is an icon, too")
+  @Test("may have any value in the byte of an entry that is reserved")
   func reserved() {
-    var icon = Self.oldIcon
-    icon[9] = 255
-    #expect(Decoding(icon) == Decoding(Self.oldIcon))
-    icon[9] = 7
-    #expect(Decoding(icon).error == .unsupportedFormat(name: "ICO"))
+    for value in [1, 7, 255] as [UInt8] {
+      var icon = Self.oldIcon
+      icon[9] = value
+      #expect(Decoding(icon) == Decoding(Self.oldIcon))
+    }
+    // One that says that it has no images breaks the rules.
+    #expect(Decoding([0, 0, 1, 0, 0, 0]).isBroken)
+  }
+
+  @Test("in an icon may lack its mask, where the entry ends behind the pixels: it is opaque")
+  func noMask() {
+    let pixels: [UInt8] = [1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0]
+    let picture = Self.header(2, 4, bits: 24) + pixels
+    let opaque: [UInt8] = [9, 8, 7, 255, 12, 11, 10, 255, 3, 2, 1, 255, 6, 5, 4, 255]
+    let icon = Self.icon([(2, 24, picture)])
+    for pieces in [1, .max] { #expect(Decoding(icon, pieces: pieces).description?.width == 2) }
+    #expect(ReadPixels(icon, by: ico_pixels_open).rgba == opaque)
+    // Some of a mask is none.
+    let some = Self.icon([(2, 24, picture + [0xFF, 0, 0, 0])])
+    #expect(ReadPixels(some, by: ico_pixels_open).rgba == opaque)
+    #expect(Decoding(Self.icon([(2, 24, Array(picture.dropLast()))])).isBroken)
+    for count in 1..<icon.count { #expect(Decoding(Array(icon.prefix(count))).description == nil) }
+  }
+
+  @Test("in an icon may leave out how long it is", arguments: [oldIcon, pngIcon])
+  func noLength(icon: [UInt8]) {
+    var bare = icon
+    let entry = 6 + (Int(icon[4]) - 1) * 16
+    bare.replaceSubrange(entry + 8..<entry + 12, with: [0, 0, 0, 0])
+    let expected = ReadPixels(icon, by: ico_pixels_open)
+    for pieces in [1, .max] {
+      let decoding = Decoding(bare, pieces: pieces)
+      #expect(decoding.description == Decoding(icon).description, "\(decoding.result)")
+      #expect(Decoding(bare + [1, 2, 3], pieces: pieces).description == decoding.description)
+    }
+    let shown = ReadPixels(bare, by: ico_pixels_open)
+    #expect(shown.rgba == expected.rgba && !shown.rgba.isEmpty)
+    // A bitmap wants its mask then. A PNG may lack its end, as everywhere.
+    let end = entry > 6 ? icon.count - 12 : icon.count
+    for count in 1..<end {
+      #expect(Decoding(Array(bare.prefix(count))).description == nil, "\(count)")
+    }
   }
 
   @Test("in an icon has a mask only within its own entry")

@@ -14,11 +14,8 @@ struct BrokenJPEGTests {
   @Test("is cut short wherever it ends", arguments: cut)
   func cutShort(name: String) {
     let whole = Fixtures.image(name)
-    // In one Huffman-coded scan, only the EOI marker may be missing.
-    let isOneScan =
-      !["small-progressive.jpg", "scans.jpg"].contains(name)
-      && !name.hasPrefix("arithmetic")
-    let firstWhole = whole.count - (isOneScan ? 2 : 0)
+    // Only EOI may be missing; with arithmetic coding not even that, as missing bits would not be noticed.
+    let firstWhole = whole.count - (name.hasPrefix("arithmetic") ? 0 : 2)
     for count in 1..<firstWhole {
       let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
       let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
@@ -162,10 +159,97 @@ struct OddJPEGTests {
     }
   }
 
-  @Test("may be padded before its end, by not too much")
-  func padding() {
-    let body = Fixtures.jpeg.dropLast(2)
-    #expect(Decoding(body + [UInt8](repeating: 0, count: 200) + [0xFF, 0xD9]).description != nil)
-    #expect(Decoding(body + [UInt8](repeating: 0, count: 2000) + [0xFF, 0xD9]).isBroken)
+  @Test(
+    "may have 4 KiB of other bytes before its end, and 512 bytes before another marker",
+    arguments: ["photo.jpg", "photo-progressive.jpg"])
+  func padding(name: String) throws {
+    let jpeg = JPEGFixture(Fixtures.image(name))
+    let expected = try #require(Decoding(jpeg.bytes).description)
+    func padded(_ count: Int, before marker: UInt8) throws -> Decoding {
+      var jpeg = jpeg
+      let index = try #require(jpeg.segments.lastIndex { $0.marker == marker })
+      let padding = (0..<count).map { UInt8(truncatingIfNeeded: $0) & 0x7F }
+      jpeg.segments.insert(.init(marker: 0, bytes: padding), at: index)
+      return Decoding(jpeg.bytes, pieces: 1000)
+    }
+    for count in [1, 600, 4090] {
+      #expect(try padded(count, before: 0xD9).description == expected, "\(count)")
+    }
+    #expect(try padded(4200, before: 0xD9).isBroken)
+    guard name != "photo.jpg" else { return }
+    #expect(try padded(500, before: 0xDA).description == expected)
+    #expect(try padded(600, before: 0xDA).isBroken)
+  }
+
+  /// The file with other bytes before every third restart marker.
+  private static func padded(_ whole: [UInt8], by count: Int) -> [UInt8] {
+    var (file, markers) = ([UInt8](), 0)
+    for index in whole.indices {
+      if whole[index] == 0xFF, index + 1 < whole.count, 0xD0...0xD7 ~= whole[index + 1] {
+        if markers % 3 == 0 { file += [UInt8](repeating: 0x12, count: count) }
+        markers += 1
+      }
+      file.append(whole[index])
+    }
+    #expect(markers > 3)
+    return file
+  }
+
+  @Test("with arithmetic coding may have no other bytes before restart markers")
+  func arithmeticRestart() {
+    let whole = Fixtures.image("arithmetic-restart.jpg")
+    #expect(Decoding(Self.padded(whole, by: 0)).description != nil)
+    for count in [6, 12, 100] { #expect(Decoding(Self.padded(whole, by: count)).isBroken) }
+  }
+
+  @Test(
+    "may have other bytes before restart markers, in their sequence",
+    arguments: ["restart.jpg", "progressive-restart.jpg"])
+  func restartPadding(name: String) throws {
+    let whole = Fixtures.image(name)
+    let expected = try #require(Decoding(whole).description)
+    func padded(_ count: Int) -> [UInt8] { Self.padded(whole, by: count) }
+    for count in [6, 12, 500] {
+      for pieces in [1, 100, .max] {
+        #expect(Decoding(padded(count), pieces: pieces).description == expected, "\(count)")
+      }
+      let made = try Rendered(padded(count), as: Variant(.png)).result.get()
+      #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
+    }
+    #expect(Decoding(padded(600)).isBroken)
+    // Out of sequence they are damage, with other bytes or without.
+    for count in [0, 6] {
+      var file = padded(count)
+      let marker = try #require(
+        file.indices.first { file[$0] == 0xFF && file[$0 + 1] == 0xD1 })
+      file[marker + 1] = 0xD4
+      #expect(Decoding(file).isBroken, "\(count)")
+    }
+  }
+
+  @Test(
+    "in several scans may lack EOI once no later scan could add anything", arguments: [1, 64, .max])
+  func scansWithoutEnd(pieces: Int) throws {
+    for name in ["progressive.jpg", "progressive-grey.jpg", "progressive-restart.jpg", "scans.jpg"]
+    {
+      let jpeg = JPEGFixture(Fixtures.image(name))
+      let expected = try #require(Decoding(jpeg.bytes).description)
+      var cut = jpeg
+      cut.segments.removeLast()
+      #expect(Decoding(cut.bytes, pieces: pieces).description == expected, "\(name)")
+      #expect(Decoding(cut.bytes + [0xFF], pieces: pieces).description == expected, "\(name)")
+      // Bits of the last block are missing.
+      for lost in 1...3 {
+        let decoding = Decoding(Array(cut.bytes.dropLast(lost)), pieces: pieces)
+        #expect(decoding.error == .cutShort, "\(name) \(lost): \(decoding.result)")
+      }
+      // Without any of its scans.
+      let scans = cut.segments.indices.filter { cut.segments[$0].marker == 0xDA }
+      for scan in scans {
+        var fewer = cut
+        fewer.segments.remove(at: scan)
+        #expect(Decoding(fewer.bytes, pieces: pieces).description == nil, "\(name) \(scan)")
+      }
+    }
   }
 }

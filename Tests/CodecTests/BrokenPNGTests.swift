@@ -7,13 +7,107 @@ import Testing
 struct BrokenPNGTests {
   static let sample = PNGFixture(width: 9, height: 5)
 
-  @Test("is cut short wherever it ends", arguments: ["small.png", "mono.png", "palette-2bit.png"])
-  func cutShort(name: String) {
+  /// The files below end with IDAT and IEND.
+  private static let endCount = 12
+
+  private static let lateChecksum = CodecError.broken(
+    format: .png, detail: "its image data ends before its checksum")
+
+  @Test(
+    "is cut short wherever its image data ends",
+    arguments: ["small.png", "mono.png", "palette-2bit.png"])
+  func cutShort(name: String) throws {
     let whole = Fixtures.image(name)
+    let expected = try #require(Decoding(whole).description)
+    let dataEnd = whole.count - Self.endCount
     for count in 1..<whole.count {
-      let pieces = count % 2 == 0 ? 1 : .max
-      let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
-      #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
+      for pieces in [1, 100, .max] {
+        let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
+        if count >= dataEnd {
+          #expect(decoding.description == expected, "\(count) bytes: \(decoding.result)")
+        } else if count < dataEnd - 12 {
+          #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
+        } else {
+          // The last rows may be there, but not both checksums: four bytes of zlib's and four of the chunk's.
+          let errors = [CodecError.cutShort, Self.lateChecksum]
+          #expect(decoding.error.map(errors.contains) == true, "\(count): \(decoding.result)")
+          if count >= dataEnd - 8 { #expect(decoding.error == Self.lateChecksum, "\(count)") }
+        }
+      }
+    }
+  }
+
+  @Test("without its end is an image once its data is complete", arguments: [false, true])
+  func noEnd(isInterlaced: Bool) throws {
+    var png = PNGFixture(width: 9, height: 5)
+    png.isInterlaced = isInterlaced
+    let expected = try #require(Decoding(png.bytes).description)
+    let stream = PNGFixture.zlib(png.rows)
+    let text = PNGFixture.chunk("tEXt", [65, 0, 65])
+    let whole = png.start + PNGFixture.chunk("IDAT", stream)
+    for rest in [[], text, Array(text.dropLast()), Array(text.prefix(3)), text + [0, 0]] {
+      for pieces in [1, .max] {
+        #expect(Decoding(whole + rest, pieces: pieces).description == expected, "\(rest)")
+      }
+    }
+    // Rows, or zlib's checksum, are missing with the last chunk.
+    for lost in 1..<stream.count {
+      let cut = png.start + PNGFixture.chunk("IDAT", Array(stream.dropLast(lost)))
+      for pieces in [1, .max] {
+        let decoding = Decoding(cut, pieces: pieces)
+        let hasRows = lost <= 4
+        #expect(
+          hasRows ? decoding.isBroken : decoding.error == .cutShort, "\(lost): \(decoding.result)")
+      }
+    }
+    #expect(Decoding(png.start).error == .cutShort)
+    #expect(Decoding(png.start + text).error == .cutShort)
+    // A wrong checksum of IEND stays an error, whole or cut.
+    let end = Array(png.end.dropLast(4))
+    #expect(Decoding(whole + end + [1, 2, 3, 4]).isBroken)
+    #expect(Decoding(whole + end + [1, 2, 3]).isBroken)
+  }
+
+  /// Rows of noise that each come again after 20 kB, so that the window must be 32 KiB; its header names 256 bytes.
+  private static func smallWindow(_ rows: [UInt8]) -> [UInt8] {
+    var stream = Compressed.deflate(rows)
+    #expect(stream[0] == 0x78 && stream.count < rows.count * 2 / 3)
+    // FCHECK makes both bytes a multiple of 31 (RFC 1950, section 2.2).
+    stream[0] = 0x08
+    let flags = Int(stream[1] & 0xE0)
+    stream[1] = UInt8(flags + 31 - (0x08 * 256 + flags) % 31)
+    return stream
+  }
+
+  private static let noise: (png: PNGFixture, rows: [UInt8]) = {
+    var random = SeededRandom(5)
+    var png = PNGFixture(width: 100, height: 400)
+    png.colourType = 0
+    let half = (0..<200).flatMap { _ in
+      [0] + (0..<100).map { _ in UInt8.random(in: 0...255, using: &random) }
+    }
+    return (png, half + half)
+  }()
+
+  @Test("may name a smaller window than its data needs")
+  func window() async throws {
+    let (png, rows) = Self.noise
+    let stream = Self.smallWindow(rows)
+    let file = png.start + PNGFixture.chunk("IDAT", stream) + png.end
+    for pieces in [100, .max] { #expect(Decoding(file, pieces: pieces).description?.width == 100) }
+    let shown = try await ShownPixels(Rendered(file, as: Variant(.png)).result.get())
+    let pixels = stride(from: 0, to: rows.count, by: 101).flatMap { rows[$0 + 1..<$0 + 101] }
+    #expect(shown?.pixels.enumerated().filter { $0.offset % 4 == 0 }.map(\.element) == pixels)
+    // The data of later frames, too.
+    var animation = AnimatedPNGTests.Animation()
+    animation.png = png
+    animation.frames = [.init(width: 100, height: 400), .init(width: 100, height: 400)]
+    animation.frames[1].stream = stream
+    #expect(Decoding(animation.bytes).description?.frames == 2)
+    // Wrong bytes of that header stay errors: FCHECK, and a window of 64 KiB.
+    for wrong in [[stream[0], stream[1] ^ 1], [0x88, 0x1C]] as [[UInt8]] {
+      let broken = PNGFixture.chunk("IDAT", wrong + stream.dropFirst(2))
+      #expect(Decoding(png.start + broken + png.end).isBroken)
     }
   }
 

@@ -74,12 +74,12 @@ struct PixelsTests {
   func cut() throws {
     for name in [
       "alpha.webp", "animated.webp", "interlaced.gif", "alpha.avif", "alpha.jxl", "alpha.heic",
-      "lzw.tiff", "jpeg.tiff", "group4.tiff", "palette.bmp", "small.ico", "old.ico",
+      "palette.bmp", "small.ico", "old.ico",
     ] {
       let whole = Fixtures.image(name)
       let image = try Decoding(whole).result.get()
-      // Of an animation, the first frame is all that counts.
-      let end = name == "animated.webp" ? 250 : whole.count - 2
+      // Of an animation, the first frame is all that counts. A GIF's end code, end of blocks and trailer do not.
+      let end = name == "animated.webp" ? 250 : whole.count - (name == "interlaced.gif" ? 5 : 2)
       for count in stride(from: 0, to: end, by: 7) {
         let open = try #require(image.format.openPixels)
         let pixels = ReadPixels(Array(whole.prefix(count)), as: image, by: open)

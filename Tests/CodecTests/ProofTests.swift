@@ -63,7 +63,8 @@ struct ProofTests {
   @Test("fails of a file that lacks a part, in every format", arguments: sound)
   func cut(name: String) {
     let seed = Fixtures.image(name)
-    for part in [1, 9, 40, 70] {
+    // Later, the default image of an animated PNG is complete.
+    for part in name == "animated.png" ? [1, 9, 40] : [1, 9, 40, 70] {
       let decoding = Decoding(Array(seed.prefix(max(1, part * seed.count / 100))))
       #expect(!Self.isTaken(decoding), "\(part) %: \(decoding.result)")
     }

@@ -92,7 +92,6 @@ extension ImageFormat {
     case .heic: heic_pixels_open
     case .bmp: bmp_pixels_open
     case .ico: ico_pixels_open
-    case .tiff: tiff_pixels_open
     }
   }
 }

@@ -44,7 +44,9 @@ struct VariantsAheadTests {
   @Test("change nothing of what is refused", arguments: ["small.jpg", "scans.jpg", "small.png"])
   func refused(name: String) {
     let file = Fixtures.image(name)
-    for count in stride(from: 1, to: file.count - 2, by: 3) {
+    // EOI or IEND may be missing.
+    let end = file.count - (name == "small.png" ? 12 : 2)
+    for count in stride(from: 1, to: end, by: 3) {
       let part = Array(file.prefix(count))
       let decoding = Decoding(part, pieces: 90, variants: Self.sizes)
       #expect(decoding.error == Decoding(part).error, "\(count) bytes")

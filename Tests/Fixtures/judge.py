@@ -98,14 +98,13 @@ def in_srgb(image, profile):
 def opened(data, is_upright=False):
     """The first picture by Pillow, upright and in sRGB."""
     image = Image.open(io.BytesIO(data))
-    if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO", "TIFF"):
+    if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO"):
         raise Refused(f"{image.format} is not looked at")
     if image.width * image.height > MOST_PIXELS:
         raise Refused("over our limit of pixels")
     profile = image.info.get("icc_profile")
     image.load()
-    # Of a TIFF load() has turned it.
-    turn = 1 if image.format == "TIFF" else image.getexif().get(0x112, 1)
+    turn = image.getexif().get(0x112, 1)
     if image.format == "PNG":
         try:
             image = exact_png(data) or image

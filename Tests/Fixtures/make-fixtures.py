@@ -309,12 +309,9 @@ def facts(file):
             "orientation": image.getexif().get(0x0112, 1),
             "progressive": is_interlaced(image),
             "has_alpha": alpha,
-            "frames": 1 if image.format == "TIFF" else getattr(image, "n_frames", 1),
+            "frames": getattr(image, "n_frames", 1),
         }
-        # Of inks, deep grey, JPEG's chroma and mixed alpha each library has its own way.
-        is_exact = image.format in ("TIFF", "BMP", "ICO") and known["orientation"] == 1
-        is_exact = is_exact and file.stem not in ("cmyk", "jpeg", "premultiplied", "grey16")
-        if image.format == "GIF" or "lossless" in file.name or is_exact:
+        if image.format in ("GIF", "BMP", "ICO") or "lossless" in file.name:
             known["pixels"] = pixels_sum(image)
         return known
 
@@ -328,7 +325,7 @@ def main():
     bitmaps.make(FOLDER, photo)
     known = make_avifs() | make_jxls() | heics.make(photo, blinking, wide_profile)
     for file in FOLDER.iterdir():
-        if file.suffix in (".jpg", ".png", ".webp", ".gif", ".tiff", ".bmp", ".ico"):
+        if file.suffix in (".jpg", ".png", ".webp", ".gif", ".bmp", ".ico"):
             known[file.name] = facts(file)
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
     (FOLDER / "facts.json").write_text("{\n" + lines + "\n}\n")

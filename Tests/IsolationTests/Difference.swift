@@ -55,7 +55,7 @@ enum Difference: Hashable {
       case .png: (worst, mean) = (1, 0.01)
       case .webp, .gif, .ico, .avif: break
       // Colours of 5 and 6 bits, and of 16, are rounded here and cut off by Pillow; so are inks.
-      case .bmp, .tiff: (worst, mean) = (1, 1)
+      case .bmp: (worst, mean) = (1, 1)
       // Brought to RGB from scaled planes here, with a rounding of its own.
       case .jpeg: (worst, mean) = (2, 0.3)
       // Rounded from floating point.

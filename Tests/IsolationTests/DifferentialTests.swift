@@ -8,7 +8,7 @@ import Testing
 struct DifferentialTests {
   private static func seeds(_ format: ImageFormat) throws -> [(name: String, path: String)] {
     let endings = [
-      format.fileExtension, format == .tiff ? "tif" : "", format == .heic ? "heif" : "",
+      format.fileExtension, format == .heic ? "heif" : "",
     ]
     let fixtures = Corpora.folder + "../Tests/Fixtures/images/"
     let own = try FileManager.default.contentsOfDirectory(atPath: fixtures).sorted()

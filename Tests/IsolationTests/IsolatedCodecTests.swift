@@ -37,6 +37,17 @@ struct IsolatedCodecTests {
     }
   }
 
+  @Test(
+    "decodes images that public bug reports describe as the codec in this process does",
+    arguments: Fixtures.reported.map(\.name))
+  func reported(name: String) throws {
+    let image = try #require(Fixtures.reported.first { $0.name == name })
+    let here = Decoding(image.bytes, by: StreamingCodec(), variants: [Self.thumbnail])
+    let there = Decoding(image.bytes, by: Self.codec, variants: [Self.thumbnail])
+    #expect(here == there)
+    #expect(there.description == image.description)
+  }
+
   @Test("holds of many small pieces their bytes, however large a buffer each came in")
   func smallPieces() throws {
     let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [])
@@ -99,7 +110,6 @@ struct IsolatedCodecTests {
     "an image of a risky format that was changed at random ends its own job at the most",
     arguments: [
       "small.jxl", "progressive-lossless.jxl", "animated.jxl", "alpha.heic", "deep.heic",
-      "lzw.tiff", "deflate.tiff", "jpeg.tiff", "group3.tiff", "deep.tiff", "tiled.tiff",
       "palette.bmp", "old.ico",
     ])
   func mutantsInside(name: String) {
@@ -160,7 +170,7 @@ struct IsolatedCodecTests {
       "wide.png", "grey-gamma.png", "icc.jpg", "exif.webp", "animated.gif", "alpha.avif",
       "wide.jxl",
       "grey-gamma.jxl", "alpha.jxl", "animated.jxl", "wide.heic", "grid.heic", "premultiplied.heic",
-      "plain.tiff", "jpeg.tiff", "alpha.tiff", "group4.tiff", "palette.bmp", "small.ico", "old.ico",
+      "palette.bmp", "small.ico", "old.ico",
     ])
   func renderings(name: String) throws {
     let bytes = Fixtures.image(name)

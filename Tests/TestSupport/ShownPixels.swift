@@ -85,6 +85,12 @@ public struct ShownPixels: Sendable {
     return 10 * log10(255 * 255 * Double(pixels.count) / Double(sum))
   }
 
+  /// The largest difference of a pixel's channel from an image of the same size, 0 to 255.
+  public func worstDifference(to other: ShownPixels) -> Int {
+    precondition(pixels.count == other.pixels.count, "images of other sizes")
+    return zip(pixels, other.pixels).reduce(0) { max($0, abs(Int($1.0) - Int($1.1))) }
+  }
+
   /// The mean colours of equal parts, RGBA from 0 to 1, alpha not premultiplied.
   public func means(columns: Int, rows: Int) -> [[Double]] {
     (0..<rows * columns).map { cell in

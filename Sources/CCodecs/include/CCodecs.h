@@ -1,5 +1,5 @@
-// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP, ICO and TIFF in slices, over libjpeg-turbo, libpng, libwebp, libavif,
-// libjxl, libde265 and libtiff.
+// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP and ICO in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl
+// and libde265.
 //
 // The first two report errors by longjmp. Every function here sets its own setjmp before it calls
 // such a library and returns a value, so no jump ever leaves this module; nothing here calls back
@@ -156,6 +156,8 @@ CodecPixels png_reader_pixels(const PNGReader *reader);
 CodecRows png_reader_rows(const PNGReader *reader, int plane);
 /// Has it hold nothing for previews; to be called before the first step.
 void png_reader_want_no_previews(PNGReader *reader);
+/// Has it pass over an animation; to be called before the first step.
+void png_reader_want_no_frames(PNGReader *reader);
 /// As those of `jpeg_reader`; a PNG.
 void png_reader_want_preview(PNGReader *reader, int orientation);
 CodecPreview png_reader_preview(const PNGReader *reader);
@@ -219,6 +221,5 @@ const char *codecs_avif_version(void);
 #include "bmp.h"
 #include "heic.h"
 #include "jxl.h"
-#include "tiff_reader.h"
 
 #endif

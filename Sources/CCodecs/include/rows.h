@@ -41,6 +41,8 @@ typedef struct {
 /// Next rows of a plane, as long as it lies in the picture; until the next step.
 typedef struct {
     uint32_t width, height; // of the plane, in samples
+    /// Pixels of the whole image that a sample stands for, along each side; 0: not known.
+    uint32_t across, down;
     const uint8_t *const *rows;
     int count;
 } CodecRows;
