@@ -6,6 +6,8 @@
 
 // Bytes between the end of a scan's data and the next marker, which cameras and scanners write.
 #define MAX_PADDING 512
+// The same before a restart marker. Cameras write up to 12; more may be data that a damaged interval left unread.
+#define MAX_RESTART_PADDING 32
 // The same before EOI.
 #define MAX_END_PADDING 4096
 
@@ -60,7 +62,7 @@ static bool is_harmless(j_common_ptr cinfo) {
         int marker = parameters[1];
         bool is_restart = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
         // An arithmetic decoder warns of no other damage within a scan.
-        if (is_restart && reader_of(cinfo)->cinfo.arith_code) return false;
+        if (is_restart) return !reader_of(cinfo)->cinfo.arith_code && parameters[0] <= MAX_RESTART_PADDING;
         return parameters[0] <= (marker == JPEG_EOI ? MAX_END_PADDING : MAX_PADDING);
     }
     default:

@@ -5,7 +5,8 @@ internal import Synchronization
 /// How much is free on the disk of a folder.
 struct DiskSpace: Sendable {
   let path: String
-  /// Nothing is added while fewer bytes are free: 16 MiB, or 1/64 of a small disk.
+  /// Nothing is added while fewer bytes are free: 24 MiB, or 1/8 of a small disk. The log of the database, which is not yet
+  /// part of its file, and the transactions of a moment fit into that.
   let lowWater: Int
   /// Bytes of the disk; 0 where that isn't known.
   let total: Int
@@ -13,7 +14,7 @@ struct DiskSpace: Sendable {
   init(at path: String) {
     self.path = path
     total = Self.sizes(path)?.total ?? 0
-    lowWater = min(16 << 20, total / 64)
+    lowWater = min(24 << 20, total / 8)
   }
 
   /// Bytes that this process may write; nil where that isn't known.
@@ -45,7 +46,7 @@ final class DiskReserve: Sendable {
   private let space: DiskSpace
   private let descriptor: Int32
   /// Bytes of the complete file.
-  private let size: Int
+  let size: Int
   /// Bytes released at a time, so that another process that fills the disk gets at most one piece.
   private let piece: Int
   private let state: Mutex<State>
@@ -75,7 +76,7 @@ final class DiskReserve: Sendable {
   var isLow: Bool {
     let free = space.free ?? .max
     return state.withLock { state in
-      let least = state.isLow ? 2 * space.lowWater : space.lowWater
+      let least = space.lowWater + (state.isLow ? space.lowWater / 2 : 0)
       state.isLow = state.held < size || free < least
       return state.isLow
     }
@@ -98,7 +99,7 @@ final class DiskReserve: Sendable {
   /// Completes the file as far as there is space for it.
   func grow() {
     state.withLock { state in
-      let spare = free - 2 * space.lowWater
+      let spare = free - space.lowWater * 3 / 2
       let wanted = min(size - state.held, spare) & ~4095
       guard wanted > 0 else { return }
       if posix_fallocate(descriptor, off_t(state.held), off_t(wanted)) == 0 {

@@ -95,15 +95,15 @@ public final class FileImageStore: ImageStore {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(name.digest) }
   }
 
-  /// Whether fewer than 16 MiB are free, or 1/64 of a small disk.
+  /// Whether fewer than 24 MiB are free, or 1/8 of a small disk.
   public func isLow() async -> Bool {
     await disk.run { [space] in space.free.map { $0 < space.lowWater } ?? false }
   }
 
-  /// Whether twice that is free, and the file system gives half of it: where there is a quota, free space says little.
+  /// Whether half as much again is free, and the file system gives half of it: where there is a quota, free space says little.
   public func hasRoom() async -> Bool {
     await disk.run { [space, folder, spool] in
-      if let free = space.free, free < 2 * space.lowWater { return false }
+      if let free = space.free, free < space.lowWater * 3 / 2 { return false }
       return folder.hasRoom(max(1, space.lowWater), asking: spool.run + "room")
     }
   }

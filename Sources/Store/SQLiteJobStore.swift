@@ -170,9 +170,12 @@ extension SQLiteJobStore {
   private static func open(
     _ configuration: Configuration, with reserve: DiskReserve?
   ) throws -> (DatabasePool, StoreCounters) {
+    // A full disk has to have room for what the log still has to add to the database: a quarter of the reserve at most.
+    let reserved = reserve?.size ?? 0
+    let logBytes = reserved > 0 ? min(16 << 20, reserved / 4) : 16 << 20
     while true {
       do {
-        let database = try open(configuration)
+        let database = try open(configuration, logBytes: logBytes)
         return (database, try database.read { try StoreCounters(counting: $0) })
       } catch {
         // Which of SQLite's errors it is depends on the file that can't be made or grow.
@@ -183,7 +186,10 @@ extension SQLiteJobStore {
     }
   }
 
-  private static func open(_ configuration: Configuration) throws -> DatabasePool {
+  /// - Parameter logBytes: the size of the log from which a commit writes it to the database.
+  private static func open(
+    _ configuration: Configuration, logBytes: Int
+  ) throws -> DatabasePool {
     var options = GRDB.Configuration()
     options.maximumReaderCount = max(1, configuration.readers)
     options.persistentReadOnlyConnections = true
@@ -205,7 +211,8 @@ extension SQLiteJobStore {
     try database.writeWithoutTransaction { db in
       // Opening a pool sets NORMAL, where a commit may be lost with the power.
       try db.execute(sql: "PRAGMA synchronous = \(configuration.isDurable ? "FULL" : "OFF")")
-      try db.execute(sql: "PRAGMA wal_autocheckpoint = 4000")
+      let pageBytes = try Int.fetchOne(db, sql: "PRAGMA page_size") ?? 4_096
+      try db.execute(sql: "PRAGMA wal_autocheckpoint = \(max(64, logBytes / pageBytes))")
       try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
     }
     try Schema.migrator.migrate(database)

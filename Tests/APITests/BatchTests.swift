@@ -281,7 +281,8 @@ struct BatchTests {
     }
     let json = "application/json"
     func text(_ urls: Int) -> String {
-      #"{"jobs":["# + (3 - urls...2).map { #""http://a/\($0)""# }.joined(separator: ",") + "]}"
+      let jobs = (3 - urls...2).map { url in #""http://a/\(url)""# }
+      return #"{"jobs":["# + jobs.joined(separator: ",") + "]}"
     }
     let request = Request(
       method: .post, path: "/batches", fields: [.contentType: json, .idempotencyKey: "k"],

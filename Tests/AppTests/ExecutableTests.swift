@@ -12,7 +12,7 @@ struct ExecutableTests {
 
   private static let runs: [String: Run] = [
     "serve": {
-      try await withPipeline { service, origin in
+      try await withPipeline { service, origin async throws in
         origin.on("/x", .ok(Fixtures.smallPNG))
         #expect(try await service.run(["url": origin.url("/x")]).phase == "success")
       }
@@ -46,7 +46,7 @@ struct ExecutableTests {
       }
     },
     "health": {
-      try await withService { service in
+      try await withService { service async throws in
         let port = try #require(URL(string: service.base)?.port)
         #expect(try CommandRun(["health"], ["IMAGEFETCH_SERVER_PORT": "\(port)"]).status == 0)
       }

@@ -203,20 +203,20 @@ struct OddJPEGTests {
   }
 
   @Test(
-    "may have other bytes before restart markers, in their sequence",
+    "may have up to 32 other bytes before restart markers, in their sequence",
     arguments: ["restart.jpg", "progressive-restart.jpg"])
   func restartPadding(name: String) throws {
     let whole = Fixtures.image(name)
     let expected = try #require(Decoding(whole).description)
     func padded(_ count: Int) -> [UInt8] { Self.padded(whole, by: count) }
-    for count in [6, 12, 500] {
+    for count in [6, 12, 30] {
       for pieces in [1, 100, .max] {
         #expect(Decoding(padded(count), pieces: pieces).description == expected, "\(count)")
       }
       let made = try Rendered(padded(count), as: Variant(.png)).result.get()
       #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
     }
-    #expect(Decoding(padded(600)).isBroken)
+    #expect(Decoding(padded(40)).isBroken)
     // Out of sequence they are damage, with other bytes or without.
     for count in [0, 6] {
       var file = padded(count)

@@ -155,4 +155,35 @@ struct FullDiskRunTests {
     #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
     #expect(try await service.stop() == 0)
   }
+
+  @Test("its own records fill: purging them gives the space back", arguments: End.allCases)
+  func filledByItself(end: End) async throws {
+    let place = try Place(["jobs.workers": "1", "jobs.max_queued_lines": "1000000"])
+    var service = try await place.start()
+    let begun = try await service.send("POST", "/batches?open=true").json()
+    let id = try #require(begun["id"] as? String)
+    let long = String(repeating: "a", count: 7_000)
+    var (received, answer) = (0, RunningService.Answer(status: 202, headers: [:], body: Data()))
+    while answer.status == 202 {
+      try #require(received < 20_000, "nothing is ever refused")
+      let lines = (0..<500).map { place.origin.url("/\(received + $0)" + long) + "\n" }.joined()
+      answer = try await service.send(
+        "POST", "/batches/\(id)/lines?from=\(received)",
+        headers: ["Content-Type": "text/uri-list"], body: Data(lines.utf8))
+      received += 500
+    }
+    #expect(try answer.status == 503 && Self.code(answer) == "storage_full")
+    #expect(place.disk.free > 0)
+    try place.disk.fill()
+    try await Self.end(service, by: end)
+    service = try await place.start(isReady: false)
+    #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
+    // What the batch had is free again, although somebody else has what was left.
+    try await eventually { place.disk.free > 40_000_000 }
+    try await eventually { try await service.get("/readyz").status == 200 }
+    place.origin.on("/x", .ok(Fixtures.smallPNG))
+    let new = try await service.submit(url: place.origin.url("/x"))
+    #expect(try await service.outcome(new).phase == "success")
+    #expect(try await service.stop() == 0)
+  }
 }
