@@ -33,7 +33,7 @@ COPY deploy/dist/build deploy/dist/no-icu-data.c deploy/dist/root deploy/dist/
 ARG SOURCE_COMMIT=
 # Static, stripped, and without what nothing here asks for; then what it needs to run, and the licence.
 RUN if [ -n "$EXECUTABLE" ]; then \
-    echo "$EXECUTABLE  /prebuilt/imagefetch" | sha256sum --check && install -m 755 /prebuilt/imagefetch /tmp/imagefetch; \
+    [ "$(sha256sum </prebuilt/imagefetch)" = "$EXECUTABLE  -" ] && install -m 755 /prebuilt/imagefetch /tmp/imagefetch; \
   else deploy/dist/build /tmp/imagefetch; fi \
   && deploy/dist/root /tmp/imagefetch /runtime \
   && rm -rf .build-dist /tmp/imagefetch && mkdir /data

@@ -216,7 +216,7 @@ extension Transaction {
     WITH last AS MATERIALIZED (
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
-      SELECT j.id, \(JobRow.fullBytes) AS bytes,
+      SELECT j.id, octet_length(j.record) AS bytes, j.defaults,
         \(isListed) AND ($7::bytea IS NULL OR j.code = $7)
           AND (cardinality($6) = 0 OR CASE
             WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
@@ -224,7 +224,9 @@ extension Transaction {
       FROM last l JOIN jobs j ON j.batch = $4 AND j.line <= l.line AND j.line > l.line - $8
     )
     SELECT id, bytes FROM (
-      (SELECT id, bytes FROM lines WHERE fits ORDER BY id DESC LIMIT $3) UNION ALL
+      (SELECT id, bytes + coalesce((SELECT octet_length(d.record) FROM batch_defaults d
+          WHERE d.batch = $4 AND d.digest = lines.defaults), 0) AS bytes
+        FROM lines WHERE fits ORDER BY id DESC LIMIT $3) UNION ALL
       (SELECT id, NULL FROM lines WHERE (SELECT max(line) FROM jobs
         WHERE batch = $4 AND line <= (SELECT line FROM last) - $8) IS NOT NULL
         ORDER BY id LIMIT 1)) found

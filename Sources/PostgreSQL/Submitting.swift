@@ -156,11 +156,13 @@ extension Transaction {
       {
         return .success(.accepted)
       }
+      guard request.answers.allSatisfy({ images[$0] == false }) else { return .success(.imageGone) }
+      let held = places
       if let refusal = Self.refusal(of: request, &places, refusals) { return .success(refusal) }
       guard Self.haveRecordsRoom(request, &stored, refusedRecords) else {
+        places = held
         return .success(.recordsFull)
       }
-      guard request.answers.allSatisfy({ images[$0] == false }) else { return .success(.imageGone) }
       guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
         return .failure(.unavailable(detail: "there is such a job"))
       }

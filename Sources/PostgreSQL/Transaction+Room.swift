@@ -21,8 +21,8 @@ struct GivingWay {
 /// Room for images: those give way that finished jobs and the cache have had for the longest.
 ///
 /// An owner may use all of it while no other has images, and half of it while others do: an owner that has more loses its
-/// own images first. So no owner can evict images that other owners have just fetched. An image that jobs of several owners refer to is
-/// none of theirs.
+/// own images first. It can evict other owners' images only while each of its own oldest is in use or belongs to very many
+/// jobs. An image that jobs of several owners refer to is none of theirs.
 ///
 /// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them, and
 /// for as many images as it has the time for.
@@ -77,13 +77,19 @@ extension Transaction {
   /// - Returns: nil where none is found among the oldest.
   private func nextToGiveWay(of owner: [UInt8]) throws -> Image? {
     guard !givingWay.isOver, !givingWay.exhausted.contains(owner) else { return nil }
-    while true {
+    var seen: Set<[UInt8]> = []
+    while hasTime {
       let oldest = try oldestImages(givingWay.lookedOfOwner, of: owner)
-      for digest in oldest.images {
+      for digest in oldest.images where seen.insert(digest).inserted {
+        guard hasTime else { break }
         if try isNeeded(digest) { continue }
         let references = try references(to: digest)
-        guard references <= min(Self.portion, givingWay.left), let image = try yielding(digest)
-        else { continue }
+        guard references <= Self.portion else { continue }
+        guard references <= givingWay.left else {
+          givingWay.isOver = true
+          return nil
+        }
+        guard let image = try yielding(digest) else { continue }
         givingWay.left -= references
         return image
       }

@@ -243,11 +243,19 @@ extension SQLiteJobStore {
   private static func giveBack(from database: DatabasePool) throws {
     let end = ContinuousClock.now + .milliseconds(500)
     try database.writeWithoutTransaction { db in
-      repeat {
+      // A database that was made without auto_vacuum keeps its free pages.
+      var left = Int.max
+      while left > 0, .now < end {
         // A step writes some of the pages to the log, which is to take little space.
         try db.execute(sql: "PRAGMA incremental_vacuum(256)")
-        try db.checkpoint(.truncate)
-      } while try Int.fetchOne(db, sql: "PRAGMA freelist_count") ?? 0 > 0 && .now < end
+        do { try db.checkpoint(.truncate) } catch let error as DatabaseError {
+          // A reader still uses the log.
+          guard error.resultCode == .SQLITE_BUSY else { throw error }
+        }
+        let free = try Int.fetchOne(db, sql: "PRAGMA freelist_count") ?? 0
+        guard free < left else { return }
+        left = free
+      }
     }
   }
 }

@@ -68,7 +68,7 @@ extension WriteTransaction {
       RETURNING owner
       """, [instance.number, digest])
     counters.images -= 1
-    counters.addImageBytes(-bytes, of: row?[0])
+    counters.addImageBytes(-bytes, of: row?[0] as Data?)
   }
 
   mutating func removeEmbedded(_ digest: Data, bytes: Int) throws {
@@ -77,7 +77,7 @@ extension WriteTransaction {
     )
     let row = try one("DELETE FROM images WHERE digest = ? RETURNING owner", [digest])
     counters.images -= 1
-    counters.addImageBytes(-bytes, of: row?[0])
+    counters.addImageBytes(-bytes, of: row?[0] as Data?)
   }
 
   /// Takes in an image whose bytes are kept in the database, also where its room takes several transactions: those that
@@ -183,7 +183,7 @@ extension WriteTransaction {
       let kept = try one(
         "UPDATE images SET leaving = 0 WHERE digest = ? RETURNING owner", [digest])
       counters.images += 1
-      counters.addImageBytes(bytes, of: kept?[0])
+      counters.addImageBytes(bytes, of: kept?[0] as Data?)
     }
   }
 

@@ -42,7 +42,13 @@ extension WriteTransaction {
       var next: (digest: Data, image: ImageRow)? = oldest
       if oldest.image.soft > Self.portion {
         crowded = oldest.digest
-        next = try oldestImage(sharedByAtMost: Self.portion, of: owner)
+        // An owner with too much does not have others' images evicted because each of its own has very many jobs.
+        next =
+          if let owner {
+            try one(Self.oldestImageOfOwner, [Self.portion, owner]).map { ($0[7], ImageRow($0)) }
+          } else {
+            try oldestImage(sharedByAtMost: Self.portion, of: nil)
+          }
       }
       guard let (digest, image) = next, image.soft <= yielding else { break }
       yielding -= image.soft

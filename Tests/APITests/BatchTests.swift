@@ -281,7 +281,7 @@ struct BatchTests {
     }
     let json = "application/json"
     func text(_ urls: Int) -> String {
-      let jobs = (3 - urls...2).map { url in #""http://a/\(url)""# }
+      let jobs = (3 - urls...2).map { url in #""http://a/\#(url)""# }
       return #"{"jobs":["# + jobs.joined(separator: ",") + "]}"
     }
     let request = Request(
@@ -410,19 +410,24 @@ struct BatchTests {
     #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
   }
 
-  @Test("are written in parts by what is kept of their jobs, however little the lines say")
+  @Test("are written in parts by what is kept of their jobs, to which defaults do not add")
   func parts() async throws {
-    let client = Client()
     let urls = (1...8).map { "\"http://b/\($0)\(String(repeating: "x", count: 8_000))\"" }
-    let defaults = "{\"alternatives\":[\(urls.joined(separator: ","))]}"
-    let jobs = Array(repeating: "\"http://a/\"", count: 400).joined(separator: ",")
-    let answer = await send(
-      client, "/batches", "{\"defaults\":\(defaults),\"jobs\":[\(jobs)]}", "application/json")
-    #expect(answer.json?["counts"]?["queued"] == .number(400), "\(answer.text)")
-    let kept = client.service.with { $0.additions }
-    #expect(kept.reduce(0, +) > 400 * 64_000)
-    let one = 66_000
-    #expect(kept.allSatisfy { $0 <= BatchWriter.memory / 4 + one }, "\(kept)")
+    let options = "\"alternatives\":[\(urls.joined(separator: ","))]"
+    func kept(_ text: String) async -> [Int] {
+      let client = Client { $0.maxBody = 64 << 20 }
+      let answer = await send(client, "/batches", text, "application/json")
+      #expect(answer.json?["counts"]?["queued"] == .number(400), "\(answer.text)")
+      return client.service.with { $0.additions }
+    }
+    let short = Array(repeating: "\"http://a/\"", count: 400).joined(separator: ",")
+    let shared = await kept("{\"defaults\":{\(options)},\"jobs\":[\(short)]}")
+    #expect(shared.reduce(0, +) < 400 * 1_000, "\(shared)")
+    let job = "{\"url\":\"http://a/\",\(options)}"
+    let long = Array(repeating: job, count: 400).joined(separator: ",")
+    let own = await kept("{\"jobs\":[\(long)]}")
+    #expect(own.reduce(0, +) > 400 * 64_000)
+    #expect(own.count > 4 && own.allSatisfy { $0 <= BatchWriter.memory / 4 + 66_000 }, "\(own)")
   }
 
   @Test("tell a line's URL, and a member that there is none, by as many bytes as others have")
@@ -507,6 +512,8 @@ struct BatchTests {
     for text in texts {
       let other = await post(text)
       #expect(other.status == 422 && other.code == "invalid_option", "\(text)")
+      // A table without a header line is refused as such.
+      guard form != .csv || !text.isEmpty else { continue }
       #expect(other.json?["errors"]?[0]?["header"] == .string("Idempotency-Key"), "\(text)")
     }
     #expect(await client.get("/batches").json?["batches"]?.array?.count == 1)

@@ -53,7 +53,8 @@ struct SecretTests {
 
   private static func keys(in folder: String) async throws -> [String: String] {
     let bucket = try await TestBucket()
-    let destinations = try bucket.destination("shop", prefix: "in/", in: folder)
+    let destinations = try bucket.destination(
+      "shop", prefix: "in/", owners: ["anna", "root"], in: folder)
     try secrets.bucket.write(toFile: folder + "/secret", atomically: true, encoding: .utf8)
     return [
       "log.level": "debug", "view.enabled": "true", "view.keys": secrets.view,

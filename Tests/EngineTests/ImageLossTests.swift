@@ -96,7 +96,7 @@ struct StorageRoomTests {
     }
   }
 
-  @Test("makes the service say so until there is room again, and keeps no job from being tried")
+  @Test("makes the service say so and refuse submissions until there is room again")
   func readiness() async throws {
     let fetcher = ScriptedFetcher()
     fetcher.answer("https://a.example/a.png", with: .pieces([ok], total: ok.count))
@@ -109,11 +109,14 @@ struct StorageRoomTests {
       #expect(refused == .store(.full))
       #expect(shop.engine.state == .full)
       #expect(try await shop.engine.openImage(image.digest) != nil)
-      let tried = try await shop.submit("https://a.example/a.png")
-      #expect(try await shop.finished(tried).phase == .success)
-      #expect(shop.engine.state == .full, "one that found room is not enough")
+      await #expect(throws: JobsError.store(.full)) {
+        _ = try await shop.submit("https://a.example/a.png")
+      }
+      #expect(shop.engine.state == .full)
       shop.images.setRoom(true)
       #expect(await poll { shop.engine.state == .ready })
+      let tried = try await shop.submit("https://a.example/a.png")
+      #expect(try await shop.finished(tried).phase == .success)
     }
   }
 

@@ -81,7 +81,8 @@ struct BrokenHTTP2Tests {
             if head[3] == 1:
                 print('2')
                 fields = b'\\x88' + b'\\x00\\x0aconnection\\x0akeep-alive'
-                file.write(frame(1, 4, 1, fields) + frame(0, 1, 1, b'image'))
+                stream = int.from_bytes(head[5:], 'big')
+                file.write(frame(1, 4, stream, fields) + frame(0, 1, stream, b'image'))
             file.flush()
 
     def accept(plain):

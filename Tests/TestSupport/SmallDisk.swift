@@ -37,13 +37,18 @@ public final class SmallDisk: Sendable {
   }
 
   /// Has a file take all of its room.
-  public func fill() throws {
+  /// - Parameter rest: bytes that stay free.
+  public func fill(leaving rest: Int = 0) throws {
     let descriptor = open(path + "/ballast", O_CREAT | O_WRONLY | O_APPEND, 0o644)
     guard descriptor >= 0 else {
       throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
     }
     let piece = [UInt8](repeating: 1, count: 4_096)
-    while write(descriptor, piece, piece.count) > 0 {}
+    if rest > 0 {
+      while free > rest, write(descriptor, piece, piece.count) > 0 {}
+    } else {
+      while write(descriptor, piece, piece.count) > 0 {}
+    }
     close(descriptor)
   }
 

@@ -139,14 +139,17 @@ extension TestBucket {
   }
 
   /// The configuration of a service that has it as a destination, its keys in files of the folder.
-  public func destination(_ destination: String, prefix: String, in folder: String) throws -> String
-  {
+  /// - Parameter owners: the names of the tokens that may use it; empty: the configuration has no `owners`.
+  public func destination(
+    _ destination: String, prefix: String, owners: [String] = [], in folder: String
+  ) throws -> String {
     try ObjectStore.accessKey.write(
       toFile: folder + "/access", atomically: true, encoding: .utf8)
     try (ObjectStore.secretKey + "\n").write(
       toFile: folder + "/secret", atomically: true, encoding: .utf8)
+    let names = owners.isEmpty ? "" : "owners: [\(owners.joined(separator: ", "))], "
     return """
-      {\(destination): {endpoint: "\(store.endpoint)", bucket: \(name), prefix: "\(prefix)", \
+      {\(destination): {\(names)endpoint: "\(store.endpoint)", bucket: \(name), prefix: "\(prefix)", \
       access_key_file: "\(folder)/access", secret_key_file: "\(folder)/secret"}}
       """
   }

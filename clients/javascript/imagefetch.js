@@ -337,6 +337,7 @@ export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } 
   const { subtle } = globalThis.crypto ?? (await import('node:crypto')).webcrypto;
   let isValid = false;
   for (const secret of [secrets].flat()) {
+    if (!secret.replace(/^whsec_/, '')) throw new TypeError('A webhook secret is empty.');
     const key = await subtle.importKey(
       'raw', decoded(secret.replace(/^whsec_/, '')), { name: 'HMAC', hash: 'SHA-256' }, false, ['verify']);
     for (const signature of signatures.split(' ').filter((one) => /^v1,[A-Za-z0-9+/]{43}=$/.test(one))) {

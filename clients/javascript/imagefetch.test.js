@@ -281,6 +281,7 @@ test('verifies the service’s webhook messages, and refuses others', async (con
       return true;
     });
   }
+  for (const empty of ['', 'whsec_', ['']]) await assert.rejects(verifyWebhook(body, headers, empty), TypeError);
   await context.test('within the tolerance that it is given', async () => {
     context.mock.method(Date, 'now', () => (now + 400) * 1000);
     await assert.rejects(verifyWebhook(body, headers, secrets), InvalidWebhook);

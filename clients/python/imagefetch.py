@@ -585,6 +585,8 @@ def verify_webhook(body, headers, secrets, *, tolerance=300):
     is_valid = False
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        if not key:
+            raise ValueError("A webhook secret is empty.")
         expected = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
         for signature in given:
             # In constant time.

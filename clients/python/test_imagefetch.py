@@ -532,6 +532,11 @@ class WebhookTests(unittest.TestCase):
         for name in ("webhook-id", "webhook-timestamp", "webhook-signature"):
             self.refuses(f"no {name}", headers={**self.fields, name: ""})
 
+    def test_refuses_an_empty_secret(self):
+        for secrets in ("", "whsec_", [""]):
+            with self.assertRaises(ValueError):
+                verify_webhook(self.body, self.headers, secrets)
+
     def test_refuses_an_old_message_and_one_of_the_future(self):
         now = int(self.fields["webhook-timestamp"])
         for moment in (now + 3_600, now - 3_600):

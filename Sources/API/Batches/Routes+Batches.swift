@@ -41,7 +41,11 @@ extension Routes {
   private func compare(
     _ exchange: Exchange, _ format: (any BatchFormat)?, with batch: Batch
   ) async throws(Problem) {
-    guard let format, let content = batch.content else { return }
+    guard let content = batch.content else { return }
+    guard let format else {
+      guard content.items == 0 else { throw Problem(JobsError.keyReused) }
+      return
+    }
     var reader = reader(of: batch, exchange)
     reader.compare(with: content)
     let upload = BatchUpload(format, into: reader)

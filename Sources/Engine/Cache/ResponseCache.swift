@@ -77,7 +77,9 @@ final class ResponseCache: Sendable {
   ) async -> CachePolicy.Answer {
     let policy = CachePolicy(job.asking(url, withFields: hasFields))
     guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
+    // Responses of that URL itself. One that other redirects had led to is only as fresh as they are.
     let stored = await entries(for: policy.keys).flatMap(\.self)
+      .filter { $0.path?.redirects.isEmpty ?? true }
     let direct = known.flatMap { policy.direct($0, at: url, hasFields: hasFields) }
     let answer = policy.answer(
       from: stored + [direct].compactMap(\.self), at: now, fallback: fallback)

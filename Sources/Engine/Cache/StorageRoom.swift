@@ -50,7 +50,8 @@ final class StorageRoom: Sendable {
       return isLow ? note(.full) : ()
     }
     // Both are asked: each may make room.
-    let (haveImages, haveRecords) = (await images.hasRoom(), await records.hasRoom())
+    let haveImages = await images.hasRoom()
+    let haveRecords = await records.hasRoom()
     guard haveImages, haveRecords, set(false) else { return }
     log.notice("there is room on the disk again")
     onRoom()

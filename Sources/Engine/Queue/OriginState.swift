@@ -144,7 +144,7 @@ struct OriginState: Sendable {
     guard isSilentToOneOwner, let other = silentOfOwner.keys.first, other != owner,
       circuit.failures > rules.mostOfOwner
     else { return }
-    circuits[other] = circuit
+    if circuits[other] != nil || circuits.count < Self.mostCircuits { circuits[other] = circuit }
     circuit.close(keeping: rules.mostOfOwner)
   }
 
@@ -178,7 +178,9 @@ struct OriginState: Sendable {
     running += 1
     use(by: owner, at: now, rules)
     if circuit.openUntil != nil { circuit.isProbing = true }
-    if let owner, circuits[owner]?.openUntil != nil { circuits[owner]?.isProbing = true }
+    if let owner, let own = circuits[owner], own.openUntil != nil, own.pause(at: now) == nil {
+      circuits[owner]?.isProbing = true
+    }
     guard rules.requestsPerSecond > 0 else { return }
     tokens = tokens(at: now, rules) - 1
     refilled = now

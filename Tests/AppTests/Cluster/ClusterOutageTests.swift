@@ -191,6 +191,7 @@ struct ClusterOutageTests {
       let told = String(decoding: answer.body, as: UTF8.self)
       #expect(answer.status == 503 && told.contains("storage_full"), "\(told)")
       try cluster.run("DROP TRIGGER no_room ON jobs")
+      try await eventually { try await cluster[0].get("/readyz").status == 200 }
       let unkept = try await cluster[0].run(["url": origin.url("/small")])
       #expect(unkept.error?.code == "storage_full", "\(unkept.summary)")
       try cluster.run("DROP TRIGGER no_room ON contents")

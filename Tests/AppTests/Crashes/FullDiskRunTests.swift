@@ -15,9 +15,9 @@ struct FullDiskRunTests {
     let origin: ScriptedOrigin
     private let settings: [String: String]
 
-    init(_ keys: [String: String] = [:]) throws {
+    init(_ keys: [String: String] = [:], size: String = "96m") throws {
       folder = try RunningService.makeFolder()
-      disk = try SmallDisk(at: folder + "/disk", size: "96m")
+      disk = try SmallDisk(at: folder + "/disk", size: size)
       origin = try ScriptedOrigin()
       settings = environment(
         [
@@ -158,8 +158,11 @@ struct FullDiskRunTests {
 
   @Test("its own records fill: purging them gives the space back", arguments: End.allCases)
   func filledByItself(end: End) async throws {
-    let place = try Place(["jobs.workers": "1", "jobs.max_queued_lines": "1000000"])
+    // The reserve has its full size there.
+    let place = try Place(
+      ["jobs.workers": "1", "jobs.max_queued_lines": "1000000"], size: "1200m")
     var service = try await place.start()
+    try place.disk.fill(leaving: 140_000_000)
     let begun = try await service.send("POST", "/batches?open=true").json()
     let id = try #require(begun["id"] as? String)
     let long = String(repeating: "a", count: 7_000)
@@ -179,7 +182,7 @@ struct FullDiskRunTests {
     service = try await place.start(isReady: false)
     #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
     // What the batch had is free again, although somebody else has what was left.
-    try await eventually { place.disk.free > 40_000_000 }
+    try await eventually { place.disk.free > 60_000_000 }
     try await eventually { try await service.get("/readyz").status == 200 }
     place.origin.on("/x", .ok(Fixtures.smallPNG))
     let new = try await service.submit(url: place.origin.url("/x"))

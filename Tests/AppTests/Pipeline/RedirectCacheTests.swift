@@ -80,6 +80,21 @@ struct RedirectCacheTests {
     }
   }
 
+  @Test("follows each redirect of a chain, though what the second one led to is stored")
+  func chain() async throws {
+    try await withPipeline { service, origin async throws in
+      origin.on("/a", .status(302, headers: [("Location", "/b")]))
+      origin.on("/b", .status(302, headers: [("Location", "/c"), ("Cache-Control", "max-age=60")]))
+      origin.on("/c", .ok(image("c"), headers: [("Cache-Control", "max-age=600")]))
+      #expect(try await service.run(["url": origin.url("/b")]).image?.url == origin.url("/c"))
+      for _ in 0..<2 {
+        let job = try await service.run(["url": origin.url("/a")])
+        #expect(job.image?.url == origin.url("/c"))
+      }
+      #expect(origin.paths.filter { $0 == "/b" }.count > 1)
+    }
+  }
+
   @Test("confirms what was redirected to at its own URL only")
   func confirmed() async throws {
     try await withPipeline { service, origin async throws in
