@@ -221,7 +221,8 @@ extension Transaction {
           AND (cardinality($6) = 0 OR CASE
             WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
             ELSE j.phase END = ANY ($6)) AS fits
-      FROM last l JOIN jobs j ON j.batch = $4 AND j.line <= l.line AND j.line > l.line - $8
+      FROM jobs j
+      WHERE j.batch = $4 AND j.line <= (SELECT line FROM last) AND j.line > (SELECT line FROM last) - $8
     )
     SELECT id, bytes FROM (
       (SELECT id, bytes + coalesce((SELECT octet_length(d.record) FROM batch_defaults d

@@ -166,14 +166,17 @@ struct FullDiskRunTests {
     let begun = try await service.send("POST", "/batches?open=true").json()
     let id = try #require(begun["id"] as? String)
     let long = String(repeating: "a", count: 7_000)
+    let far = (0..<7).map { "\"\(place.origin.url("/far\($0)" + long))\"" }.joined(separator: ",")
     var (received, answer) = (0, RunningService.Answer(status: 202, headers: [:], body: Data()))
     while answer.status == 202 {
-      try #require(received < 20_000, "nothing is ever refused")
-      let lines = (0..<500).map { place.origin.url("/\(received + $0)" + long) + "\n" }.joined()
+      try #require(received < 5_000, "nothing is ever refused")
+      let lines = (received..<received + 100).map {
+        "{\"url\":\"\(place.origin.url("/\($0)"))\",\"alternatives\":[\(far)]}\n"
+      }.joined()
       answer = try await service.send(
         "POST", "/batches/\(id)/lines?from=\(received)",
-        headers: ["Content-Type": "text/uri-list"], body: Data(lines.utf8))
-      received += 500
+        headers: ["Content-Type": "application/x-ndjson"], body: Data(lines.utf8))
+      received += 100
     }
     #expect(try answer.status == 503 && Self.code(answer) == "storage_full")
     #expect(place.disk.free > 0)
