@@ -2,7 +2,7 @@
 struct ByteOrderMark {
   private static let bytes: [UInt8] = [0xEF, 0xBB, 0xBF]
 
-  /// Bytes of the mark that came so far and are held back; nil: the text has begun.
+  /// The first bytes of the mark, kept until the rest arrives; nil: the text has begun.
   private var held: Int? = 0
 
   /// The bytes of a piece without the mark. Bytes that may still become the mark are held back.

@@ -23,7 +23,7 @@ final class Naming: Sendable {
   private let format: ImageOptions.Format?
   /// The query that makes the variant; empty for the image itself.
   private let variant: String
-  /// Digests of the URLs of this run, of which there may be a million.
+  /// Digests of the URLs of this run: up to a million.
   private let seen = Mutex<Set<UInt64>>([])
 
   /// - Parameter template: nil: the last part of the URL's path.

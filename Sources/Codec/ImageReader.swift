@@ -11,8 +11,8 @@ protocol ImageReader: AnyObject {
   var message: String { get }
   /// Bounds what the file can make the reader do again and again, once the header is known.
   func bound(_ header: ImageHeader, by limits: DecodeLimits)
-  /// Has it do nothing but tell rows: hold nothing for previews, and pass over an animation beside the default image. To be
-  /// called before the first step.
+  /// Limits the reader to rows: it keeps nothing for previews and skips an animation next to the default image. Call it
+  /// before the first step.
   func wantOnlyRows()
   /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
   func wantPreview(orientation: Int)

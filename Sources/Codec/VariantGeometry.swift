@@ -161,7 +161,7 @@ struct VariantGeometry {
   }
 
   /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
-  /// picture ends within it.
+  /// image ends within it.
   private static func ratio(_ read: Int, of stored: Int) -> Double {
     for factor in [1, 2, 4, 8, 16, 32] where (stored + factor - 1) / factor == read {
       return 1 / Double(factor)

@@ -39,7 +39,7 @@ final class BatchUpload: Sendable {
   /// See ``LineReader/finalVerdict``.
   var finalVerdict: Bool? { state.withLock { $0.reader.finalVerdict } }
 
-  /// The lines read since the last call, and whether lines came beyond the most that a batch may have.
+  /// Returns the lines read since the last call, and whether the upload has more lines than a batch may have.
   func take() -> (parts: [NewLines], isOverfull: Bool) {
     state.withLock { ($0.reader.take(), $0.reader.isOverfull) }
   }

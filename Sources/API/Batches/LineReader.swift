@@ -19,7 +19,7 @@ struct LineReader {
   private let mostLines: Int
   /// ``Batch/content`` after the lines that were read; nil: it stays as it is.
   private var content: BatchContent?
-  /// What the content says outside its items.
+  /// The members of the content next to its items.
   private var context = BatchContent.Context()
   /// The item that the next line that is counted is made of.
   private var item: [UInt8]?

@@ -9,7 +9,7 @@ final class ActivityRecorder: Sendable {
   private struct State {
     var activity: Activity
     var ended = Ended()
-    /// What the other instances have not been told yet.
+    /// Activity of this process that is not in the database yet.
     var unpublished = Activity.Step()
   }
 
@@ -25,7 +25,7 @@ final class ActivityRecorder: Sendable {
     state = Mutex(State(activity: Activity(end: Activity.end(of: Activity.number(at: now)))))
   }
 
-  /// What this process did.
+  /// The activity of this process.
   var activity: Activity { state.withLock { $0.activity } }
 
   /// Ends a step.
