@@ -118,13 +118,10 @@ test-tools: build-packages
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 
-# What is tested is what is shipped: the optimized executable that `make dist` packs, not the debug one of the tests' build.
+# The tests start the executable that `make dist` packs: optimized, as users have it.
 .PHONY: check-release
-check-release: test-tools ## build the executable that is shipped, and run against it every test that starts one
-	@rm -f .build/executable-swift-testing.xml
-	@$(MAKE) --no-print-directory check-dist
-	swift build --build-tests
-	.ci/test-executable $(DIST)/imagefetch
+check-release: check-dist ## build and pack what is shipped, and run every test with that executable (FILTER=… for some)
+	TESTED_EXECUTABLE='$(abspath $(DIST)/imagefetch)' $(MAKE) --no-print-directory test
 
 # What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
