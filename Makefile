@@ -11,7 +11,7 @@ export WARNINGS_AS_ERRORS
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg-dev libjxl-dev liblcms2-dev \
-  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
+  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libssl-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := bsdutils bzip2 chromium chromium-driver curl esbuild libavif-bin libheif-examples libjpeg-turbo-progs \
   libjxl-tools nginx-light postgresql nodejs default-jre-headless openssl python3 python3-pil python3-png \
   python3-requests python3-venv python3-yaml xz-utils
