@@ -11,7 +11,7 @@ export WARNINGS_AS_ERRORS
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg-dev libjxl-dev liblcms2-dev \
-  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
+  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libssl-dev libwebp-dev libyaml-dev zlib1g-dev
 TEST_PACKAGES := bsdutils bzip2 chromium chromium-driver curl esbuild libavif-bin libheif-examples libjpeg-turbo-progs \
   libjxl-tools nginx-light postgresql nodejs default-jre-headless openssl python3 python3-pil python3-png \
   python3-requests python3-venv python3-yaml xz-utils
@@ -118,13 +118,10 @@ test-tools: build-packages
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 
-# What is tested is what is shipped: the optimized executable that `make dist` packs, not the debug one of the tests' build.
+# The tests start the executable that `make dist` packs: optimized, as users have it.
 .PHONY: check-release
-check-release: test-tools ## build the executable that is shipped, and run against it every test that starts one
-	@rm -f .build/executable-swift-testing.xml
-	@$(MAKE) --no-print-directory check-dist
-	swift build --build-tests
-	.ci/test-executable $(DIST)/imagefetch
+check-release: check-dist ## build and pack what is shipped, and run every test with that executable (FILTER=… for some)
+	TESTED_EXECUTABLE='$(abspath $(DIST)/imagefetch)' $(MAKE) --no-print-directory test
 
 # What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
