@@ -22,7 +22,7 @@ BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light pytho
   python3-venv wrk
 
 DIST_PACKAGES := binutils dpkg-dev gcc patchelf python3
-IMAGE_PACKAGES := buildah curl debootstrap git iproute2 python3 util-linux
+IMAGE_PACKAGES := buildah curl debian-archive-keyring debootstrap git iproute2 python3 util-linux
 
 # Where `make install` puts things, and below which folder, for packages.
 PREFIX ?= /usr/local
@@ -158,13 +158,15 @@ install-client-tools:
 	@[ $(CLIENT_TOOLS)/installed -nt .ci/clients.txt ] || { \
 	  echo "Installing the generators of .ci/clients.txt"; \
 	  $(PYTHON) -m venv --clear $(CLIENT_TOOLS); \
-	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement .ci/clients.txt; \
+	  $(CLIENT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --require-hashes \
+	    --requirement .ci/clients.txt; \
 	  touch $(CLIENT_TOOLS)/installed; }
 
-# An object store that speaks S3, and what the tests hold the service to; by the digests of what they come as.
+# An object store that speaks S3, what the tests hold the service to, and what `make lint` calls; by the wheels' digests.
 $(OBJECT_STORE)/installed: .ci/s3.txt
 $(CHECKERS)/installed: .ci/checkers.txt
-$(OBJECT_STORE)/installed $(CHECKERS)/installed:
+$(LINT_TOOLS)/installed: .ci/requirements.txt
+$(OBJECT_STORE)/installed $(CHECKERS)/installed $(LINT_TOOLS)/installed:
 	@echo "Installing what $< names"
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
@@ -181,12 +183,6 @@ lint: build-packages ## check the format, build with warnings as errors, check e
 .PHONY: lint-files
 lint-files: $(LINT_TOOLS)/installed # everything that is not Swift
 	.ci/lint $(LINT_TOOLS)/bin
-
-$(LINT_TOOLS)/installed: .ci/requirements.txt
-	@echo "Installing the checkers of .ci/requirements.txt"
-	@$(PYTHON) -m venv --clear $(LINT_TOOLS)
-	@$(LINT_TOOLS)/bin/pip --quiet --disable-pip-version-check install --requirement $<
-	@touch $@
 
 .PHONY: bench
 bench: build-packages ## measure beside the codec, a Python pool and others, in the same run (ARGS=--only …)

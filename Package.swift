@@ -74,7 +74,7 @@ let package = Package(
       name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
     .target(
       name: "Fetch",
-      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .log, .metrics],
+      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Executors", .crypto], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
