@@ -171,7 +171,8 @@ let package = Package(
       dependencies: ["CInterleavings", "Engine", "Jobs", "TestSupport", .log],
       path: "Tests/Interleavings", swiftSettings: house),
     .testTarget(
-      name: "HTTPTests", dependencies: ["HTTP", "TestSupport", .httpTypes], swiftSettings: house),
+      name: "HTTPTests", dependencies: ["HTTP", "TestSupport", .httpTypes, .log],
+      swiftSettings: house),
     .testTarget(
       name: "FetchTests", dependencies: ["CMalloc", "Fetch", "Jobs", "TestSupport"],
       swiftSettings: house),
