@@ -121,6 +121,13 @@ test-tools: build-packages
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 
+ARM64_PACKAGES := debian-archive-keyring gcc gcc-aarch64-linux-gnu mmdebstrap python3 qemu-user
+
+.PHONY: check-arm64
+check-arm64: ## build the C targets for ARM64, run them under qemu-user, compare pixels and the filter of system calls with x86-64
+	@.ci/install $(ARM64_PACKAGES)
+	.ci/check-arm64 $(filter %-dev,$(BUILD_PACKAGES))
+
 # The tests start the executable that `make dist` packs: optimized, as users have it.
 .PHONY: check-release
 check-release: check-dist ## build and pack what is shipped, and run every test with that executable (FILTER=… for some)
